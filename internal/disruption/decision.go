@@ -8,7 +8,7 @@ type Rule string
 // The rules.
 const (
 	RuleNotCovered  Rule = "NotCovered"  // the pod is not the budget's
-	RuleGone        Rule = "Gone"        // the pod is pending, finished or terminating: nothing is lost
+	RuleGone        Rule = "Gone"        // the pod is pending, finished, terminating or on no node that is there: nothing is lost
 	RuleReserved    Rule = "Reserved"    // admitted before
 	RuleExpiring    Rule = "Expiring"    // admitted before, and the reservation ends too soon for another try
 	RuleBreakGlass  Rule = "BreakGlass"  // everything is let through for a while

@@ -109,7 +109,7 @@ type Place int
 
 // The places.
 const (
-	Unplaced  Place = iota // not scheduled yet
+	Unplaced  Place = iota // not scheduled yet, or on a node that was deleted
 	Covered                // in a domain
 	Uncovered              // on a node that the budget does not cover
 )

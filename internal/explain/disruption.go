@@ -27,7 +27,7 @@ func disruptionReason(d disruption.Decision) string {
 	case disruption.RuleNotCovered:
 		return "it does not cover the pod."
 	case disruption.RuleGone:
-		return "the pod is pending, finished or terminating, so nothing is lost."
+		return "the pod is pending, finished, terminating or on a node that was deleted, so nothing is lost."
 	case disruption.RuleReserved:
 		return "the eviction of the pod was admitted before."
 	case disruption.RuleExpiring:

@@ -187,18 +187,18 @@ func TestControllerMayKeepBudgets(t *testing.T) {
 	} {
 		may := maps.Clone(granted)
 		maps.Copy(may, map[string]string{
-			"namespaces":                                    "get list watch patch", // one label
-			"pods":                                          "get list watch",
-			"nodes":                                         "get list watch",
-			"*.*/scale":                                     "get", // the replicas of owners of any kind
-			"deployments.apps":                              "list watch",
-			"replicasets.apps":                              "list watch",
-			"statefulsets.apps":                             "list watch",
-			"daemonsets.apps":                               "list watch",
-			"podgroups.scheduling.k8s.io":                   "list watch",
-			"compositepodgroups.scheduling.k8s.io":          "list watch",
-			"poddisruptionbudgets.policy":                   "list watch delete", // of its own
-			"topologydisruptionbudgets.vicinity.dev":        "get list watch",
+			"namespaces":                             "get list watch patch", // one label
+			"pods":                                   "get list watch",
+			"nodes":                                  "get list watch",
+			"*.*/scale":                              "get", // the replicas of owners of any kind
+			"deployments.apps":                       "list watch",
+			"replicasets.apps":                       "list watch",
+			"statefulsets.apps":                      "list watch",
+			"daemonsets.apps":                        "list watch",
+			"podgroups.scheduling.k8s.io":            "list watch",
+			"compositepodgroups.scheduling.k8s.io":   "list watch",
+			"poddisruptionbudgets.policy":            "list watch delete", // of its own
+			"topologydisruptionbudgets.vicinity.dev": "get list watch",
 			"topologydisruptionbudgets.vicinity.dev/status": "update",
 		})
 		maps.Copy(may, extra)
