@@ -188,15 +188,15 @@ func TestAgainstKubernetes(t *testing.T) {
 }
 
 func configurations() []client.Object {
-	ignore, none, never := admissionv1.Ignore, admissionv1.SideEffectClassNone, &metav1.LabelSelector{MatchLabels: map[string]string{"never": "true"}}
+	fail, none, marked := admissionv1.Fail, admissionv1.SideEffectClassNone, &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelBudgets: "true"}}
 	rules := ofEvictions()
 	rules[0].APIGroups, rules[0].APIVersions = []string{""}, []string{"v1"}
 	return []client.Object{
 		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.MutatingWebhook{{
-			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &ignore, SideEffects: &none, NamespaceSelector: never, AdmissionReviewVersions: []string{"v1"},
+			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &fail, SideEffects: &none, NamespaceSelector: marked, AdmissionReviewVersions: []string{"v1"},
 		}}},
 		&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &ignore, SideEffects: &none, NamespaceSelector: never, AdmissionReviewVersions: []string{"v1"},
+			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &fail, SideEffects: &none, NamespaceSelector: marked, AdmissionReviewVersions: []string{"v1"},
 		}}},
 	}
 }
