@@ -34,6 +34,8 @@ const (
 	// unknownWait and unknownLongest are the first wait and the longest one, but for the same,
 	// after a write of which the outcome is not known: what is wrong may last.
 	unknownWait, unknownLongest = 10 * time.Millisecond, 300 * time.Millisecond
+	// longestPause is the longest pause after a write.
+	longestPause = 250 * time.Millisecond
 	// mostConfirmed is how many pods are read live for one commit, since their reservations
 	// expired.
 	mostConfirmed = 10
@@ -77,10 +79,12 @@ func (q *queue) do(batch []*job) {
 		for i, j := range batch {
 			j.maybeStored = j.maybeStored || results[i].decision.Reserve
 		}
+		begun := time.Now()
 		err = q.write(c.next)
 		l.metrics.wrote(err, len(batch))
 		switch {
 		case err == nil:
+			q.pause = min(2*time.Since(begun), longestPause)
 			q.setWritten(c.next)
 			c.report.Budget, c.report.Written = c.next, true
 			q.finish(batch, func(i int) result { return results[i] })

@@ -122,6 +122,32 @@ func TestWritesThatFailForLong(t *testing.T) {
 	}
 }
 
+// A replica that has written leaves the others the time to read what it wrote and to write, too.
+func TestWritersTakeTurns(t *testing.T) {
+	const takes = 20 * time.Millisecond
+	budget := aBudget("web", 2)
+	first, second := aPod(1, 10), aPod(2, 11)
+	s := newServer(t, budget, first, second)
+	r := s.replica().sees(s.budget("web"), first, second)
+	var begun, ended []time.Time
+	s.onUpdate(func(write func() error) error {
+		begun = append(begun, time.Now())
+		time.Sleep(takes)
+		err := write()
+		ended = append(ended, time.Now())
+		return err
+	})
+	r.want(first, "x", true)
+	r.want(second, "y", true)
+	s.onUpdate(nil)
+	if len(begun) != 2 {
+		t.Fatalf("%d writes, want 2", len(begun))
+	}
+	if pause := begun[1].Sub(ended[0]); pause < 2*takes {
+		t.Errorf("the next write begins %s after one that took %s", pause, takes)
+	}
+}
+
 // A write that arrives late stands in the way of the one after it.
 func TestLateWrites(t *testing.T) {
 	s, r, first, second := started(t)

@@ -93,6 +93,7 @@ type queue struct {
 	readLive bool // what is known is not what is stored
 	// confirmed are pods that were there after their reservations had expired, and when these had.
 	confirmed map[types.UID]time.Time
+	pause     time.Duration // before the next decision
 }
 
 // queue is that of a budget.
@@ -193,9 +194,13 @@ func (e *slowError) Error() string {
 
 func (e *slowError) Unwrap() error { return e.cause }
 
-// work does jobs until there are none.
+// work does jobs until there are none. After a write it pauses for as long as another Ledger needs to
+// read the budget and write it, or else one that was first would always be first: the other one
+// finds another version each time. What comes meanwhile is decided together.
 func (q *queue) work() {
 	for {
+		time.Sleep(q.pause)
+		q.pause = 0
 		q.mu.Lock()
 		batch := q.waiting
 		q.waiting, q.working = nil, len(batch) > 0
