@@ -118,6 +118,9 @@ func autoscaler(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if figures.Failed >= figures.Refused {
+		return "", fmt.Errorf("%d evictions were refused, and %d were not answered, such as %q", figures.Refused, figures.Failed, figures.Failure)
+	}
 	if figures.Writes > 0 {
 		return "", fmt.Errorf("%d refusals wrote budgets %d times", figures.Refused, figures.Writes)
 	}
@@ -125,6 +128,6 @@ func autoscaler(ctx context.Context, s *scene) (string, error) {
 	if most := 1.5; perRefusal > most {
 		return "", fmt.Errorf("a refusal costs %.2f API calls, more than %.1f", perRefusal, most)
 	}
-	return fmt.Sprintf("%d drainers ask every second: %.0f refusals a second, %.0f ms at p99, %.2f API calls each and no write", nodes,
-		float64(figures.Refused)/figures.Took.Seconds(), meter.Milliseconds(meter.Quantile(figures.Times, 0.99)), perRefusal), nil
+	return fmt.Sprintf("%d drainers ask every second: %.0f refusals a second, %.0f ms at p99, %.2f API calls each and no write; %d were not answered in time", nodes,
+		float64(figures.Refused)/figures.Took.Seconds(), meter.Milliseconds(meter.Quantile(figures.Times, 0.99)), perRefusal, figures.Failed), nil
 }

@@ -67,6 +67,7 @@ func (f *figures) String() string {
 	perRefusal := f.retry.Calls / float64(max(1, f.retry.Refused))
 	row(fmt.Sprintf("drainers of %d nodes ask every second in vain", f.nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
 	row("  until refused: p50, p99", milliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+milliseconds(meter.Quantile(f.retry.Times, 0.99)), "")
+	row("  not answered in time", fmt.Sprint(f.retry.Failed), "0")
 	row("  API calls for each, writes in all", fmt.Sprintf("%.2f, %d", perRefusal, f.retry.Writes), "")
 	_ = w.Flush()
 	fmt.Fprintf(&b, "%s\n", f.machine)
