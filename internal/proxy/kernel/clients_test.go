@@ -196,6 +196,21 @@ func TestMapsOfAnotherSizeAreAdopted(t *testing.T) {
 			first = s.endpoint
 		}
 		goesOn("at first")
+		// Each packet is from a port of its own: one from a port of before would follow its connection,
+		// and ask no rule.
+		port := uint16(1024)
+		sent := func() (seen, error) {
+			port++
+			conn, err := w.client.dial(net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.pod, port))}, "udp", to(front))
+			if err != nil {
+				return seen{}, err
+			}
+			defer conn.Close()
+			if _, err := conn.Write([]byte("?")); err != nil {
+				return seen{}, err
+			}
+			return ask(conn, patience)
+		}
 		for _, clients := range []int{1000, 2, ruleset.MostAffinityClients} {
 			config := w.config()
 			config.MaxAffinityClients = clients
@@ -208,12 +223,12 @@ func TestMapsOfAnotherSizeAreAdopted(t *testing.T) {
 			before := affinityMap(t, w)
 			stage(t, w.conn, table, p)
 			goesOn(fmt.Sprintf("with %d clients", clients))
-			drawn, err := w.client.send(w.pod, to(front), patience)
+			drawn, err := sent()
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 10 {
-				if s, err := w.client.send(w.pod, to(front), patience); err != nil || s.endpoint != drawn.endpoint {
+				if s, err := sent(); err != nil || s.endpoint != drawn.endpoint {
 					t.Errorf("with %d clients one is led to %s, %v, and was to %s", clients, s.endpoint, err, drawn.endpoint)
 				}
 			}
