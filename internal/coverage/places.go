@@ -130,8 +130,9 @@ func LostNodes(w World) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// placeLost places a pod whose node was deleted. Such a pod is not known to serve. Where the labels by which Kubernetes copies
-// zone and region of a node to its pods do not tell its domain, it is as one without a node.
+// placeLost places a pod whose node was deleted. Such a pod is not known to serve. Where the labels
+// by which Kubernetes copies zone and region of a node to its pods do not tell its domain, it is as
+// one without a node.
 func (p *places) placeLost(pod *corev1.Pod, read *disruption.Pod) {
 	read.Ready = false
 	node := map[string]string{corev1.LabelHostname: pod.Spec.NodeName}

@@ -20,19 +20,11 @@ const nodeTrust = 5 * time.Second
 // its pods are not held until they are deleted, too.
 type lostNodes struct {
 	client client.Reader // live
-	clock  clock.PassiveClock
-
-	mu    sync.Mutex
-	known map[string]knownNode
-}
-
-type knownNode struct {
-	node  *corev1.Node // nil if there is none
-	until time.Time
+	recent *recent[string, *corev1.Node]
 }
 
 func newLostNodes(c client.Reader, now clock.PassiveClock) *lostNodes {
-	return &lostNodes{client: c, clock: now, known: map[string]knownNode{}}
+	return &lostNodes{client: c, recent: newRecent[string, *corev1.Node](now, nodeTrust)}
 }
 
 // of are those of some nodes that exist. It fails unless each is known to exist or not to.
@@ -46,7 +38,7 @@ func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.
 		slots <- struct{}{}
 		reads.Go(func() {
 			defer func() { <-slots }()
-			node, err := l.trusted(ctx, name)
+			node, err := l.recent.get(name, func() (*corev1.Node, error) { return l.read(ctx, name) })
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -59,29 +51,6 @@ func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.
 	}
 	reads.Wait()
 	return found, failed
-}
-
-func (l *lostNodes) trusted(ctx context.Context, name string) (*corev1.Node, error) {
-	now := l.clock.Now()
-	l.mu.Lock()
-	known, found := l.known[name]
-	l.mu.Unlock()
-	if found && now.Before(known.until) {
-		return known.node, nil
-	}
-	node, err := l.read(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for other, k := range l.known {
-		if !now.Before(k.until) {
-			delete(l.known, other)
-		}
-	}
-	l.known[name] = knownNode{node, now.Add(nodeTrust)}
-	return node, nil
 }
 
 // read is a node as it is stored, nil if it is not.

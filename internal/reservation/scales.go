@@ -3,7 +3,6 @@ package reservation
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -31,10 +30,7 @@ const scaleTrust = 5 * time.Second
 // get that is all that it takes: what else such objects hold is not read.
 type scales struct {
 	client client.SubResourceClientConstructor
-	clock  clock.PassiveClock
-
-	mu    sync.Mutex
-	known map[scaleKey]knownScale
+	recent *recent[scaleKey, coverage.Workload]
 }
 
 // scaleKey is all that an owner is asked for by: who makes a pod says what its owner is.
@@ -43,36 +39,16 @@ type scaleKey struct {
 	coverage.Ref
 }
 
-type knownScale struct {
-	workload coverage.Workload
-	until    time.Time
-}
-
 func newScales(c client.SubResourceClientConstructor, now clock.PassiveClock) *scales {
-	return &scales{client: c, clock: now, known: map[scaleKey]knownScale{}}
+	return &scales{client: c, recent: newRecent[scaleKey, coverage.Workload](now, scaleTrust)}
 }
 
 // of is an owner in a namespace, with the replicas that it asks for.
 func (s *scales) of(ctx context.Context, namespace string, ref coverage.Ref) (coverage.Workload, error) {
-	now, key := s.clock.Now(), scaleKey{namespace, ref}
-	s.mu.Lock()
-	known, found := s.known[key]
-	s.mu.Unlock()
-	if found && now.Before(known.until) {
-		return known.workload, nil
-	}
-	workload, err := s.read(ctx, namespace, ref)
+	workload, err := s.recent.get(scaleKey{namespace, ref}, func() (coverage.Workload, error) { return s.read(ctx, namespace, ref) })
 	if err != nil {
 		return coverage.Workload{}, fmt.Errorf("reading the scale of %s: %w", ref.ID(), err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for other, known := range s.known {
-		if !now.Before(known.until) {
-			delete(s.known, other)
-		}
-	}
-	s.known[key] = knownScale{workload, now.Add(scaleTrust)}
 	return workload, nil
 }
 

@@ -201,15 +201,7 @@ func TestMapsOfAnotherSizeAreAdopted(t *testing.T) {
 		port := uint16(1024)
 		sent := func() (seen, error) {
 			port++
-			conn, err := w.client.dial(net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(w.pod, port))}, "udp", to(front))
-			if err != nil {
-				return seen{}, err
-			}
-			defer conn.Close()
-			if _, err := conn.Write([]byte("?")); err != nil {
-				return seen{}, err
-			}
-			return ask(conn, patience)
+			return w.client.sendFrom(netip.AddrPortFrom(w.pod, port), to(front), patience)
 		}
 		for _, clients := range []int{1000, 2, ruleset.MostAffinityClients} {
 			config := w.config()

@@ -291,9 +291,14 @@ func (n *namespace) connect(from netip.Addr, to netip.AddrPort, timeout time.Dur
 
 // send sends a packet of UDP and asks who answers.
 func (n *namespace) send(from netip.Addr, to netip.AddrPort, timeout time.Duration) (seen, error) {
+	return n.sendFrom(netip.AddrPortFrom(from, 0), to, timeout)
+}
+
+// sendFrom is send from a port.
+func (n *namespace) sendFrom(from, to netip.AddrPort, timeout time.Duration) (seen, error) {
 	var d net.Dialer
-	if from.IsValid() {
-		d.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	if from.Addr().IsValid() {
+		d.LocalAddr = net.UDPAddrFromAddrPort(from)
 	}
 	conn, err := n.dial(d, "udp", to)
 	if err != nil {
