@@ -113,3 +113,8 @@ const EvictionResponderPriority = 90000
 // AnnotationEvictionReason is the annotation of EvictionRequests and evictions of Vicinity
 // that says what they are for, for people and audit logs.
 const AnnotationEvictionReason = "vicinity.dev/eviction-reason"
+
+// AnnotationAbandonedRevision is the annotation of a pod that a rollout deletes rather than evicts:
+// the revision that the pod is of, which failed or was rolled back. The controller writes it just
+// before; a policy of admission lets it delete pods that have it and are not ready, and no others.
+const AnnotationAbandonedRevision = "vicinity.dev/abandoned-revision"

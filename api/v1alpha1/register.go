@@ -17,6 +17,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&EndpointGroup{}, &EndpointGroupList{},
 		&PodLocator{}, &PodLocatorList{},
 		&TopologyDisruptionBudget{}, &TopologyDisruptionBudgetList{},
+		&DomainRollout{}, &DomainRolloutList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -44,6 +44,7 @@ func TestAPI(t *testing.T) {
 	t.Run("RoutingPolicy", w.testRoutingPolicy)
 	t.Run("ClusterRoutingPolicy", w.testClusterRoutingPolicy)
 	t.Run("TopologyDisruptionBudget", w.testTopologyDisruptionBudget)
+	t.Run("DomainRollout", w.testDomainRollout)
 	t.Run("Defaults", w.testDefaults)
 	t.Run("EndpointGroup", w.testEndpointGroup)
 	t.Run("PodLocator", w.testPodLocator)

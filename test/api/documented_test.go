@@ -68,7 +68,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 	fields := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(root, "charts/vicinity/crds/*.yaml"))
-	if err != nil || len(files) != 5 {
+	if err != nil || len(files) != 6 {
 		t.Fatalf("%d resources, %v", len(files), err)
 	}
 	for _, file := range files {
@@ -118,7 +118,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints, v1alpha1.AnnotationProxy,
 		v1alpha1.LabelOwnZone, v1alpha1.LabelRouted, v1alpha1.LabelServiceProxyName, v1alpha1.ConditionTopologyRouting,
 		v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass, v1alpha1.AnnotationPinned,
-		v1alpha1.LabelEvictionRequests, v1alpha1.EvictionResponder, v1alpha1.AnnotationEvictionReason,
+		v1alpha1.LabelEvictionRequests, v1alpha1.EvictionResponder, v1alpha1.AnnotationEvictionReason, v1alpha1.AnnotationAbandonedRevision,
 		v1alpha1.LabelService, v1alpha1.LabelNotForPrefix + "ZONE", v1alpha1.LabelHandOver,
 	} {
 		if !strings.Contains(text, "`"+name+"`") {
@@ -167,6 +167,8 @@ func (w *writer) testExamples(t *testing.T) {
 			resource = "clusterroutingpolicies"
 		case strings.Contains(example[1], "kind: TopologyDisruptionBudget"):
 			resource = "topologydisruptionbudgets"
+		case strings.Contains(example[1], "kind: DomainRollout"):
+			resource = "domainrollouts"
 		}
 		_, said, err := w.write(t.Context(), resource, example[1], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		// Kubernetes has words of its own about the older annotation.
