@@ -223,9 +223,8 @@ type HealthGate struct {
 	// +optional
 	ReadyFor *metav1.Duration `json:"readyFor,omitempty"`
 
-	// progressDeadline is how long a pod may take to be healthy, from 1s to
-	// 24h. One that takes longer has failed. It is 10m unless it is given, and
-	// begins after readyFor.
+	// progressDeadline is how long a pod may take to be ready, from 1s to
+	// 24h. One that takes longer has failed. It is 10m unless it is given.
 	//
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -394,6 +393,18 @@ type DomainRolloutStatus struct {
 	//
 	// +optional
 	RollingBack bool `json:"rollingBack,omitempty"`
+
+	// queryPassed is true once the query of the health gate was true for a wave
+	// of the revision. From then on it has to stay true.
+	//
+	// +optional
+	QueryPassed bool `json:"queryPassed,omitempty"`
+
+	// podsObserved is the resource version of the pods that the status was
+	// decided by. A controller that has not seen it yet waits.
+	//
+	// +optional
+	PodsObserved string `json:"podsObserved,omitempty"`
 
 	// failure is why the rollout of the revision failed.
 	//

@@ -1,0 +1,342 @@
+// Package rollout decides how the pods of a workload are replaced one failure domain after the
+// other: Next says what to do now, as data. It takes pods down and never makes one; the
+// controller of the workload does that. Whether a budget allows an eviction is decided by package
+// disruption, and what that says about each pod is part of the State.
+//
+// The invariant: at no time are more pods of a domain down by the rollout than Spec.MaxUnavailable,
+// it takes no healthy pod while that many of the domain are down for any reason that it sees, and it
+// takes down pods of the current wave's domains only. A wave begins when all pods of the domains
+// before it are healthy again. It holds if the caller
+//
+//   - starts each step from the stored Memory, and stores Step.Memory before it does anything that the
+//     step says, with a write that fails if the stored one changed meanwhile, also where nothing changed:
+//     a pod counts as down from before its eviction is requested,
+//   - gives Pods that are those of one moment, and at least as new as those of the step that made the
+//     Memory, which therefore has to be stored with their version,
+//   - gives a Revision that is not older than that of the Memory,
+//   - evicts and deletes with the UID as a precondition, and deletes only pods that a live read says are
+//     not ready,
+//   - sets Refusal.Denied only if the pod was there after the last request for it, and no request for
+//     it is under way or standing; an outcome that is not known is none.
+//
+// It ends if pods become healthy and budgets allow it. A pod that is replaced stays in Memory until
+// the pod that comes instead is healthy, so that a restarted controller counts as the one before did.
+package rollout
+
+import "time"
+
+// Kind is how pods are replaced.
+type Kind int
+
+// The kinds.
+const (
+	// InPlace has a new pod made when the old one of its slot has gone, as a DaemonSet does and a
+	// StatefulSet with parallel pod management.
+	InPlace Kind = iota
+	// Ordered is InPlace, and no pod is made while one of an earlier slot is not ready, as a
+	// StatefulSet does by default.
+	Ordered
+)
+
+// Amount is a number of pods, or a percentage of those of a domain.
+type Amount struct {
+	Value   int
+	Percent bool
+}
+
+// Of is the number of pods, at least one: with none no rollout would ever end.
+func (a Amount) Of(pods int) int {
+	if !a.Percent {
+		return max(1, a.Value)
+	}
+	return max(1, (a.Value*pods+99)/100)
+}
+
+// Spec is how a rollout is wanted.
+type Spec struct {
+	Order          []string // domains that come first; the rest by name, "" last
+	MaxUnavailable Amount   // of each domain
+	Waves          Waves
+	Bake           time.Duration // how long a wave has to stay healthy
+	PauseBefore    []string
+	Approved       Approved
+	Paused         bool
+	ReadyFor       time.Duration // how long an updated pod has to be ready to be healthy
+	Deadline       time.Duration // how long a pod may take
+	HasQuery       bool          // State.Query counts
+	MaxOverload    *float64      // State.Overload counts; 0.4 is 40 %
+	// RollsBack has a failed revision replaced by the one before. Else the rollout waits.
+	RollsBack bool
+	Stop      Stop
+}
+
+// Waves say how many domains are updated at a time.
+type Waves struct {
+	// Exponential has waves of 1, 2, 4, ... domains, as many more as proved healthy; Most, if not
+	// 0, is how many at most.
+	Exponential bool
+	Most        int
+	Domains     int // of each wave otherwise, 0 for 1
+}
+
+// Approved is what a person allows for one revision.
+type Approved struct {
+	Revision       string
+	Domains        []string // of PauseBefore
+	FailuresBefore time.Time
+}
+
+// Stop ends the rollout of one revision.
+type Stop struct {
+	Revision string
+	Action   StopAction
+}
+
+// StopAction is how a rollout ends.
+type StopAction int
+
+// The actions.
+const (
+	Abort    StopAction = iota // leaves the pods as they are
+	Rollback                   // restores the revision before
+)
+
+// State is all that a step depends on.
+type State struct {
+	Spec     Spec
+	Kind     Kind
+	Revision string // that new pods get
+	// Slots are the places where a pod is expected. Where order matters they are in it.
+	Slots []Slot
+	Pods  []Pod
+	// Refusals are by the UID of a pod.
+	Refusals map[string]Refusal
+	Query    Truth
+	// Overload is by domain what plans expect while it is empty. One that is not here is not known.
+	Overload map[string]float64
+	Memory   Memory
+}
+
+// Slot is what a pod and the one that comes instead have in common: the name of a pod of a
+// StatefulSet, the node of one of a DaemonSet.
+type Slot struct {
+	Name string
+	// Domain is where its pod must be, if it can be in one domain only; HasDomain says so.
+	Domain    string
+	HasDomain bool
+}
+
+// Pod is a pod of the workload.
+type Pod struct {
+	UID, Name, Slot string
+	Revision        string
+	Placed          bool   // it has a node
+	Domain          string // of its node, or of the only place where it can be; "" without the label
+	Terminating     bool   // or finished
+	Ready           bool
+	// Since is when it became ready or unready, or when it has to be gone if it is terminating.
+	Since time.Time
+}
+
+// Refusal is why a pod cannot be evicted now.
+type Refusal struct {
+	Reason string
+	Until  time.Time // when to try again, zero if the caller comes back by itself
+	// Denied says that the eviction was requested and not admitted. Else it was not requested yet.
+	Denied bool
+}
+
+// Truth is the result of a query.
+type Truth int
+
+// The results.
+const (
+	Unknown Truth = iota
+	True
+	False
+)
+
+// Memory is what has to be stored between steps.
+type Memory struct {
+	Phase    Phase
+	Revision string
+	// Previous is the revision that ran before, empty if there is none to go back to.
+	Previous string
+	// Abandoned are revisions that failed or were rolled back, the newest last.
+	Abandoned   []string
+	RollingBack bool // Revision is the one that ran before
+	Wave        int  // number of the current or last wave of the revision
+	Current     []string
+	Last        []string // domains of the wave before
+	Proven      int      // domains that proved healthy with the revision
+	BakingSince time.Time
+	// QueryPassed is set once the query was true for a wave. From then on it has to stay true.
+	QueryPassed bool
+	Failure     *Failure
+	// Replacements are in the order of their slots' names.
+	Replacements []Replacement
+}
+
+// maxAbandoned is how many revisions Memory.Abandoned has.
+const maxAbandoned = 10
+
+// Replacement is a pod that is taken down.
+type Replacement struct {
+	Slot     string
+	Domain   string
+	Pod, UID string // of the old pod
+	Stage    Stage
+	Since    time.Time // when the stage began
+}
+
+// Stage is how far a replacement is.
+type Stage string
+
+// The stages.
+const (
+	Evicting Stage = "Evicting" // the old pod is there
+	Gone     Stage = "Gone"     // there is no pod
+	Replaced Stage = "Replaced" // the new pod is there and not healthy
+)
+
+// Failure is why a rollout failed.
+type Failure struct {
+	Reason FailureReason
+	Domain string
+	Pod    string
+	At     time.Time
+}
+
+// FailureReason names a failure.
+type FailureReason string
+
+// The failures.
+const (
+	PodUnhealthy   FailureReason = "PodUnhealthy"
+	PodMissing     FailureReason = "PodMissing"
+	PodTerminating FailureReason = "PodTerminating"
+	GateFailed     FailureReason = "GateFailed"
+)
+
+// Phase is where a rollout stands.
+type Phase string
+
+// The phases.
+const (
+	Waiting     Phase = "Waiting"     // a wave cannot begin
+	Progressing Phase = "Progressing" // pods are replaced
+	Baking      Phase = "Baking"      // a wave has to stay healthy for a while
+	Paused      Phase = "Paused"      // a person has to approve
+	Failed      Phase = "Failed"      // a person has to look
+	RollingBack Phase = "RollingBack" // the revision before comes back
+	Aborted     Phase = "Aborted"
+	Complete    Phase = "Complete"
+)
+
+// Step is what to do now. Memory is stored first.
+type Step struct {
+	Memory Memory
+	Evict  []Target
+	// Delete are unready pods of an abandoned revision.
+	Delete []Target
+	// Withdraw are pods whose eviction may be requested still and is not wanted any more.
+	Withdraw []Target
+	// Restore, if not empty, is the revision that the template has to get.
+	Restore string
+	Domains []Domain // in the order of updates
+	Wait    Wait
+	Events  []Event
+	// Again is when time alone changes the step, zero if it does not.
+	Again time.Time
+}
+
+// Target is a pod that something is done to.
+type Target struct{ UID, Pod, Domain, Revision string }
+
+// Domain has the numbers of one domain.
+type Domain struct {
+	Name                                string
+	Pods, Updated, Healthy, Unavailable int
+	State                               DomainState
+}
+
+// DomainState is how far a domain is.
+type DomainState string
+
+// The states.
+const (
+	DomainWaiting  DomainState = "Waiting"
+	DomainUpdating DomainState = "Updating"
+	DomainBaking   DomainState = "Baking"
+	DomainDone     DomainState = "Done"
+	DomainFailed   DomainState = "Failed"
+)
+
+// Wait is what the rollout waits for.
+type Wait struct {
+	For    WaitReason
+	Domain string
+	Pod    string
+	More   int       // how many more pods it waits for alike
+	Until  time.Time // when it ends or fails, if that is known
+	Reason string    // of a refusal
+	// Down is how many pods of the domain are down, and Most how many may be.
+	Down, Most int
+	// Overload is what is expected, and MaxOverload what is allowed.
+	Overload, MaxOverload float64
+	Failure               *Failure
+}
+
+// WaitReason names what a rollout waits for.
+type WaitReason string
+
+// The reasons.
+const (
+	WaitNone        WaitReason = ""
+	WaitEvicting    WaitReason = "Evicting"    // a pod has to go
+	WaitMissing     WaitReason = "Missing"     // a pod has to be made
+	WaitUnplaced    WaitReason = "Unplaced"    // a pod has no node
+	WaitUnready     WaitReason = "Unready"     // a pod has to be ready
+	WaitReadyFor    WaitReason = "ReadyFor"    // a pod has to be ready for so long
+	WaitRefused     WaitReason = "Refused"     // a budget refuses
+	WaitDown        WaitReason = "Down"        // too many are down by themselves
+	WaitOrder       WaitReason = "Order"       // a pod of an earlier slot is not ready
+	WaitEarlier     WaitReason = "Earlier"     // a pod of a domain before is not healthy
+	WaitBake        WaitReason = "Bake"        // the wave has to stay healthy
+	WaitQuery       WaitReason = "Query"       // the query is false
+	WaitQueryAnswer WaitReason = "QueryAnswer" // the query cannot be answered
+	WaitOverload    WaitReason = "Overload"    // too much load is expected
+	WaitPlan        WaitReason = "Plan"        // the expected load is not known
+	WaitApproval    WaitReason = "Approval"    // a person has to approve a domain
+	WaitPaused      WaitReason = "Paused"      // a person paused it
+	WaitFailure     WaitReason = "Failure"     // a person has to look
+	WaitAborted     WaitReason = "Aborted"     // a person ended it
+	WaitRestore     WaitReason = "Restore"     // the template gets the revision before
+	WaitNoPrevious  WaitReason = "NoPrevious"  // a rollback is wanted and there is nothing to go back to
+)
+
+// Event is something that happened.
+type Event struct {
+	Type    EventType
+	Domains []string
+	Failure *Failure
+	// From is the revision that was left.
+	From string
+}
+
+// EventType names what happened.
+type EventType string
+
+// The events.
+const (
+	RolloutBegan     EventType = "RolloutBegan"
+	RolloutRestarted EventType = "RolloutRestarted" // with a new revision before the last one was complete
+	RollbackBegan    EventType = "RollbackBegan"    // with the revision that ran before
+	WaveBegan        EventType = "WaveBegan"
+	WaveDone         EventType = "WaveDone"
+	RolloutPaused    EventType = "RolloutPaused"
+	RolloutResumed   EventType = "RolloutResumed"
+	RolloutFailed    EventType = "RolloutFailed"
+	RolloutAborted   EventType = "RolloutAborted"
+	RolloutComplete  EventType = "RolloutComplete"
+)
