@@ -106,7 +106,8 @@ type State struct {
 	Spec     Spec
 	Kind     Kind
 	Revision string // that new pods get
-	// Slots are the places where a pod is expected. Where order matters they are in it.
+	// Slots are the places where a pod is expected. Where order matters they are in it. Pods of other
+	// slots are about to be removed by their controller, and are left alone.
 	Slots []Slot
 	Pods  []Pod
 	// Refusals are by the UID of a pod.

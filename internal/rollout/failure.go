@@ -1,0 +1,88 @@
+package rollout
+
+import (
+	"slices"
+	"time"
+)
+
+// forgive forgets a failure that a person has looked at.
+func (r *run) forgive() {
+	m, a := r.memory, &r.Spec.Approved
+	if m.Failure == nil || a.Revision != m.Revision || a.FailuresBefore.Before(m.Failure.At) {
+		return
+	}
+	m.Failure, m.QueryPassed = nil, false
+	m.Phase = Waiting
+	r.say(Event{Type: RolloutResumed})
+}
+
+// hasFailed reports whether the revision has failed, by now.
+func (r *run) hasFailed() bool {
+	m := r.memory
+	if m.Failure != nil {
+		return true
+	}
+	m.Failure = r.findFailure()
+	if m.Failure == nil {
+		return false
+	}
+	m.Failure.At = r.stored
+	m.BakingSince = time.Time{}
+	r.say(Event{Type: RolloutFailed, Domains: m.Current, Failure: m.Failure})
+	return true
+}
+
+func (r *run) findFailure() *Failure {
+	m := r.memory
+	for i := range m.Replacements {
+		if failure := r.failureOf(&m.Replacements[i]); failure != nil {
+			return failure
+		}
+	}
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		if p.Revision != r.Revision || p.Ready || p.Terminating || r.replacement(p.Slot) != nil || !slices.Contains(m.Current, r.domainOf(p)) {
+			continue
+		}
+		if r.hasPassed(r.deadline(p.Since)) {
+			return &Failure{Reason: PodUnhealthy, Domain: r.domainOf(p), Pod: p.Name}
+		}
+	}
+	if r.Spec.HasQuery && r.Query == False && m.QueryPassed && len(m.Current) > 0 && !m.RollingBack {
+		return &Failure{Reason: GateFailed}
+	}
+	return nil
+}
+
+// failureOf is how a replacement has failed. One whose old pod is not known to go has not: the
+// budgets may refuse it for any time.
+func (r *run) failureOf(e *Replacement) *Failure {
+	old, next := r.pod(e.Slot, e.UID), r.newest(e.Slot, e.UID)
+	failure := &Failure{Domain: e.Domain, Pod: e.Pod}
+	since := e.Since
+	switch {
+	case e.Stage == Evicting && (old == nil || !old.Terminating):
+		return nil
+	case e.Stage == Evicting:
+		failure.Reason, since = PodTerminating, old.Since
+	case next == nil:
+		failure.Reason = PodMissing
+	default:
+		failure.Reason, failure.Pod = PodUnhealthy, next.Name
+		// One that became ready in time has to stay so.
+		since = since.Add(r.Spec.ReadyFor)
+	}
+	if !r.hasPassed(r.deadline(since)) {
+		return nil
+	}
+	return failure
+}
+
+// hasPassed reports whether a time has come, and has the next step made then if not.
+func (r *run) hasPassed(at time.Time) bool {
+	if !r.now.Before(at) {
+		return true
+	}
+	r.again(at)
+	return false
+}

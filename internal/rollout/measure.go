@@ -1,0 +1,167 @@
+package rollout
+
+import "slices"
+
+// pod finds a pod of a slot.
+func (r *run) pod(slot, uid string) *Pod {
+	for _, p := range r.pods[slot] {
+		if p.UID == uid {
+			return p
+		}
+	}
+	return nil
+}
+
+// newest is the pod of a slot that is not terminating, but for one.
+func (r *run) newest(slot, but string) *Pod {
+	for _, p := range r.pods[slot] {
+		if p.UID != but && !p.Terminating {
+			return p
+		}
+	}
+	return nil
+}
+
+// trackReplacements sees how far those in Memory are.
+func (r *run) trackReplacements() {
+	left := r.memory.Replacements[:0]
+	for _, e := range r.memory.Replacements {
+		old, next := r.pod(e.Slot, e.UID), r.newest(e.Slot, e.UID)
+		_, wanted := r.index[e.Slot]
+		switch {
+		case old == nil && next == nil && !wanted:
+			continue
+		case old != nil:
+			if e.Stage == Evicting && r.Refusals[e.UID].Denied && !old.Terminating {
+				if r.isAvailable(old) {
+					continue
+				}
+				// It was down before: a pod of another revision that was to be replaced again.
+				e.Stage = Replaced
+			}
+		case next == nil:
+			if e.Stage == Evicting {
+				e.Stage, e.Since = Gone, r.stored
+			}
+		case r.isAvailable(next):
+			continue
+		case e.Stage != Replaced:
+			e.Stage, e.Since = Replaced, r.stored
+		}
+		left = append(left, e)
+	}
+	r.memory.Replacements = left
+}
+
+// replacement finds that of a slot.
+func (r *run) replacement(slot string) *Replacement {
+	for i := range r.memory.Replacements {
+		if r.memory.Replacements[i].Slot == slot {
+			return &r.memory.Replacements[i]
+		}
+	}
+	return nil
+}
+
+func (r *run) domain(name string) *domain {
+	d := r.byName[name]
+	if d == nil {
+		d = &domain{Domain: Domain{Name: name}}
+		r.byName[name] = d
+		r.domains = append(r.domains, d)
+	}
+	return d
+}
+
+// measure counts the pods of each domain.
+func (r *run) measure() {
+	for i := range r.memory.Replacements {
+		r.domain(r.memory.Replacements[i].Domain).inFlight++
+	}
+	for _, name := range r.memory.Current {
+		r.domain(name)
+	}
+	r.broken = len(r.Slots)
+	for i := range r.Slots {
+		if !r.measureSlot(&r.Slots[i]) {
+			r.broken = min(r.broken, i)
+		}
+	}
+	slices.SortFunc(r.domains, func(a, b *domain) int { return r.compareDomains(a.Name, b.Name) })
+	for _, d := range r.domains {
+		if len(d.old) > 0 {
+			r.outstanding = append(r.outstanding, d)
+		}
+	}
+}
+
+// domainOf is where a pod counts. One without a node counts where its slot was taken down.
+func (r *run) domainOf(p *Pod) string {
+	if e := r.replacement(p.Slot); !p.Placed && e != nil {
+		return e.Domain
+	}
+	return p.Domain
+}
+
+// count adds a pod to the numbers of a domain.
+func (r *run) count(name string, p *Pod) *domain {
+	d := r.domain(name)
+	d.Pods++
+	switch {
+	case p.Revision != r.Revision:
+		d.old = append(d.old, p)
+	case r.isHealthy(p):
+		d.Updated++
+		d.Healthy++
+	default:
+		d.Updated++
+	}
+	return d
+}
+
+// measureSlot counts the pod of a slot, and reports whether it is available.
+func (r *run) measureSlot(slot *Slot) bool {
+	e := r.replacement(slot.Name)
+	p := r.newest(slot.Name, "")
+	if p != nil {
+		d := r.count(r.domainOf(p), p)
+		switch {
+		case e != nil && e.Domain == d.Name:
+		case r.isAvailable(p):
+		case p.Placed || slot.HasDomain:
+			d.Unavailable++
+			d.down = append(d.down, p.Name)
+		case p.Revision == r.Revision:
+			r.anywhere = append(r.anywhere, p.Name)
+		}
+	}
+	switch {
+	case e != nil:
+		d := r.domain(e.Domain)
+		d.Unavailable++
+		d.down = append(d.down, e.Pod)
+		if p == nil {
+			d.Pods++
+		}
+	case p == nil && slot.HasDomain:
+		d := r.domain(slot.Domain)
+		d.Pods++
+		d.Unavailable++
+		d.down = append(d.down, slot.Name)
+	case p == nil:
+		r.missing(slot)
+	}
+	return e == nil && p != nil && r.isAvailable(p)
+}
+
+// missing counts a slot without a pod that lasts, where its last pod is if that still ends.
+func (r *run) missing(slot *Slot) {
+	if ending := r.pods[slot.Name]; len(ending) > 0 && ending[0].Placed {
+		d := r.domain(ending[0].Domain)
+		d.Pods++
+		d.Unavailable++
+		d.down = append(d.down, ending[0].Name)
+		return
+	}
+	r.anywhere = append(r.anywhere, slot.Name)
+}

@@ -1,0 +1,186 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// replace takes down pods of the wave, and says what it waits for.
+func (r *run) replace() {
+	r.enter(Progressing, "", nil)
+	if r.memory.RollingBack {
+		r.memory.Phase = RollingBack
+	}
+	if r.memory.QueryPassed && r.Query != True && !r.queryAllows() {
+		return
+	}
+	var wait Wait
+	for _, name := range r.memory.Current {
+		d := r.byName[name]
+		wait = firstWait(wait, r.replaceIn(d))
+	}
+	for _, e := range r.lastSlotsFirst() {
+		if e.Stage == Evicting {
+			r.request(e)
+		}
+	}
+	if progress := r.progress(); progress.For != WaitNone {
+		wait = progress
+	}
+	r.step.Wait = wait
+	r.againHealthy()
+}
+
+func firstWait(a, b Wait) Wait {
+	if a.For == WaitNone {
+		return b
+	}
+	return a
+}
+
+// replaceIn adds replacements of a domain as far as they are allowed, and says why there are no more.
+func (r *run) replaceIn(d *domain) (wait Wait) {
+	most := r.Spec.MaxUnavailable.Of(d.Pods)
+	// Pods that are down already come first, then those of the last slots.
+	slices.SortStableFunc(d.old, func(a, b *Pod) int {
+		return cmp.Or(compareBool(a.Ready, b.Ready), -cmp.Compare(r.index[a.Slot], r.index[b.Slot]), cmp.Compare(a.Name, b.Name))
+	})
+	for _, p := range d.old {
+		e := r.replacement(p.Slot)
+		refusal, refused := r.Refusals[p.UID]
+		refused = refused && (refusal.Until.IsZero() || r.now.Before(refusal.Until)) && !r.deletes(p)
+		if refused {
+			r.again(refusal.Until)
+		}
+		switch {
+		case e != nil && e.Stage == Evicting:
+			continue
+		case refused:
+			wait = firstWait(wait, Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until})
+		case e != nil:
+			// Its slot is down, and a pod that is not of the revision is no use there.
+			e.Pod, e.UID, e.Stage = p.Name, p.UID, Evicting
+		case r.Kind == Ordered && (len(r.memory.Replacements) > 0 || r.broken < r.index[p.Slot]):
+			if r.broken < r.index[p.Slot] {
+				wait = firstWait(wait, Wait{For: WaitOrder, Domain: d.Name, Pod: r.Slots[r.broken].Name})
+			}
+		case d.inFlight >= most:
+			return wait
+		case r.isAvailable(p) && d.Unavailable+len(r.anywhere) >= most:
+			down := slices.Concat(d.down, r.anywhere)
+			return firstWait(wait, Wait{For: WaitDown, Domain: d.Name, Pod: down[0], More: len(down) - 1, Down: len(down), Most: most})
+		default:
+			r.takeDown(d, p)
+		}
+	}
+	return wait
+}
+
+// takeDown adds the replacement of a pod.
+func (r *run) takeDown(d *domain, p *Pod) {
+	d.inFlight++
+	if r.isAvailable(p) {
+		d.Unavailable++
+		d.down = append(d.down, p.Name)
+	}
+	e := Replacement{Slot: p.Slot, Domain: d.Name, Pod: p.Name, UID: p.UID, Stage: Evicting, Since: r.stored}
+	at, _ := slices.BinarySearchFunc(r.memory.Replacements, e, func(a, b Replacement) int { return cmp.Compare(a.Slot, b.Slot) })
+	r.memory.Replacements = slices.Insert(r.memory.Replacements, at, e)
+}
+
+// request has a pod evicted or deleted that is not known to go. It does so again until the pod goes:
+// what became of the last request may not be known.
+func (r *run) request(e *Replacement) {
+	p := r.pod(e.Slot, e.UID)
+	switch {
+	case p == nil || p.Terminating:
+	case r.deletes(p):
+		r.step.Delete = append(r.step.Delete, r.target(p, e.Domain))
+	default:
+		r.step.Evict = append(r.step.Evict, r.target(p, e.Domain))
+	}
+}
+
+// deletes reports whether a pod is deleted rather than evicted: the unready pods of a bad revision
+// use up the budget that would let them go.
+func (r *run) deletes(p *Pod) bool {
+	return !p.Ready && p.Revision != r.Revision && slices.Contains(r.memory.Abandoned, p.Revision)
+}
+
+func (r *run) target(p *Pod, domain string) Target {
+	return Target{UID: p.UID, Pod: p.Name, Domain: domain, Revision: p.Revision}
+}
+
+// lastSlotsFirst are the replacements in the order in which their pods are taken down.
+func (r *run) lastSlotsFirst() []*Replacement {
+	list := make([]*Replacement, len(r.memory.Replacements))
+	for i := range r.memory.Replacements {
+		list[i] = &r.memory.Replacements[i]
+	}
+	slices.SortStableFunc(list, func(a, b *Replacement) int { return cmp.Compare(r.index[b.Slot], r.index[a.Slot]) })
+	return list
+}
+
+// progress is what the replacements wait for: the one that is behind most.
+func (r *run) progress() (wait Wait) {
+	rank := []WaitReason{WaitUnplaced, WaitMissing, WaitUnready, WaitEvicting, WaitReadyFor}
+	for i := range r.memory.Replacements {
+		w := r.progressOf(&r.memory.Replacements[i])
+		switch at, best := slices.Index(rank, w.For), slices.Index(rank, wait.For); {
+		case best < 0 || at < best:
+			wait = w
+		case at == best:
+			wait.More++
+		}
+	}
+	return wait
+}
+
+func (r *run) progressOf(e *Replacement) Wait {
+	p := r.newest(e.Slot, e.UID)
+	if e.Stage == Evicting || e.Stage == Gone || p == nil {
+		wait := Wait{For: WaitEvicting, Domain: e.Domain, Pod: e.Pod}
+		if e.Stage != Evicting {
+			wait.For, wait.Until = WaitMissing, r.deadline(e.Since)
+		} else if old := r.pod(e.Slot, e.UID); old != nil && old.Terminating {
+			wait.Until = r.deadline(old.Since)
+		}
+		return wait
+	}
+	wait := Wait{For: WaitUnready, Domain: e.Domain, Pod: p.Name, Until: r.deadline(e.Since)}
+	switch {
+	case !p.Placed:
+		wait.For = WaitUnplaced
+	case p.Ready:
+		wait.For, wait.Until = WaitReadyFor, p.Since.Add(r.Spec.ReadyFor)
+	}
+	return wait
+}
+
+// againHealthy has the next step made when a pod becomes healthy by time alone.
+func (r *run) againHealthy() {
+	for i := range r.Pods {
+		if p := &r.Pods[i]; p.Ready && !p.Terminating && p.Revision == r.Revision {
+			r.again(p.Since.Add(r.Spec.ReadyFor))
+		}
+	}
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// deadline is when something that began at a time has failed.
+func (r *run) deadline(since time.Time) time.Time {
+	if a := &r.Spec.Approved; a.Revision == r.memory.Revision && a.FailuresBefore.After(since) {
+		since = a.FailuresBefore
+	}
+	return since.Add(r.Spec.Deadline)
+}

@@ -1,0 +1,116 @@
+package rollout
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// observeRevision starts anew if the pods have to get another revision.
+func (r *run) observeRevision() {
+	m := r.memory
+	if m.Revision == r.Revision {
+		return
+	}
+	old := *m
+	m.Revision, m.RollingBack, m.Failure, m.BakingSince, m.QueryPassed = r.Revision, false, nil, time.Time{}, false
+	m.Wave, m.Proven = 0, 0
+	switch {
+	case old.Revision == "":
+		if m.Previous = r.commonest(); m.Previous != "" {
+			r.say(Event{Type: RolloutBegan, From: m.Previous})
+		}
+		return
+	case old.Phase == Complete:
+		m.Previous, m.Last = old.Revision, nil
+		m.Phase = Waiting
+		r.say(Event{Type: RolloutBegan, From: old.Revision})
+		return
+	case old.Previous == r.Revision:
+		m.Previous, m.RollingBack = "", true
+		r.abandon(old.Revision)
+		r.say(Event{Type: RollbackBegan, From: old.Revision})
+	default:
+		if old.RollingBack {
+			m.Previous = old.Revision
+		}
+		if old.Failure != nil {
+			r.abandon(old.Revision)
+		}
+		r.say(Event{Type: RolloutRestarted, From: old.Revision})
+	}
+	m.Phase = Waiting
+	m.Abandoned = slices.DeleteFunc(m.Abandoned, func(name string) bool { return name == r.Revision })
+	// What has just been begun gets all the time that it may take.
+	for i := range m.Replacements {
+		m.Replacements[i].Since = r.stored
+	}
+	r.resume()
+}
+
+// abandon has a revision given up.
+func (r *run) abandon(revision string) {
+	m := r.memory
+	m.Abandoned = append(slices.DeleteFunc(m.Abandoned, func(name string) bool { return name == revision }), revision)
+	m.Abandoned = m.Abandoned[max(0, len(m.Abandoned)-maxAbandoned):]
+}
+
+// resume begins a new revision where the last one stands: in all domains where pods are down by the
+// rollout, or else in the first of its last wave. The others come in their order.
+func (r *run) resume() {
+	m := r.memory
+	at := m.Current
+	if len(at) == 0 {
+		at = m.Last
+	}
+	var down []string
+	for i := range m.Replacements {
+		if d := m.Replacements[i].Domain; !slices.Contains(down, d) {
+			down = append(down, d)
+		}
+	}
+	slices.SortFunc(down, r.compareDomains)
+	at = slices.SortedFunc(slices.Values(at), r.compareDomains)
+	switch {
+	case len(down) > 0:
+		m.Current = down
+	case len(at) > 0:
+		m.Current = at[:min(len(at), r.waveSize())]
+	}
+	m.Last = nil
+	if len(m.Current) > 0 {
+		m.Wave = 1
+	}
+}
+
+// commonest is the revision of most pods that are not of the one that they have to get.
+func (r *run) commonest() string {
+	counts := map[string]int{}
+	for i := range r.Pods {
+		if p := &r.Pods[i]; p.Revision != r.Revision {
+			counts[p.Revision]++
+		}
+	}
+	most := ""
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if counts[name] > counts[most] {
+			most = name
+		}
+	}
+	return most
+}
+
+// compareDomains has domains in the order of updates.
+func (r *run) compareDomains(a, b string) int {
+	place := func(name string) int {
+		if i := slices.Index(r.Spec.Order, name); i >= 0 {
+			return i
+		}
+		if name == "" {
+			return len(r.Spec.Order) + 1
+		}
+		return len(r.Spec.Order)
+	}
+	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
+}

@@ -1,0 +1,73 @@
+package rollout
+
+import "slices"
+
+// waveSize is how many domains the next wave has.
+func (r *run) waveSize() int {
+	w := r.Spec.Waves
+	if !w.Exponential {
+		return max(1, w.Domains)
+	}
+	size := 1
+	for 2*size <= r.memory.Proven+1 && (w.Most <= 0 || 2*size <= w.Most) {
+		size *= 2
+	}
+	return size
+}
+
+// begin starts the next wave if it may.
+func (r *run) begin() bool {
+	r.enter(Waiting, "", nil)
+	for _, d := range r.domains {
+		if len(d.old) == 0 && d.Unavailable > 0 {
+			r.step.Wait = Wait{For: WaitEarlier, Domain: d.Name, Pod: d.down[0], More: len(d.down) - 1}
+			r.againHealthy()
+			return false
+		}
+	}
+	if len(r.anywhere) > 0 {
+		r.step.Wait = Wait{For: WaitUnplaced, Pod: r.anywhere[0], More: len(r.anywhere) - 1}
+		return false
+	}
+	if !r.queryAllows() {
+		return false
+	}
+	var wave []string
+	for _, d := range r.outstanding[:min(len(r.outstanding), r.waveSize())] {
+		if wait := r.holds(d.Name); wait.For != WaitNone {
+			if len(wave) > 0 {
+				break
+			}
+			if wait.For == WaitApproval {
+				r.enter(Paused, RolloutPaused, []string{d.Name})
+			}
+			r.step.Wait = wait
+			return false
+		}
+		wave = append(wave, d.Name)
+	}
+	// The approval is not read again: what has begun goes on.
+	r.memory.Current = wave
+	r.memory.Wave++
+	r.say(Event{Type: WaveBegan, Domains: wave})
+	return true
+}
+
+// holds is what a domain waits for before it begins.
+func (r *run) holds(name string) Wait {
+	a := &r.Spec.Approved
+	if !r.memory.RollingBack && slices.Contains(r.Spec.PauseBefore, name) && (a.Revision != r.memory.Revision || !slices.Contains(a.Domains, name)) {
+		return Wait{For: WaitApproval, Domain: name}
+	}
+	if r.Spec.MaxOverload == nil {
+		return Wait{}
+	}
+	load, known := r.Overload[name]
+	switch {
+	case !known:
+		return Wait{For: WaitPlan, Domain: name}
+	case load > *r.Spec.MaxOverload:
+		return Wait{For: WaitOverload, Domain: name, Overload: load, MaxOverload: *r.Spec.MaxOverload}
+	}
+	return Wait{}
+}
