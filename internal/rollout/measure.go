@@ -33,17 +33,17 @@ func (r *run) trackReplacements() {
 			continue
 		case old != nil:
 			if e.Stage == Evicting && r.Refusals[e.UID].Denied && !old.Terminating {
-				if r.isAvailable(old) {
+				if r.isHealthy(old) {
 					continue
 				}
 				// It was down before: a pod of another revision that was to be replaced again.
-				e.Stage = Replaced
+				e.Stage, e.UID = Replaced, ""
 			}
 		case next == nil:
 			if e.Stage == Evicting {
 				e.Stage, e.Since = Gone, r.stored
 			}
-		case r.isAvailable(next):
+		case r.isHealthy(next):
 			continue
 		case e.Stage != Replaced:
 			e.Stage, e.Since = Replaced, r.stored
@@ -127,7 +127,7 @@ func (r *run) measureSlot(slot *Slot) bool {
 		d := r.count(r.domainOf(p), p)
 		switch {
 		case e != nil && e.Domain == d.Name:
-		case r.isAvailable(p):
+		case e == nil && r.isAvailable(p):
 		case p.Placed || slot.HasDomain:
 			d.Unavailable++
 			d.down = append(d.down, p.Name)

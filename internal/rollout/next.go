@@ -79,7 +79,7 @@ func newRun(s *State, now time.Time) *run {
 	return r
 }
 
-// isHealthy reports whether an updated pod has been ready for long enough.
+// isHealthy reports whether a pod has been ready for long enough.
 func (r *run) isHealthy(p *Pod) bool {
 	return p.Ready && !p.Terminating && !r.now.Before(p.Since.Add(r.Spec.ReadyFor))
 }

@@ -41,26 +41,18 @@ func firstWait(a, b Wait) Wait {
 
 // replaceIn adds replacements of a domain as far as they are allowed, and says why there are no more.
 func (r *run) replaceIn(d *domain) (wait Wait) {
+	wait = r.replaceAgain(d)
 	most := r.Spec.MaxUnavailable.Of(d.Pods)
 	// Pods that are down already come first, then those of the last slots.
 	slices.SortStableFunc(d.old, func(a, b *Pod) int {
 		return cmp.Or(compareBool(a.Ready, b.Ready), -cmp.Compare(r.index[a.Slot], r.index[b.Slot]), cmp.Compare(a.Name, b.Name))
 	})
 	for _, p := range d.old {
-		e := r.replacement(p.Slot)
-		refusal, refused := r.Refusals[p.UID]
-		refused = refused && (refusal.Until.IsZero() || r.now.Before(refusal.Until)) && !r.deletes(p)
-		if refused {
-			r.again(refusal.Until)
-		}
+		refusal, refused := r.refusal(p)
 		switch {
-		case e != nil && e.Stage == Evicting:
-			continue
+		case r.replacement(p.Slot) != nil:
 		case refused:
 			wait = firstWait(wait, Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until})
-		case e != nil:
-			// Its slot is down, and a pod that is not of the revision is no use there.
-			e.Pod, e.UID, e.Stage = p.Name, p.UID, Evicting
 		case r.Kind == Ordered && (len(r.memory.Replacements) > 0 || r.broken < r.index[p.Slot]):
 			if r.broken < r.index[p.Slot] {
 				wait = firstWait(wait, Wait{For: WaitOrder, Domain: d.Name, Pod: r.Slots[r.broken].Name})
@@ -75,6 +67,34 @@ func (r *run) replaceIn(d *domain) (wait Wait) {
 		}
 	}
 	return wait
+}
+
+// replaceAgain has pods replaced that came instead of others and are not of the revision any more.
+// They count in the domain where their slots were taken down, wherever they are.
+func (r *run) replaceAgain(d *domain) (wait Wait) {
+	for i := range r.memory.Replacements {
+		e := &r.memory.Replacements[i]
+		p := r.newest(e.Slot, "")
+		if e.Domain != d.Name || e.Stage != Replaced || p == nil || p.Revision == r.Revision {
+			continue
+		}
+		if refusal, refused := r.refusal(p); refused {
+			wait = firstWait(wait, Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until})
+			continue
+		}
+		e.Pod, e.UID, e.Stage = p.Name, p.UID, Evicting
+	}
+	return wait
+}
+
+// refusal is why a pod is not asked for now, if it is not.
+func (r *run) refusal(p *Pod) (Refusal, bool) {
+	refusal, refused := r.Refusals[p.UID]
+	if !refused || r.deletes(p) || !refusal.Until.IsZero() && !r.now.Before(refusal.Until) {
+		return Refusal{}, false
+	}
+	r.again(refusal.Until)
+	return refusal, true
 }
 
 // takeDown adds the replacement of a pod.

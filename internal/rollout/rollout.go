@@ -16,8 +16,10 @@
 //   - gives a Revision that is not older than that of the Memory,
 //   - evicts and deletes with the UID as a precondition, and deletes only pods that a live read says are
 //     not ready,
-//   - sets Refusal.Denied only if the pod was there after the last request for it, and no request for
-//     it is under way or standing; an outcome that is not known is none.
+//   - sets Refusal.Denied only if the pod was there after the last request for it of any caller, and no
+//     request for it is under way or standing; an outcome that is not known is no denial.
+//
+// A slot counts in the domain where its pod was taken down until it has a healthy pod, wherever.
 //
 // It ends if pods become healthy and budgets allow it. A pod that is replaced stays in Memory until
 // the pod that comes instead is healthy, so that a restarted controller counts as the one before did.
@@ -142,8 +144,9 @@ type Pod struct {
 // Refusal is why a pod cannot be evicted now.
 type Refusal struct {
 	Reason string
-	Until  time.Time // when to try again, zero if the caller comes back by itself
-	// Denied says that the eviction was requested and not admitted. Else it was not requested yet.
+	Until  time.Time // when to try again, zero for not as long as the refusal is here
+	// Denied says that the eviction was requested and not admitted, or withdrawn. Else it was not
+	// requested yet.
 	Denied bool
 }
 
@@ -185,7 +188,7 @@ const maxAbandoned = 10
 type Replacement struct {
 	Slot     string
 	Domain   string
-	Pod, UID string // of the old pod
+	Pod, UID string // of the old pod; no UID if it is Replaced by one that was not let go
 	Stage    Stage
 	Since    time.Time // when the stage began
 }
