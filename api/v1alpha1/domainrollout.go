@@ -509,7 +509,8 @@ type RolloutReplacement struct {
 	// pod is the name of the old pod.
 	Pod string `json:"pod"`
 
-	// uid is that of the old pod.
+	// uid is that of the old pod. It is empty if the stage is Replaced and the
+	// pod that came instead was to be replaced again and was not let go.
 	UID types.UID `json:"uid"`
 
 	// stage is Evicting until the old pod has gone, Gone until there is a new
@@ -520,6 +521,11 @@ type RolloutReplacement struct {
 
 	// since is when the stage began.
 	Since metav1.Time `json:"since"`
+
+	// ifUnready is true for a pod that is taken down only while it is not ready.
+	//
+	// +optional
+	IfUnready bool `json:"ifUnready,omitempty"`
 }
 
 // RolloutTransition is something that happened to a rollout.

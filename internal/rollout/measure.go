@@ -33,7 +33,7 @@ func (r *run) trackReplacements() {
 			continue
 		case old != nil:
 			if e.Stage == Evicting && r.Refusals[e.UID].Denied && !old.Terminating {
-				if r.isHealthy(old) {
+				if e.IfUnready || r.isHealthy(old) {
 					continue
 				}
 				// It was down before: a pod of another revision that was to be replaced again.

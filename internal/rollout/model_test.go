@@ -438,6 +438,8 @@ func (m *model) evict(c *caller, t Target, current []string) {
 	lost := m.choose(8) == 0 // the answer
 	switch {
 	case p == nil || p.Terminating:
+	case t.IfUnready && p.Ready:
+		c.refusals[t.UID] = Refusal{Reason: "ready", Until: m.now, Denied: true}
 	case m.choose(4) == 0:
 		m.say("%s is refused, lost: %t", t.UID, lost)
 		m.seen["refused"]++
@@ -518,7 +520,7 @@ func (m *model) check(s *State, step *Step) {
 	}
 	for _, e := range step.Memory.Replacements {
 		after[e.Slot] = true
-		if !slices.Contains(step.Memory.Current, e.Domain) {
+		if !slices.Contains(step.Memory.Current, e.Domain) && s.Kind != Ordered {
 			m.fail("%s is replaced in %s, and the wave is %v", e.Slot, e.Domain, step.Memory.Current)
 		}
 	}
@@ -534,7 +536,9 @@ func (m *model) check(s *State, step *Step) {
 		for i := range s.Slots {
 			name := s.Slots[i].Name
 			here := domains[name] == t.Domain || domains[name] == "" && s.Slots[i].HasDomain && s.Slots[i].Domain == t.Domain
-			if here && (!available[name] || after[name]) {
+			_, somewhere := domains[name]
+			anywhere := !s.Slots[i].HasDomain && !somewhere && !slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Slot == name })
+			if anywhere || here && (!available[name] || after[name]) {
 				down++
 			}
 		}
@@ -569,7 +573,9 @@ func (m *model) settle() string {
 	m.callers = m.callers[:1]
 	c := m.callers[0]
 	*c = caller{view: m.version(), refusals: map[string]Refusal{}}
-	m.broken, m.query, m.spec.Paused, m.spec.Stop = map[string]bool{}, True, false, Stop{}
+	// Other revisions stay as bad as they are.
+	delete(m.broken, m.revision)
+	m.query, m.spec.Paused, m.spec.RollsBack, m.spec.Stop = True, false, false, Stop{}
 	m.choose = func(n int) int { return n - 1 }
 	var step Step
 	for range 400 {

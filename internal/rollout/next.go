@@ -17,7 +17,7 @@ func Next(s *State, now time.Time) Step {
 	case len(s.Slots) == 0 && len(s.Pods) == 0:
 		r.memory.Current, r.memory.Replacements = nil, nil
 		r.complete()
-	case len(r.memory.Current) == 0 && len(r.outstanding) == 0 && r.stops() != Rollback:
+	case len(r.memory.Current) == 0 && r.isAllUpdated() && r.stops() != Rollback:
 		r.complete()
 	case r.isStopped():
 		r.stop()
@@ -186,13 +186,18 @@ func (r *run) goOn() {
 		r.memory.Proven += len(r.memory.Current)
 		r.memory.Last, r.memory.Current, r.memory.BakingSince = r.memory.Current, nil, time.Time{}
 	}
-	if len(r.outstanding) == 0 {
+	if r.isAllUpdated() {
 		r.complete()
 		return
 	}
 	if r.begin() {
 		r.replace()
 	}
+}
+
+// isAllUpdated reports whether there is nothing left to replace.
+func (r *run) isAllUpdated() bool {
+	return len(r.outstanding) == 0 && len(r.memory.Replacements) == 0
 }
 
 // isDone reports whether all pods of the wave are of the revision and healthy.

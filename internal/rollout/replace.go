@@ -15,11 +15,17 @@ func (r *run) replace() {
 	if r.memory.QueryPassed && r.Query != True && !r.queryAllows() {
 		return
 	}
-	var wait Wait
+	wait := r.replaceFirst()
 	for _, name := range r.memory.Current {
 		d := r.byName[name]
 		wait = firstWait(wait, r.replaceIn(d))
 	}
+	r.requestAll(wait)
+}
+
+// requestAll asks for all pods that have to go, and says what the rollout waits for: these, or else
+// for what keeps it from taking down more.
+func (r *run) requestAll(wait Wait) {
 	for _, e := range r.lastSlotsFirst() {
 		if e.Stage == Evicting {
 			r.request(e)
@@ -66,6 +72,30 @@ func (r *run) replaceIn(d *domain) (wait Wait) {
 			r.takeDown(d, p)
 		}
 	}
+	return wait
+}
+
+// replaceFirst takes down the first pod that is not ready if no pod of a later slot is made before it
+// is, also if it is not the turn of its domain: nothing else could go on.
+func (r *run) replaceFirst() (wait Wait) {
+	if r.Kind != Ordered || r.broken == len(r.Slots) {
+		return wait
+	}
+	slot := r.Slots[r.broken].Name
+	p, e := r.newest(slot, ""), r.replacement(slot)
+	if p == nil || p.Ready || p.Revision == r.Revision || e != nil && (!e.IfUnready || e.Stage != Replaced) {
+		return wait
+	}
+	d := r.domain(r.domainOf(p))
+	if refusal, refused := r.refusal(p); refused {
+		return Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until}
+	}
+	if e != nil {
+		e.Pod, e.UID, e.Stage = p.Name, p.UID, Evicting
+		return wait
+	}
+	r.takeDown(d, p)
+	r.replacement(slot).IfUnready = true
 	return wait
 }
 
@@ -118,7 +148,9 @@ func (r *run) request(e *Replacement) {
 	case r.deletes(p):
 		r.step.Delete = append(r.step.Delete, r.target(p, e.Domain))
 	default:
-		r.step.Evict = append(r.step.Evict, r.target(p, e.Domain))
+		t := r.target(p, e.Domain)
+		t.IfUnready = e.IfUnready
+		r.step.Evict = append(r.step.Evict, t)
 	}
 }
 

@@ -5,7 +5,7 @@
 //
 // The invariant: at no time are more pods of a domain down by the rollout than Spec.MaxUnavailable,
 // it takes no healthy pod while that many of the domain are down for any reason that it sees, and it
-// takes down pods of the current wave's domains only. A wave begins when all pods of the domains
+// takes down ready pods of the current wave's domains only. A wave begins when all pods of the domains
 // before it are healthy again. It holds if the caller
 //
 //   - starts each step from the stored Memory, and stores Step.Memory before it does anything that the
@@ -15,7 +15,7 @@
 //     Memory, which therefore has to be stored with their version,
 //   - gives a Revision that is not older than that of the Memory,
 //   - evicts and deletes with the UID as a precondition, and deletes only pods that a live read says are
-//     not ready,
+//     not ready, as it evicts those with Target.IfUnready,
 //   - sets Refusal.Denied only if the pod was there after the last request for it of any caller, and no
 //     request for it is under way or standing; an outcome that is not known is no denial.
 //
@@ -191,6 +191,8 @@ type Replacement struct {
 	Pod, UID string // of the old pod; no UID if it is Replaced by one that was not let go
 	Stage    Stage
 	Since    time.Time // when the stage began
+	// IfUnready is that of the Target. It goes for the pods that come instead, too.
+	IfUnready bool
 }
 
 // Stage is how far a replacement is.
@@ -255,7 +257,12 @@ type Step struct {
 }
 
 // Target is a pod that something is done to.
-type Target struct{ UID, Pod, Domain, Revision string }
+type Target struct {
+	UID, Pod, Domain, Revision string
+	// IfUnready has the pod evicted only if a live read says that it is not ready. If it is, the
+	// eviction counts as denied.
+	IfUnready bool
+}
 
 // Domain has the numbers of one domain.
 type Domain struct {

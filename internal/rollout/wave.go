@@ -18,6 +18,10 @@ func (r *run) waveSize() int {
 // begin starts the next wave if it may.
 func (r *run) begin() bool {
 	r.enter(Waiting, "", nil)
+	if wait := r.replaceFirst(); wait.For != WaitNone || len(r.memory.Replacements) > 0 {
+		r.requestAll(wait)
+		return false
+	}
 	for _, d := range r.domains {
 		if len(d.old) == 0 && d.Unavailable > 0 {
 			r.step.Wait = Wait{For: WaitEarlier, Domain: d.Name, Pod: d.down[0], More: len(d.down) - 1}
