@@ -262,14 +262,20 @@ func domainName(d disruption.Decision) string {
 
 func domainNoun(d disruption.Decision) string {
 	if d.Limits != nil && len(d.Limits.Keys) == 1 {
-		switch d.Limits.Keys[0] {
-		case "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone":
-			return "zone"
-		case "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region":
-			return "region"
-		case "kubernetes.io/hostname":
-			return "node"
-		}
+		return keyNoun(d.Limits.Keys[0])
+	}
+	return "domain"
+}
+
+// keyNoun is what people call the value of a label of nodes.
+func keyNoun(key string) string {
+	switch key {
+	case "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone":
+		return "zone"
+	case "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region":
+		return "region"
+	case "kubernetes.io/hostname":
+		return "node"
 	}
 	return "domain"
 }

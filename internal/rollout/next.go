@@ -22,11 +22,15 @@ func Next(s *State, now time.Time) Step {
 	case r.isStopped():
 		r.stop()
 	case s.Spec.Paused:
+		r.enter(Paused, RolloutPaused, nil)
 		r.halt(Paused, Wait{For: WaitPaused})
 	case r.hasFailed():
 		r.fail()
 	default:
 		r.goOn()
+	}
+	if r.before == Paused && r.memory.Phase != Paused && r.memory.Phase != Aborted {
+		r.step.Events = slices.Insert(r.step.Events, 0, Event{Type: RolloutResumed})
 	}
 	r.describe()
 	return r.step
@@ -136,7 +140,6 @@ func (r *run) stop() {
 		r.enter(Aborted, RolloutAborted, r.memory.Current)
 		r.halt(Aborted, Wait{For: WaitAborted})
 	case r.memory.Previous == "":
-		r.enter(Paused, RolloutPaused, r.memory.Current)
 		r.halt(Paused, Wait{For: WaitNoPrevious})
 	default:
 		r.restore()

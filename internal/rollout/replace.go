@@ -20,6 +20,11 @@ func (r *run) replace() {
 		d := r.byName[name]
 		wait = firstWait(wait, r.replaceIn(d))
 	}
+	for _, name := range r.memory.Current {
+		if d := r.byName[name]; len(d.down) > 0 {
+			wait = firstWait(wait, Wait{For: WaitUnready, Domain: d.Name, Pod: d.down[0], More: len(d.down) - 1})
+		}
+	}
 	r.requestAll(wait)
 }
 

@@ -1,0 +1,218 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// Rollout has the sentences about one rollout.
+type Rollout struct {
+	Name string // of the DomainRollout
+	Key  string // of the domains
+}
+
+// Waiting says what the rollout waits for and what to do about it. It is empty if there is nothing.
+func (r Rollout) Waiting(w rollout.Wait) string {
+	switch w.For {
+	case rollout.WaitEvicting:
+		return fmt.Sprintf("waits for %s to go%s", r.pods(w), orFails(w.Until))
+	case rollout.WaitMissing:
+		return fmt.Sprintf("waits for a pod in the place of %s%s", r.pods(w), orFails(w.Until))
+	case rollout.WaitUnplaced:
+		return fmt.Sprintf("waits for a node for %s%s; the events of the pod say what it needs", r.pods(w), orFails(w.Until))
+	case rollout.WaitUnready:
+		return fmt.Sprintf("waits for %s to be ready%s", r.pods(w), orFails(w.Until))
+	case rollout.WaitReadyFor:
+		return fmt.Sprintf("waits for %s to stay ready until %s", r.pods(w), clock(w.Until))
+	case rollout.WaitRefused:
+		return fmt.Sprintf("may not evict %s: %s%s", r.pods(w), w.Reason, again(w.Until))
+	case rollout.WaitDown:
+		return fmt.Sprintf("takes no more pods of %s: %s down (%s), and at most %d may be", r.domain(w.Domain), have(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
+	case rollout.WaitOrder:
+		return fmt.Sprintf("takes no pod of %s: pod %s is not ready, and the StatefulSet makes no later pod before it is", r.domain(w.Domain), w.Pod)
+	case rollout.WaitEarlier:
+		return fmt.Sprintf("begins no other wave while %s not healthy", isOrAre(r.pods(w), w.More))
+	}
+	return r.waitingForMore(w)
+}
+
+// waitingForMore is about what is not a pod.
+func (r Rollout) waitingForMore(w rollout.Wait) string {
+	switch w.For {
+	case rollout.WaitBake:
+		return "stays as it is until " + clock(w.Until) + " to see that the wave stays healthy"
+	case rollout.WaitQuery:
+		return "waits for the Prometheus query of spec.healthGate to be true"
+	case rollout.WaitQueryAnswer:
+		return "waits for an answer to the Prometheus query of spec.healthGate; see whether the server can be reached"
+	case rollout.WaitOverload:
+		return fmt.Sprintf("does not begin %s: %s of overload is expected while it is empty, and at most %s may be (spec.healthGate.maxOverload)",
+			r.domain(w.Domain), percent(w.Overload), percent(w.MaxOverload))
+	case rollout.WaitPlan:
+		return fmt.Sprintf("does not begin %s: no routing plan says what overload to expect while it is empty (spec.healthGate.maxOverload)", r.domain(w.Domain))
+	case rollout.WaitApproval:
+		return fmt.Sprintf("pauses before %s (spec.pauseBefore); %s goes on", r.domain(w.Domain), r.command("resume"))
+	case rollout.WaitPaused:
+		return fmt.Sprintf("is paused (spec.paused); %s goes on", r.command("resume"))
+	case rollout.WaitFailure:
+		return fmt.Sprintf("has failed: %s. %s tries again, %s restores the revision before, and a new revision starts anew",
+			r.Failure(w.Failure), r.command("resume"), r.command("rollback"))
+	case rollout.WaitAborted:
+		return "was aborted (spec.stop); pods stay as they are until there is another revision"
+	case rollout.WaitRestore:
+		if w.Failure != nil {
+			return fmt.Sprintf("restores the revision before, since %s", r.Failure(w.Failure))
+		}
+		return "restores the revision before (spec.stop)"
+	case rollout.WaitNoPrevious:
+		return "cannot roll back (spec.stop): no revision before is known. Write the template that should run"
+	}
+	return ""
+}
+
+// Failure says why a rollout failed.
+func (r Rollout) Failure(f *rollout.Failure) string {
+	if f == nil {
+		return "the reason is not known"
+	}
+	pod := fmt.Sprintf("pod %s of %s", f.Pod, r.domain(f.Domain))
+	switch f.Reason {
+	case rollout.PodMissing:
+		return "no pod came in the place of " + pod + " in time"
+	case rollout.PodTerminating:
+		return pod + " did not end in time"
+	case rollout.GateFailed:
+		return "the Prometheus query of spec.healthGate became false"
+	}
+	return pod + " did not become healthy in time"
+}
+
+// Event says what happened to a rollout, which is of a revision now.
+func (r Rollout) Event(e rollout.Event, revision string) string {
+	switch e.Type {
+	case rollout.RolloutBegan:
+		return fmt.Sprintf("revision %s begins, after %s", revision, e.From)
+	case rollout.RolloutRestarted:
+		return fmt.Sprintf("revision %s begins where %s stands, which was not complete", revision, e.From)
+	case rollout.RollbackBegan:
+		return fmt.Sprintf("revision %s comes back, and %s is abandoned", revision, e.From)
+	case rollout.WaveBegan:
+		return "pods of " + r.listDomains(e.Domains) + " are replaced"
+	case rollout.WaveDone:
+		return "all pods of " + r.listDomains(e.Domains) + " are healthy"
+	case rollout.RolloutPaused:
+		if len(e.Domains) == 0 {
+			return "paused"
+		}
+		return fmt.Sprintf("paused at %s; %s goes on", r.listDomains(e.Domains), r.command("resume"))
+	case rollout.RolloutResumed:
+		return "goes on"
+	case rollout.RolloutFailed:
+		return r.Failure(e.Failure)
+	case rollout.RolloutAborted:
+		return "aborted; pods stay as they are"
+	case rollout.RolloutComplete:
+		return fmt.Sprintf("all pods are of revision %s", revision)
+	}
+	return ""
+}
+
+// Lines tell a step: the phase with what it waits for, then each domain.
+func (r Rollout) Lines(s *rollout.Step) []string {
+	m := &s.Memory
+	first := fmt.Sprintf("%s: revision %s", m.Phase, m.Revision)
+	if len(m.Current) > 0 {
+		first += fmt.Sprintf(", wave %d: %s", m.Wave, r.listDomains(m.Current))
+	}
+	lines := []string{first}
+	if waiting := r.Waiting(s.Wait); waiting != "" {
+		lines = append(lines, waiting)
+	}
+	for _, d := range s.Domains {
+		lines = append(lines, fmt.Sprintf("%s: %s, %d of %s updated, %d healthy, %d unavailable", r.domain(d.Name), strings.ToLower(string(d.State)), d.Updated, count(d.Pods, "pod"), d.Healthy, d.Unavailable))
+	}
+	for _, e := range s.Events {
+		lines = append(lines, fmt.Sprintf("%s: %s", e.Type, r.Event(e, m.Revision)))
+	}
+	for _, targets := range []struct {
+		verb string
+		list []rollout.Target
+	}{{"evicts", s.Evict}, {"deletes", s.Delete}, {"no longer evicts", s.Withdraw}} {
+		if len(targets.list) > 0 {
+			names := make([]string, len(targets.list))
+			for i, t := range targets.list {
+				names[i] = t.Pod
+			}
+			lines = append(lines, targets.verb+" "+listPods(names))
+		}
+	}
+	return lines
+}
+
+func (r Rollout) command(verb string) string {
+	return fmt.Sprintf("vicinity rollout %s %s", verb, r.Name)
+}
+
+// domain names a domain.
+func (r Rollout) domain(name string) string {
+	if name == "" {
+		return "the nodes without " + r.Key
+	}
+	return fmt.Sprintf("%s %q", keyNoun(r.Key), name)
+}
+
+func (r Rollout) listDomains(names []string) string {
+	list := slices.Clone(names)
+	for i := range list {
+		list[i] = r.domain(list[i])
+	}
+	if len(list) == 0 {
+		return "no " + keyNoun(r.Key)
+	}
+	return listPods(list)
+}
+
+// pods names the pods that something waits for.
+func (r Rollout) pods(w rollout.Wait) string {
+	said := "pod " + more(w.Pod, w.More)
+	if w.Domain != "" && w.More == 0 {
+		said += " of " + r.domain(w.Domain)
+	}
+	return said
+}
+
+func more(name string, n int) string {
+	if n == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s and %d more", name, n)
+}
+
+// isOrAre has the verb for one thing and some more.
+func isOrAre(what string, more int) string {
+	if more > 0 {
+		return what + " are"
+	}
+	return what + " is"
+}
+
+func orFails(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return ", or it fails at " + clock(at)
+}
+
+func again(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return "; it is tried again at " + clock(at)
+}
+
+// percent has a share as people write it.
+func percent(share float64) string { return fmt.Sprintf("%.4g%%", 100*share) }

@@ -1,0 +1,153 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// database has two pods in each of three zones, those of zone a updated.
+func database() *rollout.State {
+	s := &rollout.State{
+		Revision: "db-2",
+		Spec: rollout.Spec{
+			MaxUnavailable: rollout.Amount{Value: 1}, Deadline: 10 * time.Minute, ReadyFor: 30 * time.Second, Bake: 5 * time.Minute,
+		},
+		Memory: rollout.Memory{Phase: rollout.Progressing, Revision: "db-2", Previous: "db-1", Wave: 1, Current: []string{"a"}},
+	}
+	for i := range 6 {
+		p := rollout.Pod{
+			UID: fmt.Sprint(i), Name: fmt.Sprintf("db-%d", i), Revision: "db-1", Placed: true, Domain: string("abc"[i%3]), Ready: true, Since: evening.Add(-time.Hour),
+		}
+		if p.Slot = p.Name; p.Domain == "a" {
+			p.Revision = "db-2"
+		}
+		s.Slots = append(s.Slots, rollout.Slot{Name: p.Slot})
+		s.Pods = append(s.Pods, p)
+	}
+	return s
+}
+
+func TestRolloutsGolden(t *testing.T) {
+	overload := 0.4
+	goes := func(pod int, stage rollout.Stage) func(s *rollout.State) {
+		return func(s *rollout.State) {
+			p := &s.Pods[pod]
+			s.Memory.Current, s.Memory.Wave = []string{p.Domain}, 2
+			s.Memory.Replacements = []rollout.Replacement{{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: "old", Stage: stage, Since: evening.Add(-time.Minute)}}
+			p.Revision, p.Ready, p.Since = s.Revision, false, evening.Add(-10*time.Second)
+		}
+	}
+	var text strings.Builder
+	for _, c := range []struct {
+		name   string
+		change func(s *rollout.State)
+	}{
+		{"the first look", func(s *rollout.State) { s.Memory = rollout.Memory{} }},
+		{"it bakes", func(*rollout.State) {}},
+		{"it has baked", func(s *rollout.State) { s.Memory.BakingSince = evening.Add(-5 * time.Minute) }},
+		{"a pod is evicted", func(s *rollout.State) {
+			goes(4, rollout.Evicting)(s)
+			s.Pods[4].UID, s.Pods[4].Revision, s.Pods[4].Ready = "old", "db-1", true
+		}},
+		{"a pod ends", func(s *rollout.State) {
+			goes(4, rollout.Evicting)(s)
+			s.Pods[4].UID, s.Pods[4].Revision, s.Pods[4].Terminating, s.Pods[4].Since = "old", "db-1", true, evening.Add(20*time.Second)
+		}},
+		{"no pod yet", func(s *rollout.State) {
+			goes(4, rollout.Gone)(s)
+			s.Pods = append(s.Pods[:4], s.Pods[5:]...)
+		}},
+		{"no node", func(s *rollout.State) { goes(4, rollout.Replaced)(s); s.Pods[4].Placed = false }},
+		{"not ready", goes(4, rollout.Replaced)},
+		{"ready a moment", func(s *rollout.State) { goes(4, rollout.Replaced)(s); s.Pods[4].Ready = true }},
+		{"a budget refuses", func(s *rollout.State) {
+			s.Memory.Current = []string{"b"}
+			for _, uid := range []string{"1", "4"} {
+				s.Refusals = map[string]rollout.Refusal{"1": {Reason: "budget shop/db: zone \"b\" has no more to spare", Until: evening.Add(time.Minute)}, uid: {Reason: "budget shop/db: zone \"b\" has no more to spare"}}
+			}
+		}},
+		{"a pod is down by itself", func(s *rollout.State) {
+			s.Memory.Current = []string{"b"}
+			s.Pods[4].Revision, s.Pods[4].Ready, s.Pods[4].Since = "db-2", false, evening.Add(-time.Minute)
+		}},
+		{"an earlier pod", func(s *rollout.State) {
+			s.Kind, s.Memory.Current = rollout.Ordered, []string{"b"}
+			s.Pods[0].Ready = false
+		}},
+		{"a zone before is not healthy", func(s *rollout.State) { s.Memory.Current, s.Pods[0].Ready = nil, false }},
+		{"the query is false before a wave", func(s *rollout.State) {
+			s.Memory.Current, s.Spec.HasQuery, s.Query = nil, true, rollout.False
+		}},
+		{"the query has no answer", func(s *rollout.State) { s.Memory.Current, s.Spec.HasQuery = nil, true }},
+		{"the query becomes false", func(s *rollout.State) {
+			s.Memory.QueryPassed, s.Spec.HasQuery, s.Query = true, true, rollout.False
+		}},
+		{"overload", func(s *rollout.State) {
+			s.Memory.Current, s.Spec.MaxOverload, s.Overload = nil, &overload, map[string]float64{"b": 0.555, "c": 0.1}
+		}},
+		{"no plan", func(s *rollout.State) { s.Memory.Current, s.Spec.MaxOverload = nil, &overload }},
+		{"an approval", func(s *rollout.State) { s.Memory.Current, s.Spec.PauseBefore = nil, []string{"b"} }},
+		{"paused", func(s *rollout.State) { s.Spec.Paused = true }},
+		{"a pod fails", func(s *rollout.State) {
+			goes(4, rollout.Replaced)(s)
+			s.Memory.Replacements[0].Since = evening.Add(-time.Hour)
+		}},
+		{"a pod fails, and it rolls back", func(s *rollout.State) {
+			goes(4, rollout.Replaced)(s)
+			s.Memory.Replacements[0].Since, s.Spec.RollsBack = evening.Add(-time.Hour), true
+		}},
+		{"a pod does not come", func(s *rollout.State) {
+			goes(4, rollout.Gone)(s)
+			s.Pods = append(s.Pods[:4], s.Pods[5:]...)
+			s.Memory.Replacements[0].Since = evening.Add(-time.Hour)
+		}},
+		{"a pod does not end", func(s *rollout.State) {
+			goes(4, rollout.Evicting)(s)
+			s.Pods[4].UID, s.Pods[4].Revision, s.Pods[4].Terminating, s.Pods[4].Since = "old", "db-1", true, evening.Add(-time.Hour)
+		}},
+		{"it is tried again", func(s *rollout.State) {
+			s.Memory.Phase, s.Memory.Failure = rollout.Failed, &rollout.Failure{Reason: rollout.GateFailed, At: evening.Add(-time.Minute)}
+			s.Spec.Approved = rollout.Approved{Revision: "db-2", FailuresBefore: evening}
+		}},
+		{"the revision before comes back", func(s *rollout.State) {
+			goes(4, rollout.Replaced)(s)
+			s.Pods[4].Revision, s.Revision = "db-2", "db-1"
+		}},
+		{"another revision", func(s *rollout.State) { s.Revision = "db-3" }},
+		{"aborted", func(s *rollout.State) { s.Spec.Stop = rollout.Stop{Revision: "db-2"} }},
+		{"a rollback is wanted", func(s *rollout.State) {
+			s.Spec.Stop = rollout.Stop{Revision: "db-2", Action: rollout.Rollback}
+		}},
+		{"a rollback is wanted to nothing", func(s *rollout.State) {
+			s.Memory.Previous, s.Spec.Stop = "", rollout.Stop{Revision: "db-2", Action: rollout.Rollback}
+		}},
+		{"nodes without the label", func(s *rollout.State) {
+			s.Memory.Current = nil
+			for i := range s.Pods {
+				if s.Pods[i].Domain != "a" {
+					s.Pods[i].Domain = ""
+				}
+			}
+		}},
+		{"complete", func(s *rollout.State) {
+			s.Memory.Current = nil
+			for i := range s.Pods {
+				s.Pods[i].Revision = "db-2"
+			}
+		}},
+	} {
+		s := database()
+		c.change(s)
+		step := rollout.Next(s, evening)
+		fmt.Fprintf(&text, "# %s\n", c.name)
+		for _, line := range (Rollout{Name: "db", Key: "topology.kubernetes.io/zone"}).Lines(&step) {
+			fmt.Fprintf(&text, "%s\n", line)
+		}
+		text.WriteString("\n")
+	}
+	golden(t, "rollouts.txt", text.String())
+}

@@ -1,0 +1,393 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// database has so many pods in turn in zones a, b and c, all of r1 and ready for an hour, which
+// have to get r2.
+func database(pods int) *State {
+	s := &State{Revision: "r2", Spec: Spec{MaxUnavailable: Amount{Value: 1}, Deadline: 10 * time.Minute}}
+	for i := range pods {
+		name := fmt.Sprintf("db-%d", i)
+		s.Slots = append(s.Slots, Slot{Name: name})
+		s.Pods = append(s.Pods, Pod{
+			UID: fmt.Sprint(i), Name: name, Slot: name, Revision: "r1", Placed: true, Domain: string("abc"[i%3]), Ready: true, Since: start.Add(-time.Hour),
+		})
+	}
+	return s
+}
+
+// began is a database whose wave in zones has begun.
+func began(pods int, zones ...string) *State {
+	s := database(pods)
+	s.Memory = Memory{Phase: Progressing, Revision: "r2", Previous: "r1", Wave: 1, Current: zones}
+	return s
+}
+
+func update(s *State, pods ...int) {
+	for _, i := range pods {
+		s.Pods[i].Revision = "r2"
+	}
+}
+
+// replacing has the first pod replaced by one of a revision that is not ready.
+func replacing(s *State, revision string) {
+	p := &s.Pods[0]
+	s.Memory.Replacements = append(s.Memory.Replacements, Replacement{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: "old", Stage: Replaced, Since: start})
+	p.Revision, p.Ready, p.Since = revision, false, start
+}
+
+func names(targets []Target) []string {
+	list := make([]string, 0, len(targets))
+	for _, t := range targets {
+		list = append(list, t.Pod)
+	}
+	return list
+}
+
+func TestWhichPodsGo(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		state  *State
+		change func(s *State)
+		evict  []string
+		delete []string
+		wait   WaitReason
+	}{
+		{name: "one of the first zone, from the end", state: database(9), evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "no pods", state: database(0)},
+		{name: "as many as may be", state: database(9), change: func(s *State) { s.Spec.MaxUnavailable.Value = 2 }, evict: []string{"db-6", "db-3"}, wait: WaitEvicting},
+		{name: "a percentage is of the zone and rounded up", state: database(9), change: func(s *State) { s.Spec.MaxUnavailable = Amount{34, true} }, evict: []string{"db-6", "db-3"}, wait: WaitEvicting},
+		{name: "a percentage is one at least", state: database(3), change: func(s *State) { s.Spec.MaxUnavailable = Amount{1, true} }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "the order is kept", state: database(9), change: func(s *State) { s.Spec.Order = []string{"x", "c"} }, evict: []string{"db-8"}, wait: WaitEvicting},
+		{name: "zones of one wave", state: database(9), change: func(s *State) { s.Spec.Waves.Domains = 2 }, evict: []string{"db-7", "db-6"}, wait: WaitEvicting},
+		{name: "ordered takes one at a time in all zones", state: database(9), change: func(s *State) { s.Spec.Waves.Domains, s.Kind = 2, Ordered }, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "one that is down goes first", state: began(9, "a"), change: func(s *State) { s.Pods[0].Ready = false }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "a denied one yields to another", state: began(9, "a"), change: func(s *State) {
+			s.Refusals = map[string]Refusal{"6": {Reason: "budget", Denied: true, Until: start.Add(time.Minute)}}
+		}, evict: []string{"db-3"}, wait: WaitEvicting},
+		{name: "a denied one is tried again", state: began(9, "a"), change: func(s *State) {
+			s.Refusals = map[string]Refusal{"6": {Reason: "budget", Denied: true, Until: start}}
+		}, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "all are denied", state: began(3, "a"), change: func(s *State) {
+			s.Refusals = map[string]Refusal{"0": {Reason: "budget", Denied: true}}
+		}, wait: WaitRefused},
+		{name: "one that is asked for stays the one", state: began(9, "a"), change: func(s *State) {
+			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+			s.Refusals = map[string]Refusal{"0": {Reason: "not asked for yet"}}
+		}, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "one that was denied is not down", state: began(9, "a"), change: func(s *State) {
+			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+			s.Refusals = map[string]Refusal{"0": {Denied: true}}
+		}, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "one that was denied and is not ready still counts", state: began(9, "a"), change: func(s *State) {
+			replacing(s, "r0")
+			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID = Evicting, "0"
+			s.Refusals = map[string]Refusal{"0": {Denied: true}}
+		}, wait: WaitUnready},
+		{name: "a missing pod of any zone counts in each", state: began(9, "a"), change: func(s *State) { s.Pods = slices.Delete(s.Pods, 1, 2) }, wait: WaitDown},
+		{name: "a missing pod of another zone does not", state: began(9, "a"), change: func(s *State) {
+			s.Pods = slices.Delete(s.Pods, 1, 2)
+			s.Slots[1].Domain, s.Slots[1].HasDomain = "b", true
+		}, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "a missing pod holds a wave", state: began(9), change: func(s *State) { s.Pods = slices.Delete(s.Pods, 1, 2) }, wait: WaitUnplaced},
+		{name: "a pod on a lost node counts", state: began(9, "a"), change: func(s *State) { s.Pods[0].Ready, s.Pods[0].Terminating = false, true }, wait: WaitDown},
+		{name: "a pod that is to be scaled down is left alone", state: began(3, "a"), change: func(s *State) { s.Slots = s.Slots[1:] }, evict: []string{"db-1"}, wait: WaitEvicting},
+		{name: "a zone before has to be healthy", state: began(9), change: func(s *State) {
+			update(s, 0, 3, 6)
+			s.Pods[0].Ready = false
+		}, wait: WaitEarlier},
+		{name: "a bad pod is replaced again at once", state: began(9, "a"), change: func(s *State) { replacing(s, "r0") }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "a bad pod of an abandoned revision is deleted", state: began(9, "a"), change: func(s *State) {
+			s.Memory.Abandoned = []string{"r0"}
+			replacing(s, "r0")
+			s.Refusals = map[string]Refusal{"0": {Reason: "budget", Denied: true}}
+		}, delete: []string{"db-0"}, wait: WaitEvicting},
+		{name: "a ready pod of an abandoned revision is evicted", state: began(3, "a"), change: func(s *State) { s.Memory.Abandoned = []string{"r1"} }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "ordered waits for a pod of an earlier slot", state: began(9, "b"), change: func(s *State) {
+			s.Kind = Ordered
+			s.Pods[0].Revision, s.Pods[0].Ready = "r2", false
+		}, wait: WaitOrder},
+		{name: "ordered takes a bad pod of an earlier slot first", state: began(9, "b"), change: func(s *State) { s.Kind, s.Pods[0].Ready = Ordered, false }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "a pod without a node counts where its slot was taken down", state: began(9, "a"), change: func(s *State) {
+			replacing(s, "r2")
+			s.Pods[0].Placed, s.Pods[0].Domain = false, ""
+		}, wait: WaitUnplaced},
+		{name: "paused", state: began(9, "a"), change: func(s *State) { s.Spec.Paused = true }, wait: WaitPaused},
+		{name: "an approval of another revision", state: began(9), change: func(s *State) {
+			s.Spec.PauseBefore, s.Spec.Approved = []string{"a"}, Approved{Revision: "r1", Domains: []string{"a"}}
+		}, wait: WaitApproval},
+		{name: "an approval", state: began(9), change: func(s *State) {
+			s.Spec.PauseBefore, s.Spec.Approved = []string{"a"}, Approved{Revision: "r2", Domains: []string{"a"}}
+		}, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "what has begun needs no approval", state: began(9, "a"), change: func(s *State) { s.Spec.PauseBefore = []string{"a"} }, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "a wave ends before one that needs an approval", state: began(9), change: func(s *State) {
+			s.Spec.PauseBefore, s.Spec.Waves.Domains = []string{"b"}, 3
+		}, evict: []string{"db-6"}, wait: WaitEvicting},
+		{name: "a stop of another revision", state: began(9, "a"), change: func(s *State) { s.Spec.Stop = Stop{Revision: "r1"} }, evict: []string{"db-6"}, wait: WaitEvicting},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.change != nil {
+				test.change(test.state)
+			}
+			memory := fmt.Sprintf("%+v", test.state.Memory)
+			step := Next(test.state, start)
+			if got := names(step.Evict); !slices.Equal(got, test.evict) {
+				t.Errorf("evicts %v, want %v", got, test.evict)
+			}
+			if got := names(step.Delete); !slices.Equal(got, test.delete) {
+				t.Errorf("deletes %v, want %v", got, test.delete)
+			}
+			if step.Wait.For != test.wait {
+				t.Errorf("waits for %q, want %q", step.Wait.For, test.wait)
+			}
+			if got := fmt.Sprintf("%+v", test.state.Memory); got != memory {
+				t.Errorf("the state is changed:\n%s\n%s", memory, got)
+			}
+		})
+	}
+}
+
+func TestWavesGrowWithWhatProvedHealthy(t *testing.T) {
+	for _, test := range []struct {
+		waves        Waves
+		proven, want int
+	}{
+		{Waves{}, 5, 1},
+		{Waves{Domains: 3}, 0, 3},
+		{Waves{Exponential: true}, 0, 1},
+		{Waves{Exponential: true}, 1, 2},
+		{Waves{Exponential: true}, 2, 2},
+		{Waves{Exponential: true}, 3, 4},
+		{Waves{Exponential: true}, 7, 8},
+		{Waves{Exponential: true, Most: 3}, 7, 2},
+		{Waves{Exponential: true, Most: 4}, 100, 4},
+	} {
+		r := newRun(&State{Spec: Spec{Waves: test.waves}, Memory: Memory{Proven: test.proven}}, start)
+		if got := r.waveSize(); got != test.want {
+			t.Errorf("%+v with %d proven: %d, want %d", test.waves, test.proven, got, test.want)
+		}
+	}
+}
+
+func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		memory   Memory
+		revision string
+		want     Memory // of what is named
+	}{
+		{
+			name: "first", memory: Memory{}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"a"}},
+		},
+		{
+			name: "after a complete one", memory: Memory{Phase: Complete, Revision: "r1", Previous: "r0"}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"a"}},
+		},
+		{
+			name: "in the middle", memory: Memory{Phase: Progressing, Revision: "r8", Previous: "r1", Current: []string{"b"}}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"b"}},
+		},
+		{
+			name: "between waves", memory: Memory{Phase: Paused, Revision: "r8", Previous: "r1", Last: []string{"b"}}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"b"}},
+		},
+		{
+			name: "in the first zone of a wave", memory: Memory{Phase: Progressing, Revision: "r8", Previous: "r1", Current: []string{"c", "b"}, Proven: 3}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"b"}},
+		},
+		{
+			name: "in all zones that are down", memory: Memory{
+				Phase: Progressing, Revision: "r8", Previous: "r1", Current: []string{"a", "b", "c"},
+				Replacements: []Replacement{{Slot: "db-1", Domain: "b", Stage: Gone}, {Slot: "db-2", Domain: "c", Stage: Gone}},
+			}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"b", "c"}},
+		},
+		{
+			name: "after a failure", memory: Memory{Phase: Failed, Revision: "r8", Previous: "r1", Current: []string{"b"}, Failure: &Failure{}}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"b"}, Abandoned: []string{"r8"}},
+		},
+		{
+			name: "one that was abandoned", memory: Memory{Phase: Failed, Revision: "r8", Previous: "r1", Current: []string{"b"}, Abandoned: []string{"r2"}}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"b"}},
+		},
+		{
+			name: "the one before", memory: Memory{Phase: Progressing, Revision: "r8", Previous: "r2", Current: []string{"b"}}, revision: "r2",
+			want: Memory{Current: []string{"b"}, Abandoned: []string{"r8"}, RollingBack: true},
+		},
+		{
+			name: "the one before, which is complete", memory: Memory{Phase: Complete, Revision: "r8", Previous: "r2"}, revision: "r2",
+			want: Memory{Previous: "r8", Current: []string{"a"}},
+		},
+		{
+			name: "another during a rollback", memory: Memory{Phase: RollingBack, Revision: "r1", RollingBack: true, Current: []string{"b"}, Abandoned: []string{"r8"}}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"b"}, Abandoned: []string{"r8"}},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := database(9)
+			s.Memory, s.Revision = test.memory, test.revision
+			got := Next(s, start).Memory
+			got = Memory{Previous: got.Previous, Current: got.Current, Abandoned: got.Abandoned, RollingBack: got.RollingBack}
+			if want := fmt.Sprintf("%+v", test.want); fmt.Sprintf("%+v", got) != want {
+				t.Errorf("got  %+v\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatFails(t *testing.T) {
+	late := start.Add(10 * time.Minute)
+	for _, test := range []struct {
+		name   string
+		change func(s *State)
+		now    time.Time
+		want   FailureReason // none if empty
+	}{
+		{name: "not ready in time", change: func(s *State) { replacing(s, "r2") }, now: late, want: PodUnhealthy},
+		{name: "not ready yet", change: func(s *State) { replacing(s, "r2") }, now: late.Add(-time.Second)},
+		{name: "forgiven", change: func(s *State) {
+			replacing(s, "r2")
+			s.Spec.Approved = Approved{Revision: "r2", FailuresBefore: start.Add(time.Minute)}
+		}, now: late},
+		{name: "forgiven for another revision", change: func(s *State) {
+			replacing(s, "r2")
+			s.Spec.Approved = Approved{Revision: "r1", FailuresBefore: start.Add(time.Minute)}
+		}, now: late, want: PodUnhealthy},
+		{name: "ready and not again and again", change: func(s *State) {
+			s.Spec.ReadyFor = time.Minute
+			replacing(s, "r2")
+			s.Pods[0].Ready, s.Pods[0].Since = true, late.Add(50*time.Second)
+		}, now: late.Add(time.Minute), want: PodUnhealthy},
+		{name: "ready just in time", change: func(s *State) {
+			s.Spec.ReadyFor = time.Minute
+			replacing(s, "r2")
+			s.Pods[0].Ready, s.Pods[0].Since = true, late.Add(-time.Second)
+		}, now: late.Add(30 * time.Second)},
+		{name: "no pod", change: func(s *State) {
+			replacing(s, "r2")
+			s.Memory.Replacements[0].Stage, s.Pods = Gone, s.Pods[1:]
+		}, now: late, want: PodMissing},
+		{name: "does not end", change: func(s *State) {
+			replacing(s, "r1")
+			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID, s.Pods[0].Terminating = Evicting, "0", true
+		}, now: late, want: PodTerminating},
+		{name: "not let go", change: func(s *State) {
+			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+		}, now: start.Add(24 * time.Hour)},
+		{name: "an updated pod breaks", change: func(s *State) { update(s, 0); s.Pods[0].Ready, s.Pods[0].Since = false, start }, now: late, want: PodUnhealthy},
+		{name: "an updated pod of another zone breaks", change: func(s *State) { update(s, 1); s.Pods[1].Ready, s.Pods[1].Since = false, start }, now: late},
+		{name: "an old pod is broken", change: func(s *State) { s.Pods[0].Ready, s.Pods[0].Since = false, start }, now: late},
+		{name: "the deadline begins with the revision", change: func(s *State) {
+			replacing(s, "r2")
+			s.Revision = "r3"
+		}, now: late},
+		{name: "the query becomes false", change: func(s *State) { s.Spec.HasQuery, s.Query, s.Memory.QueryPassed = true, False, true }, now: start, want: GateFailed},
+		{name: "the query was never true", change: func(s *State) { s.Spec.HasQuery, s.Query = true, False }, now: start},
+		{name: "the query has no answer", change: func(s *State) { s.Spec.HasQuery, s.Memory.QueryPassed = true, true }, now: start},
+		{name: "a rollback does not ask", change: func(s *State) {
+			s.Spec.HasQuery, s.Query, s.Memory.QueryPassed, s.Memory.RollingBack = true, False, true, true
+		}, now: start},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := began(9, "a")
+			test.change(s)
+			step := Next(s, test.now)
+			var got FailureReason
+			if step.Memory.Failure != nil {
+				got = step.Memory.Failure.Reason
+			}
+			if got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+			if (step.Memory.Phase == Failed) != (test.want != "") || test.want != "" && len(step.Evict) > 0 {
+				t.Errorf("phase %s, evicts %v", step.Memory.Phase, step.Evict)
+			}
+			if test.want != "" {
+				s.Spec.RollsBack = true
+				if step = Next(s, test.now); step.Restore != "r1" || step.Memory.Phase != RollingBack {
+					t.Errorf("phase %s, restores %q", step.Memory.Phase, step.Restore)
+				}
+			}
+		})
+	}
+}
+
+func TestAWaveBakes(t *testing.T) {
+	s := began(3, "a")
+	s.Spec.Bake = time.Minute
+	update(s, 0)
+	step := Next(s, start)
+	if step.Memory.Phase != Baking || !step.Again.Equal(start.Add(time.Minute)) || len(step.Evict) > 0 {
+		t.Fatalf("%+v", step)
+	}
+	s.Memory = step.Memory
+	s.Pods[0].Ready, s.Pods[0].Since = false, start.Add(30*time.Second)
+	if step = Next(s, start.Add(30*time.Second)); step.Memory.Phase != Progressing || !step.Memory.BakingSince.IsZero() || step.Wait.For != WaitUnready {
+		t.Errorf("it bakes on while a pod is down: %+v", step)
+	}
+	s.Pods[0].Ready = true
+	if step = Next(s, start.Add(time.Minute)); step.Memory.Phase != Progressing || !slices.Equal(step.Memory.Current, []string{"b"}) || step.Memory.Proven != 1 {
+		t.Errorf("it has baked: %+v", step)
+	}
+	s.Memory.RollingBack, s.Memory.BakingSince = true, time.Time{}
+	if step = Next(s, start.Add(time.Minute)); !slices.Equal(step.Memory.Current, []string{"b"}) {
+		t.Errorf("a rollback bakes: %+v", step)
+	}
+}
+
+func TestAStoppedRolloutCallsOffWhatItAskedFor(t *testing.T) {
+	s := began(3, "a")
+	s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+	s.Spec.Stop = Stop{Revision: "r2"}
+	step := Next(s, start)
+	if !slices.Equal(names(step.Withdraw), []string{"db-0"}) || len(step.Evict) > 0 || step.Memory.Phase != Aborted {
+		t.Errorf("%+v", step)
+	}
+	s.Memory, s.Refusals = step.Memory, map[string]Refusal{"0": {Denied: true, Until: start}}
+	if step = Next(s, start); len(step.Memory.Replacements) > 0 {
+		t.Errorf("it counts as down: %+v", step.Memory.Replacements)
+	}
+}
+
+func TestEventsAreSaidOnce(t *testing.T) {
+	s := began(3, "a")
+	for _, test := range []struct {
+		change func()
+		want   []EventType
+	}{
+		{func() { s.Spec.Paused = true }, []EventType{RolloutPaused}},
+		{func() {}, nil},
+		{func() { s.Spec.Paused = false }, []EventType{RolloutResumed}},
+		{func() {}, nil},
+		{func() { s.Memory.Replacements = nil; update(s, 0); s.Spec.PauseBefore = []string{"b"} }, []EventType{WaveDone, RolloutPaused}},
+		{func() {}, nil},
+		{func() { s.Spec.Approved = Approved{Revision: "r2", Domains: []string{"b"}} }, []EventType{RolloutResumed, WaveBegan}},
+		{func() { s.Spec.Stop = Stop{Revision: "r2"} }, []EventType{RolloutAborted}},
+		{func() {}, nil},
+		{func() { s.Revision = "r3" }, []EventType{RolloutRestarted}},
+		{func() {
+			s.Memory.Replacements = nil
+			s.Spec.PauseBefore, s.Revision = nil, "r1"
+			s.Memory.Current = nil
+		}, []EventType{RollbackBegan, WaveBegan}},
+		{func() { s.Memory.Replacements = nil; s.Pods[0].Revision = "r1" }, []EventType{WaveDone, RolloutComplete}},
+		{func() {}, nil},
+	} {
+		test.change()
+		step := Next(s, start)
+		var got []EventType
+		for _, e := range step.Events {
+			got = append(got, e.Type)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%v, want %v", got, test.want)
+		}
+		s.Memory = step.Memory
+	}
+}
