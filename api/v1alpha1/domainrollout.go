@@ -497,8 +497,8 @@ type RolloutFailure struct {
 // RolloutReplacement is a pod that is taken down to be replaced.
 type RolloutReplacement struct {
 	// slot is what the old pod and the new one have in common: the name of a
-	// pod of a StatefulSet, the node of one of a DaemonSet, the new pod of a
-	// Deployment.
+	// pod of a StatefulSet, the node of one of a DaemonSet, the old pod of a
+	// Deployment for which the new one was released.
 	Slot string `json:"slot"`
 
 	// domain is that in which the pod is taken down.
@@ -514,7 +514,8 @@ type RolloutReplacement struct {
 	UID types.UID `json:"uid"`
 
 	// stage is Evicting until the old pod has gone, Gone until there is a new
-	// one, and Replaced until that is healthy.
+	// one, and Replaced until that is healthy. The new pod of a Deployment comes
+	// while the stage is Evicting.
 	//
 	// +kubebuilder:validation:Enum=Evicting;Gone;Replaced
 	Stage string `json:"stage"`

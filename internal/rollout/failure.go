@@ -61,6 +61,9 @@ func (r *run) failureOf(e *Replacement) *Failure {
 	failure := &Failure{Domain: e.Domain, Pod: e.Pod}
 	since := e.Since
 	switch {
+	case e.Stage == Evicting && r.Kind == Surge && next != nil && !r.isHealthy(next):
+		failure.Reason, failure.Pod = PodUnhealthy, next.Name
+		since = since.Add(r.Spec.ReadyFor)
 	case e.Stage == Evicting && (old == nil || !old.Terminating):
 		return nil
 	case e.Stage == Evicting:

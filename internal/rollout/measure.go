@@ -22,6 +22,16 @@ func (r *run) newest(slot, but string) *Pod {
 	return nil
 }
 
+// present is the pod of a slot that counts: the old one for as long as it is there.
+func (r *run) present(slot string) *Pod {
+	for _, p := range r.pods[slot] {
+		if !p.Terminating && p.Revision != r.Revision {
+			return p
+		}
+	}
+	return r.newest(slot, "")
+}
+
 // trackReplacements sees how far those in Memory are.
 func (r *run) trackReplacements() {
 	left := r.memory.Replacements[:0]
@@ -31,6 +41,8 @@ func (r *run) trackReplacements() {
 		switch {
 		case old == nil && next == nil && !wanted:
 			continue
+		case old != nil && r.Kind == Surge && old.Revision == r.Revision && !old.Terminating:
+			continue // it stays, and the pod that was to come instead goes
 		case old != nil:
 			if e.Stage == Evicting && r.Refusals[e.UID].Denied && !old.Terminating {
 				if e.IfUnready || r.isHealthy(old) {
@@ -122,7 +134,7 @@ func (r *run) count(name string, p *Pod) *domain {
 // measureSlot counts the pod of a slot, and reports whether it is available.
 func (r *run) measureSlot(slot *Slot) bool {
 	e := r.replacement(slot.Name)
-	p := r.newest(slot.Name, "")
+	p := r.present(slot.Name)
 	if p != nil {
 		d := r.count(r.domainOf(p), p)
 		switch {

@@ -90,7 +90,7 @@ func (m *model) text() string {
 
 func newModel(choose func(n int) int, f flaw) *model {
 	m := &model{
-		choose: choose, flaw: f, now: start, kind: Kind(choose(2)), pinned: choose(3) > 0, query: True,
+		choose: choose, flaw: f, now: start, kind: Kind(choose(3)), pinned: choose(3) > 0, query: True,
 		broken: map[string]bool{}, down: map[string]string{}, seen: map[string]int{}, pods: [][]Pod{nil}, memories: []stored{{}},
 	}
 	m.spec = Spec{
@@ -195,6 +195,9 @@ func (m *model) pass(d time.Duration) {
 
 // workload is what the controller of the workload, the scheduler and the kubelets do.
 func (m *model) workload(can func(int, func())) {
+	if m.kind == Surge {
+		m.deployment(can)
+	}
 	lowerReady := true
 	for _, s := range m.slots {
 		i := slices.IndexFunc(m.truth(), func(p Pod) bool { return p.Slot == s.name })
@@ -209,31 +212,60 @@ func (m *model) workload(can func(int, func())) {
 			lowerReady = false
 			continue
 		}
-		p := m.truth()[i]
-		lowerReady = lowerReady && p.Ready && !p.Terminating
-		switch {
-		case p.Terminating:
-			can(4, func() { m.say("%s is gone", p.UID); m.change(p.UID, func(*Pod) bool { return false }) })
-		case !p.Placed:
-			can(4, func() {
-				domain := s.home
-				if !m.pinned {
-					domain = string("abc"[m.choose(3)])
-				}
-				m.say("%s is in %s", p.UID, domain)
-				m.change(p.UID, func(p *Pod) bool { p.Placed, p.Domain = true, domain; return true })
-			})
-		case !p.Ready && !m.broken[p.Revision]:
-			can(4, func() {
-				m.say("%s is ready", p.UID)
-				m.change(p.UID, func(p *Pod) bool { p.Ready, p.Since = true, m.now; return true })
-			})
+		for _, p := range m.truth() {
+			if p.Slot == s.name && p.UID != m.truth()[i].UID {
+				m.kubelet(s, p, can)
+			}
 		}
+		p := m.truth()[i]
+		m.kubelet(s, p, can)
+		lowerReady = lowerReady && p.Ready && !p.Terminating
 	}
 	for _, p := range m.truth() {
 		if !slices.ContainsFunc(m.slots, func(s modelSlot) bool { return s.name == p.Slot }) {
 			can(4, func() { m.change(p.UID, func(*Pod) bool { return false }) })
 		}
+	}
+}
+
+// kubelet does what the scheduler and a kubelet do with a pod.
+func (m *model) kubelet(s modelSlot, p Pod, can func(int, func())) {
+	switch {
+	case p.Terminating:
+		can(4, func() { m.say("%s is gone", p.UID); m.change(p.UID, func(*Pod) bool { return false }) })
+	case !p.Placed:
+		can(4, func() {
+			domain := s.home
+			if !m.pinned {
+				domain = string("abc"[m.choose(3)])
+			}
+			m.say("%s is in %s", p.UID, domain)
+			m.change(p.UID, func(p *Pod) bool { p.Placed, p.Domain = true, domain; return true })
+		})
+	case !p.Ready && !m.broken[p.Revision]:
+		can(4, func() {
+			m.say("%s is ready", p.UID)
+			m.change(p.UID, func(p *Pod) bool { p.Ready, p.Since = true, m.now; return true })
+		})
+	}
+}
+
+// deployment deletes an old pod of a slot that has another which is ready, or one that is not ready
+// while there is a new one.
+func (m *model) deployment(can func(int, func())) {
+	for _, p := range m.truth() {
+		if p.Terminating || p.Revision == m.revision {
+			continue
+		}
+		if !slices.ContainsFunc(m.truth(), func(o Pod) bool {
+			return o.Slot == p.Slot && o.UID != p.UID && !o.Terminating && (o.Ready || !p.Ready && o.Revision == m.revision)
+		}) {
+			continue
+		}
+		can(4, func() {
+			m.say("%s is deleted by its ReplicaSet", p.UID)
+			m.change(p.UID, func(p *Pod) bool { p.Terminating, p.Since = true, m.now.Add(30*time.Second); return true })
+		})
 	}
 }
 
@@ -440,12 +472,14 @@ func (m *model) evict(c *caller, t Target, current []string) {
 	case p == nil || p.Terminating:
 	case t.IfUnready && p.Ready:
 		c.refusals[t.UID] = Refusal{Reason: "ready", Until: m.now, Denied: true}
-	case m.choose(4) == 0:
+	case m.choose(4) == 0 && !m.isReleased(t):
 		m.say("%s is refused, lost: %t", t.UID, lost)
 		m.seen["refused"]++
 		if !lost {
 			c.refusals[t.UID] = Refusal{Reason: "budget", Until: m.now.Add(20 * time.Second), Denied: true}
 		}
+	case m.kind == Surge:
+		m.release(t, current)
 	default:
 		m.say("%s is evicted, lost: %t", t.UID, lost)
 		m.seen["evicted"]++
@@ -466,6 +500,30 @@ func (m *model) evict(c *caller, t Target, current []string) {
 	if lost && m.flaw == unknownDenied {
 		c.refusals[t.UID] = Refusal{Reason: "unknown", Denied: true}
 	}
+}
+
+// release has a new pod come before an old one goes.
+func (m *model) release(t Target, current []string) {
+	m.seen["released"]++
+	if !slices.Contains(current, t.Domain) {
+		m.fail("a pod is released for %s, and the wave is %v", t.Domain, current)
+	}
+	if m.isReleased(t) {
+		return
+	}
+	slot := m.find(t.UID).Slot
+	if i := slices.IndexFunc(m.slots, func(s modelSlot) bool { return s.name == slot }); i >= 0 {
+		p := m.newPod(m.slots[i])
+		p.Placed, p.Domain = true, t.Domain
+		m.say("%s is released for %s in %s", p.UID, t.UID, t.Domain)
+		m.commit(append(slices.Clone(m.truth()), p))
+	}
+}
+
+// isReleased reports whether there is a new pod for an old one.
+func (m *model) isReleased(t Target) bool {
+	slot := m.find(t.UID).Slot
+	return m.kind == Surge && slices.ContainsFunc(m.truth(), func(p Pod) bool { return p.Slot == slot && p.Revision == m.revision && !p.Terminating })
 }
 
 func (m *model) delete(t Target, memory *Memory) {
@@ -524,12 +582,21 @@ func (m *model) check(s *State, step *Step) {
 			m.fail("%s is replaced in %s, and the wave is %v", e.Slot, e.Domain, step.Memory.Current)
 		}
 	}
+	perDomain := map[string]int{}
+	for _, e := range step.Memory.Replacements {
+		if perDomain[e.Domain]++; e.IfUnready {
+			perDomain[e.Domain]--
+		}
+		if perDomain[e.Domain] > s.Spec.MaxUnavailable.Value {
+			m.fail("too many of %s are replaced: %v", e.Domain, step.Memory.Replacements)
+		}
+	}
 	for _, t := range step.Evict {
 		if s.Spec.Paused {
 			m.fail("%s is evicted while the rollout is paused", t.UID)
 		}
 		slot := t.Pod
-		if before[slot] || !available[slot] {
+		if before[slot] || !available[slot] || s.Kind == Surge {
 			continue
 		}
 		down := 0
@@ -584,6 +651,9 @@ func (m *model) settle() string {
 		m.workload(func(weight int, do func()) { actions = append(actions, action{weight, do}) })
 		for _, a := range actions {
 			a.do()
+			if m.kind == Surge { // what is deleted depends on what was
+				break
+			}
 		}
 		m.spec.Approved = Approved{Revision: m.revision, Domains: []string{"b"}}
 		if f := m.stored().memory.Failure; f != nil {
@@ -650,7 +720,7 @@ func TestTheModelComesEverywhere(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"evicted", "refused", "deleted",
+		"evicted", "refused", "deleted", "released",
 		string(Waiting), string(Progressing), string(Baking), string(Paused), string(Failed), string(RollingBack), string(Aborted), string(Complete),
 		string(RolloutBegan), string(RolloutRestarted), string(RollbackBegan), string(WaveBegan), string(WaveDone), string(RolloutPaused),
 		string(RolloutResumed), string(RolloutFailed), string(RolloutAborted), string(RolloutComplete),

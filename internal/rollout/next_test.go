@@ -41,6 +41,15 @@ func replacing(s *State, revision string) {
 	p.Revision, p.Ready, p.Since = revision, false, start
 }
 
+// released has a new pod come before the first one goes.
+func released(s *State, ready bool) {
+	p := s.Pods[0]
+	s.Kind = Surge
+	s.Memory.Replacements = []Replacement{{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: p.UID, Stage: Evicting, Since: start}}
+	p.UID, p.Name, p.Revision, p.Ready, p.Since = "new", "db-new", "r2", ready, start
+	s.Pods = append(s.Pods, p)
+}
+
 func names(targets []Target) []string {
 	list := make([]string, 0, len(targets))
 	for _, t := range targets {
@@ -117,6 +126,15 @@ func TestWhichPodsGo(t *testing.T) {
 			replacing(s, "r2")
 			s.Pods[0].Placed, s.Pods[0].Domain = false, ""
 		}, wait: WaitUnplaced},
+		{name: "a surge is asked for until the old pod goes", state: began(9, "a"), change: func(s *State) { released(s, true) }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "a surge that is not ready", state: began(9, "a"), change: func(s *State) { released(s, false) }, evict: []string{"db-0"}, wait: WaitUnready},
+		{name: "a surge goes again when the revision before comes back", state: began(9, "a"), change: func(s *State) {
+			released(s, false)
+			s.Revision, s.Pods[9].Revision = "r1", "r2"
+		}, evict: []string{"db-new"}, wait: WaitEvicting},
+		{name: "a surge deletes nothing", state: began(9, "a"), change: func(s *State) {
+			s.Kind, s.Memory.Abandoned, s.Pods[0].Ready = Surge, []string{"r1"}, false
+		}, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "paused", state: began(9, "a"), change: func(s *State) { s.Spec.Paused = true }, wait: WaitPaused},
 		{name: "an approval of another revision", state: began(9), change: func(s *State) {
 			s.Spec.PauseBefore, s.Spec.Approved = []string{"a"}, Approved{Revision: "r1", Domains: []string{"a"}}
@@ -277,6 +295,8 @@ func TestWhatFails(t *testing.T) {
 			replacing(s, "r1")
 			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID, s.Pods[0].Terminating = Evicting, "0", true
 		}, now: late, want: PodTerminating},
+		{name: "a surge is not ready in time", change: func(s *State) { released(s, false) }, now: late, want: PodUnhealthy},
+		{name: "a surge is ready", change: func(s *State) { released(s, true) }, now: late},
 		{name: "not let go", change: func(s *State) {
 			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
 		}, now: start.Add(24 * time.Hour)},

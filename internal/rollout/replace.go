@@ -109,7 +109,7 @@ func (r *run) replaceFirst() (wait Wait) {
 func (r *run) replaceAgain(d *domain) (wait Wait) {
 	for i := range r.memory.Replacements {
 		e := &r.memory.Replacements[i]
-		p := r.newest(e.Slot, "")
+		p := r.present(e.Slot)
 		if e.Domain != d.Name || e.Stage != Replaced || p == nil || p.Revision == r.Revision {
 			continue
 		}
@@ -162,7 +162,7 @@ func (r *run) request(e *Replacement) {
 // deletes reports whether a pod is deleted rather than evicted: the unready pods of a bad revision
 // use up the budget that would let them go.
 func (r *run) deletes(p *Pod) bool {
-	return !p.Ready && p.Revision != r.Revision && slices.Contains(r.memory.Abandoned, p.Revision)
+	return r.Kind != Surge && !p.Ready && p.Revision != r.Revision && slices.Contains(r.memory.Abandoned, p.Revision)
 }
 
 func (r *run) target(p *Pod, domain string) Target {
@@ -196,7 +196,7 @@ func (r *run) progress() (wait Wait) {
 
 func (r *run) progressOf(e *Replacement) Wait {
 	p := r.newest(e.Slot, e.UID)
-	if e.Stage == Evicting || e.Stage == Gone || p == nil {
+	if e.Stage == Evicting && (r.Kind != Surge || p == nil || r.isHealthy(p)) || e.Stage == Gone || p == nil {
 		wait := Wait{For: WaitEvicting, Domain: e.Domain, Pod: e.Pod}
 		if e.Stage != Evicting {
 			wait.For, wait.Until = WaitMissing, r.deadline(e.Since)

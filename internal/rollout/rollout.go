@@ -23,6 +23,18 @@
 //
 // It ends if pods become healthy and budgets allow it. A pod that is replaced stays in Memory until
 // the pod that comes instead is healthy, so that a restarted controller counts as the one before did.
+//
+// A Deployment asks no budget and chooses by itself which pods its ReplicaSets delete: those without a
+// node, pending or not ready first, then by deletion cost. With maxUnavailable: 0 it deletes as many
+// old pods as there are new ones ready beyond its replicas. So new pods are held by a scheduling gate,
+// and what Step.Evict says of a Surge is done by the caller like this, each time that it is said:
+// reserve the pod with its budgets, give the pods of all Replacements the lowest deletion cost, and
+// release a held pod into the slot, with an affinity for Target.Domain, unless the slot has a new pod and
+// either that is not ready yet or there are more pods than replicas: then the old one is about to go. It
+// counts as denied if it cannot be reserved and no pod was released for it. What stays uncertain is that an
+// old pod which is not ready goes instead, of any domain: no healthy pod is lost by that, and the old
+// one stays a Replacement until another new pod has come. Nothing may be released while the cost of
+// another owner is lower.
 package rollout
 
 import "time"
@@ -38,6 +50,10 @@ const (
 	// Ordered is InPlace, and no pod is made while one of an earlier slot is not ready, as a
 	// StatefulSet does by default.
 	Ordered
+	// Surge has the new pod made first, and its controller deletes the old one when the new one is
+	// ready, as a Deployment does. The slot of an old pod is its own name, and a new pod is in the slot
+	// of the old pod that it was released for.
+	Surge
 )
 
 // Amount is a number of pods, or a percentage of those of a domain.
