@@ -13,7 +13,7 @@ import (
 var layers = [][]string{
 	{"api", "charts", "hack", "internal/built", "internal/command"},
 	{"internal/lifecycle", "internal/topology", "internal/netset", "internal/kubeproxy", "internal/kube", "internal/podcache"},
-	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/locate"},
+	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/spread", "internal/locate"},
 	{"internal/simulate", "internal/location"},
 	{"internal/explain"},
 	{"internal/report"},

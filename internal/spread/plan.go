@@ -1,0 +1,181 @@
+package spread
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+)
+
+// Change is a deletion cost to write.
+type Change struct {
+	Pod  string
+	Cost int32
+}
+
+// Plan is what to write.
+type Plan struct {
+	// Changes are in the order in which the pods go.
+	Changes []Change
+	// Crowded are ReplicaSets whose costs stay as they are, since those that others set leave no room
+	// between the negative ones and the rest.
+	Crowded []string
+}
+
+const (
+	// withheld is above the costs of pods whose domain has no allowance.
+	withheld = 1_000_000
+	// step is how far costs evade those of others at a time, so that they do not do so for each
+	// pod that comes.
+	step = 1000
+)
+
+// NewPlan plans the costs of the pods of a Deployment. The pods of domains that are blocked go last. A cost
+// is changed only if the order would not be right without, and none that another owner has set.
+func NewPlan(pods []Pod, blocked map[string]bool) Plan {
+	var plan Plan
+	sets := map[string][]*Pod{}
+	for i := range pods {
+		sets[pods[i].Set] = append(sets[pods[i].Set], &pods[i])
+	}
+	for _, set := range slices.Sorted(maps.Keys(sets)) {
+		below := newOccupancy()
+		for i := range pods {
+			if pods[i].Set != set {
+				below.add(&pods[i])
+			}
+		}
+		changes, ok := planSet(sets[set], below, roomFor(len(pods)), blocked)
+		if !ok {
+			plan.Crowded = append(plan.Crowded, set)
+		}
+		plan.Changes = append(plan.Changes, changes...)
+	}
+	return plan
+}
+
+// planSet plans the costs of the pods of one ReplicaSet, with those of the others below them. It
+// reports false if there is no room.
+func planSet(own []*Pod, below occupancy, room int64, blocked map[string]bool) ([]Change, bool) {
+	tops, ok := topsOf(own, room)
+	if !ok {
+		return nil, false
+	}
+	classes := map[class][]*Pod{}
+	for _, p := range own {
+		classes[classOf(p)] = append(classes[classOf(p)], p)
+	}
+	var changes []Change
+	// Those that go last have the lowest levels.
+	for _, c := range slices.SortedFunc(maps.Keys(classes), func(a, b class) int { return b.compare(a) }) {
+		if !c.assigned {
+			continue // they are nowhere
+		}
+		parts := divide(classes[c], blocked)
+		alone := len(parts.free) == len(classes[c])
+		for _, part := range []struct {
+			pods  []*Pod
+			top   int32
+			fixed bool
+		}{{pods: parts.withheld, top: tops.withheld}, {pods: parts.kept, fixed: true}, {pods: parts.free, top: tops.free}, {pods: parts.first, fixed: true}} {
+			if !part.fixed && (!alone || !isRight(part.pods, below)) {
+				changes = append(changes, newLayout(part.pods, below, part.top).changes()...)
+			}
+			for _, p := range part.pods {
+				below.add(p)
+			}
+		}
+	}
+	slices.Reverse(changes)
+	return changes, true
+}
+
+// parts are the pods of one class, by when they go.
+type parts struct {
+	first    []*Pod // negative costs that others set
+	free     []*Pod // those that are planned
+	kept     []*Pod // the other costs that others set
+	withheld []*Pod // those of domains without allowance
+}
+
+func divide(pods []*Pod, blocked map[string]bool) parts {
+	var d parts
+	for _, p := range pods {
+		switch {
+		case p.Foreign && p.Cost < 0:
+			d.first = append(d.first, p)
+		case p.Foreign:
+			d.kept = append(d.kept, p)
+		case blocked[p.Domain]:
+			d.withheld = append(d.withheld, p)
+		default:
+			d.free = append(d.free, p)
+		}
+	}
+	return d
+}
+
+// tops are what the levels of pods are subtracted from.
+type tops struct{ free, withheld int32 }
+
+// roomFor is how many costs there have to be for the levels of so many pods.
+func roomFor(pods int) int64 { return (int64(pods)/step + 1) * step }
+
+// topsOf finds room between the costs that others set.
+func topsOf(own []*Pod, room int64) (tops, bool) {
+	first, kept, last := int64(math.MinInt32), int64(math.MaxInt32), int64(math.MinInt32)
+	for _, p := range own {
+		if !p.Foreign {
+			continue
+		}
+		cost := int64(p.Cost)
+		if cost < 0 {
+			first = max(first, cost)
+		} else {
+			kept, last = min(kept, cost), max(last, cost)
+		}
+	}
+	free := int64(0)
+	if first >= -room {
+		free = first + 1 + room
+	}
+	above := max(withheld, free+room, last+1+room)
+	if free > kept || above > math.MaxInt32 {
+		return tops{}, false
+	}
+	return tops{int32(free), int32(above)}, true
+}
+
+// isRight reports whether the pods go in the right order by the costs that they have, whatever else a
+// ReplicaSet ranks them by.
+func isRight(pods []*Pod, below occupancy) bool {
+	now, domains := newOccupancy(), map[string]bool{}
+	for _, p := range pods {
+		domains[p.Domain] = true
+		now.domains[p.Domain], now.nodes[p.Node] = below.domains[p.Domain], below.nodes[p.Node]
+	}
+	// From the one that goes last to the first.
+	sorted := slices.SortedFunc(slices.Values(pods), func(a, b *Pod) int { return cmp.Compare(b.Cost, a.Cost) })
+	tiers := map[string]int{}
+	level, last, bound := math.MinInt, int64(math.MaxInt64), int64(math.MaxInt64)
+	for _, p := range sorted {
+		now.add(p)
+		pod := now.nodes[p.Node]
+		if len(domains) > 1 {
+			if pod < tiers[p.Domain] {
+				return false
+			}
+			tiers[p.Domain], pod = pod, now.domains[p.Domain]
+		}
+		if pod < level {
+			return false
+		}
+		if pod > level {
+			level, bound = pod, last // all of a higher level have lower costs
+		}
+		if last = int64(p.Cost); last >= bound {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,262 @@
+package spread
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var now = time.Unix(1_000_000, 0)
+
+// drawPod makes a pod that can be anywhere in any state.
+func drawPod(t *rapid.T, number, sets, domains int) Pod {
+	p := Pod{
+		Name: fmt.Sprintf("p%d", number), Set: fmt.Sprintf("s%d", rapid.IntRange(1, sets).Draw(t, "set")),
+		Phase: Running, Ready: true,
+		Cost: rapid.OneOf(rapid.Just(int32(0)), rapid.Int32Range(-6, 2), rapid.Just(int32(withheld-2))).Draw(t, "cost"),
+		UID:  fmt.Sprintf("u%d", rapid.IntRange(1, 1000).Draw(t, "uid")), Created: now.Add(-time.Duration(rapid.IntRange(0, 100).Draw(t, "age")) * time.Second),
+	}
+	p.ReadySince = p.Created
+	if rapid.IntRange(0, 9).Draw(t, "foreign") == 0 {
+		p.Foreign, p.Cost = true, rapid.SampledFrom([]int32{math.MinInt32, -2000, -3, 0, 5, 3000, withheld - 2}).Draw(t, "foreign cost")
+	}
+	switch rapid.IntRange(0, 9).Draw(t, "state") {
+	case 0:
+		p.Phase, p.Ready = Pending, false
+	case 1:
+		p.Phase, p.Ready = Unknown, false
+	case 2:
+		p.Ready = false
+	}
+	if p.Phase != Pending || rapid.Bool().Draw(t, "assigned") {
+		p.Domain = fmt.Sprintf("d%d", rapid.IntRange(1, domains).Draw(t, "domain"))
+		p.Node = fmt.Sprintf("%s-n%d", p.Domain, rapid.IntRange(1, 3).Draw(t, "node"))
+	}
+	return p
+}
+
+func drawPods(t *rapid.T, most int) ([]Pod, map[string]bool) {
+	domains, sets := rapid.IntRange(1, 4).Draw(t, "domains"), rapid.IntRange(1, 2).Draw(t, "sets")
+	pods := make([]Pod, rapid.IntRange(0, most).Draw(t, "pods"))
+	for i := range pods {
+		pods[i] = drawPod(t, i, sets, domains)
+	}
+	blocked := map[string]bool{}
+	for i := range domains {
+		blocked[fmt.Sprintf("d%d", i+1)] = rapid.IntRange(0, 3).Draw(t, "blocked") == 0
+	}
+	return pods, blocked
+}
+
+// write sets the costs of a plan.
+func write(t interface{ Fatalf(string, ...any) }, pods []Pod, plan Plan) {
+	for _, change := range plan.Changes {
+		i := slices.IndexFunc(pods, func(p Pod) bool { return p.Name == change.Pod })
+		if pods[i].Foreign || pods[i].Cost == change.Cost {
+			t.Fatalf("cost %d is written to %+v", change.Cost, pods[i])
+		}
+		pods[i].Cost = change.Cost
+	}
+}
+
+func occupied(pods []Pod) occupancy {
+	o := newOccupancy()
+	for i := range pods {
+		o.add(&pods[i])
+	}
+	return o
+}
+
+// partOf is when a pod goes within its class by what comes before the spread.
+func partOf(p *Pod, blocked map[string]bool) int {
+	switch {
+	case p.Foreign && p.Cost < 0:
+		return 0
+	case p.Foreign:
+		return 2
+	case blocked[p.Domain]:
+		return 3
+	}
+	return 1
+}
+
+// Each pod that a ReplicaSet deletes by its own ranking is of the fullest domain, and there of the fullest
+// node, of those among which there is a choice.
+func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pods, blocked := drawPods(t, 16)
+		plan := NewPlan(pods, blocked)
+		write(t, pods, plan)
+		if again := NewPlan(pods, blocked); len(again.Changes) > 0 {
+			t.Fatalf("what has been written is written again: %v", again.Changes)
+		}
+		set := rapid.SampledFrom([]string{"s1", "s2"}).Draw(t, "removed from")
+		if slices.Contains(plan.Crowded, set) {
+			return
+		}
+		left := slices.Clone(pods)
+		for _, gone := range Removed(pods, set, len(pods), now) {
+			o := occupied(left)
+			for i := range left {
+				other := &left[i]
+				if other.Set != set || gone.Node == "" || classOf(other) != classOf(&gone) {
+					continue
+				}
+				part := partOf(&gone, blocked)
+				if other := partOf(other, blocked); other < part {
+					t.Fatalf("%s goes, of part %d before part %d", gone.Name, part, other)
+				} else if other > part || gone.Foreign {
+					continue
+				}
+				if o.domains[other.Domain] > o.domains[gone.Domain] {
+					t.Fatalf("%s of %s goes, and %s has more pods: %v", gone.Name, gone.Domain, other.Domain, o.domains)
+				}
+				if other.Domain == gone.Domain && o.nodes[other.Node] > o.nodes[gone.Node] {
+					t.Fatalf("%s of %s goes, and %s has more pods: %v", gone.Name, gone.Node, other.Node, o.nodes)
+				}
+			}
+			left = slices.DeleteFunc(left, func(p Pod) bool { return p.Name == gone.Name })
+		}
+	})
+}
+
+// squares is less for a spread that is better: it is the least for the one that is best by any measure, as the
+// largest domain or the difference to the smallest.
+func squares(counts map[string]int) int {
+	sum := 0
+	for _, n := range counts {
+		sum += n * n
+	}
+	return sum
+}
+
+// However many pods go, no other choice of as many would have left a better spread.
+func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pods, _ := drawPods(t, 10)
+		for i := range pods {
+			pods[i].Foreign = false
+		}
+		write(t, pods, NewPlan(pods, nil))
+		order := Removed(pods, "s1", len(pods), now)
+		n := rapid.IntRange(0, len(order)).Draw(t, "removed")
+		counts := occupied(pods).domains
+		if n == 0 {
+			return
+		}
+		after := maps.Clone(counts)
+		for i := range order[:n] {
+			if order[i].Node != "" {
+				after[order[i].Domain]--
+			}
+		}
+		// Pods that have to go, and those among which there is a choice.
+		last, fixed := classOf(&order[n-1]), 0
+		var choice []Pod
+		base := maps.Clone(counts)
+		for i := range order {
+			switch c := classOf(&order[i]).compare(last); {
+			case c < 0:
+				fixed++
+				if order[i].Node != "" {
+					base[order[i].Domain]--
+				}
+			case c == 0:
+				choice = append(choice, order[i])
+			}
+		}
+		if !last.assigned {
+			return
+		}
+		for subset := range 1 << len(choice) {
+			other, size := maps.Clone(base), 0
+			for i := range choice {
+				if subset>>i&1 == 1 {
+					other[choice[i].Domain]--
+					size++
+				}
+			}
+			if size == n-fixed && squares(other) < squares(after) {
+				t.Fatalf("%d of %v go, %v are left; it could be %v", n, counts, after, other)
+			}
+		}
+	})
+}
+
+// While pods of one ReplicaSet come and go, at most one cost is written for each, and one more for each tier of its
+// domain above.
+func TestFewCostsAreWritten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := rapid.IntRange(1, 30).Draw(t, "nodes of a domain")
+		var pods []Pod
+		written, allowed, next := 0, 0, 0
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			var domain string
+			if len(pods) > 0 && rapid.IntRange(0, 2).Draw(t, "goes") == 0 {
+				i := rapid.IntRange(0, len(pods)-1).Draw(t, "which")
+				domain = pods[i].Domain
+				allowed += tiersOf(pods, domain)
+				pods = slices.Delete(pods, i, i+1)
+			} else {
+				domain = fmt.Sprintf("d%d", rapid.IntRange(1, 3).Draw(t, "domain"))
+				pods = append(pods, Pod{
+					Name: fmt.Sprintf("p%d", next), Set: "s", Domain: domain, Phase: Running, Ready: true,
+					Node: fmt.Sprintf("%s-n%d", domain, rapid.IntRange(1, nodes).Draw(t, "node")),
+				})
+				next++
+				allowed += tiersOf(pods, domain)
+			}
+			plan := NewPlan(pods, nil)
+			written += len(plan.Changes)
+			write(t, pods, plan)
+			if written > allowed {
+				t.Fatalf("%d costs are written, %d are allowed", written, allowed)
+			}
+		}
+	})
+}
+
+// tiersOf is how many pods the fullest node of a domain has.
+func tiersOf(pods []Pod, domain string) int {
+	most := 0
+	for node, n := range occupied(pods).nodes {
+		if len(node) > len(domain) && node[:len(domain)] == domain {
+			most = max(most, n)
+		}
+	}
+	return most
+}
+
+// A repair ends with the best spread where the pods that come land in the emptiest domain, and takes as many
+// evictions as there are misplaced pods.
+func TestRepairsEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		domains := []string{"d1", "d2", "d3"}[:rapid.IntRange(1, 3).Draw(t, "domains")]
+		pods := make([]Pod, rapid.IntRange(0, 20).Draw(t, "pods"))
+		for i := range pods {
+			d := rapid.SampledFrom(domains).Draw(t, "domain")
+			pods[i] = Pod{Name: fmt.Sprintf("p%d", i), Set: "s", Domain: d, Node: d + "-n", Phase: Running, Ready: true}
+		}
+		for misplaced := Misplaced(pods, domains); ; misplaced-- {
+			if got := Misplaced(pods, domains); got != misplaced {
+				t.Fatalf("%d pods are misplaced, want %d", got, misplaced)
+			}
+			evict, found := Repair(pods, domains, nil, now)
+			if !found {
+				if misplaced != 0 {
+					t.Fatalf("%d pods are misplaced, and none is moved", misplaced)
+				}
+				return
+			}
+			counts := occupied(pods).domains
+			emptiest := slices.MinFunc(domains, func(a, b string) int { return counts[a] - counts[b] })
+			i := slices.IndexFunc(pods, func(p Pod) bool { return p.Name == evict.Name })
+			pods[i].Domain, pods[i].Node = emptiest, emptiest+"-n"
+		}
+	})
+}
