@@ -118,3 +118,17 @@ const AnnotationEvictionReason = "vicinity.dev/eviction-reason"
 // the revision that the pod is of, which failed or was rolled back. The controller writes it just
 // before; a policy of admission lets it delete pods that have it and are not ready, and no others.
 const AnnotationAbandonedRevision = "vicinity.dev/abandoned-revision"
+
+// AnnotationKeepSpread is the annotation of a Deployment, a ReplicaSet or a namespace whose pods
+// are deleted in the order that keeps them spread over failure domains. Its value is the label of nodes that
+// divides them into domains. That of a workload wins over that of its namespace; if it is empty, the
+// workload is left alone.
+const AnnotationKeepSpread = "vicinity.dev/keep-spread"
+
+// AnnotationDeletionCost is the annotation of a pod whose deletion cost Vicinity has written. Its value is
+// that cost: where the two differ, another owner has set it.
+const AnnotationDeletionCost = "vicinity.dev/deletion-cost"
+
+// AnnotationRepairSpread is the annotation of a Deployment with AnnotationKeepSpread, or of its namespace, that has
+// pods evicted while a rolling update has left them in the wrong domains. Its value must be "true".
+const AnnotationRepairSpread = "vicinity.dev/repair-spread"
