@@ -30,9 +30,9 @@ const (
 	step = 1000
 )
 
-// NewPlan plans the costs of the pods of a Deployment. The pods of domains that are blocked go last. A cost
-// is changed only if the order would not be right without, and none that another owner has set.
-func NewPlan(pods []Pod, blocked map[string]bool) Plan {
+// NewPlan plans the costs of the pods of a Deployment. A cost is changed only if the order would not be
+// right without, and none that another owner has set.
+func NewPlan(pods []Pod) Plan {
 	var plan Plan
 	sets := map[string][]*Pod{}
 	for i := range pods {
@@ -45,7 +45,7 @@ func NewPlan(pods []Pod, blocked map[string]bool) Plan {
 				below.add(&pods[i])
 			}
 		}
-		changes, ok := planSet(sets[set], below, roomFor(len(pods)), blocked)
+		changes, ok := planSet(sets[set], below, roomFor(len(pods)))
 		if !ok {
 			plan.Crowded = append(plan.Crowded, set)
 		}
@@ -56,7 +56,7 @@ func NewPlan(pods []Pod, blocked map[string]bool) Plan {
 
 // planSet plans the costs of the pods of one ReplicaSet, with those of the others below them. It
 // reports false if there is no room.
-func planSet(own []*Pod, below occupancy, room int64, blocked map[string]bool) ([]Change, bool) {
+func planSet(own []*Pod, below occupancy, room int64) ([]Change, bool) {
 	tops, ok := topsOf(own, room)
 	if !ok {
 		return nil, false
@@ -71,7 +71,7 @@ func planSet(own []*Pod, below occupancy, room int64, blocked map[string]bool) (
 		if !c.assigned {
 			continue // they are nowhere
 		}
-		parts := divide(classes[c], blocked)
+		parts := divide(classes[c])
 		alone := len(parts.free) == len(classes[c])
 		for _, part := range []struct {
 			pods  []*Pod
@@ -98,7 +98,7 @@ type parts struct {
 	withheld []*Pod // those of domains without allowance
 }
 
-func divide(pods []*Pod, blocked map[string]bool) parts {
+func divide(pods []*Pod) parts {
 	var d parts
 	for _, p := range pods {
 		switch {
@@ -106,11 +106,14 @@ func divide(pods []*Pod, blocked map[string]bool) parts {
 			d.first = append(d.first, p)
 		case p.Foreign:
 			d.kept = append(d.kept, p)
-		case blocked[p.Domain]:
+		case p.Blocked:
 			d.withheld = append(d.withheld, p)
 		default:
 			d.free = append(d.free, p)
 		}
+	}
+	if len(d.free)+len(d.kept) == 0 {
+		d.free, d.withheld = d.withheld, nil // there is nothing for them to come after
 	}
 	return d
 }

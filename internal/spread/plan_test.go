@@ -26,6 +26,12 @@ func parse(text string) []Pod {
 	return pods
 }
 
+func block(pods []Pod, domain string) {
+	for i := range pods {
+		pods[i].Blocked = pods[i].Domain == domain
+	}
+}
+
 func TestPlan(t *testing.T) {
 	for _, test := range []struct {
 		name, pods, blocked string
@@ -43,6 +49,7 @@ func TestPlan(t *testing.T) {
 		{name: "a pod that went", pods: "s/a/2=-2 s/a/3=-3 s/b/1=-1 s/b/2=-2", want: "p1=-1"},
 		{name: "pods of another ReplicaSet lie below", pods: "old/a/1 old/b/1 new/a/2", want: "p0=-2 p1=-1"},
 		{name: "domains without allowance last", pods: "s/a/1=-1 s/a/2=-2 s/b/1=-1", blocked: "a", want: "p1=999998 p0=999999"},
+		{name: "no domain has an allowance", pods: "s/a/1=-1 s/a/2=-2", blocked: "a"},
 		{name: "a low cost of another owner", pods: "s/a/1=-9! s/b/1 s/b/2", want: "p1=990 p2=991"},
 		{name: "a high cost of another owner", pods: "s/a/1=9! s/b/1 s/b/2 s/a/2", want: "p3=-2 p1=-2 p2=-1"},
 		{name: "no room", pods: "s/a/1=-1! s/b/1 s/b/2 s/c/1=1!", want: "crowded s"},
@@ -50,8 +57,9 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			pods := parse(test.pods)
+			block(pods, test.blocked)
 			before := slices.Clone(pods)
-			plan := NewPlan(pods, map[string]bool{test.blocked: true})
+			plan := NewPlan(pods)
 			var got []string
 			for _, c := range plan.Changes {
 				got = append(got, fmt.Sprintf("%s=%d", c.Pod, c.Cost))
@@ -146,7 +154,8 @@ func TestRepair(t *testing.T) {
 				test.edit(pods)
 			}
 			domains := strings.Fields(test.domains)
-			got, _ := Repair(pods, domains, map[string]bool{test.blocked: true}, now)
+			block(pods, test.blocked)
+			got, _ := Repair(pods, domains, now)
 			if misplaced := Misplaced(pods, domains); got.Name != test.want || misplaced != test.misplaced {
 				t.Errorf("%q is moved and %d are misplaced, want %q and %d", got.Name, misplaced, test.want, test.misplaced)
 			}

@@ -40,7 +40,7 @@ func drawPod(t *rapid.T, number, sets, domains int) Pod {
 	return p
 }
 
-func drawPods(t *rapid.T, most int) ([]Pod, map[string]bool) {
+func drawPods(t *rapid.T, most int) []Pod {
 	domains, sets := rapid.IntRange(1, 4).Draw(t, "domains"), rapid.IntRange(1, 2).Draw(t, "sets")
 	pods := make([]Pod, rapid.IntRange(0, most).Draw(t, "pods"))
 	for i := range pods {
@@ -50,7 +50,10 @@ func drawPods(t *rapid.T, most int) ([]Pod, map[string]bool) {
 	for i := range domains {
 		blocked[fmt.Sprintf("d%d", i+1)] = rapid.IntRange(0, 3).Draw(t, "blocked") == 0
 	}
-	return pods, blocked
+	for i := range pods {
+		pods[i].Blocked = blocked[pods[i].Domain]
+	}
+	return pods
 }
 
 // write sets the costs of a plan.
@@ -73,13 +76,13 @@ func occupied(pods []Pod) occupancy {
 }
 
 // partOf is when a pod goes within its class by what comes before the spread.
-func partOf(p *Pod, blocked map[string]bool) int {
+func partOf(p *Pod) int {
 	switch {
 	case p.Foreign && p.Cost < 0:
 		return 0
 	case p.Foreign:
 		return 2
-	case blocked[p.Domain]:
+	case p.Blocked:
 		return 3
 	}
 	return 1
@@ -89,10 +92,10 @@ func partOf(p *Pod, blocked map[string]bool) int {
 // node, of those among which there is a choice.
 func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pods, blocked := drawPods(t, 16)
-		plan := NewPlan(pods, blocked)
+		pods := drawPods(t, 16)
+		plan := NewPlan(pods)
 		write(t, pods, plan)
-		if again := NewPlan(pods, blocked); len(again.Changes) > 0 {
+		if again := NewPlan(pods); len(again.Changes) > 0 {
 			t.Fatalf("what has been written is written again: %v", again.Changes)
 		}
 		set := rapid.SampledFrom([]string{"s1", "s2"}).Draw(t, "removed from")
@@ -107,8 +110,8 @@ func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 				if other.Set != set || gone.Node == "" || classOf(other) != classOf(&gone) {
 					continue
 				}
-				part := partOf(&gone, blocked)
-				if other := partOf(other, blocked); other < part {
+				part := partOf(&gone)
+				if other := partOf(other); other < part {
 					t.Fatalf("%s goes, of part %d before part %d", gone.Name, part, other)
 				} else if other > part || gone.Foreign {
 					continue
@@ -138,11 +141,11 @@ func squares(counts map[string]int) int {
 // However many pods go, no other choice of as many would have left a better spread.
 func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pods, _ := drawPods(t, 10)
+		pods := drawPods(t, 10)
 		for i := range pods {
-			pods[i].Foreign = false
+			pods[i].Foreign, pods[i].Blocked = false, false
 		}
-		write(t, pods, NewPlan(pods, nil))
+		write(t, pods, NewPlan(pods))
 		order := Removed(pods, "s1", len(pods), now)
 		n := rapid.IntRange(0, len(order)).Draw(t, "removed")
 		counts := occupied(pods).domains
@@ -211,7 +214,7 @@ func TestFewCostsAreWritten(t *testing.T) {
 				next++
 				allowed += tiersOf(pods, domain)
 			}
-			plan := NewPlan(pods, nil)
+			plan := NewPlan(pods)
 			written += len(plan.Changes)
 			write(t, pods, plan)
 			if written > allowed {
@@ -246,7 +249,7 @@ func TestRepairsEnd(t *testing.T) {
 			if got := Misplaced(pods, domains); got != misplaced {
 				t.Fatalf("%d pods are misplaced, want %d", got, misplaced)
 			}
-			evict, found := Repair(pods, domains, nil, now)
+			evict, found := Repair(pods, domains, now)
 			if !found {
 				if misplaced != 0 {
 					t.Fatalf("%d pods are misplaced, and none is moved", misplaced)

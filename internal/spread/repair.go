@@ -51,9 +51,9 @@ func countsOf(pods []Pod, domains []string) []int {
 }
 
 // Repair is the pod to evict next so that the one that comes instead can make the spread better, false if
-// none can: one that its ReplicaSet would delete first, in the fullest domain without a block. The
+// none can: one that its ReplicaSet would delete first, in the fullest domain that is not blocked. The
 // domains are those in which pods can be. It is about pods that are all ready: with one that is not, wait.
-func Repair(pods []Pod, domains []string, blocked map[string]bool, now time.Time) (Pod, bool) {
+func Repair(pods []Pod, domains []string, now time.Time) (Pod, bool) {
 	if len(domains) == 0 {
 		return Pod{}, false
 	}
@@ -72,7 +72,7 @@ func Repair(pods []Pod, domains []string, blocked map[string]bool, now time.Time
 	var best *Pod
 	for i := range pods {
 		p := &pods[i]
-		if blocked[p.Domain] || counts[p.Domain] < emptiest+2 {
+		if p.Blocked || counts[p.Domain] < emptiest+2 {
 			continue
 		}
 		if best == nil || counts[p.Domain] > counts[best.Domain] || counts[p.Domain] == counts[best.Domain] && r.Before(p, best) {

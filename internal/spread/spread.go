@@ -47,6 +47,8 @@ type Pod struct {
 	// Cost is the deletion cost that is set, 0 without one. Foreign says that another owner set it.
 	Cost    int32
 	Foreign bool
+	// Blocked says that its domain has no allowance: a budget would refuse its eviction.
+	Blocked bool
 
 	// What else ReplicaSets rank pods by. A Plan does without.
 	UID                       string
