@@ -1,6 +1,10 @@
 package v1alpha1
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // Annotations of a Service that say what it asks for.
 const (
@@ -132,3 +136,18 @@ const AnnotationDeletionCost = "vicinity.dev/deletion-cost"
 // AnnotationRepairSpread is the annotation of a Deployment with AnnotationKeepSpread, or of its namespace, that has
 // pods evicted while a rolling update has left them in the wrong domains. Its value must be "true".
 const AnnotationRepairSpread = "vicinity.dev/repair-spread"
+
+// OwnAnnotations are the annotations of an object that are Vicinity's, nil if it has none. Caches keep
+// these of the many objects of which they keep little.
+func OwnAnnotations(object map[string]string) map[string]string {
+	var own map[string]string
+	for name, value := range object {
+		if strings.HasPrefix(name, "vicinity.dev/") {
+			if own == nil {
+				own = map[string]string{}
+			}
+			own[name] = value
+		}
+	}
+	return own
+}

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // Need is what a feature needs of pods.
@@ -69,7 +71,8 @@ func where(pod *corev1.Pod) *corev1.Pod {
 	}
 }
 
-// trimmed keeps of a pod besides what says whether it may be evicted, and by whom.
+// trimmed keeps of a pod besides what says whether it may be evicted, by whom, and when its ReplicaSet
+// deletes it.
 func trimmed(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -82,6 +85,13 @@ func trimmed(object any) (any, error) {
 		kept.Spec.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
 	}
 	kept.Spec.EvictionResponders = pod.Spec.EvictionResponders
+	kept.Annotations = v1alpha1.OwnAnnotations(pod.Annotations)
+	if cost, found := pod.Annotations[corev1.PodDeletionCost]; found {
+		if kept.Annotations == nil {
+			kept.Annotations = map[string]string{}
+		}
+		kept.Annotations[corev1.PodDeletionCost] = cost
+	}
 	for i := range pod.Status.Conditions {
 		switch condition := pod.Status.Conditions[i]; condition.Type {
 		case corev1.PodReady, corev1.PodScheduled, corev1.DisruptionTarget:

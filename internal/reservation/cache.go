@@ -76,7 +76,7 @@ func trimWorkload(object any) (any, error) {
 func trimMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
-		OwnerReferences: m.OwnerReferences, DeletionTimestamp: m.DeletionTimestamp,
+		OwnerReferences: m.OwnerReferences, DeletionTimestamp: m.DeletionTimestamp, Annotations: v1alpha1.OwnAnnotations(m.Annotations),
 	}
 }
 

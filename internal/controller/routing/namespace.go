@@ -26,7 +26,7 @@ func aNamespace() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// trimNamespace keeps of a namespace its labels.
+// trimNamespace keeps of a namespace its labels, and the annotations by which it asks for something.
 func trimNamespace(object any) (any, error) {
 	namespace, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -36,7 +36,7 @@ func trimNamespace(object any) (any, error) {
 		TypeMeta: namespace.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion,
-			Labels: namespace.Labels, DeletionTimestamp: namespace.DeletionTimestamp,
+			Labels: namespace.Labels, Annotations: v1alpha1.OwnAnnotations(namespace.Annotations), DeletionTimestamp: namespace.DeletionTimestamp,
 		},
 	}, nil
 }
