@@ -37,6 +37,7 @@ type config struct {
 	routing        controller.Options
 	locators       locator.Options
 	disruption     disruptionConfig
+	scaleDown      scaleDownConfig
 	webhooks       webhookConfig
 	// requests knows whether EvictionRequests are served, if they are answered.
 	requests *lifecycle.Detector
@@ -102,6 +103,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.addRoutingFlags(flags)
 	c.addLocatorFlags(flags)
 	c.addDisruptionFlags(flags)
+	c.addScaleDownFlags(flags)
 	c.addWebhookFlags(flags)
 }
 
@@ -181,6 +183,7 @@ func (c *config) check() error {
 	if err := c.checkDisruption(); err != nil {
 		return err
 	}
+	c.checkScaleDown()
 	return c.log.check()
 }
 

@@ -1,0 +1,292 @@
+package scaledown
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/spread"
+)
+
+// batch is how many costs of a workload are written before its pods are looked at again. Those that go next
+// come first.
+const batch = 50
+
+// Reconcile has the pods of a workload go in the right order.
+func (r *reconciler) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
+	defer r.syncs.Begin(w.String())()
+	after, err := r.sync(ctx, w)
+	result, outcome, err := shell.Finish(after, err)
+	r.metrics.synced(outcome)
+	return result, err
+}
+
+// sync returns after how long to look again, zero for never.
+func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error) {
+	c, err := r.read(ctx, w)
+	if err != nil {
+		return 0, err
+	}
+	if c == nil || c.owner.GetDeletionTimestamp() != nil {
+		r.memory.forget(w)
+		return 0, nil
+	}
+	if c.key == "" {
+		r.memory.forget(w)
+		return 0, r.clear(ctx, c)
+	}
+	n := r.memory.note(w)
+	if r.isBehind(n, c) {
+		return shell.BehindWait, nil
+	}
+	n.announce(r, c.owner, eventInvalid, c.invalid)
+	if c.invalid != "" {
+		n.setMisplaced(0)
+		return 0, nil
+	}
+	pods, wait, err := r.podsOf(ctx, n, c)
+	if err != nil {
+		return 0, err
+	}
+	plan := spread.NewPlan(pods)
+	n.announce(r, c.owner, eventForeign, foreignMessage(pods))
+	n.announce(r, c.owner, eventNoRoom, noRoomMessage(plan.Crowded))
+	for i, change := range plan.Changes {
+		if i == batch {
+			return gatherTime, nil
+		}
+		if err := r.write(ctx, n, c.pods[change.Pod], change.Cost); err != nil {
+			return 0, err
+		}
+	}
+	again, err := r.repair(ctx, n, c, pods)
+	return shell.Sooner(wait, again), err
+}
+
+// current is a workload as the cache has it.
+type current struct {
+	workload
+	owner   client.Object
+	key     string // the label of nodes that divides them into domains, empty if nothing is asked for
+	invalid string // why it is none
+	repairs bool
+	sets    []appsv1.ReplicaSet
+	// pods are those that are neither terminating nor finished, by name. Terminating is how many others
+	// there are still.
+	pods        map[string]*corev1.Pod
+	terminating int
+}
+
+// read is nil if there is no such workload.
+func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
+	c := &current{workload: w, pods: map[string]*corev1.Pod{}}
+	if w.kind == deployment {
+		c.owner = &appsv1.Deployment{}
+	} else {
+		c.owner = &appsv1.ReplicaSet{}
+	}
+	err := r.client.Get(ctx, w.NamespacedName, c.owner)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", w, err)
+	}
+	if err := r.readAnnotations(ctx, c); err != nil {
+		return nil, err
+	}
+	if set, ok := c.owner.(*appsv1.ReplicaSet); ok {
+		if workloadOf(set) != w {
+			return nil, nil // a Deployment has adopted it
+		}
+		c.sets = []appsv1.ReplicaSet{*set}
+	} else {
+		var sets appsv1.ReplicaSetList
+		if err := r.client.List(ctx, &sets, client.InNamespace(w.Namespace), client.MatchingFields{indexController: string(c.owner.GetUID())}); err != nil {
+			return nil, fmt.Errorf("reading the ReplicaSets of %s: %w", w, err)
+		}
+		c.sets = sets.Items
+	}
+	for i := range c.sets {
+		var pods corev1.PodList
+		if err := r.client.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingFields{indexController: string(c.sets[i].UID)}); err != nil {
+			return nil, fmt.Errorf("reading the pods of %s: %w", w, err)
+		}
+		for j := range pods.Items {
+			switch pod := &pods.Items[j]; {
+			case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+			case pod.DeletionTimestamp != nil:
+				c.terminating++
+			default:
+				c.pods[pod.Name] = pod
+			}
+		}
+	}
+	return c, nil
+}
+
+// readAnnotations reads what the workload asks for, or its namespace.
+func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := r.client.Get(ctx, types.NamespacedName{Name: c.Namespace}, namespace); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading Namespace %s: %w", c.Namespace, err)
+	}
+	asked := func(annotation string) string {
+		if value, found := c.owner.GetAnnotations()[annotation]; found {
+			return value
+		}
+		return namespace.Annotations[annotation]
+	}
+	c.key = asked(v1alpha1.AnnotationKeepSpread)
+	c.repairs = asked(v1alpha1.AnnotationRepairSpread) == "true"
+	if faults := content.IsLabelKey(c.key); c.key != "" && len(faults) > 0 {
+		c.invalid = fmt.Sprintf("%s: %q is not a label of nodes, such as %s: %s", v1alpha1.AnnotationKeepSpread, c.key, corev1.LabelTopologyZone, strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// isBehind reports whether the cache does not show all that was written to pods that it has.
+func (r *reconciler) isBehind(n *notes, c *current) bool {
+	behind, there := false, map[types.UID]bool{}
+	for _, pod := range c.pods {
+		there[pod.UID] = true
+		behind = behind || n.written[pod.UID].Pending(pod, r.clock.Now())
+	}
+	maps.DeleteFunc(n.written, func(uid types.UID, _ shell.Written) bool { return !there[uid] })
+	return behind
+}
+
+// podsOf are the pods as package spread sees them, and after how long a budget counts that does not yet.
+func (r *reconciler) podsOf(ctx context.Context, n *notes, c *current) ([]spread.Pod, time.Duration, error) {
+	nodes := map[string]*corev1.Node{}
+	pods := make([]spread.Pod, 0, len(c.pods))
+	for _, name := range slices.Sorted(maps.Keys(c.pods)) {
+		pod := c.pods[name]
+		node := nodes[pod.Spec.NodeName]
+		if node == nil && pod.Spec.NodeName != "" {
+			node = &corev1.Node{}
+			if err := r.client.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); client.IgnoreNotFound(err) != nil {
+				return nil, 0, fmt.Errorf("reading Node %s: %w", pod.Spec.NodeName, err)
+			}
+			nodes[pod.Spec.NodeName] = node
+		}
+		pods = append(pods, podOf(pod, node, c.key))
+	}
+	wait, err := r.block(ctx, n, c, pods, nodes)
+	return pods, wait, err
+}
+
+var phases = map[corev1.PodPhase]spread.Phase{corev1.PodUnknown: spread.Unknown, corev1.PodRunning: spread.Running}
+
+// podOf is a pod as package spread sees it. A node without the label is in a domain without a name.
+func podOf(pod *corev1.Pod, node *corev1.Node, key string) spread.Pod {
+	p := spread.Pod{
+		Name: pod.Name, Set: metav1.GetControllerOf(pod).Name, Node: pod.Spec.NodeName,
+		Phase: phases[pod.Status.Phase], Ready: isReady(pod), UID: string(pod.UID), Created: pod.CreationTimestamp.Time,
+	}
+	if node != nil {
+		p.Domain = node.Labels[key]
+	}
+	if ready := readyCondition(pod); p.Ready {
+		p.ReadySince = ready.LastTransitionTime.Time
+	}
+	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set {
+		p.Cost, p.Foreign = readCost(cost), pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost
+	}
+	return p
+}
+
+// readCost reads a deletion cost as ReplicaSets do: what they do not accept is 0.
+func readCost(text string) int32 {
+	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "0") {
+		return 0
+	}
+	cost, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(cost)
+}
+
+func readyCondition(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == corev1.PodReady {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	ready := readyCondition(pod)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
+// write gives a pod a deletion cost.
+func (r *reconciler) write(ctx context.Context, n *notes, pod *corev1.Pod, cost int32) error {
+	value := strconv.Itoa(int(cost))
+	written, err := r.patch(ctx, pod, &value)
+	if err != nil {
+		return fmt.Errorf("writing the deletion cost of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	note := n.written[pod.UID]
+	note.Note(written, r.clock.Now())
+	n.written[pod.UID] = note
+	log.FromContext(ctx).V(1).Info("ordered", "pod", pod.Name, "cost", cost)
+	return nil
+}
+
+// clear takes the costs that the controller has written from the pods of a workload.
+func (r *reconciler) clear(ctx context.Context, c *current) error {
+	for _, name := range slices.Sorted(maps.Keys(c.pods)) {
+		pod := c.pods[name]
+		if _, written := pod.Annotations[v1alpha1.AnnotationDeletionCost]; !written {
+			continue
+		}
+		if _, err := r.patch(ctx, pod, nil); err != nil {
+			return fmt.Errorf("removing the deletion cost of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return nil
+}
+
+// patch writes a cost to a pod that has not changed since it was read, or removes it. One that another owner has
+// set is not removed.
+func (r *reconciler) patch(ctx context.Context, pod *corev1.Pod, cost *string) (*corev1.Pod, error) {
+	annotations := map[string]*string{v1alpha1.AnnotationDeletionCost: cost}
+	if cost != nil || pod.Annotations[corev1.PodDeletionCost] == pod.Annotations[v1alpha1.AnnotationDeletionCost] {
+		annotations[corev1.PodDeletionCost] = cost
+	}
+	// The cache keeps few annotations, so that it does not tell whether there are any, which a JSON patch has to know.
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.limiter.Wait(ctx); err != nil {
+		return nil, err
+	}
+	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err = shell.Changed(r.client.Patch(ctx, written, client.RawPatch(types.MergePatchType, body)))
+	r.metrics.wrote(err)
+	return written, err
+}

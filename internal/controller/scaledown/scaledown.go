@@ -1,0 +1,218 @@
+// Package scaledown keeps the pods of Deployments and ReplicaSets spread over failure domains when they
+// become fewer, where a workload or its namespace asks for it by v1alpha1.AnnotationKeepSpread: it writes deletion costs, by
+// which ReplicaSets choose what they delete. Which costs, package spread decides.
+//
+// It never writes to a pod whose cost another owner has set, and writes nothing where the order is right already. A
+// cost that it has written is told from others' by v1alpha1.AnnotationDeletionCost, which has the same value, so
+// a restart writes nothing. Both go when the workload asks for it no more.
+//
+// # Repair
+//
+// A rolling update brings new pods before the old ones have gone, so it may end with a skew although every pod
+// went in the right order. With v1alpha1.AnnotationRepairSpread pods of a Deployment that has been quiet for a while are
+// evicted, one at a time and as budgets allow, as long as another domain has two less. How many
+// is bounded for each generation of the Deployment, and after a pod that made it no better the next one waits longer. Both
+// are kept in memory: a restarted controller begins anew, after the Deployment has been quiet again.
+package scaledown
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+// Options are the choices of an administrator.
+type Options struct {
+	// Budgets says that TopologyDisruptionBudgets are kept: the pods of domains without allowance go last.
+	Budgets bool
+	Workers int // workloads that are synced at a time
+	// Rate and Burst bound writes of costs, in a second and at once.
+	Rate  float32
+	Burst int
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// CacheOptions adds pods and workloads to a manager's cache, which must have nodes with their labels, and the
+// metadata of namespaces with their annotations.
+func CacheOptions(options *cache.Options) { reservation.CacheOptions(options) }
+
+// kind is that of a workload.
+type kind string
+
+const (
+	deployment kind = "Deployment"
+	replicaSet kind = "ReplicaSet" // of no Deployment
+)
+
+// workload is what has pods that are spread together.
+type workload struct {
+	types.NamespacedName
+	kind kind
+}
+
+func (w workload) String() string { return string(w.kind) + " " + w.NamespacedName.String() }
+
+// workloadOf is the one that a ReplicaSet belongs to.
+func workloadOf(set *appsv1.ReplicaSet) workload {
+	if owner := metav1.GetControllerOf(set); isOf(owner, deployment) {
+		return workload{types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}, deployment}
+	}
+	return workload{client.ObjectKeyFromObject(set), replicaSet}
+}
+
+// isOf reports whether an owner is of a kind.
+func isOf(owner *metav1.OwnerReference, k kind) bool {
+	return owner != nil && owner.Kind == string(k) && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/")
+}
+
+// indexController is the cache's index of pods and ReplicaSets by the UID of what controls them.
+const indexController = "scaledown.controller"
+
+func controllerOf(object client.Object) []string {
+	if owner := metav1.GetControllerOf(object); isOf(owner, deployment) || isOf(owner, replicaSet) {
+		return []string{string(owner.UID)}
+	}
+	return nil
+}
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for _, object := range []client.Object{&corev1.Pod{}, &appsv1.ReplicaSet{}} {
+		if err := indexer.IndexField(ctx, object, indexController, controllerOf); err != nil {
+			return fmt.Errorf("indexing %T by controller: %w", object, err)
+		}
+	}
+	return nil
+}
+
+// evictor is the part of requester.Requester that repairs use.
+type evictor interface {
+	Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (requester.Outcome, error)
+	Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error
+}
+
+// Add adds the controller to a manager, whose cache must have CacheOptions.
+func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Options) error {
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return err
+	}
+	r := newReconciler(reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), evictor: evicts, recorder: recorder, clock: clock.RealClock{}, options: options,
+	})
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of scale-downs: %w", err)
+	}
+	if err := r.add(mgr); err != nil {
+		return fmt.Errorf("adding the controller of scale-downs: %w", err)
+	}
+	return nil
+}
+
+// reconciler syncs the deletion costs of the pods of a workload.
+type reconciler struct {
+	client   client.Client
+	live     client.Reader // not of a cache
+	evictor  evictor
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	limiter  flowcontrol.RateLimiter
+	memory   *memory
+	metrics  *metrics
+	syncs    *shell.Syncs
+}
+
+func newReconciler(r reconciler) *reconciler {
+	r.limiter = flowcontrol.NewTokenBucketRateLimiter(r.options.Rate, r.options.Burst)
+	r.memory = &memory{of: map[workload]*notes{}}
+	r.metrics = newMetrics(r.memory)
+	if r.syncs = r.options.Syncs; r.syncs == nil {
+		r.syncs = shell.NewSyncs(r.clock)
+	}
+	return &r
+}
+
+// memory is what is known of workloads that ask for something.
+type memory struct {
+	mu sync.Mutex
+	of map[workload]*notes
+}
+
+// notes are of one workload. Only its sync uses them, but for what has a lock.
+type notes struct {
+	written   map[types.UID]shell.Written // by pod
+	announced map[string]bool             // by the reason of an event
+	blocked   blocked
+	repair    repair
+
+	mu        sync.Mutex
+	misplaced int
+}
+
+// note returns the notes of a workload.
+func (m *memory) note(w workload) *notes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.of[w] == nil {
+		m.of[w] = &notes{written: map[types.UID]shell.Written{}, announced: map[string]bool{}}
+	}
+	return m.of[w]
+}
+
+func (m *memory) forget(w workload) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of, w)
+}
+
+// workloads are those with notes, of a namespace or of all.
+func (m *memory) workloads(namespace string) []workload {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []workload
+	for w := range m.of {
+		if namespace == metav1.NamespaceAll || w.Namespace == namespace {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+// misplaced is how many pods of all workloads are in the wrong domains.
+func (m *memory) misplaced() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sum := 0
+	for _, n := range m.of {
+		n.mu.Lock()
+		sum += n.misplaced
+		n.mu.Unlock()
+	}
+	return sum
+}
+
+func (n *notes) setMisplaced(pods int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.misplaced = pods
+}
