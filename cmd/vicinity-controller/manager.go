@@ -24,6 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/locator"
 	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/controller/scaledown"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
@@ -66,6 +67,9 @@ func (c *config) run(ctx context.Context) error {
 	}
 	ledger, err := c.addDisruption(ctx, mgr, options.Syncs)
 	if err != nil {
+		return err
+	}
+	if err := c.addScaleDown(ctx, mgr, options.Syncs); err != nil {
 		return err
 	}
 	if c.nodeAddresses {
@@ -117,6 +121,9 @@ func (c *config) manager(certs *certificates.Certificates, leave *farewell) (man
 	}
 	if c.disruption.enabled {
 		reservation.CacheOptions(&cached)
+	}
+	if c.scaleDown.enabled {
+		scaledown.CacheOptions(&cached)
 	}
 	grace := stopTime
 	mgr, err := ctrl.NewManager(api, ctrl.Options{
