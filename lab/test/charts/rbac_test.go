@@ -209,6 +209,44 @@ func TestControllerMayKeepBudgets(t *testing.T) {
 	}
 }
 
+// With rollouts.scaleDown the controller writes deletion costs and evicts pods.
+func TestControllerMayKeepSpreads(t *testing.T) {
+	for set, extra := range map[string]map[string]string{
+		"":                       nil,
+		",locators.enabled=true": {"podlocators.vicinity.dev": "list watch create update delete"},
+	} {
+		may := maps.Clone(granted)
+		maps.Copy(may, map[string]string{
+			"pods": "list watch patch", "pods/eviction": "create", "deployments.apps": "list watch", "replicasets.apps": "list watch",
+		})
+		maps.Copy(may, extra)
+		r := rendered(t, "rollouts.scaleDown=true"+set)
+		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
+			t.Errorf("with rollouts.scaleDown%s the controller %s", set, wrong)
+		}
+	}
+	const all = "disruption.enabled=true,disruption.evictionRequests=true"
+	with := verbs(object[*rbacv1.ClusterRole](t, rendered(t, all+",rollouts.scaleDown=true"), "ClusterRole vicinity-controller").Rules)
+	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, rendered(t, all), "ClusterRole vicinity-controller").Rules, joined(with)) {
+		switch wrong {
+		case "needs to patch pods and may not", "needs to create pods/eviction and may not",
+			"needs to get evictionrequests.lifecycle.k8s.io and may not", "needs to create evictionrequests.lifecycle.k8s.io and may not",
+			"needs to update evictionrequests.lifecycle.k8s.io and may not":
+		default:
+			t.Errorf("beside budgets, without rollouts.scaleDown the controller %s", wrong)
+		}
+	}
+}
+
+// joined are verbs as a map of what is granted has them.
+func joined(verbs map[string][]string) map[string]string {
+	texts := map[string]string{}
+	for resource, all := range verbs {
+		texts[resource] = strings.Join(all, " ")
+	}
+	return texts
+}
+
 // A proxy reads: the only thing that it writes beside events is its own lease.
 func TestProxyMayDoWhatItNeeds(t *testing.T) {
 	all := maps.Clone(grantedProxy)
