@@ -80,7 +80,7 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	}
 	now := r.clock.Now()
 	names := fmt.Sprint(slices.Sorted(maps.Keys(c.pods)))
-	if left := max(p.quiet.Left(names, now, quietTime), p.backoff.Wait(now)); left > 0 {
+	if left := max(p.quiet.Left(names, now, r.quiet), p.backoff.Wait(now)); left > 0 {
 		return left, nil
 	}
 	return r.evict(ctx, n, c, pods, misplaced)

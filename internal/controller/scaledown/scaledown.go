@@ -16,10 +16,12 @@
 package scaledown
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -136,6 +138,7 @@ type reconciler struct {
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
 	options  Options
+	quiet    time.Duration // before and between repairs
 	limiter  flowcontrol.RateLimiter
 	memory   *memory
 	metrics  *metrics
@@ -143,6 +146,7 @@ type reconciler struct {
 }
 
 func newReconciler(r reconciler) *reconciler {
+	r.quiet = cmp.Or(r.quiet, quietTime)
 	r.limiter = flowcontrol.NewTokenBucketRateLimiter(r.options.Rate, r.options.Burst)
 	r.memory = &memory{of: map[workload]*notes{}}
 	r.metrics = newMetrics(r.memory)
