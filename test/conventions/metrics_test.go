@@ -35,6 +35,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/locator"
 	"vicinity.dev/vicinity/internal/controller/responder"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
+	"vicinity.dev/vicinity/internal/controller/scaledown"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/webhook/admission"
@@ -169,6 +170,9 @@ func registered(t *testing.T) []*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	if err := responder.Add(mgr, nil, responder.Options{Reports: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := scaledown.Add(t.Context(), mgr, nil, scaledown.Options{Workers: 1, Rate: 1, Burst: 1}); err != nil {
 		t.Fatal(err)
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}

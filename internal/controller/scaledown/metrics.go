@@ -40,7 +40,7 @@ func newMetrics(m *memory) *metrics {
 		}, func() float64 { return float64(len(m.workloads(metav1.NamespaceAll))) }),
 		misplaced: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "vicinity_scaledown_misplaced_pods",
-			Help: "Pods of these that are in other domains than they would be with the best spread.",
+			Help: "Pods of Deployments that are kept spread in other domains than they would be with the best spread.",
 		}, func() float64 { return float64(m.misplaced()) }),
 	}
 	for _, outcome := range shell.Outcomes() {
