@@ -191,28 +191,36 @@ func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
 	})
 }
 
-// While pods of one ReplicaSet come and go, at most one cost is written for each, and one more for each tier of its
-// domain above.
+// While pods come and go, at most one cost is written for each, one more for each tier of its domain above, and those of
+// the pods of the domain that are of the other ReplicaSet.
 func TestFewCostsAreWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(1, 30).Draw(t, "nodes of a domain")
+		sets := rapid.IntRange(1, 2).Draw(t, "sets")
 		var pods []Pod
 		written, allowed, next := 0, 0, 0
+		allow := func(changed Pod) {
+			allowed += tiersOf(pods, changed.Domain)
+			for i := range pods {
+				if pods[i].Domain == changed.Domain && pods[i].Set != changed.Set {
+					allowed++
+				}
+			}
+		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			var domain string
 			if len(pods) > 0 && rapid.IntRange(0, 2).Draw(t, "goes") == 0 {
 				i := rapid.IntRange(0, len(pods)-1).Draw(t, "which")
-				domain = pods[i].Domain
-				allowed += tiersOf(pods, domain)
+				allow(pods[i])
 				pods = slices.Delete(pods, i, i+1)
 			} else {
-				domain = fmt.Sprintf("d%d", rapid.IntRange(1, 3).Draw(t, "domain"))
+				domain := fmt.Sprintf("d%d", rapid.IntRange(1, 3).Draw(t, "domain"))
 				pods = append(pods, Pod{
-					Name: fmt.Sprintf("p%d", next), Set: "s", Domain: domain, Phase: Running, Ready: true,
+					Name: fmt.Sprintf("p%d", next), Set: fmt.Sprintf("s%d", rapid.IntRange(1, sets).Draw(t, "set")),
+					Domain: domain, Phase: Running, Ready: true,
 					Node: fmt.Sprintf("%s-n%d", domain, rapid.IntRange(1, nodes).Draw(t, "node")),
 				})
 				next++
-				allowed += tiersOf(pods, domain)
+				allow(pods[len(pods)-1])
 			}
 			plan := NewPlan(pods)
 			written += len(plan.Changes)
