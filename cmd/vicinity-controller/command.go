@@ -38,6 +38,7 @@ type config struct {
 	locators       locator.Options
 	disruption     disruptionConfig
 	scaleDown      scaleDownConfig
+	rollouts       bool
 	webhooks       webhookConfig
 	// requests knows whether EvictionRequests are served, if they are answered.
 	requests *lifecycle.Detector
@@ -104,6 +105,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.addLocatorFlags(flags)
 	c.addDisruptionFlags(flags)
 	c.addScaleDownFlags(flags)
+	c.addRolloutFlags(flags)
 	c.addWebhookFlags(flags)
 }
 

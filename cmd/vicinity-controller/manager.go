@@ -23,6 +23,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/locator"
 	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
+	"vicinity.dev/vicinity/internal/controller/rollout"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/controller/scaledown"
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -70,6 +71,9 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	if err := c.addScaleDown(ctx, mgr, options.Syncs); err != nil {
+		return err
+	}
+	if err := c.addRollouts(ctx, mgr, ledger, options.Syncs); err != nil {
 		return err
 	}
 	if c.nodeAddresses {
@@ -124,6 +128,9 @@ func (c *config) manager(certs *certificates.Certificates, leave *farewell) (man
 	}
 	if c.scaleDown.enabled {
 		scaledown.CacheOptions(&cached)
+	}
+	if c.rollouts {
+		rollout.CacheOptions(&cached)
 	}
 	grace := stopTime
 	mgr, err := ctrl.NewManager(api, ctrl.Options{

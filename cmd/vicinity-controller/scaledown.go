@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/internal/controller/scaledown"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/requester"
 )
 
 // scaleDownConfig says what is done for Deployments and ReplicaSets that keep their spread.
@@ -34,15 +31,11 @@ func (c *config) addScaleDown(ctx context.Context, mgr manager.Manager, syncs *s
 	if !c.scaleDown.enabled {
 		return nil
 	}
-	api, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	evicts, err := c.requester(mgr)
 	if err != nil {
-		return fmt.Errorf("making a client of evictions: %w", err)
-	}
-	served := func() bool { return false }
-	if c.requests != nil {
-		served = c.requests.Served
+		return err
 	}
 	options := c.scaleDown.options
 	options.Syncs = syncs
-	return scaledown.Add(ctx, mgr, requester.New(api, served), options)
+	return scaledown.Add(ctx, mgr, evicts, options)
 }

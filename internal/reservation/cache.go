@@ -59,15 +59,16 @@ func trimWorkload(object any) (any, error) {
 	case *appsv1.StatefulSet:
 		return &appsv1.StatefulSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.StatefulSetSpec{
 			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
-			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: w.Spec.UpdateStrategy.Type},
-		}}, nil
+			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: w.Spec.UpdateStrategy.Type},
+			PodManagementPolicy: w.Spec.PodManagementPolicy, Ordinals: w.Spec.Ordinals,
+		}, Status: appsv1.StatefulSetStatus{ObservedGeneration: w.Status.ObservedGeneration, UpdateRevision: w.Status.UpdateRevision}}, nil
 	case *appsv1.DaemonSet:
 		return &appsv1.DaemonSet{
 			ObjectMeta: trimMeta(&w.ObjectMeta),
 			Spec: appsv1.DaemonSetSpec{
 				Template: trimTemplate(&w.Spec.Template), UpdateStrategy: w.Spec.UpdateStrategy,
 			},
-			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: w.Status.DesiredNumberScheduled},
+			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: w.Status.DesiredNumberScheduled, ObservedGeneration: w.Status.ObservedGeneration},
 		}, nil
 	}
 	return object, nil // a tombstone

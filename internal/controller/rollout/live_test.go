@@ -1,0 +1,410 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/rollout"
+	"vicinity.dev/vicinity/test/rig"
+)
+
+const hall = "example.com/hall"
+
+var halls = []string{"a", "b", "c"}
+
+// cluster is a control plane with three nodes in each hall, whose pods are ready at once and run nothing.
+type cluster struct {
+	rig.ControlPlane
+	api       client.WithWatch
+	namespace string
+	halls     map[string]string // by node
+
+	mu      sync.Mutex
+	crashes bool // the controller ends after each write of a status
+	order   []string
+	down    map[string]bool // halls that had a pod evicted
+}
+
+// TestAgainstKubernetes has Kubernetes' own controllers and scheduler replace the pods.
+func TestAgainstKubernetes(t *testing.T) {
+	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollout", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9})}
+	log.SetLogger(logr.Discard())
+	c.Define()
+	var err error
+	if c.api, err = client.NewWithWatch(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
+		t.Fatal(err)
+	}
+	c.label()
+	for _, kind := range []string{v1alpha1.KindStatefulSet, v1alpha1.KindDaemonSet} {
+		if c.namespace, err = c.MakeNamespace(t.Context(), strings.ToLower(kind)); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(kind, func(t *testing.T) {
+			inner := *c
+			inner.ControlPlane = c.For(t)
+			inner.follows(kind)
+		})
+	}
+}
+
+// follows takes one workload from revision to revision.
+func (c *cluster) follows(kind string) { //nolint:thelper // it is the test
+	c.Make(c.namespace, strings.ReplaceAll(workloads[kind], "HALL", hall))
+	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, kind))
+	c.updated(kind, "1")
+	stop := c.run(kind)
+	c.phase(v1alpha1.PhaseComplete, "")
+
+	// The whole, in the order that is asked for.
+	c.watchOrder(kind)
+	c.template(kind, "2", "")
+	c.updated(kind, "2")
+	c.phase(v1alpha1.PhaseComplete, "")
+	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
+		c.Errorf("halls are updated as %v", got)
+	}
+	stop()
+
+	// A controller that restarts after each write of the status.
+	c.watchOrder(kind)
+	c.template(kind, "3", "")
+	c.crashing(kind, func(ctx context.Context) bool { return c.missing(ctx, kind, "3") == "" })
+	stop = c.run(kind)
+	c.phase(v1alpha1.PhaseComplete, "")
+	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
+		c.Errorf("with restarts, halls are updated as %v", got)
+	}
+
+	// A new revision while hall b is approved and a is not.
+	c.spec(map[string]any{"pauseBefore": []string{"a"}})
+	c.template(kind, "4", "")
+	c.phase(v1alpha1.PhasePaused, "")
+	c.template(kind, "5", "")
+	c.Await("hall b to be updated again", func(ctx context.Context) (string, error) {
+		return c.missingIn(ctx, kind, "5", "b"), nil
+	})
+	d := c.phase(v1alpha1.PhasePaused, "")
+	c.approve(d)
+	c.updated(kind, "5")
+	good := c.phase(v1alpha1.PhaseComplete, "").Status.Revision
+
+	// A bad revision in the second hall: no node there takes its pods. It pauses, and a rollback restores.
+	c.spec(map[string]any{"pauseBefore": nil, "healthGate": map[string]any{"progressDeadline": "5s"}})
+	c.template(kind, "6", "b")
+	d = c.phase(v1alpha1.PhaseFailed, "")
+	if d.Status.Failure == nil || !meta.IsStatusConditionFalse(d.Status.Conditions, v1alpha1.ConditionHealthy) || d.Status.PreviousRevision != good {
+		c.Errorf("the failure is reported as %+v", d.Status)
+	}
+	c.spec(map[string]any{"stop": map[string]any{"revision": d.Status.Revision, "action": "Rollback"}, "healthGate": nil})
+	c.updated(kind, "5")
+	d = c.phase(v1alpha1.PhaseComplete, "")
+	if d.Status.Revision != good {
+		c.Errorf("the rollback ends with %s, not %s", d.Status.Revision, good)
+	}
+	stop()
+}
+
+var workloads = map[string]string{
+	v1alpha1.KindStatefulSet: `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 9
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: db}}
+  serviceName: db
+  updateStrategy: {type: OnDelete}
+  template:
+    metadata: {labels: {app: db, version: "1"}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: c, image: "registry.example/c"}]
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: HALL, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}
+      tolerations: [{operator: Exists}]
+      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
+`,
+	v1alpha1.KindDaemonSet: `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: db}
+spec:
+  selector: {matchLabels: {app: db}}
+  updateStrategy: {type: OnDelete}
+  template:
+    metadata: {labels: {app: db, version: "1"}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: c, image: "registry.example/c"}]
+      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
+`,
+}
+
+const rolloutManifest = `
+apiVersion: vicinity.dev/v1alpha1
+kind: DomainRollout
+metadata: {name: db}
+spec:
+  targetRef: {kind: %s, name: db}
+  topologyKey: ` + hall + `
+  order: [b, a]
+  maxUnavailable: 2
+`
+
+func testScheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
+}
+
+// run runs the controller until it is told to stop.
+func (c *cluster) run(kind string) (stop func()) {
+	c.Helper()
+	stop, _ = c.start(kind, nil)
+	return stop
+}
+
+// start runs the controller. The function, if given, is called before each eviction.
+func (c *cluster) start(kind string, before func()) (stop func(), running *reconciler) {
+	c.Helper()
+	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}, DefaultNamespaces: map[string]cache.Config{c.namespace: {}}}
+	CacheOptions(&cached)
+	options := manager.Options{Scheme: testScheme(c), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}}
+	options.Controller.SkipNameValidation = new(true) // they run one after the other
+	mgr, err := manager.New(c.Config(), options)
+	if err != nil {
+		c.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	evicts := &spy{cluster: c, evictor: requester.New(c.Interface, func() bool { return false }), kind: kind, before: before}
+	if running, err = assemble(ctx, mgr, evicts, Options{Workers: 2}); err != nil {
+		c.Fatal(err)
+	}
+	if err := running.add(mgr); err != nil {
+		c.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			c.Error(err)
+		}
+	})
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			ended.Wait()
+		})
+	}
+	c.Cleanup(stop)
+	return stop, running
+}
+
+// crashing restarts the controller at every eviction that it is about to request, until it is done: what it
+// stored before is all that the next one knows.
+func (c *cluster) crashing(kind string, done func(context.Context) bool) {
+	c.Helper()
+	restarts := 0
+	for deadline := time.Now().Add(2 * time.Minute); !done(c.Context()); restarts++ {
+		if time.Now().After(deadline) {
+			c.Fatalf("not done after %d restarts: %s", restarts, c.missing(c.Context(), kind, "3"))
+		}
+		crash := make(chan struct{}, 1)
+		allowed := 1
+		stop, _ := c.start(kind, func() {
+			if allowed--; allowed < 0 {
+				select {
+				case crash <- struct{}{}:
+				default:
+				}
+			}
+		})
+		c.Await("a crash", func(ctx context.Context) (string, error) {
+			select {
+			case <-crash:
+				return "", nil
+			default:
+			}
+			if done(ctx) {
+				return "", nil
+			}
+			return "none yet", nil
+		})
+		stop()
+	}
+	c.Logf("%d restarts", restarts)
+}
+
+// spy notes in which order the halls are evicted.
+type spy struct {
+	*cluster
+	evictor
+	kind   string
+	before func()
+}
+
+// errCrash is the end of a controller between the write of a status and what it says.
+var errCrash = errors.New("the controller ends")
+
+// Request implements evictor.
+func (s *spy) Request(ctx context.Context, pod *corev1.Pod, name, reason string) (requester.Outcome, error) {
+	if s.before != nil {
+		s.before()
+	}
+	outcome, err := s.evictor.Request(ctx, pod, name, reason)
+	if err == nil && outcome.State == requester.Evicted {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if h := s.cluster.halls[pod.Spec.NodeName]; len(s.order) == 0 || s.order[len(s.order)-1] != h {
+			s.order = append(s.order, h)
+		}
+	}
+	return outcome, err
+}
+
+func (c *cluster) watchOrder(string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.order = nil
+}
+
+func (c *cluster) hallsInOrder() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.order)
+}
+
+// label puts the nodes in halls.
+func (c *cluster) label() {
+	c.Helper()
+	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) < 9 {
+		c.Fatalf("%d nodes, %v", len(nodes.Items), err)
+	}
+	c.halls = map[string]string{}
+	for i := range nodes.Items[:9] {
+		node := &nodes.Items[i]
+		c.halls[node.Name] = halls[i%len(halls)]
+		c.patch(node, map[string]any{"metadata": map[string]any{"labels": map[string]any{hall: halls[i%len(halls)]}}})
+	}
+}
+
+// patch applies a merge patch.
+func (c *cluster) patch(object client.Object, patch map[string]any) {
+	c.Helper()
+	body, err := json.Marshal(patch)
+	if err == nil {
+		err = c.api.Patch(c.Context(), object, client.RawPatch(types.MergePatchType, body))
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *cluster) spec(spec map[string]any) {
+	c.Helper()
+	c.patch(c.rollout(), map[string]any{"spec": spec})
+}
+
+func (c *cluster) rollout() *v1alpha1.DomainRollout {
+	return &v1alpha1.DomainRollout{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+}
+
+func (c *cluster) approve(d *v1alpha1.DomainRollout) {
+	c.Helper()
+	c.spec(map[string]any{"approved": map[string]any{"revision": d.Status.Revision, "domains": []string{"a"}}})
+}
+
+// template gives the workload a version whose pods no node of some hall takes.
+func (c *cluster) template(kind, version, without string) {
+	c.Helper()
+	var object client.Object = &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+	if kind == v1alpha1.KindDaemonSet {
+		object = &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+	}
+	_ = without
+	c.patch(object, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": version}}}}})
+}
+
+func (c *cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := c.api.List(ctx, &list, client.InNamespace(c.namespace))
+	return list.Items, err
+}
+
+// missing says what is not of a version and ready.
+func (c *cluster) missing(ctx context.Context, kind, version string) string {
+	return c.missingIn(ctx, kind, version, halls...)
+}
+
+func (c *cluster) missingIn(ctx context.Context, _, version string, in ...string) string {
+	pods, err := c.pods(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	ready := 0
+	for i := range pods {
+		if p := podOf(&pods[i]); p.Ready && !p.Terminating && pods[i].Labels["version"] == version && slices.Contains(in, c.halls[pods[i].Spec.NodeName]) {
+			ready++
+		}
+	}
+	if want := 3 * len(in); ready != want {
+		d := c.rollout()
+		if err := c.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil && !apierrors.IsNotFound(err) {
+			return err.Error()
+		}
+		return fmt.Sprintf("%d of %d pods are of version %s and ready; %s: %s", ready, want, version, d.Status.Phase, d.Status.WaitingFor)
+	}
+	return ""
+}
+
+func (c *cluster) updated(kind, version string) {
+	c.Helper()
+	c.Await("version "+version, func(ctx context.Context) (string, error) { return c.missing(ctx, kind, version), nil })
+}
+
+// phase waits for the phase of the revision that the workload has.
+func (c *cluster) phase(phase v1alpha1.RolloutPhase, _ string) *v1alpha1.DomainRollout {
+	c.Helper()
+	d := c.rollout()
+	c.Await("phase "+string(phase), func(ctx context.Context) (string, error) {
+		if err := c.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return "", err
+		}
+		if d.Status.Phase != phase {
+			return fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor), nil
+		}
+		return "", nil
+	})
+	return d
+}
+
+var _ = rollout.Complete

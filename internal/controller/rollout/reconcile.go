@@ -1,0 +1,158 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// Reconcile takes a DomainRollout a step further.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	defer r.syncs.Begin("DomainRollout " + request.String())()
+	after, err := r.sync(ctx, request)
+	result, outcome, err := shell.Finish(after, err)
+	r.metrics.synced(outcome)
+	return result, err
+}
+
+// sync returns after how long to look again, zero for never.
+func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.Duration, error) {
+	d := &v1alpha1.DomainRollout{}
+	switch err := r.client.Get(ctx, request.NamespacedName, d); {
+	case apierrors.IsNotFound(err) || err == nil && d.DeletionTimestamp != nil:
+		r.memory.forget(request.NamespacedName)
+		r.metrics.report(request.NamespacedName, "")
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("reading DomainRollout %s: %w", request, err)
+	}
+	n := r.memory.note(request.NamespacedName)
+	now := r.clock.Now()
+	if n.written.Pending(d, now) {
+		return shell.BehindWait, nil
+	}
+	t, p, err := r.target(ctx, d)
+	if err != nil {
+		return 0, err
+	}
+	if p != nil {
+		return 0, r.store(ctx, n, d, invalid(d, p, now), false)
+	}
+	if t.revision == "" { // an event of the workload comes when its controller has seen the last change
+		return shell.BehindWait, nil
+	}
+	if seen, err := r.isSeen(ctx, d); err != nil || !seen {
+		return shell.ConflictWait, err
+	}
+	v, err := r.read(ctx, d, t)
+	if err != nil {
+		return 0, err
+	}
+	return r.step(ctx, n, d, v)
+}
+
+// target reads the workload, and says what is wrong with it. A revision that is not the stored one may be an
+// older one in the cache, so it is read live.
+func (r *reconciler) target(ctx context.Context, d *v1alpha1.DomainRollout) (*target, *problem, error) {
+	if d.Spec.TargetRef.Kind == v1alpha1.KindDeployment {
+		p, err := r.check(ctx, d, nil)
+		return nil, p, err
+	}
+	t, err := readTarget(ctx, r.client, d)
+	if err == nil && t != nil && d.Status.Revision != "" && t.revision != d.Status.Revision {
+		t, err = readTarget(ctx, r.live, d)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := r.check(ctx, d, t)
+	return t, p, err
+}
+
+// step makes one step, stores what it remembers, and does what it says.
+func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
+	now := r.clock.Now()
+	n.keep(v.pods)
+	r.refusals(ctx, n, v, now)
+	if v.state.Spec.HasQuery && isAsked(v.state) {
+		n.gate.ask(ctx, r.http, *d.Spec.HealthGate.Prometheus, now)
+		v.state.Query = n.gate.truth
+	}
+	step := rollout.Next(v.state, now)
+	addition := ""
+	switch {
+	case step.Wait.For == rollout.WaitQueryAnswer:
+		addition = n.gate.said
+	case step.Wait.For == rollout.WaitRestore:
+		addition = n.problem
+	default:
+		n.problem = ""
+	}
+	status := report(d, &step, unknownDomains(&d.Spec, v.domains), addition, now)
+	status.PodsObserved = v.version
+	todo := r.due(n, v, &step, now)
+	if err := r.store(ctx, n, d, status, todo.any()); err != nil {
+		return 0, err
+	}
+	r.announce(d, &step)
+	wait, err := r.act(ctx, n, d, v, todo)
+	if !step.Again.IsZero() {
+		wait = shell.Sooner(wait, max(step.Again.Sub(r.clock.Now()), time.Millisecond))
+	}
+	if v.state.Spec.HasQuery && isAsked(v.state) {
+		wait = shell.Sooner(wait, queryTime)
+	}
+	return wait, err
+}
+
+// isAsked reports whether the answer of the query can matter.
+func isAsked(s *rollout.State) bool {
+	return s.Memory.Phase != rollout.Complete || s.Memory.Revision != s.Revision
+}
+
+// store writes a status if it says anything new, or if something is done by it: the write fails if another
+// controller has written meanwhile.
+func (r *reconciler) store(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, status v1alpha1.DomainRolloutStatus, always bool) error {
+	r.metrics.report(client.ObjectKeyFromObject(d), status.Phase)
+	if !always && sameStatus(&d.Status, &status) {
+		return nil
+	}
+	d.Status = status
+	if err := r.client.Status().Update(ctx, d); err != nil {
+		if err = shell.Changed(err); shell.IsChanged(err) {
+			return err
+		}
+		return fmt.Errorf("writing the status of DomainRollout %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	n.written.Note(d, r.clock.Now())
+	return nil
+}
+
+// announce writes the events of a step.
+func (r *reconciler) announce(d *v1alpha1.DomainRollout, step *rollout.Step) {
+	words := explain.Rollout{Name: d.Name, Key: d.Spec.TopologyKey}
+	for _, e := range step.Events {
+		kind := corev1.EventTypeNormal
+		if e.Type == rollout.RolloutFailed || e.Type == rollout.RolloutAborted {
+			kind = corev1.EventTypeWarning
+		}
+		r.recorder.Eventf(d, nil, kind, string(e.Type), "Rollout", "%s", words.Event(e, step.Memory.Revision))
+		r.metrics.happened(e.Type)
+	}
+}
+
+func logOf(ctx context.Context, t rollout.Target) (info func(string, ...any)) {
+	l := log.FromContext(ctx).WithValues("pod", t.Pod, "domain", t.Domain, "revision", t.Revision)
+	return l.Info
+}

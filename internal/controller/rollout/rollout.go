@@ -1,0 +1,175 @@
+// Package rollout keeps DomainRollouts: it replaces the pods of a StatefulSet or a DaemonSet with the update
+// strategy OnDelete, one failure domain after the other. What to do next, package internal/rollout decides from
+// a State; this package reads that from caches, stores what has to be remembered in the status, and then does
+// what the step says. A write of the status fails if another one came before, and nothing is done then.
+//
+// Pods are evicted, so that budgets hold. Only pods of an abandoned revision that are not ready are deleted,
+// after a live read and by their UID: they use up the budgets that would let them go.
+//
+// The status names the version of pods that it was decided by. A controller whose cache has not come that
+// far waits.
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+// Options are the choices of an administrator.
+type Options struct {
+	Workers int // DomainRollouts that are synced at a time
+	// Budgets, if given, says which evictions would be admitted, so that those that would not are not requested.
+	Budgets budgets
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// budgets is the part of reservation.Ledger that decides about an eviction.
+type budgets interface {
+	Admit(ctx context.Context, request reservation.Request) (reservation.Answer, error)
+}
+
+// evictor is the part of requester.Requester that rollouts use.
+type evictor interface {
+	Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (requester.Outcome, error)
+	Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error
+}
+
+// CacheOptions adds pods, workloads and their revisions to a manager's cache, which must have nodes with
+// their labels.
+func CacheOptions(options *cache.Options) {
+	reservation.CacheOptions(options)
+	shared := true
+	options.ByObject[&v1alpha1.DomainRollout{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	options.ByObject[&appsv1.ControllerRevision{}] = cache.ByObject{Transform: trimRevision, UnsafeDisableDeepCopy: &shared}
+}
+
+// trimRevision keeps of a revision which one it is. Its template is read live when it is needed.
+func trimRevision(object any) (any, error) {
+	r, ok := object.(*appsv1.ControllerRevision)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	return &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{
+		Namespace: r.Namespace, Name: r.Name, UID: r.UID, ResourceVersion: r.ResourceVersion, Labels: r.Labels, OwnerReferences: r.OwnerReferences,
+	}, Revision: r.Revision}, nil
+}
+
+// indexController is the index of pods by the UID of what controls them, in the store whose version is known.
+const indexController = "vicinity.dev/rollout-controller"
+
+// Add adds the controller to a manager, whose cache must have CacheOptions.
+func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Options) error {
+	r, err := assemble(ctx, mgr, evicts, options)
+	if err != nil {
+		return err
+	}
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of rollouts: %w", err)
+	}
+	return r.add(mgr)
+}
+
+func assemble(ctx context.Context, mgr manager.Manager, evicts evictor, options Options) (*reconciler, error) {
+	informer, err := mgr.GetCache().GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	store, ok := informer.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("watching pods: the cache has no store of its own for them")
+	}
+	if err := store.AddIndexers(toolscache.Indexers{indexController: controllerOf}); err != nil {
+		return nil, fmt.Errorf("indexing pods by controller: %w", err)
+	}
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return nil, err
+	}
+	return newReconciler(reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), pods: store.GetIndexer(), evictor: evicts, recorder: recorder,
+		clock: clock.RealClock{}, options: options,
+	}), nil
+}
+
+func controllerOf(object any) ([]string, error) {
+	if pod, ok := object.(*corev1.Pod); ok {
+		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+			return []string{string(owner.UID)}, nil
+		}
+	}
+	return nil, nil
+}
+
+// podStore is the part of a cache's store that has pods.
+type podStore interface {
+	ByIndex(index, value string) ([]any, error)
+	LastStoreSyncResourceVersion() string
+}
+
+// reconciler syncs DomainRollouts.
+type reconciler struct {
+	client   client.Client
+	live     client.Reader // not of a cache
+	pods     podStore
+	evictor  evictor
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	http     *http.Client
+	metrics  *metrics
+	syncs    *shell.Syncs
+	denials  denialRule
+	memory   *memory
+}
+
+func newReconciler(r reconciler) *reconciler {
+	r.http = newHTTPClient()
+	r.metrics = newMetrics()
+	r.memory = &memory{of: map[types.NamespacedName]*notes{}}
+	r.denials.countFrom = r.clock.Now().Add(unknownTime)
+	if r.syncs = r.options.Syncs; r.syncs == nil {
+		r.syncs = shell.NewSyncs(r.clock)
+	}
+	return &r
+}
+
+// memory has the notes of all DomainRollouts.
+type memory struct {
+	mu sync.Mutex
+	of map[types.NamespacedName]*notes
+}
+
+// note returns what is known of a DomainRollout besides its status.
+func (m *memory) note(key types.NamespacedName) *notes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.of[key] == nil {
+		m.of[key] = newNotes()
+	}
+	return m.of[key]
+}
+
+func (m *memory) forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of, key)
+}

@@ -1,0 +1,200 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// defaultDeadline is how long a pod may take unless the spec says it.
+const defaultDeadline = 10 * time.Minute
+
+// view is a workload with its pods, which are those of one moment.
+type view struct {
+	*target
+	pods    map[string]*corev1.Pod // by UID
+	domains map[string]bool        // of all nodes
+	version string                 // of the pods, or a later one
+	state   *rollout.State
+}
+
+// isSeen reports whether pods that are read from now on are those of a version or later ones.
+func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (bool, error) {
+	needs := d.Status.PodsObserved
+	if isAtLeast(r.pods.LastStoreSyncResourceVersion(), needs) {
+		return true, nil
+	}
+	// A status that was copied from another cluster, or is newer than a restored etcd, means nothing.
+	var page corev1.PodList
+	if err := r.live.List(ctx, &page, client.InNamespace(d.Namespace), client.Limit(1)); err != nil {
+		return false, fmt.Errorf("reading the version of pods: %w", err)
+	}
+	order, err := resourceversion.CompareResourceVersion(page.ResourceVersion, needs)
+	return err == nil && order < 0, nil
+}
+
+// isAtLeast reports whether a version is another one or later. Any is later than none.
+func isAtLeast(version, than string) bool {
+	if than == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order >= 0
+}
+
+// read has all that the next step depends on but for refusals and the query.
+func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *target) (*view, error) {
+	v := &view{target: t, pods: map[string]*corev1.Pod{}, domains: map[string]bool{}}
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("reading nodes: %w", err)
+	}
+	nodes := make(map[string]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		node := &list.Items[i]
+		nodes[node.Name] = node
+		v.domains[node.Labels[d.Spec.TopologyKey]] = true
+	}
+	found, err := r.pods.ByIndex(indexController, string(t.object.GetUID()))
+	if err != nil {
+		return nil, fmt.Errorf("reading pods: %w", err)
+	}
+	v.version = r.pods.LastStoreSyncResourceVersion() // not before they are read
+	v.state = &rollout.State{Spec: specOf(&d.Spec), Kind: t.kind, Revision: t.revision, Slots: t.slots, Memory: memoryOf(&d.Status)}
+	_, isDaemon := t.object.(*appsv1.DaemonSet)
+	for _, object := range found {
+		pod, ok := object.(*corev1.Pod)
+		if !ok || pod.Namespace != d.Namespace {
+			continue
+		}
+		v.pods[string(pod.UID)] = pod
+		read := podOf(pod)
+		on := pod.Spec.NodeName
+		if isDaemon {
+			on = nodeOf(pod)
+			read.Slot = on
+		}
+		if node := nodes[on]; node != nil {
+			read.Domain = node.Labels[d.Spec.TopologyKey]
+		} else {
+			read.Domain = pod.Labels[d.Spec.TopologyKey] // Kubernetes writes those of zone and region
+		}
+		v.state.Pods = append(v.state.Pods, read)
+	}
+	slices.SortFunc(v.state.Pods, func(a, b rollout.Pod) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	if isDaemon {
+		v.daemonSlots(nodes, d.Spec.TopologyKey)
+	}
+	return v, nil
+}
+
+// daemonSlots are the nodes with a pod of the DaemonSet, and those where one is being replaced. Which others
+// should have one, only its controller knows; it says how many, and each counts in all domains.
+func (v *view) daemonSlots(nodes map[string]*corev1.Node, key string) {
+	names := map[string]bool{}
+	for i := range v.state.Pods {
+		names[v.state.Pods[i].Slot] = true
+	}
+	for i := range v.state.Memory.Replacements {
+		names[v.state.Memory.Replacements[i].Slot] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if node := nodes[name]; node != nil {
+			v.state.Slots = append(v.state.Slots, rollout.Slot{Name: name, Domain: node.Labels[key], HasDomain: true})
+		}
+	}
+	for n := len(v.state.Slots); n < v.desired; n++ {
+		v.state.Slots = append(v.state.Slots, rollout.Slot{Name: "of a node without one (" + strconv.Itoa(n+1) + ")"})
+	}
+}
+
+// podOf reads a pod; its domain and the slot of one of a DaemonSet are not known here.
+func podOf(pod *corev1.Pod) rollout.Pod {
+	p := rollout.Pod{
+		UID: string(pod.UID), Name: pod.Name, Slot: pod.Name, Revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey],
+		Placed: pod.Spec.NodeName != "", Since: pod.CreationTimestamp.Time,
+		Terminating: pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
+			p.Ready = c.Status == corev1.ConditionTrue
+			if !c.LastTransitionTime.IsZero() {
+				p.Since = c.LastTransitionTime.Time
+			}
+		}
+	}
+	if pod.DeletionTimestamp != nil {
+		p.Since = pod.DeletionTimestamp.Time
+	}
+	return p
+}
+
+// specOf reads a spec that the schema admits.
+func specOf(s *v1alpha1.DomainRolloutSpec) rollout.Spec {
+	spec := rollout.Spec{
+		Order: s.Order, MaxUnavailable: amountOf(s.MaxUnavailable), PauseBefore: s.PauseBefore, Paused: s.Paused,
+		Deadline: defaultDeadline, RollsBack: s.OnFailure == v1alpha1.FailureRollback,
+	}
+	if w := s.Waves; w != nil {
+		spec.Waves = rollout.Waves{Exponential: w.Type == v1alpha1.WavesExponential}
+		if w.Most != nil {
+			spec.Waves.Most = int(*w.Most)
+		}
+		if w.Domains != nil {
+			spec.Waves.Domains = int(*w.Domains)
+		}
+	}
+	if s.BakeTime != nil {
+		spec.Bake = s.BakeTime.Duration
+	}
+	if a := s.Approved; a != nil {
+		spec.Approved = rollout.Approved{Revision: a.Revision, Domains: a.Domains}
+		if a.FailuresBefore != nil {
+			spec.Approved.FailuresBefore = a.FailuresBefore.Time
+		}
+	}
+	if g := s.HealthGate; g != nil {
+		spec.HasQuery = g.Prometheus != nil
+		if g.ReadyFor != nil {
+			spec.ReadyFor = g.ReadyFor.Duration
+		}
+		if g.ProgressDeadline != nil {
+			spec.Deadline = g.ProgressDeadline.Duration
+		}
+	}
+	if s.Stop != nil {
+		spec.Stop = rollout.Stop{Revision: s.Stop.Revision}
+		if s.Stop.Action == v1alpha1.StopRollback {
+			spec.Stop.Action = rollout.Rollback
+		}
+	}
+	return spec
+}
+
+func amountOf(n *intstr.IntOrString) rollout.Amount {
+	if n == nil {
+		return rollout.Amount{Value: 1}
+	}
+	if n.Type == intstr.Int {
+		return rollout.Amount{Value: n.IntValue()}
+	}
+	percent, err := strconv.Atoi(strings.TrimSuffix(n.StrVal, "%"))
+	if err != nil {
+		return rollout.Amount{Value: 1}
+	}
+	return rollout.Amount{Value: percent, Percent: true}
+}

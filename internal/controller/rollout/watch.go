@@ -1,0 +1,130 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+const (
+	// gatherTime is how long changes of pods are gathered for a rollout.
+	gatherTime = 200 * time.Millisecond
+	// nodeGatherTime is the same for nodes, which all rollouts depend on.
+	nodeGatherTime = 5 * time.Second
+)
+
+type (
+	queue        = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	handlerFuncs = handler.Funcs
+)
+
+func (r *reconciler) add(mgr manager.Manager) error {
+	b := builder.ControllerManagedBy(mgr).
+		Named("rollout").
+		For(&v1alpha1.DomainRollout{}).
+		Watches(&appsv1.StatefulSet{}, r.workloadHandler(v1alpha1.KindStatefulSet)).
+		Watches(&appsv1.DaemonSet{}, r.workloadHandler(v1alpha1.KindDaemonSet)).
+		Watches(&appsv1.ControllerRevision{}, r.ownedHandler(nil)).
+		Watches(&corev1.Pod{}, r.ownedHandler(samePod)).
+		Watches(&corev1.Node{}, r.nodeHandler()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers})
+	if r.options.Budgets != nil {
+		b = b.Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler())
+	}
+	if err := b.Complete(r); err != nil {
+		return fmt.Errorf("adding the controller of rollouts: %w", err)
+	}
+	return nil
+}
+
+// each handles what an object was before an event, if it was there, and what it is after it, as one change.
+func each(wake func(ctx context.Context, object client.Object, q queue), same func(before, after client.Object) bool) handlerFuncs {
+	return handlerFuncs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList { // or else all DomainRollouts are in theirs
+				wake(ctx, e.Object, q)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if same == nil || !same(e.ObjectOld, e.ObjectNew) {
+				wake(ctx, e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+	}
+}
+
+// enqueue has the DomainRollouts of a namespace synced that are of a workload, or all if there is no kind.
+func (r *reconciler) enqueue(ctx context.Context, namespace, kind, name string, after time.Duration, q queue) {
+	var list v1alpha1.DomainRolloutList
+	if err := r.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		log.FromContext(ctx).Error(err, "reading DomainRollouts", "namespace", namespace)
+		return
+	}
+	for i := range list.Items {
+		if ref := list.Items[i].Spec.TargetRef; kind == "" || ref.Kind == kind && ref.Name == name {
+			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])}, after)
+		}
+	}
+}
+
+func (r *reconciler) workloadHandler(kind string) handlerFuncs {
+	return each(func(ctx context.Context, o client.Object, q queue) {
+		r.enqueue(ctx, o.GetNamespace(), kind, o.GetName(), gatherTime, q)
+	}, nil)
+}
+
+// ownedHandler follows what workloads own.
+func (r *reconciler) ownedHandler(same func(before, after client.Object) bool) handlerFuncs {
+	return each(func(ctx context.Context, o client.Object, q queue) {
+		if owner := metav1.GetControllerOfNoCopy(o); owner != nil && (owner.Kind == v1alpha1.KindStatefulSet || owner.Kind == v1alpha1.KindDaemonSet) {
+			r.enqueue(ctx, o.GetNamespace(), owner.Kind, owner.Name, gatherTime, q)
+		}
+	}, same)
+}
+
+// samePod compares what a step depends on.
+func samePod(before, after client.Object) bool {
+	a, ok := before.(*corev1.Pod)
+	b, also := after.(*corev1.Pod)
+	return ok && also && a.UID == b.UID && podOf(a) == podOf(b) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(owners(a), owners(b))
+}
+
+func owners(pod *corev1.Pod) []types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return []types.UID{owner.UID}
+	}
+	return nil
+}
+
+// nodeHandler follows nodes that come, go, or have other labels.
+func (r *reconciler) nodeHandler() handlerFuncs {
+	return each(func(ctx context.Context, _ client.Object, q queue) {
+		r.enqueue(ctx, metav1.NamespaceAll, "", "", nodeGatherTime, q)
+	}, func(before, after client.Object) bool { return maps.Equal(before.GetLabels(), after.GetLabels()) })
+}
+
+// budgetHandler follows what budgets allow.
+func (r *reconciler) budgetHandler() handlerFuncs {
+	return each(func(ctx context.Context, o client.Object, q queue) {
+		r.enqueue(ctx, o.GetNamespace(), "", "", gatherTime, q)
+	}, nil)
+}
