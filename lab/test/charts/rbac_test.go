@@ -238,6 +238,20 @@ func TestControllerMayKeepSpreads(t *testing.T) {
 	}
 }
 
+// With rollouts.enabled the controller evicts pods, deletes those that policies let it, and restores templates.
+func TestControllerMayRollOut(t *testing.T) {
+	may := maps.Clone(granted)
+	maps.Copy(may, map[string]string{
+		"pods": "get list watch patch delete", "pods/eviction": "create", "controllerrevisions.apps": "get list watch",
+		"statefulsets.apps": "get list watch patch", "daemonsets.apps": "get list watch patch",
+		"domainrollouts.vicinity.dev": "list watch", "domainrollouts.vicinity.dev/status": "update",
+	})
+	r := rendered(t, "rollouts.enabled=true")
+	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
+		t.Errorf("with rollouts.enabled the controller %s", wrong)
+	}
+}
+
 // joined are verbs as a map of what is granted has them.
 func joined(verbs map[string][]string) map[string]string {
 	texts := map[string]string{}
@@ -339,10 +353,12 @@ func TestUsersMayWritePoliciesAndNothingElse(t *testing.T) {
 			"clusterroutingpolicies.vicinity.dev": "get list watch", "clusterroutingpolicies.vicinity.dev/status": "get list watch",
 			"endpointgroups.vicinity.dev": "get list watch", "podlocators.vicinity.dev": "get list watch",
 			"topologydisruptionbudgets.vicinity.dev": "get list watch", "topologydisruptionbudgets.vicinity.dev/status": "get list watch",
+			"domainrollouts.vicinity.dev": "get list watch", "domainrollouts.vicinity.dev/status": "get list watch",
 		}, []string{"view", "edit", "admin"}},
 		{"edit", map[string]string{
 			"routingpolicies.vicinity.dev":           "create update patch delete deletecollection",
 			"topologydisruptionbudgets.vicinity.dev": "create update patch delete deletecollection",
+			"domainrollouts.vicinity.dev":            "create update patch delete deletecollection",
 		}, []string{"edit", "admin"}},
 	} {
 		role := object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-"+test.role)

@@ -204,7 +204,7 @@ func put(values map[string]any, path []string, leaf any) {
 // A value that changes nothing is a promise that is not kept.
 func TestEveryValueIsUsed(t *testing.T) {
 	// What is off by default shows nothing of its other values.
-	const on = "proxy.enabled=true,dns.enabled=true,locators.enabled=true,disruption.enabled=true,rollouts.scaleDown=true"
+	const on = "proxy.enabled=true,dns.enabled=true,locators.enabled=true,disruption.enabled=true,rollouts.scaleDown=true,rollouts.enabled=true"
 	before := rendered(t, on)
 	for _, v := range values(t) {
 		set := map[string]any{}
@@ -215,7 +215,7 @@ func TestEveryValueIsUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			leaf := v.other(t)
-			if slices.Contains([]string{"locators.enabled", "dns.enabled", "disruption.enabled", "rollouts.scaleDown"}, v.name()) {
+			if slices.Contains([]string{"locators.enabled", "dns.enabled", "disruption.enabled", "rollouts.scaleDown", "rollouts.enabled"}, v.name()) {
 				leaf = false
 			}
 			put(set, v.path, leaf)
