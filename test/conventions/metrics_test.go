@@ -34,6 +34,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/locator"
 	"vicinity.dev/vicinity/internal/controller/responder"
+	"vicinity.dev/vicinity/internal/controller/rollout"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/controller/scaledown"
 	"vicinity.dev/vicinity/internal/reservation"
@@ -105,7 +106,9 @@ func unreachable(t *testing.T, objects []client.Object) *observed {
 		Scheme:  scheme,
 		Metrics: metricsserver.Options{BindAddress: "0"},
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-			return meta.NewDefaultRESTMapper(nil), nil
+			mapper := meta.NewDefaultRESTMapper(nil)
+			mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+			return mapper, nil
 		},
 	})
 	if err != nil {
@@ -173,6 +176,9 @@ func registered(t *testing.T) []*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	if err := scaledown.Add(t.Context(), mgr, nil, scaledown.Options{Workers: 1, Rate: 1, Burst: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := rollout.Add(t.Context(), mgr, nil, rollout.Options{Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}

@@ -28,11 +28,13 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/requester"
-	"vicinity.dev/vicinity/internal/rollout"
 	"vicinity.dev/vicinity/test/rig"
 )
 
-const hall = "example.com/hall"
+const (
+	hall = "example.com/hall"
+	bed  = "example.com/bed" // which nodes of hall a do not have
+)
 
 var halls = []string{"a", "b", "c"}
 
@@ -43,15 +45,18 @@ type cluster struct {
 	namespace string
 	halls     map[string]string // by node
 
-	mu      sync.Mutex
-	crashes bool // the controller ends after each write of a status
-	order   []string
-	down    map[string]bool // halls that had a pod evicted
+	seen *order
+}
+
+// order has the halls in which pods were evicted, each as often as it was its turn.
+type order struct {
+	mu    sync.Mutex
+	halls []string
 }
 
 // TestAgainstKubernetes has Kubernetes' own controllers and scheduler replace the pods.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollout", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9})}
+	c := &cluster{seen: &order{}, ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollout", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9})}
 	log.SetLogger(logr.Discard())
 	c.Define()
 	var err error
@@ -72,56 +77,56 @@ func TestAgainstKubernetes(t *testing.T) {
 }
 
 // follows takes one workload from revision to revision.
-func (c *cluster) follows(kind string) { //nolint:thelper // it is the test
+func (c *cluster) follows(kind string) {
 	c.Make(c.namespace, strings.ReplaceAll(workloads[kind], "HALL", hall))
 	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, kind))
-	c.updated(kind, "1")
-	stop := c.run(kind)
-	c.phase(v1alpha1.PhaseComplete, "")
+	c.updated("1")
+	stop := c.run()
+	c.phase(v1alpha1.PhaseComplete)
+
+	c.hallsInOrder() // those of another workload
 
 	// The whole, in the order that is asked for.
-	c.watchOrder(kind)
-	c.template(kind, "2", "")
-	c.updated(kind, "2")
-	c.phase(v1alpha1.PhaseComplete, "")
+	c.template(kind, "2", false)
+	c.updated("2")
+	c.phase(v1alpha1.PhaseComplete)
 	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
 		c.Errorf("halls are updated as %v", got)
 	}
 	stop()
 
 	// A controller that restarts after each write of the status.
-	c.watchOrder(kind)
-	c.template(kind, "3", "")
-	c.crashing(kind, func(ctx context.Context) bool { return c.missing(ctx, kind, "3") == "" })
-	stop = c.run(kind)
-	c.phase(v1alpha1.PhaseComplete, "")
+	c.template(kind, "3", false)
+	c.crashing(func(ctx context.Context) bool { return c.missing(ctx, "3") == "" })
+	stop = c.run()
+	c.phase(v1alpha1.PhaseComplete)
 	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
 		c.Errorf("with restarts, halls are updated as %v", got)
 	}
 
 	// A new revision while hall b is approved and a is not.
 	c.spec(map[string]any{"pauseBefore": []string{"a"}})
-	c.template(kind, "4", "")
-	c.phase(v1alpha1.PhasePaused, "")
-	c.template(kind, "5", "")
+	c.template(kind, "4", false)
+	c.phase(v1alpha1.PhasePaused)
+	c.template(kind, "5", false)
 	c.Await("hall b to be updated again", func(ctx context.Context) (string, error) {
-		return c.missingIn(ctx, kind, "5", "b"), nil
+		return c.missingIn(ctx, "5", "b"), nil
 	})
-	d := c.phase(v1alpha1.PhasePaused, "")
+	d := c.phase(v1alpha1.PhasePaused)
 	c.approve(d)
-	c.updated(kind, "5")
-	good := c.phase(v1alpha1.PhaseComplete, "").Status.Revision
+	c.updated("5")
+	good := c.phase(v1alpha1.PhaseComplete).Status.Revision
 
 	// A bad revision in the second hall: no node there takes its pods. It pauses, and a rollback restores.
 	c.spec(map[string]any{"pauseBefore": nil, "healthGate": map[string]any{"progressDeadline": "5s"}})
-	c.template(kind, "6", "b")
-	d = c.phase(v1alpha1.PhaseFailed, "")
+	c.template(kind, "6", true)
+	d = c.phase(v1alpha1.PhaseFailed)
 	if d.Status.Failure == nil || !meta.IsStatusConditionFalse(d.Status.Conditions, v1alpha1.ConditionHealthy) || d.Status.PreviousRevision != good {
 		c.Errorf("the failure is reported as %+v", d.Status)
 	}
 	c.spec(map[string]any{"stop": map[string]any{"revision": d.Status.Revision, "action": "Rollback"}, "healthGate": nil})
-	c.updated(kind, "5")
-	d = c.phase(v1alpha1.PhaseComplete, "")
+	c.updated("5")
+	d = c.phase(v1alpha1.PhaseComplete)
 	if d.Status.Revision != good {
 		c.Errorf("the rollback ends with %s, not %s", d.Status.Revision, good)
 	}
@@ -186,16 +191,15 @@ func testScheme(t testing.TB) *runtime.Scheme {
 }
 
 // run runs the controller until it is told to stop.
-func (c *cluster) run(kind string) (stop func()) {
+func (c *cluster) run() (stop func()) {
 	c.Helper()
-	stop, _ = c.start(kind, nil)
-	return stop
+	return c.start(nil)
 }
 
-// start runs the controller. The function, if given, is called before each eviction.
-func (c *cluster) start(kind string, before func()) (stop func(), running *reconciler) {
+// start runs the controller. The function, if given, says of each eviction whether it is requested.
+func (c *cluster) start(before func() bool) (stop func()) {
 	c.Helper()
-	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}, DefaultNamespaces: map[string]cache.Config{c.namespace: {}}}
+	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
 	CacheOptions(&cached)
 	options := manager.Options{Scheme: testScheme(c), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}}
 	options.Controller.SkipNameValidation = new(true) // they run one after the other
@@ -204,8 +208,9 @@ func (c *cluster) start(kind string, before func()) (stop func(), running *recon
 		c.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	evicts := &spy{cluster: c, evictor: requester.New(c.Interface, func() bool { return false }), kind: kind, before: before}
-	if running, err = assemble(ctx, mgr, evicts, Options{Workers: 2}); err != nil {
+	evicts := &spy{cluster: c, evictor: requester.New(c.Interface, func() bool { return false }), before: before}
+	running, err := assemble(ctx, mgr, evicts, Options{Workers: 2})
+	if err != nil {
 		c.Fatal(err)
 	}
 	if err := running.add(mgr); err != nil {
@@ -225,27 +230,29 @@ func (c *cluster) start(kind string, before func()) (stop func(), running *recon
 		})
 	}
 	c.Cleanup(stop)
-	return stop, running
+	return stop
 }
 
 // crashing restarts the controller at every eviction that it is about to request, until it is done: what it
 // stored before is all that the next one knows.
-func (c *cluster) crashing(kind string, done func(context.Context) bool) {
+func (c *cluster) crashing(done func(context.Context) bool) {
 	c.Helper()
 	restarts := 0
 	for deadline := time.Now().Add(2 * time.Minute); !done(c.Context()); restarts++ {
 		if time.Now().After(deadline) {
-			c.Fatalf("not done after %d restarts: %s", restarts, c.missing(c.Context(), kind, "3"))
+			c.Fatalf("not done after %d restarts: %s", restarts, c.missing(c.Context(), "3"))
 		}
 		crash := make(chan struct{}, 1)
 		allowed := 1
-		stop, _ := c.start(kind, func() {
-			if allowed--; allowed < 0 {
-				select {
-				case crash <- struct{}{}:
-				default:
-				}
+		stop := c.start(func() bool {
+			if allowed--; allowed >= 0 {
+				return true
 			}
+			select {
+			case crash <- struct{}{}:
+			default:
+			}
+			return false
 		})
 		c.Await("a crash", func(ctx context.Context) (string, error) {
 			select {
@@ -267,8 +274,7 @@ func (c *cluster) crashing(kind string, done func(context.Context) bool) {
 type spy struct {
 	*cluster
 	evictor
-	kind   string
-	before func()
+	before func() bool
 }
 
 // errCrash is the end of a controller between the write of a status and what it says.
@@ -276,30 +282,27 @@ var errCrash = errors.New("the controller ends")
 
 // Request implements evictor.
 func (s *spy) Request(ctx context.Context, pod *corev1.Pod, name, reason string) (requester.Outcome, error) {
-	if s.before != nil {
-		s.before()
+	if s.before != nil && !s.before() {
+		return requester.Outcome{}, errCrash
 	}
 	outcome, err := s.evictor.Request(ctx, pod, name, reason)
 	if err == nil && outcome.State == requester.Evicted {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if h := s.cluster.halls[pod.Spec.NodeName]; len(s.order) == 0 || s.order[len(s.order)-1] != h {
-			s.order = append(s.order, h)
+		s.seen.mu.Lock()
+		defer s.seen.mu.Unlock()
+		if h, last := s.halls[pod.Spec.NodeName], len(s.seen.halls)-1; last < 0 || s.seen.halls[last] != h {
+			s.seen.halls = append(s.seen.halls, h)
 		}
 	}
 	return outcome, err
 }
 
-func (c *cluster) watchOrder(string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.order = nil
-}
-
+// hallsInOrder are the halls since the last look.
 func (c *cluster) hallsInOrder() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.order)
+	c.seen.mu.Lock()
+	defer c.seen.mu.Unlock()
+	found := c.seen.halls
+	c.seen.halls = nil
+	return found
 }
 
 // label puts the nodes in halls.
@@ -314,6 +317,21 @@ func (c *cluster) label() {
 		node := &nodes.Items[i]
 		c.halls[node.Name] = halls[i%len(halls)]
 		c.patch(node, map[string]any{"metadata": map[string]any{"labels": map[string]any{hall: halls[i%len(halls)]}}})
+		if c.halls[node.Name] != "a" {
+			beds := map[string]any{bed: "10"}
+			c.patchStatus(node, map[string]any{"status": map[string]any{"capacity": beds, "allocatable": beds}})
+		}
+	}
+}
+
+func (c *cluster) patchStatus(object client.Object, patch map[string]any) {
+	c.Helper()
+	body, err := json.Marshal(patch)
+	if err == nil {
+		err = c.api.Status().Patch(c.Context(), object, client.RawPatch(types.MergePatchType, body))
+	}
+	if err != nil {
+		c.Fatal(err)
 	}
 }
 
@@ -343,15 +361,22 @@ func (c *cluster) approve(d *v1alpha1.DomainRollout) {
 	c.spec(map[string]any{"approved": map[string]any{"revision": d.Status.Revision, "domains": []string{"a"}}})
 }
 
-// template gives the workload a version whose pods no node of some hall takes.
-func (c *cluster) template(kind, version, without string) {
+// template gives the workload a version. No node of hall a takes pods that need a bed.
+func (c *cluster) template(kind, version string, needsBed bool) {
 	c.Helper()
-	var object client.Object = &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+	meta := metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}
+	var object client.Object = &appsv1.StatefulSet{ObjectMeta: meta}
 	if kind == v1alpha1.KindDaemonSet {
-		object = &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+		object = &appsv1.DaemonSet{ObjectMeta: meta}
 	}
-	_ = without
-	c.patch(object, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": version}}}}})
+	template := map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": version}}}
+	if needsBed {
+		beds := map[string]any{bed: "1"}
+		template["spec"] = map[string]any{"containers": []any{map[string]any{
+			"name": "c", "image": "registry.example/c", "resources": map[string]any{"requests": beds, "limits": beds},
+		}}}
+	}
+	c.patch(object, map[string]any{"spec": map[string]any{"template": template}})
 }
 
 func (c *cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
@@ -361,11 +386,11 @@ func (c *cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
 }
 
 // missing says what is not of a version and ready.
-func (c *cluster) missing(ctx context.Context, kind, version string) string {
-	return c.missingIn(ctx, kind, version, halls...)
+func (c *cluster) missing(ctx context.Context, version string) string {
+	return c.missingIn(ctx, version, halls...)
 }
 
-func (c *cluster) missingIn(ctx context.Context, _, version string, in ...string) string {
+func (c *cluster) missingIn(ctx context.Context, version string, in ...string) string {
 	pods, err := c.pods(ctx)
 	if err != nil {
 		return err.Error()
@@ -386,13 +411,13 @@ func (c *cluster) missingIn(ctx context.Context, _, version string, in ...string
 	return ""
 }
 
-func (c *cluster) updated(kind, version string) {
+func (c *cluster) updated(version string) {
 	c.Helper()
-	c.Await("version "+version, func(ctx context.Context) (string, error) { return c.missing(ctx, kind, version), nil })
+	c.Await("version "+version, func(ctx context.Context) (string, error) { return c.missing(ctx, version), nil })
 }
 
 // phase waits for the phase of the revision that the workload has.
-func (c *cluster) phase(phase v1alpha1.RolloutPhase, _ string) *v1alpha1.DomainRollout {
+func (c *cluster) phase(phase v1alpha1.RolloutPhase) *v1alpha1.DomainRollout {
 	c.Helper()
 	d := c.rollout()
 	c.Await("phase "+string(phase), func(ctx context.Context) (string, error) {
@@ -406,5 +431,3 @@ func (c *cluster) phase(phase v1alpha1.RolloutPhase, _ string) *v1alpha1.DomainR
 	})
 	return d
 }
-
-var _ = rollout.Complete
