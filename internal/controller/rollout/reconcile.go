@@ -91,10 +91,10 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	}
 	step := rollout.Next(v.state, now)
 	addition := ""
-	switch {
-	case step.Wait.For == rollout.WaitQueryAnswer:
+	switch step.Wait.For {
+	case rollout.WaitQueryAnswer:
 		addition = n.gate.said
-	case step.Wait.For == rollout.WaitRestore:
+	case rollout.WaitRestore:
 		addition = n.problem
 	default:
 		n.problem = ""

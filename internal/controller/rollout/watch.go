@@ -72,23 +72,30 @@ func each(wake func(ctx context.Context, object client.Object, q queue), same fu
 	}
 }
 
-// enqueue has the DomainRollouts of a namespace synced that are of a workload, or all if there is no kind.
-func (r *reconciler) enqueue(ctx context.Context, namespace, kind, name string, after time.Duration, q queue) {
+// rollouts are the DomainRollouts of a namespace that are of a workload, or all if it is none.
+func (r *reconciler) rollouts(ctx context.Context, namespace string, of v1alpha1.RolloutTarget) (found []reconcile.Request) {
 	var list v1alpha1.DomainRolloutList
 	if err := r.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		log.FromContext(ctx).Error(err, "reading DomainRollouts", "namespace", namespace)
-		return
+		return nil
 	}
 	for i := range list.Items {
-		if ref := list.Items[i].Spec.TargetRef; kind == "" || ref.Kind == kind && ref.Name == name {
-			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])}, after)
+		if of == (v1alpha1.RolloutTarget{}) || list.Items[i].Spec.TargetRef == of {
+			found = append(found, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
+	}
+	return found
+}
+
+func enqueue(requests []reconcile.Request, after time.Duration, q queue) {
+	for _, request := range requests {
+		q.AddAfter(request, after)
 	}
 }
 
 func (r *reconciler) workloadHandler(kind string) handlerFuncs {
 	return each(func(ctx context.Context, o client.Object, q queue) {
-		r.enqueue(ctx, o.GetNamespace(), kind, o.GetName(), gatherTime, q)
+		enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{Kind: kind, Name: o.GetName()}), gatherTime, q)
 	}, nil)
 }
 
@@ -96,7 +103,7 @@ func (r *reconciler) workloadHandler(kind string) handlerFuncs {
 func (r *reconciler) ownedHandler(same func(before, after client.Object) bool) handlerFuncs {
 	return each(func(ctx context.Context, o client.Object, q queue) {
 		if owner := metav1.GetControllerOfNoCopy(o); owner != nil && (owner.Kind == v1alpha1.KindStatefulSet || owner.Kind == v1alpha1.KindDaemonSet) {
-			r.enqueue(ctx, o.GetNamespace(), owner.Kind, owner.Name, gatherTime, q)
+			enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{Kind: owner.Kind, Name: owner.Name}), gatherTime, q)
 		}
 	}, same)
 }
@@ -118,13 +125,13 @@ func owners(pod *corev1.Pod) []types.UID {
 // nodeHandler follows nodes that come, go, or have other labels.
 func (r *reconciler) nodeHandler() handlerFuncs {
 	return each(func(ctx context.Context, _ client.Object, q queue) {
-		r.enqueue(ctx, metav1.NamespaceAll, "", "", nodeGatherTime, q)
+		enqueue(r.rollouts(ctx, metav1.NamespaceAll, v1alpha1.RolloutTarget{}), nodeGatherTime, q)
 	}, func(before, after client.Object) bool { return maps.Equal(before.GetLabels(), after.GetLabels()) })
 }
 
 // budgetHandler follows what budgets allow.
 func (r *reconciler) budgetHandler() handlerFuncs {
 	return each(func(ctx context.Context, o client.Object, q queue) {
-		r.enqueue(ctx, o.GetNamespace(), "", "", gatherTime, q)
+		enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{}), gatherTime, q)
 	}, nil)
 }

@@ -1,0 +1,271 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+// world is an API server, an evictor, budgets and a reconciler that works on them, a sync at a time. The
+// StatefulSet db has four pods of an old revision, two in each of two zones.
+type world struct {
+	*testing.T
+	client  client.WithWatch
+	clock   *clocktesting.FakePassiveClock
+	r       *reconciler
+	version int
+	// outcome is what the evictor answers, but of a pod that it denies; asked are the pods that it was asked for.
+	outcome requester.State
+	denied  map[string]bool
+	asked   []string
+	blocked map[string]bool // by budgets
+}
+
+func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrategyType) *world {
+	t.Helper()
+	w := &world{T: t, clock: clocktesting.NewFakePassiveClock(time.Unix(100000, 0)), version: 10, outcome: requester.Evicted, denied: map[string]bool{}, blocked: map[string]bool{}}
+	replicas := int32(4)
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "set", Generation: 1},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas, PodManagementPolicy: appsv1.ParallelPodManagement, UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: strategy},
+		},
+		Status: appsv1.StatefulSetStatus{ObservedGeneration: 1, UpdateRevision: "db-2"},
+	}
+	objects := []client.Object{set, &v1alpha1.DomainRollout{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "1", Generation: 1, CreationTimestamp: metav1.Unix(1000, 0)},
+		Spec:       v1alpha1.DomainRolloutSpec{TargetRef: v1alpha1.RolloutTarget{Kind: kind, Name: "db"}, TopologyKey: corev1.LabelTopologyZone},
+	}}
+	for i, zone := range []string{"a", "a", "b", "b"} {
+		name := strconv.Itoa(i)
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n" + name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}},
+			&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "shop", Name: "db-" + name, UID: types.UID("u" + name), Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: "db-1"},
+					OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))},
+				},
+				Spec:   corev1.PodSpec{NodeName: "n" + name},
+				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)}}},
+			})
+	}
+	w.client = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).WithStatusSubresource(&v1alpha1.DomainRollout{}).Build()
+	w.restart()
+	return w
+}
+
+// restart has another controller, which knows what is stored.
+func (w *world) restart() {
+	w.r = newReconciler(reconciler{
+		client: w.client, live: w.client, pods: w, evictor: w, recorder: events.NewFakeRecorder(100), clock: w.clock, options: Options{Workers: 1, Budgets: w},
+	})
+}
+
+// ByIndex implements podStore.
+func (w *world) ByIndex(string, string) (found []any, err error) {
+	var list corev1.PodList
+	err = w.client.List(w.Context(), &list)
+	for i := range list.Items {
+		found = append(found, &list.Items[i])
+	}
+	return found, err
+}
+
+// LastStoreSyncResourceVersion implements podStore.
+func (w *world) LastStoreSyncResourceVersion() string { return strconv.Itoa(w.version) }
+
+// Request implements evictor.
+func (w *world) Request(_ context.Context, pod *corev1.Pod, _, _ string) (requester.Outcome, error) {
+	w.asked = append(w.asked, pod.Name)
+	if !slices.ContainsFunc(w.rollout("db").Status.Replacements, func(e v1alpha1.RolloutReplacement) bool { return e.UID == pod.UID }) {
+		w.Errorf("the eviction of %s is requested before it is stored", pod.Name)
+	}
+	if w.denied[pod.Name] {
+		return requester.Outcome{State: requester.Denied, Causes: []string{"the budget is used up"}}, nil
+	}
+	return requester.Outcome{State: w.outcome}, nil
+}
+
+// Withdraw implements evictor.
+func (w *world) Withdraw(context.Context, *corev1.Pod, string) error { return nil }
+
+// Admit implements budgets.
+func (w *world) Admit(_ context.Context, request reservation.Request) (reservation.Answer, error) {
+	if !request.DryRun {
+		w.Error("a rollout takes from a budget by itself")
+	}
+	if w.blocked[request.Pod.Name] {
+		return reservation.Answer{Denial: "none may go"}, nil
+	}
+	return reservation.Answer{}, nil
+}
+
+// sync makes a sync of a DomainRollout, some time after the last one.
+func (w *world) sync(name string, after time.Duration) reconcile.Result {
+	w.Helper()
+	w.clock.SetTime(w.clock.Now().Add(after))
+	result, err := w.r.Reconcile(w.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return result
+}
+
+func (w *world) rollout(name string) *v1alpha1.DomainRollout {
+	w.Helper()
+	d := &v1alpha1.DomainRollout{}
+	if err := w.client.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: name}, d); err != nil {
+		w.Fatal(err)
+	}
+	return d
+}
+
+// A pod that is denied yields to another one of its domain that budgets would admit.
+func TestDeniedPodYields(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	w.denied["db-1"], w.blocked["db-1"] = true, true
+	w.sync("db", 2*unknownTime) // long after its beginning
+	w.sync("db", 100*time.Millisecond)
+	if want := []string{"db-1", "db-0"}; !slices.Equal(w.asked, want) {
+		t.Errorf("the pods that are asked for are %v, want %v", w.asked, want)
+	}
+	if d := w.rollout("db"); len(d.Status.Replacements) != 1 || d.Status.Replacements[0].Pod != "db-0" {
+		t.Errorf("the pods that are taken down are %+v", d.Status.Replacements)
+	}
+}
+
+// While nothing may go, no pod is asked for; when budgets would admit one, it is at once.
+func TestDeniedDomainWaits(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	for i := range 2 {
+		name := fmt.Sprintf("db-%d", i)
+		w.denied[name], w.blocked[name] = true, true
+	}
+	w.sync("db", 2*unknownTime)
+	for range 5 {
+		w.sync("db", 100*time.Millisecond)
+	}
+	if !slices.Equal(w.asked, []string{"db-1"}) {
+		t.Errorf("the pods that are asked for are %v", w.asked)
+	}
+	if said := w.rollout("db").Status.WaitingFor; said == "" {
+		t.Error("it does not say what it waits for")
+	}
+	w.denied["db-0"], w.blocked["db-0"] = false, false
+	w.sync("db", 100*time.Millisecond)
+	if !slices.Equal(w.asked, []string{"db-1", "db-0"}) {
+		t.Errorf("then the pods that are asked for are %v", w.asked)
+	}
+}
+
+// A controller that has just begun does not know whether the one before it still asks for the pod.
+func TestDenialAfterRestartProvesNothing(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	w.denied["db-1"] = true
+	w.sync("db", time.Second)
+	w.sync("db", 10*time.Second)
+	if d := w.rollout("db"); len(d.Status.Replacements) != 1 || d.Status.Replacements[0].Pod != "db-1" || slices.Contains(w.asked, "db-0") {
+		t.Errorf("the pods that are taken down are %+v, and those that were asked for %v", d.Status.Replacements, w.asked)
+	}
+}
+
+// A controller whose cache of pods is older than what the status was decided by does nothing.
+func TestWaitsForPods(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	w.sync("db", time.Second)
+	if got := w.rollout("db").Status.PodsObserved; got != "10" {
+		t.Fatalf("the version of pods is %q", got)
+	}
+	w.restart()
+	d, asked := w.rollout("db"), len(w.asked)
+	d.Status.PodsObserved = "11"
+	if err := w.client.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	live := fake.NewClientBuilder().WithScheme(testScheme(t)).Build()
+	w.r.live = listVersion{live, "20"}
+	if after := w.sync("db", 2*askTime); len(w.asked) != asked || after.RequeueAfter == 0 {
+		t.Errorf("with an old cache it asks for %v, and comes back after %v", w.asked[asked:], after)
+	}
+	w.version = 11
+	if w.sync("db", askTime); len(w.asked) == asked {
+		t.Error("with a new one it asks for nothing")
+	}
+}
+
+// listVersion is a reader whose lists have a version.
+type listVersion struct {
+	client.Reader
+	version string
+}
+
+func (l listVersion) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	err := l.Reader.List(ctx, list, options...)
+	list.SetResourceVersion(l.version)
+	return err
+}
+
+func TestTargetsThatCannotBeUpdated(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind, target string
+		strategy     appsv1.StatefulSetUpdateStrategyType
+		second       bool
+		order        []string
+		gate         *v1alpha1.HealthGate
+		reason       string
+		goesOn       bool
+	}{
+		"one that can be":  {reason: reasonValid, goesOn: true},
+		"a Deployment":     {kind: v1alpha1.KindDeployment, reason: reasonUnsupported},
+		"none":             {target: "web", reason: reasonNotFound},
+		"rolling update":   {strategy: appsv1.RollingUpdateStatefulSetStrategyType, reason: reasonNotOnDelete},
+		"a second rollout": {second: true, reason: reasonTaken},
+		"unknown domain":   {order: []string{"a", "z"}, reason: reasonNoDomain, goesOn: true},
+		"overload":         {gate: &v1alpha1.HealthGate{MaxOverload: "40%"}, reason: reasonNoPlan},
+	} {
+		if test.kind == "" {
+			test.kind = v1alpha1.KindStatefulSet
+		}
+		if test.strategy == "" {
+			test.strategy = appsv1.OnDeleteStatefulSetStrategyType
+		}
+		w := newWorld(t, test.kind, test.strategy)
+		d := w.rollout("db")
+		if test.second {
+			d.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "again", UID: "2", CreationTimestamp: metav1.Unix(2000, 0)}
+			if err := w.client.Create(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.Spec.Order, d.Spec.HealthGate = test.order, test.gate
+		if test.target != "" {
+			d.Spec.TargetRef.Name = test.target
+		}
+		if err := w.client.Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		w.sync(d.Name, time.Second)
+		got := w.rollout(d.Name)
+		valid := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionValid)
+		if valid == nil || valid.Reason != test.reason || (got.Status.Phase != v1alpha1.PhaseInvalid) != test.goesOn || (len(w.asked) > 0) != test.goesOn {
+			t.Errorf("%s: phase %s, %+v, and it asks for %v", name, got.Status.Phase, valid, w.asked)
+		}
+	}
+}
