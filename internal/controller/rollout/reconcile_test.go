@@ -178,9 +178,9 @@ func TestDeniedDomainWaits(t *testing.T) {
 // A controller that has just begun does not know whether the one before it still asks for the pod.
 func TestDenialAfterRestartProvesNothing(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	w.denied["db-1"] = true
+	w.denied["db-1"], w.blocked["db-1"] = true, true
 	w.sync("db", time.Second)
-	w.sync("db", 10*time.Second)
+	w.sync("db", 100*time.Millisecond)
 	if d := w.rollout("db"); len(d.Status.Replacements) != 1 || d.Status.Replacements[0].Pod != "db-1" || slices.Contains(w.asked, "db-0") {
 		t.Errorf("the pods that are taken down are %+v, and those that were asked for %v", d.Status.Replacements, w.asked)
 	}
