@@ -1,0 +1,174 @@
+package charts_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"vicinity.dev/vicinity/test/rig"
+)
+
+const (
+	withRollouts      = "rollouts.enabled=true"
+	policyOfAbandoned = "vicinity-controller-abandoned-pods"
+	policyOfTemplates = "vicinity-controller-templates"
+)
+
+// The pods of the test are never ready but for one, which is so by a status that the test writes.
+const rolledOut = `
+apiVersion: v1
+kind: Pod
+metadata: {name: unmarked, labels: {controller-revision-hash: bad}}
+spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: other, labels: {controller-revision-hash: good}, annotations: {vicinity.dev/abandoned-revision: bad}}
+spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ready, labels: {controller-revision-hash: bad}, annotations: {vicinity.dev/abandoned-revision: bad}}
+spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: unready, labels: {controller-revision-hash: bad}, annotations: {vicinity.dev/abandoned-revision: bad}}
+spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: db}}
+  updateStrategy: {type: OnDelete}
+  template: {metadata: {labels: {app: db}}, spec: {containers: [{name: web, image: web}]}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: rolling}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: rolling}}
+  template: {metadata: {labels: {app: rolling}}, spec: {containers: [{name: web, image: web}]}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: db}
+spec:
+  selector: {matchLabels: {app: agent}}
+  updateStrategy: {type: OnDelete}
+  template: {metadata: {labels: {app: agent}}, spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}}
+`
+
+// TestRightsOfRollouts has an API server judge what somebody with the controller's account deletes and restores.
+func TestRightsOfRollouts(t *testing.T) {
+	c := rig.Start(t, rig.Shape{Name: "test-rollouts", Zones: []string{"a"}, SingleStack: true})
+	ctx, r := t.Context(), rendered(t, withRollouts)
+	_, err := c.RbacV1().ClusterRoles().Create(ctx, object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller"), metav1.CreateOptions{})
+	if err == nil {
+		_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, object[*rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding vicinity-controller"), metav1.CreateOptions{})
+	}
+	admission := c.AdmissionregistrationV1()
+	for _, name := range []string{policyOfPods, policyOfAbandoned, policyOfTemplates} {
+		if err == nil {
+			_, err = admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy "+name), metav1.CreateOptions{})
+		}
+		if err == nil {
+			_, err = admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding "+name), metav1.CreateOptions{})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	shop, err := c.MakeNamespace(ctx, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Make(shop, rolledOut)
+	ready := `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`
+	if _, err := c.CoreV1().Pods(shop).Patch(ctx, "ready", types.StrategicMergePatchType, []byte(ready), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(c.Config())
+	config.Impersonate = rest.ImpersonationConfig{UserName: own, Groups: []string{"system:authenticated"}}
+	controller, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remove := func(name string, byUID bool, dryRun ...string) error {
+		options := metav1.DeleteOptions{DryRun: dryRun}
+		pod, err := controller.CoreV1().Pods(shop).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if byUID {
+			options.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
+		}
+		return controller.CoreV1().Pods(shop).Delete(ctx, name, options)
+	}
+	patch := func(kind, name, body string, dryRun ...string) error {
+		request := controller.AppsV1().RESTClient().Patch(types.StrategicMergePatchType).Namespace(shop).Resource(kind).Name(name)
+		for _, value := range dryRun {
+			request.Param("dryRun", value)
+		}
+		return request.Body([]byte(body)).Do(ctx).Error()
+	}
+	c.Await("the rights to be known", func(context.Context) (string, error) {
+		for policy, err := range map[string]error{
+			policyOfAbandoned: remove("unmarked", true, metav1.DryRunAll),
+			policyOfTemplates: patch("statefulsets", "db", `{"spec":{"replicas":1}}`, metav1.DryRunAll),
+		} {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), policy) {
+				return fmt.Sprint(err), nil
+			}
+		}
+		return "", nil
+	})
+	for _, test := range []struct {
+		what   string
+		err    error
+		policy string
+	}{
+		{"a pod of another revision is deleted", remove("other", true), policyOfAbandoned},
+		{"a pod that is ready is deleted", remove("ready", true), policyOfAbandoned},
+		{"a pod is deleted by name alone", remove("unready", false), policyOfAbandoned},
+		{"a pod that is not ready is deleted", remove("unready", true), ""},
+		{"a template is written", patch("statefulsets", "db", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), ""},
+		{"a template is written", patch("daemonsets", "db", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), ""},
+		{"a label is written", patch("daemonsets", "db", `{"metadata":{"labels":{"v":"2"}}}`), policyOfTemplates},
+		{"a strategy is written", patch("daemonsets", "db", `{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), policyOfTemplates},
+		{"a template without OnDelete is written", patch("statefulsets", "rolling", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), policyOfTemplates},
+	} {
+		if test.policy == "" && test.err != nil || test.policy != "" && (test.err == nil || !strings.Contains(test.err.Error(), test.policy)) {
+			t.Errorf("%s: the answer is %v, want %q", test.what, test.err, test.policy)
+		}
+	}
+	if pods, err := c.CoreV1().Pods(shop).List(ctx, metav1.ListOptions{}); err != nil || !hasPods(pods, "other", "ready", "unmarked") {
+		t.Errorf("the pods that stay are %v, %v", pods, err)
+	}
+}
+
+func hasPods(list *corev1.PodList, names ...string) bool {
+	found := map[string]bool{}
+	for i := range list.Items {
+		found[list.Items[i].Name] = true
+	}
+	for _, name := range names {
+		if !found[name] {
+			return false
+		}
+	}
+	return true
+}
