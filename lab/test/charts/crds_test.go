@@ -39,15 +39,16 @@ func TestColumnsShowAllOfWhatTheySay(t *testing.T) {
 			"consumers": list("zone", "a", "b"), "endpoints": list("address", "10.0.0.1", "10.0.0.2"),
 			"mode": "Prefer", "level": "Zone", "keys": []any{"a", "b"}, "algorithm": "optimal",
 			"minAvailable": "80%", "maxUnavailable": 1, "maxUnavailableDomains": 1,
+			"targetRef": map[string]any{"kind": "StatefulSet", "name": "db"},
 		},
-		"status": map[string]any{"services": 1, "disruptionsAllowed": 1, "disturbedDomains": 1, "conditions": []any{
+		"status": map[string]any{"services": 1, "disruptionsAllowed": 1, "disturbedDomains": 1, "phase": "Paused", "currentDomains": []any{"a", "b"}, "revision": "db-1", "waitingFor": "b", "conditions": []any{
 			map[string]any{"type": "Other", "status": "False"},
 			map[string]any{"type": "Accepted", "status": "True"},
 			map[string]any{"type": "Enforced", "status": "True"},
 		}},
 	}
 	files, err := filepath.Glob(filepath.Join(folder, "crds", "*.yaml"))
-	if err != nil || len(files) != 5 {
+	if err != nil || len(files) != 6 {
 		t.Fatalf("found %q: %v", files, err)
 	}
 	for _, file := range files {
