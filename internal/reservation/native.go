@@ -28,16 +28,32 @@ type denial struct {
 
 // gateOf is the gate of a pod, nil if there is none, or why it is closed.
 func (w *world) gateOf(pod *corev1.Pod) (*gate, *denial) {
+	var pdbs []*policyv1.PodDisruptionBudget
+	for _, object := range inNamespace(w.pdbs, pod.Namespace) {
+		if pdb, ok := object.(*policyv1.PodDisruptionBudget); ok {
+			pdbs = append(pdbs, pdb)
+		}
+	}
+	return gateAmong(pod, pdbs)
+}
+
+// RefusedByPDB says why the PodDisruptionBudgets of a namespace, as they are known, refuse to have a pod of it
+// evicted. It is empty if they do not.
+func RefusedByPDB(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) string {
+	if _, denial := gateAmong(pod, pdbs); denial != nil {
+		return denial.message
+	}
+	return ""
+}
+
+// gateAmong is the gate of a pod among the PodDisruptionBudgets of its namespace.
+func gateAmong(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) (*gate, *denial) {
 	// Kubernetes asks no PodDisruptionBudget about these.
 	if isGoing(pod) || pod.Status.Phase == corev1.PodPending {
 		return nil, nil
 	}
 	var found []*gate
-	for _, object := range inNamespace(w.pdbs, pod.Namespace) {
-		pdb, ok := object.(*policyv1.PodDisruptionBudget)
-		if !ok {
-			continue
-		}
+	for _, pdb := range pdbs {
 		selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
 		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
 			found = append(found, &gate{pdb, selector})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,12 +30,16 @@ const (
 	requestTimeout = 15 * time.Second
 	// restoreAgain is after how long a template is restored again that could not be.
 	restoreAgain = 15 * time.Second
+	// actTime is how long evictions are requested for one step.
+	actTime = 10 * time.Second
 )
 
 // todo is what a step says and was not asked for just now.
 type todo struct {
 	evict, remove, withdraw []rollout.Target
 	restore                 string
+	// later is after how long there is more, zero for not by time alone.
+	later time.Duration
 }
 
 func (t *todo) any() bool {
@@ -42,50 +47,69 @@ func (t *todo) any() bool {
 }
 
 func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *todo {
-	filter := func(all []rollout.Target) (due []rollout.Target) {
+	found := &todo{restore: step.Restore}
+	filter := func(all []rollout.Target, left func(uid string) time.Duration) (due []rollout.Target) {
 		for _, t := range all {
-			if v.pods[t.UID] != nil && n.isDue(t.UID, now) && len(due) < batch {
+			switch left := left(t.UID); {
+			case v.pods[t.UID] == nil:
+			case left > 0:
+				found.later = shell.Sooner(found.later, left)
+			case len(due) == batch:
+				found.later = shell.Sooner(found.later, gatherTime)
+			default:
 				due = append(due, t)
 			}
 		}
 		return due
 	}
-	found := &todo{evict: filter(step.Evict), remove: filter(step.Delete), restore: step.Restore}
-	for _, t := range filter(step.Withdraw) {
-		if len(v.pods[t.UID].Spec.EvictionResponders) > 0 { // of the others no request stands
-			found.withdraw = append(found.withdraw, t)
-		}
-	}
+	asked := func(uid string) time.Duration { return wait(n.asked, uid, now) }
+	found.remove = filter(step.Delete, asked)
+	found.evict = filter(step.Evict, func(uid string) time.Duration {
+		return max(asked(uid), v.state.Refusals[uid].Until.Sub(now))
+	})
+	standing := slices.DeleteFunc(slices.Clone(step.Withdraw), func(t rollout.Target) bool {
+		return v.pods[t.UID] == nil || len(v.pods[t.UID].Spec.EvictionResponders) == 0 // no request stands
+	})
+	found.withdraw = filter(standing, func(uid string) time.Duration { return wait(n.withdrawn, uid, now) })
 	return found
 }
 
-// act does what a step says. What fails leaves the rest to be done.
-func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (wait time.Duration, err error) {
+// act does what a step says, and returns after how long to look again. What fails leaves the rest to be done.
+// Once a pod is denied, the rest of its domain is left for later.
+func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (time.Duration, error) {
 	var failed []error
+	begin := r.clock.Now()
 	for _, t := range todo.withdraw {
-		n.asked[t.UID] = r.clock.Now()
-		failed = append(failed, r.evictor.Withdraw(ctx, v.pods[t.UID], requesterName))
+		failed = append(failed, r.withdraw(ctx, n, v.pods[t.UID]))
 	}
 	for _, t := range todo.remove {
 		failed = append(failed, r.remove(ctx, n, d, t))
 	}
+	after := todo.later
+	denied := map[string]bool{}
 	for _, t := range todo.evict {
+		if denied[t.Domain] {
+			continue
+		}
+		if r.clock.Since(begin) > actTime { // what was decided by may be of no use any more
+			after = shell.Sooner(after, time.Millisecond)
+			break
+		}
 		failed = append(failed, r.evict(ctx, n, d, v.pods[t.UID], t))
-	}
-	if todo.any() {
-		wait = askTime
-	}
-	for _, t := range todo.evict {
 		if refusal, refused := n.refused[t.UID]; refused {
+			denied[t.Domain] = true
 			// The step after a denial gives the turn to another pod.
-			wait = shell.Sooner(wait, max(time.Millisecond, min(firstDenial, refusal.Until.Sub(r.clock.Now()))))
+			after = shell.Sooner(after, max(time.Millisecond, min(firstDenial, refusal.Until.Sub(r.clock.Now()))))
 		}
 	}
+	if todo.any() {
+		after = shell.Sooner(after, askTime)
+	}
 	if todo.restore != "" {
-		wait = restoreAgain
+		after = restoreAgain
 		failed = append(failed, r.restore(ctx, n, d, todo.restore))
 	}
-	return wait, errors.Join(failed...)
+	return after, errors.Join(failed...)
 }
 
 // evict requests the eviction of a pod.
@@ -106,10 +130,15 @@ func (r *reconciler) evict(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 		}
 	}
 	delete(n.refused, t.UID)
-	n.asked[t.UID] = r.clock.Now()
+	delete(n.withdrawn, t.UID)
+	if len(pod.Spec.EvictionResponders) > 0 {
+		n.standing[t.UID] = pod.Name
+	}
 	outcome, err := r.evictor.Request(ctx, pod, requesterName, fmt.Sprintf("DomainRollout %s updates %s", d.Name, t.Domain))
+	now := r.clock.Now()
 	if err != nil {
-		n.unknown[t.UID] = r.clock.Now()
+		n.unknown[t.UID] = now
+		n.deny(t, "the API server did not say what became of the request: "+err.Error(), false, now)
 		r.metrics.requested(requestUnknown)
 		return err
 	}
@@ -118,10 +147,48 @@ func (r *reconciler) evict(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 	switch outcome.State {
 	case requester.Evicted, requester.Gone:
 		delete(n.domains, t.Domain)
+	case requester.Waiting:
+		ask(n.asked, t.UID, now, longestWaiting).says = strings.Join(outcome.Causes, "; ")
+		return nil
 	case requester.Denied, requester.Refused:
 		return r.denied(ctx, n, d, t, strings.Join(outcome.Causes, "; "))
 	}
+	ask(n.asked, t.UID, now, askTime)
 	return nil
+}
+
+// withdraw takes back the EvictionRequest for a pod.
+func (r *reconciler) withdraw(ctx context.Context, n *notes, pod *corev1.Pod) error {
+	uid := string(pod.UID)
+	ask(n.withdrawn, uid, r.clock.Now(), longestWithdrawn)
+	if err := r.evictor.Withdraw(ctx, pod, requesterName); err != nil {
+		return err
+	}
+	delete(n.asked, uid)
+	delete(n.standing, uid)
+	return nil
+}
+
+// callOff withdraws what a DomainRollout that is not followed, or was deleted, asked for. It returns after how
+// long to look again, zero if nothing is left.
+func (r *reconciler) callOff(ctx context.Context, n *notes, namespace string, names map[string]string) (after time.Duration, err error) {
+	var failed []error
+	for uid, name := range names {
+		pod := &corev1.Pod{}
+		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); {
+		case apierrors.IsNotFound(err) || err == nil && (string(pod.UID) != uid || len(pod.Spec.EvictionResponders) == 0):
+			delete(n.standing, uid)
+			continue
+		case err != nil:
+			failed = append(failed, fmt.Errorf("reading pod %s/%s: %w", namespace, name, err))
+			continue
+		}
+		if wait(n.withdrawn, uid, r.clock.Now()) == 0 {
+			failed = append(failed, r.withdraw(ctx, n, pod))
+		}
+		after = shell.Sooner(after, max(time.Millisecond, wait(n.withdrawn, uid, r.clock.Now())))
+	}
+	return after, errors.Join(failed...)
 }
 
 // denied notes a denial if the pod is there still: an earlier request may have been admitted.
@@ -159,7 +226,7 @@ func (r *reconciler) remove(ctx context.Context, n *notes, d *v1alpha1.DomainRol
 	if read := podOf(pod); read.Terminating || read.Ready || read.Revision != t.Revision {
 		return nil // as the cache will show
 	}
-	n.asked[t.UID] = r.clock.Now()
+	ask(n.asked, t.UID, r.clock.Now(), askTime)
 	if pod.Annotations[v1alpha1.AnnotationAbandonedRevision] != t.Revision {
 		err := shell.Patch(ctx, r.client, pod, shell.SetAnnotation(pod, v1alpha1.AnnotationAbandonedRevision, t.Revision))
 		if err != nil {
@@ -186,7 +253,7 @@ func marked(pod *corev1.Pod, err error) error {
 // restore gives the workload the template of a revision.
 func (r *reconciler) restore(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, revision string) error {
 	t, err := readTarget(ctx, r.live, d)
-	if err != nil || t == nil || t.revision != d.Status.Revision {
+	if err != nil || t == nil || !t.onDelete || t.revision != d.Status.Revision {
 		return err // a step with what there is now comes first
 	}
 	var name string

@@ -2,10 +2,14 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/reservation"
@@ -16,10 +20,14 @@ const (
 	// unknownTime is how long a request may still be under way that was made before the controller began, or
 	// whose outcome is not known. A denial of another request says nothing about it.
 	unknownTime = 30 * time.Second
-	// askTime is after how long a pod is asked for again that has not gone since it was.
-	askTime = 5 * time.Second
+	// askTime is after how long a pod is asked for again that has not gone since it was. While responders are
+	// at work, the wait doubles up to longestWaiting.
+	askTime, longestWaiting = 5 * time.Second, 30 * time.Second
 	// The wait after a denial in a domain doubles with each in a row.
 	firstDenial, longestDenial = time.Second, 30 * time.Second
+	// longestWithdrawn is how long the wait may become after which a request is withdrawn again: one that was
+	// under way may have come after it was.
+	longestWithdrawn = 5 * time.Minute
 	// maxTries is how many evictions are tried with budgets for a sync, without being requested.
 	maxTries = 32
 )
@@ -27,50 +35,80 @@ const (
 // denialRule says whether a denial proves that a pod stays.
 type denialRule struct{ countFrom time.Time }
 
-// notes are what is known of a DomainRollout besides its status. Only its sync uses them.
+// notes are what is known of a DomainRollout besides its status. Only its sync uses them, but for isDenied.
 type notes struct {
-	written shell.Written
-	asked   map[string]time.Time // by the UID of a pod: when something was asked for
-	unknown map[string]time.Time // the same for requests whose outcome is not known
-	refused map[string]rollout.Refusal
-	domains map[string]*denied
-	gate    gate
-	problem string // why the revision before cannot be restored
+	written   shell.Written
+	asked     map[string]*asking   // by the UID of a pod
+	withdrawn map[string]*asking   // the same of what was withdrawn
+	unknown   map[string]time.Time // when a request was made whose outcome is not known
+	refused   map[string]rollout.Refusal
+	domains   map[string]*denied
+	// standing are the names of pods, by UID, for which an EvictionRequest may stand.
+	standing map[string]string
+	// isDenied says that a domain waits after a denial, so that a change of a budget is worth a look.
+	isDenied atomic.Bool
+	gate     gate
+	problem  string // why the revision before cannot be restored
+}
+
+// asking is when something may be asked for again.
+type asking struct {
+	backoff shell.Backoff
+	says    string // what responders to it say
 }
 
 // denied is a domain in which pods are denied.
 type denied struct {
 	backoff shell.Backoff
+	until   time.Time
+	uid     string // of the pod that was denied last
 	reason  string
+	// explained says that the budgets, as they are known, have refused that pod since, too. What else denied
+	// it they know nothing of, and it makes no sense then to ask sooner when they admit a pod.
+	explained bool
 }
 
 func newNotes() *notes {
-	return &notes{asked: map[string]time.Time{}, unknown: map[string]time.Time{}, refused: map[string]rollout.Refusal{}, domains: map[string]*denied{}}
+	return &notes{
+		asked: map[string]*asking{}, withdrawn: map[string]*asking{}, unknown: map[string]time.Time{}, refused: map[string]rollout.Refusal{},
+		domains: map[string]*denied{}, standing: map[string]string{},
+	}
 }
 
 // keep forgets pods that have gone.
 func (n *notes) keep(pods map[string]*corev1.Pod) {
-	for uid := range n.asked {
+	forget(n.asked, pods)
+	forget(n.withdrawn, pods)
+	forget(n.unknown, pods)
+	forget(n.refused, pods)
+	forget(n.standing, pods)
+}
+
+func forget[T any](of map[string]T, pods map[string]*corev1.Pod) {
+	for uid := range of {
 		if pods[uid] == nil {
-			delete(n.asked, uid)
-		}
-	}
-	for uid := range n.unknown {
-		if pods[uid] == nil {
-			delete(n.unknown, uid)
-		}
-	}
-	for uid := range n.refused {
-		if pods[uid] == nil {
-			delete(n.refused, uid)
+			delete(of, uid)
 		}
 	}
 }
 
-// isDue reports whether something is asked for a pod now.
-func (n *notes) isDue(uid string, now time.Time) bool {
-	at, asked := n.asked[uid]
-	return (!asked || !now.Before(at.Add(askTime))) && !now.Before(n.refused[uid].Until)
+// ask notes that something is asked for, and that it is not again for some time, which doubles each time.
+func ask(of map[string]*asking, uid string, now time.Time, longest time.Duration) *asking {
+	a := of[uid]
+	if a == nil {
+		a = &asking{}
+		of[uid] = a
+	}
+	a.backoff.Fail(now, askTime, longest)
+	return a
+}
+
+// wait is after how long something may be asked for again.
+func wait(of map[string]*asking, uid string, now time.Time) time.Duration {
+	if a := of[uid]; a != nil {
+		return a.backoff.Wait(now)
+	}
+	return 0
 }
 
 // deny notes a denial. The pod waits longer than its domain, so that it yields to another one.
@@ -81,9 +119,40 @@ func (n *notes) deny(t rollout.Target, reason string, counts bool, now time.Time
 		n.domains[t.Domain] = d
 	}
 	d.backoff.Fail(now, firstDenial, longestDenial)
-	d.reason = reason
 	wait := d.backoff.Wait(now)
-	n.refused[t.UID] = rollout.Refusal{Reason: reason, Denied: counts, Until: now.Add(wait + time.Duration(rand.Int64N(int64(wait)/2+1)))}
+	// Rollouts that one budget denies do not come back all at once.
+	d.until = now.Add(wait - wait/16 - time.Duration(rand.Int64N(int64(wait)/4)))
+	d.uid, d.reason, d.explained = t.UID, reason, false
+	n.isDenied.Store(true)
+	n.refused[t.UID] = rollout.Refusal{Reason: reason, Denied: counts, Until: now.Add(wait)}
+}
+
+// addition is what is known of a wait beside the step's own words.
+func (n *notes) addition(v *view, wait *rollout.Wait) string {
+	if wait.For != rollout.WaitRestore {
+		n.problem = ""
+	}
+	switch wait.For {
+	case rollout.WaitQueryAnswer:
+		return n.gate.said
+	case rollout.WaitRestore:
+		return n.problem
+	case rollout.WaitEvicting:
+		for uid, a := range n.asked {
+			if pod := v.pods[uid]; pod != nil && pod.Name == wait.Pod {
+				return a.says
+			}
+		}
+	}
+	return ""
+}
+
+// waits is a domain that waits after a denial, nil if it does not.
+func (n *notes) waits(domain string, now time.Time) *denied {
+	if d := n.domains[domain]; d != nil && now.Before(d.until) {
+		return d
+	}
+	return nil
 }
 
 // counts reports whether a denial that was given now proves that a pod stays.
@@ -92,41 +161,90 @@ func (r *reconciler) counts(n *notes, uid string, now time.Time) bool {
 	return !now.Before(r.denials.countFrom) && (!unknown || !now.Before(at.Add(unknownTime)))
 }
 
-// refusals are those of the pods that are not of the revision. A pod that was denied is asked for again when
-// its time has come, or as soon as its budgets would admit it; the others of its domain are not asked for
-// meanwhile, unless their budgets would admit them.
-func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.Time) {
+// refusals are those of the pods that are not of the revision. A domain in which a pod was denied waits, and
+// that pod a little longer. A pod is asked for sooner if its budgets would admit it, and would not have when
+// the last one was denied.
+func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.Time) error {
 	v.state.Refusals = map[string]rollout.Refusal{}
+	for name, d := range n.domains {
+		if now.After(d.until.Add(longestDenial)) { // nothing was asked for since
+			delete(n.domains, name)
+		}
+	}
+	if len(n.refused)+len(n.domains) == 0 {
+		n.isDenied.Store(false)
+		return nil
+	}
+	known, err := r.knownBudgets(ctx, v)
+	if err != nil {
+		return err
+	}
+	for _, d := range n.domains {
+		if pod := v.pods[d.uid]; pod != nil && !d.explained && now.Before(d.until) {
+			d.explained = !known.admit(ctx, pod)
+		}
+	}
+	slots := map[string]string{} // the domains in which their pods are taken down
+	for i := range v.state.Memory.Replacements {
+		slots[v.state.Memory.Replacements[i].Slot] = v.state.Memory.Replacements[i].Domain
+	}
 	tries := 0
 	for i := range v.state.Pods {
 		p := &v.state.Pods[i]
 		if p.Revision == v.state.Revision || p.Terminating {
 			continue
 		}
+		domain, replaced := slots[p.Slot]
+		if !replaced {
+			domain = p.Domain
+		}
 		refusal, refused := n.refused[p.UID]
-		d := n.domains[p.Domain]
-		waits := d != nil && d.backoff.Wait(now) > 0
-		if !refused && !waits {
+		d := n.waits(domain, now)
+		if d != nil && !refused {
+			refusal = rollout.Refusal{Reason: d.reason}
+		}
+		if d != nil && refusal.Until.Before(d.until) {
+			refusal.Until = d.until
+		}
+		if refusal.Until.IsZero() {
 			continue
 		}
-		if !refused {
-			refusal = rollout.Refusal{Reason: d.reason, Until: now.Add(d.backoff.Wait(now))}
-		}
-		if now.Before(refusal.Until) && r.options.Budgets != nil && tries < maxTries {
-			tries++
-			if r.isAdmitted(ctx, v.pods[p.UID]) {
+		if d != nil && d.explained && now.Before(refusal.Until) && tries < maxTries {
+			if tries++; known.admit(ctx, v.pods[p.UID]) {
 				refusal.Until = now
-				if refused {
-					n.refused[p.UID] = refusal
-				}
 			}
 		}
 		v.state.Refusals[p.UID] = refusal
 	}
+	return nil
 }
 
-// isAdmitted tries an eviction with the budgets of a pod.
-func (r *reconciler) isAdmitted(ctx context.Context, pod *corev1.Pod) bool {
-	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName, DryRun: true})
+// knownBudgets are the budgets of a namespace as the caches have them.
+type knownBudgets struct {
+	pdbs []*policyv1.PodDisruptionBudget
+	tdbs budgets
+}
+
+func (r *reconciler) knownBudgets(ctx context.Context, v *view) (knownBudgets, error) {
+	known := knownBudgets{tdbs: r.options.Budgets}
+	var list policyv1.PodDisruptionBudgetList
+	if err := r.client.List(ctx, &list, client.InNamespace(v.object.GetNamespace())); err != nil {
+		return known, fmt.Errorf("reading the PodDisruptionBudgets of %s: %w", v.object.GetNamespace(), err)
+	}
+	for i := range list.Items {
+		known.pdbs = append(known.pdbs, &list.Items[i])
+	}
+	return known, nil
+}
+
+// admit tries the eviction of a pod without requesting it.
+func (k knownBudgets) admit(ctx context.Context, pod *corev1.Pod) bool {
+	if reservation.RefusedByPDB(pod, k.pdbs) != "" {
+		return false
+	}
+	if k.tdbs == nil {
+		return true
+	}
+	answer, err := k.tdbs.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName, DryRun: true})
 	return err == nil && answer.Allowed()
 }

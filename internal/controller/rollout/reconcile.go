@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +32,7 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 	d := &v1alpha1.DomainRollout{}
 	switch err := r.client.Get(ctx, request.NamespacedName, d); {
 	case apierrors.IsNotFound(err) || err == nil && d.DeletionTimestamp != nil:
-		r.memory.forget(request.NamespacedName)
-		r.metrics.report(request.NamespacedName, "")
-		return 0, nil
+		return r.end(ctx, request, d)
 	case err != nil:
 		return 0, fmt.Errorf("reading DomainRollout %s: %w", request, err)
 	}
@@ -47,7 +46,11 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 		return 0, err
 	}
 	if p != nil {
-		return 0, r.store(ctx, n, d, invalid(d, p, now), false)
+		standing := standingOf(&d.Status)
+		if err := r.store(ctx, n, d, invalid(d, p, now), false); err != nil {
+			return 0, err
+		}
+		return r.callOff(ctx, n, d.Namespace, standing)
 	}
 	if t.revision == "" { // an event of the workload comes when its controller has seen the last change
 		return shell.BehindWait, nil
@@ -60,6 +63,30 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 		return 0, err
 	}
 	return r.step(ctx, n, d, v)
+}
+
+// end withdraws what a DomainRollout asked for that is no more, as far as this process knows of it, and forgets it.
+func (r *reconciler) end(ctx context.Context, request reconcile.Request, d *v1alpha1.DomainRollout) (time.Duration, error) {
+	r.metrics.report(request.NamespacedName, "")
+	n := r.memory.note(request.NamespacedName)
+	standing := standingOf(&d.Status)
+	maps.Copy(standing, n.standing)
+	if _, err := r.callOff(ctx, n, request.Namespace, standing); err != nil {
+		return 0, err
+	}
+	r.memory.forget(request.NamespacedName)
+	return 0, nil
+}
+
+// standingOf are the pods, by UID, for which an EvictionRequest may stand.
+func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
+	names := map[string]string{}
+	for _, e := range s.Replacements {
+		if e.Stage == string(rollout.Evicting) {
+			names[string(e.UID)] = e.Pod
+		}
+	}
+	return names
 }
 
 // target reads the workload, and says what is wrong with it. A revision that is not the stored one may be an
@@ -84,22 +111,15 @@ func (r *reconciler) target(ctx context.Context, d *v1alpha1.DomainRollout) (*ta
 func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
 	now := r.clock.Now()
 	n.keep(v.pods)
-	r.refusals(ctx, n, v, now)
+	if err := r.refusals(ctx, n, v, now); err != nil {
+		return 0, err
+	}
 	if v.state.Spec.HasQuery && isAsked(v.state) {
 		n.gate.ask(ctx, r.http, *d.Spec.HealthGate.Prometheus, now)
 		v.state.Query = n.gate.truth
 	}
 	step := rollout.Next(v.state, now)
-	addition := ""
-	switch step.Wait.For {
-	case rollout.WaitQueryAnswer:
-		addition = n.gate.said
-	case rollout.WaitRestore:
-		addition = n.problem
-	default:
-		n.problem = ""
-	}
-	status := report(d, &step, unknownDomains(&d.Spec, v.domains), addition, now)
+	status := report(d, &step, unknownDomains(&d.Spec, v.domains), n.addition(v, &step.Wait), now)
 	status.PodsObserved = v.version
 	todo := r.due(n, v, &step, now)
 	if err := r.store(ctx, n, d, status, todo.any()); err != nil {

@@ -10,13 +10,16 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -37,6 +40,9 @@ type world struct {
 	denied  map[string]bool
 	asked   []string
 	blocked map[string]bool // by budgets
+	// withdrawn are the pods whose requests were, and calls what a real API server would have been asked.
+	withdrawn []string
+	calls     int
 }
 
 func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrategyType) *world {
@@ -73,8 +79,24 @@ func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrate
 
 // restart has another controller, which knows what is stored.
 func (w *world) restart() {
+	count := interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, options ...client.SubResourceUpdateOption) error {
+			w.calls++
+			return c.SubResource(sub).Update(ctx, o, options...)
+		},
+	}
+	live := interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			w.calls++
+			return c.Get(ctx, key, o, options...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, o client.ObjectList, options ...client.ListOption) error {
+			w.calls++
+			return c.List(ctx, o, options...)
+		},
+	}
 	w.r = newReconciler(reconciler{
-		client: w.client, live: w.client, pods: w, evictor: w, recorder: events.NewFakeRecorder(100), clock: w.clock, options: Options{Workers: 1, Budgets: w},
+		client: interceptor.NewClient(w.client, count), live: interceptor.NewClient(w.client, live), pods: w, evictor: w, recorder: events.NewFakeRecorder(100), clock: w.clock, options: Options{Workers: 1, Budgets: w},
 	})
 }
 
@@ -94,6 +116,7 @@ func (w *world) LastStoreSyncResourceVersion() string { return strconv.Itoa(w.ve
 // Request implements evictor.
 func (w *world) Request(_ context.Context, pod *corev1.Pod, _, _ string) (requester.Outcome, error) {
 	w.asked = append(w.asked, pod.Name)
+	w.calls++
 	if !slices.ContainsFunc(w.rollout("db").Status.Replacements, func(e v1alpha1.RolloutReplacement) bool { return e.UID == pod.UID }) {
 		w.Errorf("the eviction of %s is requested before it is stored", pod.Name)
 	}
@@ -104,7 +127,10 @@ func (w *world) Request(_ context.Context, pod *corev1.Pod, _, _ string) (reques
 }
 
 // Withdraw implements evictor.
-func (w *world) Withdraw(context.Context, *corev1.Pod, string) error { return nil }
+func (w *world) Withdraw(_ context.Context, pod *corev1.Pod, _ string) error {
+	w.withdrawn = append(w.withdrawn, pod.Name)
+	return nil
+}
 
 // Admit implements budgets.
 func (w *world) Admit(_ context.Context, request reservation.Request) (reservation.Answer, error) {
@@ -126,6 +152,16 @@ func (w *world) sync(name string, after time.Duration) reconcile.Result {
 		w.Fatal(err)
 	}
 	return result
+}
+
+// patch changes the DomainRollout db.
+func (w *world) patch(change func(*v1alpha1.DomainRollout)) {
+	w.Helper()
+	d := w.rollout("db")
+	change(d)
+	if err := w.client.Update(w.Context(), d); err != nil {
+		w.Fatal(err)
+	}
 }
 
 func (w *world) rollout(name string) *v1alpha1.DomainRollout {
@@ -172,6 +208,142 @@ func TestDeniedDomainWaits(t *testing.T) {
 	w.sync("db", 100*time.Millisecond)
 	if !slices.Equal(w.asked, []string{"db-1", "db-0"}) {
 		t.Errorf("then the pods that are asked for are %v", w.asked)
+	}
+}
+
+// A rollout that is denied for ten minutes costs few requests, however often it is woken, and whether it knows who
+// denies it or not.
+func TestDenialsAreCheap(t *testing.T) {
+	for name, known := range map[string]bool{"by a budget that is known": true, "by another webhook": false} {
+		w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+		w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.MaxUnavailable = new(intstr.FromInt32(2)) })
+		for i := range 4 {
+			w.denied[fmt.Sprintf("db-%d", i)], w.blocked[fmt.Sprintf("db-%d", i)] = true, known
+		}
+		w.clock.SetTime(w.clock.Now().Add(2 * unknownTime))
+		for range 10 * 60 * 2 {
+			w.sync("db", 500*time.Millisecond)
+		}
+		// After 1, 2, 4, 8 and 16 seconds, and then at least 20 seconds apart. Each takes the eviction, a look at the
+		// pod, and a write of the status before and after.
+		if most := 5 + 600/20; len(w.asked) < 20 || len(w.asked) > most || w.calls > 4*most+5 {
+			t.Errorf("denied %s, it asks %d times, and makes %d requests to the API server", name, len(w.asked), w.calls)
+		}
+		if !slices.Contains(w.asked, "db-0") || !slices.Contains(w.asked, "db-1") {
+			t.Errorf("denied %s, it asks for one pod all the time", name)
+		}
+	}
+}
+
+// A denied pod that budgets would have admitted all along was denied by something else. It is not asked for sooner.
+func TestDenialThatBudgetsDoNotExplain(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	w.denied["db-0"], w.denied["db-1"] = true, true
+	w.sync("db", 2*unknownTime)
+	for range 5 {
+		w.sync("db", 100*time.Millisecond)
+	}
+	if !slices.Equal(w.asked, []string{"db-1"}) {
+		t.Errorf("the pods that are asked for are %v", w.asked)
+	}
+}
+
+// A PodDisruptionBudget says when a pod may go, as others do.
+func TestPodDisruptionBudgetWakes(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	pdb := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
+	}
+	if err := w.client.Create(t.Context(), pdb); err != nil {
+		t.Fatal(err)
+	}
+	w.denied["db-0"], w.denied["db-1"] = true, true
+	w.sync("db", 2*unknownTime)
+	for range 3 {
+		w.sync("db", time.Millisecond)
+	}
+	if !slices.Equal(w.asked, []string{"db-1"}) || !w.r.memory.note(types.NamespacedName{Namespace: "shop", Name: "db"}).isDenied.Load() {
+		t.Fatalf("the pods that are asked for are %v", w.asked)
+	}
+	before := pdb.DeepCopy()
+	pdb.Status.DisruptionsAllowed = 1
+	if err := w.client.Status().Update(t.Context(), pdb); err != nil {
+		t.Fatal(err)
+	}
+	if samePDB(before, pdb) {
+		t.Error("the change wakes no rollout")
+	}
+	w.denied["db-0"], w.denied["db-1"] = false, false
+	w.sync("db", time.Millisecond)
+	if !slices.Equal(w.asked, []string{"db-1", "db-1"}) {
+		t.Errorf("then the pods that are asked for are %v", w.asked)
+	}
+}
+
+// Once a pod is denied, no other of its domain is asked for in the same step.
+func TestDenialEndsTheTurnOfItsDomain(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.MaxUnavailable = new(intstr.FromInt32(2)) })
+	w.denied["db-0"], w.denied["db-1"] = true, true
+	w.sync("db", 2*unknownTime)
+	if !slices.Equal(w.asked, []string{"db-1"}) {
+		t.Errorf("the pods that are asked for are %v", w.asked)
+	}
+}
+
+// A pod that was asked for and has not gone is asked for again, also if something else wakes the rollout meanwhile.
+func TestAsksAgain(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	w.sync("db", time.Second)
+	result := w.sync("db", time.Second)
+	if result.RequeueAfter == 0 || result.RequeueAfter > askTime {
+		t.Errorf("it comes back after %v", result.RequeueAfter)
+	}
+	w.sync("db", result.RequeueAfter)
+	if !slices.Equal(w.asked, []string{"db-1", "db-1"}) {
+		t.Errorf("the pods that are asked for are %v", w.asked)
+	}
+}
+
+// EvictionRequests of a rollout that is paused, whose target cannot be updated, or that is deleted, are withdrawn,
+// and not again and again.
+func TestRequestsAreWithdrawn(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"paused": func(w *world) { w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.Paused = true }) },
+		"invalid": func(w *world) {
+			set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
+			if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+				w.Fatal(err)
+			}
+			set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+			if err := w.client.Update(w.Context(), set); err != nil {
+				w.Fatal(err)
+			}
+		},
+		"deleted": func(w *world) {
+			if err := w.client.Delete(w.Context(), w.rollout("db")); err != nil {
+				w.Fatal(err)
+			}
+		},
+	} {
+		w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+		pod := &corev1.Pod{}
+		if err := w.client.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "db-1"}, pod); err != nil {
+			t.Fatal(err)
+		}
+		pod.Spec.EvictionResponders = []corev1.EvictionResponder{{Name: "example.com/backup"}}
+		if err := w.client.Update(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		w.outcome = requester.Waiting
+		w.sync("db", time.Second)
+		change(w)
+		for range 60 {
+			w.sync("db", time.Second)
+		}
+		if len(w.withdrawn) == 0 || len(w.withdrawn) > 4 || w.withdrawn[0] != "db-1" || !slices.Equal(w.asked, []string{"db-1"}) {
+			t.Errorf("%s: the requests for %v were made, and those for %v withdrawn", name, w.asked, w.withdrawn)
+		}
 	}
 }
 

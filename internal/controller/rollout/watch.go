@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -45,9 +46,10 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Watches(&appsv1.ControllerRevision{}, r.ownedHandler(nil)).
 		Watches(&corev1.Pod{}, r.ownedHandler(samePod)).
 		Watches(&corev1.Node{}, r.nodeHandler()).
+		Watches(&policyv1.PodDisruptionBudget{}, r.budgetHandler(samePDB)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers})
 	if r.options.Budgets != nil {
-		b = b.Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler())
+		b = b.Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler(nil))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("adding the controller of rollouts: %w", err)
@@ -129,9 +131,24 @@ func (r *reconciler) nodeHandler() handlerFuncs {
 	}, func(before, after client.Object) bool { return maps.Equal(before.GetLabels(), after.GetLabels()) })
 }
 
-// budgetHandler follows what budgets allow.
-func (r *reconciler) budgetHandler() handlerFuncs {
+// budgetHandler follows what budgets allow. It wakes the rollouts that were denied a pod lately: what a budget
+// covers, their syncs find out.
+func (r *reconciler) budgetHandler(same func(before, after client.Object) bool) handlerFuncs {
 	return each(func(ctx context.Context, o client.Object, q queue) {
-		enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{}), gatherTime, q)
-	}, nil)
+		requests := slices.DeleteFunc(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{}), func(request reconcile.Request) bool {
+			return !r.memory.note(request.NamespacedName).isDenied.Load()
+		})
+		enqueue(requests, gatherTime, q)
+	}, same)
+}
+
+// samePDB compares what says whether an eviction is admitted.
+func samePDB(before, after client.Object) bool {
+	a, ok := before.(*policyv1.PodDisruptionBudget)
+	b, also := after.(*policyv1.PodDisruptionBudget)
+	if !ok || !also {
+		return false
+	}
+	return a.Generation == b.Generation && a.Status.ObservedGeneration == b.Status.ObservedGeneration && a.Status.DisruptionsAllowed == b.Status.DisruptionsAllowed &&
+		(a.Status.CurrentHealthy >= a.Status.DesiredHealthy) == (b.Status.CurrentHealthy >= b.Status.DesiredHealthy)
 }

@@ -242,7 +242,7 @@ func TestControllerMayKeepSpreads(t *testing.T) {
 func TestControllerMayRollOut(t *testing.T) {
 	may := maps.Clone(granted)
 	maps.Copy(may, map[string]string{
-		"pods": "get list watch patch delete", "pods/eviction": "create", "controllerrevisions.apps": "get list watch",
+		"pods": "get list watch patch delete", "pods/eviction": "create", "controllerrevisions.apps": "get list watch", "poddisruptionbudgets.policy": "list watch",
 		"statefulsets.apps": "get list watch patch", "daemonsets.apps": "get list watch patch",
 		"domainrollouts.vicinity.dev": "list watch", "domainrollouts.vicinity.dev/status": "update",
 	})
