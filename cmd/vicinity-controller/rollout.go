@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/internal/controller/rollout"
+	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/requester"
 	"vicinity.dev/vicinity/internal/reservation"
@@ -27,7 +28,7 @@ func (c *config) addRollouts(ctx context.Context, mgr manager.Manager, ledger *r
 	if err != nil {
 		return err
 	}
-	options := rollout.Options{Workers: c.routing.Workers, Syncs: syncs}
+	options := rollout.Options{Workers: c.routing.Workers, Syncs: syncs, Plans: controller.NewForecast(mgr.GetClient(), c.routing)}
 	if ledger != nil {
 		options.Budgets = ledger
 	}

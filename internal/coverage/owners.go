@@ -224,5 +224,5 @@ func WayOut(kind string) string {
 	if kind == "Deployment" {
 		return "strategy.type: RollingUpdate with rollingUpdate.maxUnavailable: 0 deletes a pod only once another one is available"
 	}
-	return "updateStrategy.type: OnDelete leaves the pods alone, and an eviction of each brings the new template"
+	return "updateStrategy.type: OnDelete leaves the pods alone, and a DomainRollout evicts them by failure domain, as budgets allow"
 }

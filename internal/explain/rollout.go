@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -50,10 +51,13 @@ func (r Rollout) waitingForMore(w rollout.Wait) string {
 	case rollout.WaitQueryAnswer:
 		return "waits for an answer to the Prometheus query of spec.healthGate; see whether the server can be reached"
 	case rollout.WaitOverload:
+		if math.IsInf(w.Overload, 1) {
+			return fmt.Sprintf("does not begin %s: while it is empty, a Service would have no endpoint left, or none for the clients of some zone (spec.healthGate.maxOverload)", r.domain(w.Domain))
+		}
 		return fmt.Sprintf("does not begin %s: %s of overload is expected while it is empty, and at most %s may be (spec.healthGate.maxOverload)",
 			r.domain(w.Domain), percent(w.Overload), percent(w.MaxOverload))
 	case rollout.WaitPlan:
-		return fmt.Sprintf("does not begin %s: no routing plan says what overload to expect while it is empty (spec.healthGate.maxOverload)", r.domain(w.Domain))
+		return fmt.Sprintf("does not begin %s: the routing plan of a Service cannot be made as it would be while it is empty (spec.healthGate.maxOverload)", r.domain(w.Domain))
 	case rollout.WaitApproval:
 		return fmt.Sprintf("pauses before %s (spec.pauseBefore); %s goes on", r.domain(w.Domain), r.command("resume"))
 	case rollout.WaitPaused:

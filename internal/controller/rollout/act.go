@@ -30,6 +30,8 @@ const (
 	requestTimeout = 15 * time.Second
 	// restoreAgain is after how long a template is restored again that could not be.
 	restoreAgain = 15 * time.Second
+	// planTime is after how long routing plans are looked at again that keep a wave from its beginning.
+	planTime = 10 * time.Second
 	// actTime is how long evictions are requested for one step.
 	actTime = 10 * time.Second
 )

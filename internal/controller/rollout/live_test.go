@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/test/requests"
 	"vicinity.dev/vicinity/test/rig"
 )
 
@@ -56,7 +59,7 @@ type order struct {
 
 // TestAgainstKubernetes has Kubernetes' own controllers and scheduler replace the pods.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{seen: &order{}, ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollout", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9})}
+	c := &cluster{seen: &order{}, ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollout", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9, EvictionRequests: true})}
 	log.SetLogger(logr.Discard())
 	c.Define()
 	var err error
@@ -74,6 +77,149 @@ func TestAgainstKubernetes(t *testing.T) {
 			inner.follows(kind)
 		})
 	}
+	t.Run("a budget that is edited", func(t *testing.T) { c.in(t, "budget").isHeld() })
+	t.Run("pods with responders", func(t *testing.T) { c.in(t, "responders").isAnswered() })
+}
+
+// in is the cluster for a subtest with a namespace of its own.
+func (c *cluster) in(t *testing.T, namespace string) *cluster {
+	t.Helper()
+	inner := *c
+	inner.ControlPlane = c.For(t)
+	var err error
+	if inner.namespace, err = c.MakeNamespace(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	return &inner
+}
+
+const heldBudget = `
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: db}
+spec:
+  selector: {matchLabels: {app: db}}
+  maxUnavailable: 0
+  nodeSelectorTerm: {matchExpressions: [{key: HALL, operator: NotIn, values: [b]}]}
+`
+
+// isHeld updates a set that makes its pods in order, under a budget that lets go those of the first hall only, until it
+// is edited.
+func (c *cluster) isHeld() {
+	c.Make(c.namespace, strings.ReplaceAll(strings.Replace(workloads[v1alpha1.KindStatefulSet], "Parallel", "OrderedReady", 1), "HALL", hall))
+	c.Make(c.namespace, strings.ReplaceAll(heldBudget, "HALL", hall))
+	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
+	c.updated("1")
+	c.run()
+	c.phase(v1alpha1.PhaseComplete)
+	c.hallsInOrder()
+	c.template(v1alpha1.KindStatefulSet, "2", false)
+	c.denied("b")
+	c.edit("b", "a")
+	c.denied("b", "a")
+	budget := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+	if err := c.api.Delete(c.Context(), budget); err != nil {
+		c.Fatal(err)
+	}
+	c.updated("2")
+	c.phase(v1alpha1.PhaseComplete)
+	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
+		c.Errorf("halls are updated as %v", got)
+	}
+}
+
+// edit has the budget let pods of some halls go.
+func (c *cluster) edit(halls ...string) {
+	c.Helper()
+	budget := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+	c.patch(budget, map[string]any{"spec": map[string]any{"nodeSelectorTerm": map[string]any{"matchExpressions": []any{
+		map[string]any{"key": hall, "operator": "NotIn", "values": halls},
+	}}}})
+}
+
+// denied waits until some halls have version 2, and the rollout says that the budget denies the rest.
+func (c *cluster) denied(updated ...string) {
+	c.Helper()
+	d := c.rollout()
+	c.Await("a denial", func(ctx context.Context) (string, error) {
+		if missing := c.missingIn(ctx, "2", updated...); missing != "" {
+			return missing, nil
+		}
+		if err := c.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return "", err
+		}
+		if !strings.Contains(d.Status.WaitingFor, "budget "+c.namespace+"/db") {
+			return fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor), nil
+		}
+		return "", nil
+	})
+	for _, other := range halls {
+		if !slices.Contains(updated, other) {
+			if pods, err := c.pods(c.Context()); err != nil || slices.ContainsFunc(pods, func(p corev1.Pod) bool { return c.halls[p.Spec.NodeName] == other && p.Labels["version"] == "2" }) {
+				c.Errorf("hall %s is updated, and its budget denies it; %v", other, err)
+			}
+		}
+	}
+}
+
+// deleter is a responder.
+const deleter = "example.com/deleter"
+
+// isAnswered updates pods whose evictions another one answers.
+func (c *cluster) isAnswered() {
+	set := strings.Replace(workloads[v1alpha1.KindStatefulSet], "      tolerations:", "      evictionResponders: [{name: "+deleter+", priority: 10000}]\n      tolerations:", 1)
+	c.Make(c.namespace, strings.ReplaceAll(set, "HALL", hall))
+	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
+	c.updated("1")
+	c.run()
+	c.phase(v1alpha1.PhaseComplete)
+	c.template(v1alpha1.KindStatefulSet, "2", false)
+	c.requested(lifecyclev1alpha1.EvictionRequestIntentEviction)
+	c.spec(map[string]any{"paused": true})
+	c.requested(lifecyclev1alpha1.EvictionRequestIntentWithdrawn)
+	c.spec(map[string]any{"paused": nil})
+	c.requested(lifecyclev1alpha1.EvictionRequestIntentEviction)
+	if err := c.api.Delete(c.Context(), c.rollout()); err != nil {
+		c.Fatal(err)
+	}
+	c.requested(lifecyclev1alpha1.EvictionRequestIntentWithdrawn)
+	// Only now is there a controller of requests.
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	c.Cleanup(func() {
+		cancel()
+		ended.Wait()
+	})
+	for _, run := range []func(context.Context) error{
+		requests.New(c.Interface, c.namespace).Run,
+		requests.Deleter{Client: c.Interface, Namespace: c.namespace, Name: deleter}.Run,
+	} {
+		ended.Go(func() {
+			if err := run(ctx); err != nil {
+				c.Error(err)
+			}
+		})
+	}
+	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
+	c.updated("2")
+	c.phase(v1alpha1.PhaseComplete)
+}
+
+// requested waits until all EvictionRequests, of which there are some, have an intent.
+func (c *cluster) requested(intent lifecyclev1alpha1.EvictionRequestIntent) {
+	c.Helper()
+	c.Await(fmt.Sprintf("requests with the intent %s", intent), func(ctx context.Context) (string, error) {
+		list, err := c.LifecycleV1alpha1().EvictionRequests(c.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) == 0 {
+			return "there are none", err
+		}
+		for i := range list.Items {
+			if r := &list.Items[i]; r.Spec.Intent != intent {
+				return fmt.Sprintf("%s has %s", r.Name, r.Spec.Intent), nil
+			}
+		}
+		return "", nil
+	})
 }
 
 // follows takes one workload from revision to revision.
@@ -208,8 +354,12 @@ func (c *cluster) start(before func() bool) (stop func()) {
 		c.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	evicts := &spy{cluster: c, evictor: requester.New(c.Interface, func() bool { return false }), before: before}
-	running, err := assemble(ctx, mgr, evicts, Options{Workers: 2})
+	ledger, err := reservation.New(ctx, mgr, reservation.Options{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	evicts := &spy{cluster: c, evictor: requester.New(c.Interface, func() bool { return true }), ledger: ledger, before: before}
+	running, err := assemble(ctx, mgr, evicts, Options{Workers: 2, Budgets: ledger})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -270,10 +420,11 @@ func (c *cluster) crashing(done func(context.Context) bool) {
 	c.Logf("%d restarts", restarts)
 }
 
-// spy notes in which order the halls are evicted.
+// spy notes in which order the halls are evicted, and asks budgets as the webhook of evictions does.
 type spy struct {
 	*cluster
 	evictor
+	ledger *reservation.Ledger
 	before func() bool
 }
 
@@ -284,6 +435,15 @@ var errCrash = errors.New("the controller ends")
 func (s *spy) Request(ctx context.Context, pod *corev1.Pod, name, reason string) (requester.Outcome, error) {
 	if s.before != nil && !s.before() {
 		return requester.Outcome{}, errCrash
+	}
+	if len(pod.Spec.EvictionResponders) == 0 {
+		answer, err := s.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: name})
+		if err != nil {
+			return requester.Outcome{}, err
+		}
+		if !answer.Allowed() {
+			return requester.Outcome{State: requester.Denied, Causes: []string{answer.Denial}}, nil
+		}
 	}
 	outcome, err := s.evictor.Request(ctx, pod, name, reason)
 	if err == nil && outcome.State == requester.Evicted {

@@ -118,7 +118,10 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 		n.gate.ask(ctx, r.http, *d.Spec.HealthGate.Prometheus, now)
 		v.state.Query = n.gate.truth
 	}
-	step := rollout.Next(v.state, now)
+	step, err := r.next(ctx, d, v, now)
+	if err != nil {
+		return 0, err
+	}
 	status := report(d, &step, unknownDomains(&d.Spec, v.domains), n.addition(v, &step.Wait), now)
 	status.PodsObserved = v.version
 	todo := r.due(n, v, &step, now)
@@ -127,6 +130,10 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	}
 	r.announce(d, &step)
 	wait, err := r.act(ctx, n, d, v, todo)
+	switch step.Wait.For {
+	case rollout.WaitPlan, rollout.WaitOverload:
+		wait = shell.Sooner(wait, planTime)
+	}
 	if !step.Again.IsZero() {
 		wait = shell.Sooner(wait, max(step.Again.Sub(r.clock.Now()), time.Millisecond))
 	}
@@ -134,6 +141,23 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 		wait = shell.Sooner(wait, queryTime)
 	}
 	return wait, err
+}
+
+// next makes the next step. What plans expect is found out once a wave depends on it.
+func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *view, now time.Time) (rollout.Step, error) {
+	step := rollout.Next(v.state, now)
+	if step.Wait.For != rollout.WaitPlan || r.options.Plans == nil {
+		return step, nil
+	}
+	pods := map[string][]string{}
+	for i := range v.state.Pods {
+		pods[v.state.Pods[i].Domain] = append(pods[v.state.Pods[i].Domain], v.state.Pods[i].Name)
+	}
+	var err error
+	if v.state.Overload, err = r.options.Plans.Overload(ctx, d.Namespace, pods); err != nil {
+		return step, fmt.Errorf("finding out what routing plans expect: %w", err)
+	}
+	return rollout.Next(v.state, now), nil
 }
 
 // isAsked reports whether the answer of the query can matter.

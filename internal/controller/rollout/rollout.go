@@ -38,6 +38,8 @@ type Options struct {
 	Workers int // DomainRollouts that are synced at a time
 	// Budgets, if given, says which evictions would be admitted, so that those that would not are not requested.
 	Budgets budgets
+	// Plans, if given, says what routing plans expect while a domain is empty.
+	Plans plans
 	// Syncs, if given, know the syncs under way.
 	Syncs *shell.Syncs
 }
@@ -45,6 +47,11 @@ type Options struct {
 // budgets is the part of reservation.Ledger that decides about an eviction.
 type budgets interface {
 	Admit(ctx context.Context, request reservation.Request) (reservation.Answer, error)
+}
+
+// plans is the part of routing.Forecast that rollouts use.
+type plans interface {
+	Overload(ctx context.Context, namespace string, sets map[string][]string) (map[string]float64, error)
 }
 
 // evictor is the part of requester.Requester that rollouts use.

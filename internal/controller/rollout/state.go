@@ -169,6 +169,9 @@ func specOf(s *v1alpha1.DomainRolloutSpec) rollout.Spec {
 	}
 	if g := s.HealthGate; g != nil {
 		spec.HasQuery = g.Prometheus != nil
+		if percent, err := strconv.ParseFloat(strings.TrimSuffix(g.MaxOverload, "%"), 64); err == nil {
+			spec.MaxOverload = new(percent / 100)
+		}
 		if g.ReadyFor != nil {
 			spec.ReadyFor = g.ReadyFor.Duration
 		}

@@ -22,7 +22,6 @@ const (
 	reasonNotFound    = "TargetNotFound"
 	reasonNotOnDelete = "NotOnDelete"
 	reasonTaken       = "TargetTaken"
-	reasonNoPlan      = "MaxOverloadUnsupported"
 	reasonNoDomain    = "UnknownDomain"
 )
 
@@ -132,8 +131,6 @@ func (r *reconciler) check(ctx context.Context, d *v1alpha1.DomainRollout, t *ta
 		return &problem{reasonNotFound, fmt.Sprintf("there is no %s %s in namespace %s; make it, or delete this DomainRollout", ref.Kind, ref.Name, d.Namespace)}, nil
 	case !t.onDelete:
 		return &problem{reasonNotOnDelete, fmt.Sprintf("%s %s replaces its pods by itself, without asking a budget; set its spec.updateStrategy.type to OnDelete", ref.Kind, ref.Name)}, nil
-	case d.Spec.HealthGate != nil && d.Spec.HealthGate.MaxOverload != "":
-		return &problem{reasonNoPlan, "spec.healthGate.maxOverload cannot be kept yet: the expected overload is not known to rollouts; remove it"}, nil
 	}
 	var all v1alpha1.DomainRolloutList
 	if err := r.client.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {

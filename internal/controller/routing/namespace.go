@@ -43,13 +43,13 @@ func trimNamespace(object any) (any, error) {
 
 // defaults are the ClusterRoutingPolicies that choose a namespace, none while the cache does
 // not have it: its event requeues the Services.
-func (r *reconciler) defaults(ctx context.Context, namespace string) ([]*v1alpha1.ClusterRoutingPolicy, error) {
-	policies, err := r.clusterPolicies(ctx)
+func defaults(ctx context.Context, c client.Reader, namespace string) ([]*v1alpha1.ClusterRoutingPolicy, error) {
+	policies, err := clusterPolicies(ctx, c)
 	if err != nil || len(policies) == 0 {
 		return nil, err
 	}
 	found := aNamespace()
-	if err := r.client.Get(ctx, types.NamespacedName{Name: namespace}, found); err != nil {
+	if err := c.Get(ctx, types.NamespacedName{Name: namespace}, found); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
@@ -58,9 +58,9 @@ func (r *reconciler) defaults(ctx context.Context, namespace string) ([]*v1alpha
 	return translate.ForNamespace(policies, found.Labels), nil
 }
 
-func (r *reconciler) clusterPolicies(ctx context.Context) ([]*v1alpha1.ClusterRoutingPolicy, error) {
+func clusterPolicies(ctx context.Context, c client.Reader) ([]*v1alpha1.ClusterRoutingPolicy, error) {
 	var list v1alpha1.ClusterRoutingPolicyList
-	if err := r.client.List(ctx, &list); err != nil {
+	if err := c.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("reading ClusterRoutingPolicies: %w", err)
 	}
 	return pointers(list.Items), nil
@@ -82,7 +82,7 @@ func (r *reconciler) namespaceHandler() handler.EventHandler {
 }
 
 func (r *reconciler) chosenAnew(ctx context.Context, namespace client.Object, before func(all []*v1alpha1.ClusterRoutingPolicy) []*v1alpha1.ClusterRoutingPolicy, q queue) {
-	all, err := r.clusterPolicies(ctx)
+	all, err := clusterPolicies(ctx, r.client)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "looking at a namespace", "namespace", namespace.GetName())
 		return

@@ -172,19 +172,7 @@ func isTouched(service *corev1.Service) bool {
 
 // read collects what the decision depends on.
 func (s *pass) read(ctx context.Context, service *corev1.Service) error {
-	var eps discoveryv1.EndpointSliceList
-	if err := s.client.List(ctx, &eps, client.InNamespace(service.Namespace), client.MatchingFields{indexSliceService: service.Name}); err != nil {
-		return fmt.Errorf("reading EndpointSlices: %w", err)
-	}
-	var groups v1alpha1.EndpointGroupList
-	if err := s.client.List(ctx, &groups, client.InNamespace(service.Namespace), client.MatchingFields{indexGroupService: service.Name}); err != nil {
-		return fmt.Errorf("reading EndpointGroups: %w", err)
-	}
-	var policies v1alpha1.RoutingPolicyList
-	if err := s.client.List(ctx, &policies, client.InNamespace(service.Namespace)); err != nil {
-		return fmt.Errorf("reading RoutingPolicies: %w", err)
-	}
-	defaults, err := s.defaults(ctx, service.Namespace)
+	in, err := read(ctx, s.client, service)
 	if err != nil {
 		return err
 	}
@@ -192,19 +180,30 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	if err != nil {
 		return fmt.Errorf("reading Nodes: %w", err)
 	}
-	s.in = routing.Input{
-		Service:  service,
-		Slices:   pointers(eps.Items),
-		Groups:   s.record.groups.written.Current(pointers(groups.Items), s.now),
-		Cluster:  cluster,
-		Policies: pointers(policies.Items),
-		Defaults: defaults,
-		Settings: s.options.Settings,
-		Last:     s.record.last,
-		Planner:  s.planner,
-	}
+	in.Groups = s.record.groups.written.Current(in.Groups, s.now)
+	in.Cluster, in.Settings, in.Last, in.Planner = cluster, s.options.Settings, s.record.last, s.planner
+	s.in = in
 	s.requeueAfter(s.record.groups.written.Left(s.now))
 	return nil
+}
+
+// read collects the objects of a Service's namespace that its decision depends on.
+func read(ctx context.Context, c client.Reader, service *corev1.Service) (in routing.Input, err error) {
+	var eps discoveryv1.EndpointSliceList
+	if err := c.List(ctx, &eps, client.InNamespace(service.Namespace), client.MatchingFields{indexSliceService: service.Name}); err != nil {
+		return in, fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	var groups v1alpha1.EndpointGroupList
+	if err := c.List(ctx, &groups, client.InNamespace(service.Namespace), client.MatchingFields{indexGroupService: service.Name}); err != nil {
+		return in, fmt.Errorf("reading EndpointGroups: %w", err)
+	}
+	var policies v1alpha1.RoutingPolicyList
+	if err := c.List(ctx, &policies, client.InNamespace(service.Namespace)); err != nil {
+		return in, fmt.Errorf("reading RoutingPolicies: %w", err)
+	}
+	in = routing.Input{Service: service, Slices: pointers(eps.Items), Groups: pointers(groups.Items), Policies: pointers(policies.Items)}
+	in.Defaults, err = defaults(ctx, c, service.Namespace)
+	return in, err
 }
 
 // decide decides. Excluded Services get nothing.

@@ -1,0 +1,127 @@
+package routing
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Forecast says what the plans of Services would be like without some pods. It decides as the reconciler
+// does, and writes nothing.
+type Forecast struct {
+	client  client.Reader
+	options Options
+}
+
+// NewForecast makes a Forecast that reads a cache with CacheOptions and the indexes of Add.
+func NewForecast(c client.Reader, options Options) *Forecast {
+	return &Forecast{client: c, options: options}
+}
+
+// Overload is the greatest overload of an endpoint that the plans of a namespace expect without some pods,
+// for each set of pods. Services count that have a plan and a ready endpoint among all these pods; if none
+// counts, it is 0. It is infinite if a Service would have no endpoint left, or a zone reach none that reaches some now.
+// A set is not in the result if a plan cannot be made.
+func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[string][]string) (map[string]float64, error) {
+	var services corev1.ServiceList
+	if err := f.client.List(ctx, &services, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("reading the Services of %s: %w", namespace, err)
+	}
+	var nodes corev1.NodeList
+	if err := f.client.List(ctx, &nodes); err != nil {
+		return nil, fmt.Errorf("reading Nodes: %w", err)
+	}
+	cluster := capacity.NewCluster(pointers(nodes.Items))
+	found := make(map[string]float64, len(sets))
+	without := make(map[string]map[string]bool, len(sets))
+	all := map[string]bool{}
+	for set, pods := range sets {
+		found[set], without[set] = 0, map[string]bool{}
+		for _, pod := range pods {
+			without[set][pod], all[pod] = true, true
+		}
+	}
+	for i := range services.Items {
+		service := &services.Items[i]
+		if service.DeletionTimestamp != nil || f.options.Exclusion.Reason(namespace, service.Name) != "" {
+			continue
+		}
+		in, err := read(ctx, f.client, service)
+		if err != nil {
+			return nil, err
+		}
+		in.Cluster, in.Settings, in.Planner = cluster, f.options.Settings, new(allocate.Planner)
+		if !isServedBy(in.Slices, cluster, all) {
+			continue
+		}
+		now, err := routing.Decide(in)
+		if err != nil {
+			return map[string]float64{}, nil // no set is known
+		}
+		for set, load := range found {
+			more, err := overloadWithout(in, &now, without[set])
+			if err != nil {
+				delete(found, set)
+				continue
+			}
+			found[set] = max(load, more)
+		}
+	}
+	return found, nil
+}
+
+// isServedBy reports whether any of the pods is a ready endpoint.
+func isServedBy(eps []*discoveryv1.EndpointSlice, cluster *translate.Cluster, pods map[string]bool) bool {
+	for _, endpoints := range translate.SliceEndpoints(eps, cluster) {
+		if slices.ContainsFunc(endpoints, func(e translate.Endpoint) bool { return pods[e.Pod] }) {
+			return true
+		}
+	}
+	return false
+}
+
+// overloadWithout is the overload that a Service's plan expects without some pods. Without a plan Kubernetes
+// has all endpoints used evenly.
+func overloadWithout(in routing.Input, now *routing.Decision, pods map[string]bool) (float64, error) {
+	in.Slices = slicesWithout(in.Slices, pods)
+	then, err := routing.Decide(in)
+	if err != nil {
+		return 0, err
+	}
+	worst := 0.0
+	for i := range then.Families {
+		family := &then.Families[i]
+		figures := &family.Outcome.Figures
+		at := slices.IndexFunc(now.Families, func(f routing.FamilyDecision) bool { return f.Family == family.Family })
+		if before := now.Families; at >= 0 && (len(family.Endpoints) == 0 && len(before[at].Endpoints) > 0 || figures.Unreached > before[at].Outcome.Figures.Unreached) {
+			return math.Inf(1), nil
+		}
+		if !then.Undelivered {
+			worst = max(worst, figures.Overload)
+		}
+	}
+	return worst, nil
+}
+
+// slicesWithout are slices as they are once some pods have gone.
+func slicesWithout(eps []*discoveryv1.EndpointSlice, pods map[string]bool) []*discoveryv1.EndpointSlice {
+	left := make([]*discoveryv1.EndpointSlice, len(eps))
+	for i, slice := range eps {
+		trimmed := *slice // the cache's own is not changed
+		trimmed.Endpoints = slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e discoveryv1.Endpoint) bool {
+			return e.TargetRef != nil && e.TargetRef.Kind == "Pod" && pods[e.TargetRef.Name]
+		})
+		left[i] = &trimmed
+	}
+	return left
+}
