@@ -137,6 +137,29 @@ const AnnotationDeletionCost = "vicinity.dev/deletion-cost"
 // pods evicted while a rolling update has left them in the wrong domains. Its value must be "true".
 const AnnotationRepairSpread = "vicinity.dev/repair-spread"
 
+// PaceScaleDown is the label of a namespace, and the annotation of a Deployment, a StatefulSet or a ReplicaSet in such a
+// namespace, that has budgets bound its scale-downs. The annotation wins over the label; if it is empty, the workload
+// is left alone. The label is what the API server chooses by whether to ask the webhook.
+const PaceScaleDown = "vicinity.dev/pace-scale-down"
+
+// Values of PaceScaleDown.
+const (
+	// PaceDeny refuses a scale-down that budgets do not allow whole.
+	PaceDeny = "Deny"
+	// PaceClamp has as many pods go as budgets allow, and the rest later.
+	PaceClamp = "Clamp"
+	// PaceAnnotated, of a namespace, is for those workloads alone that have the annotation.
+	PaceAnnotated = "Annotated"
+)
+
+// AnnotationWantedReplicas is the annotation of a workload whose scale-down is under way by PaceClamp: the replicas
+// that were asked for. AnnotationPacedReplicas is beside it: the replicas that it was given last. One that has more was
+// scaled up meanwhile.
+const (
+	AnnotationWantedReplicas = "vicinity.dev/wanted-replicas"
+	AnnotationPacedReplicas  = "vicinity.dev/paced-replicas"
+)
+
 // OwnAnnotations are the annotations of an object that are Vicinity's, nil if it has none. Caches keep
 // these of the many objects of which they keep little.
 func OwnAnnotations(object map[string]string) map[string]string {

@@ -46,7 +46,7 @@ type config struct {
 
 // webhookConfig says which webhooks are served, and how.
 type webhookConfig struct {
-	endpointSlices, services, policies, budgets, evictions, pods bool
+	endpointSlices, services, policies, budgets, evictions, pods, scales bool
 
 	port           int
 	name, service  string
@@ -55,7 +55,7 @@ type webhookConfig struct {
 
 func (w *webhookConfig) any() bool { return w.mutates() || w.validates() }
 
-func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.evictions || w.pods }
+func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.evictions || w.pods || w.scales }
 
 func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets || w.evictions }
 
@@ -106,6 +106,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.addDisruptionFlags(flags)
 	c.addScaleDownFlags(flags)
 	c.addRolloutFlags(flags)
+	c.addPacingFlags(flags)
 	c.addWebhookFlags(flags)
 }
 
@@ -183,6 +184,9 @@ func (c *config) check() error {
 		return err
 	}
 	if err := c.checkDisruption(); err != nil {
+		return err
+	}
+	if err := c.checkPacing(); err != nil {
 		return err
 	}
 	c.checkScaleDown()

@@ -76,6 +76,10 @@ func (c *config) run(ctx context.Context) error {
 	if err := c.addRollouts(ctx, mgr, ledger, options.Syncs); err != nil {
 		return err
 	}
+	pacer, err := c.addPacing(ctx, mgr, ledger, options.Syncs)
+	if err != nil {
+		return err
+	}
 	if c.nodeAddresses {
 		if err := nodeaddresses.Add(mgr, c.namespace); err != nil {
 			return err
@@ -87,10 +91,10 @@ func (c *config) run(ctx context.Context) error {
 	if err := mgr.AddReadyzCheck("caches", controller.Synced(mgr.GetCache(), c.routing)); err != nil {
 		return err
 	}
-	if err := c.addWebhooks(mgr, certs, ledger); err != nil {
+	if err := c.addWebhooks(mgr, certs, ledger, pacer); err != nil {
 		return err
 	}
-	if c.webhooks.evictions {
+	if c.webhooks.evictions || c.webhooks.scales {
 		// While webhooks are asked, all that they know from is needed.
 		var end context.CancelFunc
 		ctx, end = leave.take(ctx, farewellTime)

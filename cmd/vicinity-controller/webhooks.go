@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"vicinity.dev/vicinity/internal/pacing"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/budget"
@@ -16,6 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/eviction"
 	"vicinity.dev/vicinity/internal/webhook/pod"
 	"vicinity.dev/vicinity/internal/webhook/policy"
+	"vicinity.dev/vicinity/internal/webhook/scale"
 	"vicinity.dev/vicinity/internal/webhook/service"
 )
 
@@ -44,7 +46,7 @@ func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, e
 }
 
 // addWebhooks has the manager serve the webhooks that are switched on.
-func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificates, ledger *reservation.Ledger) error {
+func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificates, ledger *reservation.Ledger, pacer *pacing.Pacer) error {
 	if certs == nil {
 		return nil
 	}
@@ -85,6 +87,11 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 	}
 	if c.webhooks.pods {
 		pod.Register(mgr, pod.Options{Served: c.requests.Served, Metrics: answered})
+	}
+	if c.webhooks.scales {
+		if err := scale.Register(mgr, scale.Options{Pacer: pacer, User: c.user(), Metrics: answered}); err != nil {
+			return fmt.Errorf("adding the webhooks of scale-downs: %w", err)
+		}
 	}
 	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
 		return err

@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"internal/proxy/compile", "internal/proxy/kernel", "internal/names"},
 	{"internal/proxy/view"},
 	{"internal/inspect", "internal/convert", "internal/reservation", "internal/proxy/proxyflags"},
-	{"internal/requester"},
+	{"internal/requester", "internal/pacing"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
 	{"lab"},

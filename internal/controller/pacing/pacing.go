@@ -1,0 +1,305 @@
+// Package pacing goes on with scale-downs that budgets did not allow whole, of workloads with v1alpha1.PaceClamp: until
+// the workload has the replicas that v1alpha1.AnnotationWantedReplicas names. It decides nothing: it asks package pacing
+// whether the next step is allowed, and if so writes the workload as it is, of which the webhook in internal/webhook/scale makes
+// that step, with its reservations.
+//
+// It looks when pods or budgets change, and else after a wait that doubles and is never the same twice, so that workloads that
+// wait for one budget do not all ask at once. A workload that was given more replicas meanwhile, or that
+// is no longer to be paced, stays as it is, and its annotations go. All that is remembered is in
+// these, so a restart changes nothing.
+package pacing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/pacing"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+const (
+	// firstWait and longestWait are those for the next look, if nothing changes.
+	firstWait, longestWait = 2 * time.Second, time.Minute
+	// holdEvery is how often reservations are made to last, of pods that are slow to go.
+	holdEvery = 30 * time.Second
+)
+
+// holder is that of reservations which are made to last.
+const holder = "scale-down"
+
+// eventPaced is the reason of events of workloads.
+const eventPaced = "ScaleDownPaced"
+
+// Options are the choices of an administrator.
+type Options struct {
+	Workers int // workloads that are synced at a time
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// CacheOptions adds pods and workloads to a manager's cache, which must have the metadata of namespaces.
+func CacheOptions(options *cache.Options) { reservation.CacheOptions(options) }
+
+// workload names one.
+type workload struct {
+	types.NamespacedName
+	kind pacing.Kind
+}
+
+func (w workload) String() string { return string(w.kind) + " " + w.NamespacedName.String() }
+
+// pacer is the part of pacing.Pacer that is used.
+type pacer interface {
+	Ask(context.Context, pacing.Question) (pacing.Answer, error)
+	Hold(context.Context, pacing.Workload, string) error
+}
+
+// Add adds the controller to a manager, whose cache must have CacheOptions.
+func Add(ctx context.Context, mgr manager.Manager, asks *pacing.Pacer, options Options) error {
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return err
+	}
+	r := newReconciler(reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), pacer: asks, recorder: recorder, clock: clock.RealClock{}, options: options,
+	})
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of paced scale-downs: %w", err)
+	}
+	if err := r.add(mgr); err != nil {
+		return fmt.Errorf("adding the controller of paced scale-downs: %w", err)
+	}
+	return nil
+}
+
+// reconciler goes on with scale-downs.
+type reconciler struct {
+	client   client.Client
+	live     client.Reader // not of a cache
+	pacer    pacer
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	memory   *memory
+	metrics  *metrics
+	syncs    *shell.Syncs
+}
+
+func newReconciler(r reconciler) *reconciler {
+	r.memory = &memory{of: map[workload]*notes{}}
+	r.metrics = newMetrics(r.memory)
+	if r.syncs = r.options.Syncs; r.syncs == nil {
+		r.syncs = shell.NewSyncs(r.clock)
+	}
+	return &r
+}
+
+// memory is what is known of workloads whose scale-down is under way.
+type memory struct {
+	mu sync.Mutex
+	of map[workload]*notes
+}
+
+// notes are of one workload. Only its sync uses them.
+type notes struct {
+	uid       types.UID
+	backoff   shell.Backoff
+	held      time.Time
+	announced string
+}
+
+func (m *memory) note(w workload, uid types.UID) *notes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.of[w] == nil || m.of[w].uid != uid {
+		m.of[w] = &notes{uid: uid}
+	}
+	return m.of[w]
+}
+
+func (m *memory) has(w workload) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of[w] != nil
+}
+
+func (m *memory) forget(w workload) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of, w)
+}
+
+// workloads are those of a namespace whose scale-down is under way.
+func (m *memory) workloads(namespace string) []workload {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []workload
+	for w := range m.of {
+		if namespace == metav1.NamespaceAll || w.Namespace == namespace {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+// Reconcile goes on with the scale-down of a workload.
+func (r *reconciler) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
+	defer r.syncs.Begin("pacing " + w.String())()
+	after, err := r.sync(ctx, w)
+	result, _, err := shell.Finish(after, err)
+	return result, err
+}
+
+// sync returns after how long to look again, zero for never.
+func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error) {
+	c, err := pacing.Read(ctx, r.live, w.kind, w.NamespacedName)
+	if err != nil {
+		return 0, err
+	}
+	if c == nil || c.Object.GetDeletionTimestamp() != nil || !isMarked(c.Object) {
+		r.memory.forget(w)
+		return 0, nil
+	}
+	end, err := r.endOf(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	if end != "" {
+		if _, err := r.patch(ctx, c, nil); err != nil {
+			return 0, err
+		}
+		r.memory.forget(w)
+		r.recorder.Eventf(c.Object, nil, corev1.EventTypeNormal, eventPaced, "ScaleDown", "%s", end)
+		return 0, nil
+	}
+	n := r.memory.note(w, c.Object.GetUID())
+	if r.clock.Since(n.held) >= holdEvery {
+		if err := r.pacer.Hold(ctx, *c, holder); err != nil {
+			return 0, err
+		}
+		n.held = r.clock.Now()
+	}
+	return r.step(ctx, n, c)
+}
+
+func isMarked(object client.Object) bool {
+	_, wanted := object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]
+	_, paced := object.GetAnnotations()[v1alpha1.AnnotationPacedReplicas]
+	return wanted || paced
+}
+
+// endOf is why a scale-down goes on no more, empty if it does.
+func (r *reconciler) endOf(ctx context.Context, c *pacing.Workload) (string, error) {
+	switch {
+	case c.Wanted == nil:
+		return fmt.Sprintf("%s=%q is no number of replicas; scale down again", v1alpha1.AnnotationWantedReplicas, c.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]), nil
+	case c.Replicas <= *c.Wanted:
+		return fmt.Sprintf("The scale-down to %d has ended", *c.Wanted), nil
+	case c.Paced != nil && c.Replicas > *c.Paced:
+		return fmt.Sprintf("The workload was given %d replicas, so the scale-down to %d does not go on", c.Replicas, *c.Wanted), nil
+	}
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := r.client.Get(ctx, types.NamespacedName{Name: c.Object.GetNamespace()}, namespace); err != nil {
+		return "", fmt.Errorf("reading Namespace %s: %w", c.Object.GetNamespace(), err)
+	}
+	if c.Mode(namespace.Labels) != v1alpha1.PaceClamp {
+		return fmt.Sprintf("%s is no longer %s here, so the scale-down to %d stays at %d", v1alpha1.PaceScaleDown, v1alpha1.PaceClamp, *c.Wanted, c.Replicas), nil
+	}
+	return "", nil
+}
+
+// step has the next pods go, if they may.
+func (r *reconciler) step(ctx context.Context, n *notes, c *pacing.Workload) (time.Duration, error) {
+	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: *c, Wanted: *c.Wanted, DryRun: true})
+	if err != nil {
+		return 0, err
+	}
+	moved := false
+	if answer.Replicas < c.Replicas {
+		written, err := r.patch(ctx, c, c.Wanted)
+		r.metrics.stepped(err)
+		if err != nil {
+			return 0, err
+		}
+		moved = written.Replicas < c.Replicas
+		c.Replicas = written.Replicas
+		log.FromContext(ctx).V(1).Info("scaled down", "kind", c.Kind, "replicas", written.Replicas, "wanted", *c.Wanted)
+	}
+	r.announce(n, c, answer.Denial)
+	if moved {
+		n.backoff = shell.Backoff{}
+	}
+	n.backoff.Fail(r.clock.Now(), firstWait, longestWait)
+	return wait.Jitter(n.backoff.Wait(r.clock.Now()), 0.5), nil
+}
+
+// announce writes an event once for each number that is wanted.
+func (r *reconciler) announce(n *notes, c *pacing.Workload, denial string) {
+	said := fmt.Sprint(*c.Wanted)
+	if denial == "" || c.Replicas <= *c.Wanted || n.announced == said {
+		return
+	}
+	n.announced = said
+	r.recorder.Eventf(c.Object, nil, corev1.EventTypeNormal, eventPaced, "ScaleDown",
+		"%d replicas are wanted, and budgets allow %d now; the scale-down goes on as they allow it. %s", *c.Wanted, c.Replicas, denial)
+}
+
+// patch writes what is wanted of a workload, which may be the same, unless it has changed. The answer is as it
+// is stored: the webhook makes a step of it.
+func (r *reconciler) patch(ctx context.Context, c *pacing.Workload, wanted *int32) (pacing.Workload, error) {
+	annotations := map[string]*string{v1alpha1.AnnotationWantedReplicas: nil}
+	if wanted == nil {
+		annotations[v1alpha1.AnnotationPacedReplicas] = nil
+	} else {
+		annotations[v1alpha1.AnnotationWantedReplicas] = new(fmt.Sprint(*wanted))
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": c.Object.GetUID(), "resourceVersion": c.Object.GetResourceVersion(), "annotations": annotations,
+	}})
+	if err != nil {
+		return pacing.Workload{}, err
+	}
+	target := c.Kind.New()
+	target.SetNamespace(c.Object.GetNamespace())
+	target.SetName(c.Object.GetName())
+	if err := r.client.Patch(ctx, target, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return pacing.Workload{}, fmt.Errorf("going on with the scale-down of %s: %w", c, shell.Changed(err))
+	}
+	return pacing.Of(target), nil
+}
+
+// ofPod is the workload of a pod, if its scale-down is under way.
+func (r *reconciler) ofPod(ctx context.Context, pod client.Object) (workload, bool) {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil || !strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") {
+		return workload{}, false
+	}
+	w := workload{types.NamespacedName{Namespace: pod.GetNamespace(), Name: owner.Name}, pacing.Kind(owner.Kind)}
+	if w.kind == pacing.ReplicaSet {
+		set := &appsv1.ReplicaSet{}
+		if err := r.client.Get(ctx, w.NamespacedName, set); err == nil && pacing.Of(set).OfDeployment() {
+			w.kind, w.Name = pacing.Deployment, metav1.GetControllerOf(set).Name
+		}
+	}
+	return w, r.memory.has(w)
+}

@@ -1,0 +1,343 @@
+// Package pacing says how far a workload may be scaled down now: as many of the pods that would go may go, in the
+// order in which they would, as TopologyDisruptionBudgets allow to be evicted. Pods that no budget covers always may.
+//
+// The controllers of Kubernetes delete these pods without asking. So their evictions are reserved, as if they were
+// evicted, before a smaller number is let through: two scale-downs, or one and an eviction, never use the same allowance. And
+// the pods that are reserved have to be those that go:
+//
+//   - A StatefulSet deletes the highest ordinals.
+//   - A ReplicaSet chooses by its ranking (package spread). Where that falls back to the age of pods, which depends on
+//     when it looks and may be equal, the reserved ones get a deletion cost below that of all others first. A cost that another
+//     owner has set stays: then another pod may go.
+//   - A Deployment has its one ReplicaSet choose. While it has several with pods, during a rolling update, which pods
+//     would go is not known, and none may.
+package pacing
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/internal/spread"
+)
+
+// Ledger is the part of reservation.Ledger that a Pacer uses.
+type Ledger interface {
+	ControlledPods(ctx context.Context, namespace string, selector labels.Selector, owner types.UID) ([]*corev1.Pod, error)
+	Forecast(ctx context.Context, pods []*corev1.Pod) (admitted int, denial string, err error)
+	Admit(context.Context, reservation.Request) (reservation.Answer, error)
+	GiveUp(pod types.NamespacedName, uid types.UID, holder string)
+	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
+}
+
+// Pacer answers questions about scale-downs.
+type Pacer struct {
+	ledger Ledger
+	live   client.Reader
+	writer client.Writer
+	clock  clock.PassiveClock
+}
+
+// New makes a Pacer. What it reads is not of a cache, but for pods, which are as new as what is.
+func New(ledger Ledger, live client.Reader, writer client.Writer) *Pacer {
+	return &Pacer{ledger: ledger, live: live, writer: writer, clock: clock.RealClock{}}
+}
+
+// Question is how far a workload may be scaled down.
+type Question struct {
+	Workload Workload // as it is stored
+	Wanted   int32
+	Holder   string // of reservations
+	// Whole says that fewer pods than all that would go are of no use: nothing is reserved then.
+	Whole bool
+	// DryRun reserves nothing.
+	DryRun bool
+}
+
+// Answer is how far.
+type Answer struct {
+	// Replicas are those that the workload may be given now: as many as wanted or more, and no more than it has. The
+	// evictions of the pods that go are reserved, but for a dry run, or if not all may go of which all have to.
+	Replicas int32
+	// Denial says why no fewer, empty if as many as wanted.
+	Denial string
+}
+
+// mostAtOnce bounds how many pods go at once, and reservations that are asked for at a time.
+const (
+	mostAtOnce = 500
+	together   = 32
+)
+
+// Ask answers a question.
+func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
+	leaving, err := p.leavingOf(ctx, q)
+	if err != nil {
+		return Answer{}, err
+	}
+	if leaving.unknown != "" {
+		return Answer{Replicas: q.Workload.Replicas, Denial: leaving.unknown}, nil
+	}
+	n, denial, err := p.ledger.Forecast(ctx, leaving.pods)
+	if err != nil {
+		return Answer{}, fmt.Errorf("asking the budgets of %s: %w", q.Workload, err)
+	}
+	if n > mostAtOnce && !q.Whole {
+		n, denial = mostAtOnce, fmt.Sprintf("No more than %d pods go at once.", mostAtOnce)
+	}
+	answer := Answer{Replicas: leaving.replicasWithout(n), Denial: denial}
+	if q.DryRun || n == 0 || q.Whole && n < len(leaving.pods) {
+		return answer, nil
+	}
+	reserved, denial, err := p.reserve(ctx, leaving.pods[:n], q.Holder)
+	if err == nil && (reserved == n || !q.Whole) {
+		err = p.mark(ctx, leaving, reserved)
+	}
+	if err != nil || reserved < n && q.Whole {
+		p.giveUp(leaving.pods[:reserved], q.Holder)
+	}
+	if reserved < n {
+		answer = Answer{Replicas: leaving.replicasWithout(reserved), Denial: denial}
+	}
+	return answer, err
+}
+
+// leaving are the pods that would go, in their order.
+type leaving struct {
+	workload Workload
+	wanted   int32
+	pods     []*corev1.Pod
+	// staying are those of a ReplicaSet that would not.
+	staying []*corev1.Pod
+	unknown string // why it is not known which
+}
+
+// replicasWithout is the number that has no more than the first so many pods go.
+func (l leaving) replicasWithout(n int) int32 {
+	if n == len(l.pods) {
+		return l.wanted
+	}
+	fewest := int32(len(l.pods) + len(l.staying) - n)
+	if l.workload.Kind == StatefulSet {
+		ordinal, _ := ordinalOf(l.pods[n])
+		fewest = ordinal - l.workload.start + 1
+	}
+	return min(l.workload.Replicas, max(l.wanted, fewest))
+}
+
+func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
+	l := leaving{workload: q.Workload, wanted: q.Wanted}
+	selector, err := q.Workload.labelSelector()
+	if err != nil {
+		return l, err
+	}
+	namespace, owner := q.Workload.Object.GetNamespace(), q.Workload.Object.GetUID()
+	if q.Workload.Kind == Deployment {
+		set, unknown, err := p.onlySet(ctx, q.Workload, selector)
+		if err != nil || set == nil {
+			l.unknown = unknown
+			return l, err
+		}
+		owner = set.UID
+	}
+	pods, err := p.ledger.ControlledPods(ctx, namespace, selector, owner)
+	if err != nil {
+		return l, err
+	}
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) })
+	if q.Workload.Kind == StatefulSet {
+		l.pods = ordered(pods, q.Workload.start+q.Wanted)
+		return l, nil
+	}
+	l.pods, l.staying = ranked(pods, len(pods)-int(q.Wanted), p.clock.Now())
+	return l, nil
+}
+
+// onlySet is the ReplicaSet of a Deployment that has pods or is to have some. It is nil if there is none, or if
+// which one would have fewer is unknown, and why.
+func (p *Pacer) onlySet(ctx context.Context, w Workload, selector labels.Selector) (*appsv1.ReplicaSet, string, error) {
+	var sets appsv1.ReplicaSetList
+	if err := p.live.List(ctx, &sets, client.InNamespace(w.Object.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, "", fmt.Errorf("reading the ReplicaSets of %s: %w", w, err)
+	}
+	var found *appsv1.ReplicaSet
+	for i := range sets.Items {
+		set := &sets.Items[i]
+		if !metav1.IsControlledBy(set, w.Object) || Of(set).Replicas == 0 && set.Status.Replicas == 0 {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Sprintf("A rolling update of %s is under way, and which pods would go is not known until it has ended.", w), nil
+		}
+		found = set
+	}
+	return found, "", nil
+}
+
+// ordered are the pods of a StatefulSet from an ordinal on, the highest first.
+func ordered(pods []*corev1.Pod, from int32) []*corev1.Pod {
+	found := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
+		ordinal, ok := ordinalOf(pod)
+		return !ok || ordinal < from
+	})
+	slices.SortFunc(found, func(a, b *corev1.Pod) int {
+		first, _ := ordinalOf(a)
+		second, _ := ordinalOf(b)
+		return cmp.Compare(second, first)
+	})
+	return found
+}
+
+func ordinalOf(pod *corev1.Pod) (int32, bool) {
+	n, err := strconv.ParseInt(pod.Name[strings.LastIndex(pod.Name, "-")+1:], 10, 32)
+	return int32(n), err == nil
+}
+
+// ranked are the pods that a ReplicaSet deletes if it has so many too many, in their order, and the others.
+func ranked(pods []*corev1.Pod, n int, now time.Time) (gone, others []*corev1.Pod) {
+	all := make([]spread.Pod, len(pods))
+	byName := map[string]*corev1.Pod{}
+	for i, pod := range pods {
+		all[i], byName[pod.Name] = rankedPod(pod), pod
+	}
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	for i, p := range spread.Removed(all, all[0].Set, len(all), now) {
+		if i < n {
+			gone = append(gone, byName[p.Name])
+		} else {
+			others = append(others, byName[p.Name])
+		}
+	}
+	return gone, others
+}
+
+// reserve reserves the evictions of pods, and gives up those that come after one that is refused.
+func (p *Pacer) reserve(ctx context.Context, pods []*corev1.Pod, holder string) (reserved int, denial string, err error) {
+	type result struct {
+		answer reservation.Answer
+		err    error
+	}
+	results := make([]result, len(pods))
+	_ = forEach(len(pods), func(i int) error {
+		results[i].answer, results[i].err = p.ledger.Admit(ctx, reservation.Request{Pod: pods[i], Holder: holder})
+		return nil
+	})
+	reserved = slices.IndexFunc(results, func(r result) bool { return r.err != nil || !r.answer.Allowed() })
+	if reserved < 0 {
+		return len(pods), "", nil
+	}
+	p.giveUp(pods[reserved:], holder)
+	if reserved == 0 {
+		err = results[0].err
+	}
+	if failed := results[reserved].err; failed != nil {
+		return reserved, failed.Error(), err
+	}
+	return reserved, results[reserved].answer.Denial, nil
+}
+
+func (p *Pacer) giveUp(pods []*corev1.Pod, holder string) {
+	for _, pod := range pods {
+		p.ledger.GiveUp(client.ObjectKeyFromObject(pod), pod.UID, holder)
+	}
+}
+
+// mark has a ReplicaSet delete the first so many of the pods that would go, and none in their place.
+func (p *Pacer) mark(ctx context.Context, l leaving, n int) error {
+	if l.workload.Kind == StatefulSet || n == len(l.pods) && len(l.staying) == 0 {
+		return nil
+	}
+	all := slices.Concat(l.pods, l.staying)
+	onNode, ranks, lowest := map[string]int{}, make([]spread.Pod, len(all)), int64(0)
+	for i, pod := range all {
+		ranks[i] = rankedPod(pod)
+		onNode[ranks[i].Node]++
+		lowest = min(lowest, int64(ranks[i].Cost))
+	}
+	type standing struct {
+		assigned, ready bool
+		phase           spread.Phase
+		cost            int32
+		together        int
+	}
+	of := func(r spread.Pod) standing { return standing{r.Node != "", r.Ready, r.Phase, r.Cost, onNode[r.Node]} }
+	kept := map[standing]bool{}
+	for _, r := range ranks[n:] {
+		kept[of(r)] = true
+	}
+	if lowest == math.MinInt32 {
+		return nil
+	}
+	cost := strconv.FormatInt(lowest-1, 10)
+	return forEach(n, func(i int) error {
+		if ranks[i].Foreign || !kept[of(ranks[i])] {
+			return nil
+		}
+		return p.writeCost(ctx, all[i], cost)
+	})
+}
+
+// forEach calls a function with the numbers below n, several at a time.
+func forEach(n int, f func(int) error) error {
+	failed := make([]error, n)
+	var calls sync.WaitGroup
+	slots := make(chan struct{}, together)
+	for i := range n {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			failed[i] = f(i)
+		})
+	}
+	calls.Wait()
+	return errors.Join(failed...)
+}
+
+func (p *Pacer) writeCost(ctx context.Context, pod *corev1.Pod, cost string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "annotations": map[string]string{corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost},
+	}})
+	if err != nil {
+		return err
+	}
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	if err := p.writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, body)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the deletion cost of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// Hold has the reservations last of pods that were let through, and have not gone yet: a controller of Kubernetes may
+// take longer than a reservation does, a StatefulSet among them, which deletes one pod after the other.
+func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
+	l, err := p.leavingOf(ctx, Question{Workload: w, Wanted: w.Replicas})
+	if err != nil {
+		return err
+	}
+	for _, pod := range l.pods {
+		if err := p.ledger.Hold(ctx, pod, holder); err != nil {
+			return err
+		}
+	}
+	return nil
+}

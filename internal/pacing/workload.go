@@ -1,0 +1,134 @@
+package pacing
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// Kind is that of a workload that can be scaled down.
+type Kind string
+
+// The kinds.
+const (
+	Deployment  Kind = "Deployment"
+	StatefulSet Kind = "StatefulSet"
+	ReplicaSet  Kind = "ReplicaSet"
+)
+
+// Kinds are all of them.
+func Kinds() []Kind { return []Kind{Deployment, StatefulSet, ReplicaSet} }
+
+// New is an empty object of the kind.
+func (k Kind) New() client.Object {
+	switch k {
+	case StatefulSet:
+		return &appsv1.StatefulSet{}
+	case ReplicaSet:
+		return &appsv1.ReplicaSet{}
+	default:
+		return &appsv1.Deployment{}
+	}
+}
+
+// Workload is one as it is stored.
+type Workload struct {
+	Kind     Kind
+	Object   client.Object
+	Replicas int32
+	// Wanted are the replicas that a scale-down under way is to end with, and Paced those that it had the workload
+	// have last, nil without one.
+	Wanted, Paced *int32
+
+	selector *metav1.LabelSelector
+	start    int32 // the lowest ordinal
+}
+
+func (w Workload) String() string {
+	return fmt.Sprintf("%s %s/%s", w.Kind, w.Object.GetNamespace(), w.Object.GetName())
+}
+
+// Of reads a workload.
+func Of(object client.Object) Workload {
+	w := Workload{Object: object, Replicas: 1}
+	var replicas *int32
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		w.Kind, w.selector, replicas = Deployment, o.Spec.Selector, o.Spec.Replicas
+	case *appsv1.StatefulSet:
+		w.Kind, w.selector, replicas = StatefulSet, o.Spec.Selector, o.Spec.Replicas
+		if o.Spec.Ordinals != nil {
+			w.start = o.Spec.Ordinals.Start
+		}
+	case *appsv1.ReplicaSet:
+		w.Kind, w.selector, replicas = ReplicaSet, o.Spec.Selector, o.Spec.Replicas
+	}
+	if replicas != nil {
+		w.Replicas = *replicas
+	}
+	w.Wanted = readNumber(object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas])
+	w.Paced = readNumber(object.GetAnnotations()[v1alpha1.AnnotationPacedReplicas])
+	return w
+}
+
+// readNumber is nil for what is no number of replicas.
+func readNumber(text string) *int32 {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return nil
+	}
+	return new(int32(n))
+}
+
+// OfDeployment reports whether a Deployment controls the workload, which was asked in its place.
+func (w Workload) OfDeployment() bool {
+	owner := metav1.GetControllerOfNoCopy(w.Object)
+	return w.Kind == ReplicaSet && owner != nil && owner.Kind == string(Deployment)
+}
+
+// Mode is how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. What is
+// neither of these denies, so that a mistake is seen. The labels are those of its namespace.
+func (w Workload) Mode(namespace map[string]string) string {
+	mode, labelled := namespace[v1alpha1.PaceScaleDown]
+	if !labelled || w.OfDeployment() {
+		return ""
+	}
+	if own, annotated := w.Object.GetAnnotations()[v1alpha1.PaceScaleDown]; annotated {
+		mode = own
+	} else if mode == v1alpha1.PaceAnnotated {
+		return ""
+	}
+	if mode != "" && mode != v1alpha1.PaceClamp {
+		return v1alpha1.PaceDeny
+	}
+	return mode
+}
+
+// Read reads a workload; it is nil if there is none.
+func Read(ctx context.Context, reader client.Reader, kind Kind, key types.NamespacedName) (*Workload, error) {
+	object := kind.New()
+	if err := reader.Get(ctx, key, object); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading %s %s: %w", kind, key, err)
+	}
+	w := Of(object)
+	return &w, nil
+}
+
+func (w Workload) labelSelector() (labels.Selector, error) {
+	selector, err := metav1.LabelSelectorAsSelector(w.selector)
+	if err != nil {
+		return nil, fmt.Errorf("reading the selector of %s: %w", w, err)
+	}
+	return selector, nil
+}

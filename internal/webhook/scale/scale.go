@@ -1,0 +1,288 @@
+// Package scale is the admission webhook of scale-downs, by which these are held to TopologyDisruptionBudgets in
+// namespaces that ask for it by v1alpha1.PaceScaleDown. How far a workload may be scaled down now, package pacing says. It is
+// asked about writes of the subresource scale and of workloads themselves.
+//
+// With PaceDeny a scale-down that budgets do not allow whole is refused with the code 429, and what would be
+// allowed now. With PaceClamp the number is raised to that, and the one that was asked for is kept in
+// v1alpha1.AnnotationWantedReplicas: the controller in internal/controller/pacing goes on with it, by writes that change nothing, of
+// which the webhook makes the next step. So all steps are reserved in one place, and field managers see
+// that the number is still of who wrote it: a server-side apply of the same manifest conflicts with no one.
+//
+// The object of a write of the subresource has no annotations. What it wanted is written a moment later, once the answer has
+// reached the API server: before, it would have the write conflict that carries the version of the workload, as those of a
+// HorizontalPodAutoscaler do. A write of the number that is wanted already changes nothing.
+//
+// # How it is installed
+//
+//	rules:             UPDATE of deployments, statefulsets, replicasets and their scale, apps/v1, a path for each kind
+//	namespaceSelector: vicinity.dev/pace-scale-down exists
+//	matchConditions:   the number becomes smaller, or of the subresource stays the same; or it is the controller
+//	                   that writes; and no Deployment controls the ReplicaSet
+//	failurePolicy:     Fail
+//	timeoutSeconds:    5
+//	sideEffects:       NoneOnDryRun
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/pacing"
+	"vicinity.dev/vicinity/internal/webhook/admission"
+)
+
+// Path is where the webhook of a kind is served.
+func Path(kind pacing.Kind) string { return "/pace-" + strings.ToLower(string(kind)) }
+
+// timeout is how long a review may take. The API server waits 5 s, and what it says then does not tell
+// people what is slow.
+const timeout = 4 * time.Second
+
+// pacer is the part of pacing.Pacer that the webhook asks.
+type pacer interface {
+	Ask(context.Context, pacing.Question) (pacing.Answer, error)
+}
+
+// Options are what the webhook depends on.
+type Options struct {
+	Pacer *pacing.Pacer
+	// User is the controller's name at the API server.
+	User string
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhooks. Its cache must have the metadata of namespaces.
+func Register(mgr manager.Manager, o Options) error {
+	notes := newNotes(mgr.GetAPIReader(), mgr.GetClient(), mgr.GetLogger().WithName("webhook").WithName("scale"))
+	if err := mgr.Add(notes); err != nil {
+		return fmt.Errorf("adding what notes wanted replicas: %w", err)
+	}
+	for _, kind := range pacing.Kinds() {
+		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), note: notes.note}
+		admission.Register(mgr, Path(kind), j.reviews, options(o.Metrics))
+	}
+	return nil
+}
+
+func options(m *admission.Metrics) admission.Options {
+	return admission.Options{
+		Webhook: "scale", OnFailure: admission.FailClosed, Unjudged: admission.Failed, Metrics: m,
+		Complaint: "Scale-down is refused, since it cannot be judged",
+		Advice:    "Try again. If it lasts, see the log of vicinity-controller. To let scale-downs through, remove the label " + v1alpha1.PaceScaleDown + " of the namespace",
+	}
+}
+
+// judge judges writes of one kind of workload.
+type judge struct {
+	kind       pacing.Kind
+	user       string
+	pacer      pacer
+	namespaces client.Reader
+	live       client.Reader
+	// note has what is wanted of a workload written, once it has so many replicas.
+	note func(note)
+}
+
+func (j judge) reviews() admission.Judge { return &review{judge: j} }
+
+// review is of one write.
+type review struct {
+	judge
+	object, stored []byte
+}
+
+// Reset implements admission.Judge.
+func (r *review) Reset() { r.object, r.stored = nil, nil }
+
+// Read implements admission.Judge.
+func (r *review) Read(reader *admission.Reader, stored bool) error {
+	if stored {
+		return reader.Raw(&r.stored)
+	}
+	return reader.Raw(&r.object)
+}
+
+// Judge implements admission.Judge.
+func (r *review) Judge(ctx context.Context, request *admission.Request) (admission.Verdict, error) {
+	if request.Operation != "UPDATE" {
+		return admission.Verdict{Result: admission.Skipped}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	w, err := r.read(ctx, request)
+	if err != nil || w == nil {
+		return admission.Verdict{Result: admission.Skipped}, err
+	}
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := r.namespaces.Get(ctx, types.NamespacedName{Name: request.Namespace}, namespace); err != nil {
+		return admission.Verdict{}, fmt.Errorf("reading Namespace %s: %w", request.Namespace, err)
+	}
+	switch w.after.Mode(namespace.Labels) {
+	case v1alpha1.PaceDeny:
+		return r.deny(ctx, w)
+	case v1alpha1.PaceClamp:
+		return r.clamp(ctx, w)
+	}
+	return admission.Verdict{Result: admission.Skipped}, nil
+}
+
+// write is that of a workload, or of its scale.
+type write struct {
+	// before is the workload as it is stored, and after as it is written; of a scale it is the same but for its replicas.
+	before, after pacing.Workload
+	ofScale       bool
+	dryRun        bool
+	// next says that the controller asks for the next step.
+	next   bool
+	holder string
+}
+
+// read reads a write; it is nil if the workload has gone.
+func (r *review) read(ctx context.Context, request *admission.Request) (*write, error) {
+	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, holder: "scale/" + request.UID}
+	if !w.ofScale {
+		before, after := r.kind.New(), r.kind.New()
+		if err := json.Unmarshal(r.stored, before); err != nil {
+			return nil, fmt.Errorf("reading the stored %s: %w", r.kind, err)
+		}
+		if err := json.Unmarshal(r.object, after); err != nil {
+			return nil, fmt.Errorf("reading the %s: %w", r.kind, err)
+		}
+		w.before, w.after = pacing.Of(before), pacing.Of(after)
+		w.next = request.User == r.user && w.after.Wanted != nil && w.before.Replicas == w.after.Replicas
+		return w, nil
+	}
+	var scale struct {
+		Spec struct {
+			Replicas int32 `json:"replicas"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(r.object, &scale); err != nil {
+		return nil, fmt.Errorf("reading the scale: %w", err)
+	}
+	before, err := pacing.Read(ctx, r.live, r.kind, types.NamespacedName{Namespace: request.Namespace, Name: request.Name})
+	if before == nil || err != nil {
+		return nil, err
+	}
+	w.before, w.after = *before, *before
+	w.after.Replicas = scale.Spec.Replicas
+	return w, nil
+}
+
+// deny refuses a scale-down that is not allowed whole.
+func (r *review) deny(ctx context.Context, w *write) (admission.Verdict, error) {
+	if w.after.Replicas >= w.before.Replicas {
+		return admission.Verdict{}, nil
+	}
+	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: w.after.Replicas, Holder: w.holder, DryRun: w.dryRun, Whole: true})
+	if err != nil || answer.Replicas <= w.after.Replicas {
+		return admission.Verdict{}, err
+	}
+	return admission.Verdict{Denial: admission.TryAgain(fmt.Sprintf("%s, asked for %d. %s", may(w.before, answer.Replicas), w.after.Replicas, answer.Denial))}, nil
+}
+
+func may(w pacing.Workload, replicas int32) string {
+	if replicas >= w.Replicas {
+		return fmt.Sprintf("%s may not become smaller than %d now", w, w.Replicas)
+	}
+	return fmt.Sprintf("%s may become %d now", w, replicas)
+}
+
+// clamp has as many pods go as may.
+func (r *review) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
+	wanted := w.after.Replicas
+	switch known := w.before.Wanted; {
+	case w.next:
+		wanted = *w.after.Wanted
+	case wanted >= w.before.Replicas:
+		return r.end(w)
+	case known != nil && *known == wanted:
+		// The controller goes on with it.
+		return r.grant(w, wanted, w.before.Replicas, "")
+	}
+	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: wanted, Holder: w.holder, DryRun: w.dryRun})
+	if err != nil {
+		if w.next {
+			return admission.Verdict{}, err
+		}
+		// Nothing goes for now, and the controller tries again.
+		answer = pacing.Answer{Replicas: w.before.Replicas, Denial: err.Error()}
+	}
+	return r.grant(w, wanted, answer.Replicas, answer.Denial)
+}
+
+// end is the verdict about a write that scales nothing down.
+func (r *review) end(w *write) (admission.Verdict, error) {
+	if w.ofScale && w.before.Wanted != nil && !w.dryRun {
+		r.note(note{workload: w.before, replicas: w.after.Replicas})
+	}
+	return admission.Verdict{}, nil
+}
+
+// grant gives a workload as many replicas as it may have.
+func (r *review) grant(w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
+	verdict := admission.Verdict{Result: admission.Changed}
+	if replicas > wanted && denial != "" && !w.next {
+		verdict.Warnings = []string{fmt.Sprintf("%s, and goes on to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
+	}
+	var patch []operation
+	if replicas != w.after.Replicas {
+		patch = append(patch, operation{"add", "/spec/replicas", replicas})
+	}
+	if w.ofScale {
+		if !w.dryRun && (w.before.Wanted == nil && replicas > wanted || w.before.Wanted != nil && *w.before.Wanted != wanted) {
+			r.note(note{workload: w.before, replicas: replicas, wanted: &wanted})
+		}
+	} else {
+		patch = append(patch, marks(w.after.Object, wanted, replicas)...)
+	}
+	if len(patch) == 0 {
+		verdict.Result = admission.Unchanged
+		return verdict, nil
+	}
+	var err error
+	verdict.Patch, err = json.Marshal(patch)
+	return verdict, err
+}
+
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// marks have a workload's annotations say what is wanted of it, unless that is what it has.
+func marks(object client.Object, wanted, replicas int32) (patch []operation) {
+	values := map[string]string{}
+	if replicas > wanted {
+		values = map[string]string{v1alpha1.AnnotationWantedReplicas: strconv.Itoa(int(wanted)), v1alpha1.AnnotationPacedReplicas: strconv.Itoa(int(replicas))}
+	}
+	there := object.GetAnnotations()
+	if there == nil && len(values) > 0 {
+		return []operation{{"add", "/metadata/annotations", values}}
+	}
+	for _, name := range []string{v1alpha1.AnnotationWantedReplicas, v1alpha1.AnnotationPacedReplicas} {
+		path := "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1")
+		has, found := there[name]
+		switch value, is := values[name]; {
+		case is && value != has:
+			patch = append(patch, operation{"add", path, value})
+		case !is && found:
+			patch = append(patch, operation{"remove", path, nil})
+		}
+	}
+	return patch
+}
