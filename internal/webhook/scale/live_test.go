@@ -1,0 +1,703 @@
+package scale
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	controller "vicinity.dev/vicinity/internal/controller/pacing"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/internal/pacing"
+	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/internal/webhook/admission"
+	"vicinity.dev/vicinity/internal/webhook/certificates"
+	"vicinity.dev/vicinity/test/rig"
+)
+
+const (
+	system = "vicinity-system"
+	user   = "system:serviceaccount:vicinity-system:vicinity-controller"
+	hall   = "example.com/hall"
+	// keep is a finalizer by which a pod stays once it is deleted: as one that takes long to end.
+	keep = "example.com/keep"
+)
+
+// cluster is a control plane with the controllers of Kubernetes, and this one with its webhooks. Nodes fake-1 and fake-2 are
+// in hall a, and so on up to hall c.
+type cluster struct {
+	rig.ControlPlane
+	objects   client.Client
+	namespace string
+	halls     map[string]string
+}
+
+// TestAgainstKubernetes has Kubernetes' own controllers scale workloads down that are paced.
+func TestAgainstKubernetes(t *testing.T) {
+	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-scales", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 6}), halls: map[string]string{}}
+	log.SetLogger(logr.Discard())
+	c.Define()
+	for i := range 6 {
+		c.label(fmt.Sprintf("fake-%d", i+1), string('a'+rune(i/2)))
+	}
+	c.serve()
+	for name, test := range map[string]func(*cluster){
+		"deny":         testDeny,
+		"clamp":        testClamp,
+		"stateful":     testStatefulSet,
+		"autoscaler":   testAutoscaler,
+		"denied-hpa":   testDeniedAutoscaler,
+		"reapplied":    testReapplied,
+		"two-at-once":  testTwoAtOnce,
+		"bare-set":     testReplicaSet,
+		"not-labelled": testNotAsked,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(c.on(t))
+		})
+	}
+}
+
+// on is the cluster for a part of a test, with a namespace of its own.
+func (c *cluster) on(t *testing.T) *cluster {
+	part := *c
+	part.ControlPlane = c.For(t)
+	var err error
+	if part.namespace, err = c.MakeNamespace(t.Context(), t.Name()[strings.LastIndex(t.Name(), "/")+1:]); err != nil {
+		t.Fatal(err)
+	}
+	return &part
+}
+
+func (c *cluster) label(node, value string) {
+	c.Helper()
+	c.halls[node] = value
+	c.Await("node "+node, func(ctx context.Context) (string, error) {
+		_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, value), metav1.PatchOptions{})
+		return "", err
+	})
+}
+
+// serve runs a manager with the controller and the webhooks, and registers these as the chart does.
+func (c *cluster) serve() {
+	c.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		c.Fatal(err)
+	}
+	var err error
+	if c.objects, err = client.New(c.Config(), client.Options{Scheme: scheme}); err != nil {
+		c.Fatal(err)
+	}
+	c.Make("", `
+{apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: webhook, namespace: vicinity-system}}
+`)
+	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "localhost:0")
+	if err != nil {
+		c.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		c.Fatal(err)
+	}
+	certs, err := certificates.New(certificates.Options{
+		Secret: types.NamespacedName{Namespace: system, Name: "webhook"}, Names: []string{"localhost"}, Mutating: []string{"vicinity"},
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	config := c.Config()
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
+	cached := cache.Options{}
+	reservation.CacheOptions(&cached)
+	mgr, err := manager.New(config, manager.Options{
+		Scheme: scheme, Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"},
+		WebhookServer: webhook.NewServer(webhook.Options{Host: "localhost", Port: port, TLSOpts: []func(*tls.Config){certs.Configure}}),
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	metrics, err := admission.NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		c.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(c.Context())
+	ledger, err := reservation.New(ctx, mgr, reservation.Options{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	pacer := pacing.New(ledger, mgr.GetAPIReader(), mgr.GetClient())
+	err = errors.Join(
+		certs.Register(mgr), controller.Add(ctx, mgr, pacer, controller.Options{Workers: 4}),
+		Register(mgr, Options{Pacer: pacer, User: user, Metrics: metrics}),
+	)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.register(port)
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			c.Error(err)
+		}
+	})
+	c.Cleanup(func() {
+		cancel()
+		work.Wait()
+	})
+	c.Await("the certificates", func(context.Context) (string, error) { return "", certs.Ready(nil) })
+	c.Await("the caches", func(context.Context) (string, error) { return "", ledger.Synced(nil) })
+}
+
+func (c *cluster) register(port int) {
+	c.Helper()
+	hooks := ""
+	for _, kind := range pacing.Kinds() {
+		resource := strings.ToLower(string(kind)) + "s"
+		hooks += fmt.Sprintf(`
+- name: %[1]s.scale.vicinity.dev
+  clientConfig: {url: "https://localhost:%[2]d%[3]s"}
+  admissionReviewVersions: [v1]
+  rules: [{apiGroups: [apps], apiVersions: [v1], resources: [%[1]s, %[1]s/scale], operations: [UPDATE], scope: Namespaced}]
+  namespaceSelector: {matchExpressions: [{key: vicinity.dev/pace-scale-down, operator: Exists}]}
+  matchConditions:
+  - name: scales-down
+    expression: >-
+      request.?subResource.orValue('') == 'scale' ? object.spec.?replicas.orValue(0) <= oldObject.spec.?replicas.orValue(0) :
+      object.spec.?replicas.orValue(1) < oldObject.spec.?replicas.orValue(1) ||
+      request.userInfo.username == '%[4]s' && object.metadata.?annotations[?'vicinity.dev/wanted-replicas'].hasValue()
+  - name: of-no-deployment
+    expression: >-
+      !object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Deployment')
+  matchPolicy: Equivalent
+  sideEffects: NoneOnDryRun
+  reinvocationPolicy: Never
+  failurePolicy: Fail
+  timeoutSeconds: 5`, resource, port, Path(kind), user)
+	}
+	c.Make("", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: vicinity}\nwebhooks:"+hooks)
+}
+
+// workload is what a test scales.
+const (
+	pods = `
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}, finalizers: [example.com/keep]}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: web, image: web}]
+      topologySpreadConstraints: [{maxSkew: 1, topologyKey: example.com/hall, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}]
+`
+	// oneOfAHall allows one pod of each hall to be down.
+	oneOfAHall = `
+{apiVersion: vicinity.dev/v1alpha1, kind: TopologyDisruptionBudget, metadata: {name: web}, spec: {
+  maxUnavailable: 1, selector: {matchLabels: {app: web}}, nodeSelectorTerm: {matchExpressions: [{key: example.com/hall, operator: Exists}]}}}
+`
+)
+
+// start makes nine pods of a workload, three in each hall, in a namespace with a mode.
+func (c *cluster) start(kind, mode string) {
+	c.Helper()
+	if mode != "" {
+		c.Make("", fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {vicinity.dev/pace-scale-down: %s}}}`, c.namespace, mode))
+	}
+	c.Make(c.namespace, oneOfAHall)
+	c.Make(c.namespace, fmt.Sprintf(
+		"apiVersion: apps/v1\nkind: %s\nmetadata: {name: web}\nspec:\n  replicas: 9%s%s", kind, map[string]string{"StatefulSet": "\n  serviceName: web\n  podManagementPolicy: Parallel"}[kind], pods))
+	c.Await("nine pods", func(ctx context.Context) (string, error) {
+		list, err := c.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		ready := 0
+		for i := range list.Items {
+			if slices.ContainsFunc(list.Items[i].Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			}) {
+				ready++
+			}
+		}
+		if ready != 9 {
+			return fmt.Sprintf("%d are ready", ready), nil
+		}
+		return "", nil
+	})
+}
+
+// going are the pods that are being deleted, by hall.
+func (c *cluster) going(ctx context.Context) map[string][]string {
+	c.Helper()
+	list, err := c.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		c.Error(err)
+		return nil
+	}
+	found := map[string][]string{}
+	for i := range list.Items {
+		if pod := &list.Items[i]; pod.DeletionTimestamp != nil {
+			h := c.halls[pod.Spec.NodeName]
+			found[h] = append(found[h], pod.Name)
+		}
+	}
+	return found
+}
+
+// awaitGoing waits until so many pods are being deleted, and has no two be in one hall at any time.
+func (c *cluster) awaitGoing(n int) {
+	c.Helper()
+	c.Await(fmt.Sprintf("%d pods to be deleted", n), func(ctx context.Context) (string, error) {
+		return c.wrongGoing(ctx, n), nil
+	})
+}
+
+func (c *cluster) wrongGoing(ctx context.Context, n int) string {
+	c.Helper()
+	sum, going := 0, c.going(ctx)
+	for h, names := range going {
+		if sum += len(names); len(names) > 1 {
+			c.Errorf("of hall %s %v go at once", h, names)
+		}
+	}
+	if sum != n {
+		return fmt.Sprint(going)
+	}
+	return ""
+}
+
+// release lets the pods go that are being deleted.
+func (c *cluster) release() {
+	c.Helper()
+	for _, names := range c.going(c.Context()) {
+		for _, name := range names {
+			_, err := c.CoreV1().Pods(c.namespace).Patch(c.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				c.Fatal(err)
+			}
+		}
+	}
+}
+
+// releaseUntil lets pods go until the workload has so many replicas.
+func (c *cluster) releaseUntil(kind pacing.Kind, replicas int32) {
+	c.Helper()
+	c.Await(fmt.Sprintf("%d replicas", replicas), func(ctx context.Context) (string, error) {
+		_ = c.wrongGoing(ctx, 0)
+		c.release()
+		w, err := pacing.Read(ctx, c.objects, kind, types.NamespacedName{Namespace: c.namespace, Name: "web"})
+		if err != nil || w == nil {
+			return "", err
+		}
+		if w.Replicas < replicas {
+			c.Errorf("it has %d replicas, fewer than %d", w.Replicas, replicas)
+		}
+		if going := c.going(ctx); w.Replicas != replicas || w.Wanted != nil || w.Paced != nil || len(going) > 0 {
+			return fmt.Sprintf("%d replicas, annotations %v, going %v", w.Replicas, w.Object.GetAnnotations(), going), nil
+		}
+		return "", nil
+	})
+}
+
+// read is the workload now.
+func (c *cluster) read(kind pacing.Kind) pacing.Workload {
+	c.Helper()
+	w, err := pacing.Read(c.Context(), c.objects, kind, types.NamespacedName{Namespace: c.namespace, Name: "web"})
+	if err != nil || w == nil {
+		c.Fatalf("%v, %v", w, err)
+	}
+	return *w
+}
+
+func (c *cluster) has(kind pacing.Kind, replicas int32, wanted string) {
+	c.Helper()
+	if w := c.read(kind); w.Replicas != replicas || w.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas] != wanted {
+		c.Errorf("it has %d replicas and %v, want %d and wanted replicas %q", w.Replicas, w.Object.GetAnnotations(), replicas, wanted)
+	}
+}
+
+// awaitWanted waits until the annotation says how many are wanted.
+func (c *cluster) awaitWanted(kind pacing.Kind, wanted string) {
+	c.Helper()
+	c.Await("wanted replicas "+wanted, func(context.Context) (string, error) {
+		if w := c.read(kind); w.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas] != wanted {
+			return fmt.Sprintf("%d replicas, %v", w.Replicas, w.Object.GetAnnotations()), nil
+		}
+		return "", nil
+	})
+}
+
+// scale writes the subresource, as autoscalers do, and tries again if the status has changed meanwhile.
+func (c *cluster) scale(replicas int32, options metav1.UpdateOptions) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return c.scaleOnce(replicas, options) })
+}
+
+func (c *cluster) scaleOnce(replicas int32, options metav1.UpdateOptions) error {
+	scale, err := c.AppsV1().Deployments(c.namespace).GetScale(c.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = c.AppsV1().Deployments(c.namespace).UpdateScale(c.Context(), "web", &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "web", ResourceVersion: scale.ResourceVersion}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas},
+	}, options)
+	return err
+}
+
+// edit changes the replicas in the object itself.
+func (c *cluster) edit(kind pacing.Kind, replicas int32) error {
+	return c.objects.Patch(c.Context(), c.read(kind).Object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)))
+}
+
+func (c *cluster) reservations() int {
+	c.Helper()
+	budget := &v1alpha1.TopologyDisruptionBudget{}
+	if err := c.objects.Get(c.Context(), types.NamespacedName{Namespace: c.namespace, Name: "web"}, budget); err != nil {
+		c.Fatal(err)
+	}
+	return len(budget.Status.Reservations)
+}
+
+func testDeny(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceDeny)
+	for _, err := range []error{c.scale(3, metav1.UpdateOptions{}), c.edit(pacing.Deployment, 3), c.scale(3, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})} {
+		if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "asked for 3") || !strings.Contains(err.Error(), "web") {
+			c.Errorf("the answer is %v", err)
+		}
+	}
+	c.has(pacing.Deployment, 9, "")
+	if n := c.reservations(); n > 0 {
+		c.Errorf("%d evictions are reserved for scale-downs that were refused", n)
+	}
+	// A dry run of what is allowed reserves nothing, and the write itself does, exactly what goes.
+	if err := c.scale(8, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil || c.reservations() > 0 {
+		c.Errorf("a dry run says %v, and %d are reserved", err, c.reservations())
+	}
+	if err := c.scale(8, metav1.UpdateOptions{}); err != nil {
+		c.Error(err)
+	}
+	c.awaitGoing(1)
+	if err := c.scale(9, metav1.UpdateOptions{}); err != nil {
+		c.Errorf("a scale-up: %v", err)
+	}
+	if err := c.scale(8, metav1.UpdateOptions{}); err != nil && !apierrors.IsTooManyRequests(err) {
+		c.Error(err)
+	}
+}
+
+func testClamp(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceClamp)
+	if err := c.scale(3, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil || c.reservations() > 0 {
+		c.Errorf("a dry run says %v, and %d are reserved", err, c.reservations())
+	}
+	if err := c.scale(3, metav1.UpdateOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	c.awaitWanted(pacing.Deployment, "3")
+	if w := c.read(pacing.Deployment); w.Replicas < 6 || w.Replicas > 8 {
+		c.Errorf("it has %d replicas while pods take long to go", w.Replicas)
+	}
+	// The same number again changes nothing, by either way.
+	before := c.read(pacing.Deployment)
+	if err := errors.Join(c.scale(3, metav1.UpdateOptions{}), c.edit(pacing.Deployment, 3)); err != nil {
+		c.Error(err)
+	}
+	if after := c.read(pacing.Deployment); after.Replicas > before.Replicas || *after.Wanted != 3 {
+		c.Errorf("it has %d replicas after the same number again, and had %d", after.Replicas, before.Replicas)
+	}
+	c.releaseUntil(pacing.Deployment, 3)
+
+	// A larger number ends a scale-down.
+	if err := c.scale(9, metav1.UpdateOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	c.Await("nine pods", func(ctx context.Context) (string, error) {
+		d, err := c.AppsV1().Deployments(c.namespace).Get(ctx, "web", metav1.GetOptions{})
+		if err == nil && d.Status.ReadyReplicas != 9 {
+			return fmt.Sprint(d.Status.ReadyReplicas), nil
+		}
+		return "", err
+	})
+	if err := c.edit(pacing.Deployment, 1); err != nil {
+		c.Fatal(err)
+	}
+	if w := c.read(pacing.Deployment); w.Wanted == nil || *w.Wanted != 1 || w.Replicas >= 9 || w.Replicas < 6 {
+		c.Errorf("a write of the object itself leaves %d replicas and %v", w.Replicas, w.Object.GetAnnotations())
+	}
+	if err := c.edit(pacing.Deployment, 9); err != nil {
+		c.Fatal(err)
+	}
+	c.awaitWanted(pacing.Deployment, "")
+	c.has(pacing.Deployment, 9, "")
+	c.release()
+}
+
+func testStatefulSet(c *cluster) {
+	c.start("StatefulSet", v1alpha1.PaceClamp)
+	if err := c.edit(pacing.StatefulSet, 2); err != nil {
+		c.Fatal(err)
+	}
+	c.awaitWanted(pacing.StatefulSet, "2")
+	c.releaseUntil(pacing.StatefulSet, 2)
+	list, err := c.CoreV1().Pods(c.namespace).List(c.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 || list.Items[0].Name != "web-0" || list.Items[1].Name != "web-1" {
+		c.Errorf("%d pods are left, %v", len(list.Items), err)
+	}
+}
+
+func testReplicaSet(c *cluster) {
+	c.start("ReplicaSet", v1alpha1.PaceAnnotated)
+	w := c.read(pacing.ReplicaSet)
+	if err := c.objects.Patch(c.Context(), w.Object, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"vicinity.dev/pace-scale-down":"Clamp"}}}`))); err != nil {
+		c.Fatal(err)
+	}
+	if err := c.edit(pacing.ReplicaSet, 4); err != nil {
+		c.Fatal(err)
+	}
+	c.releaseUntil(pacing.ReplicaSet, 4)
+}
+
+// testNotAsked: a workload without the annotation is scaled down as ever, and so is one in a namespace without the label.
+func testNotAsked(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceAnnotated)
+	if err := c.scale(3, metav1.UpdateOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	c.has(pacing.Deployment, 3, "")
+	c.Await("all to go", func(ctx context.Context) (string, error) {
+		n := 0
+		for _, names := range c.going(ctx) {
+			n += len(names)
+		}
+		if n != 6 {
+			return fmt.Sprint(n), nil
+		}
+		return "", nil
+	})
+	c.release()
+}
+
+// autoscaler makes a HorizontalPodAutoscaler that wants three pods at most, whatever their load is.
+func (c *cluster) autoscaler() {
+	c.Helper()
+	c.Make(c.namespace, `
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec: {minReplicas: 1, maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web},
+  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]}
+`)
+}
+
+// ableToScale is what the autoscaler says about its writes.
+func (c *cluster) ableToScale(ctx context.Context) (*autoscalingv2.HorizontalPodAutoscalerCondition, error) {
+	hpa, err := c.AutoscalingV2().HorizontalPodAutoscalers(c.namespace).Get(ctx, "web", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range hpa.Status.Conditions {
+		if hpa.Status.Conditions[i].Type == autoscalingv2.AbleToScale {
+			return &hpa.Status.Conditions[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// testAutoscaler: a HorizontalPodAutoscaler is content with what is let through, and the number never rises.
+func testAutoscaler(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceClamp)
+	stop := c.follow()
+	c.autoscaler()
+	c.awaitWanted(pacing.Deployment, "3")
+	c.releaseUntil(pacing.Deployment, 3)
+	able, err := c.ableToScale(c.Context())
+	if err != nil || able == nil || able.Status != corev1.ConditionTrue {
+		c.Errorf("the autoscaler says %+v, %v", able, err)
+	}
+	c.fell(stop(), 3)
+	c.failed("FailedRescale", 0)
+}
+
+// testDeniedAutoscaler: one that is refused tries again, and gets through once the budget allows it.
+func testDeniedAutoscaler(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceDeny)
+	stop := c.follow()
+	c.autoscaler()
+	c.Await("a refusal", func(ctx context.Context) (string, error) {
+		able, err := c.ableToScale(ctx)
+		if err != nil || able == nil || able.Status == corev1.ConditionTrue {
+			return fmt.Sprintf("%+v", able), err
+		}
+		if !strings.Contains(able.Message, "asked for 3") {
+			c.Errorf("the autoscaler says %q", able.Message)
+		}
+		return "", nil
+	})
+	c.has(pacing.Deployment, 9, "")
+	c.Make(c.namespace, strings.Replace(oneOfAHall, "maxUnavailable: 1", "maxUnavailable: 3", 1))
+	c.Await("the autoscaler to get through", func(ctx context.Context) (string, error) {
+		c.release()
+		if w := c.read(pacing.Deployment); w.Replicas != 3 {
+			return fmt.Sprint(w.Replicas), nil
+		}
+		return "", nil
+	})
+	c.release()
+	c.fell(stop(), 3)
+}
+
+// failed counts the events of a reason, and has there be so many.
+func (c *cluster) failed(reason string, want int) {
+	c.Helper()
+	list, err := c.CoreV1().Events(c.namespace).List(c.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
+	if err != nil || len(list.Items) != want {
+		c.Errorf("%d events %s, want %d: %v", len(list.Items), reason, want, err)
+	}
+}
+
+// follow notes the replicas of the Deployment, as they change, until it is told to stop.
+func (c *cluster) follow() (stop func() []int32) {
+	c.Helper()
+	watched, err := c.AppsV1().Deployments(c.namespace).Watch(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	var seen []int32
+	var work sync.WaitGroup
+	work.Go(func() {
+		for e := range watched.ResultChan() {
+			object, ok := e.Object.(client.Object)
+			if !ok {
+				continue
+			}
+			if _, isStatus := e.Object.(*metav1.Status); isStatus {
+				continue
+			}
+			if n := pacing.Of(object).Replicas; len(seen) == 0 || seen[len(seen)-1] != n {
+				seen = append(seen, n)
+			}
+		}
+	})
+	return func() []int32 {
+		watched.Stop()
+		work.Wait()
+		return seen
+	}
+}
+
+// fell has replicas only have become fewer, down to a number.
+func (c *cluster) fell(seen []int32, last int32) {
+	c.Helper()
+	c.Logf("replicas: %v", seen)
+	if len(seen) == 0 || seen[len(seen)-1] != last || !slices.IsSortedFunc(seen, func(a, b int32) int { return int(b - a) }) {
+		c.Errorf("the replicas were %v", seen)
+	}
+}
+
+// testReapplied: a loop that applies the same manifest neither fails nor undoes anything.
+func testReapplied(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceClamp)
+	manifest := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 3" + pods
+	stop := c.follow()
+	ctx, cancel := context.WithCancel(c.Context())
+	var loop sync.WaitGroup
+	applied := 0
+	loop.Go(func() {
+		for ticker := time.NewTicker(200 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			// Without force: nobody else may have taken the number over.
+			if err := c.apply(ctx, manifest); err != nil && ctx.Err() == nil {
+				c.Errorf("applying the same again: %v", err)
+				return
+			}
+			applied++
+		}
+	})
+	c.awaitWanted(pacing.Deployment, "3")
+	c.releaseUntil(pacing.Deployment, 3)
+	cancel()
+	loop.Wait()
+	c.Logf("applied %d times", applied)
+	c.fell(stop(), 3)
+}
+
+func (c *cluster) apply(ctx context.Context, manifest string) error {
+	return c.Each(manifest, c.namespace, func(object *unstructured.Unstructured, _ dynamic.ResourceInterface) error {
+		body, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		_, err = c.AppsV1().Deployments(c.namespace).Patch(ctx, "web", types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: kube.FieldManager})
+		return err
+	})
+}
+
+// testTwoAtOnce: two workloads under one budget never use the same allowance.
+func testTwoAtOnce(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceClamp)
+	c.Make(c.namespace, strings.ReplaceAll("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: api}\nspec:\n  replicas: 9"+pods, "matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}", "matchLabels: {app: web, part: api}}\n  template:\n    metadata: {labels: {app: web, part: api}"))
+	c.Await("18 pods", func(ctx context.Context) (string, error) {
+		for _, name := range []string{"web", "api"} {
+			d, err := c.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil || d.Status.ReadyReplicas != 9 {
+				return name, err
+			}
+		}
+		return "", nil
+	})
+	var both sync.WaitGroup
+	for _, name := range []string{"web", "api"} {
+		both.Go(func() {
+			if _, err := c.AppsV1().Deployments(c.namespace).Patch(c.Context(), name, types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{}); err != nil {
+				c.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	c.Await("both to have five", func(ctx context.Context) (string, error) {
+		_ = c.wrongGoing(ctx, 0)
+		c.release()
+		for _, name := range []string{"web", "api"} {
+			d, err := c.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil || *d.Spec.Replicas != 5 {
+				return fmt.Sprintf("%s has %d", name, *d.Spec.Replicas), err
+			}
+		}
+		return "", nil
+	})
+	c.release()
+}
