@@ -160,8 +160,16 @@ capabilities:
 {{- if and .Values.routing.enabled .Values.disruption.enabled -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether scale-downs are held to budgets. */}}
+{{- define "vicinity.paces" -}}
+{{- if and .Values.rollouts.pacing (not .Values.disruption.enabled) -}}
+{{- fail "rollouts.pacing: true is not allowed without disruption.enabled; there is nothing to hold scale-downs to" -}}
+{{- end -}}
+{{- if and .Values.routing.enabled .Values.rollouts.pacing -}}true{{- end -}}
+{{- end -}}
+
 {{- define "vicinity.mutates" -}}
-{{- if or (include "vicinity.keepsHints" .) (include "vicinity.holdsEvictions" .) -}}true{{- end -}}
+{{- if or (include "vicinity.keepsHints" .) (include "vicinity.paces" .) (include "vicinity.holdsEvictions" .) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.validates" -}}
