@@ -52,6 +52,7 @@ type Workload struct {
 	start    int32 // the lowest ordinal
 }
 
+// String names the workload for people.
 func (w Workload) String() string {
 	return fmt.Sprintf("%s %s/%s", w.Kind, w.Object.GetNamespace(), w.Object.GetName())
 }
