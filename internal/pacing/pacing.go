@@ -39,8 +39,8 @@ import (
 	"vicinity.dev/vicinity/internal/spread"
 )
 
-// Ledger is the part of reservation.Ledger that a Pacer uses.
-type Ledger interface {
+// ledger is the part of reservation.Ledger that a Pacer uses.
+type ledger interface {
 	ControlledPods(ctx context.Context, namespace string, selector labels.Selector, owner types.UID) ([]*corev1.Pod, error)
 	Forecast(ctx context.Context, pods []*corev1.Pod) (admitted int, denial string, err error)
 	Admit(context.Context, reservation.Request) (reservation.Answer, error)
@@ -50,15 +50,15 @@ type Ledger interface {
 
 // Pacer answers questions about scale-downs.
 type Pacer struct {
-	ledger Ledger
+	ledger ledger
 	live   client.Reader
 	writer client.Writer
 	clock  clock.PassiveClock
 }
 
 // New makes a Pacer. What it reads is not of a cache, but for pods, which are as new as what is.
-func New(ledger Ledger, live client.Reader, writer client.Writer) *Pacer {
-	return &Pacer{ledger: ledger, live: live, writer: writer, clock: clock.RealClock{}}
+func New(books ledger, live client.Reader, writer client.Writer) *Pacer {
+	return &Pacer{ledger: books, live: live, writer: writer, clock: clock.RealClock{}}
 }
 
 // Question is how far a workload may be scaled down.

@@ -33,6 +33,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/locator"
+	"vicinity.dev/vicinity/internal/controller/pacing"
 	"vicinity.dev/vicinity/internal/controller/responder"
 	"vicinity.dev/vicinity/internal/controller/rollout"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
@@ -173,6 +174,9 @@ func registered(t *testing.T) []*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	if err := responder.Add(mgr, nil, responder.Options{Reports: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := pacing.Add(t.Context(), mgr, nil, pacing.Options{Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := scaledown.Add(t.Context(), mgr, nil, scaledown.Options{Workers: 1, Rate: 1, Burst: 1}); err != nil {

@@ -48,8 +48,6 @@ const (
 	system = "vicinity-system"
 	user   = "system:serviceaccount:vicinity-system:vicinity-controller"
 	hall   = "example.com/hall"
-	// keep is a finalizer by which a pod stays once it is deleted: as one that takes long to end.
-	keep = "example.com/keep"
 )
 
 // cluster is a control plane with the controllers of Kubernetes, and this one with its webhooks. Nodes fake-1 and fake-2 are
@@ -210,8 +208,8 @@ func (c *cluster) register(port int) {
 	c.Make("", "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: vicinity}\nwebhooks:"+hooks)
 }
 
-// workload is what a test scales.
 const (
+	// pods stay once they are deleted, by a finalizer: as those that take long to end.
 	pods = `
   selector: {matchLabels: {app: web}}
   template:
@@ -338,9 +336,9 @@ func (c *cluster) read(kind pacing.Kind) pacing.Workload {
 	return *w
 }
 
-func (c *cluster) has(kind pacing.Kind, replicas int32, wanted string) {
+func (c *cluster) has(replicas int32, wanted string) {
 	c.Helper()
-	if w := c.read(kind); w.Replicas != replicas || w.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas] != wanted {
+	if w := c.read(pacing.Deployment); w.Replicas != replicas || w.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas] != wanted {
 		c.Errorf("it has %d replicas and %v, want %d and wanted replicas %q", w.Replicas, w.Object.GetAnnotations(), replicas, wanted)
 	}
 }
@@ -393,7 +391,7 @@ func testDeny(c *cluster) {
 			c.Errorf("the answer is %v", err)
 		}
 	}
-	c.has(pacing.Deployment, 9, "")
+	c.has(9, "")
 	if n := c.reservations(); n > 0 {
 		c.Errorf("%d evictions are reserved for scale-downs that were refused", n)
 	}
@@ -456,7 +454,7 @@ func testClamp(c *cluster) {
 		c.Fatal(err)
 	}
 	c.awaitWanted(pacing.Deployment, "")
-	c.has(pacing.Deployment, 9, "")
+	c.has(9, "")
 	c.release()
 }
 
@@ -491,7 +489,7 @@ func testNotAsked(c *cluster) {
 	if err := c.scale(3, metav1.UpdateOptions{}); err != nil {
 		c.Fatal(err)
 	}
-	c.has(pacing.Deployment, 3, "")
+	c.has(3, "")
 	c.Await("all to go", func(ctx context.Context) (string, error) {
 		n := 0
 		for _, names := range c.going(ctx) {
@@ -561,9 +559,9 @@ func testDeniedAutoscaler(c *cluster) {
 		}
 		return "", nil
 	})
-	c.has(pacing.Deployment, 9, "")
+	c.has(9, "")
 	c.Make(c.namespace, strings.Replace(oneOfAHall, "maxUnavailable: 1", "maxUnavailable: 3", 1))
-	c.Await("the autoscaler to get through", func(ctx context.Context) (string, error) {
+	c.Await("the autoscaler to get through", func(context.Context) (string, error) {
 		c.release()
 		if w := c.read(pacing.Deployment); w.Replicas != 3 {
 			return fmt.Sprint(w.Replicas), nil
