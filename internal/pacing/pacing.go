@@ -11,6 +11,10 @@
 //     owner has set stays: then another pod may go.
 //   - A Deployment has its one ReplicaSet choose. While it has several with pods, during a rolling update, which pods
 //     would go is not known, and none may.
+//
+// A budget expects no more pods than a workload is to have, so it no longer counts one that goes by a scale-down once that is
+// being deleted. It may serve for long then. So nothing more is let through while a pod of the workload that a budget
+// covers is being deleted.
 package pacing
 
 import (
@@ -46,6 +50,7 @@ type ledger interface {
 	Admit(context.Context, reservation.Request) (reservation.Answer, error)
 	GiveUp(pod types.NamespacedName, uid types.UID, holder string)
 	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
+	Covering(namespace string, labels map[string]string) []types.NamespacedName
 }
 
 // Pacer answers questions about scale-downs.
@@ -93,8 +98,8 @@ func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if leaving.unknown != "" {
-		return Answer{Replicas: q.Workload.Replicas, Denial: leaving.unknown}, nil
+	if leaving.refusal != "" {
+		return Answer{Replicas: q.Workload.Replicas, Denial: leaving.refusal}, nil
 	}
 	n, denial, err := p.ledger.Forecast(ctx, leaving.pods)
 	if err != nil {
@@ -127,7 +132,7 @@ type leaving struct {
 	pods     []*corev1.Pod
 	// staying are those of a ReplicaSet that would not.
 	staying []*corev1.Pod
-	unknown string // why it is not known which
+	refusal string // why none of them may go now, if that is no matter of budgets
 }
 
 // replicasWithout is the number that has no more than the first so many pods go.
@@ -153,7 +158,7 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 	if q.Workload.Kind == Deployment {
 		set, unknown, err := p.onlySet(ctx, q.Workload, selector)
 		if err != nil || set == nil {
-			l.unknown = unknown
+			l.refusal = unknown
 			return l, err
 		}
 		owner = set.UID
@@ -162,6 +167,7 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 	if err != nil {
 		return l, err
 	}
+	l.refusal = p.stillGoing(pods)
 	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) })
 	if q.Workload.Kind == StatefulSet {
 		l.pods = ordered(pods, q.Workload.start+q.Wanted)
@@ -169,6 +175,24 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 	}
 	l.pods, l.staying = ranked(pods, len(pods)-int(q.Wanted), p.clock.Now())
 	return l, nil
+}
+
+// stillGoing says which pods that budgets cover have not gone yet, if any.
+func (p *Pacer) stillGoing(pods []*corev1.Pod) string {
+	var names []string
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil && len(p.ledger.Covering(pod.Namespace, pod.Labels)) > 0 {
+			names = append(names, pod.Name)
+		}
+	}
+	slices.Sort(names)
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("Pod %s is still being deleted.", names[0])
+	}
+	return fmt.Sprintf("%d pods are still being deleted, %s among them.", len(names), names[0])
 }
 
 // onlySet is the ReplicaSet of a Deployment that has pods or is to have some. It is nil if there is none, or if
