@@ -22,6 +22,7 @@ const (
 	withRollouts      = "rollouts.enabled=true"
 	policyOfAbandoned = "vicinity-controller-abandoned-pods"
 	policyOfTemplates = "vicinity-controller-templates"
+	policyOfScales    = "vicinity-controller-scales"
 )
 
 // The pods of the test are never ready but for one, which is so by a status that the test writes.
@@ -59,9 +60,9 @@ apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: rolling}
 spec:
-  replicas: 0
+  replicas: 2
   selector: {matchLabels: {app: rolling}}
-  template: {metadata: {labels: {app: rolling}}, spec: {containers: [{name: web, image: web}]}}
+  template: {metadata: {labels: {app: rolling}}, spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}}
 ---
 apiVersion: apps/v1
 kind: DaemonSet
@@ -72,16 +73,17 @@ spec:
   template: {metadata: {labels: {app: agent}}, spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}}
 `
 
-// TestRightsOfRollouts has an API server judge what somebody with the controller's account deletes and restores.
+// TestRightsOfRollouts has an API server judge what somebody with the controller's account deletes, restores and
+// scales down.
 func TestRightsOfRollouts(t *testing.T) {
 	c := rig.Start(t, rig.Shape{Name: "test-rollouts", Zones: []string{"a"}, SingleStack: true})
-	ctx, r := t.Context(), rendered(t, withRollouts)
+	ctx, r := t.Context(), rendered(t, withRollouts, "rollouts.pacing=true", "disruption.enabled=true")
 	_, err := c.RbacV1().ClusterRoles().Create(ctx, object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller"), metav1.CreateOptions{})
 	if err == nil {
 		_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, object[*rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding vicinity-controller"), metav1.CreateOptions{})
 	}
 	admission := c.AdmissionregistrationV1()
-	for _, name := range []string{policyOfPods, policyOfAbandoned, policyOfTemplates} {
+	for _, name := range []string{policyOfPods, policyOfAbandoned, policyOfTemplates, policyOfScales} {
 		if err == nil {
 			_, err = admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy "+name), metav1.CreateOptions{})
 		}
@@ -128,7 +130,8 @@ func TestRightsOfRollouts(t *testing.T) {
 	c.Await("the rights to be known", func(context.Context) (string, error) {
 		for policy, err := range map[string]error{
 			policyOfAbandoned: remove("unmarked", true, metav1.DryRunAll),
-			policyOfTemplates: patch("statefulsets", "db", `{"spec":{"replicas":1}}`, metav1.DryRunAll),
+			policyOfTemplates: patch("daemonsets", "db", `{"metadata":{"labels":{"v":"2"}}}`, metav1.DryRunAll),
+			policyOfScales:    patch("statefulsets", "db", `{"spec":{"replicas":1}}`, metav1.DryRunAll),
 		} {
 			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), policy) {
 				return fmt.Sprint(err), nil
@@ -150,6 +153,11 @@ func TestRightsOfRollouts(t *testing.T) {
 		{"a label is written", patch("daemonsets", "db", `{"metadata":{"labels":{"v":"2"}}}`), policyOfTemplates},
 		{"a strategy is written", patch("daemonsets", "db", `{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`), policyOfTemplates},
 		{"a template without OnDelete is written", patch("statefulsets", "rolling", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), policyOfTemplates},
+		{"a template and replicas are written", patch("statefulsets", "db", `{"spec":{"replicas":1,"template":{"metadata":{"labels":{"v":"3"}}}}}`), policyOfTemplates},
+		{"more replicas are written", patch("statefulsets", "rolling", `{"spec":{"replicas":3}}`), policyOfScales},
+		{"a strategy is written", patch("statefulsets", "rolling", `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`), policyOfScales},
+		{"a foreign annotation is written", patch("statefulsets", "rolling", `{"metadata":{"annotations":{"example.com/a":"b"}}}`), policyOfScales},
+		{"fewer replicas are written", patch("statefulsets", "rolling", `{"metadata":{"annotations":{"vicinity.dev/wanted-replicas":"0"}},"spec":{"replicas":1}}`), ""},
 	} {
 		if test.policy == "" && test.err != nil || test.policy != "" && (test.err == nil || !strings.Contains(test.err.Error(), test.policy)) {
 			t.Errorf("%s: the answer is %v, want %q", test.what, test.err, test.policy)
