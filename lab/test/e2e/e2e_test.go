@@ -62,7 +62,7 @@ type scene struct {
 
 // areas are all areas in the order in which they run.
 func areas() []area {
-	return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea()}
+	return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea()}
 }
 
 const (

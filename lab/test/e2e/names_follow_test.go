@@ -156,10 +156,13 @@ func nodeRelabelled(ctx context.Context, s *scene) (figure string, err error) {
 		slowest[zoneKey].Milliseconds(), slowest[rackLabel].Milliseconds()), nil
 }
 
-// labelNode sets a label of a node.
+// labelNode gives a node a label, or takes it away if the value is empty.
 func (s *scene) labelNode(ctx context.Context, node, key, value string) error {
-	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
-	_, err := s.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	text := "null"
+	if value != "" {
+		text = fmt.Sprintf("%q", value)
+	}
+	_, err := s.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, key, text), metav1.PatchOptions{})
 	return err
 }
 

@@ -1,0 +1,315 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// rolloutsArea is how updates go by failure domain, and scale-downs keep the spread.
+func rolloutsArea() area {
+	return area{
+		name:  "rollouts",
+		shape: rolloutsShape,
+		prepare: func(ctx context.Context, c *lab.Cluster) error {
+			return c.InstallVicinity(ctx, "disruption.enabled=true", "rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true")
+		},
+		promises: []promise{
+			{name: "by-domain", keep: rolledByDomain, within: 5 * time.Minute},
+			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute},
+			{name: "in-between", keep: changedInBetween, within: 5 * time.Minute},
+			{name: "node-lost", keep: rolledWithoutNode, within: 6 * time.Minute},
+			{name: "stories", keep: storiesOfUpdates, within: 8 * time.Minute},
+			{name: "bad-input", keep: rolloutsBadInput, within: 3 * time.Minute},
+		},
+	}
+}
+
+// rolloutsShape is a lab of three zones with a node each, where the controller runs, and three without network, for the pods
+// that are updated.
+func rolloutsShape() shape.Shape {
+	s, err := shape.FromOptions(shape.Options{Name: "rollouts", NodesPerZone: []int{1}, FakeNodes: 9, SingleStack: true, DNS: string(shape.DNSNone)})
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return s
+}
+
+const (
+	ofStatefulSet = v1alpha1.KindStatefulSet
+	ofDaemonSet   = v1alpha1.KindDaemonSet
+)
+
+// rolled is a workload that is updated by domain.
+type rolled struct {
+	*evictions.Field
+	kind, name string
+	pods       int // of all zones
+}
+
+// rolledPods is the template of its pods, which are ready a moment after they have a node.
+const rolledPods = `
+  selector: {matchLabels: {app: db}}
+  updateStrategy: {type: OnDelete}
+  template:
+    metadata:
+      labels: {app: db}
+      annotations: {lab.vicinity.dev/start-time: 500ms}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {lab.vicinity.dev/fake: "true"}
+      containers: [{name: main, image: none}]
+`
+
+// roll makes a workload with three pods in each zone, and a DomainRollout that begins in the second zone, with more lines of its spec.
+func (s *scene) roll(ctx context.Context, kind string, spec ...string) (*rolled, error) {
+	r := &rolled{Field: s.field(), kind: kind, name: "db", pods: 9}
+	manifest := "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: db}\nspec:" + rolledPods
+	if kind == ofStatefulSet {
+		manifest = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  serviceName: db\n  replicas: 9\n  podManagementPolicy: Parallel" + rolledPods +
+			`      topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}]
+`
+	}
+	manifest += fmt.Sprintf(`---
+apiVersion: vicinity.dev/v1alpha1
+kind: DomainRollout
+metadata: {name: db}
+spec:
+  targetRef: {kind: %s, name: db}
+  topologyKey: topology.kubernetes.io/zone
+  order: [%s]
+`, kind, r.Zones()[1])
+	for _, line := range spec {
+		manifest += "  " + line + "\n"
+	}
+	if err := r.Apply(ctx, r.Namespace, manifest); err != nil {
+		return nil, err
+	}
+	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
+		return nil, err
+	}
+	return r, r.healthy(ctx)
+}
+
+// healthy waits until all pods are ready.
+func (r *rolled) healthy(ctx context.Context) error {
+	return kube.Wait(ctx, "the pods to be ready", func(ctx context.Context) (string, error) {
+		pods, err := r.Pods(ctx, r.name, "")
+		if err == nil && len(pods) != r.pods {
+			return fmt.Sprintf("%d of %d are", len(pods), r.pods), nil
+		}
+		return "", err
+	})
+}
+
+func (r *rolled) rollout(ctx context.Context, name string) (*v1alpha1.DomainRollout, error) {
+	text, err := r.CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/" + r.Namespace + "/domainrollouts/" + name).DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &v1alpha1.DomainRollout{}
+	return d, json.Unmarshal(text, d)
+}
+
+// phase waits until the rollout, as it is now wanted, is in a phase.
+func (r *rolled) phase(ctx context.Context, phase v1alpha1.RolloutPhase) (d *v1alpha1.DomainRollout, err error) {
+	return r.says(ctx, string(phase), func(d *v1alpha1.DomainRollout) bool { return d.Status.Phase == phase })
+}
+
+// says waits until the rollout says something, of its spec as it is.
+func (r *rolled) says(ctx context.Context, what string, is func(*v1alpha1.DomainRollout) bool) (d *v1alpha1.DomainRollout, err error) {
+	err = kube.Wait(ctx, "the rollout to be "+what, func(ctx context.Context) (string, error) {
+		if d, err = r.rollout(ctx, r.name); err != nil {
+			return "", err
+		}
+		if d.Status.ObservedGeneration != d.Generation || !is(d) {
+			return fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor), nil
+		}
+		return "", nil
+	})
+	return d, err
+}
+
+// update gives the workload another template.
+func (r *rolled) update(ctx context.Context, version, startTime, more string) error {
+	body := fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"version":%q},"annotations":{%q:%q}}%s}}}`, version, shape.AnnotationStartTime, startTime, more)
+	resource := strings.ToLower(r.kind) + "s"
+	return r.AppsV1().RESTClient().Patch(types.StrategicMergePatchType).Namespace(r.Namespace).Resource(resource).Name(r.name).Body([]byte(body)).Do(ctx).Error()
+}
+
+// edit changes the rollout.
+func (r *rolled) edit(ctx context.Context, spec string) error {
+	return r.CoreV1().RESTClient().Patch(types.MergePatchType).
+		AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/" + r.Namespace + "/domainrollouts/" + r.name).Body([]byte(`{"spec":` + spec + `}`)).Do(ctx).Error()
+}
+
+// completes waits until all pods have a version and the rollout is complete.
+func (r *rolled) completes(ctx context.Context, version string) error {
+	err := kube.Wait(ctx, "all pods to be of version "+version, func(ctx context.Context) (string, error) {
+		pods, err := r.Pods(ctx, r.name, "")
+		if err != nil {
+			return "", err
+		}
+		n := 0
+		for i := range pods {
+			if pods[i].Labels["version"] == version {
+				n++
+			}
+		}
+		if n != r.pods || n != len(pods) {
+			d, err := r.rollout(ctx, r.name)
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("%d of %d are; %s: %s", n, r.pods, d.Status.Phase, d.Status.WaitingFor), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = r.phase(ctx, v1alpha1.PhaseComplete)
+	return err
+}
+
+// observer sees pods of a workload go and come, by the API alone.
+type observer struct {
+	stop    func()
+	domains map[string]string // of nodes
+
+	mu   sync.Mutex
+	pods map[types.UID]*corev1.Pod
+	// expected are the pods of each zone.
+	expected map[string]int
+	most     map[string]int // that were down at a time in each zone
+	zones    int            // most zones with pods down at a time
+	order    []string       // in which zones' pods went, each as often as it was its turn
+}
+
+// observe follows the pods from now on, when all of them are ready.
+func (r *rolled) observe(ctx context.Context) (*observer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	o := &observer{stop: cancel, domains: evictions.Domains(r.Shape), pods: map[types.UID]*corev1.Pod{}, most: map[string]int{}}
+	factory := informers.NewSharedInformerFactoryWithOptions(r.Client, 0, informers.WithNamespace(r.Namespace),
+		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = "app=" + r.name }))
+	informer := factory.Core().V1().Pods().Informer()
+	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { o.see(object, false) },
+		UpdateFunc: func(_, object any) { o.see(object, false) },
+		DeleteFunc: func(object any) { o.see(object, true) },
+	})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	factory.Start(ctx.Done())
+	err = kube.Wait(ctx, "all pods to be seen", func(context.Context) (string, error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if up := o.up(); sum(up) == r.pods {
+			o.expected = up
+			return "", nil
+		}
+		return fmt.Sprintf("%d of %d are", sum(o.up()), r.pods), nil
+	})
+	if err != nil {
+		cancel()
+	}
+	return o, err
+}
+
+func sum(of map[string]int) (n int) {
+	for m := range maps.Values(of) {
+		n += m
+	}
+	return n
+}
+
+// up are the pods that are ready and stay, by zone.
+func (o *observer) up() map[string]int {
+	found := map[string]int{}
+	for _, pod := range o.pods {
+		if pod.DeletionTimestamp == nil && kube.PodReady(pod) {
+			found[o.domains[pod.Spec.NodeName]]++
+		}
+	}
+	return found
+}
+
+func (o *observer) see(object any, gone bool) {
+	pod, ok := object.(*corev1.Pod)
+	if tombstone, isTombstone := object.(toolscache.DeletedFinalStateUnknown); isTombstone {
+		pod, ok = tombstone.Obj.(*corev1.Pod)
+	}
+	if !ok {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.pods[pod.UID]
+	if wasUp := before != nil && before.DeletionTimestamp == nil; wasUp && (gone || pod.DeletionTimestamp != nil) {
+		if zone, last := o.domains[pod.Spec.NodeName], len(o.order)-1; last < 0 || o.order[last] != zone {
+			o.order = append(o.order, zone)
+		}
+	}
+	if o.pods[pod.UID] = pod; gone {
+		delete(o.pods, pod.UID)
+	}
+	if o.expected == nil {
+		return
+	}
+	up, zones := o.up(), 0
+	for zone, n := range o.expected {
+		if down := n - up[zone]; down > 0 {
+			zones++
+			o.most[zone] = max(o.most[zone], down)
+		}
+	}
+	o.zones = max(o.zones, zones)
+}
+
+// seen is what an observer saw.
+type seen struct {
+	order       []string
+	most, zones int // of one zone, and of zones
+}
+
+// since is what was seen since the last look.
+func (o *observer) since() seen {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found := seen{order: o.order, zones: o.zones}
+	for most := range maps.Values(o.most) {
+		found.most = max(found.most, most)
+	}
+	o.order, o.zones, o.most = nil, 0, map[string]int{}
+	return found
+}
+
+// within is an error if more pods of a zone were down than allowed, or two zones, or if they went in another order.
+func (s seen) within(most int, order ...string) error {
+	if s.most > most || s.zones > 1 {
+		return fmt.Errorf("%d pods of a zone and %d zones were down at a time, want %d and 1 at most", s.most, s.zones, most)
+	}
+	if !slices.Equal(s.order, order) {
+		return fmt.Errorf("zones were updated in the order %v, want %v", s.order, order)
+	}
+	return nil
+}
