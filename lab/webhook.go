@@ -95,7 +95,9 @@ spec: {maxUnavailable: 1}
 
 // unprobed are webhooks that are called in namespaces with a label of their own alone. The same
 // programs serve them as serve the others.
-var unprobed = []string{"pod.vicinity.dev"}
+var unprobed = []string{
+	"pod.vicinity.dev", "deployment.scale.vicinity.dev", "replicaset.scale.vicinity.dev", "statefulset.scale.vicinity.dev",
+}
 
 // waitWebhook waits until the API server gets an answer from a webhook. Vicinity's webhooks
 // fail open, so the result of a request does not show that; the API server's metrics do.

@@ -19,6 +19,7 @@ type figures struct {
 	manyNative, oneNative evictions.Figures
 	byZone, native        evictions.RecycleFigures
 	retry                 evictions.RetryFigures
+	updates               []evictions.UpdateFigures
 }
 
 // overBudget is how many evictions were admitted that should not have been.
@@ -69,6 +70,15 @@ func (f *figures) String() string {
 	row("  until refused: p50, p99", milliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+milliseconds(meter.Quantile(f.retry.Times, 0.99)), "")
 	row("  not answered in time", fmt.Sprint(f.retry.Failed), "0")
 	row("  API calls for each, writes in all", fmt.Sprintf("%.2f, %d", perRefusal, f.retry.Writes), "")
+	row(fmt.Sprintf("a StatefulSet of %d pods is updated, each starts in %s: time, zones down at a time, API calls per pod", f.pods, f.startTime), "", "")
+	for i := range f.updates {
+		u := &f.updates[i]
+		early := ""
+		if u.Updated < u.Pods {
+			early = fmt.Sprintf(" (from %d pods in %.0f s)", u.Updated, u.Took.Seconds())
+		}
+		row("  "+updaterNames[u.By], fmt.Sprintf("%.0f s%s, %d, %.1f", u.Whole().Seconds(), early, u.Waves.MostDomains, u.CallsPerPod()), "")
+	}
 	_ = w.Flush()
 	fmt.Fprintf(&b, "%s\n", f.machine)
 	for line := range strings.Lines(table.String()) {
@@ -78,7 +88,15 @@ func (f *figures) String() string {
 	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f native_p99_ms=%.1f native_per_second=%.1f\n",
 		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted)), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted+all.Refused)),
 		f.nativeWhole().Seconds(), f.byZone.Took.Seconds(), f.byZone.Report.Disturbed, refusals, perRefusal, meter.Milliseconds(meter.Quantile(native.Times, 0.99)), native.PerSecond())
+	for i := range f.updates {
+		fmt.Fprintln(&b, f.updates[i].Result())
+	}
 	return b.String()
+}
+
+var updaterNames = map[evictions.Updater]string{
+	evictions.ByRollout: "a DomainRollout, zone by zone", evictions.ByEvictor: "a controller that evicts what it is let",
+	evictions.ByNativeMax: "its own rolling update, as many pods at a time as a zone has", evictions.ByNative: "its own rolling update, a pod at a time",
 }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.1f ms", meter.Milliseconds(d)) }

@@ -6,6 +6,9 @@
 //     one replica is killed. The history of the API shows whether any was admitted beyond a budget.
 //   - a service of 420 pods that moves to other nodes as those that it is on are drained: under a
 //     PodDisruptionBudget with maxUnavailable 1, and a zone at a time under a TopologyDisruptionBudget.
+//   - a StatefulSet of 420 pods that gets a new template: by a DomainRollout, a zone at a time, by a small
+//     controller that evicts whatever it is let, and by its own rolling update, a pod at a time and as many
+//     as a zone has.
 //   - drainers of 500 nodes that know nothing of budgets by domain, and ask every second for what
 //     is refused.
 //
@@ -31,7 +34,8 @@ type options struct {
 	// pods is the size of the service that moves, startTime what each of its pods takes to start.
 	pods      int
 	startTime time.Duration
-	// native limits how long the service moves under a PodDisruptionBudget; 0 is to its end.
+	// native limits how long the service moves under a PodDisruptionBudget, and how long a rolling update
+	// of a pod at a time goes on; 0 is to its end.
 	native time.Duration
 	// nodes is how many nodes are asked for in vain, retry for how long.
 	nodes int

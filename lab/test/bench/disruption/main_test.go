@@ -39,12 +39,14 @@ func TestFigures(t *testing.T) {
 		oneNative:  evictions.Figures{Admitted: 30, Took: 2 * time.Second, Times: []time.Duration{4 * time.Millisecond}},
 		native:     evictions.RecycleFigures{Moved: 42, Took: time.Minute},
 		byZone:     evictions.RecycleFigures{Moved: 420, Took: 12 * time.Second, Report: evictions.Report{Disturbed: 1}},
+		updates:    []evictions.UpdateFigures{{UpdateOptions: evictions.UpdateOptions{By: evictions.ByNative, Pods: 420}, Took: time.Minute, Updated: 42, Calls: 420, Waves: evictions.Waves{MostDomains: 2}}},
 		retry:      evictions.RetryFigures{Refused: 1000, Took: 2 * time.Second, Calls: 500, Times: []time.Duration{time.Millisecond}},
 	}
 	text := f.String()
 	for _, want := range []string{
 		"RESULT evictions=200 over_budget=0 p99_ms=3.0 per_second=50.0 api_calls_per_pod=1.00",
-		"recycle_native_s=600", "recycle_zones_s=12", "zones_down=1", "refusals_per_second=500", "api_calls_per_refusal=0.50", "native_p99_ms=4.0 native_per_second=20.0",
+		"recycle_native_s=600", "recycle_zones_s=12", "zones_down=1", "refusals_per_second=500",
+		"RESULT rollout=native seconds=600 zones_down_max=2 api_calls_per_pod=10.0 pods=420 updated=42", "600 s (from 42 pods in 60 s), 2, 10.0", "api_calls_per_refusal=0.50", "native_p99_ms=4.0 native_per_second=20.0",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)

@@ -103,6 +103,22 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	fleet, err := at("fleet")
+	if err != nil {
+		return err
+	}
+	for _, by := range []evictions.Updater{evictions.ByRollout, evictions.ByEvictor, evictions.ByNativeMax, evictions.ByNative} {
+		say("a StatefulSet of %d pods is updated: %s", o.pods, updaterNames[by])
+		options := evictions.UpdateOptions{By: by, Pods: o.pods, StartTime: o.startTime}
+		if by == evictions.ByNative {
+			options.Within = o.native
+		}
+		figures, err := fleet.Update(ctx, options)
+		if err != nil {
+			return fmt.Errorf("%s: %w", updaterNames[by], err)
+		}
+		f.updates = append(f.updates, figures)
+	}
 	idle, err := at("idle")
 	if err != nil {
 		return err
@@ -143,7 +159,7 @@ func (o *options) bringUp(ctx context.Context, folder string) (*lab.Cluster, err
 	if err != nil {
 		return nil, fmt.Errorf("bringing a lab up: %w", err)
 	}
-	if err := cluster.InstallVicinity(ctx, "disruption.enabled=true"); err != nil {
+	if err := cluster.InstallVicinity(ctx, "disruption.enabled=true", "rollouts.enabled=true"); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
 		return nil, errors.Join(err, cluster.Down(ctx))

@@ -1,0 +1,185 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// echoSet is the echo Service with a StatefulSet, two pods in each zone, that are ready some seconds after they start and serve on for
+// some when they end, and a DomainRollout of it.
+func echoSet() string {
+	text := lab.EchoManifests("echo", 6)
+	for _, change := range [][2]string{
+		{"kind: Deployment", "kind: StatefulSet"},
+		{"  replicas: 6\n", "  replicas: 6\n  serviceName: echo\n  podManagementPolicy: Parallel\n  updateStrategy: {type: OnDelete}\n"},
+		{"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 30"},
+		{"        matchLabelKeys: [pod-template-hash]\n", ""}, // which StatefulSets do not have
+		{"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n", shortDrain)},
+	} {
+		text = strings.ReplaceAll(text, change[0], change[1])
+	}
+	return text + `---
+apiVersion: vicinity.dev/v1alpha1
+kind: DomainRollout
+metadata: {name: echo}
+spec:
+  targetRef: {kind: StatefulSet, name: echo}
+  topologyKey: topology.kubernetes.io/zone
+  maxUnavailable: "100%"
+  healthGate: {readyFor: 3s, maxOverload: "5%"}
+`
+}
+
+// expectedOverload is what a rollout says when a zone would be empty.
+var expectedOverload = regexp.MustCompile(`: ([0-9.]+) ?% of overload is expected while it is empty`)
+
+// updatedUnderLoad updates the pods of a Service that prefers the client's zone, under load. The rollout waits while the plan expects
+// more overload than may be; then no request fails, and endpoints have no more load than it said.
+func updatedUnderLoad(ctx context.Context, s *scene) (string, error) {
+	if err := s.serve(ctx, echoSet(), 6); err != nil {
+		return "", err
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 6); err != nil {
+		return "", err
+	}
+	r := &rolled{Field: s.field(), kind: ofStatefulSet, name: "echo", pods: 6}
+	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
+		return "", err
+	}
+	// Each zone is empty for as long as it takes to measure.
+	const patch = `{"spec":{"template":{"metadata":{"labels":{"version":"2"}},"spec":{"containers":[{"name":"echo","readinessProbe":{"initialDelaySeconds":8}}]}}}}`
+	if _, err := s.AppsV1().StatefulSets(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		return "", err
+	}
+	said := 0.0
+	d, err := r.says(ctx, "kept by the expected overload", func(d *v1alpha1.DomainRollout) bool {
+		match := expectedOverload.FindStringSubmatch(d.Status.WaitingFor)
+		if match == nil {
+			return false
+		}
+		said, _ = strconv.ParseFloat(match[1], 64)
+		return true
+	})
+	if err != nil {
+		return "", err
+	}
+	waits := d.Status.WaitingFor
+	o, err := r.observe(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer o.stop()
+	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: longest}})
+	if err != nil {
+		return "", err
+	}
+	flow, stop := context.WithCancel(ctx)
+	defer stop()
+	type outcome struct {
+		result load.Result
+		err    error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		result, err := job.Run(flow, load.Watch{Notice: shortDrain})
+		ended <- outcome{result, err}
+	}()
+	highest, err := s.overloads(ctx, r)
+	stop()
+	all := <-ended
+	if err := errors.Join(err, all.err); err != nil {
+		return "", err
+	}
+	if all.result.Failed() > 0 {
+		return "", errors.New(failures(all.result))
+	}
+	if err := o.since().within(2, r.Zones()...); err != nil {
+		return "", err
+	}
+	// Requests are distributed by chance.
+	const chance = 12
+	if highest > said+chance {
+		return "", fmt.Errorf("an endpoint had %.0f %% more than the even share while a zone was empty, and the plan said %.0f %%", highest, said)
+	}
+	return fmt.Sprintf("it waits (%s); then 3 zones updated, %d requests, 0 failed; with a zone empty the highest overload is %.0f %%, where the plan said %.0f %%",
+		waits, all.result.Due, highest, said), nil
+}
+
+// overloads lets the rollout go on, and measures the load of endpoints while each zone is empty. It returns the highest overload in
+// percent.
+func (s *scene) overloads(ctx context.Context, r *rolled) (highest float64, err error) {
+	if err := r.edit(ctx, `{"healthGate":{"maxOverload":"60%"}}`); err != nil {
+		return 0, err
+	}
+	domains := evictions.Domains(r.Shape)
+	for _, zone := range r.Zones() {
+		err := kube.Wait(ctx, "a measurement while "+zone+" is empty", func(ctx context.Context) (string, error) {
+			pods, err := r.Pods(ctx, "echo", "")
+			if err != nil {
+				return "", err
+			}
+			byZone := map[string]int{}
+			for i := range pods {
+				byZone[domains[pods[i].Spec.NodeName]]++
+			}
+			if byZone[zone] > 0 {
+				return fmt.Sprintf("it has %d pods", byZone[zone]), nil
+			}
+			e, err := s.converged(ctx, "echo", 4)
+			if err != nil {
+				return "", err
+			}
+			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 2 * time.Second}})
+			if err != nil {
+				return "", err
+			}
+			overload, endpoints := measuredOverload(e, result)
+			if endpoints != 4 {
+				return fmt.Sprintf("%d endpoints answer, want 4", endpoints), nil
+			}
+			highest = max(highest, overload)
+			return "", nil
+		})
+		if err != nil {
+			return highest, err
+		}
+	}
+	return highest, r.completes(ctx, "2")
+}
+
+// measuredOverload is the load of the busiest endpoint above the even share in percent, if all zones send as much as the plan says, and
+// how many endpoints answered.
+func measuredOverload(e explained, result load.Result) (overload float64, endpoints int) {
+	sent, shares := map[string]float64{}, map[string]float64{}
+	for _, flow := range result.Flows {
+		sent[flow.Zone] += float64(flow.Answers)
+	}
+	for _, zone := range e.Families[0].Zones {
+		for _, flow := range result.Flows {
+			if flow.Zone == zone.Zone {
+				shares[flow.To.Pod] += zone.Traffic / 100 * float64(flow.Answers) / sent[flow.Zone]
+			}
+		}
+	}
+	for _, share := range shares {
+		overload = max(overload, 100*(share*float64(len(shares))-1))
+	}
+	return overload, len(shares)
+}

@@ -1,0 +1,292 @@
+package evictions
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
+)
+
+// Updater is what updates a StatefulSet.
+type Updater string
+
+// The updaters.
+const (
+	// ByRollout is a DomainRollout, a zone at a time.
+	ByRollout Updater = "vicinity"
+	// ByNative is the StatefulSet's own rolling update, a pod at a time, and ByNativeMax the same with as
+	// many pods at a time as a zone has.
+	ByNative    Updater = "native"
+	ByNativeMax Updater = "native-max"
+	// ByEvictor is a controller of the test that knows no zones, and evicts all that it is let.
+	ByEvictor Updater = "evictor"
+)
+
+// UpdateOptions describe how a StatefulSet that is spread over three zones is updated.
+type UpdateOptions struct {
+	By        Updater
+	Pods      int
+	StartTime time.Duration
+	// Within, if not zero, ends the measurement early.
+	Within time.Duration
+}
+
+// UpdateFigures are what it took.
+type UpdateFigures struct {
+	UpdateOptions
+	Took    time.Duration
+	Updated int // pods; fewer than all if it ended early
+	Waves   Waves
+	// Calls are the requests to the API server about pods and what updates them, by its own count.
+	Calls float64
+	// Refused is how often an eviction of ByEvictor was refused.
+	Refused int
+}
+
+// Whole is how long the update of all pods takes, at the pace that was measured.
+func (f UpdateFigures) Whole() time.Duration {
+	return f.Took * time.Duration(f.Pods) / time.Duration(max(1, f.Updated))
+}
+
+// CallsPerPod is the number of requests for each pod that was updated.
+func (f UpdateFigures) CallsPerPod() float64 { return f.Calls / float64(max(1, f.Updated)) }
+
+// Result is a line for programs.
+func (f UpdateFigures) Result() string {
+	return fmt.Sprintf("RESULT rollout=%s seconds=%.0f zones_down_max=%d api_calls_per_pod=%.1f pods=%d updated=%d refused=%d",
+		f.By, f.Whole().Seconds(), f.Waves.MostDomains, f.CallsPerPod(), f.Pods, f.Updated, f.Refused)
+}
+
+const fleet = "fleet"
+
+// manifests are the StatefulSet with what updates it.
+func (o UpdateOptions) manifests() string {
+	strategy, more := "{type: OnDelete}", ByZone(fleet, "app", fleet, `maxUnavailable: "100%"`, "maxUnavailableDomains: 1")
+	switch o.By {
+	case ByRollout:
+		more += fmt.Sprintf(`---
+apiVersion: vicinity.dev/v1alpha1
+kind: DomainRollout
+metadata: {name: %[1]s}
+spec:
+  targetRef: {kind: StatefulSet, name: %[1]s}
+  topologyKey: topology.kubernetes.io/zone
+  maxUnavailable: "100%%"
+`, fleet)
+	case ByNative:
+		strategy, more = "{type: RollingUpdate}", ""
+	case ByNativeMax:
+		strategy, more = fmt.Sprintf("{type: RollingUpdate, rollingUpdate: {maxUnavailable: %d}}", o.Pods/3), ""
+	}
+	return fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: %[1]s}
+spec:
+  replicas: %[2]d
+  serviceName: %[1]s
+  podManagementPolicy: Parallel
+  updateStrategy: %[3]s
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata:
+      labels: {app: %[1]s}
+      annotations: {%[4]s: %[5]s}
+    spec:
+      terminationGracePeriodSeconds: 1
+      automountServiceAccountToken: false
+      nodeSelector: {%[6]s: "true"}
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: topology.kubernetes.io/zone
+        whenUnsatisfiable: DoNotSchedule
+        labelSelector: {matchLabels: {app: %[1]s}}
+      containers: [{name: main, image: none}]
+`, fleet, o.Pods, strategy, shape.AnnotationStartTime, o.StartTime, shape.LabelFake) + more
+}
+
+// Update updates a StatefulSet that it makes and removes.
+func (f *Field) Update(ctx context.Context, o UpdateOptions) (figures UpdateFigures, err error) {
+	figures.UpdateOptions = o
+	if err := f.Apply(ctx, f.Namespace, o.manifests()); err != nil {
+		return figures, err
+	}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, f.Delete(ctx, f.Namespace, o.manifests()), f.noPods(ctx))
+	}()
+	old, err := f.fleetReady(ctx, o.Pods)
+	if err != nil {
+		return figures, err
+	}
+	h, err := f.Follow(ctx)
+	if err != nil {
+		return figures, err
+	}
+	defer h.Stop()
+	before, err := f.requests(ctx)
+	if err != nil {
+		return figures, err
+	}
+	begun := time.Now()
+	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"example.com/version":%q}}}}}`, begun.Format(time.RFC3339Nano))
+	if _, err := f.AppsV1().StatefulSets(f.Namespace).Patch(ctx, fleet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		return figures, err
+	}
+	limited, cancel := ctx, context.CancelFunc(func() {})
+	if o.Within > 0 {
+		limited, cancel = context.WithTimeout(ctx, o.Within)
+	}
+	defer cancel()
+	var evictor sync.WaitGroup
+	if o.By == ByEvictor {
+		evictor.Go(func() { figures.Refused = f.evictOld(limited, h, old) })
+	}
+	// The history says it without a request that would be counted.
+	err = kube.Wait(limited, "all pods to be updated", func(context.Context) (string, error) {
+		if figures.Updated = h.healthyBut(old); figures.Updated < o.Pods {
+			return fmt.Sprintf("%d of %d are", figures.Updated, o.Pods), nil
+		}
+		return "", nil
+	})
+	figures.Took = time.Since(begun)
+	cancel()
+	evictor.Wait()
+	if err != nil && (o.Within == 0 || ctx.Err() != nil) {
+		return figures, err
+	}
+	after, err := f.requests(ctx)
+	if err != nil {
+		return figures, err
+	}
+	figures.Calls = after - before
+	figures.Waves = h.Waves(map[string]string{"app": fleet}, Domains(f.Shape))
+	return figures, nil
+}
+
+// fleetReady waits until all pods are ready and what updates them has seen that, and returns their revision.
+func (f *Field) fleetReady(ctx context.Context, pods int) (revision string, err error) {
+	err = kube.Wait(ctx, "all pods to be ready", func(ctx context.Context) (string, error) {
+		set, err := f.AppsV1().StatefulSets(f.Namespace).Get(ctx, fleet, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		revision = set.Status.UpdateRevision
+		if set.Status.ReadyReplicas != int32(pods) || revision == "" {
+			return fmt.Sprintf("%d of %d are", set.Status.ReadyReplicas, pods), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return revision, f.AtRest(ctx)
+}
+
+// noPods waits until the pods of the StatefulSet have gone.
+func (f *Field) noPods(ctx context.Context) error {
+	return kube.Wait(ctx, "the pods to go", func(ctx context.Context) (string, error) {
+		list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + fleet})
+		if err != nil || len(list.Items) == 0 {
+			return "", err
+		}
+		return fmt.Sprintf("%d are there", len(list.Items)), nil
+	})
+}
+
+// counted are the resources whose requests are counted. Nodes, their leases and what runs beside an update are not among them.
+var counted = []string{"pods", "statefulsets", "controllerrevisions", "domainrollouts", "topologydisruptionbudgets", "events"}
+
+// requests is how many requests about them the API server has taken, but for watches, which cost it once.
+func (f *Field) requests(ctx context.Context) (total float64, err error) {
+	text, err := f.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
+	}
+	var lines bytes.Buffer
+	for line := range bytes.Lines(text) {
+		if bytes.HasPrefix(line, []byte("apiserver_request_total{")) && !bytes.Contains(line, []byte(`verb="WATCH"`)) {
+			lines.Write(line)
+		}
+	}
+	for _, resource := range counted {
+		n, err := meter.SumMetric(bytes.NewReader(lines.Bytes()), "apiserver_request_total", `resource="`+resource+`"`)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// healthyBut counts the healthy pods of the StatefulSet that are of another revision.
+func (h *History) healthyBut(revision string) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.current {
+		if p.healthy() && p.labels["app"] == fleet && p.labels["controller-revision-hash"] != revision {
+			n++
+		}
+	}
+	return n
+}
+
+// anyOf is a healthy pod of a revision, chosen by chance, of which may says that it may be asked for.
+func (h *History) anyOf(revision string, may func(pod) bool) (pod, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.current { // the order is different each time
+		if p.healthy() && p.labels["app"] == fleet && p.labels["controller-revision-hash"] == revision && may(p) {
+			return p, true
+		}
+	}
+	return pod{}, false
+}
+
+const (
+	// leastPause and mostPause are how long the evictor asks for no pod of a zone after a refusal there.
+	leastPause = 100 * time.Millisecond
+	mostPause  = 5 * time.Second
+)
+
+// evictOld evicts the pods of a revision in any order, until the context ends. Of a zone whose pod was refused it asks for none
+// for a while, which doubles with each refusal and is shorter by chance.
+func (f *Field) evictOld(ctx context.Context, h *History, revision string) (refused int) {
+	zones := Domains(f.Shape)
+	asked := map[types.UID]bool{}
+	pauses, until := map[string]time.Duration{}, map[string]time.Time{}
+	tick := time.NewTicker(leastPause)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		now := time.Now()
+		p, found := h.anyOf(revision, func(p pod) bool { return !asked[p.uid] && now.After(until[zones[p.node]]) })
+		if !found {
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+			continue
+		}
+		zone := zones[p.node]
+		switch err := f.Evict(ctx, p.name, &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.uid))}); {
+		case err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			asked[p.uid], pauses[zone] = true, 0
+		default:
+			refused++
+			pauses[zone] = min(max(2*pauses[zone], leastPause), mostPause)
+			until[zone] = now.Add(pauses[zone]/2 + rand.N(pauses[zone]/2))
+		}
+	}
+	return refused
+}
