@@ -87,7 +87,8 @@ func (s *scene) roll(ctx context.Context, kind string, spec ...string) (*rolled,
 	manifest := "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: db}\nspec:" + rolledPods
 	if kind == ofStatefulSet {
 		manifest = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  serviceName: db\n  replicas: 9\n  podManagementPolicy: Parallel" + rolledPods +
-			`      topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}]
+			// A zone whose nodes the pods may not use is still one that has too few.
+			`      topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: Ignore, labelSelector: {matchLabels: {app: db}}}]
 `
 	}
 	manifest += fmt.Sprintf(`---
