@@ -232,7 +232,8 @@ func changedInBetween(ctx context.Context, s *scene) (string, error) {
 		if err := r.update(ctx, "2", "500ms", ""); err != nil {
 			return err
 		}
-		if _, err := r.phase(ctx, v1alpha1.PhasePaused); err != nil {
+		first, err := r.phase(ctx, v1alpha1.PhasePaused)
+		if err != nil {
 			return err
 		}
 		// A new revision begins in the zone where the rollout stands, and asks again before the next one.
@@ -240,7 +241,7 @@ func changedInBetween(ctx context.Context, s *scene) (string, error) {
 			return err
 		}
 		d, err := r.says(ctx, "paused with the new revision", func(d *v1alpha1.DomainRollout) bool {
-			return d.Status.Phase == v1alpha1.PhasePaused && len(d.Status.Domains) > 0 && d.Status.Domains[0].Updated == d.Status.Domains[0].Pods && d.Status.Domains[0].Pods > 0
+			return d.Status.Revision != first.Status.Revision && d.Status.Phase == v1alpha1.PhasePaused && len(d.Status.Domains) > 0 && d.Status.Domains[0].Updated == d.Status.Domains[0].Pods && d.Status.Domains[0].Pods > 0
 		})
 		if err != nil {
 			return err
