@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ import (
 )
 
 // area is a part of the project. Its promises run in order in a common cluster, each in a
-// namespace of its own.
+// namespace of its own; neighbours that may run beside each other do.
 type area struct {
 	name  string
 	shape func() shape.Shape
@@ -41,11 +42,17 @@ type promise struct {
 	name string
 	// within limits its duration; the default is usualTime.
 	within time.Duration
+	// beside says that it changes nothing that others of the area use, and measures nothing that
+	// they disturb.
+	beside bool
 	// keep checks the promise and returns its figure.
 	keep func(context.Context, *scene) (figure string, err error)
 }
 
 const usualTime = 2 * time.Minute
+
+// together is how many promises run beside each other at most.
+const together = 3
 
 // scene is where a promise is checked.
 type scene struct {
@@ -194,21 +201,34 @@ func (a area) run(ctx context.Context, t *testing.T, records []*record) {
 			t.Fatal(line)
 		}
 	}
-	for _, r := range records {
-		if ctx.Err() != nil {
-			return
+	for len(records) > 0 {
+		n := 1
+		for n < len(records) && n < together && records[n-1].promise.beside && records[n].promise.beside {
+			n++
 		}
-		s := &scene{Client: client, cluster: cluster, options: cluster.Options()}
-		begun := time.Now()
-		figure, err := r.promise.show(ctx, s)
-		try := verdict.Try{Figure: figure, Err: err, Took: time.Since(begun)}
-		r.tries = append(r.tries, try)
-		word := "ok"
-		if err != nil {
-			word = "FAIL"
+		var running sync.WaitGroup
+		for _, r := range records[:n] {
+			running.Go(func() { r.try(ctx, &scene{Client: client, cluster: cluster, options: cluster.Options()}) })
 		}
-		fmt.Println(word, r.name(), try)
+		running.Wait()
+		records = records[n:]
 	}
+}
+
+// try tries a promise, unless the run has ended.
+func (r *record) try(ctx context.Context, s *scene) {
+	if ctx.Err() != nil {
+		return
+	}
+	begun := time.Now()
+	figure, err := r.promise.show(ctx, s)
+	try := verdict.Try{Figure: figure, Err: err, Took: time.Since(begun)}
+	r.tries = append(r.tries, try)
+	word := "ok"
+	if err != nil {
+		word = "FAIL"
+	}
+	fmt.Println(word, r.name(), try)
 }
 
 // observed also shows the lab's logs of promises that failed and will be tried again, at

@@ -33,14 +33,14 @@ func rolloutsArea() area {
 		},
 		promises: []promise{
 			{name: "by-domain", keep: rolledByDomain, within: 5 * time.Minute},
-			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute},
-			{name: "in-between", keep: changedInBetween, within: 5 * time.Minute},
+			{name: "stories", keep: storiesOfUpdates, within: 8 * time.Minute, beside: true},
+			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute, beside: true},
+			{name: "in-between", keep: changedInBetween, within: 5 * time.Minute, beside: true},
+			{name: "bad-input", keep: rolloutsBadInput, within: 3 * time.Minute},
 			{name: "node-lost", keep: rolledWithoutNode, within: 6 * time.Minute},
 			{name: "without-capacity", keep: updatedWithoutCapacity, within: 3 * time.Minute},
 			{name: "under-load", keep: updatedUnderLoad, within: 5 * time.Minute},
 			{name: "compared", keep: updatesCompared, within: 2 * time.Hour},
-			{name: "stories", keep: storiesOfUpdates, within: 8 * time.Minute},
-			{name: "bad-input", keep: rolloutsBadInput, within: 3 * time.Minute},
 		},
 	}
 }
