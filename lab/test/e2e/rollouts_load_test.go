@@ -49,7 +49,16 @@ var expectedOverload = regexp.MustCompile(`: ([0-9.]+) ?% of overload is expecte
 
 // updatedUnderLoad updates the pods of a Service that prefers the client's zone, under load. The rollout waits while the plan expects
 // more overload than may be; then no request fails, and endpoints have no more load than it said.
-func updatedUnderLoad(ctx context.Context, s *scene) (string, error) {
+func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) {
+	// Pods on nodes without network neither ask nor answer.
+	var silent []string
+	for _, node := range s.cluster.Shape().FakeNodeList() {
+		silent = append(silent, node.Name)
+	}
+	defer func() { err = errors.Join(err, s.field().SetSchedulable(context.WithoutCancel(ctx), true, silent...)) }()
+	if err := s.field().SetSchedulable(ctx, false, silent...); err != nil {
+		return "", err
+	}
 	if err := s.serve(ctx, echoSet(), 6); err != nil {
 		return "", err
 	}
