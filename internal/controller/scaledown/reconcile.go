@@ -94,6 +94,16 @@ type current struct {
 	terminating int
 }
 
+// hasPod reports whether a pod is one of them.
+func (c *current) hasPod(uid types.UID) bool {
+	for _, pod := range c.pods {
+		if pod.UID == uid {
+			return true
+		}
+	}
+	return false
+}
+
 // read is nil if there is no such workload.
 func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
 	c := &current{workload: w, pods: map[string]*corev1.Pod{}}

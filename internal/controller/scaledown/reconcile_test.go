@@ -326,6 +326,28 @@ func TestRepairBacksOff(t *testing.T) {
 	}
 }
 
+// A cache that still has the pod that was evicted says nothing about the one that replaces it.
+func TestRepairAwaitsThatThePodGoes(t *testing.T) {
+	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
+	w.sync(web)
+	w.pass(quietTime)
+	w.lags = true
+	w.sync(web)
+	for range 3 {
+		if after := w.sync(web); after != repairAgain {
+			t.Errorf("it is looked at again after %s", after)
+		}
+	}
+	w.asked("a1x")
+	w.lags = false
+	w.delete("a1x")
+	w.pods("web-1", "c1x")
+	w.sync(web)
+	w.pass(quietTime)
+	w.sync(web)
+	w.asked("a2x")
+}
+
 func TestRepairIsNotFor(t *testing.T) {
 	for name, edit := range map[string]func(*world){
 		"who does not ask for it": func(w *world) {

@@ -9,7 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -37,6 +37,7 @@ type repair struct {
 	backoff    shell.Backoff
 	quiet      shell.Lasting[string]
 	asked      *corev1.Pod // whose eviction was requested and is not known to have happened
+	gone       types.UID   // of the pod that was evicted last
 }
 
 // repair evicts a pod of a Deployment whose rolling update is over if that can make its spread better. It
@@ -46,11 +47,10 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	if !ok {
 		return 0, nil
 	}
-	var nodes corev1.NodeList
-	if err := r.client.List(ctx, &nodes); err != nil {
-		return 0, fmt.Errorf("reading nodes: %w", err)
+	domains, err := r.nodes.domainsOf(ctx, &n.domains, c)
+	if err != nil {
+		return 0, err
 	}
-	domains := domainsFor(c, nodes.Items, func(*corev1.Node) bool { return true })
 	misplaced := spread.Misplaced(pods, domains)
 	n.setMisplaced(misplaced)
 	p := &n.repair
@@ -59,6 +59,9 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	}
 	if p.asked != nil && (c.pods[p.asked.Name] == nil || c.pods[p.asked.Name].UID != p.asked.UID) {
 		p.asked, p.evicted = nil, p.evicted+1
+	}
+	if c.hasPod(p.gone) {
+		return repairAgain, nil // the cache does not show yet that it goes
 	}
 	if !c.repairs || misplaced == 0 || !isSettled(d, c) {
 		p.quiet.Reset()
@@ -105,41 +108,13 @@ func isSettled(d *appsv1.Deployment, c *current) bool {
 	return true
 }
 
-// domainsFor are the domains with a node for the pods of a workload, by what these ask of nodes.
-func domainsFor(c *current, nodes []corev1.Node, usable func(*corev1.Node) bool) []string {
-	found := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(c.pods)) {
-		affinity := nodeaffinity.GetRequiredNodeAffinity(c.pods[name])
-		for i := range nodes {
-			domain, labelled := nodes[i].Labels[c.key]
-			if !labelled || found[domain] || !usable(&nodes[i]) {
-				continue
-			}
-			if matches, err := affinity.Match(&nodes[i]); err == nil && matches {
-				found[domain] = true
-			}
-		}
-		break // they are all alike
-	}
-	return slices.Sorted(maps.Keys(found))
-}
-
-// takesPods reports whether a node takes pods. The cache does not have all that says so. A node whose taint the pods tolerate counts
-// as one that takes none, so that rather too little is repaired.
-func takesPods(node *corev1.Node) bool {
-	return !node.Spec.Unschedulable && !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		return taint.Effect != corev1.TaintEffectPreferNoSchedule
-	})
-}
-
 // evict requests the eviction of the pod that goes next.
 func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spread.Pod, misplaced int) (time.Duration, error) {
-	var nodes corev1.NodeList
-	if err := r.live.List(ctx, &nodes); err != nil {
-		return 0, fmt.Errorf("reading nodes: %w", err)
+	domains, err := r.nodes.usableDomainsOf(ctx, c)
+	if err != nil {
+		return 0, err
 	}
 	p := &n.repair
-	domains := domainsFor(c, nodes.Items, takesPods)
 	next, found := spread.Repair(pods, domains, r.clock.Now())
 	if p.asked != nil && (!found || next.Name != p.asked.Name) {
 		if err := r.withdraw(ctx, n); err != nil {
@@ -160,7 +135,7 @@ func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spr
 	log.FromContext(ctx).V(1).Info("repairing", "pod", pod.Name, "domain", next.Domain, "outcome", outcome.State)
 	switch outcome.State {
 	case requester.Evicted:
-		p.evicted, p.misplaced, p.asked = p.evicted+1, misplaced, nil
+		p.evicted, p.misplaced, p.asked, p.gone = p.evicted+1, misplaced, nil, pod.UID
 		r.recorder.Eventf(c.owner, pod, corev1.EventTypeNormal, eventRepair, "Evict", "Pod %s is evicted: %s", pod.Name, reason)
 	case requester.Waiting:
 		p.asked, p.misplaced = pod, misplaced

@@ -134,6 +134,7 @@ func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Optio
 type reconciler struct {
 	client   client.Client
 	live     client.Reader // not of a cache
+	nodes    *nodes
 	evictor  evictor
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
@@ -148,6 +149,7 @@ type reconciler struct {
 func newReconciler(r reconciler) *reconciler {
 	r.quiet = cmp.Or(r.quiet, quietTime)
 	r.limiter = flowcontrol.NewTokenBucketRateLimiter(r.options.Rate, r.options.Burst)
+	r.nodes = &nodes{cached: r.client, live: r.live, clock: r.clock}
 	r.memory = &memory{of: map[workload]*notes{}}
 	r.metrics = newMetrics(r.memory)
 	if r.syncs = r.options.Syncs; r.syncs == nil {
@@ -168,6 +170,7 @@ type notes struct {
 	announced map[string]bool             // by the reason of an event
 	blocked   blocked
 	repair    repair
+	domains   domains
 
 	mu        sync.Mutex
 	misplaced int

@@ -120,15 +120,18 @@ func (r *reconciler) gather(ctx context.Context, pod client.Object, q queue) {
 // nodeHandler follows nodes that come, go, or have other labels.
 func (r *reconciler) nodeHandler() handlerFuncs {
 	wake := func(q queue) {
+		r.nodes.version.Add(1)
 		for _, w := range r.memory.workloads(metav1.NamespaceAll) {
 			q.AddAfter(w, nodeGatherTime)
 		}
 	}
 	return handlerFuncs{
 		CreateFunc: func(_ context.Context, e created, q queue) {
-			if !e.IsInInitialList {
-				wake(q)
+			if e.IsInInitialList {
+				r.nodes.version.Add(1)
+				return
 			}
+			wake(q)
 		},
 		UpdateFunc: func(_ context.Context, e updated, q queue) {
 			if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {

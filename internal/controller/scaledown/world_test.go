@@ -39,6 +39,10 @@ type world struct {
 	// outcome is what the evictor answers; requests are what it was asked for.
 	outcome  requester.State
 	requests []string
+	// lags has pods that were evicted stay in the cache.
+	lags bool
+	// nodeLists is how often all nodes were read.
+	nodeLists int
 }
 
 func testScheme(t testing.TB) *runtime.Scheme {
@@ -60,6 +64,12 @@ func newWorld(t testing.TB) *world {
 	w.client = fake.NewClientBuilder().WithScheme(testScheme(t)).
 		WithIndex(&corev1.Pod{}, indexController, controllerOf).WithIndex(&appsv1.ReplicaSet{}, indexController, controllerOf).
 		WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				if _, ok := list.(*corev1.NodeList); ok {
+					w.nodeLists++
+				}
+				return c.List(ctx, list, options...)
+			},
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 				if w.refuse != nil {
 					return w.refuse
@@ -84,7 +94,7 @@ func newWorld(t testing.TB) *world {
 // Request implements evictor.
 func (w *world) Request(_ context.Context, pod *corev1.Pod, _, _ string) (requester.Outcome, error) {
 	w.requests = append(w.requests, pod.Name)
-	if w.outcome == requester.Evicted {
+	if w.outcome == requester.Evicted && !w.lags {
 		w.delete(pod.Name)
 	}
 	return requester.Outcome{State: w.outcome}, nil
