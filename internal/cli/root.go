@@ -64,8 +64,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 connection may reach, how much load that puts on them, and why.
 
 Explain and status look at a cluster and change nothing in it. Replan asks the controller
-of a cluster for a better plan. Lab makes a cluster of
-its own. The other commands need none.`,
+of a cluster for a better plan. Rollout follows and controls updates by failure domain.
+Lab makes a cluster of its own. The other commands need none.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -78,6 +78,7 @@ its own. The other commands need none.`,
 		newLabCommand(replace),
 		newPlanCommand(s),
 		newReplanCommand(s, connect),
+		newRolloutCommand(s, connect),
 		newSimulateCommand(s),
 		newStatusCommand(s, connect),
 		newVersionCommand(s),

@@ -32,9 +32,9 @@ func (r Rollout) Waiting(w rollout.Wait) string {
 	case rollout.WaitRefused:
 		return fmt.Sprintf("may not evict %s: %s%s", r.pods(w), w.Reason, again(w.Until))
 	case rollout.WaitDown:
-		return fmt.Sprintf("takes no more pods of %s: %s down (%s), and at most %d may be", r.domain(w.Domain), have(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
+		return fmt.Sprintf("takes no more pods of %s: %s down (%s), and at most %d may be", r.Domain(w.Domain), have(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
 	case rollout.WaitOrder:
-		return fmt.Sprintf("takes no pod of %s: pod %s is not ready, and the StatefulSet makes no later pod before it is", r.domain(w.Domain), w.Pod)
+		return fmt.Sprintf("takes no pod of %s: pod %s is not ready, and the StatefulSet makes no later pod before it is", r.Domain(w.Domain), w.Pod)
 	case rollout.WaitEarlier:
 		return fmt.Sprintf("begins no other wave while %s not healthy", isOrAre(r.pods(w), w.More))
 	}
@@ -52,19 +52,19 @@ func (r Rollout) waitingForMore(w rollout.Wait) string {
 		return "waits for an answer to the Prometheus query of spec.healthGate; see whether the server can be reached"
 	case rollout.WaitOverload:
 		if math.IsInf(w.Overload, 1) {
-			return fmt.Sprintf("does not begin %s: while it is empty, a Service would have no endpoint left, or none for the clients of some zone (spec.healthGate.maxOverload)", r.domain(w.Domain))
+			return fmt.Sprintf("does not begin %s: while it is empty, a Service would have no endpoint left, or none for the clients of some zone (spec.healthGate.maxOverload)", r.Domain(w.Domain))
 		}
 		return fmt.Sprintf("does not begin %s: %s of overload is expected while it is empty, and at most %s may be (spec.healthGate.maxOverload)",
-			r.domain(w.Domain), percent(w.Overload), percent(w.MaxOverload))
+			r.Domain(w.Domain), percent(w.Overload), percent(w.MaxOverload))
 	case rollout.WaitPlan:
-		return fmt.Sprintf("does not begin %s: the routing plan of a Service cannot be made as it would be while it is empty (spec.healthGate.maxOverload)", r.domain(w.Domain))
+		return fmt.Sprintf("does not begin %s: the routing plan of a Service cannot be made as it would be while it is empty (spec.healthGate.maxOverload)", r.Domain(w.Domain))
 	case rollout.WaitApproval:
-		return fmt.Sprintf("pauses before %s (spec.pauseBefore); %s goes on", r.domain(w.Domain), r.command("resume"))
+		return fmt.Sprintf("pauses before %s (spec.pauseBefore); %s goes on", r.Domain(w.Domain), r.command("resume"))
 	case rollout.WaitPaused:
 		return fmt.Sprintf("is paused (spec.paused); %s goes on", r.command("resume"))
 	case rollout.WaitFailure:
 		return fmt.Sprintf("has failed: %s. %s tries again, %s restores the revision before, and a new revision starts anew",
-			r.Failure(w.Failure), r.command("resume"), r.command("rollback"))
+			r.Failure(w.Failure), r.command("resume")+" --retry", r.command("rollback"))
 	case rollout.WaitAborted:
 		return "was aborted (spec.stop); pods stay as they are until there is another revision"
 	case rollout.WaitRestore:
@@ -83,7 +83,7 @@ func (r Rollout) Failure(f *rollout.Failure) string {
 	if f == nil {
 		return "the reason is not known"
 	}
-	pod := fmt.Sprintf("pod %s of %s", f.Pod, r.domain(f.Domain))
+	pod := fmt.Sprintf("pod %s of %s", f.Pod, r.Domain(f.Domain))
 	switch f.Reason {
 	case rollout.PodMissing:
 		return "no pod came in the place of " + pod + " in time"
@@ -105,14 +105,14 @@ func (r Rollout) Event(e rollout.Event, revision string) string {
 	case rollout.RollbackBegan:
 		return fmt.Sprintf("revision %s comes back, and %s is abandoned", revision, e.From)
 	case rollout.WaveBegan:
-		return "pods of " + r.listDomains(e.Domains) + " are replaced"
+		return "pods of " + r.Domains(e.Domains) + " are replaced"
 	case rollout.WaveDone:
-		return "all pods of " + r.listDomains(e.Domains) + " are healthy"
+		return "all pods of " + r.Domains(e.Domains) + " are healthy"
 	case rollout.RolloutPaused:
 		if len(e.Domains) == 0 {
 			return "paused"
 		}
-		return fmt.Sprintf("paused at %s; %s goes on", r.listDomains(e.Domains), r.command("resume"))
+		return fmt.Sprintf("paused at %s; %s goes on", r.Domains(e.Domains), r.command("resume"))
 	case rollout.RolloutResumed:
 		return "goes on"
 	case rollout.RolloutFailed:
@@ -130,14 +130,14 @@ func (r Rollout) Lines(s *rollout.Step) []string {
 	m := &s.Memory
 	first := fmt.Sprintf("%s: revision %s", m.Phase, m.Revision)
 	if len(m.Current) > 0 {
-		first += fmt.Sprintf(", wave %d: %s", m.Wave, r.listDomains(m.Current))
+		first += fmt.Sprintf(", wave %d: %s", m.Wave, r.Domains(m.Current))
 	}
 	lines := []string{first}
 	if waiting := r.Waiting(s.Wait); waiting != "" {
 		lines = append(lines, waiting)
 	}
 	for _, d := range s.Domains {
-		lines = append(lines, fmt.Sprintf("%s: %s, %d of %s updated, %d healthy, %d unavailable", r.domain(d.Name), strings.ToLower(string(d.State)), d.Updated, count(d.Pods, "pod"), d.Healthy, d.Unavailable))
+		lines = append(lines, fmt.Sprintf("%s: %s, %d of %s updated, %d healthy, %d unavailable", r.Domain(d.Name), strings.ToLower(string(d.State)), d.Updated, count(d.Pods, "pod"), d.Healthy, d.Unavailable))
 	}
 	for _, e := range s.Events {
 		lines = append(lines, fmt.Sprintf("%s: %s", e.Type, r.Event(e, m.Revision)))
@@ -161,18 +161,19 @@ func (r Rollout) command(verb string) string {
 	return fmt.Sprintf("vicinity rollout %s %s", verb, r.Name)
 }
 
-// domain names a domain.
-func (r Rollout) domain(name string) string {
+// Domain names a domain.
+func (r Rollout) Domain(name string) string {
 	if name == "" {
 		return "the nodes without " + r.Key
 	}
 	return fmt.Sprintf("%s %q", keyNoun(r.Key), name)
 }
 
-func (r Rollout) listDomains(names []string) string {
+// Domains names several domains.
+func (r Rollout) Domains(names []string) string {
 	list := slices.Clone(names)
 	for i := range list {
-		list[i] = r.domain(list[i])
+		list[i] = r.Domain(list[i])
 	}
 	if len(list) == 0 {
 		return "no " + keyNoun(r.Key)
@@ -184,7 +185,7 @@ func (r Rollout) listDomains(names []string) string {
 func (r Rollout) pods(w rollout.Wait) string {
 	said := "pod " + more(w.Pod, w.More)
 	if w.Domain != "" && w.More == 0 {
-		said += " of " + r.domain(w.Domain)
+		said += " of " + r.Domain(w.Domain)
 	}
 	return said
 }

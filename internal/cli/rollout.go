@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/command"
+)
+
+const rolloutResource = "domainrollouts"
+
+// rolloutKinds are the words for DomainRollouts, as kubectl knows them.
+var rolloutKinds = []string{"dr", "domainrollout", rolloutResource}
+
+func newRolloutCommand(s command.Streams, reach connector) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollout",
+		Short: "Follow and control updates by failure domain",
+		Long: `Rollout says how far DomainRollouts are, and pauses, resumes, aborts or rolls back what
+they do. docs/rollouts.md says what a DomainRollout is.
+
+NAME is that of the DomainRollout, or dr/NAME.`,
+	}
+	cmd.AddCommand(
+		newRolloutStatusCommand(s, reach),
+		newRolloutChangeCommand(s, reach, rolloutPause),
+		newRolloutResumeCommand(s, reach),
+		newRolloutChangeCommand(s, reach, rolloutAbort),
+		newRolloutChangeCommand(s, reach, rolloutRollback),
+	)
+	return cmd
+}
+
+// rolloutName is the name that an argument gives.
+func rolloutName(arg string) (string, error) {
+	kind, name, qualified := strings.Cut(arg, "/")
+	if !qualified {
+		kind, name = rolloutKinds[0], arg
+	}
+	if name == "" || strings.Contains(name, "/") || !slices.Contains(rolloutKinds, strings.ToLower(kind)) {
+		return "", command.UsageErrorf("%q names no DomainRollout; give NAME or dr/NAME, with -n for its namespace", arg)
+	}
+	return name, nil
+}
+
+// oneRollout is for commands that take the name of one DomainRollout.
+func oneRollout(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%q takes the NAME of one DomainRollout, and got %d", cmd.CommandPath(), len(args))
+	}
+	return nil
+}
+
+func (r *clusterReader) rollouts() dynamic.ResourceInterface {
+	return r.dynamic.Resource(v1alpha1.GroupVersion.WithResource(rolloutResource)).Namespace(r.namespace)
+}
+
+// rollout reads a DomainRollout.
+func (r *clusterReader) rollout(ctx context.Context, name string) (*v1alpha1.DomainRollout, error) {
+	object, err := r.rollouts().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, r.rolloutNotFound(ctx, name)
+	}
+	if err != nil {
+		return nil, r.explained("reading DomainRollout "+r.namespace+"/"+name, err)
+	}
+	return rolloutOf(object)
+}
+
+func rolloutOf(object *unstructured.Unstructured) (*v1alpha1.DomainRollout, error) {
+	d := &v1alpha1.DomainRollout{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, d); err != nil {
+		return nil, fmt.Errorf("DomainRollout %s/%s: %w", object.GetNamespace(), object.GetName(), err)
+	}
+	return d, nil
+}
+
+// listRollouts are the DomainRollouts of a namespace, or of all if it is empty, by namespace and name.
+func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*v1alpha1.DomainRollout, error) {
+	list, err := listOwn[v1alpha1.DomainRollout](ctx, r, ownList{rolloutResource, namespace, ""})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, errNoRollouts
+	case apierrors.IsForbidden(err) && namespace == metav1.NamespaceAll:
+		return nil, fmt.Errorf("%w; -n lists those of one namespace", r.explained("reading DomainRollouts", err))
+	case err != nil:
+		return nil, r.explained("reading DomainRollouts", err)
+	}
+	slices.SortFunc(list, func(a, b *v1alpha1.DomainRollout) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return list, nil
+}
+
+var errNoRollouts = fmt.Errorf("the cluster has no DomainRollouts, since Vicinity's CRDs are not installed")
+
+// rolloutNotFound names DomainRollouts that may be meant.
+func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {
+	missing := fmt.Sprintf("no DomainRollout %q is in namespace %q", name, r.namespace)
+	list, err := r.listRollouts(ctx, r.namespace)
+	switch {
+	case err == errNoRollouts:
+		return err
+	case err != nil:
+		return fmt.Errorf("%s", missing) // suggestions are an extra
+	case len(list) == 0:
+		if err := r.expectNamespace(ctx, r.namespace); err != nil {
+			return err
+		}
+	}
+	var names []string
+	for _, d := range list {
+		names = append(names, d.Name)
+		if d.Spec.TargetRef.Name == name {
+			return fmt.Errorf("%s; %s %s is updated by the DomainRollout %s", missing, d.Spec.TargetRef.Kind, name, d.Name)
+		}
+	}
+	if near := similar(name, names); len(near) > 0 {
+		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
+	}
+	return fmt.Errorf("%s; %s", missing, listed(names, "it has none"))
+}

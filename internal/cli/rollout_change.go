@@ -1,0 +1,387 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/command"
+)
+
+// rolloutChange is what a command writes to the spec of a DomainRollout. Without fields it
+// writes nothing, since what was asked for is so already.
+type rolloutChange struct {
+	fields map[string]any // of the spec
+	said   string         // what was done, and what comes next
+}
+
+// rolloutVerb is a command that changes a DomainRollout.
+type rolloutVerb struct {
+	use, short, long, example string
+	decide                    func(*rolloutNow) (rolloutChange, error)
+}
+
+var (
+	rolloutPause = rolloutVerb{
+		use: "pause", short: "Stop the evictions of a rollout",
+		long: `Pause sets spec.paused: no more pods are evicted, of this revision and of later ones, until
+"vicinity rollout resume". Evictions that have not been admitted are withdrawn. Pods that are
+going already are replaced.`,
+		example: `  vicinity rollout pause db -n shop`,
+		decide:  pauseRollout,
+	}
+	rolloutAbort = rolloutVerb{
+		use: "abort", short: "End the rollout of a revision and leave the pods as they are",
+		long: `Abort sets spec.stop for the revision that is rolled out: pods stay as they are, of the old
+and of the new revision. Another revision is rolled out as usual.`,
+		example: `  vicinity rollout abort db -n shop`,
+		decide:  abortRollout,
+	}
+	rolloutRollback = rolloutVerb{
+		use: "rollback", short: "Bring back the revision that ran before",
+		long: `Rollback sets spec.stop for the revision that is rolled out, or was last: the controller
+writes the template of the revision before to the workload, and replaces the pods by domain,
+without waiting for bakeTime and pauseBefore. What else writes the template, such as a GitOps
+tool, has to get the old one too, or else its rollout begins anew.`,
+		example: `  vicinity rollout rollback db -n shop && vicinity rollout status db -n shop --watch`,
+		decide:  rollbackRollout,
+	}
+)
+
+func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVerb) *cobra.Command {
+	var cluster clusterFlags
+	cmd := &cobra.Command{
+		Use: verb.use + " NAME", Short: verb.short, Example: verb.example, Args: oneRollout,
+		Long: verb.long + `
+
+It does nothing if that is so already. It must be allowed to get and patch DomainRollouts.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeRollout(cmd.Context(), s.Out, reach, &cluster, args[0], verb.decide)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cluster.add(cmd.Flags(), "the `NAMESPACE` of the DomainRollout (default that of the context)")
+	return cmd
+}
+
+func newRolloutResumeCommand(s command.Streams, reach connector) *cobra.Command {
+	var cluster clusterFlags
+	var retry bool
+	cmd := &cobra.Command{
+		Use: "resume NAME", Short: "Let a rollout go on that waits for a person", Args: oneRollout,
+		Long: `Resume unsets spec.paused. If the rollout pauses before a domain of spec.pauseBefore instead,
+it approves that domain, for the revision that is rolled out: the next revision pauses there
+again. One that is paused and would pause before a domain, too, needs resume twice.
+
+A rollout that has failed goes on with --retry only, which forgives failures until now. The
+deadlines of its pods begin anew.
+
+It does nothing if there is nothing to resume. It must be allowed to get and patch
+DomainRollouts.`,
+		Example: `  vicinity rollout resume db -n shop
+  vicinity rollout resume db -n shop --retry`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeRollout(cmd.Context(), s.Out, reach, &cluster, args[0], func(n *rolloutNow) (rolloutChange, error) {
+				return resumeRollout(n, retry)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	cluster.add(flags, "the `NAMESPACE` of the DomainRollout (default that of the context)")
+	flags.BoolVar(&retry, "retry", false, "try again after a failure")
+	return cmd
+}
+
+// rolloutConflicts is how often a change is decided anew. The controller writes the status while
+// pods are replaced, and each write makes what was read outdated.
+const rolloutConflicts = 20
+
+// changeRollout decides by what it reads, and writes only if that has not changed meanwhile.
+func changeRollout(ctx context.Context, out io.Writer, reach connector, cluster *clusterFlags, arg string, decide func(*rolloutNow) (rolloutChange, error)) error {
+	name, err := rolloutName(arg)
+	if err != nil {
+		return err
+	}
+	r, err := reach.reader(cluster)
+	if err != nil {
+		return err
+	}
+	for range rolloutConflicts {
+		d, err := r.rollout(ctx, name)
+		if err != nil {
+			return err
+		}
+		now := &rolloutNow{DomainRollout: d, now: r.now}
+		change, err := decide(now)
+		if err != nil {
+			return err
+		}
+		err = r.patchRollout(ctx, d, change.fields)
+		if apierrors.IsConflict(err) {
+			if err := command.Pause(ctx, 50*time.Millisecond); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return r.explained("writing DomainRollout "+d.Namespace+"/"+name, err)
+		}
+		_, err = fmt.Fprintf(out, "DomainRollout %s/%s %s\n", d.Namespace, d.Name, change.said+now.notYet())
+		return err
+	}
+	return fmt.Errorf("DomainRollout %s/%s changes all the time; run the command again", r.namespace, name)
+}
+
+// patchRollout changes fields of a spec if the object is as it was read.
+func (r *clusterReader) patchRollout(ctx context.Context, d *v1alpha1.DomainRollout, fields map[string]any) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": d.ResourceVersion}, "spec": fields})
+	if err != nil {
+		return err
+	}
+	_, err = r.rollouts().Patch(ctx, d.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	return err
+}
+
+// rolloutNow is a DomainRollout as it was read.
+type rolloutNow struct {
+	*v1alpha1.DomainRollout
+	now time.Time
+}
+
+func (n *rolloutNow) command(verb string) string {
+	return fmt.Sprintf("%q", fmt.Sprintf("vicinity rollout %s %s -n %s", verb, n.Name, n.Namespace))
+}
+
+func (n *rolloutNow) isRead() bool { return n.Status.Phase != "" }
+
+// isBehind reports whether the status is about an older spec.
+func (n *rolloutNow) isBehind() bool {
+	return n.isRead() && n.Status.ObservedGeneration != n.Generation
+}
+
+// stop is how the revision is ended by spec.stop, empty if it is not.
+func (n *rolloutNow) stop() v1alpha1.StopAction {
+	if s := n.Spec.Stop; s != nil && s.Revision == n.Status.Revision && s.Revision != "" {
+		return s.Action
+	}
+	return ""
+}
+
+// notYet says why nothing comes of a change for now.
+func (n *rolloutNow) notYet() string {
+	switch {
+	case !n.isRead():
+		return ". " + noController
+	case n.Status.Phase == v1alpha1.PhaseInvalid:
+		return ". No pod is replaced for now: " + n.Status.WaitingFor
+	}
+	return ""
+}
+
+const (
+	noController  = "No controller has looked at it yet: check that the chart's value rollouts.enabled is true and that vicinity-controller runs"
+	rolloutBehind = "the controller has not seen the last change of the spec yet; look at %s and run the command again"
+)
+
+// errorf is an error about the DomainRollout.
+func (n *rolloutNow) errorf(format string, args ...any) error {
+	return fmt.Errorf("DomainRollout %s/%s %s", n.Namespace, n.Name, fmt.Sprintf(format, args...))
+}
+
+// expectRevision fails if no revision is known that can be stopped.
+func (n *rolloutNow) expectRevision() error {
+	switch {
+	case !n.isRead():
+		return n.errorf("has no status, so no revision can be stopped. %s. %s keeps it from beginning", noController, n.command("pause"))
+	case n.Status.Revision == "":
+		return n.errorf("has no revision yet: %s", orDash(n.Status.WaitingFor))
+	}
+	return nil
+}
+
+func pauseRollout(n *rolloutNow) (rolloutChange, error) {
+	if n.Spec.Paused {
+		return rolloutChange{said: "is paused already; " + n.command("resume") + " goes on"}, nil
+	}
+	said := "is paused: no more pods are evicted, and those that are going already are replaced"
+	switch n.Status.Phase {
+	case v1alpha1.PhaseComplete:
+		said = "is paused: nothing is being replaced, and the next revision waits"
+	case v1alpha1.PhaseAborted:
+		said = "is paused: the rollout of " + n.Status.Revision + " was aborted before, and the next revision waits"
+	}
+	return rolloutChange{map[string]any{"paused": true}, said + "; " + n.command("resume") + " goes on"}, nil
+}
+
+func abortRollout(n *rolloutNow) (rolloutChange, error) {
+	if err := n.expectRevision(); err != nil {
+		return rolloutChange{}, err
+	}
+	revision := n.Status.Revision
+	switch {
+	case n.Status.Phase == v1alpha1.PhaseComplete:
+		return rolloutChange{}, n.errorf("is complete, so there is nothing to abort: all pods are of revision %s. %s brings back the revision before", revision, n.command("rollback"))
+	case n.stop() == v1alpha1.StopAbort:
+		return rolloutChange{said: "is aborted already: pods stay as they are, and another revision is rolled out as usual"}, nil
+	}
+	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). Another revision is rolled out as usual", revision, updatedText(n.DomainRollout))
+	if n.Status.PreviousRevision != "" {
+		said += "; " + n.command("rollback") + " brings back " + n.Status.PreviousRevision
+	}
+	return rolloutChange{n.stopFields(v1alpha1.StopAbort), said}, nil
+}
+
+func (n *rolloutNow) stopFields(action v1alpha1.StopAction) map[string]any {
+	return map[string]any{"stop": v1alpha1.RolloutStop{Revision: n.Status.Revision, Action: action}}
+}
+
+func rollbackRollout(n *rolloutNow) (rolloutChange, error) {
+	if err := n.expectRevision(); err != nil {
+		return rolloutChange{}, err
+	}
+	previous, s := n.Status.PreviousRevision, n.Spec.Stop
+	switch {
+	case n.Status.RollingBack:
+		return rolloutChange{said: "rolls back already, to revision " + n.Status.Revision}, nil
+	case n.stop() == v1alpha1.StopRollback && previous != "":
+		return rolloutChange{said: "rolls back already, to revision " + previous}, nil
+	case previous == "" && s != nil && s.Action == v1alpha1.StopRollback && slices.Contains(n.Status.AbandonedRevisions, s.Revision):
+		return rolloutChange{said: fmt.Sprintf("was rolled back already: revision %s came back for %s", n.Status.Revision, s.Revision)}, nil
+	case previous == "":
+		return rolloutChange{}, n.errorf("cannot be rolled back: no revision before %s is known. Write the template that should run to %s %s; kubectl rollout history shows the old ones",
+			n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
+	}
+	said := fmt.Sprintf("rolls back: the template of revision %s is written to %s %s, and the pods of %s are replaced by domain. Whatever writes the template, such as a GitOps tool, needs the old one too",
+		previous, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name, n.Status.Revision)
+	if n.Spec.Paused {
+		said += fmt.Sprintf(". It is paused, so no pod is replaced before %s", n.command("resume"))
+	}
+	return rolloutChange{n.stopFields(v1alpha1.StopRollback), said}, nil
+}
+
+// nextPause is the domain of spec.pauseBefore that comes next and is not approved.
+func (n *rolloutNow) nextPause() (string, bool) {
+	if n.Status.RollingBack || len(n.Status.CurrentDomains) > 0 {
+		return "", false
+	}
+	for i := range n.Status.Domains {
+		if d := &n.Status.Domains[i]; d.State == v1alpha1.DomainWaiting {
+			return d.Name, slices.Contains(n.Spec.PauseBefore, d.Name) && !n.isApproved(d.Name)
+		}
+	}
+	return "", false
+}
+
+// approval is that of the revision, empty if it has none.
+func (n *rolloutNow) approval() v1alpha1.RolloutApproval {
+	if a := n.Spec.Approved; a != nil && a.Revision == n.Status.Revision {
+		return *a
+	}
+	return v1alpha1.RolloutApproval{Revision: n.Status.Revision}
+}
+
+func (n *rolloutNow) isApproved(domain string) bool {
+	return slices.Contains(n.approval().Domains, domain)
+}
+
+// approvedFields replace the approval of another revision as a whole, so that nothing carries over.
+func (n *rolloutNow) approvedFields(a v1alpha1.RolloutApproval) map[string]any {
+	return map[string]any{"approved": map[string]any{"revision": a.Revision, "domains": a.Domains, "failuresBefore": a.FailuresBefore}}
+}
+
+// isForgiven reports whether the failure was looked at, and the controller has not seen that yet.
+func (n *rolloutNow) isForgiven() bool {
+	until := n.approval().FailuresBefore
+	return until != nil && !until.Time.Before(n.Status.Failure.Time.Time)
+}
+
+func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
+	switch {
+	case n.Spec.Paused && n.Status.Failure == nil, n.Spec.Paused && n.restores() && !retry, n.Spec.Paused && n.stop() != "":
+		return n.unpause(), nil
+	case n.stop() == v1alpha1.StopAbort:
+		return rolloutChange{}, n.errorf(`was aborted, and resume does not take that back: another revision is rolled out as usual, %s brings back the revision before, and kubectl patch dr %s -n %s --type=merge -p '{"spec":{"stop":null}}' lets this one go on`,
+			n.command("rollback"), n.Name, n.Namespace)
+	case n.stop() == v1alpha1.StopRollback && n.Status.PreviousRevision == "":
+		return rolloutChange{}, n.errorf("waits for a rollback that is not possible: no revision before %s is known. Write the template that should run to %s %s", n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
+	case n.stop() == v1alpha1.StopRollback:
+		return rolloutChange{said: "rolls back and waits for no one"}, nil
+	case n.Status.Failure != nil:
+		return n.tryAgain(retry)
+	}
+	domain, pauses := n.nextPause()
+	switch {
+	case pauses && n.isBehind():
+		return rolloutChange{}, n.errorf("may pause before %s next, but "+rolloutBehind, n.words().Domain(domain), n.command("status"))
+	case pauses && n.Status.Phase == v1alpha1.PhasePaused:
+		a := n.approval()
+		a.Domains = append(slices.Clone(a.Domains), domain)
+		return rolloutChange{n.approvedFields(a), fmt.Sprintf("goes on with %s: it is approved for revision %s", n.words().Domain(domain), n.Status.Revision)}, nil
+	case n.isBehind():
+		return rolloutChange{said: "is not paused; the controller has not seen the last change of the spec yet"}, nil
+	}
+	said := "waits for no one"
+	if n.Status.WaitingFor != "" {
+		said += ": it " + n.Status.WaitingFor
+	} else if n.isRead() {
+		said += ": it is " + strings.ToLower(string(n.Status.Phase))
+	}
+	return rolloutChange{said: said}, nil
+}
+
+// restores reports whether the controller brings back the revision before, because of a failure.
+func (n *rolloutNow) restores() bool {
+	return n.Spec.OnFailure == v1alpha1.FailureRollback && n.Status.PreviousRevision != ""
+}
+
+func (n *rolloutNow) unpause() rolloutChange {
+	said := "goes on"
+	domain, pauses := n.nextPause()
+	switch {
+	case n.stop() == v1alpha1.StopAbort:
+		said = "is not paused any more; the rollout of " + n.Status.Revision + " was aborted, and another revision is rolled out as usual"
+	case n.Status.Failure != nil:
+		said = "goes on: it brings back revision " + n.Status.PreviousRevision + ", since " + n.failure()
+	case pauses:
+		said = fmt.Sprintf("is not paused any more; it pauses before %s (spec.pauseBefore) until %s is run again", n.words().Domain(domain), n.command("resume"))
+	}
+	return rolloutChange{map[string]any{"paused": nil}, said}
+}
+
+// tryAgain forgives a failure.
+func (n *rolloutNow) tryAgain(retry bool) (rolloutChange, error) {
+	switch {
+	case n.isForgiven() && !n.Spec.Paused:
+		return rolloutChange{said: "tries again already; the controller has not seen that yet"}, nil
+	case !retry && n.restores():
+		return rolloutChange{said: "brings back revision " + n.Status.PreviousRevision + ", since " + n.failure()}, nil
+	case !retry:
+		return rolloutChange{}, n.errorf("has failed: %s. %s tries again, %s brings back the revision before, and a new revision starts anew", n.failure(), n.command("resume --retry"), n.command("rollback"))
+	}
+	// The clocks of this machine and of the controller may differ.
+	until := metav1.NewTime(n.now)
+	if failed := n.Status.Failure.Time; until.Before(&failed) {
+		until = failed
+	}
+	a := n.approval()
+	a.FailuresBefore = &until
+	fields := n.approvedFields(a)
+	if n.Spec.Paused {
+		fields["paused"] = nil
+	}
+	return rolloutChange{fields, fmt.Sprintf("tries revision %s again: failures until %s are forgiven, and deadlines begin anew", n.Status.Revision, timeText(&until))}, nil
+}

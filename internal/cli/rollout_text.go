@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// rolloutPage are DomainRollouts as JSON and YAML have them.
+type rolloutPage struct {
+	Rollouts []rolloutReport `json:"rollouts"`
+}
+
+// rolloutReport is a DomainRollout as JSON and YAML have it.
+type rolloutReport struct {
+	Namespace   string                 `json:"namespace"`
+	Name        string                 `json:"name"`
+	Target      v1alpha1.RolloutTarget `json:"target"`
+	TopologyKey string                 `json:"topologyKey"`
+	Pods        int32                  `json:"pods"`
+	Updated     int32                  `json:"updated"`
+	Healthy     int32                  `json:"healthy"`
+	// Current is false if the status is older than the spec or the template, or if there is none.
+	Current bool `json:"current"`
+	// Notes are what is not as it should be, in words.
+	Notes    []string                     `json:"notes,omitempty"`
+	NotKnown []string                     `json:"notKnown,omitempty"`
+	Status   v1alpha1.DomainRolloutStatus `json:"status"`
+
+	failure string
+}
+
+// report is a DomainRollout for people and programs. unseen says that its workload has a newer template.
+func (r *clusterReader) report(d *v1alpha1.DomainRollout, unseen string) rolloutReport {
+	n := &rolloutNow{DomainRollout: d, now: r.now}
+	report := rolloutReport{
+		Namespace: d.Namespace, Name: d.Name, Target: d.Spec.TargetRef, TopologyKey: d.Spec.TopologyKey, NotKnown: r.missing, Status: d.Status,
+		Current: n.isRead() && !n.isBehind() && unseen == "",
+	}
+	report.Pods, report.Updated, report.Healthy = podsOf(d)
+	if d.Status.Failure != nil {
+		report.failure = n.failure()
+	}
+	switch {
+	case !n.isRead():
+		report.Notes = append(report.Notes, noController)
+	case n.isBehind():
+		report.Notes = append(report.Notes, fmt.Sprintf("the status is of generation %d and the spec of %d: the controller has not seen the last change yet. If that lasts, check that rollouts.enabled is true and that vicinity-controller runs",
+			d.Status.ObservedGeneration, d.Generation))
+	}
+	if unseen != "" {
+		report.Notes = append(report.Notes, unseen)
+	}
+	if d.Spec.Paused && d.Status.Phase != v1alpha1.PhasePaused {
+		report.Notes = append(report.Notes, "spec.paused is true: no more pods are evicted until "+n.command("resume"))
+	}
+	for i := range d.Status.Conditions {
+		c := &d.Status.Conditions[i]
+		said := c.Message == d.Status.WaitingFor || c.Type == v1alpha1.ConditionHealthy && d.Status.Failure != nil
+		if c.Status != metav1.ConditionTrue && c.Type != v1alpha1.ConditionProgressing && !said {
+			report.Notes = append(report.Notes, fmt.Sprintf("condition %s is %s: %s", c.Type, c.Status, c.Message))
+		}
+	}
+	return report
+}
+
+func podsOf(d *v1alpha1.DomainRollout) (pods, updated, healthy int32) {
+	for i := range d.Status.Domains {
+		domain := &d.Status.Domains[i]
+		pods, updated, healthy = pods+domain.Pods, updated+domain.Updated, healthy+domain.Healthy
+	}
+	return pods, updated, healthy
+}
+
+func updatedText(d *v1alpha1.DomainRollout) string {
+	pods, updated, healthy := podsOf(d)
+	return fmt.Sprintf("%d of %s updated, %d healthy", updated, count(int64(pods), "pod", "pods"), healthy)
+}
+
+func (n *rolloutNow) words() explain.Rollout {
+	return explain.Rollout{Name: n.Name, Key: n.Spec.TopologyKey}
+}
+
+// failure says why the revision failed.
+func (n *rolloutNow) failure() string {
+	f := n.Status.Failure
+	return n.words().Failure(&rollout.Failure{Reason: rollout.FailureReason(f.Reason), Domain: f.Domain, Pod: f.Pod, At: f.Time.Time})
+}
+
+// rolloutFormats are the forms of --output.
+const rolloutFormats = "text, json or yaml"
+
+func rolloutFormat(output string) (func(io.Writer, *rolloutReport) error, error) {
+	return formatOf(output, rolloutFormats, map[string]func(io.Writer, *rolloutReport) error{"text": writeRollout})
+}
+
+func rolloutListFormat(output string) (func(io.Writer, *rolloutPage) error, error) {
+	return formatOf(output, rolloutFormats, map[string]func(io.Writer, *rolloutPage) error{"text": writeRollouts})
+}
+
+// newestEvents is how much of the history is shown.
+const newestEvents = 5
+
+func writeRollout(w io.Writer, r *rolloutReport) error {
+	p := &page{w: w}
+	p.heading(fmt.Sprintf("DomainRollout %s/%s: %s %s by %s", r.Namespace, r.Name, r.Target.Kind, r.Target.Name, r.TopologyKey))
+	p.list("", r.lines())
+	if len(r.Status.Domains) > 0 {
+		p.table("", domainTable(r))
+	}
+	if r.failure != "" {
+		p.list("failed", []string{timeText(&r.Status.Failure.Time) + ": " + r.failure})
+	}
+	if history := r.Status.History; len(history) > 0 {
+		var lines []string
+		for i := len(history) - 1; i >= max(0, len(history)-newestEvents); i-- {
+			lines = append(lines, fmt.Sprintf("%s %s: %s", timeText(&history[i].Time), history[i].Event, history[i].Message))
+		}
+		p.list("newest first", lines)
+	}
+	if len(r.Notes) > 0 {
+		p.list("to be looked at", r.Notes)
+	}
+	if len(r.NotKnown) > 0 {
+		p.list("not known", r.NotKnown)
+	}
+	return p.err
+}
+
+func (r *rolloutReport) lines() []string {
+	s := &r.Status
+	if s.Phase == "" {
+		return []string{"phase: none"}
+	}
+	lines := []string{"phase: " + string(s.Phase)}
+	if s.WaitingFor != "" {
+		lines = append(lines, "it "+s.WaitingFor)
+		if s.Phase == v1alpha1.PhaseInvalid {
+			lines[1] = s.WaitingFor
+		}
+	}
+	revision := "revision: " + orDash(s.Revision)
+	switch {
+	case s.RollingBack:
+		revision += ", which ran before and comes back"
+	case s.PreviousRevision != "":
+		revision += ", before it " + s.PreviousRevision
+	}
+	lines = append(lines, revision)
+	if len(s.CurrentDomains) > 0 {
+		lines = append(lines, fmt.Sprintf("wave %d: %s", s.Wave, explain.Rollout{Key: r.TopologyKey}.Domains(s.CurrentDomains)))
+	}
+	return lines
+}
+
+func domainTable(r *rolloutReport) explain.Table {
+	t := explain.Table{Columns: []explain.Column{
+		{Title: "domain"}, {Title: "pods", Right: true}, {Title: "updated", Right: true}, {Title: "healthy", Right: true}, {Title: "unavailable", Right: true}, {Title: "state"},
+	}}
+	for i := range r.Status.Domains {
+		d := &r.Status.Domains[i]
+		name := d.Name
+		if name == "" {
+			name = "(no label)"
+		}
+		t.Rows = append(t.Rows, []string{name, podCount(d.Pods), podCount(d.Updated), podCount(d.Healthy), podCount(d.Unavailable), string(d.State)})
+	}
+	return t
+}
+
+func podCount(n int32) string { return strconv.Itoa(int(n)) }
+
+func writeRollouts(w io.Writer, list *rolloutPage) error {
+	if len(list.Rollouts) == 0 {
+		return nil
+	}
+	t := explain.Table{Columns: []explain.Column{
+		{Title: "namespace"}, {Title: "name"}, {Title: "target"}, {Title: "phase"}, {Title: "revision"},
+		{Title: "pods", Right: true}, {Title: "updated", Right: true}, {Title: "healthy", Right: true}, {Title: "note"},
+	}}
+	for i := range list.Rollouts {
+		r := &list.Rollouts[i]
+		note := r.Status.WaitingFor
+		if len(r.Notes) > 0 {
+			note = r.Notes[0]
+		}
+		t.Rows = append(t.Rows, []string{
+			r.Namespace, r.Name, r.Target.Kind + "/" + r.Target.Name, orDash(string(r.Status.Phase)), orDash(r.Status.Revision),
+			podCount(r.Pods), podCount(r.Updated), podCount(r.Healthy), orDash(note),
+		})
+	}
+	return t.Text(w, "")
+}
