@@ -144,7 +144,7 @@ func (f *Field) Update(ctx context.Context, o UpdateOptions) (figures UpdateFigu
 	if _, err := f.AppsV1().StatefulSets(f.Namespace).Patch(ctx, fleet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return figures, err
 	}
-	limited, cancel := ctx, context.CancelFunc(func() {})
+	limited, cancel := context.WithCancel(ctx)
 	if o.Within > 0 {
 		limited, cancel = context.WithTimeout(ctx, o.Within)
 	}
