@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -66,8 +67,8 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	kills := 0
-	// Two pods at a time, since a zone at once would be done before the controller can be killed often.
-	r, err := s.roll(ctx, ofStatefulSet, "maxUnavailable: 2")
+	// Pods that take their time, or else all would be done before the controller can be killed often.
+	r, err := s.roll(ctx, ofStatefulSet, "maxUnavailable: 2", "healthGate: {readyFor: 2s}")
 	if err != nil {
 		return "", err
 	}
@@ -98,7 +99,8 @@ func (r *rolled) inOrder() []string {
 	return []string{zones[1], zones[0], zones[2]}
 }
 
-// killAtEveryStep kills the controller that leads each time that the status of the rollout has changed, until it is complete.
+// killAtEveryStep kills the controller that leads each time that the status of the rollout has changed, until it is complete. The first
+// time its lease has to run out; then it gives it back, so that the next one is killed soon.
 func (s *scene) killAtEveryStep(ctx context.Context, r *rolled) (kills int, err error) {
 	before := ""
 	err = kube.Wait(ctx, "the rollout to be complete", func(ctx context.Context) (string, error) {
@@ -118,8 +120,12 @@ func (s *scene) killAtEveryStep(ctx context.Context, r *rolled) (kills int, err 
 			return waits, err
 		}
 		before = d.ResourceVersion
+		how := metav1.DeleteOptions{}
+		if kills == 0 {
+			how = atOnce()
+		}
 		kills++
-		return waits, s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		return waits, s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, how)
 	})
 	return kills, errors.Join(err, s.vicinityWorks(ctx))
 }
@@ -169,8 +175,12 @@ func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 		if err := r.completes(ctx, ""); err != nil {
 			return err
 		}
-		if d, err = r.rollout(ctx, r.name); err != nil || !d.Status.RollingBack {
-			return fmt.Errorf("after the rollback the status is %+v, %w", d.Status, err)
+		restored, err := r.rollout(ctx, r.name)
+		if err != nil {
+			return err
+		}
+		if st := restored.Status; st.Revision != d.Status.PreviousRevision || !slices.Contains(st.AbandonedRevisions, d.Status.Revision) {
+			return fmt.Errorf("%s was rolled back to %s, and the revision is %s with %v abandoned", d.Status.Revision, d.Status.PreviousRevision, st.Revision, st.AbandonedRevisions)
 		}
 		return nil
 	})
