@@ -1,0 +1,396 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// aRollout is in its second wave, after two pods of zone-a.
+func aRollout(change ...func(*v1alpha1.DomainRollout)) *v1alpha1.DomainRollout {
+	d := &v1alpha1.DomainRollout{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "DomainRollout"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Generation: 3, ResourceVersion: "7"},
+		Spec: v1alpha1.DomainRolloutSpec{
+			TargetRef: v1alpha1.RolloutTarget{Kind: v1alpha1.KindStatefulSet, Name: "db"}, TopologyKey: corev1.LabelTopologyZone,
+		},
+		Status: v1alpha1.DomainRolloutStatus{
+			ObservedGeneration: 3, Phase: v1alpha1.PhaseProgressing, Revision: "db-2", PreviousRevision: "db-1", Wave: 2, CurrentDomains: []string{"zone-b"},
+			Domains: []v1alpha1.RolloutDomain{
+				{Name: "zone-a", Pods: 2, Updated: 2, Healthy: 2, State: v1alpha1.DomainDone},
+				{Name: "zone-b", Pods: 2, Updated: 1, Unavailable: 1, State: v1alpha1.DomainUpdating},
+				{Name: "", Pods: 1, State: v1alpha1.DomainWaiting},
+			},
+			WaitingFor: `waits for pod db-1 of zone "zone-b" to be ready, or it fails at 15:10:00 UTC`,
+			History: []v1alpha1.RolloutTransition{
+				{Time: longAgo, Event: "RolloutBegan", Revision: "db-2", Message: "revision db-2 begins, after db-1"},
+				{Time: later, Event: "WaveBegan", Revision: "db-2", Message: `pods of zone "zone-b" are replaced`},
+			},
+			Conditions: []metav1.Condition{
+				{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue},
+				{Type: v1alpha1.ConditionHealthy, Status: metav1.ConditionTrue},
+			},
+		},
+	}
+	for _, do := range change {
+		do(d)
+	}
+	return d
+}
+
+func inPhase(phase v1alpha1.RolloutPhase, waitingFor string) func(*v1alpha1.DomainRollout) {
+	return func(d *v1alpha1.DomainRollout) { d.Status.Phase, d.Status.WaitingFor = phase, waitingFor }
+}
+
+func complete(d *v1alpha1.DomainRollout) {
+	inPhase(v1alpha1.PhaseComplete, "")(d)
+	d.Status.CurrentDomains = nil
+	for i := range d.Status.Domains {
+		domain := &d.Status.Domains[i]
+		domain.Updated, domain.Healthy, domain.Unavailable, domain.State = domain.Pods, domain.Pods, 0, v1alpha1.DomainDone
+	}
+}
+
+func failed(d *v1alpha1.DomainRollout) {
+	inPhase(v1alpha1.PhaseFailed, "has failed: pod db-1 did not become healthy in time")(d)
+	d.Status.Failure = &v1alpha1.RolloutFailure{Reason: "PodUnhealthy", Domain: "zone-b", Pod: "db-1", Time: later}
+	d.Status.Conditions[2] = metav1.Condition{Type: v1alpha1.ConditionHealthy, Status: metav1.ConditionFalse, Message: "pod db-1 did not become healthy in time"}
+}
+
+// atPause waits before zone-c.
+func atPause(d *v1alpha1.DomainRollout) {
+	inPhase(v1alpha1.PhasePaused, `pauses before zone "zone-c" (spec.pauseBefore)`)(d)
+	d.Spec.PauseBefore = []string{"zone-b", "zone-c"}
+	d.Status.CurrentDomains = nil
+	d.Status.Domains[1] = v1alpha1.RolloutDomain{Name: "zone-b", Pods: 2, Updated: 2, Healthy: 2, State: v1alpha1.DomainDone}
+	d.Status.Domains[2] = v1alpha1.RolloutDomain{Name: "zone-c", Pods: 1, State: v1alpha1.DomainWaiting}
+	d.Spec.Approved = &v1alpha1.RolloutApproval{Revision: "db-2", Domains: []string{"zone-b"}}
+}
+
+func invalidNow(d *v1alpha1.DomainRollout) {
+	inPhase(v1alpha1.PhaseInvalid, "StatefulSet db replaces its pods by itself")(d)
+	d.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.ConditionValid, Status: metav1.ConditionFalse, Message: d.Status.WaitingFor}
+}
+
+func withoutStatus(d *v1alpha1.DomainRollout) { d.Status = v1alpha1.DomainRolloutStatus{} }
+func behind(d *v1alpha1.DomainRollout)        { d.Generation = 4 }
+func paused(d *v1alpha1.DomainRollout)        { d.Spec.Paused = true }
+
+func stopped(action v1alpha1.StopAction) func(*v1alpha1.DomainRollout) {
+	return func(d *v1alpha1.DomainRollout) {
+		d.Spec.Stop = &v1alpha1.RolloutStop{Revision: "db-2", Action: action}
+	}
+}
+
+func rollsBack(d *v1alpha1.DomainRollout) {
+	d.Status.Revision, d.Status.PreviousRevision, d.Status.RollingBack, d.Status.AbandonedRevisions = "db-1", "", true, []string{"db-2"}
+	d.Spec.Stop = &v1alpha1.RolloutStop{Revision: "db-2", Action: v1alpha1.StopRollback}
+}
+
+// rolledOut is a cluster with DomainRollouts, and with the StatefulSet db of the revision db-2.
+func rolledOut(t *testing.T, rollouts ...*v1alpha1.DomainRollout) *fakeCluster {
+	t.Helper()
+	var own []runtime.Object
+	for _, d := range rollouts {
+		own = append(own, inAPI(t, d))
+	}
+	kinds := listKinds()
+	kinds[v1alpha1.GroupVersion.WithResource(rolloutResource)] = "DomainRolloutList"
+	return &fakeCluster{
+		typed: fake.NewClientset(
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+			&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Generation: 2}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, UpdateRevision: "db-2"}},
+		),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, own...),
+	}
+}
+
+func (c *fakeCluster) newTemplate(t *testing.T, change func(*appsv1.StatefulSet)) *fakeCluster {
+	t.Helper()
+	set, err := c.typed.AppsV1().StatefulSets("shop").Get(t.Context(), "db", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(set)
+	if _, err := c.typed.AppsV1().StatefulSets("shop").Update(t.Context(), set, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRolloutStatusGolden(t *testing.T) {
+	other := aRollout(complete, func(d *v1alpha1.DomainRollout) { d.Namespace, d.Name = "ops", "log" })
+	for _, test := range []struct {
+		name    string
+		cluster *fakeCluster
+		args    string
+	}{
+		{"progressing.txt", rolledOut(t, aRollout()), "db"},
+		{"progressing.json", rolledOut(t, aRollout()), "dr/db -o json"},
+		{"failed.txt", rolledOut(t, aRollout(failed)), "db"},
+		{"invalid.txt", rolledOut(t, aRollout(invalidNow)), "db"},
+		{"no-status.txt", rolledOut(t, aRollout(withoutStatus)), "db"},
+		{"behind.txt", rolledOut(t, aRollout(behind, paused)), "db"},
+		{"rolling-back.txt", rolledOut(t, aRollout(rollsBack)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-1" }), "db"},
+		{"new-template.txt", rolledOut(t, aRollout(complete)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-3" }), "db"},
+		{"unseen-template.txt", rolledOut(t, aRollout(complete)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Generation = 3 }), "db"},
+		{"list.txt", rolledOut(t, aRollout(failed), other), ""},
+		{"list-all.txt", rolledOut(t, aRollout(failed), other), "-A"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := test.cluster.run(t.Context(), append([]string{"rollout", "status"}, strings.Fields(test.args)...)...)
+			if code != 0 || stderr != "" {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			compareGolden(t, "rollout", test.name, stdout)
+		})
+	}
+}
+
+// TestRolloutChanges has each command at a rollout that is in some state: the code, what is written and what is said.
+func TestRolloutChanges(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		rollout *v1alpha1.DomainRollout
+		args    string
+		code    int
+		wrote   string // of the spec, as JSON
+		said    string
+	}{
+		{"pause", aRollout(), "pause", 0, `{"paused":true}`, "no more pods are evicted"},
+		{"pause twice", aRollout(paused), "pause", 0, "", "is paused already"},
+		{"pause without a controller", aRollout(withoutStatus), "pause", 0, `{"paused":true}`, "rollouts.enabled"},
+		{"pause what is complete", aRollout(complete), "pause", 0, `{"paused":true}`, "the next revision waits"},
+		{"resume", aRollout(paused, inPhase(v1alpha1.PhasePaused, "is paused")), "resume", 0, `{"paused":null}`, "goes on"},
+		{"resume what goes on", aRollout(), "resume", 0, "", "waits for no one: it waits for pod db-1"},
+		{"approve", aRollout(atPause), "resume", 0, `{"approved":{"revision":"db-2","domains":["zone-b","zone-c"],"failuresBefore":null}}`, `goes on with zone "zone-c"`},
+		{"approve after another revision", aRollout(atPause, func(d *v1alpha1.DomainRollout) {
+			d.Spec.Approved = &v1alpha1.RolloutApproval{Revision: "db-1", Domains: []string{"zone-a"}, FailuresBefore: &later}
+		}), "resume", 0, `{"approved":{"revision":"db-2","domains":["zone-c"],"failuresBefore":null}}`, "approved for revision db-2"},
+		{"approve by an old status", aRollout(atPause, behind), "resume", 1, "", "has not seen the last change"},
+		{"resume what is paused twice over", aRollout(atPause, paused), "resume", 0, `{"paused":null}`, `it pauses before zone "zone-c"`},
+		{"resume a failure", aRollout(failed), "resume", 1, "", "resume --retry"},
+		{"retry", aRollout(failed), "resume --retry", 0, "failuresBefore", "tries revision db-2 again"},
+		{"retry while paused", aRollout(failed, paused), "resume --retry", 0, `"paused":null`, "tries revision db-2 again"},
+		{"retry by a clock that is behind", aRollout(failed, func(d *v1alpha1.DomainRollout) { d.Status.Failure.Time = future }), "resume --retry", 0,
+			`"failuresBefore":"2099-01-02T15:04:05Z"`, "tries revision db-2 again"},
+		{"retry twice", aRollout(failed, func(d *v1alpha1.DomainRollout) {
+			d.Spec.Approved = &v1alpha1.RolloutApproval{Revision: "db-2", FailuresBefore: &later}
+		}), "resume --retry", 0, "", "already"},
+		{"resume what was aborted", aRollout(inPhase(v1alpha1.PhaseAborted, "was aborted"), stopped(v1alpha1.StopAbort)), "resume", 1, "", `'{"spec":{"stop":null}}'`},
+		{"abort", aRollout(), "abort", 0, `{"stop":{"revision":"db-2","action":"Abort"}}`, "3 of 5 pods updated"},
+		{"abort twice", aRollout(stopped(v1alpha1.StopAbort)), "abort", 0, "", "already"},
+		{"abort after another revision", aRollout(func(d *v1alpha1.DomainRollout) { d.Spec.Stop = &v1alpha1.RolloutStop{Revision: "db-1"} }), "abort", 0, `"revision":"db-2"`, "is aborted"},
+		{"abort what is complete", aRollout(complete), "abort", 1, "", "nothing to abort"},
+		{"abort without a controller", aRollout(withoutStatus), "abort", 1, "", "rollouts.enabled"},
+		{"rollback", aRollout(), "rollback", 0, `{"stop":{"revision":"db-2","action":"Rollback"}}`, "template of revision db-1"},
+		{"rollback of what is complete", aRollout(complete), "rollback", 0, `"action":"Rollback"`, "template of revision db-1"},
+		{"rollback of what is invalid", aRollout(invalidNow), "rollback", 0, `"action":"Rollback"`, "No pod is replaced for now: StatefulSet db"},
+		{"rollback while paused", aRollout(paused), "rollback", 0, `"action":"Rollback"`, "no pod is replaced before"},
+		{"rollback twice", aRollout(stopped(v1alpha1.StopRollback)), "rollback", 0, "", "already"},
+		{"rollback during one", aRollout(rollsBack), "rollback", 0, "", "already, to revision db-1"},
+		{"rollback after one", aRollout(rollsBack, complete, func(d *v1alpha1.DomainRollout) { d.Status.RollingBack = false }), "rollback", 0, "", "was rolled back already"},
+		{"rollback to nothing", aRollout(func(d *v1alpha1.DomainRollout) { d.Status.PreviousRevision = "" }), "rollback", 1, "", "Write the template"},
+		{"rollback without a controller", aRollout(withoutStatus), "rollback", 1, "", "rollouts.enabled"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := rolledOut(t, test.rollout)
+			words := strings.Fields(test.args)
+			code, stdout, stderr := c.run(t.Context(), append([]string{"rollout", words[0], "db"}, words[1:]...)...)
+			if said := stdout + stderr; code != test.code || !strings.Contains(said, test.said) {
+				t.Errorf("code %d, said %q", code, said)
+			}
+			if wrote := c.patched(t); (test.wrote == "") != (wrote == "") || !isPartOf(wrote, test.wrote) {
+				t.Errorf("wrote %s, not %s", wrote, test.wrote)
+			}
+		})
+	}
+}
+
+// isPartOf compares JSON without regard to the order of fields, if the part is a document.
+func isPartOf(whole, part string) bool {
+	var a, b any
+	if json.Unmarshal([]byte(whole), &a) == nil && json.Unmarshal([]byte(part), &b) == nil {
+		left, _ := json.Marshal(a)
+		right, _ := json.Marshal(b)
+		return bytes.Equal(left, right)
+	}
+	return strings.Contains(whole, part)
+}
+
+// patched is what was written to the spec, empty if nothing was. It has to hold for what was read.
+func (c *fakeCluster) patched(t *testing.T) string {
+	t.Helper()
+	wrote := ""
+	for _, action := range c.dynamic.Actions() {
+		patch, ok := action.(kubetesting.PatchAction)
+		if !ok {
+			continue
+		}
+		var body struct {
+			Metadata metav1.ObjectMeta `json:"metadata"`
+			Spec     json.RawMessage   `json:"spec"`
+		}
+		if err := json.Unmarshal(patch.GetPatch(), &body); err != nil || body.Metadata.ResourceVersion != "7" {
+			t.Errorf("patch %s, %v", patch.GetPatch(), err)
+		}
+		wrote = string(body.Spec)
+	}
+	return wrote
+}
+
+// TestRolloutChangeIsDecidedAnew has the rollout complete between the read and the write.
+func TestRolloutChangeIsDecidedAnew(t *testing.T) {
+	c := rolledOut(t, aRollout())
+	rollouts := v1alpha1.GroupVersion.WithResource(rolloutResource)
+	c.dynamic.PrependReactor("patch", rolloutResource, func(kubetesting.Action) (bool, runtime.Object, error) {
+		if err := c.dynamic.Tracker().Update(rollouts, inAPI(t, aRollout(complete)), "shop"); err != nil {
+			t.Error(err)
+		}
+		return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: rolloutResource}, "db", errors.New("changed"))
+	})
+	code, stdout, stderr := c.run(t.Context(), "rollout", "abort", "db")
+	if code != 1 || stdout != "" || !strings.Contains(stderr, "nothing to abort") {
+		t.Errorf("code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestRolloutErrors(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"status bd", 1, "did you mean db?"},
+		{"status orders", 1, "it has db, web"},
+		{"pause web-set", 1, "StatefulSet web-set is updated by the DomainRollout web"},
+		{"pause db -n nowhere", 1, `no namespace "nowhere"`},
+		{"abort sts/db", 2, "names no DomainRollout"},
+		{"abort", 2, "takes the NAME"},
+		{"status -w", 2, "needs the NAME"},
+		{"status db -A", 2, "is for lists"},
+		{"status db --timeout 5s", 2, "is for --watch"},
+		{"status db -w --timeout -5s", 2, "must not be negative"},
+		{"status db -w -o json", 2, "text only"},
+		{"status db -o wide", 2, "text, json or yaml"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			c := rolledOut(t, aRollout(), aRollout(func(d *v1alpha1.DomainRollout) { d.Name, d.Spec.TargetRef.Name = "web", "web-set" }))
+			code, stdout, stderr := c.run(t.Context(), append([]string{"rollout"}, strings.Fields(test.args)...)...)
+			if code != test.code || stdout != "" || !strings.Contains(stderr, test.says) {
+				t.Errorf("code %d: %s%s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// TestRolloutWatchEnds has the state at which a watch begins, and those that follow.
+func TestRolloutWatchEnds(t *testing.T) {
+	back := aRollout(rollsBack)
+	backComplete := aRollout(rollsBack, complete, func(d *v1alpha1.DomainRollout) { d.Status.RollingBack = false })
+	for _, test := range []struct {
+		name   string
+		states []*v1alpha1.DomainRollout
+		code   int
+		says   string
+		lines  int
+	}{
+		{"complete", []*v1alpha1.DomainRollout{aRollout(), aRollout(complete)}, 0, "", 2},
+		{"nothing new is said once", []*v1alpha1.DomainRollout{aRollout(), aRollout(), aRollout(complete)}, 0, "", 2},
+		{"failed", []*v1alpha1.DomainRollout{aRollout(), aRollout(failed)}, 1, "has failed", 2},
+		{"aborted", []*v1alpha1.DomainRollout{aRollout(), aRollout(inPhase(v1alpha1.PhaseAborted, "was aborted"))}, 1, "was aborted", 2},
+		{"invalid", []*v1alpha1.DomainRollout{aRollout(invalidNow)}, 1, "is invalid: StatefulSet db", 1},
+		{"an old status is no end", []*v1alpha1.DomainRollout{aRollout(complete, behind), aRollout(), aRollout(complete)}, 0, "", 3},
+		{"a failure that was forgiven is no end", []*v1alpha1.DomainRollout{aRollout(failed, behind), aRollout(complete)}, 0, "", 2},
+		{"rolled back meanwhile", []*v1alpha1.DomainRollout{aRollout(), back, backComplete}, 1, "revision db-2 did not stay", 3},
+		{"a rollback", []*v1alpha1.DomainRollout{back, backComplete}, 0, "", 2},
+		{"deleted", []*v1alpha1.DomainRollout{aRollout(), nil}, 1, "was deleted", 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := rolledOut(t, test.states[0])
+			last := test.states[len(test.states)-1]
+			if last != nil {
+				c.newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = last.Status.Revision })
+			}
+			c.onWatch(t, test.states[1:])
+			code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "--watch", "--timeout", "30s")
+			if code != test.code || !strings.Contains(stderr, test.says) || strings.Count(stdout, "\n") != test.lines {
+				t.Errorf("code %d, said %q:\n%s", code, stderr, stdout)
+			}
+		})
+	}
+}
+
+func TestRolloutWatchTimesOut(t *testing.T) {
+	code, stdout, stderr := rolledOut(t, aRollout()).run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "10ms")
+	if code != 1 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "has not ended within 10ms: it is Progressing and waits for pod db-1") {
+		t.Errorf("code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// A template that the controller has not seen keeps a complete rollout from being the end.
+func TestRolloutWatchWaitsForTheTemplate(t *testing.T) {
+	c := rolledOut(t, aRollout(complete)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-3" })
+	c.onWatch(t, []*v1alpha1.DomainRollout{aRollout(func(d *v1alpha1.DomainRollout) { d.Status.Revision = "db-3" }), aRollout(complete, func(d *v1alpha1.DomainRollout) { d.Status.Revision = "db-3" })})
+	code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
+	if code != 0 || strings.Count(stdout, "\n") != 3 || !strings.Contains(stdout, "which the controller of rollouts has not seen yet") {
+		t.Errorf("code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// onWatch has the states follow once the rollout is watched; nil deletes it.
+func (c *fakeCluster) onWatch(t *testing.T, states []*v1alpha1.DomainRollout) {
+	rollouts := v1alpha1.GroupVersion.WithResource(rolloutResource)
+	c.dynamic.PrependWatchReactor(rolloutResource, func(kubetesting.Action) (bool, watch.Interface, error) {
+		w, err := c.dynamic.Tracker().Watch(rollouts, "shop")
+		if err != nil {
+			return true, nil, err
+		}
+		for _, d := range states {
+			if d == nil {
+				err = c.dynamic.Tracker().Delete(rollouts, "shop", "db")
+			} else {
+				err = c.dynamic.Tracker().Update(rollouts, inAPI(t, d), "shop")
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		return true, w, nil
+	})
+}
+
+// TestRolloutScreen draws over what was drawn, also where lines are wider than the terminal.
+func TestRolloutScreen(t *testing.T) {
+	var out bytes.Buffer
+	screen := &rolloutScreen{out: &out, size: func() (int, int) { return 30, 8 }}
+	r := (&clusterReader{}).report(aRollout(), "")
+	for range 2 {
+		if err := screen.show(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second, drawn := strings.Cut(out.String(), "\x1b[7A\r\x1b[J")
+	if !drawn || first != second || strings.Count(first, "\n") != 7 {
+		t.Errorf("got %q", out.String())
+	}
+	if slices.ContainsFunc(strings.Split(first, "\n"), func(line string) bool { return len([]rune(line)) > 30 }) {
+		t.Errorf("a line is wider than the terminal:\n%s", first)
+	}
+}
