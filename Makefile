@@ -127,7 +127,7 @@ bench-names: build kubernetes dnsperf ## Measure vicinity-dns and CoreDNS in tur
 	bin/bench-names -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
 .PHONY: bench-disruption
-bench-disruption: build kubernetes ## Measure evictions under budgets in a lab: SIZE=short (2,000 evictions) or full (10,000)
+bench-disruption: build kubernetes ## Measure evictions under budgets and updates by domain in a lab: SIZE=short (2,000 evictions) or full (10,000)
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-disruption ./test/bench/disruption
 	bin/bench-disruption -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
