@@ -55,7 +55,7 @@ func (r *run) findFailure() *Failure {
 }
 
 // failureOf is how a replacement has failed. One whose old pod is not known to go has not: the
-// budgets may refuse it for any time.
+// budgets may refuse it for any time. That goes for a pod of another revision that came instead, too.
 func (r *run) failureOf(e *Replacement) *Failure {
 	old, next := r.pod(e.Slot, e.UID), r.newest(e.Slot, e.UID)
 	failure := &Failure{Domain: e.Domain, Pod: e.Pod}
@@ -67,9 +67,11 @@ func (r *run) failureOf(e *Replacement) *Failure {
 	case e.Stage == Evicting && (old == nil || !old.Terminating):
 		return nil
 	case e.Stage == Evicting:
-		failure.Reason, since = PodTerminating, old.Since
+		failure.Reason, since = PodTerminating, latest(since, old.Since)
 	case next == nil:
 		failure.Reason = PodMissing
+	case next.Revision != r.Revision:
+		return nil
 	default:
 		failure.Reason, failure.Pod = PodUnhealthy, next.Name
 		// One that became ready in time has to stay so.
@@ -79,6 +81,13 @@ func (r *run) failureOf(e *Replacement) *Failure {
 		return nil
 	}
 	return failure
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // hasPassed reports whether a time has come, and has the next step made then if not.

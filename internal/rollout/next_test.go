@@ -97,7 +97,7 @@ func TestWhichPodsGo(t *testing.T) {
 			replacing(s, "r0")
 			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID = Evicting, "0"
 			s.Refusals = map[string]Refusal{"0": {Denied: true}}
-		}, wait: WaitUnready},
+		}, wait: WaitRefused},
 		{name: "a missing pod of any zone counts in each", state: began(9, "a"), change: func(s *State) { s.Pods = slices.Delete(s.Pods, 1, 2) }, wait: WaitDown},
 		{name: "a missing pod of another zone does not", state: began(9, "a"), change: func(s *State) {
 			s.Pods = slices.Delete(s.Pods, 1, 2)
@@ -300,6 +300,16 @@ func TestWhatFails(t *testing.T) {
 		{name: "not let go", change: func(s *State) {
 			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
 		}, now: start.Add(24 * time.Hour)},
+		{name: "not let go, and not ready all the time", change: func(s *State) {
+			replacing(s, "r1")
+			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID = Evicting, "0"
+			s.Refusals = map[string]Refusal{"0": {Reason: "budget", Denied: true}}
+		}, now: start.Add(24 * time.Hour)},
+		{name: "finishes, and was not ready all the time", change: func(s *State) {
+			replacing(s, "r1")
+			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID, s.Memory.Replacements[0].Since = Evicting, "0", late.Add(-time.Second)
+			s.Pods[0].Terminating = true
+		}, now: late},
 		{name: "an updated pod breaks", change: func(s *State) { update(s, 0); s.Pods[0].Ready, s.Pods[0].Since = false, start }, now: late, want: PodUnhealthy},
 		{name: "an updated pod of another zone breaks", change: func(s *State) { update(s, 1); s.Pods[1].Ready, s.Pods[1].Since = false, start }, now: late},
 		{name: "an old pod is broken", change: func(s *State) { s.Pods[0].Ready, s.Pods[0].Since = false, start }, now: late},

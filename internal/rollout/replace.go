@@ -185,6 +185,7 @@ func (r *run) progress() (wait Wait) {
 	for i := range r.memory.Replacements {
 		w := r.progressOf(&r.memory.Replacements[i])
 		switch at, best := slices.Index(rank, w.For), slices.Index(rank, wait.For); {
+		case at < 0:
 		case best < 0 || at < best:
 			wait = w
 		case at == best:
@@ -207,6 +208,8 @@ func (r *run) progressOf(e *Replacement) Wait {
 	}
 	wait := Wait{For: WaitUnready, Domain: e.Domain, Pod: p.Name, Until: r.deadline(e.Since)}
 	switch {
+	case e.Stage == Replaced && p.Revision != r.Revision: // why it was not let go is the refusal of the pod
+		return Wait{}
 	case !p.Placed:
 		wait.For = WaitUnplaced
 	case p.Ready:
