@@ -66,7 +66,10 @@ func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *
 	}
 	asked := func(uid string) time.Duration { return wait(n.asked, uid, now) }
 	found.remove = filter(step.Delete, asked)
-	found.evict = filter(step.Evict, func(uid string) time.Duration {
+	// After a denial the rest of its domain waits. Without turns, pods that come late in the step would never be asked for.
+	turns := slices.Clone(step.Evict)
+	slices.SortStableFunc(turns, func(a, b rollout.Target) int { return n.refused[a.UID].Until.Compare(n.refused[b.UID].Until) })
+	found.evict = filter(turns, func(uid string) time.Duration {
 		return max(asked(uid), v.state.Refusals[uid].Until.Sub(now))
 	})
 	standing := slices.DeleteFunc(slices.Clone(step.Withdraw), func(t rollout.Target) bool {
