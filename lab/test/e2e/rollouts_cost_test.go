@@ -37,7 +37,7 @@ func updatesCompared(ctx context.Context, s *scene) (string, error) {
 		text += fmt.Sprintf("%s %.0f s, %d zones down at most, %.1f API calls a pod; ", by, figures.Whole().Seconds(), figures.Waves.MostDomains, figures.CallsPerPod())
 	}
 	// An eviction takes a request of its own, the write of its condition, and its part of a reservation and of the status.
-	const more = 10
+	const more = 20
 	for _, by := range []evictions.Updater{evictions.ByRollout, evictions.ByEvictor} {
 		if calls[by] > calls[evictions.ByNativeMax]+more {
 			return "", errors.New(text + "which is too many API calls")
