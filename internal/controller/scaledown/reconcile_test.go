@@ -318,6 +318,9 @@ func TestRepairBacksOff(t *testing.T) {
 	if after := w.sync(web); after != repairBackoff-quietTime {
 		t.Errorf("it is looked at again after %s", after)
 	}
+	// Nor does a change of the replicas make it land better, as by an autoscaler.
+	change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Generation++ })
+	w.sync(web)
 	w.asked()
 	w.pass(repairBackoff)
 	w.sync(web)

@@ -31,7 +31,8 @@ const (
 
 // repair is what is known of the repair of a Deployment.
 type repair struct {
-	generation int64 // that the rest is about
+	generation int64     // that evicted is about
+	set        types.UID // the ReplicaSet that the backoff is about
 	evicted    int
 	misplaced  int // pods, before the last eviction; 0 if the next one need not be better
 	backoff    shell.Backoff
@@ -55,7 +56,11 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	n.setMisplaced(misplaced)
 	p := &n.repair
 	if p.generation != d.Generation {
-		p.generation, p.evicted, p.misplaced, p.backoff = d.Generation, 0, 0, shell.Backoff{}
+		p.generation, p.evicted, p.misplaced = d.Generation, 0, 0
+	}
+	// An autoscaler changes the Deployment again and again, and makes no pod land better.
+	if set := setOf(c); p.set != set {
+		p.set, p.backoff = set, shell.Backoff{}
 	}
 	if p.asked != nil && (c.pods[p.asked.Name] == nil || c.pods[p.asked.Name].UID != p.asked.UID) {
 		p.asked, p.evicted = nil, p.evicted+1
