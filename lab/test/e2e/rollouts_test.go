@@ -37,6 +37,8 @@ func rolloutsArea() area {
 			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute, beside: true},
 			{name: "in-between", keep: changedInBetween, within: 5 * time.Minute, beside: true},
 			{name: "bad-input", keep: rolloutsBadInput, within: 3 * time.Minute},
+			{name: "scale-down", keep: scaledDown, within: 3 * time.Minute, beside: true},
+			{name: "spread", keep: updatedSpread, within: 6 * time.Minute, beside: true},
 			{name: "node-lost", keep: rolledWithoutNode, within: 6 * time.Minute},
 			{name: "without-capacity", keep: updatedWithoutCapacity, within: 3 * time.Minute},
 			{name: "under-load", keep: updatedUnderLoad, within: 5 * time.Minute},
