@@ -184,6 +184,7 @@ func TestWavesGrowWithWhatProvedHealthy(t *testing.T) {
 		{Waves{Exponential: true}, 7, 8},
 		{Waves{Exponential: true, Most: 3}, 7, 2},
 		{Waves{Exponential: true, Most: 4}, 100, 4},
+		{Waves{Exponential: true}, 100000, 256}, // 512 would not fit in the memory
 	} {
 		r := newRun(&State{Spec: Spec{Waves: test.waves}, Memory: Memory{Proven: test.proven}}, start)
 		if got := r.waveSize(); got != test.want {

@@ -2,6 +2,9 @@ package rollout
 
 import "slices"
 
+// maxWave is how many domains a wave has at most: Memory has their names.
+const maxWave = 500
+
 // waveSize is how many domains the next wave has.
 func (r *run) waveSize() int {
 	w := r.Spec.Waves
@@ -9,7 +12,7 @@ func (r *run) waveSize() int {
 		return max(1, w.Domains)
 	}
 	size := 1
-	for 2*size <= r.memory.Proven+1 && (w.Most <= 0 || 2*size <= w.Most) {
+	for 2*size <= min(r.memory.Proven+1, maxWave) && (w.Most <= 0 || 2*size <= w.Most) {
 		size *= 2
 	}
 	return size

@@ -18,10 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -371,6 +373,25 @@ func TestRequestsAreWithdrawn(t *testing.T) {
 		if len(w.withdrawn) == 0 || len(w.withdrawn) > 4 || w.withdrawn[0] != "db-1" || !slices.Equal(w.asked, []string{"db-1"}) {
 			t.Errorf("%s: the requests for %v were made, and those for %v withdrawn", name, w.asked, w.withdrawn)
 		}
+	}
+}
+
+// Of two rollouts of a target the second one takes over once the first is deleted, also if nothing else happens.
+func TestDeletionWakesTheNextRollout(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	first := w.rollout("db")
+	next := &v1alpha1.DomainRollout{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "again", UID: "2", CreationTimestamp: metav1.Unix(2000, 0)}, Spec: first.Spec}
+	if err := w.client.Create(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	w.r.otherHandler().Delete(t.Context(), event.DeleteEvent{Object: first}, q)
+	if request, _ := q.Get(); request.Name != "again" {
+		t.Errorf("%s is woken", request.Name)
 	}
 }
 

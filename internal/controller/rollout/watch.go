@@ -41,6 +41,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	b := builder.ControllerManagedBy(mgr).
 		Named("rollout").
 		For(&v1alpha1.DomainRollout{}).
+		Watches(&v1alpha1.DomainRollout{}, r.otherHandler()).
 		Watches(&appsv1.StatefulSet{}, r.workloadHandler(v1alpha1.KindStatefulSet)).
 		Watches(&appsv1.DaemonSet{}, r.workloadHandler(v1alpha1.KindDaemonSet)).
 		Watches(&appsv1.ControllerRevision{}, r.ownedHandler(nil)).
@@ -93,6 +94,15 @@ func enqueue(requests []reconcile.Request, after time.Duration, q queue) {
 	for _, request := range requests {
 		q.AddAfter(request, after)
 	}
+}
+
+// otherHandler wakes the other rollouts of a target once one of them is deleted: the next one takes over.
+func (r *reconciler) otherHandler() handlerFuncs {
+	return handlerFuncs{DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+		if d, ok := e.Object.(*v1alpha1.DomainRollout); ok {
+			enqueue(r.rollouts(ctx, d.Namespace, d.Spec.TargetRef), gatherTime, q)
+		}
+	}}
 }
 
 func (r *reconciler) workloadHandler(kind string) handlerFuncs {
