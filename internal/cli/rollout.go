@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,14 +104,14 @@ func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*
 	return list, nil
 }
 
-var errNoRollouts = fmt.Errorf("the cluster has no DomainRollouts, since Vicinity's CRDs are not installed")
+var errNoRollouts = errors.New("the cluster has no DomainRollouts, since Vicinity's CRDs are not installed")
 
 // rolloutNotFound names DomainRollouts that may be meant.
 func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {
 	missing := fmt.Sprintf("no DomainRollout %q is in namespace %q", name, r.namespace)
 	list, err := r.listRollouts(ctx, r.namespace)
 	switch {
-	case err == errNoRollouts:
+	case errors.Is(err, errNoRollouts):
 		return err
 	case err != nil:
 		return fmt.Errorf("%s", missing) // suggestions are an extra

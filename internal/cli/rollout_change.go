@@ -66,7 +66,7 @@ func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVer
 
 It does nothing if that is so already. It must be allowed to get and patch DomainRollouts.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeRollout(cmd.Context(), s.Out, reach, &cluster, args[0], verb.decide)
+			return reach.changeRollout(cmd.Context(), s.Out, &cluster, args[0], verb.decide)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -91,7 +91,7 @@ DomainRollouts.`,
 		Example: `  vicinity rollout resume db -n shop
   vicinity rollout resume db -n shop --retry`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeRollout(cmd.Context(), s.Out, reach, &cluster, args[0], func(n *rolloutNow) (rolloutChange, error) {
+			return reach.changeRollout(cmd.Context(), s.Out, &cluster, args[0], func(n *rolloutNow) (rolloutChange, error) {
 				return resumeRollout(n, retry)
 			})
 		},
@@ -108,12 +108,12 @@ DomainRollouts.`,
 const rolloutConflicts = 20
 
 // changeRollout decides by what it reads, and writes only if that has not changed meanwhile.
-func changeRollout(ctx context.Context, out io.Writer, reach connector, cluster *clusterFlags, arg string, decide func(*rolloutNow) (rolloutChange, error)) error {
+func (c connector) changeRollout(ctx context.Context, out io.Writer, cluster *clusterFlags, arg string, decide func(*rolloutNow) (rolloutChange, error)) error {
 	name, err := rolloutName(arg)
 	if err != nil {
 		return err
 	}
-	r, err := reach.reader(cluster)
+	r, err := c.reader(cluster)
 	if err != nil {
 		return err
 	}

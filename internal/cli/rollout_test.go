@@ -43,7 +43,8 @@ func aRollout(change ...func(*v1alpha1.DomainRollout)) *v1alpha1.DomainRollout {
 				{Time: later, Event: "WaveBegan", Revision: "db-2", Message: `pods of zone "zone-b" are replaced`},
 			},
 			Conditions: []metav1.Condition{
-				{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue},
+				{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue},
+				{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue},
 				{Type: v1alpha1.ConditionHealthy, Status: metav1.ConditionTrue},
 			},
 		},

@@ -181,8 +181,15 @@ func writeRollouts(w io.Writer, list *rolloutPage) error {
 		return nil
 	}
 	t := explain.Table{Columns: []explain.Column{
-		{Title: "namespace"}, {Title: "name"}, {Title: "target"}, {Title: "phase"}, {Title: "revision"},
-		{Title: "pods", Right: true}, {Title: "updated", Right: true}, {Title: "healthy", Right: true}, {Title: "note"},
+		{Title: "namespace"},
+		{Title: "name"},
+		{Title: "target"},
+		{Title: "phase"},
+		{Title: "revision"},
+		{Title: "pods", Right: true},
+		{Title: "updated", Right: true},
+		{Title: "healthy", Right: true},
+		{Title: "note"},
 	}}
 	for i := range list.Rollouts {
 		r := &list.Rollouts[i]
