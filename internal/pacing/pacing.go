@@ -339,7 +339,7 @@ func forEach(n int, f func(int) error) error {
 
 func (p *Pacer) writeCost(ctx context.Context, pod *corev1.Pod, cost string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "annotations": map[string]string{corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost},
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost},
 	}})
 	if err != nil {
 		return err

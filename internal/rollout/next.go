@@ -85,7 +85,8 @@ func newRun(s *State, now time.Time) *run {
 
 // isHealthy reports whether a pod has been ready for long enough.
 func (r *run) isHealthy(p *Pod) bool {
-	return p.Ready && !p.Terminating && !r.now.Before(p.Since.Add(r.Spec.ReadyFor))
+	// Since is by the clock of a node, which may be ahead.
+	return p.Ready && !p.Terminating && (r.Spec.ReadyFor == 0 || !r.now.Before(p.Since.Add(r.Spec.ReadyFor)))
 }
 
 // isAvailable reports whether a pod serves, and is trusted to go on.

@@ -170,6 +170,23 @@ func TestWhichPodsGo(t *testing.T) {
 	}
 }
 
+func TestWhatIsStoredIsBounded(t *testing.T) {
+	s := began(3*(maxReplacements+1), "a")
+	s.Spec.MaxUnavailable = Amount{100, true}
+	if step := Next(s, start); len(step.Evict) != maxReplacements || len(step.Memory.Replacements) != maxReplacements {
+		t.Errorf("%d pods are evicted and %d replacements stored, want %d", len(step.Evict), len(step.Memory.Replacements), maxReplacements)
+	}
+}
+
+func TestAClockThatIsAhead(t *testing.T) {
+	s := began(3, "a")
+	update(s, 0)
+	s.Pods[0].Since = start.Add(time.Hour)
+	if step := Next(s, start); step.Memory.Failure != nil || step.Domains[0].Healthy != 1 {
+		t.Errorf("a pod that is ready by a clock ahead gives %+v, %+v", step.Memory.Failure, step.Domains[0])
+	}
+}
+
 func TestWavesGrowWithWhatProvedHealthy(t *testing.T) {
 	for _, test := range []struct {
 		waves        Waves

@@ -68,7 +68,7 @@ func (r *run) replaceIn(d *domain) (wait Wait) {
 			if r.broken < r.index[p.Slot] {
 				wait = firstWait(wait, Wait{For: WaitOrder, Domain: d.Name, Pod: r.Slots[r.broken].Name})
 			}
-		case d.inFlight >= most:
+		case d.inFlight >= most || len(r.memory.Replacements) >= maxReplacements:
 			return wait
 		case r.isAvailable(p) && d.Unavailable+len(r.anywhere) >= most:
 			down := slices.Concat(d.down, r.anywhere)

@@ -197,8 +197,10 @@ type Memory struct {
 	Replacements []Replacement
 }
 
-// maxAbandoned is how many revisions Memory.Abandoned has.
-const maxAbandoned = 10
+const (
+	maxAbandoned    = 10  // revisions of Memory.Abandoned
+	maxReplacements = 500 // pods that are taken down at a time: they are stored
+)
 
 // Replacement is a pod that is taken down.
 type Replacement struct {

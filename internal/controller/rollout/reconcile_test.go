@@ -480,6 +480,7 @@ func TestTargetsThatCannotBeUpdated(t *testing.T) {
 		second       bool
 		order        []string
 		gate         *v1alpha1.HealthGate
+		replicas     int32
 		reason       string
 		goesOn       bool
 	}{
@@ -487,6 +488,7 @@ func TestTargetsThatCannotBeUpdated(t *testing.T) {
 		"a Deployment":     {kind: v1alpha1.KindDeployment, reason: reasonUnsupported},
 		"none":             {target: "web", reason: reasonNotFound},
 		"rolling update":   {strategy: appsv1.RollingUpdateStatefulSetStrategyType, reason: reasonNotOnDelete},
+		"too many pods":    {replicas: 2_000_000_000, reason: reasonTooLarge},
 		"a second rollout": {second: true, reason: reasonTaken},
 		"unknown domain":   {order: []string{"a", "z"}, reason: reasonNoDomain, goesOn: true},
 	} {
@@ -505,6 +507,16 @@ func TestTargetsThatCannotBeUpdated(t *testing.T) {
 			}
 		}
 		d.Spec.Order = test.order
+		if test.replicas > 0 {
+			set := &appsv1.StatefulSet{}
+			if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "db"}, set); err != nil {
+				t.Fatal(err)
+			}
+			set.Spec.Replicas = &test.replicas
+			if err := w.client.Update(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if test.target != "" {
 			d.Spec.TargetRef.Name = test.target
 		}

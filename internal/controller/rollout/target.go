@@ -21,9 +21,13 @@ const (
 	reasonUnsupported = "KindUnsupported"
 	reasonNotFound    = "TargetNotFound"
 	reasonNotOnDelete = "NotOnDelete"
+	reasonTooLarge    = "TooLarge"
 	reasonTaken       = "TargetTaken"
 	reasonNoDomain    = "UnknownDomain"
 )
+
+// maxPods is how many pods a target may have: all of them are looked at for each step.
+const maxPods = 10_000
 
 // problem is why a target cannot be updated.
 type problem struct{ reason, message string }
@@ -36,7 +40,7 @@ type target struct {
 	// revision is the one that new pods get, empty while its controller has not seen the last change.
 	revision string
 	slots    []rollout.Slot // of a StatefulSet
-	desired  int            // pods of a DaemonSet
+	desired  int            // pods
 }
 
 // readTarget reads the workload; nil if there is none.
@@ -75,6 +79,9 @@ func (t *target) readStatefulSet(w *appsv1.StatefulSet) {
 	}
 	if w.Spec.Replicas != nil {
 		replicas = int(*w.Spec.Replicas)
+	}
+	if t.desired = replicas; replicas > maxPods {
+		return
 	}
 	for ordinal := first; ordinal < first+replicas; ordinal++ {
 		t.slots = append(t.slots, rollout.Slot{Name: w.Name + "-" + strconv.Itoa(ordinal)})
@@ -131,6 +138,8 @@ func (r *reconciler) check(ctx context.Context, d *v1alpha1.DomainRollout, t *ta
 		return &problem{reasonNotFound, fmt.Sprintf("there is no %s %s in namespace %s; make it, or delete this DomainRollout", ref.Kind, ref.Name, d.Namespace)}, nil
 	case !t.onDelete:
 		return &problem{reasonNotOnDelete, fmt.Sprintf("%s %s replaces its pods by itself, without asking a budget; set its spec.updateStrategy.type to OnDelete", ref.Kind, ref.Name)}, nil
+	case t.desired > maxPods:
+		return &problem{reasonTooLarge, fmt.Sprintf("%s %s is to have %d pods, and at most %d can be updated by domain; divide it", ref.Kind, ref.Name, t.desired, maxPods)}, nil
 	}
 	var all v1alpha1.DomainRolloutList
 	if err := r.client.List(ctx, &all, client.InNamespace(d.Namespace)); err != nil {
