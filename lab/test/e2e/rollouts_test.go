@@ -39,6 +39,7 @@ func rolloutsArea() area {
 			{name: "bad-input", keep: rolloutsBadInput, within: 3 * time.Minute},
 			{name: "scale-down", keep: scaledDown, within: 3 * time.Minute, beside: true},
 			{name: "spread", keep: updatedSpread, within: 6 * time.Minute, beside: true},
+			{name: "paced", keep: storiesOfScaleDowns, within: 4 * time.Minute, beside: true},
 			{name: "node-lost", keep: rolledWithoutNode, within: 6 * time.Minute},
 			{name: "without-capacity", keep: updatedWithoutCapacity, within: 3 * time.Minute},
 			{name: "under-load", keep: updatedUnderLoad, within: 5 * time.Minute},
