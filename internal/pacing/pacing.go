@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/spread"
 )
@@ -90,6 +91,9 @@ type Answer struct {
 const (
 	mostAtOnce = 500
 	together   = 32
+	// costsSeen is how long the controller of ReplicaSets has to see costs before it sees the smaller number, of which
+	// another watch tells it.
+	costsSeen = 500 * time.Millisecond
 )
 
 // Ask answers a question.
@@ -312,13 +316,20 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) error {
 	if lowest == math.MinInt32 {
 		return nil
 	}
-	cost := strconv.FormatInt(lowest-1, 10)
-	return forEach(n, func(i int) error {
-		if ranks[i].Foreign || !kept[of(ranks[i])] {
-			return nil
+	var tied []*corev1.Pod
+	for i, r := range ranks[:n] {
+		if !r.Foreign && kept[of(r)] {
+			tied = append(tied, all[i])
 		}
-		return p.writeCost(ctx, all[i], cost)
-	})
+	}
+	if len(tied) == 0 {
+		return nil
+	}
+	cost := strconv.FormatInt(lowest-1, 10)
+	if err := forEach(len(tied), func(i int) error { return p.writeCost(ctx, tied[i], cost) }); err != nil {
+		return err
+	}
+	return command.Pause(ctx, costsSeen)
 }
 
 // forEach calls a function with the numbers below n, several at a time.

@@ -322,8 +322,13 @@ func (c *cluster) releaseUntil(kind pacing.Kind, replicas int32) {
 		if w.Replicas < replicas {
 			c.Errorf("it has %d replicas, fewer than %d", w.Replicas, replicas)
 		}
-		if w.Replicas != replicas || w.Wanted != nil || w.Paced != nil || len(going) > 0 {
-			return fmt.Sprintf("%d replicas, annotations %v, going %v", w.Replicas, w.Object.GetAnnotations(), going), nil
+		list, err := c.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		// The pods that are too many may not be going yet.
+		if n := len(list.Items); n != int(replicas) || w.Replicas != replicas || w.Wanted != nil || w.Paced != nil {
+			return fmt.Sprintf("%d replicas, %d pods, annotations %v, going %v", w.Replicas, n, w.Object.GetAnnotations(), going), nil
 		}
 		return "", nil
 	})
