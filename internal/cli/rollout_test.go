@@ -189,8 +189,10 @@ func TestRolloutChanges(t *testing.T) {
 		{"resume a failure", aRollout(failed), "resume", 1, "", "resume --retry"},
 		{"retry", aRollout(failed), "resume --retry", 0, "failuresBefore", "tries revision db-2 again"},
 		{"retry while paused", aRollout(failed, paused), "resume --retry", 0, `"paused":null`, "tries revision db-2 again"},
-		{"retry by a clock that is behind", aRollout(failed, func(d *v1alpha1.DomainRollout) { d.Status.Failure.Time = future }), "resume --retry", 0,
-			`"failuresBefore":"2099-01-02T15:04:05Z"`, "tries revision db-2 again"},
+		{
+			"retry by a clock that is behind", aRollout(failed, func(d *v1alpha1.DomainRollout) { d.Status.Failure.Time = future }), "resume --retry", 0,
+			`"failuresBefore":"2099-01-02T15:04:05Z"`, "tries revision db-2 again",
+		},
 		{"retry twice", aRollout(failed, func(d *v1alpha1.DomainRollout) {
 			d.Spec.Approved = &v1alpha1.RolloutApproval{Revision: "db-2", FailuresBefore: &later}
 		}), "resume --retry", 0, "", "already"},
