@@ -244,7 +244,7 @@ func ranked(pods []*corev1.Pod, n int, now time.Time) (gone, others []*corev1.Po
 	all := make([]spread.Pod, len(pods))
 	byName := map[string]*corev1.Pod{}
 	for i, pod := range pods {
-		all[i], byName[pod.Name] = rankedPod(pod), pod
+		all[i], byName[pod.Name] = RankedPod(pod), pod
 	}
 	if len(pods) == 0 {
 		return nil, nil
@@ -298,7 +298,7 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) error {
 	all := slices.Concat(l.pods, l.staying)
 	onNode, ranks, lowest := map[string]int{}, make([]spread.Pod, len(all)), int64(0)
 	for i, pod := range all {
-		ranks[i] = rankedPod(pod)
+		ranks[i] = RankedPod(pod)
 		onNode[ranks[i].Node]++
 		lowest = min(lowest, int64(ranks[i].Cost))
 	}

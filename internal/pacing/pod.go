@@ -13,8 +13,8 @@ import (
 
 var phases = map[corev1.PodPhase]spread.Phase{corev1.PodUnknown: spread.Unknown, corev1.PodRunning: spread.Running}
 
-// rankedPod is a pod of a ReplicaSet as package spread sees it, but for its domain.
-func rankedPod(pod *corev1.Pod) spread.Pod {
+// RankedPod is a pod of a ReplicaSet as package spread sees it, but for its domain.
+func RankedPod(pod *corev1.Pod) spread.Pod {
 	p := spread.Pod{
 		Name: pod.Name, Set: metav1.GetControllerOfNoCopy(pod).Name, Node: pod.Spec.NodeName,
 		Phase: phases[pod.Status.Phase], UID: string(pod.UID), Created: pod.CreationTimestamp.Time,

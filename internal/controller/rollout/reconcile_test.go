@@ -479,7 +479,6 @@ func TestTargetsThatCannotBeUpdated(t *testing.T) {
 		strategy     appsv1.StatefulSetUpdateStrategyType
 		second       bool
 		order        []string
-		gate         *v1alpha1.HealthGate
 		replicas     int32
 		reason       string
 		goesOn       bool

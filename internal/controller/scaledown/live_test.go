@@ -25,6 +25,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/requester"
 	"vicinity.dev/vicinity/internal/spread"
 	"vicinity.dev/vicinity/test/rig"
@@ -270,7 +271,7 @@ func (c *cluster) scale(replicas int) {
 func (c *cluster) missing(ctx context.Context, replicas int, version string) (string, error) {
 	pods := c.pods(ctx)
 	for i := range pods {
-		if pods[i].DeletionTimestamp != nil || !isReady(&pods[i]) || pods[i].Labels["version"] != version {
+		if pods[i].DeletionTimestamp != nil || !kube.PodReady(&pods[i]) || pods[i].Labels["version"] != version {
 			return pods[i].Name + " is not as it should be", nil
 		}
 	}

@@ -22,6 +22,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/pacing"
 	"vicinity.dev/vicinity/internal/spread"
 )
 
@@ -204,50 +205,13 @@ func (r *reconciler) podsOf(ctx context.Context, n *notes, c *current) ([]spread
 	return pods, wait, err
 }
 
-var phases = map[corev1.PodPhase]spread.Phase{corev1.PodUnknown: spread.Unknown, corev1.PodRunning: spread.Running}
-
 // podOf is a pod as package spread sees it. A node without the label is in a domain without a name.
 func podOf(pod *corev1.Pod, node *corev1.Node, key string) spread.Pod {
-	p := spread.Pod{
-		Name: pod.Name, Set: metav1.GetControllerOf(pod).Name, Node: pod.Spec.NodeName,
-		Phase: phases[pod.Status.Phase], Ready: isReady(pod), UID: string(pod.UID), Created: pod.CreationTimestamp.Time,
-	}
+	p := pacing.RankedPod(pod)
 	if node != nil {
 		p.Domain = node.Labels[key]
 	}
-	if ready := readyCondition(pod); p.Ready {
-		p.ReadySince = ready.LastTransitionTime.Time
-	}
-	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set {
-		p.Cost, p.Foreign = readCost(cost), pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost
-	}
 	return p
-}
-
-// readCost reads a deletion cost as ReplicaSets do: what they do not accept is 0.
-func readCost(text string) int32 {
-	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "0") {
-		return 0
-	}
-	cost, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		return 0
-	}
-	return int32(cost)
-}
-
-func readyCondition(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == corev1.PodReady {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-func isReady(pod *corev1.Pod) bool {
-	ready := readyCondition(pod)
-	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
 // write gives a pod a deletion cost.

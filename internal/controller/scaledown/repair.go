@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/requester"
 	"vicinity.dev/vicinity/internal/spread"
 )
@@ -106,7 +107,7 @@ func isSettled(d *appsv1.Deployment, c *current) bool {
 		}
 	}
 	for _, pod := range c.pods {
-		if !isReady(pod) || pod.Spec.NodeName == "" {
+		if !kube.PodReady(pod) || pod.Spec.NodeName == "" {
 			return false
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
 )
 
 const (
@@ -100,7 +101,7 @@ func (r *reconciler) podHandler() handlerFuncs {
 
 // samePod compares what the order of pods depends on.
 func samePod(a, b *corev1.Pod) bool {
-	return a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase && isReady(a) == isReady(b) &&
+	return a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase && kube.PodReady(a) == kube.PodReady(b) &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		maps.Equal(a.Annotations, b.Annotations) && slices.Equal(controllerOf(a), controllerOf(b))
 }
