@@ -40,7 +40,8 @@ type DomainRolloutList struct {
 type DomainRolloutSpec struct {
 	// targetRef names the workload, of the same namespace. A StatefulSet and a
 	// DaemonSet need the update strategy OnDelete, a Deployment needs a rolling
-	// update with maxUnavailable: 0.
+	// update with maxUnavailable: 0 and the scheduling gate vicinity.dev/rollout
+	// in its pod template.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed; make another DomainRollout for another workload",reason=FieldValueForbidden
 	TargetRef RolloutTarget `json:"targetRef"`

@@ -123,6 +123,23 @@ const AnnotationEvictionReason = "vicinity.dev/eviction-reason"
 // before; a policy of admission lets it delete pods that have it and are not ready, and no others.
 const AnnotationAbandonedRevision = "vicinity.dev/abandoned-revision"
 
+// RolloutGate is the scheduling gate in the pod template of a Deployment by which its pods wait until a
+// DomainRollout releases them.
+const RolloutGate = "vicinity.dev/rollout"
+
+// AnnotationReleasedFor is the annotation of a pod of a Deployment that was released to replace another one. Its
+// value is the name of the first pod in that place: a pod that is replaced hands it on.
+const AnnotationReleasedFor = "vicinity.dev/released-for"
+
+// RolloutDeletionCost is the deletion cost of pods that a rollout has its Deployment delete next, the
+// lowest there is. AnnotationDeletionCost has the same value. While a pod of a Deployment has it, no
+// other cost is written to pods of that Deployment.
+const RolloutDeletionCost = "-2147483648"
+
+// AnnotationDeploymentRevision is the annotation in which Kubernetes counts the revisions of a Deployment. It
+// is that of the ReplicaSet which has the template of the Deployment, too.
+const AnnotationDeploymentRevision = "deployment.kubernetes.io/revision"
+
 // AnnotationKeepSpread is the annotation of a Deployment, a ReplicaSet or a namespace whose pods
 // are deleted in the order that keeps them spread over failure domains. Its value is the label of nodes that
 // divides them into domains. That of a workload wins over that of its namespace; if it is empty, the

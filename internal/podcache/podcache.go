@@ -84,7 +84,7 @@ func trimmed(object any) (any, error) {
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		kept.Spec.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
 	}
-	kept.Spec.EvictionResponders = pod.Spec.EvictionResponders
+	kept.Spec.EvictionResponders, kept.Spec.SchedulingGates = pod.Spec.EvictionResponders, pod.Spec.SchedulingGates
 	kept.Annotations = v1alpha1.OwnAnnotations(pod.Annotations)
 	if cost, found := pod.Annotations[corev1.PodDeletionCost]; found {
 		if kept.Annotations == nil {

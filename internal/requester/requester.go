@@ -74,7 +74,7 @@ func New(client kubernetes.Interface, served func() bool) *Requester {
 // such as vicinity.dev/rollout. An error says that the outcome is not known; asking again is safe.
 func (r *Requester) Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (Outcome, error) {
 	if !r.served() || !hasResponders(pod) {
-		return r.evict(ctx, pod, reason)
+		return r.evict(ctx, pod, reason, nil)
 	}
 	// A pod that has gone would only be noticed when its request is judged.
 	now, err := r.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
@@ -93,22 +93,28 @@ func (r *Requester) Request(ctx context.Context, pod *corev1.Pod, requester, rea
 	return r.progress(ctx, pod, request)
 }
 
+// Try says what would become of the eviction of a pod, which stays: what denies evictions is asked for a dry
+// run.
+func (r *Requester) Try(ctx context.Context, pod *corev1.Pod, reason string) (Outcome, error) {
+	return r.evict(ctx, pod, reason, []string{metav1.DryRunAll})
+}
+
 // hasResponders reports whether EvictionRequests are for a pod at all.
 func hasResponders(pod *corev1.Pod) bool {
 	return len(pod.Spec.EvictionResponders) > 0 && pod.Spec.SchedulingGroup == nil
 }
 
 // evict posts the eviction of a pod.
-func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string) (Outcome, error) {
+func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string, dryRun []string) (Outcome, error) {
 	eviction := &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, Annotations: map[string]string{v1alpha1.AnnotationEvictionReason: reason},
 		},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID)), DryRun: dryRun},
 	}
 	// The client would wait and repeat by itself what was denied with a time to try again.
 	err := r.client.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
-		SubResource("eviction").VersionedParams(&metav1.CreateOptions{}, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
+		SubResource("eviction").VersionedParams(&metav1.CreateOptions{DryRun: dryRun}, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
 	switch {
 	case err == nil:
 		return Outcome{State: Evicted}, nil

@@ -51,7 +51,7 @@ func trimWorkload(object any) (any, error) {
 	case *appsv1.Deployment:
 		return &appsv1.Deployment{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.DeploymentSpec{
 			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template), Strategy: w.Spec.Strategy,
-		}}, nil
+		}, Status: appsv1.DeploymentStatus{ObservedGeneration: w.Status.ObservedGeneration}}, nil
 	case *appsv1.ReplicaSet:
 		return &appsv1.ReplicaSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.ReplicaSetSpec{
 			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
@@ -75,16 +75,24 @@ func trimWorkload(object any) (any, error) {
 }
 
 func trimMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
+	kept := metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
-		OwnerReferences: m.OwnerReferences, DeletionTimestamp: m.DeletionTimestamp, Annotations: v1alpha1.OwnAnnotations(m.Annotations),
+		CreationTimestamp: m.CreationTimestamp, OwnerReferences: m.OwnerReferences, DeletionTimestamp: m.DeletionTimestamp,
+		Annotations: v1alpha1.OwnAnnotations(m.Annotations),
 	}
+	if revision, found := m.Annotations[v1alpha1.AnnotationDeploymentRevision]; found {
+		if kept.Annotations == nil {
+			kept.Annotations = map[string]string{}
+		}
+		kept.Annotations[v1alpha1.AnnotationDeploymentRevision] = revision
+	}
+	return kept
 }
 
 func trimTemplate(t *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
 	kept := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: t.Labels},
-		Spec:       corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup},
+		Spec:       corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup, SchedulingGates: t.Spec.SchedulingGates},
 	}
 	for _, constraint := range t.Spec.TopologySpreadConstraints { // which PodDisruptionBudgets can get in the way of
 		kept.Spec.TopologySpreadConstraints = append(kept.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{WhenUnsatisfiable: constraint.WhenUnsatisfiable})

@@ -68,6 +68,9 @@ func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *
 	found.remove = filter(step.Delete, asked)
 	// After a denial the rest of its domain waits. Without turns, pods that come late in the step would never be asked for.
 	turns := slices.Clone(step.Evict)
+	if v.fleet != nil {
+		turns, asked = v.fleet.due(turns, &step.Memory, asked)
+	}
 	slices.SortStableFunc(turns, func(a, b rollout.Target) int { return n.refused[a.UID].Until.Compare(n.refused[b.UID].Until) })
 	found.evict = filter(turns, func(uid string) time.Duration {
 		return max(asked(uid), v.state.Refusals[uid].Until.Sub(now))
@@ -100,7 +103,11 @@ func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollou
 			after = shell.Sooner(after, time.Millisecond)
 			break
 		}
-		failed = append(failed, r.evict(ctx, n, d, v.pods[t.UID], t))
+		if v.fleet != nil {
+			failed = append(failed, r.surge(ctx, n, d, v, t))
+		} else {
+			failed = append(failed, r.evict(ctx, n, d, v.pods[t.UID], t))
+		}
 		if refusal, refused := n.refused[t.UID]; refused {
 			denied[t.Domain] = true
 			// The step after a denial gives the turn to another pod.
@@ -258,8 +265,11 @@ func marked(pod *corev1.Pod, err error) error {
 // restore gives the workload the template of a revision.
 func (r *reconciler) restore(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, revision string) error {
 	t, err := readTarget(ctx, r.live, d)
-	if err != nil || t == nil || !t.onDelete || t.revision != d.Status.Revision {
+	if err != nil || t == nil || t.byItself(d.Spec.TargetRef) != nil || t.revision != d.Status.Revision {
 		return err // a step with what there is now comes first
+	}
+	if t.deployment != nil {
+		return r.restoreDeployment(ctx, n, t, revision)
 	}
 	var name string
 	err = eachRevision(ctx, r.client, t.object, func(c *appsv1.ControllerRevision) {

@@ -49,6 +49,8 @@ type notes struct {
 	isDenied atomic.Bool
 	gate     gate
 	problem  string // why the revision before cannot be restored
+	// shortSince is when pods of a Deployment began to be missing.
+	shortSince time.Time
 }
 
 // asking is when something may be asked for again.
@@ -128,7 +130,7 @@ func (n *notes) deny(t rollout.Target, reason string, counts bool, now time.Time
 }
 
 // addition is what is known of a wait beside the step's own words.
-func (n *notes) addition(v *view, wait *rollout.Wait) string {
+func (r *reconciler) addition(ctx context.Context, n *notes, v *view, wait *rollout.Wait) string {
 	if wait.For != rollout.WaitRestore {
 		n.problem = ""
 	}
@@ -137,6 +139,8 @@ func (n *notes) addition(v *view, wait *rollout.Wait) string {
 		return n.gate.said
 	case rollout.WaitRestore:
 		return n.problem
+	case rollout.WaitUnplaced:
+		return r.whyUnplaced(ctx, v.object.GetNamespace(), wait.Pod)
 	case rollout.WaitEvicting:
 		for uid, a := range n.asked {
 			if pod := v.pods[uid]; pod != nil && pod.Name == wait.Pod {

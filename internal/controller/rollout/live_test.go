@@ -77,6 +77,8 @@ func TestAgainstKubernetes(t *testing.T) {
 			inner.follows(kind)
 		})
 	}
+	t.Run("Deployment", func(t *testing.T) { c.in(t, "deployment").updatesDeployment() })
+	t.Run("a Deployment with budgets", func(t *testing.T) { c.in(t, "deployment-budgets").isAskedFor() })
 	t.Run("a budget that is edited", func(t *testing.T) { c.in(t, "budget").isHeld() })
 	t.Run("pods with responders", func(t *testing.T) { c.in(t, "responders").isAnswered() })
 }
@@ -526,8 +528,11 @@ func (c *cluster) template(kind, version string, needsBed bool) {
 	c.Helper()
 	meta := metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}
 	var object client.Object = &appsv1.StatefulSet{ObjectMeta: meta}
-	if kind == v1alpha1.KindDaemonSet {
+	switch kind {
+	case v1alpha1.KindDaemonSet:
 		object = &appsv1.DaemonSet{ObjectMeta: meta}
+	case v1alpha1.KindDeployment:
+		object = &appsv1.Deployment{ObjectMeta: meta}
 	}
 	template := map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": version}}}
 	if needsBed {

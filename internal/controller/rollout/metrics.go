@@ -17,6 +17,8 @@ import (
 const (
 	requestUnknown = "Unknown"
 	requestDeleted = "Deleted" // without an eviction
+	// requestReleased is of a held pod of a Deployment.
+	requestReleased = "Released"
 )
 
 // metrics are those of the controller.
@@ -38,7 +40,7 @@ func newMetrics() *metrics {
 		}, []string{"result"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_rollout_evictions_total",
-			Help: "Requests to evict a pod so that an updated one comes, by what became of them, and pods of abandoned revisions that were deleted.",
+			Help: "Requests to evict a pod so that an updated one comes, by what became of them, pods of abandoned revisions that were deleted, and pods of Deployments that were released.",
 		}, []string{"outcome"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_rollout_events_total",
@@ -53,7 +55,7 @@ func newMetrics() *metrics {
 	for _, outcome := range shell.Outcomes() {
 		m.syncs.WithLabelValues(string(outcome))
 	}
-	for _, state := range []requester.State{requester.Evicted, requester.Waiting, requester.Denied, requester.Gone, requester.Refused, requestUnknown, requestDeleted} {
+	for _, state := range []requester.State{requester.Evicted, requester.Waiting, requester.Denied, requester.Gone, requester.Refused, requestUnknown, requestDeleted, requestReleased} {
 		m.requests.WithLabelValues(string(state))
 	}
 	for _, event := range []rollout.EventType{

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -50,7 +51,12 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 		if err := r.store(ctx, n, d, invalid(d, p, now), false); err != nil {
 			return 0, err
 		}
-		return r.callOff(ctx, n, d.Namespace, standing)
+		after, err := r.callOff(ctx, n, d.Namespace, standing)
+		if err != nil || t == nil || p.reason == reasonTaken {
+			return after, err
+		}
+		again, err := r.fillOnly(ctx, n, d, t)
+		return shell.Sooner(after, again), err
 	}
 	if t.revision == "" { // an event of the workload comes when its controller has seen the last change
 		return shell.BehindWait, nil
@@ -92,10 +98,6 @@ func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
 // target reads the workload, and says what is wrong with it. A revision that is not the stored one may be an
 // older one in the cache, so it is read live.
 func (r *reconciler) target(ctx context.Context, d *v1alpha1.DomainRollout) (*target, *problem, error) {
-	if d.Spec.TargetRef.Kind == v1alpha1.KindDeployment {
-		p, err := r.check(ctx, d, nil)
-		return nil, p, err
-	}
 	t, err := readTarget(ctx, r.client, d)
 	if err == nil && t != nil && d.Status.Revision != "" && t.revision != d.Status.Revision {
 		t, err = readTarget(ctx, r.live, d)
@@ -122,7 +124,7 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	if err != nil {
 		return 0, err
 	}
-	status := report(d, &step, unknownDomains(&d.Spec, v.domains), n.addition(v, &step.Wait), now)
+	status := report(d, &step, unknownDomains(&d.Spec, v.domains), r.addition(ctx, n, v, &step.Wait), now)
 	status.PodsObserved = v.version
 	todo := r.due(n, v, &step, now)
 	if err := r.store(ctx, n, d, status, todo.any()); err != nil {
@@ -133,6 +135,10 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	switch step.Wait.For {
 	case rollout.WaitPlan, rollout.WaitOverload:
 		wait = shell.Sooner(wait, planTime)
+	}
+	if v.fleet != nil {
+		again, failed := r.keepFull(ctx, n, d, v)
+		wait, err = shell.Sooner(wait, again), errors.Join(err, failed)
 	}
 	if !step.Again.IsZero() {
 		wait = shell.Sooner(wait, max(step.Again.Sub(r.clock.Now()), time.Millisecond))

@@ -46,7 +46,9 @@ type world struct {
 	blocked map[string]bool // by budgets
 	// withdrawn are the pods whose requests were, and calls what a real API server would have been asked.
 	withdrawn []string
-	calls     int
+	// reserved and held are the pods that it takes from budgets by itself, which are of Deployments.
+	reserved, held []string
+	calls          int
 }
 
 func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrategyType) *world {
@@ -136,10 +138,24 @@ func (w *world) Withdraw(_ context.Context, pod *corev1.Pod, _ string) error {
 	return nil
 }
 
+// Try implements evictor.
+func (w *world) Try(_ context.Context, pod *corev1.Pod, _ string) (requester.Outcome, error) {
+	if w.denied[pod.Name] {
+		return requester.Outcome{State: requester.Denied, Causes: []string{"the budget is used up"}}, nil
+	}
+	return requester.Outcome{State: w.outcome}, nil
+}
+
+// Hold implements budgets.
+func (w *world) Hold(_ context.Context, pod *corev1.Pod, _ string) error {
+	w.held = append(w.held, pod.Name)
+	return nil
+}
+
 // Admit implements budgets.
 func (w *world) Admit(_ context.Context, request reservation.Request) (reservation.Answer, error) {
 	if !request.DryRun {
-		w.Error("a rollout takes from a budget by itself")
+		w.reserved = append(w.reserved, request.Pod.Name)
 	}
 	if w.blocked[request.Pod.Name] {
 		return reservation.Answer{Denial: "none may go"}, nil
@@ -484,7 +500,7 @@ func TestTargetsThatCannotBeUpdated(t *testing.T) {
 		goesOn       bool
 	}{
 		"one that can be":  {reason: reasonValid, goesOn: true},
-		"a Deployment":     {kind: v1alpha1.KindDeployment, reason: reasonUnsupported},
+		"no Deployment":    {kind: v1alpha1.KindDeployment, reason: reasonNotFound},
 		"none":             {target: "web", reason: reasonNotFound},
 		"rolling update":   {strategy: appsv1.RollingUpdateStatefulSetStrategyType, reason: reasonNotOnDelete},
 		"too many pods":    {replicas: 2_000_000_000, reason: reasonTooLarge},

@@ -1,10 +1,19 @@
 // Package rollout keeps DomainRollouts: it replaces the pods of a StatefulSet or a DaemonSet with the update
-// strategy OnDelete, one failure domain after the other. What to do next, package internal/rollout decides from
+// strategy OnDelete, or of a Deployment whose pods are held, one failure domain after the other. What to do next, package internal/rollout decides from
 // a State; this package reads that from caches, stores what has to be remembered in the status, and then does
 // what the step says. A write of the status fails if another one came before, and nothing is done then.
 //
 // Pods are evicted, so that budgets hold. Only pods of an abandoned revision that are not ready are deleted,
 // after a live read and by their UID: they use up the budgets that would let them go.
+//
+// # Deployments
+//
+// The pods of a Deployment are held by a scheduling gate in its template. Those of an update are released one for another
+// (surge), into the domain of the old pod, which then is the first that its ReplicaSet deletes. Others, which
+// replace pods that died or are of a scale-up, are not told from those by their names but by counting: as many are released
+// as the Deployment lacks (replaceMissing), by a live read, since releasing one more would have an old pod of any domain deleted.
+// A Deployment makes its old ReplicaSets smaller by their age. Where a pod to replace is not of the oldest, no deletion
+// cost helps, and it is evicted before another one is released.
 //
 // The status names the version of pods that it was decided by. A controller whose cache has not come that
 // far waits.
@@ -44,9 +53,10 @@ type Options struct {
 	Syncs *shell.Syncs
 }
 
-// budgets is the part of reservation.Ledger that decides about an eviction.
+// budgets is the part of reservation.Ledger that decides about evictions and keeps what it has admitted.
 type budgets interface {
 	Admit(ctx context.Context, request reservation.Request) (reservation.Answer, error)
+	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
 }
 
 // plans is the part of routing.Forecast that rollouts use.
@@ -58,6 +68,7 @@ type plans interface {
 type evictor interface {
 	Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (requester.Outcome, error)
 	Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error
+	Try(ctx context.Context, pod *corev1.Pod, reason string) (requester.Outcome, error)
 }
 
 // CacheOptions adds pods, workloads and their revisions to a manager's cache, which must have nodes with

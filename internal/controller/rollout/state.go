@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -28,6 +29,7 @@ type view struct {
 	*target
 	pods    map[string]*corev1.Pod // by UID
 	domains map[string]bool        // of all nodes
+	fleet   *fleet                 // nil if it is no Deployment
 	version string                 // of the pods, or a later one
 	state   *rollout.State
 }
@@ -69,18 +71,24 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 		nodes[node.Name] = node
 		v.domains[node.Labels[d.Spec.TopologyKey]] = true
 	}
-	found, err := r.pods.ByIndex(indexController, string(t.object.GetUID()))
+	found, err := r.cachedPods(t)
 	if err != nil {
-		return nil, fmt.Errorf("reading pods: %w", err)
+		return nil, err
 	}
 	v.version = r.pods.LastStoreSyncResourceVersion() // not before they are read
+	place := func(on string, pod *corev1.Pod) string {
+		if node := nodes[on]; node != nil {
+			return node.Labels[d.Spec.TopologyKey]
+		}
+		return pod.Labels[d.Spec.TopologyKey] // Kubernetes writes those of zone and region
+	}
 	v.state = &rollout.State{Spec: specOf(&d.Spec), Kind: t.kind, Revision: t.revision, Slots: t.slots, Memory: memoryOf(&d.Status)}
 	_, isDaemon := t.object.(*appsv1.DaemonSet)
-	for _, object := range found {
-		pod, ok := object.(*corev1.Pod)
-		if !ok || pod.Namespace != d.Namespace {
-			continue
-		}
+	if t.deployment != nil {
+		v.podsOf(newFleet(t, found, &v.state.Memory), func(pod *corev1.Pod) string { return place(pod.Spec.NodeName, pod) })
+		found = nil
+	}
+	for _, pod := range found {
 		v.pods[string(pod.UID)] = pod
 		read := podOf(pod)
 		on := pod.Spec.NodeName
@@ -88,11 +96,7 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 			on = nodeOf(pod)
 			read.Slot = on
 		}
-		if node := nodes[on]; node != nil {
-			read.Domain = node.Labels[d.Spec.TopologyKey]
-		} else {
-			read.Domain = pod.Labels[d.Spec.TopologyKey] // Kubernetes writes those of zone and region
-		}
+		read.Domain = place(on, pod)
 		v.state.Pods = append(v.state.Pods, read)
 	}
 	slices.SortFunc(v.state.Pods, func(a, b rollout.Pod) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
@@ -100,6 +104,26 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 		v.daemonSlots(nodes, d.Spec.TopologyKey)
 	}
 	return v, nil
+}
+
+// cachedPods are those that a workload controls, or all of its namespace if it is a Deployment, whose pods have several
+// controllers: those that are read at once are those of one moment.
+func (r *reconciler) cachedPods(t *target) ([]*corev1.Pod, error) {
+	index, value := indexController, string(t.object.GetUID())
+	if t.deployment != nil {
+		index, value = toolscache.NamespaceIndex, t.object.GetNamespace()
+	}
+	found, err := r.pods.ByIndex(index, value)
+	if err != nil {
+		return nil, fmt.Errorf("reading pods: %w", err)
+	}
+	pods := make([]*corev1.Pod, 0, len(found))
+	for _, object := range found {
+		if pod, ok := object.(*corev1.Pod); ok && pod.Namespace == t.object.GetNamespace() {
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
 }
 
 // daemonSlots are the nodes with a pod of the DaemonSet, and those where one is being replaced. Which others

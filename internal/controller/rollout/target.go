@@ -18,10 +18,11 @@ import (
 // Reasons of the condition Valid.
 const (
 	reasonValid       = "Valid"
-	reasonUnsupported = "KindUnsupported"
 	reasonNotFound    = "TargetNotFound"
 	reasonNotOnDelete = "NotOnDelete"
 	reasonTooLarge    = "TooLarge"
+	reasonStrategy    = "StrategyUnsupported"
+	reasonNotGated    = "NotGated"
 	reasonTaken       = "TargetTaken"
 	reasonNoDomain    = "UnknownDomain"
 )
@@ -41,14 +42,19 @@ type target struct {
 	revision string
 	slots    []rollout.Slot // of a StatefulSet
 	desired  int            // pods
+	// deployment is nil of any other kind.
+	deployment *deployment
 }
 
 // readTarget reads the workload; nil if there is none.
 func readTarget(ctx context.Context, reader client.Reader, d *v1alpha1.DomainRollout) (*target, error) {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: d.Spec.TargetRef.Name}
 	var object client.Object = &appsv1.StatefulSet{}
-	if d.Spec.TargetRef.Kind == v1alpha1.KindDaemonSet {
+	switch d.Spec.TargetRef.Kind {
+	case v1alpha1.KindDaemonSet:
 		object = &appsv1.DaemonSet{}
+	case v1alpha1.KindDeployment:
+		object = &appsv1.Deployment{}
 	}
 	switch err := reader.Get(ctx, key, object); {
 	case apierrors.IsNotFound(err):
@@ -63,6 +69,8 @@ func readTarget(ctx context.Context, reader client.Reader, d *v1alpha1.DomainRol
 		t.readStatefulSet(w)
 	case *appsv1.DaemonSet:
 		err = t.readDaemonSet(ctx, reader, w)
+	case *appsv1.Deployment:
+		err = t.readDeployment(ctx, reader, w)
 	}
 	return t, err
 }
@@ -128,16 +136,26 @@ func revisionName(r *appsv1.ControllerRevision) string {
 	return r.Labels[appsv1.ControllerRevisionHashLabelKey]
 }
 
+// byItself says why the controller of a workload would replace its pods in an order of its own, nil if it would not.
+func (t *target) byItself(ref v1alpha1.RolloutTarget) *problem {
+	if t.deployment != nil {
+		return t.deployment.problem
+	}
+	if !t.onDelete {
+		return &problem{reasonNotOnDelete, fmt.Sprintf("%s %s replaces its pods by itself, without asking a budget; set its spec.updateStrategy.type to OnDelete", ref.Kind, ref.Name)}
+	}
+	return nil
+}
+
 // check says why a target cannot be updated, nil if it can.
 func (r *reconciler) check(ctx context.Context, d *v1alpha1.DomainRollout, t *target) (*problem, error) {
 	ref := d.Spec.TargetRef
-	switch {
-	case ref.Kind == v1alpha1.KindDeployment:
-		return &problem{reasonUnsupported, "a Deployment cannot be updated by domain yet, since it deletes pods of any domain by itself; use a StatefulSet or a DaemonSet with OnDelete, or keep the Deployment's own rolling update"}, nil
-	case t == nil:
+	if t == nil {
 		return &problem{reasonNotFound, fmt.Sprintf("there is no %s %s in namespace %s; make it, or delete this DomainRollout", ref.Kind, ref.Name, d.Namespace)}, nil
-	case !t.onDelete:
-		return &problem{reasonNotOnDelete, fmt.Sprintf("%s %s replaces its pods by itself, without asking a budget; set its spec.updateStrategy.type to OnDelete", ref.Kind, ref.Name)}, nil
+	}
+	switch p := t.byItself(ref); {
+	case p != nil:
+		return p, nil
 	case t.desired > maxPods:
 		return &problem{reasonTooLarge, fmt.Sprintf("%s %s is to have %d pods, and at most %d can be updated by domain; divide it", ref.Kind, ref.Name, t.desired, maxPods)}, nil
 	}

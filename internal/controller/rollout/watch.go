@@ -44,7 +44,9 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Watches(&v1alpha1.DomainRollout{}, r.otherHandler()).
 		Watches(&appsv1.StatefulSet{}, r.workloadHandler(v1alpha1.KindStatefulSet)).
 		Watches(&appsv1.DaemonSet{}, r.workloadHandler(v1alpha1.KindDaemonSet)).
+		Watches(&appsv1.Deployment{}, r.workloadHandler(v1alpha1.KindDeployment)).
 		Watches(&appsv1.ControllerRevision{}, r.ownedHandler(nil)).
+		Watches(&appsv1.ReplicaSet{}, r.ownedHandler(nil)).
 		Watches(&corev1.Pod{}, r.ownedHandler(samePod)).
 		Watches(&corev1.Node{}, r.nodeHandler()).
 		Watches(&policyv1.PodDisruptionBudget{}, r.budgetHandler(samePDB)).
@@ -114,17 +116,36 @@ func (r *reconciler) workloadHandler(kind string) handlerFuncs {
 // ownedHandler follows what workloads own.
 func (r *reconciler) ownedHandler(same func(before, after client.Object) bool) handlerFuncs {
 	return each(func(ctx context.Context, o client.Object, q queue) {
-		if owner := metav1.GetControllerOfNoCopy(o); owner != nil && (owner.Kind == v1alpha1.KindStatefulSet || owner.Kind == v1alpha1.KindDaemonSet) {
+		owner := metav1.GetControllerOfNoCopy(o)
+		if owner != nil && owner.Kind == kindReplicaSet {
+			owner = r.aboveReplicaSet(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name})
+		}
+		if owner == nil {
+			return
+		}
+		switch owner.Kind {
+		case v1alpha1.KindStatefulSet, v1alpha1.KindDaemonSet, v1alpha1.KindDeployment:
 			enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{Kind: owner.Kind, Name: owner.Name}), gatherTime, q)
 		}
 	}, same)
+}
+
+const kindReplicaSet = "ReplicaSet"
+
+// aboveReplicaSet is what controls a ReplicaSet, nil if that is not known. One that comes later has an event of its own.
+func (r *reconciler) aboveReplicaSet(ctx context.Context, key client.ObjectKey) *metav1.OwnerReference {
+	set := &appsv1.ReplicaSet{}
+	if err := r.client.Get(ctx, key, set); err != nil {
+		return nil
+	}
+	return metav1.GetControllerOfNoCopy(set)
 }
 
 // samePod compares what a step depends on.
 func samePod(before, after client.Object) bool {
 	a, ok := before.(*corev1.Pod)
 	b, also := after.(*corev1.Pod)
-	return ok && also && a.UID == b.UID && podOf(a) == podOf(b) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(owners(a), owners(b))
+	return ok && also && a.UID == b.UID && podOf(a) == podOf(b) && isHeld(a) == isHeld(b) && isMarked(a) == isMarked(b) && a.Spec.NodeName == b.Spec.NodeName && slices.Equal(owners(a), owners(b))
 }
 
 func owners(pod *corev1.Pod) []types.UID {

@@ -1,0 +1,269 @@
+package rollout
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// deployment is what a target is if it is a Deployment.
+type deployment struct {
+	// sets are its ReplicaSets in the order in which its controller makes those of old revisions smaller.
+	sets    []*appsv1.ReplicaSet
+	problem *problem
+}
+
+// readDeployment reads the ReplicaSets. The one with the number that the Deployment has is that of the template.
+func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *appsv1.Deployment) error {
+	d := &deployment{problem: checkDeployment(w)}
+	t.kind, t.deployment, t.desired = rollout.Surge, d, 1
+	if w.Spec.Replicas != nil {
+		t.desired = int(*w.Spec.Replicas)
+	}
+	var list appsv1.ReplicaSetList
+	if err := reader.List(ctx, &list, client.InNamespace(w.Namespace)); err != nil {
+		return fmt.Errorf("reading the ReplicaSets of %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	number := w.Annotations[v1alpha1.AnnotationDeploymentRevision]
+	for i := range list.Items {
+		set := &list.Items[i]
+		if !metav1.IsControlledBy(set, w) {
+			continue
+		}
+		d.sets = append(d.sets, set)
+		if w.Status.ObservedGeneration == w.Generation && number != "" && set.Annotations[v1alpha1.AnnotationDeploymentRevision] == number {
+			t.revision = hashOf(set)
+		}
+	}
+	slices.SortFunc(d.sets, func(a, b *appsv1.ReplicaSet) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return nil
+}
+
+// hashOf is how the label of pods names the revision of a ReplicaSet.
+func hashOf(set *appsv1.ReplicaSet) string {
+	return set.Spec.Template.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+}
+
+// set is the ReplicaSet of a pod, nil if it is of none of the Deployment.
+func (d *deployment) set(pod *corev1.Pod) *appsv1.ReplicaSet {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	for _, set := range d.sets {
+		if owner != nil && owner.UID == set.UID {
+			return set
+		}
+	}
+	return nil
+}
+
+// checkDeployment says why the pods of a Deployment cannot be updated in order, nil if they can.
+func checkDeployment(w *appsv1.Deployment) *problem {
+	rolling := w.Spec.Strategy.RollingUpdate
+	switch {
+	case w.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType:
+		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.type of Deployment %s is %s, by which all its pods are deleted at once; set it to RollingUpdate, with maxUnavailable: 0", w.Name, w.Spec.Strategy.Type)}
+	case rolling == nil || rolling.MaxUnavailable == nil || rolling.MaxUnavailable.String() != "0" && rolling.MaxUnavailable.String() != "0%":
+		value := "25%"
+		if rolling != nil && rolling.MaxUnavailable != nil {
+			value = rolling.MaxUnavailable.String()
+		}
+		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.rollingUpdate.maxUnavailable of Deployment %s is %s, so that it deletes pods of any domain before others have come; set it to 0", w.Name, value)}
+	case rolling.MaxSurge != nil && (rolling.MaxSurge.String() == "0" || rolling.MaxSurge.String() == "0%"):
+		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.rollingUpdate.maxSurge of Deployment %s is %s, so that no pod can come before another one goes; set it to 1 or more", w.Name, rolling.MaxSurge.String())}
+	case !hasGate(w.Spec.Template.Spec.SchedulingGates):
+		return &problem{reasonNotGated, fmt.Sprintf("the pods that Deployment %s makes are not held, so that it replaces them in any domain; add {name: %s} to its spec.template.spec.schedulingGates", w.Name, v1alpha1.RolloutGate)}
+	}
+	return nil
+}
+
+func hasGate(gates []corev1.PodSchedulingGate) bool {
+	return slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
+}
+
+// isHeld reports whether a pod waits to be released.
+func isHeld(pod *corev1.Pod) bool { return hasGate(pod.Spec.SchedulingGates) }
+
+func isActive(pod *corev1.Pod) bool { return !podOf(pod).Terminating }
+
+// member is a pod of a Deployment that is not held.
+type member struct {
+	*corev1.Pod
+	set  *appsv1.ReplicaSet
+	slot string
+	isOf string // revision
+}
+
+// fleet has the pods of a Deployment at one moment.
+type fleet struct {
+	*target
+	// members are active, ending are those that are terminating or finished, by age both.
+	members, ending []*member
+	held            []*member // the same of those that wait; they are in no slot
+}
+
+func newFleet(t *target, pods []*corev1.Pod, m *rollout.Memory) *fleet {
+	f := &fleet{target: t}
+	for _, pod := range pods {
+		set := t.deployment.set(pod)
+		if set == nil {
+			continue
+		}
+		one := &member{Pod: pod, set: set, slot: cmp.Or(pod.Annotations[v1alpha1.AnnotationReleasedFor], pod.Name), isOf: hashOf(set)}
+		switch active := isActive(pod); {
+		case isHeld(pod) && active:
+			f.held = append(f.held, one)
+		case isHeld(pod):
+		case active:
+			f.members = append(f.members, one)
+		default:
+			f.ending = append(f.ending, one)
+		}
+	}
+	for _, list := range [][]*member{f.members, f.ending, f.held} {
+		slices.SortFunc(list, func(a, b *member) int {
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	f.divide(m)
+	return f
+}
+
+// divide has new pods in the slot that they were released for while the pod there is being replaced, and one old pod in it:
+// the one that is replaced, or the first. Otherwise each pod has a slot of its own; that of the first pod in a place
+// has its name.
+func (f *fleet) divide(m *rollout.Memory) {
+	shared := map[string][]*member{}
+	for _, p := range f.members {
+		shared[p.slot] = append(shared[p.slot], p)
+	}
+	for slot, pods := range shared {
+		e := replacementOf(m, slot)
+		keeps := pods[0]
+		for _, p := range pods {
+			switch isOld := p.isOf != f.revision; {
+			case e == nil && p.Name == slot, e != nil && string(p.UID) == e.UID, e != nil && isOld && keeps.isOf == f.revision:
+				keeps = p
+			}
+		}
+		for _, p := range pods {
+			if p != keeps && (e == nil || p.isOf != f.revision) {
+				p.slot = p.Name
+			}
+		}
+	}
+}
+
+func replacementOf(m *rollout.Memory, slot string) *rollout.Replacement {
+	for i := range m.Replacements {
+		if m.Replacements[i].Slot == slot {
+			return &m.Replacements[i]
+		}
+	}
+	return nil
+}
+
+// isReplaced reports whether a pod is one that the rollout takes down.
+func isReplaced(m *rollout.Memory, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(m.Replacements, func(e rollout.Replacement) bool { return e.UID == string(pod.UID) })
+}
+
+// slots are those with a pod. As long as they are fewer than the replicas, there are those where a pod was taken down
+// or ends, and others for pods that have not come yet, which count in all domains.
+func (f *fleet) slots(m *rollout.Memory) []rollout.Slot {
+	var names []string
+	for _, p := range f.members {
+		names = append(names, p.slot)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	add := func(name string) {
+		if len(names) < f.desired && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for i := range m.Replacements {
+		add(m.Replacements[i].Slot)
+	}
+	for _, p := range f.ending {
+		add(p.slot)
+	}
+	for n := 1; len(names) < f.desired; n++ {
+		names = append(names, "that has not come ("+strconv.Itoa(n)+")")
+	}
+	list := make([]rollout.Slot, len(names))
+	for i, name := range names {
+		list[i].Name = name
+	}
+	return list
+}
+
+// podsOf adds the pods of a Deployment that are not held to a view, and its slots.
+func (v *view) podsOf(f *fleet, place func(*corev1.Pod) string) {
+	v.fleet = f
+	for _, p := range slices.Concat(f.members, f.ending) {
+		v.pods[string(p.UID)] = p.Pod
+		read := podOf(p.Pod)
+		read.Slot, read.Revision, read.Domain = p.slot, p.isOf, place(p.Pod)
+		v.state.Pods = append(v.state.Pods, read)
+	}
+	v.state.Slots = f.slots(&v.state.Memory)
+}
+
+// restoreDeployment gives a Deployment the template of a revision, as kubectl rollout undo does. It keeps the gate,
+// which the template may not have had.
+func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target, revision string) error {
+	stored := &appsv1.ReplicaSet{}
+	at := slices.IndexFunc(t.deployment.sets, func(set *appsv1.ReplicaSet) bool { return hashOf(set) == revision })
+	err := error(nil)
+	if at >= 0 {
+		err = r.live.Get(ctx, client.ObjectKeyFromObject(t.deployment.sets[at]), stored)
+	}
+	if at < 0 || apierrors.IsNotFound(err) {
+		n.problem = fmt.Sprintf("revision %s has no ReplicaSet any more (spec.revisionHistoryLimit); write its template", revision)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading ReplicaSet %s/%s: %w", t.object.GetNamespace(), t.deployment.sets[at].Name, err)
+	}
+	template := stored.Spec.Template.DeepCopy()
+	delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	if !hasGate(template.Spec.SchedulingGates) {
+		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: v1alpha1.RolloutGate})
+	}
+	err = shell.Patch(ctx, r.client, t.object, []shell.Operation{shell.Guard(t.object), shell.Replace("/spec/template", template)})
+	if err != nil && !shell.IsChanged(err) {
+		n.problem = fmt.Sprintf("the template cannot be written: %v", err)
+		return fmt.Errorf("restoring revision %s of %s/%s: %w", revision, t.object.GetNamespace(), t.object.GetName(), err)
+	}
+	if err == nil {
+		n.problem = ""
+	}
+	return err
+}
+
+// whyUnplaced is what the scheduler says about a pod, empty if it says nothing.
+func (r *reconciler) whyUnplaced(ctx context.Context, namespace, name string) string {
+	pod := &corev1.Pod{}
+	if err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {
+		return "" // it is in the sentence already that it has no node
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
+}

@@ -1,0 +1,486 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// shortTime is how long pods of old ReplicaSets are waited for that are too few. Then pods of the revision are
+// released in their places.
+const shortTime = 5 * time.Second
+
+// release is a pod that is let go.
+type release struct {
+	*member
+	slot   string // that it comes into, empty for one of its own
+	domain *string
+}
+
+// missing is how many pods a Deployment lacks that are ready or may become so. A pod that is not ready counts if it
+// is alone in its slot: beside another one it is to come instead of that. With hopeless, those of the revision do
+// not count at all.
+func (f *fleet) missing(hopeless bool) int {
+	ready, alone := map[string]int{}, map[string]bool{}
+	for _, p := range f.members {
+		switch {
+		case podOf(p.Pod).Ready:
+			ready[p.slot]++
+		case !hopeless || p.isOf != f.revision:
+			alone[p.slot] = true
+		}
+	}
+	there := 0
+	for slot, n := range ready {
+		there += n
+		delete(alone, slot)
+	}
+	return f.desired - there - len(alone)
+}
+
+// toCome is how many pods the ReplicaSets of old revisions have to make or to be let have.
+func (f *fleet) toCome() (pods int) {
+	for _, set := range f.deployment.sets {
+		if hashOf(set) == f.revision || set.Spec.Replicas == nil {
+			continue
+		}
+		there := 0
+		for _, p := range f.members {
+			if p.set.UID == set.UID {
+				there++
+			}
+		}
+		pods += max(0, int(*set.Spec.Replicas)-there)
+	}
+	return pods
+}
+
+// replaceMissing are the held pods to release so that the Deployment has the pods that it should. What is held besides
+// is there to replace others. In the place of a pod that the rollout has taken down comes one of the revision; else pods
+// of old revisions come first, since their ReplicaSets make none but to replace and to scale. A rollout that stands
+// (halted) lets none of its pods come before those. With late, pods that old ReplicaSets do not make are not waited for.
+func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []release) {
+	lack := f.missing(m.Failure != nil)
+	if lack <= 0 {
+		return nil
+	}
+	var old, updated []*member
+	for _, p := range f.held {
+		if p.isOf == f.revision {
+			updated = append(updated, p)
+		} else {
+			old = append(old, p)
+		}
+	}
+	coming := f.toCome()
+	if !halted && m.Failure == nil {
+		for i := range m.Replacements {
+			e := &m.Replacements[i]
+			if lack > 0 && len(updated) > 0 && !slices.ContainsFunc(f.members, func(p *member) bool { return p.slot == e.Slot }) {
+				list = append(list, release{updated[0], e.Slot, &e.Domain})
+				updated = updated[1:]
+				lack--
+				coming--
+			}
+		}
+	}
+	slices.SortStableFunc(old, func(a, b *member) int {
+		return compareBool(slices.Contains(m.Abandoned, a.isOf), slices.Contains(m.Abandoned, b.isOf))
+	})
+	for _, p := range old[:min(len(old), max(0, lack))] {
+		list = append(list, release{member: p})
+		lack--
+		coming--
+	}
+	lack = min(lack, f.missing(false)-len(list))
+	if !late {
+		lack -= max(0, coming)
+	}
+	for _, p := range updated[:min(len(updated), max(0, lack))] {
+		list = append(list, release{member: p})
+	}
+	return list
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// keepFull releases the pods that a Deployment lacks, and takes the marks from pods that are not taken down after all.
+func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
+	m := memoryOf(&d.Status)
+	if err := r.unmark(ctx, v.fleet, &m); err != nil {
+		return 0, err
+	}
+	return r.fill(ctx, n, d, v.fleet, &m)
+}
+
+// fillOnly releases the pods that a Deployment lacks which cannot be updated by domain.
+func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
+	if t.deployment == nil || t.revision == "" {
+		return 0, nil // an event of the workload comes when its controller has seen the last change
+	}
+	pods, err := r.cachedPods(t)
+	if err != nil {
+		return 0, err
+	}
+	m := rollout.Memory{}
+	return r.fill(ctx, n, d, newFleet(t, pods, &m), &m)
+}
+
+// fill releases the pods that a Deployment lacks, as a live read says. It returns after how long to look again.
+func (r *reconciler) fill(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, f *fleet, m *rollout.Memory) (time.Duration, error) {
+	if len(f.held) == 0 || f.missing(m.Failure != nil) <= 0 {
+		n.shortSince = time.Time{}
+		return 0, nil
+	}
+	live, err := r.liveFleet(ctx, d, f.target, m)
+	if err != nil || live == nil {
+		return 0, err
+	}
+	now := r.clock.Now()
+	if n.shortSince.IsZero() {
+		n.shortSince = now
+	}
+	late := !now.Before(n.shortSince.Add(shortTime))
+	halted := d.Spec.Paused || m.Phase == rollout.Aborted || m.Phase == rollout.Failed || m.Phase == rollout.Paused
+	for _, one := range live.replaceMissing(m, halted, late) {
+		if err := r.release(ctx, d, one); err != nil {
+			return 0, err
+		}
+	}
+	if late {
+		n.shortSince = now
+	}
+	return shortTime, nil
+}
+
+// liveFleet reads the pods of a Deployment live, and then how many it should have: the other way round, a scale-down in
+// between would look as if pods were missing. It is nil if the Deployment has another revision by now.
+func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t *target, m *rollout.Memory) (*fleet, error) {
+	hashes := make([]string, len(t.deployment.sets))
+	for i, set := range t.deployment.sets {
+		hashes[i] = hashOf(set)
+	}
+	those, err := labels.NewRequirement(appsv1.DefaultDeploymentUniqueLabelKey, selection.In, hashes)
+	if err != nil {
+		return nil, fmt.Errorf("selecting the pods of Deployment %s/%s: %w", d.Namespace, t.object.GetName(), err)
+	}
+	var list corev1.PodList
+	if err := r.live.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*those)}); err != nil {
+		return nil, fmt.Errorf("reading the pods of Deployment %s/%s: %w", d.Namespace, t.object.GetName(), err)
+	}
+	live, err := readTarget(ctx, r.live, d)
+	if err != nil || live == nil || live.revision != t.revision {
+		return nil, err
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return newFleet(live, pods, m), nil
+}
+
+// due are the targets for which something can be done now, and after how long it is done again. A pod is released as soon
+// as there is one.
+func (f *fleet) due(targets []rollout.Target, m *rollout.Memory, asked func(uid string) time.Duration) ([]rollout.Target, func(uid string) time.Duration) {
+	again := map[string]bool{}
+	targets = slices.DeleteFunc(targets, func(t rollout.Target) bool {
+		old := f.member(t.UID)
+		again[t.UID] = f.isReleased(t) || old != nil && !f.isInTurn(old.Pod, m)
+		return old == nil || !again[t.UID] && !f.hasHeld()
+	})
+	return targets, func(uid string) time.Duration {
+		if again[uid] {
+			return asked(uid)
+		}
+		return 0
+	}
+}
+
+// surge has a pod replaced by one that is released before it goes. Its Deployment deletes it when that is available.
+func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) error {
+	m := memoryOf(&d.Status)
+	pod := v.pods[t.UID]
+	if v.fleet.isReleased(t) {
+		return r.hold(ctx, n, pod, t)
+	}
+	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost {
+		return r.denied(ctx, n, d, t, fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost))
+	}
+	if !v.fleet.hasHeld() {
+		return nil // one that comes wakes this up
+	}
+	if podOf(pod).Ready && !v.fleet.isInTurn(pod, &m) {
+		// Any pod that became available now would have its Deployment delete one of another ReplicaSet. So this one
+		// goes first, and the place is filled when it has.
+		return r.evict(ctx, n, d, pod, t)
+	}
+	if other := v.fleet.foreign(pod, &m); other != "" {
+		return r.denied(ctx, n, d, t, fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost))
+	}
+	delete(n.refused, t.UID)
+	if reason, err := r.reserve(ctx, d, pod, t); err != nil || reason != "" {
+		if err != nil {
+			now := r.clock.Now()
+			n.unknown[t.UID] = now
+			n.deny(t, "it is not known whether its budgets admit it: "+err.Error(), false, now)
+			r.metrics.requested(requestUnknown)
+			return err
+		}
+		r.metrics.requested(string(requester.Denied))
+		return r.denied(ctx, n, d, t, reason)
+	}
+	if err := r.mark(ctx, pod); err != nil {
+		return err
+	}
+	live, err := r.liveFleet(ctx, d, v.target, &m)
+	if err != nil || live == nil {
+		return err
+	}
+	old := live.member(t.UID)
+	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(&m) || podOf(old.Pod).Ready && !live.isInTurn(old.Pod, &m) {
+		return nil // as the cache will show
+	}
+	for _, p := range live.held {
+		if p.isOf == live.revision {
+			if err := r.release(ctx, d, release{p, old.slot, &t.Domain}); err != nil {
+				return err
+			}
+			delete(n.domains, t.Domain)
+			return nil
+		}
+	}
+	return nil
+}
+
+func (f *fleet) member(uid string) *member {
+	for _, p := range f.members {
+		if string(p.UID) == uid {
+			return p
+		}
+	}
+	return nil
+}
+
+func (f *fleet) hasHeld() bool {
+	return slices.ContainsFunc(f.held, func(p *member) bool { return p.isOf == f.revision })
+}
+
+// isReleased reports whether a pod has come or is to come instead of another one, which is about to go then: one
+// that is not ready yet, or one more than the Deployment should have.
+func (f *fleet) isReleased(t rollout.Target) bool {
+	old := f.member(t.UID)
+	if old == nil {
+		return false
+	}
+	came := false
+	for _, p := range f.members {
+		if p.slot == old.slot && p.isOf == f.revision {
+			if !podOf(p.Pod).Ready {
+				return true
+			}
+			came = true
+		}
+	}
+	return came && len(f.members) > f.desired
+}
+
+// isTooMany reports whether there are more pods than the Deployment should have, even without those that were released for
+// others: it is about to delete some then, and would delete the wrong ones if more came.
+func (f *fleet) isTooMany(m *rollout.Memory) bool {
+	surplus := len(f.members) - f.desired
+	for i := range m.Replacements {
+		if t := (rollout.Target{UID: m.Replacements[i].UID}); f.isReleased(t) {
+			surplus--
+		}
+	}
+	return surplus > 0
+}
+
+// isInTurn reports whether a Deployment deletes pods of the ReplicaSet of a pod next: it empties those of old revisions
+// one after the other.
+func (f *fleet) isInTurn(pod *corev1.Pod, m *rollout.Memory) bool {
+	for _, set := range f.deployment.sets {
+		if metav1.IsControlledBy(pod, set) {
+			return true
+		}
+		if hashOf(set) != f.revision && slices.ContainsFunc(f.members, func(p *member) bool {
+			return p.set.UID == set.UID && !isReplaced(m, p.Pod)
+		}) {
+			return false
+		}
+	}
+	return false
+}
+
+// foreign names a pod that a ReplicaSet would delete as soon as a pod that is marked, by the cost of another owner.
+func (f *fleet) foreign(pod *corev1.Pod, m *rollout.Memory) string {
+	for _, p := range f.members {
+		if metav1.IsControlledBy(pod, p.set) && p.Annotations[corev1.PodDeletionCost] == v1alpha1.RolloutDeletionCost && !isMarked(p.Pod) && !isReplaced(m, p.Pod) {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// reserve asks all that may refuse the eviction of a pod, and says what does. One that is not ready is deleted by its
+// Deployment as soon as it can be: nothing is asked about it.
+func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod *corev1.Pod, t rollout.Target) (refused string, err error) {
+	if !podOf(pod).Ready {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	outcome, err := r.evictor.Try(ctx, pod, fmt.Sprintf("DomainRollout %s updates %s", d.Name, t.Domain))
+	if err != nil {
+		return "", err
+	}
+	if outcome.State == requester.Denied || outcome.State == requester.Refused {
+		return strings.Join(outcome.Causes, "; "), nil
+	}
+	if r.options.Budgets == nil {
+		return "", nil
+	}
+	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName})
+	if err != nil {
+		return "", fmt.Errorf("reserving pod %s/%s with its budgets: %w", pod.Namespace, pod.Name, err)
+	}
+	return answer.Denial, nil
+}
+
+// hold keeps a pod first in turn and reserved that is about to be deleted.
+func (r *reconciler) hold(ctx context.Context, n *notes, pod *corev1.Pod, t rollout.Target) error {
+	ask(n.asked, t.UID, r.clock.Now(), longestWaiting)
+	if err := r.mark(ctx, pod); err != nil || r.options.Budgets == nil || !podOf(pod).Ready {
+		return err
+	}
+	return r.options.Budgets.Hold(ctx, pod, requesterName)
+}
+
+// mark has a pod be deleted before the others of its ReplicaSet. Only pods that another one was released for, or is
+// about to be, have a mark: any of them may go when one of the others has come.
+func (r *reconciler) mark(ctx context.Context, pod *corev1.Pod) error {
+	written, set := pod.Annotations[corev1.PodDeletionCost]
+	if isMarked(pod) || set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != written {
+		return nil
+	}
+	cost := v1alpha1.RolloutDeletionCost
+	return r.writeCost(ctx, pod, &cost)
+}
+
+// unmark takes the marks from pods that are not taken down after all.
+func (r *reconciler) unmark(ctx context.Context, f *fleet, m *rollout.Memory) error {
+	for _, p := range f.members {
+		if isMarked(p.Pod) && (!isReplaced(m, p.Pod) || p.isOf == f.revision) {
+			if err := r.writeCost(ctx, p.Pod, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isMarked(pod *corev1.Pod) bool {
+	return pod.Annotations[corev1.PodDeletionCost] == v1alpha1.RolloutDeletionCost &&
+		pod.Annotations[v1alpha1.AnnotationDeletionCost] == v1alpha1.RolloutDeletionCost
+}
+
+// writeCost gives a pod that has not changed since it was read a deletion cost, or takes it off.
+func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *string) error {
+	// The cache keeps few annotations, so that it does not tell whether there are any, which a JSON patch has to know.
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
+		"annotations": map[string]*string{v1alpha1.AnnotationDeletionCost: cost, corev1.PodDeletionCost: cost},
+	}})
+	if err != nil {
+		return err
+	}
+	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	if err = shell.Changed(r.client.Patch(ctx, written, client.RawPatch(types.MergePatchType, body))); err != nil && !shell.IsChanged(err) {
+		return fmt.Errorf("writing the deletion cost of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return err
+}
+
+// release lets a held pod, which was read live, be scheduled.
+func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one release) error {
+	pod := one.DeepCopy()
+	at := slices.IndexFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
+	operations := []shell.Operation{shell.Guard(pod), shell.Remove(fmt.Sprintf("/spec/schedulingGates/%d", at))}
+	if one.slot != "" {
+		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot)[1:]...)
+	}
+	if one.domain != nil {
+		operations = append(operations, placeIn(pod, d.Spec.TopologyKey, *one.domain)...)
+	}
+	if err := shell.Patch(ctx, r.client, pod, operations); err != nil {
+		if shell.IsChanged(err) {
+			return err
+		}
+		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	r.metrics.requested(requestReleased)
+	domain := ""
+	if one.domain != nil {
+		domain = *one.domain
+	}
+	log.FromContext(ctx).Info("Pod released", "rollout", d.Name, "pod", pod.Name, "for", one.slot, "domain", domain, "revision", one.isOf)
+	return nil
+}
+
+// placeIn has a held pod scheduled in a domain only. Where its template asks for another one, nothing helps.
+func placeIn(pod *corev1.Pod, key, domain string) []shell.Operation {
+	switch _, chosen := pod.Spec.NodeSelector[key]; {
+	case domain == "":
+		return []shell.Operation{shell.Add("/spec/affinity", without(pod.Spec.Affinity, key))}
+	case chosen:
+		return nil
+	case pod.Spec.NodeSelector == nil:
+		return []shell.Operation{shell.Add("/spec/nodeSelector", map[string]string{key: domain})}
+	}
+	return []shell.Operation{shell.Add(shell.Pointer("spec", "nodeSelector", key), domain)}
+}
+
+// without is an affinity that asks besides for nodes that do not have a label.
+func without(affinity *corev1.Affinity, key string) *corev1.Affinity {
+	affinity = affinity.DeepCopy()
+	if affinity == nil {
+		affinity = &corev1.Affinity{}
+	}
+	if affinity.NodeAffinity == nil {
+		affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	if affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
+	}
+	terms := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i := range terms {
+		terms[i].MatchExpressions = append(terms[i].MatchExpressions, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist})
+	}
+	return affinity
+}
