@@ -49,6 +49,9 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		r.memory.forget(w)
 		return 0, nil
 	}
+	if c.isUpdated() { // a pod that is deleted or no longer marked has it synced again
+		return 0, nil
+	}
 	if c.key == "" {
 		r.memory.forget(w)
 		return 0, r.clear(ctx, c)
@@ -151,6 +154,17 @@ func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
 		}
 	}
 	return c, nil
+}
+
+// isUpdated reports whether a rollout says which pod of the workload goes next. What others write to pods
+// would be in its way.
+func (c *current) isUpdated() bool {
+	for _, pod := range c.pods {
+		if pod.Annotations[v1alpha1.AnnotationDeletionCost] == v1alpha1.RolloutDeletionCost {
+			return true
+		}
+	}
+	return false
 }
 
 // readAnnotations reads what the workload asks for, or its namespace.

@@ -415,3 +415,23 @@ func TestRepairIsWithdrawn(t *testing.T) {
 	w.sync(web)
 	w.asked("not a1x")
 }
+
+// While a rollout says which pod goes next, nothing is written to the pods of its Deployment, and its mark stays.
+func TestRolloutsGoFirst(t *testing.T) {
+	for _, asked := range []string{zones, ""} {
+		w := newWorld(t)
+		w.deploy(3, v1alpha1.AnnotationKeepSpread, asked)
+		w.pods("web-1", "a1x", "a2x", "b1x")
+		cost := v1alpha1.RolloutDeletionCost
+		change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost}
+		})
+		w.sync(web)
+		w.wrote()
+		change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { p.Annotations = nil })
+		w.sync(web)
+		if (len(w.writes) > 0) != (asked != "") {
+			t.Errorf("asked for %q, after the rollout written is %q", asked, w.writes)
+		}
+	}
+}
