@@ -74,7 +74,7 @@ func TestControllerWritesItsOwnToPods(t *testing.T) {
 		"a finalizer":        {metadata("finalizers", []any{"example.com/keep"}), "labels, owners"},
 		"an image": {func(o map[string]any) {
 			o["spec"].(map[string]any)["containers"] = []any{map[string]any{"name": "web", "image": "other"}}
-		}, "labels, owners"},
+		}, "the spec of a Pod"},
 	} {
 		before, after := parsed(t, thePod), parsed(t, thePod)
 		test.change(after)

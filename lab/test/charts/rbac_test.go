@@ -244,6 +244,7 @@ func TestControllerMayRollOut(t *testing.T) {
 	maps.Copy(may, map[string]string{
 		"pods": "get list watch patch delete", "pods/eviction": "create", "controllerrevisions.apps": "get list watch", "poddisruptionbudgets.policy": "list watch",
 		"statefulsets.apps": "get list watch patch", "daemonsets.apps": "get list watch patch",
+		"deployments.apps": "get list watch patch", "replicasets.apps": "get list watch",
 		"domainrollouts.vicinity.dev": "list watch", "domainrollouts.vicinity.dev/status": "update",
 	})
 	r := rendered(t, "rollouts.enabled=true")

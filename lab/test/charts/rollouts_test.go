@@ -23,6 +23,7 @@ const (
 	policyOfAbandoned = "vicinity-controller-abandoned-pods"
 	policyOfTemplates = "vicinity-controller-templates"
 	policyOfScales    = "vicinity-controller-scales"
+	policyOfSurges    = "vicinity-controller-deployments"
 )
 
 // The pods of the test are never ready but for one, which is so by a status that the test writes.
@@ -46,6 +47,32 @@ apiVersion: v1
 kind: Pod
 metadata: {name: unready, labels: {controller-revision-hash: bad}, annotations: {vicinity.dev/abandoned-revision: bad}}
 spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: held}
+spec: {schedulingGates: [{name: vicinity.dev/rollout}, {name: example.com/quota}], containers: [{name: web, image: web}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: foreign}
+spec: {schedulingGates: [{name: example.com/quota}], containers: [{name: web, image: web}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: db}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {schedulingGates: [{name: vicinity.dev/rollout}], containers: [{name: web, image: web}]}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: rolling}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: other}}
+  template: {metadata: {labels: {app: other}}, spec: {containers: [{name: web, image: web}]}}
 ---
 apiVersion: apps/v1
 kind: StatefulSet
@@ -73,6 +100,11 @@ spec:
   template: {metadata: {labels: {app: agent}}, spec: {nodeSelector: {none: none}, containers: [{name: web, image: web}]}}
 `
 
+// released is what a release does to the pod that is held.
+const released = `{"op":"remove","path":"/spec/schedulingGates/0"},{"op":"add","path":"/spec/nodeSelector","value":{"zone":"a"}},` +
+	`{"op":"add","path":"/spec/affinity","value":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"b","operator":"DoesNotExist"}]}]}}}},` +
+	`{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/released-for":"web-1"}}`
+
 // TestRightsOfRollouts has an API server judge what somebody with the controller's account deletes, restores and
 // scales down.
 func TestRightsOfRollouts(t *testing.T) {
@@ -83,7 +115,7 @@ func TestRightsOfRollouts(t *testing.T) {
 		_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, object[*rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding vicinity-controller"), metav1.CreateOptions{})
 	}
 	admission := c.AdmissionregistrationV1()
-	for _, name := range []string{policyOfPods, policyOfAbandoned, policyOfTemplates, policyOfScales} {
+	for _, name := range []string{policyOfPods, policyOfAbandoned, policyOfTemplates, policyOfScales, policyOfSurges} {
 		if err == nil {
 			_, err = admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy "+name), metav1.CreateOptions{})
 		}
@@ -127,11 +159,17 @@ func TestRightsOfRollouts(t *testing.T) {
 		}
 		return request.Body([]byte(body)).Do(ctx).Error()
 	}
+	release := func(name, operations string, dryRun ...string) error {
+		_, err := controller.CoreV1().Pods(shop).Patch(ctx, name, types.JSONPatchType, []byte("["+operations+"]"), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	}
 	c.Await("the rights to be known", func(context.Context) (string, error) {
 		for policy, err := range map[string]error{
 			policyOfAbandoned: remove("unmarked", true, metav1.DryRunAll),
 			policyOfTemplates: patch("daemonsets", "db", `{"metadata":{"labels":{"v":"2"}}}`, metav1.DryRunAll),
 			policyOfScales:    patch("statefulsets", "db", `{"spec":{"replicas":1}}`, metav1.DryRunAll),
+			policyOfSurges:    patch("deployments", "rolling", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`, metav1.DryRunAll),
+			policyOfPods:      release("held", `{"op":"remove","path":"/spec/schedulingGates/1"}`, metav1.DryRunAll),
 		} {
 			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), policy) {
 				return fmt.Sprint(err), nil
@@ -161,6 +199,17 @@ func TestRightsOfRollouts(t *testing.T) {
 		{"a strategy is written", patch("statefulsets", "rolling", `{"spec":{"updateStrategy":{"rollingUpdate":{"partition":1}}}}`), policyOfScales},
 		{"a foreign annotation is written", patch("statefulsets", "rolling", `{"metadata":{"annotations":{"example.com/a":"b"}}}`), policyOfScales},
 		{"fewer replicas are written", patch("statefulsets", "rolling", `{"metadata":{"annotations":{"vicinity.dev/wanted-replicas":"0"}},"spec":{"replicas":1}}`), ""},
+		{"the gate of another owner is taken away", release("foreign", `{"op":"remove","path":"/spec/schedulingGates/0"}`), policyOfPods},
+		{"both gates are taken away", release("held", `{"op":"remove","path":"/spec/schedulingGates"}`), policyOfPods},
+		{"a held pod gets a place and stays held", release("held", `{"op":"add","path":"/spec/nodeSelector","value":{"zone":"a"}}`), policyOfPods},
+		{"a held pod is released with another image", release("held", released+`,{"op":"replace","path":"/spec/containers/0/image","value":"other"}`), policyOfPods},
+		{"a held pod is released with a toleration", release("held", released+`,{"op":"add","path":"/spec/tolerations/-","value":{"operator":"Exists"}}`), policyOfPods},
+		{"a held pod is released into a domain", release("held", released), ""},
+		{"a template is written", patch("deployments", "db", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), ""},
+		{"a template without the gate is written", patch("deployments", "db", `{"spec":{"template":{"spec":{"schedulingGates":null}}}}`), policyOfSurges},
+		{"a template and a strategy are written", patch("deployments", "db", `{"spec":{"paused":true,"template":{"metadata":{"labels":{"v":"3"}}}}}`), policyOfSurges},
+		{"a template whose pods are not held is written", patch("deployments", "rolling", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), policyOfSurges},
+		{"more replicas of a Deployment are written", patch("deployments", "db", `{"spec":{"replicas":3}}`), policyOfScales},
 	} {
 		if test.policy == "" && test.err != nil || test.policy != "" && (test.err == nil || !strings.Contains(test.err.Error(), test.policy)) {
 			t.Errorf("%s: the answer is %v, want %q", test.what, test.err, test.policy)
