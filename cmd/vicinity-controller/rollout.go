@@ -16,7 +16,7 @@ import (
 )
 
 func (c *config) addRolloutFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace the pods of StatefulSets and DaemonSets with the update strategy OnDelete by failure domain, by evictions")
+	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace the pods of StatefulSets and DaemonSets with the update strategy OnDelete, and of Deployments whose pods wait for it, by failure domain, as budgets allow")
 }
 
 // addRollouts has the manager follow DomainRollouts. The ledger is nil if budgets are not kept.

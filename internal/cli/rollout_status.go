@@ -37,8 +37,8 @@ has failed, was aborted or cannot be done, if a revision was rolled back meanwhi
 DomainRollout is deleted, or after --timeout. A rollout that is paused has not ended.
 
 It reads only. It must be allowed to get, list and watch DomainRollouts, and to get their
-StatefulSets and DaemonSets and list ControllerRevisions, without which it does not know
-about a new template before the controller does.`,
+StatefulSets, DaemonSets and Deployments and list ControllerRevisions and ReplicaSets,
+without which it does not know about a new template before the controller does.`,
 		Example: `  vicinity rollout status
   vicinity rollout status db -n shop
   kubectl apply -f db.yaml && vicinity rollout status db --watch --timeout 30m`,
@@ -151,7 +151,7 @@ func (r *clusterReader) unseenTemplate(ctx context.Context, d *v1alpha1.DomainRo
 	case apierrors.IsNotFound(err): // the condition Valid says so
 		return "", nil
 	case err != nil:
-		return "", r.optional(ref.Kind+"s or their ControllerRevisions", "a template is known only when the controller has seen it", err)
+		return "", r.optional(ref.Kind+"s or their revisions", "a template is known only when the controller has seen it", err)
 	case !seen:
 		return fmt.Sprintf("Kubernetes has not seen the last change of %s %s yet, so there may be a new revision", ref.Kind, ref.Name), nil
 	case revision != "" && revision != d.Status.Revision:
@@ -183,6 +183,21 @@ func (r *clusterReader) templateRevision(ctx context.Context, namespace string, 
 		for i := range list.Items {
 			if c := &list.Items[i]; c.Revision > newest && metav1.IsControlledBy(c, w) {
 				newest, revision = c.Revision, c.Labels[appsv1.ControllerRevisionHashLabelKey]
+			}
+		}
+	case v1alpha1.KindDeployment:
+		w, err := r.typed.AppsV1().Deployments(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		if err != nil || w.Status.ObservedGeneration != w.Generation {
+			return "", false, err
+		}
+		list, err := r.typed.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", false, err
+		}
+		const number = v1alpha1.AnnotationDeploymentRevision
+		for i := range list.Items {
+			if s := &list.Items[i]; metav1.IsControlledBy(s, w) && s.Annotations[number] == w.Annotations[number] {
+				revision = s.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 			}
 		}
 	}
