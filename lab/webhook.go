@@ -93,10 +93,10 @@ spec: {maxUnavailable: 1}
 `,
 }
 
-// unprobed are webhooks that are called in namespaces with a label of their own alone. The same
+// unprobed are webhooks that are called in namespaces with a label of their own, or for pods of StatefulSets, alone. The same
 // programs serve them as serve the others.
 var unprobed = []string{
-	"pod.vicinity.dev", "deployment.scale.vicinity.dev", "replicaset.scale.vicinity.dev", "statefulset.scale.vicinity.dev",
+	"pod.vicinity.dev", "deployment.scale.vicinity.dev", "replicaset.scale.vicinity.dev", "statefulset.scale.vicinity.dev", "ordinal.vicinity.dev",
 }
 
 // waitWebhook waits until the API server gets an answer from a webhook. Vicinity's webhooks

@@ -154,6 +154,10 @@ const AnnotationDeletionCost = "vicinity.dev/deletion-cost"
 // pods evicted while a rolling update has left them in the wrong domains. Its value must be "true".
 const AnnotationRepairSpread = "vicinity.dev/repair-spread"
 
+// AnnotationSpreadOrdinals is the annotation in the pod template of a StatefulSet that has its ordinals take turns over
+// failure domains. Its value is the label of nodes that divides them into domains.
+const AnnotationSpreadOrdinals = "vicinity.dev/spread-ordinals"
+
 // PaceScaleDown is the label of a namespace, and the annotation of a Deployment, a StatefulSet or a ReplicaSet in such a
 // namespace, that has budgets bound its scale-downs. The annotation wins over the label; if it is empty, the workload
 // is left alone. The label is what the API server chooses by whether to ask the webhook.

@@ -46,7 +46,7 @@ type config struct {
 
 // webhookConfig says which webhooks are served, and how.
 type webhookConfig struct {
-	endpointSlices, services, policies, budgets, evictions, pods, scales bool
+	endpointSlices, services, policies, budgets, evictions, pods, scales, ordinals bool
 
 	port           int
 	name, service  string
@@ -55,7 +55,7 @@ type webhookConfig struct {
 
 func (w *webhookConfig) any() bool { return w.mutates() || w.validates() }
 
-func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.evictions || w.pods || w.scales }
+func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.evictions || w.pods || w.scales || w.ordinals }
 
 func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets || w.evictions }
 
@@ -137,6 +137,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.budgets, "webhook-budgets", false, "serve the webhook that checks TopologyDisruptionBudgets")
 	flags.BoolVar(&w.evictions, "webhook-evictions", false, "serve the webhooks that hold evictions to TopologyDisruptionBudgets")
 	flags.BoolVar(&w.pods, "webhook-pods", false, "serve the webhook that has new pods wait for their TopologyDisruptionBudgets when EvictionRequests ask for them")
+	flags.BoolVar(&w.ordinals, "webhook-ordinals", false, "serve the webhook that spreads the ordinals of StatefulSets over failure domains where their pods are annotated with vicinity.dev/spread-ordinals")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
 	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
 	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")

@@ -15,6 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/internal/webhook/endpointslice"
 	"vicinity.dev/vicinity/internal/webhook/eviction"
+	"vicinity.dev/vicinity/internal/webhook/ordinal"
 	"vicinity.dev/vicinity/internal/webhook/pod"
 	"vicinity.dev/vicinity/internal/webhook/policy"
 	"vicinity.dev/vicinity/internal/webhook/scale"
@@ -87,6 +88,9 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 	}
 	if c.webhooks.pods {
 		pod.Register(mgr, pod.Options{Served: c.requests.Served, Metrics: answered})
+	}
+	if c.webhooks.ordinals {
+		ordinal.Register(mgr, ordinal.Options{Metrics: answered})
 	}
 	if c.webhooks.scales {
 		if err := scale.Register(mgr, scale.Options{Pacer: pacer, User: c.user(), Metrics: answered}); err != nil {

@@ -168,8 +168,13 @@ capabilities:
 {{- if and .Values.routing.enabled .Values.rollouts.pacing -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether the ordinals of StatefulSets take turns over failure domains. */}}
+{{- define "vicinity.spreadsOrdinals" -}}
+{{- if and .Values.routing.enabled .Values.rollouts.ordinals -}}true{{- end -}}
+{{- end -}}
+
 {{- define "vicinity.mutates" -}}
-{{- if or (include "vicinity.keepsHints" .) (include "vicinity.paces" .) (include "vicinity.holdsEvictions" .) -}}true{{- end -}}
+{{- if or (include "vicinity.keepsHints" .) (include "vicinity.paces" .) (include "vicinity.spreadsOrdinals" .) (include "vicinity.holdsEvictions" .) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "vicinity.validates" -}}

@@ -1,0 +1,142 @@
+// Package ordinal is the admission webhook for new pods of StatefulSets that ask by v1alpha1.AnnotationSpreadOrdinals, in the pod
+// template, for their ordinals to take turns over failure domains. A StatefulSet deletes its highest ordinals first, so
+// the pods that stay when it is scaled down are then spread as evenly as can be. Which domain an ordinal is given,
+// spread.Assign says. The pod has to be there: it is given a required node affinity.
+//
+// It changes nothing of a pod with a volume that is for some nodes already: the pod has to go where its data is. A pod
+// with a bad value, or that no domain takes now, is made as it is, with a warning.
+//
+// # How it is installed
+//
+//	rules:             CREATE of pods, v1, scope Namespaced
+//	objectSelector:    apps.kubernetes.io/pod-index exists
+//	namespaceSelector: not the namespaces that are left alone
+//	matchConditions:   the annotation is there, and a StatefulSet of apps controls the pod
+//	failurePolicy:     Ignore
+//	timeoutSeconds:    2
+//	sideEffects:       None
+package ordinal
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/spread"
+	"vicinity.dev/vicinity/internal/webhook/admission"
+)
+
+// Path is where the webhook is served.
+const Path = "/spread-ordinals"
+
+// Options are what the webhook depends on.
+type Options struct {
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhook.
+func Register(mgr manager.Manager, o Options) {
+	live := mgr.GetAPIReader()
+	j := judge{nodes: &recentNodes{live: live, clock: clock.RealClock{}}, live: live, log: mgr.GetLogger().WithName("webhook").WithName("ordinal")}
+	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
+		Webhook: "ordinal", OnFailure: admission.FailOpen, Metrics: o.Metrics,
+	})
+}
+
+type judge struct {
+	nodes *recentNodes
+	live  client.Reader
+	log   logr.Logger
+}
+
+func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (admission.Verdict, error) {
+	pod := write.Object
+	key, asks := pod.Annotations[v1alpha1.AnnotationSpreadOrdinals]
+	ordinal, counted := ordinalOf(pod)
+	if write.Stored != nil || !asks || !counted || pod.Spec.NodeName != "" {
+		return admission.Verdict{Result: admission.Skipped}, nil
+	}
+	if reasons := content.IsLabelKey(key); len(reasons) > 0 {
+		return j.warn(write, fmt.Sprintf("annotation %s: %q is not a label key: %s; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, key, strings.Join(reasons, "; "))), nil
+	}
+	pinned, err := j.isPinned(ctx, write.Namespace, pod)
+	if err != nil {
+		return admission.Verdict{}, err
+	}
+	if pinned {
+		return admission.Verdict{Result: admission.Unchanged}, nil
+	}
+	nodes, err := j.nodes.list(ctx)
+	if err != nil {
+		return admission.Verdict{}, err
+	}
+	places := placesOf(&pod.Spec, key, nodes)
+	domain, ok := spread.Assign(ordinal, places)
+	if !ok {
+		return j.warn(write, fmt.Sprintf("annotation %s: of %d domains by the label %s of nodes none has a node that takes ordinal %d now; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, len(places), key, ordinal)), nil
+	}
+	patch, err := patch(&pod.Spec, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{domain}})
+	return admission.Verdict{Result: admission.Changed, Patch: patch}, err
+}
+
+// warn is the verdict about a pod that is made as it is. The warning is for the StatefulSet controller; people find it here.
+func (j judge) warn(write admission.Write[corev1.Pod], warning string) admission.Verdict {
+	j.log.Info("Pod is given no domain", "namespace", write.Namespace, "pod", write.Object.Name, "reason", warning)
+	return admission.Verdict{Warnings: []string{warning}}
+}
+
+// ordinalOf is the number that a StatefulSet has given a pod, false if the pod is of none.
+func ordinalOf(pod *corev1.Pod) (int, bool) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != "StatefulSet" || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group != appsv1.GroupName {
+		return 0, false
+	}
+	ordinal, err := strconv.Atoi(pod.Labels[appsv1.PodIndexLabel])
+	return ordinal, err == nil
+}
+
+// isPinned reports whether a volume of a pod is for some nodes alone. A claim that is not bound yet is bound where the pod goes.
+func (j judge) isPinned(ctx context.Context, namespace string, pod *corev1.Pod) (bool, error) {
+	for i := range pod.Spec.Volumes {
+		source := pod.Spec.Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{}
+		switch err := j.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: source.ClaimName}, claim); {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return false, fmt.Errorf("reading PersistentVolumeClaim %s: %w", source.ClaimName, err)
+		case claim.Spec.VolumeName == "":
+			continue
+		}
+		volume := &corev1.PersistentVolume{}
+		switch err := j.live.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, volume); {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return false, fmt.Errorf("reading PersistentVolume %s: %w", claim.Spec.VolumeName, err)
+		case volume.Spec.NodeAffinity != nil && volume.Spec.NodeAffinity.Required != nil:
+			return true, nil
+		}
+	}
+	return false, nil
+}
