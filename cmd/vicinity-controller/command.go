@@ -55,7 +55,9 @@ type webhookConfig struct {
 
 func (w *webhookConfig) any() bool { return w.mutates() || w.validates() }
 
-func (w *webhookConfig) mutates() bool { return w.endpointSlices || w.evictions || w.pods || w.scales || w.ordinals }
+func (w *webhookConfig) mutates() bool {
+	return w.endpointSlices || w.evictions || w.pods || w.scales || w.ordinals
+}
 
 func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets || w.evictions }
 

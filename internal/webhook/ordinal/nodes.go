@@ -88,7 +88,9 @@ func untoleratedTaint(spec *corev1.PodSpec, node *corev1.Node) (corev1.Taint, bo
 			return taint.Effect != corev1.TaintEffectPreferNoSchedule && included(taint)
 		}, true)
 	}
-	isControlPlane := func(taint *corev1.Taint) bool { return taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster }
+	isControlPlane := func(taint *corev1.Taint) bool {
+		return taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster
+	}
 	if taint, found := find(isControlPlane); found {
 		return taint, true
 	}

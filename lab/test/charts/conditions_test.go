@@ -1,6 +1,7 @@
 package charts_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/cel-go/cel"
@@ -12,7 +13,7 @@ import (
 // holds reports whether a webhook is called for a request, by its match conditions.
 func holds(t *testing.T, conditions []admissionv1.MatchCondition, request, object map[string]any) bool {
 	t.Helper()
-	env, err := cel.NewEnv(cel.Variable("request", cel.DynType), cel.Variable("object", cel.DynType))
+	env, err := cel.NewEnv(cel.Variable("request", cel.DynType), cel.Variable("object", cel.DynType), cel.OptionalTypes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +77,54 @@ func TestSlicesThatTheWebhookIsCalledFor(t *testing.T) {
 			if got := holds(t, webhook.MatchConditions, test.request, with("labels", test.labels)); got != test.want {
 				t.Errorf("%s, %s: called %t, want %t", webhook.Name, test.name, got, test.want)
 			}
+		}
+	}
+}
+
+func TestPodsWhoseOrdinalsAreSpread(t *testing.T) {
+	for set, want := range map[string]bool{
+		"rollouts.ordinals=false":                      false,
+		"rollouts.ordinals=true":                       true,
+		"rollouts.ordinals=true,routing.enabled=false": false,
+	} {
+		if got := strings.Contains(rendered(t, set).Manifest, "name: ordinal.vicinity.dev"); got != want {
+			t.Errorf("%s: the webhook is there: %t, want %t", set, got, want)
+		}
+	}
+	r := rendered(t, "rollouts.ordinals=true,webhooks.endpointSlices.enabled=false")
+	configuration := object[*admissionv1.MutatingWebhookConfiguration](t, r, "MutatingWebhookConfiguration vicinity")
+	if len(configuration.Webhooks) != 1 || !strings.Contains(r.Manifest, "- --webhook-ordinals\n") {
+		t.Fatalf("there are %d webhooks, or the controller does not serve them", len(configuration.Webhooks))
+	}
+	webhook := &configuration.Webhooks[0]
+	if *webhook.FailurePolicy != admissionv1.Ignore || *webhook.TimeoutSeconds != 2 || *webhook.SideEffects != admissionv1.SideEffectClassNone {
+		t.Errorf("new pods wait for %s, or are refused without it", webhook.Name)
+	}
+	owner := func(kind, version string) []any {
+		return []any{map[string]any{"kind": kind, "apiVersion": version, "controller": true}}
+	}
+	asks := map[string]any{"vicinity.dev/spread-ordinals": "topology.kubernetes.io/zone"}
+	for _, test := range []struct {
+		name        string
+		annotations map[string]any
+		owners      []any
+		want        bool
+	}{
+		{"of a StatefulSet", asks, owner("StatefulSet", "apps/v1"), true},
+		{"without the annotation", nil, owner("StatefulSet", "apps/v1"), false},
+		{"of a ReplicaSet", asks, owner("ReplicaSet", "apps/v1"), false},
+		{"of another API", asks, owner("StatefulSet", "example.com/v1"), false},
+		{"without an owner", asks, nil, false},
+	} {
+		metadata := map[string]any{"name": "db-0"}
+		if test.annotations != nil {
+			metadata["annotations"] = test.annotations
+		}
+		if test.owners != nil {
+			metadata["ownerReferences"] = test.owners
+		}
+		if got := holds(t, webhook.MatchConditions, by("somebody", "shop"), map[string]any{"metadata": metadata}); got != test.want {
+			t.Errorf("%s: called %t, want %t", test.name, got, test.want)
 		}
 	}
 }

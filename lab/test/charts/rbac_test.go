@@ -253,6 +253,16 @@ func TestControllerMayRollOut(t *testing.T) {
 	}
 }
 
+// With rollouts.ordinals the controller reads which nodes the volumes of new pods are for.
+func TestControllerMaySpreadOrdinals(t *testing.T) {
+	may := maps.Clone(granted)
+	maps.Copy(may, map[string]string{"persistentvolumeclaims": "get", "persistentvolumes": "get"})
+	r := rendered(t, "rollouts.ordinals=true")
+	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
+		t.Errorf("with rollouts.ordinals the controller %s", wrong)
+	}
+}
+
 // joined are verbs as a map of what is granted has them.
 func joined(verbs map[string][]string) map[string]string {
 	texts := map[string]string{}
