@@ -44,6 +44,7 @@ func TestFlagsAreChecked(t *testing.T) {
 		"--namespace v --locator-labels a,b/c/d":  `--locator-labels: "b/c/d" is not a label key`,
 		"--namespace v --locator-labels a,,b":     `--locator-labels: "" is not a label key`,
 		"--leader-elect=false --webhook-policies": "--namespace: it is empty",
+		"--leader-elect=false --webhook-ordinals": "--namespace: it is empty, and the lease and the certificate are kept there",
 		"--leader-elect=false":                    "--namespace: it is empty, and only leases of proxies there count",
 		"--leader-elect=false --groups=false --publish-node-addresses":             "--namespace: it is empty, and the addresses of nodes are published there",
 		"--leader-elect=false --groups=false":                                      "--kubeconfig: it is needed outside of a cluster",

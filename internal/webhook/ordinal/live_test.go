@@ -88,7 +88,11 @@ func (c *cluster) spread(namespace string, pods int) []int {
 			if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
 				missing = pod.Name + " has no node, or is being deleted"
 			}
-			counts[c.halls[pod.Spec.NodeName]]++
+			in := c.halls[pod.Spec.NodeName]
+			counts[in]++
+			if ordinal, _ := ordinalOf(pod); in != "" && in != string("abc"[ordinal%3]) {
+				c.Errorf("%s is in hall %s", pod.Name, in)
+			}
 		}
 		if len(list.Items) != pods {
 			missing = fmt.Sprintf("there are %d", len(list.Items))
