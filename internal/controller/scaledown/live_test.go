@@ -290,12 +290,14 @@ func (c *cluster) pods(ctx context.Context) []corev1.Pod {
 	return pods.Items
 }
 
-// halls are the numbers of pods.
+// halls are the numbers of pods. One that is in the place of an evicted pod may not be scheduled yet.
 func (c *cluster) halls(ctx context.Context) map[string]int {
 	c.Helper()
 	counts := map[string]int{}
 	for _, pod := range c.pods(ctx) {
-		counts[c.nodes[pod.Spec.NodeName].Labels[hall]]++
+		if node := c.nodes[pod.Spec.NodeName]; node != nil {
+			counts[node.Labels[hall]]++
+		}
 	}
 	return counts
 }
