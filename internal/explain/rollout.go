@@ -105,7 +105,11 @@ func (r Rollout) Event(e rollout.Event, revision string) string {
 	case rollout.RollbackBegan:
 		return fmt.Sprintf("revision %s comes back, and %s is abandoned", revision, e.From)
 	case rollout.WaveBegan:
-		return "pods of " + r.Domains(e.Domains) + " are replaced"
+		text := "pods of " + r.Domains(e.Domains) + " are replaced"
+		if e.Overload != nil {
+			text += fmt.Sprintf("; %s of overload is expected meanwhile", percent(*e.Overload))
+		}
+		return text
 	case rollout.WaveDone:
 		return "all pods of " + r.Domains(e.Domains) + " are healthy"
 	case rollout.RolloutPaused:

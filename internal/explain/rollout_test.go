@@ -89,6 +89,9 @@ func TestRolloutsGolden(t *testing.T) {
 		{"overload", func(s *rollout.State) {
 			s.Memory.Current, s.Spec.MaxOverload, s.Overload = nil, &overload, map[string]float64{"b": 0.555, "c": 0.1}
 		}},
+		{"overload that may be", func(s *rollout.State) {
+			s.Memory.Current, s.Spec.MaxOverload, s.Overload = nil, &overload, map[string]float64{"b": 0.333}
+		}},
 		{"no plan", func(s *rollout.State) { s.Memory.Current, s.Spec.MaxOverload = nil, &overload }},
 		{"an approval", func(s *rollout.State) { s.Memory.Current, s.Spec.PauseBefore = nil, []string{"b"} }},
 		{"paused", func(s *rollout.State) { s.Spec.Paused = true }},

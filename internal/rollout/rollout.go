@@ -352,6 +352,8 @@ type Event struct {
 	Failure *Failure
 	// From is the revision that was left.
 	From string
+	// Overload is what is expected of a wave that began, if its health gate asks.
+	Overload *float64
 }
 
 // EventType names what happened.

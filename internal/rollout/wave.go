@@ -56,8 +56,20 @@ func (r *run) begin() bool {
 	// The approval is not read again: what has begun goes on.
 	r.memory.Current = wave
 	r.memory.Wave++
-	r.say(Event{Type: WaveBegan, Domains: wave})
+	r.say(Event{Type: WaveBegan, Domains: wave, Overload: r.expected(wave)})
 	return true
+}
+
+// expected is the overload that is expected of a wave, or nil if it does not matter.
+func (r *run) expected(wave []string) *float64 {
+	if r.Spec.MaxOverload == nil {
+		return nil
+	}
+	worst := 0.0
+	for _, name := range wave {
+		worst = max(worst, r.Overload[name])
+	}
+	return &worst
 }
 
 // holds is what a domain waits for before it begins.

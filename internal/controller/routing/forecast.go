@@ -28,8 +28,12 @@ func NewForecast(c client.Reader, options Options) *Forecast {
 	return &Forecast{client: c, options: options}
 }
 
+// forecastSteps are how many plans a forecast makes, at most, between all pods and the last of a set going.
+const forecastSteps = 16
+
 // Overload is the greatest overload of an endpoint that the plans of a namespace expect without some pods,
-// for each set of pods. Services count that have a plan and a ready endpoint among all these pods; if none
+// for each set of pods, while these go in their order, or all at once: a plan that is good enough is kept, so
+// that the two do not end the same. Services count that have a plan and a ready endpoint among all these pods; if none
 // counts, it is 0. It is infinite if a Service would have no endpoint left, or a zone reach none that reaches some now.
 // A set is not in the result if a plan cannot be made.
 func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[string][]string) (map[string]float64, error) {
@@ -43,12 +47,11 @@ func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[stri
 	}
 	cluster := capacity.NewCluster(pointers(nodes.Items))
 	found := make(map[string]float64, len(sets))
-	without := make(map[string]map[string]bool, len(sets))
 	all := map[string]bool{}
 	for set, pods := range sets {
-		found[set], without[set] = 0, map[string]bool{}
+		found[set] = 0
 		for _, pod := range pods {
-			without[set][pod], all[pod] = true, true
+			all[pod] = true
 		}
 	}
 	for i := range services.Items {
@@ -68,8 +71,12 @@ func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[stri
 		if err != nil {
 			return map[string]float64{}, nil // no set is known
 		}
-		for set, load := range found {
-			more, err := overloadWithout(in, &now, without[set])
+		for set, pods := range sets {
+			load, known := found[set]
+			if !known {
+				continue
+			}
+			more, err := overloadWithout(in, &now, pods)
 			if err != nil {
 				delete(found, set)
 				continue
@@ -92,25 +99,45 @@ func isServedBy(eps []*discoveryv1.EndpointSlice, cluster *translate.Cluster, po
 
 // overloadWithout is the overload that a Service's plan expects without some pods. Without a plan Kubernetes
 // has all endpoints used evenly.
-func overloadWithout(in routing.Input, now *routing.Decision, pods map[string]bool) (float64, error) {
-	in.Slices = slicesWithout(in.Slices, pods)
-	then, err := routing.Decide(in)
-	if err != nil {
-		return 0, err
+func overloadWithout(in routing.Input, now *routing.Decision, pods []string) (float64, error) {
+	eps := in.Slices
+	gone := make(map[string]bool, len(pods))
+	var worst float64
+	// The plan is followed from each step to the next; all at once, the one that is kept is that of now.
+	for _, steps := range []int{1, min(len(pods), forecastSteps)} {
+		clear(gone)
+		in.Last = now
+		for step := range steps {
+			for _, pod := range pods[step*len(pods)/steps : (step+1)*len(pods)/steps] {
+				gone[pod] = true
+			}
+			in.Slices = slicesWithout(eps, gone)
+			then, err := routing.Decide(in)
+			if err != nil {
+				return 0, err
+			}
+			in.Last = &then
+			worst = max(worst, overload(now, in.Last))
+		}
 	}
+	return worst, nil
+}
+
+// overload is what a plan expects, or infinite if it has a zone reach no endpoint that reaches one now.
+func overload(now, then *routing.Decision) float64 {
 	worst := 0.0
 	for i := range then.Families {
 		family := &then.Families[i]
 		figures := &family.Outcome.Figures
 		at := slices.IndexFunc(now.Families, func(f routing.FamilyDecision) bool { return f.Family == family.Family })
 		if before := now.Families; at >= 0 && (len(family.Endpoints) == 0 && len(before[at].Endpoints) > 0 || figures.Unreached > before[at].Outcome.Figures.Unreached) {
-			return math.Inf(1), nil
+			return math.Inf(1)
 		}
 		if !then.Undelivered {
 			worst = max(worst, figures.Overload)
 		}
 	}
-	return worst, nil
+	return worst
 }
 
 // slicesWithout are slices as they are once some pods have gone.

@@ -20,8 +20,10 @@ func TestForecast(t *testing.T) {
 		gone        []string
 		least, most float64
 	}{
-		"nothing goes":     {annotations: preferZone(), gone: []string{"other"}, most: 0},
-		"a zone goes":      {annotations: preferZone(), gone: []string{"web-0", "web-1"}, most: 1},
+		"nothing goes": {annotations: preferZone(), gone: []string{"other"}, most: 0},
+		// All at once each of the others would have an even share. One by one, the plan for five endpoints gives the
+		// zone those of another one, and keeps them.
+		"a zone goes":      {annotations: preferZone(), gone: []string{"web-0", "web-1"}, least: 0.33, most: 0.34},
 		"all go":           {annotations: preferZone(), gone: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, least: math.Inf(1), most: math.Inf(1)},
 		"there is no plan": {gone: []string{"web-0", "web-1", "web-2", "web-3", "web-4", "web-5"}, most: 0},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,11 +43,11 @@ spec:
 `
 }
 
-// gatePercent is healthGate.maxOverload of the DomainRollout.
-const gatePercent = 60
+// chance is how far in percent requests that are distributed by chance are from what the plan says, at most.
+const chance = 12
 
 // updatedUnderLoad updates the pods of a Service that prefers the client's zone, under load. No request
-// fails, and while a zone is empty no endpoint has more load than the health gate allows.
+// fails, and while a zone is empty no endpoint has more load than was expected when its wave began.
 func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) {
 	// Pods on nodes without network neither ask nor answer.
 	var silent []string
@@ -90,7 +91,7 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 		result, err := job.Run(flow, load.Watch{Notice: shortDrain})
 		ended <- outcome{result, err}
 	}()
-	highest, err := s.overloads(ctx, r)
+	measured, err := s.overloads(ctx, r)
 	stop()
 	all := <-ended
 	if err := errors.Join(err, all.err); err != nil {
@@ -102,24 +103,50 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 	if err := o.since().within(2, r.Zones()...); err != nil {
 		return "", err
 	}
-	// Requests are distributed by chance.
-	const chance = 12
-	if highest > gatePercent+chance {
-		return "", fmt.Errorf("an endpoint had %.0f %% more than the even share while a zone was empty, where maxOverload is %d %%", highest, gatePercent)
+	d, err := r.rollout(ctx, "echo")
+	if err != nil {
+		return "", err
 	}
-	return fmt.Sprintf("3 zones updated, %d requests, 0 failed; with a zone empty the highest overload is %.0f %%, where maxOverload is %d %%",
-		all.result.Due, highest, gatePercent), nil
+	var figures []string
+	for _, zone := range r.Zones() {
+		expected, err := expectedOverload(d, zone)
+		if err != nil {
+			return "", err
+		}
+		if measured[zone] > expected+chance {
+			return "", fmt.Errorf("an endpoint had %.0f %% more than the even share while %s was empty, and %.0f %% was expected", measured[zone], zone, expected)
+		}
+		figures = append(figures, fmt.Sprintf("%.0f of %.0f %%", measured[zone], expected))
+	}
+	return fmt.Sprintf("3 zones updated, %d requests, 0 failed; overload with each zone empty, and expected: %s", all.result.Due, strings.Join(figures, ", ")), nil
 }
 
-// overloads has the pods updated, and measures the load of endpoints while each zone is empty. It returns the highest overload in
-// percent.
-func (s *scene) overloads(ctx context.Context, r *rolled) (highest float64, err error) {
+// expectedOverload is the overload in percent that was expected when the last wave of a zone began.
+func expectedOverload(d *v1alpha1.DomainRollout, zone string) (percent float64, err error) {
+	history := d.Status.History
+	for i := len(history) - 1; i >= 0; i-- {
+		if history[i].Event != "WaveBegan" || !slices.Equal(history[i].Domains, []string{zone}) {
+			continue
+		}
+		if _, text, found := strings.Cut(history[i].Message, "; "); found {
+			if _, err = fmt.Sscanf(text, "%g%% of overload", &percent); err == nil {
+				return percent, nil
+			}
+		}
+		return 0, fmt.Errorf("the history says no expected overload of %s: %q", zone, history[i].Message)
+	}
+	return 0, fmt.Errorf("the history has no wave of %s: %v", zone, history)
+}
+
+// overloads has the pods updated, and measures the highest overload of endpoints in percent while each zone is empty.
+func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]float64, err error) {
 	// Each zone is empty for as long as it takes to measure.
 	const patch = `{"spec":{"template":{"metadata":{"labels":{"version":"2"}},"spec":{"containers":[{"name":"echo","readinessProbe":{"initialDelaySeconds":8}}]}}}}`
 	if _, err := s.AppsV1().StatefulSets(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		return 0, err
+		return nil, err
 	}
 	domains := evictions.Domains(r.Shape)
+	measured = map[string]float64{}
 	for _, zone := range r.Zones() {
 		err := kube.Wait(ctx, "a measurement while "+zone+" is empty", func(ctx context.Context) (string, error) {
 			pods, err := r.Pods(ctx, "echo", "")
@@ -145,14 +172,14 @@ func (s *scene) overloads(ctx context.Context, r *rolled) (highest float64, err 
 			if endpoints != 4 {
 				return fmt.Sprintf("%d endpoints answer, want 4", endpoints), nil
 			}
-			highest = max(highest, overload)
+			measured[zone] = overload
 			return "", nil
 		})
 		if err != nil {
-			return highest, err
+			return nil, err
 		}
 	}
-	return highest, r.completes(ctx, "2")
+	return measured, r.completes(ctx, "2")
 }
 
 // measuredOverload is the load of the busiest endpoint above the even share in percent, if all zones send as much as the plan says, and
