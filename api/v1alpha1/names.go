@@ -131,6 +131,9 @@ const RolloutGate = "vicinity.dev/rollout"
 // value is the name of the first pod in that place: a pod that is replaced hands it on.
 const AnnotationReleasedFor = "vicinity.dev/released-for"
 
+// AnnotationReleasedAt is the annotation of a pod of a Deployment that says, as RFC 3339, when it was released.
+const AnnotationReleasedAt = "vicinity.dev/released-at"
+
 // RolloutDeletionCost is the deletion cost of pods that a rollout has its Deployment delete next, the
 // lowest there is. AnnotationDeletionCost has the same value. While a pod of a Deployment has it, no
 // other cost is written to pods of that Deployment.

@@ -44,7 +44,7 @@ func (r *run) findFailure() *Failure {
 		if p.Revision != r.Revision || p.Ready || p.Terminating || r.replacement(p.Slot) != nil || !slices.Contains(m.Current, r.domainOf(p)) {
 			continue
 		}
-		if r.hasPassed(r.deadline(p.Since)) {
+		if r.hasPassed(r.deadline(latest(p.Since, p.Released))) {
 			return &Failure{Reason: PodUnhealthy, Domain: r.domainOf(p), Pod: p.Name}
 		}
 	}
@@ -63,7 +63,7 @@ func (r *run) failureOf(e *Replacement) *Failure {
 	switch {
 	case e.Stage == Evicting && r.Kind == Surge && next != nil && !r.isHealthy(next):
 		failure.Reason, failure.Pod = PodUnhealthy, next.Name
-		since = since.Add(r.Spec.ReadyFor)
+		since = latest(since, next.Released).Add(r.Spec.ReadyFor)
 	case e.Stage == Evicting && (old == nil || !old.Terminating):
 		return nil
 	case e.Stage == Evicting:

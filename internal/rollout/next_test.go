@@ -314,6 +314,18 @@ func TestWhatFails(t *testing.T) {
 			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID, s.Pods[0].Terminating = Evicting, "0", true
 		}, now: late, want: PodTerminating},
 		{name: "a surge is not ready in time", change: func(s *State) { released(s, false) }, now: late, want: PodUnhealthy},
+		{name: "a surge that was released late", change: func(s *State) {
+			released(s, false)
+			s.Pods[len(s.Pods)-1].Released = late.Add(-time.Minute)
+		}, now: late},
+		{name: "a surge that was released late and is not ready in time", change: func(s *State) {
+			released(s, false)
+			s.Pods[len(s.Pods)-1].Released = start.Add(time.Minute)
+		}, now: late.Add(time.Minute), want: PodUnhealthy},
+		{name: "an updated pod that was held for long", change: func(s *State) {
+			update(s, 0)
+			s.Pods[0].Ready, s.Pods[0].Released = false, late.Add(-time.Minute)
+		}, now: late},
 		{name: "a surge is ready", change: func(s *State) { released(s, true) }, now: late},
 		{name: "not let go", change: func(s *State) {
 			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}

@@ -206,7 +206,7 @@ func (r *run) progressOf(e *Replacement) Wait {
 		}
 		return wait
 	}
-	wait := Wait{For: WaitUnready, Domain: e.Domain, Pod: p.Name, Until: r.deadline(e.Since)}
+	wait := Wait{For: WaitUnready, Domain: e.Domain, Pod: p.Name, Until: r.deadline(latest(e.Since, p.Released))}
 	switch {
 	case e.Stage == Replaced && p.Revision != r.Revision: // why it was not let go is the refusal of the pod
 		return Wait{}

@@ -156,6 +156,8 @@ type Pod struct {
 	Ready           bool
 	// Since is when it became ready or unready, or when it has to be gone if it is terminating.
 	Since time.Time
+	// Released is when a pod of a Surge was released: it could not become ready before. Zero if it never was held.
+	Released time.Time
 }
 
 // Refusal is why a pod cannot be evicted now.

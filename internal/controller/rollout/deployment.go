@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +92,15 @@ func checkDeployment(w *appsv1.Deployment) *problem {
 
 func hasGate(gates []corev1.PodSchedulingGate) bool {
 	return slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
+}
+
+// releasedAt is when a pod was released, zero if it was not held.
+func releasedAt(pod *corev1.Pod) time.Time {
+	at, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.AnnotationReleasedAt])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // isHeld reports whether a pod waits to be released.
@@ -216,7 +226,7 @@ func (v *view) podsOf(f *fleet, place func(*corev1.Pod) string) {
 	for _, p := range slices.Concat(f.members, f.ending) {
 		v.pods[string(p.UID)] = p.Pod
 		read := podOf(p.Pod)
-		read.Slot, read.Revision, read.Domain = p.slot, p.isOf, place(p.Pod)
+		read.Slot, read.Revision, read.Domain, read.Released = p.slot, p.isOf, place(p.Pod), releasedAt(p.Pod)
 		v.state.Pods = append(v.state.Pods, read)
 	}
 	v.state.Slots = f.slots(&v.state.Memory)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -434,24 +436,118 @@ func TestSlotsOfDeployments(t *testing.T) {
 	}
 }
 
-// Pods without a domain are replaced on nodes without one, beside what their template asks for.
-func TestPlaceWithoutADomain(t *testing.T) {
-	ssd := corev1.NodeSelectorRequirement{Key: "ssd", Operator: corev1.NodeSelectorOpExists}
-	none := corev1.NodeSelectorRequirement{Key: "zone", Operator: corev1.NodeSelectorOpDoesNotExist}
-	asks := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{ssd}}},
-	}}}
-	for _, test := range []struct {
-		before *corev1.Affinity
-		want   []corev1.NodeSelectorRequirement
-	}{{nil, []corev1.NodeSelectorRequirement{none}}, {asks, []corev1.NodeSelectorRequirement{ssd, none}}} {
-		got := without(test.before, "zone").NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-		if len(got) != 1 || fmt.Sprint(got[0].MatchExpressions) != fmt.Sprint(test.want) {
-			t.Errorf("%v becomes %v", test.before, got)
+// A pod is released into the domain of the old one as long as a node there takes it.
+func TestWhereReplacementsMayBe(t *testing.T) {
+	asks := func(key, value string) *corev1.Affinity {
+		return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}}}},
+		}}}
+	}
+	zone := func(name string) map[string]string { return map[string]string{corev1.LabelTopologyZone: name} }
+	for name, test := range map[string]struct {
+		change func(w *world, pod *corev1.Pod)
+		want   map[string]string
+	}{
+		"as ever":                              {func(*world, *corev1.Pod) {}, zone("a")},
+		"the template asks for it":             {func(_ *world, pod *corev1.Pod) { pod.Spec.NodeSelector = zone("a") }, zone("a")},
+		"the template asks for another one":    {func(_ *world, pod *corev1.Pod) { pod.Spec.NodeSelector = zone("b") }, zone("b")},
+		"the template's affinity leaves it":    {func(_ *world, pod *corev1.Pod) { pod.Spec.Affinity = asks(corev1.LabelTopologyZone, "a") }, zone("a")},
+		"the template's affinity does not":     {func(_ *world, pod *corev1.Pod) { pod.Spec.Affinity = asks(corev1.LabelTopologyZone, "b") }, nil},
+		"the template asks for no node there":  {func(_ *world, pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{"disk": "ssd"} }, map[string]string{"disk": "ssd"}},
+		"the old pod has no node":              {func(w *world, _ *corev1.Pod) { w.unplace("old-0", "old-1", "old-2", "old-3") }, nil},
+		"the old pods are on nodes without it": {func(w *world, _ *corev1.Pod) { w.unlabel("n0", "n1", "n2", "n3") }, nil},
+	} {
+		w := surging(t)
+		w.change("new-0", func(pod *corev1.Pod) { test.change(w, pod) })
+		asked := w.pod("new-0").Spec.Affinity
+		for range 2 {
+			w.sync("db", time.Second)
+		}
+		if pod := w.pod("new-0"); isHeld(pod) || pod.Annotations[v1alpha1.AnnotationReleasedFor] == "" ||
+			!maps.Equal(pod.Spec.NodeSelector, test.want) || !equality.Semantic.DeepEqual(pod.Spec.Affinity, asked) {
+			t.Errorf("%s: %v, %v, %v; %s", name, pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Annotations, w.said())
 		}
 	}
-	if len(asks.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions) != 1 {
-		t.Error("the affinity of before is changed")
+}
+
+// unplace has pods wait for a node.
+func (w *world) unplace(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		w.change(name, func(pod *corev1.Pod) { pod.Spec.NodeName = "" })
+		w.condition(name)
+	}
+}
+
+// condition has a pod have these conditions, and no others.
+func (w *world) condition(name string, conditions ...corev1.PodCondition) {
+	w.Helper()
+	pod := w.pod(name)
+	pod.Status.Conditions = conditions
+	if err := w.client.Status().Update(w.Context(), pod); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) unlabel(names ...string) {
+	w.Helper()
+	for _, name := range names {
+		if err := w.client.Update(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// A pod that waited for a long time before it was released gets all the time that a pod may take.
+func TestReleasedPodsHaveTheWholeDeadline(t *testing.T) {
+	w := surging(t)
+	w.denied["old-0"], w.denied["old-1"] = true, true
+	w.sync("db", time.Second) // a denial proves nothing so soon
+	w.clock.SetTime(w.clock.Now().Add(2 * defaultDeadline))
+	w.denied = nil
+	w.sync("db", time.Second)
+	if got := w.released(); len(got) != 1 {
+		t.Fatalf("released are %v", got)
+	}
+	w.sync("db", time.Second)
+	if d := w.rollout("db"); d.Status.Failure != nil {
+		t.Errorf("it fails at once: %+v", d.Status.Failure)
+	}
+	w.sync("db", defaultDeadline)
+	if d := w.rollout("db"); d.Status.Failure == nil || !strings.HasPrefix(d.Status.Failure.Pod, "new-") {
+		t.Errorf("it does not fail: %+v, %s", d.Status.Failure, w.said())
+	}
+}
+
+// What a cache does not show yet counts: a pod that was released is not denied, and one that became ready meanwhile is not
+// taken without its budgets.
+func TestReleasesWithALaggingCache(t *testing.T) {
+	w := surging(t)
+	w.clock.SetTime(w.clock.Now().Add(2 * unknownTime))
+	before, _ := w.ByIndex("", "")
+	w.sync("db", time.Second)
+	if got := w.released(); !slices.Equal(got, []string{"new-0"}) {
+		t.Fatalf("released are %v", got)
+	}
+	w.cached = before
+	w.denied["old-1"] = true
+	for range 2 {
+		w.sync("db", 100*time.Millisecond)
+	}
+	if d := w.rollout("db"); len(d.Status.Replacements) != 1 || !isMarked(w.pod("old-1")) || len(w.released()) != 1 {
+		t.Errorf("replacements are %+v, released %v, and old-1 has %v", d.Status.Replacements, w.released(), w.pod("old-1").Annotations)
+	}
+
+	w = surging(t)
+	mark := map[string]string{corev1.PodDeletionCost: v1alpha1.RolloutDeletionCost, v1alpha1.AnnotationDeletionCost: v1alpha1.RolloutDeletionCost}
+	ready := w.pod("old-1").Status.Conditions
+	w.change("old-1", func(pod *corev1.Pod) { pod.Annotations = mark })
+	w.condition("old-1")
+	w.cached, _ = w.ByIndex("", "")
+	w.condition("old-1", ready...)
+	w.sync("db", time.Second)
+	if got := w.released(); len(got) > 0 || len(w.reserved) > 0 {
+		t.Errorf("released are %v, and reserved %v", got, w.reserved)
 	}
 }
 

@@ -49,6 +49,7 @@ type world struct {
 	// reserved and held are the pods that it takes from budgets by itself, which are of Deployments.
 	reserved, held []string
 	calls          int
+	cached         []any // pods, if the cache has other ones than the API server
 }
 
 func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrategyType) *world {
@@ -108,6 +109,9 @@ func (w *world) restart() {
 
 // ByIndex implements podStore.
 func (w *world) ByIndex(string, string) (found []any, err error) {
+	if w.cached != nil {
+		return w.cached, nil
+	}
 	var list corev1.PodList
 	err = w.client.List(w.Context(), &list)
 	for i := range list.Items {

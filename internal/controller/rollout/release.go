@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -230,7 +231,7 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 		return r.hold(ctx, n, pod, t)
 	}
 	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost {
-		return r.denied(ctx, n, d, t, fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost))
+		return r.refuse(ctx, n, d, v, t, fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost))
 	}
 	if !v.fleet.hasHeld() {
 		return nil // one that comes wakes this up
@@ -241,7 +242,7 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 		return r.evict(ctx, n, d, pod, t)
 	}
 	if other := v.fleet.foreign(pod, &m); other != "" {
-		return r.denied(ctx, n, d, t, fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost))
+		return r.refuse(ctx, n, d, v, t, fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost))
 	}
 	delete(n.refused, t.UID)
 	if reason, err := r.reserve(ctx, d, pod, t); err != nil || reason != "" {
@@ -253,7 +254,7 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 			return err
 		}
 		r.metrics.requested(string(requester.Denied))
-		return r.denied(ctx, n, d, t, reason)
+		return r.refuse(ctx, n, d, v, t, reason)
 	}
 	if err := r.mark(ctx, pod); err != nil {
 		return err
@@ -263,8 +264,11 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 		return err
 	}
 	old := live.member(t.UID)
-	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(&m) || podOf(old.Pod).Ready && !live.isInTurn(old.Pod, &m) {
+	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(&m) {
 		return nil // as the cache will show
+	}
+	if podOf(old.Pod).Ready && (!podOf(pod).Ready || !live.isInTurn(old.Pod, &m)) {
+		return nil // its budgets were not asked, or it would not be the one to go
 	}
 	for _, p := range live.held {
 		if p.isOf == live.revision {
@@ -276,6 +280,17 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 		}
 	}
 	return nil
+}
+
+// refuse notes a denial, unless a pod was released for the old one: its Deployment deletes the old one then, and has to
+// find the mark.
+func (r *reconciler) refuse(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target, reason string) error {
+	m := memoryOf(&d.Status)
+	live, err := r.liveFleet(ctx, d, v.target, &m)
+	if err != nil || live == nil || live.isReleased(t) {
+		return err
+	}
+	return r.denied(ctx, n, d, t, reason)
 }
 
 func (f *fleet) member(uid string) *member {
@@ -429,14 +444,25 @@ func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *strin
 
 // release lets a held pod, which was read live, be scheduled.
 func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one release) error {
-	pod := one.DeepCopy()
+	pod, domain := one.DeepCopy(), ""
 	at := slices.IndexFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
 	operations := []shell.Operation{shell.Guard(pod), shell.Remove(fmt.Sprintf("/spec/schedulingGates/%d", at))}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+		operations = append(operations, shell.Add("/metadata/annotations", pod.Annotations))
+	}
+	released := r.clock.Now().UTC().Format(time.RFC3339)
+	operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedAt, released)[1:]...)
 	if one.slot != "" {
 		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot)[1:]...)
 	}
 	if one.domain != nil {
-		operations = append(operations, placeIn(pod, d.Spec.TopologyKey, *one.domain)...)
+		domain = *one.domain
+	}
+	if takes, err := r.takes(ctx, d.Spec.TopologyKey, domain, pod); err != nil {
+		return err
+	} else if takes {
+		operations = append(operations, placeIn(pod, d.Spec.TopologyKey, domain))
 	}
 	if err := shell.Patch(ctx, r.client, pod, operations); err != nil {
 		if shell.IsChanged(err) {
@@ -445,42 +471,32 @@ func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one
 		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	r.metrics.requested(requestReleased)
-	domain := ""
-	if one.domain != nil {
-		domain = *one.domain
-	}
 	log.FromContext(ctx).Info("Pod released", "rollout", d.Name, "pod", pod.Name, "for", one.slot, "domain", domain, "revision", one.isOf)
 	return nil
 }
 
-// placeIn has a held pod scheduled in a domain only. Where its template asks for another one, nothing helps.
-func placeIn(pod *corev1.Pod, key, domain string) []shell.Operation {
-	switch _, chosen := pod.Spec.NodeSelector[key]; {
-	case domain == "":
-		return []shell.Operation{shell.Add("/spec/affinity", without(pod.Spec.Affinity, key))}
-	case chosen:
-		return nil
-	case pod.Spec.NodeSelector == nil:
-		return []shell.Operation{shell.Add("/spec/nodeSelector", map[string]string{key: domain})}
+// takes reports whether a domain has a node that a pod can be on. A domain can be gone by now, and a new template can ask
+// for other nodes than the old one. A pod that could be nowhere would wait for ever, so it may be anywhere then, as pods
+// without a domain may, which are replaced last.
+func (r *reconciler) takes(ctx context.Context, key, domain string, pod *corev1.Pod) (bool, error) {
+	if domain == "" {
+		return false, nil
 	}
-	return []shell.Operation{shell.Add(shell.Pointer("spec", "nodeSelector", key), domain)}
+	var nodes corev1.NodeList
+	if err := r.client.List(ctx, &nodes, client.MatchingLabels{key: domain}); err != nil {
+		return false, fmt.Errorf("reading the nodes of %s: %w", domain, err)
+	}
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	return slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool {
+		matches, err := affinity.Match(&node)
+		return err == nil && matches
+	}), nil
 }
 
-// without is an affinity that asks besides for nodes that do not have a label.
-func without(affinity *corev1.Affinity, key string) *corev1.Affinity {
-	affinity = affinity.DeepCopy()
-	if affinity == nil {
-		affinity = &corev1.Affinity{}
+// placeIn has a held pod scheduled in a domain only.
+func placeIn(pod *corev1.Pod, key, domain string) shell.Operation {
+	if pod.Spec.NodeSelector == nil {
+		return shell.Add("/spec/nodeSelector", map[string]string{key: domain})
 	}
-	if affinity.NodeAffinity == nil {
-		affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
-	if affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
-	}
-	terms := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	for i := range terms {
-		terms[i].MatchExpressions = append(terms[i].MatchExpressions, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpDoesNotExist})
-	}
-	return affinity
+	return shell.Add(shell.Pointer("spec", "nodeSelector", key), domain)
 }

@@ -102,7 +102,6 @@ spec:
 
 // released is what a release does to the pod that is held.
 const released = `{"op":"remove","path":"/spec/schedulingGates/0"},{"op":"add","path":"/spec/nodeSelector","value":{"zone":"a"}},` +
-	`{"op":"add","path":"/spec/affinity","value":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"b","operator":"DoesNotExist"}]}]}}}},` +
 	`{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/released-for":"web-1"}}`
 
 // TestRightsOfRollouts has an API server judge what somebody with the controller's account deletes, restores and
@@ -204,6 +203,7 @@ func TestRightsOfRollouts(t *testing.T) {
 		{"a held pod gets a place and stays held", release("held", `{"op":"add","path":"/spec/nodeSelector","value":{"zone":"a"}}`), policyOfPods},
 		{"a held pod is released with another image", release("held", released+`,{"op":"replace","path":"/spec/containers/0/image","value":"other"}`), policyOfPods},
 		{"a held pod is released with a toleration", release("held", released+`,{"op":"add","path":"/spec/tolerations/-","value":{"operator":"Exists"}}`), policyOfPods},
+		{"a held pod is released with an affinity", release("held", released+`,{"op":"add","path":"/spec/affinity","value":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"b","operator":"Exists"}]}]}}}}`), policyOfPods},
 		{"a held pod is released into a domain", release("held", released), ""},
 		{"a template is written", patch("deployments", "db", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), ""},
 		{"a template without the gate is written", patch("deployments", "db", `{"spec":{"template":{"spec":{"schedulingGates":null}}}}`), policyOfSurges},
