@@ -105,7 +105,8 @@ type DomainRolloutSpec struct {
 	// +optional
 	Approved *RolloutApproval `json:"approved,omitempty"`
 
-	// paused stops all evictions while it is true.
+	// paused stops all evictions while it is true. A wave that baked bakes anew
+	// afterwards.
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`

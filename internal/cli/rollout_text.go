@@ -84,7 +84,7 @@ func updatedText(d *v1alpha1.DomainRollout) string {
 }
 
 func (n *rolloutNow) words() explain.Rollout {
-	return explain.Rollout{Name: n.Name, Key: n.Spec.TopologyKey}
+	return explain.Rollout{Namespace: n.Namespace, Name: n.Name, Key: n.Spec.TopologyKey}
 }
 
 // failure says why the revision failed.

@@ -12,8 +12,8 @@ import (
 
 // Rollout has the sentences about one rollout.
 type Rollout struct {
-	Name string // of the DomainRollout
-	Key  string // of the domains
+	Namespace, Name string // of the DomainRollout
+	Key             string // of the domains
 }
 
 // Waiting says what the rollout waits for and what to do about it. It is empty if there is nothing.
@@ -162,7 +162,7 @@ func (r Rollout) Lines(s *rollout.Step) []string {
 }
 
 func (r Rollout) command(verb string) string {
-	return fmt.Sprintf("vicinity rollout %s %s", verb, r.Name)
+	return fmt.Sprintf("vicinity rollout %s %s -n %s", verb, r.Name, r.Namespace)
 }
 
 // Domain names a domain.

@@ -147,7 +147,7 @@ func TestRolloutsGolden(t *testing.T) {
 		c.change(s)
 		step := rollout.Next(s, evening)
 		fmt.Fprintf(&text, "# %s\n", c.name)
-		for _, line := range (Rollout{Name: "db", Key: "topology.kubernetes.io/zone"}).Lines(&step) {
+		for _, line := range (Rollout{Namespace: "shop", Name: "db", Key: "topology.kubernetes.io/zone"}).Lines(&step) {
 			fmt.Fprintf(&text, "%s\n", line)
 		}
 		text.WriteString("\n")

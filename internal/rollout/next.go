@@ -22,6 +22,7 @@ func Next(s *State, now time.Time) Step {
 	case r.isStopped():
 		r.stop()
 	case s.Spec.Paused:
+		r.memory.BakingSince = time.Time{} // pods are not looked after meanwhile
 		r.enter(Paused, RolloutPaused, nil)
 		r.halt(Paused, Wait{For: WaitPaused})
 	case r.hasFailed():

@@ -78,7 +78,7 @@ func TestWhichPodsGo(t *testing.T) {
 		{name: "one that is down goes first", state: began(9, "a"), change: func(s *State) { s.Pods[0].Ready = false }, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "a denied one yields to another", state: began(9, "a"), change: func(s *State) {
 			s.Refusals = map[string]Refusal{"6": {Reason: "budget", Denied: true, Until: start.Add(time.Minute)}}
-		}, evict: []string{"db-3"}, wait: WaitEvicting},
+		}, evict: []string{"db-3"}, wait: WaitRefused},
 		{name: "a denied one is tried again", state: began(9, "a"), change: func(s *State) {
 			s.Refusals = map[string]Refusal{"6": {Reason: "budget", Denied: true, Until: start}}
 		}, evict: []string{"db-6"}, wait: WaitEvicting},
@@ -391,7 +391,11 @@ func TestAWaveBakes(t *testing.T) {
 	if step = Next(s, start.Add(30*time.Second)); step.Memory.Phase != Progressing || !step.Memory.BakingSince.IsZero() || step.Wait.For != WaitUnready {
 		t.Errorf("it bakes on while a pod is down: %+v", step)
 	}
-	s.Pods[0].Ready = true
+	s.Spec.Paused, s.Pods[0].Ready = true, true
+	if step = Next(s, start.Add(30*time.Second)); step.Memory.Phase != Paused || !step.Memory.BakingSince.IsZero() {
+		t.Errorf("it bakes on while it is paused: %+v", step)
+	}
+	s.Spec.Paused = false
 	if step = Next(s, start.Add(time.Minute)); step.Memory.Phase != Progressing || !slices.Equal(step.Memory.Current, []string{"b"}) || step.Memory.Proven != 1 {
 		t.Errorf("it has baked: %+v", step)
 	}
@@ -412,6 +416,21 @@ func TestAStoppedRolloutCallsOffWhatItAskedFor(t *testing.T) {
 	s.Memory, s.Refusals = step.Memory, map[string]Refusal{"0": {Denied: true, Until: start}}
 	if step = Next(s, start); len(step.Memory.Replacements) > 0 {
 		t.Errorf("it counts as down: %+v", step.Memory.Replacements)
+	}
+}
+
+func TestARefusalIsSaidAtOnce(t *testing.T) {
+	s := began(9, "a")
+	s.Spec.MaxUnavailable = Amount{Value: 1}
+	s.Refusals = map[string]Refusal{"6": {Reason: "a budget", Denied: true, Until: start.Add(time.Minute)}}
+	step := Next(s, start)
+	if !slices.Equal(names(step.Evict), []string{"db-3"}) || step.Wait.For != WaitRefused || step.Wait.Pod != "db-6" {
+		t.Fatalf("%+v waits for %+v", step.Evict, step.Wait)
+	}
+	// One that is known to go is what it waits for.
+	s.Memory, s.Pods[3].Terminating, s.Pods[3].Since = step.Memory, true, start
+	if step = Next(s, start); step.Wait.For != WaitEvicting || step.Wait.Pod != "db-3" {
+		t.Errorf("it waits for %+v", step.Wait)
 	}
 }
 

@@ -36,7 +36,9 @@ func (r *run) requestAll(wait Wait) {
 			r.request(e)
 		}
 	}
-	if progress := r.progress(); progress.For != WaitNone {
+	progress := r.progress()
+	// A budget that refuses one pod is likely to refuse the others that are only asked for.
+	if isOnlyAsked := progress.For == WaitEvicting && progress.Until.IsZero(); progress.For != WaitNone && !(isOnlyAsked && wait.For == WaitRefused) {
 		wait = progress
 	}
 	r.step.Wait = wait

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -140,6 +142,9 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 		again, failed := r.keepFull(ctx, n, d, v)
 		wait, err = shell.Sooner(wait, again), errors.Join(err, failed)
 	}
+	if _, isDaemon := v.object.(*appsv1.DaemonSet); isDaemon && slices.ContainsFunc(step.Memory.Replacements, func(e rollout.Replacement) bool { return e.Stage == rollout.Gone }) {
+		wait = shell.Sooner(wait, overdueTime)
+	}
 	if !step.Again.IsZero() {
 		wait = shell.Sooner(wait, max(step.Again.Sub(r.clock.Now()), time.Millisecond))
 	}
@@ -166,9 +171,21 @@ func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *vie
 	return rollout.Next(v.state, now), nil
 }
 
-// isAsked reports whether the answer of the query can matter.
+// isAsked reports whether the answer of the query can matter: not while the rollout stands until a person, or a new
+// revision, has it go on.
 func isAsked(s *rollout.State) bool {
-	return s.Memory.Phase != rollout.Complete || s.Memory.Revision != s.Revision
+	m := &s.Memory
+	switch {
+	case s.Spec.Paused:
+		return false
+	case m.Revision != s.Revision:
+		return true
+	case s.Spec.Stop.Revision == m.Revision && m.Revision != "", m.RollingBack:
+		return false
+	case m.Failure != nil:
+		return s.Spec.Approved.Revision == m.Revision && !s.Spec.Approved.FailuresBefore.Before(m.Failure.At)
+	}
+	return m.Phase != rollout.Complete
 }
 
 // store writes a status if it says anything new, or if something is done by it: the write fails if another
@@ -191,7 +208,7 @@ func (r *reconciler) store(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 
 // announce writes the events of a step.
 func (r *reconciler) announce(d *v1alpha1.DomainRollout, step *rollout.Step) {
-	words := explain.Rollout{Name: d.Name, Key: d.Spec.TopologyKey}
+	words := explain.Rollout{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
 	for _, e := range step.Events {
 		kind := corev1.EventTypeNormal
 		if e.Type == rollout.RolloutFailed || e.Type == rollout.RolloutAborted {

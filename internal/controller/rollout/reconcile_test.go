@@ -29,6 +29,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/requester"
 	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/internal/rollout"
 )
 
 // world is an API server, an evictor, budgets and a reconciler that works on them, a sync at a time. The
@@ -79,7 +80,8 @@ func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrate
 				Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1000, 0)}}},
 			})
 	}
-	w.client = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).WithStatusSubresource(&v1alpha1.DomainRollout{}).Build()
+	w.client = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).WithStatusSubresource(&v1alpha1.DomainRollout{}).
+		WithIndex(&corev1.Node{}, metav1.ObjectNameField, func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	w.restart()
 	return w
 }
@@ -424,6 +426,81 @@ func (o overloads) Overload(context.Context, string, map[string][]string) (map[s
 }
 
 // A wave that routing plans expect too much of does not begin.
+// No pod comes to a node that ceases to match a DaemonSet while its pod is gone, and none is waited for.
+func TestNodesThatCeaseToMatch(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindDaemonSet, appsv1.OnDeleteStatefulSetStrategyType)
+	daemons := &appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		NodeSelector: map[string]string{corev1.LabelTopologyZone: "a"},
+		Tolerations:  []corev1.Toleration{{Key: "special", Operator: corev1.TolerationOpExists}},
+	}}}}
+	taint := func(name, key string, effect corev1.TaintEffect) {
+		node := &corev1.Node{}
+		if err := w.client.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+			t.Fatal(err)
+		}
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: effect})
+		if err := w.client.Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taint("n0", "special", corev1.TaintEffectNoSchedule)
+	taint("n0", "maybe", corev1.TaintEffectPreferNoSchedule)
+	taint("n0", corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)
+	taint("n1", "other", corev1.TaintEffectNoExecute)
+	now := w.clock.Now()
+	s := &rollout.State{
+		Pods: []rollout.Pod{{Name: "db-3", Slot: "n3"}},
+		Memory: rollout.Memory{Replacements: []rollout.Replacement{
+			{Slot: "n0", Stage: rollout.Gone, Since: now.Add(-time.Hour)},
+			{Slot: "n1", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // has a taint
+			{Slot: "n2", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // is in another zone
+			{Slot: "n2", Stage: rollout.Gone, Since: now.Add(-overdueTime + time.Second)}, // is not asked about yet
+			{Slot: "n3", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // has a pod
+			{Slot: "n4", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // is none
+			{Slot: "n2", Stage: rollout.Evicting, Since: now.Add(-time.Hour)},
+		}},
+	}
+	left, err := w.r.withoutLost(t.Context(), daemons, s)
+	if want := slices.Delete(slices.Clone(s.Memory.Replacements), 1, 3); err != nil || !slices.Equal(left, want) {
+		t.Errorf("%+v, %v, want %+v", left, err, want)
+	}
+}
+
+// Prometheus is not asked while nothing depends on it.
+func TestWhenPrometheusIsAsked(t *testing.T) {
+	failure := &rollout.Failure{At: time.Unix(1000, 0)}
+	for name, test := range map[string]struct {
+		change func(*rollout.State)
+		want   bool
+	}{
+		"progressing":              {func(*rollout.State) {}, true},
+		"complete":                 {func(s *rollout.State) { s.Memory.Phase = rollout.Complete }, false},
+		"another revision":         {func(s *rollout.State) { s.Memory.Phase, s.Revision = rollout.Complete, "3" }, true},
+		"paused":                   {func(s *rollout.State) { s.Spec.Paused = true }, false},
+		"paused, another revision": {func(s *rollout.State) { s.Spec.Paused, s.Revision = true, "3" }, false},
+		"stopped":                  {func(s *rollout.State) { s.Spec.Stop.Revision = "2" }, false},
+		"another one was stopped":  {func(s *rollout.State) { s.Spec.Stop.Revision = "1" }, true},
+		"rolling back":             {func(s *rollout.State) { s.Memory.RollingBack = true }, false},
+		"failed":                   {func(s *rollout.State) { s.Memory.Failure = failure }, false},
+		"failed, another revision": {func(s *rollout.State) { s.Memory.Failure, s.Revision = failure, "3" }, true},
+		"failed and looked at": {func(s *rollout.State) {
+			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.At}
+		}, true},
+		"failed after it was then": {func(s *rollout.State) {
+			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.At.Add(-time.Second)}
+		}, false},
+		"failed, another one looked": {func(s *rollout.State) {
+			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "1", FailuresBefore: failure.At}
+		}, false},
+	} {
+		s := &rollout.State{Revision: "2", Memory: rollout.Memory{Revision: "2", Phase: rollout.Progressing}}
+		test.change(s)
+		if got := isAsked(s); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestMaxOverload(t *testing.T) {
 	for name, test := range map[string]struct {
 		plans overloads

@@ -12,9 +12,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -23,6 +27,9 @@ import (
 
 // defaultDeadline is how long a pod may take unless the spec says it.
 const defaultDeadline = 10 * time.Minute
+
+// overdueTime is how long a DaemonSet is given to make a pod before it is asked whether it should.
+const overdueTime = 10 * time.Second
 
 // view is a workload with its pods, which are those of one moment.
 type view struct {
@@ -83,7 +90,7 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 		return pod.Labels[d.Spec.TopologyKey] // Kubernetes writes those of zone and region
 	}
 	v.state = &rollout.State{Spec: specOf(&d.Spec), Kind: t.kind, Revision: t.revision, Slots: t.slots, Memory: memoryOf(&d.Status)}
-	_, isDaemon := t.object.(*appsv1.DaemonSet)
+	daemons, isDaemon := t.object.(*appsv1.DaemonSet)
 	if t.deployment != nil {
 		v.podsOf(newFleet(t, found, &v.state.Memory), func(pod *corev1.Pod) string { return place(pod.Spec.NodeName, pod) })
 		found = nil
@@ -101,9 +108,49 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 	}
 	slices.SortFunc(v.state.Pods, func(a, b rollout.Pod) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
 	if isDaemon {
+		if v.state.Memory.Replacements, err = r.withoutLost(ctx, daemons, v.state); err != nil {
+			return nil, err
+		}
 		v.daemonSlots(nodes, d.Spec.TopologyKey)
 	}
 	return v, nil
+}
+
+// withoutLost are the replacements without those of nodes that ceased to match a DaemonSet while their pods were gone:
+// no pod comes there.
+func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet, s *rollout.State) ([]rollout.Replacement, error) {
+	var left []rollout.Replacement
+	for _, e := range s.Memory.Replacements {
+		if isOverdue(&e, r.clock.Now()) && !slices.ContainsFunc(s.Pods, func(p rollout.Pod) bool { return p.Slot == e.Slot }) {
+			// The cached nodes have no taints. One that is gone is none of the slots.
+			var list corev1.NodeList
+			if err := r.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: e.Slot}); err != nil {
+				return nil, fmt.Errorf("reading node %s: %w", e.Slot, err)
+			}
+			if len(list.Items) > 0 && !takes(&list.Items[0], &daemons.Spec.Template.Spec) {
+				continue
+			}
+		}
+		left = append(left, e)
+	}
+	return left, nil
+}
+
+// isOverdue reports whether a pod has been gone for longer than it takes a DaemonSet to make another one.
+func isOverdue(e *rollout.Replacement, now time.Time) bool {
+	return e.Stage == rollout.Gone && !now.Before(e.Since.Add(overdueTime))
+}
+
+// takes reports whether a DaemonSet has a pod on a node. Its controller adds tolerations for what Kubernetes finds out about
+// nodes.
+func takes(node *corev1.Node, spec *corev1.PodSpec) bool {
+	if matches, err := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); err != nil || !matches {
+		return err != nil
+	}
+	_, tainted := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && !strings.HasPrefix(taint.Key, "node.kubernetes.io/")
+	}, true)
+	return !tainted
 }
 
 // cachedPods are those that a workload controls, or all of its namespace if it is a Deployment, whose pods have several
