@@ -132,7 +132,8 @@ type State struct {
 	// Refusals are by the UID of a pod.
 	Refusals map[string]Refusal
 	Query    Truth
-	// Overload is by domain what plans expect while it is empty. One that is not here is not known.
+	// Overload is by domain what plans expect while it is empty. One that is not here is not known. Those of
+	// Step.Foresee count.
 	Overload map[string]float64
 	Memory   Memory
 }
@@ -270,6 +271,8 @@ type Step struct {
 	Withdraw []Target
 	// Restore, if not empty, is the revision that the template has to get.
 	Restore string
+	// Foresee are the domains whose Overload decides on the next wave.
+	Foresee []string
 	Domains []Domain // in the order of updates
 	Wait    Wait
 	Events  []Event

@@ -39,8 +39,14 @@ func (r *run) begin() bool {
 	if !r.queryAllows() {
 		return false
 	}
+	next := r.outstanding[:min(len(r.outstanding), r.waveSize())]
+	if r.Spec.MaxOverload != nil {
+		for _, d := range next {
+			r.step.Foresee = append(r.step.Foresee, d.Name)
+		}
+	}
 	var wave []string
-	for _, d := range r.outstanding[:min(len(r.outstanding), r.waveSize())] {
+	for _, d := range next {
 		if wait := r.holds(d.Name); wait.For != WaitNone {
 			if len(wave) > 0 {
 				break

@@ -160,9 +160,11 @@ func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *vie
 	if step.Wait.For != rollout.WaitPlan || r.options.Plans == nil {
 		return step, nil
 	}
-	pods := map[string][]string{}
+	pods := make(map[string][]string, len(step.Foresee))
 	for i := range v.state.Pods {
-		pods[v.state.Pods[i].Domain] = append(pods[v.state.Pods[i].Domain], v.state.Pods[i].Name)
+		if domain := v.state.Pods[i].Domain; slices.Contains(step.Foresee, domain) {
+			pods[domain] = append(pods[domain], v.state.Pods[i].Name)
+		}
 	}
 	var err error
 	if v.state.Overload, err = r.options.Plans.Overload(ctx, d.Namespace, pods); err != nil {

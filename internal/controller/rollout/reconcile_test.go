@@ -421,11 +421,13 @@ func TestDeletionWakesTheNextRollout(t *testing.T) {
 type overloads map[string]float64
 
 // Overload implements plans.
-func (o overloads) Overload(context.Context, string, map[string][]string) (map[string]float64, error) {
+func (o overloads) Overload(_ context.Context, _ string, sets map[string][]string) (map[string]float64, error) {
+	if !slices.Equal(sets["a"], []string{"db-0", "db-1"}) || len(sets) > 1 {
+		return nil, fmt.Errorf("what is asked about is %v", sets)
+	}
 	return o, nil
 }
 
-// A wave that routing plans expect too much of does not begin.
 // No pod comes to a node that ceases to match a DaemonSet while its pod is gone, and none is waited for.
 func TestNodesThatCeaseToMatch(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindDaemonSet, appsv1.OnDeleteStatefulSetStrategyType)
@@ -501,6 +503,7 @@ func TestWhenPrometheusIsAsked(t *testing.T) {
 	}
 }
 
+// A wave that routing plans expect too much of does not begin. Only the domains of that wave are asked about.
 func TestMaxOverload(t *testing.T) {
 	for name, test := range map[string]struct {
 		plans overloads
