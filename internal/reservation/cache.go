@@ -50,7 +50,7 @@ func trimWorkload(object any) (any, error) {
 	switch w := object.(type) {
 	case *appsv1.Deployment:
 		return &appsv1.Deployment{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.DeploymentSpec{
-			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template), Strategy: w.Spec.Strategy,
+			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template), Strategy: w.Spec.Strategy, Paused: w.Spec.Paused,
 		}, Status: appsv1.DeploymentStatus{ObservedGeneration: w.Status.ObservedGeneration}}, nil
 	case *appsv1.ReplicaSet:
 		return &appsv1.ReplicaSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.ReplicaSetSpec{

@@ -51,6 +51,11 @@ type notes struct {
 	problem  string // why the revision before cannot be restored
 	// shortSince is when pods of a Deployment began to be missing.
 	shortSince time.Time
+	// behindSince is since when its controller has not seen the last change.
+	behindSince time.Time
+	// unfollowedSince is since when a Deployment has no DomainRollout; isReported says that an event says so.
+	unfollowedSince time.Time
+	isReported      bool
 }
 
 // asking is when something may be asked for again.
@@ -133,6 +138,9 @@ func (n *notes) deny(t rollout.Target, reason string, counts bool, now time.Time
 func (r *reconciler) addition(ctx context.Context, n *notes, v *view, wait *rollout.Wait) string {
 	if wait.For != rollout.WaitRestore {
 		n.problem = ""
+	}
+	if v.deployment != nil && v.deployment.paused && wait.For != rollout.WaitNone {
+		return fmt.Sprintf("Deployment %s is paused; kubectl rollout resume deployment %s has it go on", v.object.GetName(), v.object.GetName())
 	}
 	switch wait.For {
 	case rollout.WaitQueryAnswer:

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,11 +25,14 @@ type deployment struct {
 	// sets are its ReplicaSets in the order in which its controller makes those of old revisions smaller.
 	sets    []*appsv1.ReplicaSet
 	problem *problem
+	paused  bool
+	number  int // of the revision
 }
 
-// readDeployment reads the ReplicaSets. The one with the number that the Deployment has is that of the template.
+// readDeployment reads the ReplicaSets. The one with the number that the Deployment has is that of the template, unless
+// another one has a higher number: a Deployment that goes back to a template counts on its ReplicaSet first.
 func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *appsv1.Deployment) error {
-	d := &deployment{problem: checkDeployment(w)}
+	d := &deployment{problem: checkDeployment(w), paused: w.Spec.Paused, number: numberOf(w)}
 	t.kind, t.deployment, t.desired = rollout.Surge, d, 1
 	if w.Spec.Replicas != nil {
 		t.desired = int(*w.Spec.Replicas)
@@ -37,22 +41,36 @@ func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *ap
 	if err := reader.List(ctx, &list, client.InNamespace(w.Namespace)); err != nil {
 		return fmt.Errorf("reading the ReplicaSets of %s/%s: %w", w.Namespace, w.Name, err)
 	}
-	number := w.Annotations[v1alpha1.AnnotationDeploymentRevision]
 	for i := range list.Items {
 		set := &list.Items[i]
 		if !metav1.IsControlledBy(set, w) {
 			continue
 		}
 		d.sets = append(d.sets, set)
-		if w.Status.ObservedGeneration == w.Generation && number != "" && set.Annotations[v1alpha1.AnnotationDeploymentRevision] == number {
+		if w.Status.ObservedGeneration == w.Generation && d.number > 0 && numberOf(set) == d.number {
 			t.revision = hashOf(set)
 		}
+	}
+	if slices.ContainsFunc(d.sets, d.isAhead) {
+		t.revision = ""
 	}
 	slices.SortFunc(d.sets, func(a, b *appsv1.ReplicaSet) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return nil
 }
+
+// numberOf is how a Deployment counts a revision, 0 if it has not yet.
+func numberOf(object client.Object) int {
+	number, err := strconv.Atoi(object.GetAnnotations()[v1alpha1.AnnotationDeploymentRevision])
+	if err != nil {
+		return 0
+	}
+	return number
+}
+
+// isAhead reports whether a ReplicaSet is of a template that the Deployment has not counted yet.
+func (d *deployment) isAhead(set *appsv1.ReplicaSet) bool { return numberOf(set) > d.number }
 
 // hashOf is how the label of pods names the revision of a ReplicaSet.
 func hashOf(set *appsv1.ReplicaSet) string {
@@ -82,8 +100,6 @@ func checkDeployment(w *appsv1.Deployment) *problem {
 			value = rolling.MaxUnavailable.String()
 		}
 		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.rollingUpdate.maxUnavailable of Deployment %s is %s, so that it deletes pods of any domain before others have come; set it to 0", w.Name, value)}
-	case rolling.MaxSurge != nil && (rolling.MaxSurge.String() == "0" || rolling.MaxSurge.String() == "0%"):
-		return &problem{reasonStrategy, fmt.Sprintf("spec.strategy.rollingUpdate.maxSurge of Deployment %s is %s, so that no pod can come before another one goes; set it to 1 or more", w.Name, rolling.MaxSurge.String())}
 	case !hasGate(w.Spec.Template.Spec.SchedulingGates):
 		return &problem{reasonNotGated, fmt.Sprintf("the pods that Deployment %s makes are not held, so that it replaces them in any domain; add {name: %s} to its spec.template.spec.schedulingGates", w.Name, v1alpha1.RolloutGate)}
 	}
@@ -92,6 +108,11 @@ func checkDeployment(w *appsv1.Deployment) *problem {
 
 func hasGate(gates []corev1.PodSchedulingGate) bool {
 	return slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
+}
+
+// slotOf is the slot that a pod was released for, or else its own.
+func slotOf(pod *corev1.Pod) string {
+	return cmp.Or(pod.Annotations[v1alpha1.AnnotationReleasedFor], pod.Name)
 }
 
 // releasedAt is when a pod was released, zero if it was not held.
@@ -131,9 +152,9 @@ func newFleet(t *target, pods []*corev1.Pod, m *rollout.Memory) *fleet {
 		if set == nil {
 			continue
 		}
-		one := &member{Pod: pod, set: set, slot: cmp.Or(pod.Annotations[v1alpha1.AnnotationReleasedFor], pod.Name), isOf: hashOf(set)}
+		one := &member{Pod: pod, set: set, slot: slotOf(pod), isOf: hashOf(set)}
 		switch active := isActive(pod); {
-		case isHeld(pod) && active:
+		case isHeld(pod) && active && !t.deployment.isAhead(set):
 			f.held = append(f.held, one)
 		case isHeld(pod):
 		case active:
@@ -252,6 +273,10 @@ func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target,
 	delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
 	if !hasGate(template.Spec.SchedulingGates) {
 		template.Spec.SchedulingGates = append(template.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: v1alpha1.RolloutGate})
+	}
+	if w, ok := t.object.(*appsv1.Deployment); ok && equality.Semantic.DeepEqual(&w.Spec.Template, template) {
+		n.problem = fmt.Sprintf("the template is that of revision %s already, but for the scheduling gate, which that had not; write another one", revision)
+		return nil
 	}
 	err = shell.Patch(ctx, r.client, t.object, []shell.Operation{shell.Guard(t.object), shell.Replace("/spec/template", template)})
 	if err != nil && !shell.IsChanged(err) {

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +35,7 @@ spec:
       schedulingGates: [{name: vicinity.dev/rollout}]
       containers: [{name: c, image: "registry.example/c"}]
       topologySpreadConstraints:
-        - {maxSkew: 1, topologyKey: HALL, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: db}}}
+        - {maxSkew: 1, topologyKey: HALL, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}
       tolerations: [{operator: Exists}]
       affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
 `
@@ -229,7 +230,11 @@ func (c *cluster) updatesDeployment() {
 		c.Errorf("the revision is %s", phase.Status.Revision)
 	}
 	w.since()
-	c.approve(d)
+	c.isUnfollowed()
+	if gone, least := w.since(); len(gone) != 1 || least < 8 {
+		c.Errorf("without a DomainRollout: ready pods of %v went, and %d were ready at the least", gone, least)
+	}
+	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindDeployment))
 	c.settled("5")
 	if gone, least := w.since(); least < 9 || slices.ContainsFunc(gone, func(went string) bool { return !strings.HasSuffix(went, "3") }) {
 		c.Errorf("the rest of version 5: ready pods of %v went, and %d were ready at the least", gone, least)
@@ -274,6 +279,46 @@ func (c *cluster) failsInSecondHall(w *witness) {
 	if gone, least := w.since(); least < 9 || slices.ContainsFunc(gone, func(went string) bool { return went != "b6" }) {
 		c.Errorf("the rollback: ready pods of %v went; %d were ready at the least", gone, least)
 	}
+}
+
+// isUnfollowed deletes the DomainRollout in mid-rollout: a pod that dies comes back, and nothing else is replaced.
+func (c *cluster) isUnfollowed() {
+	c.Helper()
+	if err := c.api.Delete(c.Context(), c.rollout()); err != nil {
+		c.Fatal(err)
+	}
+	c.kill("3")
+	c.Await("the dead one", func(ctx context.Context) (string, error) { return c.readyPods(ctx, 9) })
+	c.Await("the event", func(ctx context.Context) (string, error) {
+		list, err := c.EventsV1().Events(c.namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && !slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason == "NoDomainRollout" && e.Regarding.Name == "db" }) {
+			return "there is none", nil
+		}
+		return "", err
+	})
+}
+
+// isPaused pauses the Deployment before its first pod is released.
+func (c *cluster) isPaused(w *witness) {
+	c.spec(map[string]any{"paused": true})
+	c.template(v1alpha1.KindDeployment, "3", false)
+	d := c.phase(v1alpha1.PhasePaused)
+	c.patch(c.deployment(), map[string]any{"spec": map[string]any{"paused": true}})
+	c.spec(map[string]any{"paused": nil})
+	c.Await("the words", func(ctx context.Context) (string, error) {
+		err := c.api.Get(ctx, client.ObjectKeyFromObject(d), d)
+		if strings.Contains(d.Status.WaitingFor, "kubectl rollout resume deployment db") {
+			return "", err
+		}
+		return d.Status.WaitingFor, err
+	})
+	w.went("nothing while it is paused")
+	if said := c.count(c.Context(), "3", 0, halls...); said != "" {
+		c.Error(said)
+	}
+	c.patch(c.deployment(), map[string]any{"spec": map[string]any{"paused": nil}})
+	c.settled("3")
+	w.went("version 3", "b2", "a2", "c2")
 }
 
 // kill deletes a ready pod of a version.
@@ -378,5 +423,6 @@ func (c *cluster) isAskedFor() {
 	c.patch(budget, map[string]any{"spec": map[string]any{"maxUnavailable": 1}})
 	c.settled("2")
 	w.went("version 2", "b1", "a1", "c1")
+	c.isPaused(w)
 	stop()
 }

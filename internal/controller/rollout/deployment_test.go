@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -319,6 +320,23 @@ func TestReleasesWhatIsMissingWithoutARollout(t *testing.T) {
 	}
 }
 
+// A mark stays as long as a pod is about to go for one that was released, whatever becomes of the Deployment.
+func TestUnmarksWithoutARollout(t *testing.T) {
+	w := surging(t)
+	w.sync("db", time.Second)
+	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Template.Spec.SchedulingGates = nil })
+	w.sync("db", time.Second)
+	if !isMarked(w.pod("old-1")) {
+		t.Error("the mark is taken while new-0 comes")
+	}
+	w.run("new-0", "n0")
+	w.remove("old-3") // by itself
+	w.sync("db", time.Second)
+	if old := w.pod("old-1"); isMarked(old) {
+		t.Errorf("old-1 has %v", old.Annotations)
+	}
+}
+
 // A rollback leaves no pod with a mark that stays.
 func TestUnmarks(t *testing.T) {
 	w := surging(t)
@@ -338,6 +356,182 @@ func TestUnmarks(t *testing.T) {
 	w.sync("db", time.Second)
 	if old := w.pod("old-1"); isMarked(old) || old.Annotations[corev1.PodDeletionCost] != "" {
 		t.Errorf("old-1 has %v", old.Annotations)
+	}
+}
+
+// rewrite changes the Deployment.
+func (w *world) rewrite(change func(*appsv1.Deployment)) {
+	w.Helper()
+	d := gated(0)
+	if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(d), d); err != nil {
+		w.Fatal(err)
+	}
+	change(d)
+	if err := errors.Join(w.client.Update(w.Context(), d), w.client.Status().Update(w.Context(), d)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// A Deployment that is paused deletes no pod, so that none is released but what it lacks, and the status says so.
+func TestPausedDeployment(t *testing.T) {
+	w := surging(t)
+	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Paused = true })
+	for range 3 {
+		w.sync("db", time.Second)
+	}
+	if got := w.released(); len(got) > 0 || !strings.Contains(w.said(), "kubectl rollout resume deployment db") {
+		t.Errorf("released are %v; it says %q", got, w.said())
+	}
+	w.remove("old-3")
+	w.make(podOfSet("1", "again", ""))
+	w.sync("db", time.Second)
+	if got := w.released(); !slices.Equal(got, []string{"again"}) {
+		t.Errorf("then released are %v", got)
+	}
+	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Paused = false })
+	w.run("again", "n3")
+	w.sync("db", time.Second)
+	if got := w.released(); !slices.Equal(got, []string{"new-0"}) {
+		t.Errorf("once it goes on, released are %v; it says %q", got, w.said())
+	}
+}
+
+// A Deployment that cannot be updated by domain any more when its pod is to be released has none released.
+func TestReleasesNothingForADeploymentThatChanges(t *testing.T) {
+	for name, change := range map[string]func(*appsv1.Deployment){
+		"as ever": func(*appsv1.Deployment) {},
+		"paused":  func(d *appsv1.Deployment) { d.Spec.Paused = true },
+		"another strategy": func(d *appsv1.Deployment) {
+			d.Spec.Strategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(1))
+		},
+	} {
+		w := surging(t)
+		w.denied["old-0"], w.denied["old-1"] = true, true
+		w.sync("db", time.Second)
+		w.denied = nil
+		d := w.rollout("db")
+		target, err := readTarget(t.Context(), w.client, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := w.r.read(t.Context(), d, target)
+		if err != nil || len(d.Status.Replacements) != 1 {
+			t.Fatalf("%v, %+v", err, d.Status.Replacements)
+		}
+		w.rewrite(change)
+		e := d.Status.Replacements[0]
+		if err := w.r.surge(t.Context(), newNotes(), d, v, rollout.Target{UID: string(e.UID), Pod: e.Pod, Domain: e.Domain}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.released(); (len(got) == 0) != (name != "as ever") {
+			t.Errorf("%s: released are %v", name, got)
+		}
+	}
+}
+
+// While the controller of a Deployment counts on, which revision its template is of is not known: an old one that comes
+// back is the newest for the Deployment already. If that lasts, the pods of the old template are released all the same.
+func TestRevisionThatIsNotKnown(t *testing.T) {
+	counts := func(w *world) {
+		set := setOf("1", 4, 0)
+		if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+			w.Fatal(err)
+		}
+		set.Annotations[v1alpha1.AnnotationDeploymentRevision] = "3"
+		if err := w.client.Update(w.Context(), set); err != nil {
+			w.Fatal(err)
+		}
+	}
+	unseen := func(w *world) { w.rewrite(func(d *appsv1.Deployment) { d.Generation++ }) }
+	for name, test := range map[string]struct {
+		change func(*world)
+		want   []string
+	}{
+		"a template that is not seen":    {unseen, []string{"again"}},
+		"a template that is not counted": {counts, []string{"new-1"}}, // those of the old one may be of the new template
+	} {
+		w := surging(t)
+		w.sync("db", time.Second)
+		before := w.released()
+		w.run("new-0", "n0")
+		w.remove("old-1")
+		w.remove("old-3")
+		w.make(podOfSet("1", "again", ""), podOfSet("2", "new-2", ""))
+		test.change(w)
+		w.sync("db", time.Millisecond)
+		if got := w.released(); !slices.Equal(before, []string{"new-0"}) || len(got) > 0 {
+			t.Errorf("%s: released are %v at once", name, got)
+		}
+		w.sync("db", shortTime)
+		w.sync("db", shortTime)
+		if got := w.released(); !slices.Equal(got, test.want) || !strings.Contains(w.said(), "kubectl describe deployment db") {
+			t.Errorf("%s: released are %v; it says %q", name, got, w.said())
+		}
+	}
+}
+
+// A Deployment without a DomainRollout, or whose DomainRollout is deleted, gets the pods that it lacks, and is told.
+func TestReleasesWithoutADomainRollout(t *testing.T) {
+	w := surging(t)
+	w.sync("db", time.Second) // new-0 comes for old-1
+	w.remove("old-3")
+	w.make(podOfSet("1", "again", ""))
+	u := newUnfollowed(w.r)
+	recorder := events.NewFakeRecorder(10)
+	u.recorder = recorder
+	sync := func(after time.Duration) (again time.Duration) {
+		t.Helper()
+		w.clock.SetTime(w.clock.Now().Add(after))
+		again, err := u.sync(t.Context(), requestOf("db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return again
+	}
+	if again := sync(time.Hour); again != 0 || isHeld(w.pod("new-0")) || !isHeld(w.pod("again")) {
+		t.Fatalf("while there is a DomainRollout, it comes back after %v, and released are %v", again, w.released())
+	}
+	if err := w.client.Delete(t.Context(), w.rollout("db")); err != nil {
+		t.Fatal(err)
+	}
+	if again := sync(time.Second); again != unfollowedTime || !isHeld(w.pod("again")) {
+		t.Errorf("it comes back after %v, and released are %v", again, w.released())
+	}
+	sync(unfollowedTime)
+	if got := w.released(); !slices.Equal(got, []string{"again", "new-0"}) || !isMarked(w.pod("old-1")) {
+		t.Errorf("released are %v, and old-1 has %v", got, w.pod("old-1").Annotations)
+	}
+	w.run("again", "n3")
+	w.run("new-0", "n0")
+	w.remove("old-1")
+	for range 5 {
+		sync(shortTime)
+	}
+	if got := w.released(); len(got) > 0 || !isHeld(w.pod("new-1")) {
+		t.Errorf("nothing is missing, and released are %v", got)
+	}
+	select {
+	case said := <-recorder.Events:
+		if !strings.Contains(said, "NoDomainRollout") || len(recorder.Events) > 0 {
+			t.Errorf("it says %q, and %d times more", said, len(recorder.Events))
+		}
+	default:
+		t.Error("it says nothing")
+	}
+}
+
+// A rollback to a template that had no gate writes it with the gate. If that is the one that failed, it says so.
+func TestRestoresTheTemplateThatFailed(t *testing.T) {
+	w := surging(t)
+	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Template.Labels = map[string]string{"app": "db"} })
+	d := w.rollout("db")
+	n := newNotes()
+	target, err := readTarget(t.Context(), w.client, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.r.restoreDeployment(t.Context(), n, target, "1"); err != nil || !strings.Contains(n.problem, "the template is that of revision 1 already") {
+		t.Errorf("it says %q, %v", n.problem, err)
 	}
 }
 

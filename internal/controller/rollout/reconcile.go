@@ -61,8 +61,9 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 		return shell.Sooner(after, again), err
 	}
 	if t.revision == "" { // an event of the workload comes when its controller has seen the last change
-		return shell.BehindWait, nil
+		return r.behind(ctx, n, d, t)
 	}
+	n.behindSince = time.Time{}
 	if seen, err := r.isSeen(ctx, d); err != nil || !seen {
 		return shell.ConflictWait, err
 	}

@@ -33,7 +33,7 @@ const shortTime = 5 * time.Second
 type release struct {
 	*member
 	slot   string // that it comes into, empty for one of its own
-	domain *string
+	domain string // empty for any
 }
 
 // missing is how many pods a Deployment lacks that are ready or may become so. A pod that is not ready counts if it
@@ -96,7 +96,7 @@ func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []rel
 		for i := range m.Replacements {
 			e := &m.Replacements[i]
 			if lack > 0 && len(updated) > 0 && !slices.ContainsFunc(f.members, func(p *member) bool { return p.slot == e.Slot }) {
-				list = append(list, release{updated[0], e.Slot, &e.Domain})
+				list = append(list, release{updated[0], e.Slot, e.Domain})
 				updated = updated[1:]
 				lack--
 				coming--
@@ -140,17 +140,64 @@ func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	return r.fill(ctx, n, d, v.fleet, &m)
 }
 
-// fillOnly releases the pods that a Deployment lacks which cannot be updated by domain.
+// fillOnly releases the pods that a Deployment lacks which is not updated by domain. Which pods are about to go for others,
+// their marks say. The other marks are of no use.
 func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
-	if t.deployment == nil || t.revision == "" {
-		return 0, nil // an event of the workload comes when its controller has seen the last change
+	switch {
+	case t.deployment == nil:
+		return 0, nil
+	case t.revision != "":
+		n.behindSince = time.Time{}
+	case !n.isStuck(t, &d.Status, r.clock.Now()):
+		return shell.BehindWait, nil
 	}
 	pods, err := r.cachedPods(t)
 	if err != nil {
 		return 0, err
 	}
 	m := rollout.Memory{}
-	return r.fill(ctx, n, d, newFleet(t, pods, &m), &m)
+	for _, pod := range pods {
+		if t.deployment.set(pod) != nil && isActive(pod) && isMarked(pod) {
+			m.Replacements = append(m.Replacements, rollout.Replacement{Slot: slotOf(pod), UID: string(pod.UID), Stage: rollout.Evicting})
+		}
+	}
+	f := newFleet(t, pods, &m)
+	if len(m.Replacements) > 0 {
+		live, err := r.liveFleet(ctx, d, t, &m)
+		if err != nil || live == nil {
+			return 0, err
+		}
+		m.Replacements = slices.DeleteFunc(m.Replacements, func(e rollout.Replacement) bool { return !live.isReleased(rollout.Target{UID: e.UID}) })
+		if err := r.unmark(ctx, live, &m); err != nil {
+			return 0, err
+		}
+	}
+	return r.fill(ctx, n, d, f, &m)
+}
+
+// isStuck reports whether the controller of a Deployment has not taken up its last change for some time, as when a quota
+// refuses the ReplicaSet. Then the revision is the last one that is known.
+func (n *notes) isStuck(t *target, s *v1alpha1.DomainRolloutStatus, now time.Time) bool {
+	if n.behindSince.IsZero() {
+		n.behindSince = now
+	}
+	if now.Before(n.behindSince.Add(shortTime)) {
+		return false
+	}
+	t.isStuck, t.revision = true, s.Revision
+	return true
+}
+
+// behind waits until the controller of a workload has seen its last change. A Deployment gets the pods that it lacks
+// meanwhile: those that it needs for the old template wait at the gate, too.
+func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
+	after, err := r.fillOnly(ctx, n, d, t)
+	if err != nil || !t.isStuck {
+		return shell.BehindWait, err
+	}
+	status := *d.Status.DeepCopy()
+	status.WaitingFor = fmt.Sprintf("waits for Deployment %s to take up its last change; kubectl describe deployment %s says why it does not", t.object.GetName(), t.object.GetName())
+	return shell.Sooner(after, shell.BehindWait), r.store(ctx, n, d, status, false)
 }
 
 // fill releases the pods that a Deployment lacks, as a live read says. It returns after how long to look again.
@@ -196,8 +243,14 @@ func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t
 		return nil, fmt.Errorf("reading the pods of Deployment %s/%s: %w", d.Namespace, t.object.GetName(), err)
 	}
 	live, err := readTarget(ctx, r.live, d)
-	if err != nil || live == nil || live.revision != t.revision {
+	if err != nil || live == nil {
 		return nil, err
+	}
+	if t.isStuck && live.revision == "" {
+		live.revision = t.revision
+	}
+	if live.revision != t.revision {
+		return nil, nil
 	}
 	pods := make([]*corev1.Pod, len(list.Items))
 	for i := range list.Items {
@@ -207,13 +260,14 @@ func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t
 }
 
 // due are the targets for which something can be done now, and after how long it is done again. A pod is released as soon
-// as there is one.
+// as there is one. A Deployment that is paused deletes none, so that no other is taken down then.
 func (f *fleet) due(targets []rollout.Target, m *rollout.Memory, asked func(uid string) time.Duration) ([]rollout.Target, func(uid string) time.Duration) {
 	again := map[string]bool{}
 	targets = slices.DeleteFunc(targets, func(t rollout.Target) bool {
 		old := f.member(t.UID)
-		again[t.UID] = f.isReleased(t) || old != nil && !f.isInTurn(old.Pod, m)
-		return old == nil || !again[t.UID] && !f.hasHeld()
+		isReleased := f.isReleased(t)
+		again[t.UID] = isReleased || old != nil && !f.isInTurn(old.Pod, m)
+		return old == nil || !again[t.UID] && !f.hasHeld() || !isReleased && f.deployment.paused
 	})
 	return targets, func(uid string) time.Duration {
 		if again[uid] {
@@ -225,72 +279,75 @@ func (f *fleet) due(targets []rollout.Target, m *rollout.Memory, asked func(uid 
 
 // surge has a pod replaced by one that is released before it goes. Its Deployment deletes it when that is available.
 func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) error {
+	refused, err := r.releaseFor(ctx, n, d, v, t)
+	if err != nil || refused == "" {
+		return err
+	}
+	m := memoryOf(&d.Status)
+	live, err := r.liveFleet(ctx, d, v.target, &m)
+	if err != nil || live == nil || live.isReleased(t) {
+		return err // a pod that has one released for it goes, and has to be found with its mark
+	}
+	return r.denied(ctx, n, d, t, refused)
+}
+
+// releaseFor releases a pod for another one that may go, or says why that may not.
+func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) (refused string, err error) {
 	m := memoryOf(&d.Status)
 	pod := v.pods[t.UID]
 	if v.fleet.isReleased(t) {
-		return r.hold(ctx, n, pod, t)
+		return "", r.hold(ctx, n, pod, t)
 	}
 	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost {
-		return r.refuse(ctx, n, d, v, t, fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost))
+		return fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost), nil
 	}
 	if !v.fleet.hasHeld() {
-		return nil // one that comes wakes this up
+		return "", nil // one that comes wakes this up
 	}
 	if podOf(pod).Ready && !v.fleet.isInTurn(pod, &m) {
 		// Any pod that became available now would have its Deployment delete one of another ReplicaSet. So this one
 		// goes first, and the place is filled when it has.
-		return r.evict(ctx, n, d, pod, t)
+		return "", r.evict(ctx, n, d, pod, t)
 	}
 	if other := v.fleet.foreign(pod, &m); other != "" {
-		return r.refuse(ctx, n, d, v, t, fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost))
+		return fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost), nil
 	}
 	delete(n.refused, t.UID)
-	if reason, err := r.reserve(ctx, d, pod, t); err != nil || reason != "" {
-		if err != nil {
-			now := r.clock.Now()
-			n.unknown[t.UID] = now
-			n.deny(t, "it is not known whether its budgets admit it: "+err.Error(), false, now)
-			r.metrics.requested(requestUnknown)
-			return err
-		}
+	if refused, err = r.reserve(ctx, d, pod, t); err != nil {
+		now := r.clock.Now()
+		n.unknown[t.UID] = now
+		n.deny(t, "it is not known whether its budgets admit it: "+err.Error(), false, now)
+		r.metrics.requested(requestUnknown)
+		return "", err
+	}
+	if refused != "" {
 		r.metrics.requested(string(requester.Denied))
-		return r.refuse(ctx, n, d, v, t, reason)
+		return refused, nil
 	}
 	if err := r.mark(ctx, pod); err != nil {
-		return err
+		return "", err
 	}
 	live, err := r.liveFleet(ctx, d, v.target, &m)
-	if err != nil || live == nil {
-		return err
+	if err != nil || live == nil || live.deployment.problem != nil || live.deployment.paused {
+		return "", err
 	}
 	old := live.member(t.UID)
 	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(&m) {
-		return nil // as the cache will show
+		return "", nil // as the cache will show
 	}
 	if podOf(old.Pod).Ready && (!podOf(pod).Ready || !live.isInTurn(old.Pod, &m)) {
-		return nil // its budgets were not asked, or it would not be the one to go
+		return "", nil // its budgets were not asked, or it would not be the one to go
 	}
 	for _, p := range live.held {
 		if p.isOf == live.revision {
-			if err := r.release(ctx, d, release{p, old.slot, &t.Domain}); err != nil {
-				return err
+			if err := r.release(ctx, d, release{p, old.slot, t.Domain}); err != nil {
+				return "", err
 			}
 			delete(n.domains, t.Domain)
-			return nil
+			return "", nil
 		}
 	}
-	return nil
-}
-
-// refuse notes a denial, unless a pod was released for the old one: its Deployment deletes the old one then, and has to
-// find the mark.
-func (r *reconciler) refuse(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target, reason string) error {
-	m := memoryOf(&d.Status)
-	live, err := r.liveFleet(ctx, d, v.target, &m)
-	if err != nil || live == nil || live.isReleased(t) {
-		return err
-	}
-	return r.denied(ctx, n, d, t, reason)
+	return "", nil
 }
 
 func (f *fleet) member(uid string) *member {
@@ -444,7 +501,7 @@ func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *strin
 
 // release lets a held pod, which was read live, be scheduled.
 func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one release) error {
-	pod, domain := one.DeepCopy(), ""
+	pod := one.DeepCopy()
 	at := slices.IndexFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
 	operations := []shell.Operation{shell.Guard(pod), shell.Remove(fmt.Sprintf("/spec/schedulingGates/%d", at))}
 	if pod.Annotations == nil {
@@ -456,13 +513,12 @@ func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one
 	if one.slot != "" {
 		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot)[1:]...)
 	}
-	if one.domain != nil {
-		domain = *one.domain
-	}
-	if takes, err := r.takes(ctx, d.Spec.TopologyKey, domain, pod); err != nil {
+	takes, err := r.takes(ctx, d.Spec.TopologyKey, one.domain, pod)
+	if err != nil {
 		return err
-	} else if takes {
-		operations = append(operations, placeIn(pod, d.Spec.TopologyKey, domain))
+	}
+	if takes {
+		operations = append(operations, placeIn(pod, d.Spec.TopologyKey, one.domain))
 	}
 	if err := shell.Patch(ctx, r.client, pod, operations); err != nil {
 		if shell.IsChanged(err) {
@@ -471,7 +527,7 @@ func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one
 		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	r.metrics.requested(requestReleased)
-	log.FromContext(ctx).Info("Pod released", "rollout", d.Name, "pod", pod.Name, "for", one.slot, "domain", domain, "revision", one.isOf)
+	log.FromContext(ctx).Info("Pod released", "rollout", d.Name, "pod", pod.Name, "for", one.slot, "domain", one.domain, "revision", one.isOf)
 	return nil
 }
 

@@ -40,6 +40,7 @@ type target struct {
 	kind     rollout.Kind
 	// revision is the one that new pods get, empty while its controller has not seen the last change.
 	revision string
+	isStuck  bool           // its controller has not seen the last change for long
 	slots    []rollout.Slot // of a StatefulSet
 	desired  int            // pods
 	// deployment is nil of any other kind.

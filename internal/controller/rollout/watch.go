@@ -57,7 +57,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("adding the controller of rollouts: %w", err)
 	}
-	return nil
+	return newUnfollowed(r).add(mgr)
 }
 
 // each handles what an object was before an event, if it was there, and what it is after it, as one change.
