@@ -345,8 +345,9 @@ type DomainRolloutStatus struct {
 	// +optional
 	PreviousRevision string `json:"previousRevision,omitempty"`
 
-	// abandonedRevisions failed or were rolled back. Their pods that are not
-	// ready are deleted rather than evicted.
+	// abandonedRevisions failed, were rolled back, or were replaced while a pod
+	// that came with them was not ready. Their pods that are not ready are
+	// deleted rather than evicted.
 	//
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=set

@@ -277,6 +277,29 @@ func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
 	}
 }
 
+// The pods of a bad revision get out of the way of the next one, which is written before it fails.
+func TestARevisionThatIsReplacedBeforeItFails(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		change    func(*State)
+		abandoned bool
+	}{
+		{"not ready", func(*State) {}, true},
+		{"ready", func(s *State) { s.Pods[0].Ready = true }, false},
+		{"of the revision before", func(s *State) { s.Pods[0].Revision = "r1" }, false},
+		{"in a rollback", func(s *State) { s.Memory.RollingBack = true }, false},
+	} {
+		s := began(3, "a")
+		replacing(s, "r2")
+		s.Revision = "r3"
+		test.change(s)
+		step := Next(s, start)
+		if got := slices.Contains(step.Memory.Abandoned, "r2"); got != test.abandoned || (len(step.Delete) > 0) != test.abandoned {
+			t.Errorf("%s: %v are abandoned, and %v deleted", test.name, step.Memory.Abandoned, step.Delete)
+		}
+	}
+}
+
 func TestWhatFails(t *testing.T) {
 	late := start.Add(10 * time.Minute)
 	for _, test := range []struct {

@@ -35,7 +35,7 @@ func (r *run) observeRevision() {
 		if old.RollingBack {
 			m.Previous = old.Revision
 		}
-		if old.Failure != nil {
+		if old.Failure != nil || !old.RollingBack && r.hasUnready(old.Revision) {
 			r.abandon(old.Revision)
 		}
 		r.say(Event{Type: RolloutRestarted, From: old.Revision})
@@ -47,6 +47,15 @@ func (r *run) observeRevision() {
 		m.Replacements[i].Since = r.stored
 	}
 	r.resume()
+}
+
+// hasUnready reports whether a pod of a revision that came in the place of another one is not ready. It would use up the
+// budget that has to let it go, also if the revision is replaced before it fails.
+func (r *run) hasUnready(revision string) bool {
+	return slices.ContainsFunc(r.memory.Replacements, func(e Replacement) bool {
+		p := r.newest(e.Slot, e.UID)
+		return p != nil && p.Revision == revision && !p.Ready
+	})
 }
 
 // abandon has a revision given up.
