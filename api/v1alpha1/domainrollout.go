@@ -566,3 +566,7 @@ const (
 	// ConditionHealthy is false while an updated pod or the health gate has failed.
 	ConditionHealthy = "Healthy"
 )
+
+// ReasonTargetNotFound is that of ConditionValid while there is no workload of
+// spec.targetRef.
+const ReasonTargetNotFound = "TargetNotFound"

@@ -50,7 +50,7 @@ func rolloutName(arg string) (string, error) {
 		kind, name = rolloutKinds[0], arg
 	}
 	if name == "" || strings.Contains(name, "/") || !slices.Contains(rolloutKinds, strings.ToLower(kind)) {
-		return "", command.UsageErrorf("%q names no DomainRollout; give NAME or dr/NAME, with -n for its namespace", arg)
+		return "", command.UsageErrorf("%q names no DomainRollout; give NAME or dr/NAME, with -n for its namespace: \"vicinity rollout status\" lists them", arg)
 	}
 	return name, nil
 }
@@ -104,7 +104,7 @@ func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*
 	return list, nil
 }
 
-var errNoRollouts = errors.New("the cluster has no DomainRollouts, since Vicinity's CRDs are not installed")
+var errNoRollouts = errors.New("the cluster has no DomainRollouts, since Vicinity's CRDs are not installed, or are of a version without them: apply charts/vicinity/crds (docs/install.md)")
 
 // rolloutNotFound names DomainRollouts that may be meant.
 func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {

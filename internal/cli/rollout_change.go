@@ -52,7 +52,8 @@ and of the new revision. Another revision is rolled out as usual.`,
 		long: `Rollback sets spec.stop for the revision that is rolled out, or was last: the controller
 writes the template of the revision before to the workload, and replaces the pods by domain,
 without waiting for bakeTime and pauseBefore. What else writes the template, such as a GitOps
-tool, has to get the old one too, or else its rollout begins anew.`,
+tool, has to get the old one too: while spec.stop names the revision, it is rolled back each
+time that its template is written.`,
 		example: `  vicinity rollout rollback db -n shop && vicinity rollout status db -n shop --watch`,
 		decide:  rollbackRollout,
 	}
@@ -164,6 +165,11 @@ type rolloutNow struct {
 
 func (n *rolloutNow) command(verb string) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("vicinity rollout %s %s -n %s", verb, n.Name, n.Namespace))
+}
+
+// unstop is the command that takes spec.stop away.
+func (n *rolloutNow) unstop() string {
+	return fmt.Sprintf(`kubectl patch dr %s -n %s --type=merge -p '{"spec":{"stop":null}}'`, n.Name, n.Namespace)
 }
 
 func (n *rolloutNow) isRead() bool { return n.Status.Phase != "" }
@@ -314,8 +320,8 @@ func resumeRollout(n *rolloutNow, retry bool) (rolloutChange, error) {
 	case n.Spec.Paused && n.Status.Failure == nil, n.Spec.Paused && n.restores() && !retry, n.Spec.Paused && n.stop() != "":
 		return n.unpause(), nil
 	case n.stop() == v1alpha1.StopAbort:
-		return rolloutChange{}, n.errorf(`was aborted, and resume does not take that back: another revision is rolled out as usual, %s brings back the revision before, and kubectl patch dr %s -n %s --type=merge -p '{"spec":{"stop":null}}' lets this one go on`,
-			n.command("rollback"), n.Name, n.Namespace)
+		return rolloutChange{}, n.errorf("was aborted, and resume does not take that back: another revision is rolled out as usual, %s brings back the revision before, and %s lets this one go on",
+			n.command("rollback"), n.unstop())
 	case n.stop() == v1alpha1.StopRollback && n.Status.PreviousRevision == "":
 		return rolloutChange{}, n.errorf("waits for a rollback that is not possible: no revision before %s is known. Write the template that should run to %s %s", n.Status.Revision, n.Spec.TargetRef.Kind, n.Spec.TargetRef.Name)
 	case n.stop() == v1alpha1.StopRollback:

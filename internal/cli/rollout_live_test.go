@@ -175,11 +175,11 @@ func (c *livePlane) revision() string {
 	c.Helper()
 	found := ""
 	c.Await("a revision", func(ctx context.Context) (string, error) {
-		revision, seen, err := c.reader().templateRevision(ctx, c.namespace, v1alpha1.RolloutTarget{Kind: v1alpha1.KindStatefulSet, Name: "db"})
-		if err != nil || !seen || revision == "" {
+		w, err := c.reader().workload(ctx, c.namespace, v1alpha1.RolloutTarget{Kind: v1alpha1.KindStatefulSet, Name: "db"})
+		if err != nil || !w.isSeen || w.revision == "" {
 			return "none yet", err
 		}
-		found = revision
+		found = w.revision
 		return "", nil
 	})
 	return found

@@ -7,8 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
@@ -32,9 +35,11 @@ is, why it failed, and what happened last. It says if the status is older than t
 than the template of the workload. Without NAME it lists those of the namespace.
 
 With --watch it shows each change until the rollout ends: on a terminal in place, else on
-a line of its own. It ends with the exit code 0 if the rollout is complete, and with 1 if it
-has failed, was aborted or cannot be done, if a revision was rolled back meanwhile, if the
-DomainRollout is deleted, or after --timeout. A rollout that is paused has not ended.
+a line of its own. The exit code is 0 if the rollout is complete, and 1 if it has failed, was
+aborted or cannot be done, if a revision was rolled back meanwhile, if the DomainRollout is
+deleted, if the cluster does not allow to read it, or after --timeout. A rollback that was
+asked for before is followed to its end: 0 if it is complete. A rollout that is paused has not
+ended. While the cluster cannot be reached it tries again, and says so.
 
 It reads only. It must be allowed to get, list and watch DomainRollouts, and to get their
 StatefulSets, DaemonSets and Deployments and list ControllerRevisions and ReplicaSets,
@@ -106,7 +111,7 @@ func (f *rolloutStatusFlags) list(ctx context.Context, s command.Streams, reach 
 	}
 	page := rolloutPage{Rollouts: []rolloutReport{}}
 	for _, d := range list {
-		page.Rollouts = append(page.Rollouts, r.report(d, ""))
+		page.Rollouts = append(page.Rollouts, r.report(d, workloadAhead{}))
 	}
 	return write(s.Out, &page)
 }
@@ -131,75 +136,124 @@ func (f *rolloutStatusFlags) one(ctx context.Context, s command.Streams, reach c
 	if err != nil {
 		return err
 	}
-	unseen, err := r.unseenTemplate(ctx, d)
+	ahead, err := r.workloadAhead(ctx, d)
 	if err != nil {
 		return err
 	}
-	report := r.report(d, unseen)
+	report := r.report(d, ahead)
 	return write(s.Out, &report)
 }
 
-// unseenTemplate says that the workload has a template which the status is not about yet. It is empty
-// if there is none, or if that cannot be known.
-func (r *clusterReader) unseenTemplate(ctx context.Context, d *v1alpha1.DomainRollout) (string, error) {
-	if d.Status.Revision == "" {
-		return "", nil
-	}
-	ref := d.Spec.TargetRef
-	revision, seen, err := r.templateRevision(ctx, d.Namespace, ref)
-	switch {
-	case apierrors.IsNotFound(err): // the condition Valid says so
-		return "", nil
-	case err != nil:
-		return "", r.optional(ref.Kind+"s or their revisions", "a template is known only when the controller has seen it", err)
-	case !seen:
-		return fmt.Sprintf("Kubernetes has not seen the last change of %s %s yet, so there may be a new revision", ref.Kind, ref.Name), nil
-	case revision != "" && revision != d.Status.Revision:
-		return fmt.Sprintf("%s %s has the revision %s, which the controller of rollouts has not seen yet", ref.Kind, ref.Name, revision), nil
-	}
-	return "", nil
+// workloadAhead is what a workload is to be that the status of its rollout is not about yet.
+type workloadAhead struct {
+	said     string // empty if there is nothing, or if that cannot be known
+	revision string // that new pods get, if the status has another
+	lacking  string // pods, though all that there are have the revision
+	paused   string // what follows of a Deployment that is paused
 }
 
-// templateRevision is the one that new pods of a workload get, as status.revision has it, if its
-// controller has seen the last change.
-func (r *clusterReader) templateRevision(ctx context.Context, namespace string, ref v1alpha1.RolloutTarget) (revision string, seen bool, err error) {
+// workloadAhead compares the workload with the status.
+func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRollout) (workloadAhead, error) {
+	valid := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionValid)
+	isMissing := d.Status.Phase == v1alpha1.PhaseInvalid && valid != nil && valid.Reason == v1alpha1.ReasonTargetNotFound
+	if !isMissing && (d.Status.Phase == v1alpha1.PhaseInvalid || d.Status.Revision == "") {
+		return workloadAhead{}, nil
+	}
+	ref := d.Spec.TargetRef
+	w, err := r.workload(ctx, d.Namespace, ref)
+	switch {
+	case apierrors.IsNotFound(err): // the condition Valid says so
+		return workloadAhead{}, nil
+	case err != nil:
+		return workloadAhead{}, r.optional(ref.Kind+"s or their revisions", "a template is known only when the controller has seen it", err)
+	}
+	var ahead workloadAhead
+	target, resume := ref.Kind+" "+ref.Name, fmt.Sprintf("\"kubectl rollout resume deployment/%s -n %s\"", ref.Name, d.Namespace)
+	if w.isPaused {
+		ahead.paused = fmt.Sprintf("%s is paused: it makes and deletes no pods for an update before %s", target, resume)
+	}
+	if _, _, healthy := podsOf(d); d.Status.Phase == v1alpha1.PhaseComplete && healthy < w.pods {
+		ahead.lacking = fmt.Sprintf("%s is to have %s, of which %d are healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
+	}
+	switch {
+	case isMissing:
+		ahead.said = target + " is there now, which the controller of rollouts has not seen yet"
+	case !w.isSeen:
+		ahead.said = fmt.Sprintf("Kubernetes has not seen the last change of %s yet, so there may be a new revision", target)
+	case w.isPaused && w.hasNewTemplate:
+		ahead.paused = ""
+		ahead.said = fmt.Sprintf("%s is paused: its new template is not rolled out before %s", target, resume)
+	case w.revision != "" && w.revision != d.Status.Revision:
+		ahead.revision = w.revision
+		ahead.said = fmt.Sprintf("%s has the revision %s, which the controller of rollouts has not seen yet", target, w.revision)
+	}
+	return ahead, nil
+}
+
+// workload is what a rollout is about.
+type workload struct {
+	isSeen   bool   // its last change, by its own controller
+	revision string // that new pods get, as status.revision has it
+	pods     int32  // that it is to have
+	// isPaused reports a Deployment that replaces no pods, and hasNewTemplate one that has a template of no revision then.
+	isPaused, hasNewTemplate bool
+}
+
+func (r *clusterReader) workload(ctx context.Context, namespace string, ref v1alpha1.RolloutTarget) (workload, error) {
 	switch ref.Kind {
 	case v1alpha1.KindStatefulSet:
 		w, err := r.typed.AppsV1().StatefulSets(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		if err != nil {
-			return "", false, err
+			return workload{}, err
 		}
-		return w.Status.UpdateRevision, w.Status.ObservedGeneration == w.Generation, nil
+		return workload{isSeen: w.Status.ObservedGeneration == w.Generation, revision: w.Status.UpdateRevision, pods: ptr.Deref(w.Spec.Replicas, 1)}, nil
 	case v1alpha1.KindDaemonSet:
-		w, err := r.typed.AppsV1().DaemonSets(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if err != nil || w.Status.ObservedGeneration != w.Generation {
-			return "", false, err
-		}
-		list, err := r.typed.AppsV1().ControllerRevisions(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", false, err
-		}
-		var newest int64
-		for i := range list.Items {
-			if c := &list.Items[i]; c.Revision > newest && metav1.IsControlledBy(c, w) {
-				newest, revision = c.Revision, c.Labels[appsv1.ControllerRevisionHashLabelKey]
-			}
-		}
+		return r.daemonSet(ctx, namespace, ref.Name)
 	case v1alpha1.KindDeployment:
-		w, err := r.typed.AppsV1().Deployments(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if err != nil || w.Status.ObservedGeneration != w.Generation {
-			return "", false, err
-		}
-		list, err := r.typed.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", false, err
-		}
-		const number = v1alpha1.AnnotationDeploymentRevision
-		for i := range list.Items {
-			if s := &list.Items[i]; metav1.IsControlledBy(s, w) && s.Annotations[number] == w.Annotations[number] {
-				revision = s.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-			}
+		return r.deployment(ctx, namespace, ref.Name)
+	}
+	return workload{isSeen: true}, nil
+}
+
+func (r *clusterReader) daemonSet(ctx context.Context, namespace, name string) (workload, error) {
+	w, err := r.typed.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || w.Status.ObservedGeneration != w.Generation {
+		return workload{}, err
+	}
+	found := workload{isSeen: true, pods: w.Status.DesiredNumberScheduled}
+	list, err := r.typed.AppsV1().ControllerRevisions(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(w.Spec.Selector)})
+	if err != nil {
+		return workload{}, err
+	}
+	var newest int64
+	for i := range list.Items {
+		if c := &list.Items[i]; c.Revision > newest && metav1.IsControlledBy(c, w) {
+			newest, found.revision = c.Revision, c.Labels[appsv1.ControllerRevisionHashLabelKey]
 		}
 	}
-	return revision, true, nil
+	return found, nil
+}
+
+func (r *clusterReader) deployment(ctx context.Context, namespace, name string) (workload, error) {
+	w, err := r.typed.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || w.Status.ObservedGeneration != w.Generation {
+		return workload{}, err
+	}
+	found := workload{isSeen: true, pods: ptr.Deref(w.Spec.Replicas, 1), isPaused: w.Spec.Paused}
+	list, err := r.typed.AppsV1().ReplicaSets(namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(w.Spec.Selector)})
+	if err != nil {
+		return workload{}, err
+	}
+	const number = v1alpha1.AnnotationDeploymentRevision
+	for i := range list.Items {
+		s := &list.Items[i]
+		if !metav1.IsControlledBy(s, w) || s.Annotations[number] != w.Annotations[number] {
+			continue
+		}
+		found.revision = s.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+		template := s.Spec.Template.DeepCopy()
+		delete(template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+		found.hasNewTemplate = !equality.Semantic.DeepEqual(template, &w.Spec.Template)
+	}
+	return found, nil
 }

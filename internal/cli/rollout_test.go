@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +103,19 @@ func stopped(action v1alpha1.StopAction) func(*v1alpha1.DomainRollout) {
 func rollsBack(d *v1alpha1.DomainRollout) {
 	d.Status.Revision, d.Status.PreviousRevision, d.Status.RollingBack, d.Status.AbandonedRevisions = "db-1", "", true, []string{"db-2"}
 	d.Spec.Stop = &v1alpha1.RolloutStop{Revision: "db-2", Action: v1alpha1.StopRollback}
+}
+
+func completeAgain(d *v1alpha1.DomainRollout) {
+	complete(d)
+	d.Status.RollingBack = false
+}
+
+func unasked(d *v1alpha1.DomainRollout) { d.Spec.Stop = nil }
+
+// mended is of the revision db-3, which was written after db-2 had failed.
+func mended(d *v1alpha1.DomainRollout) {
+	d.Status.Revision, d.Status.AbandonedRevisions = "db-3", []string{"db-2"}
+	d.Status.History = append(d.Status.History, v1alpha1.RolloutTransition{Event: "RolloutRestarted", Revision: "db-3"})
 }
 
 // rolledOut is a cluster with DomainRollouts, and with the StatefulSet db of the revision db-2.
@@ -306,7 +320,7 @@ func TestRolloutErrors(t *testing.T) {
 // TestRolloutWatchEnds has the state at which a watch begins, and those that follow.
 func TestRolloutWatchEnds(t *testing.T) {
 	back := aRollout(rollsBack)
-	backComplete := aRollout(rollsBack, complete, func(d *v1alpha1.DomainRollout) { d.Status.RollingBack = false })
+	backComplete := aRollout(rollsBack, completeAgain)
 	for _, test := range []struct {
 		name   string
 		states []*v1alpha1.DomainRollout
@@ -323,6 +337,10 @@ func TestRolloutWatchEnds(t *testing.T) {
 		{"a failure that was forgiven is no end", []*v1alpha1.DomainRollout{aRollout(failed, behind), aRollout(complete)}, 0, "", 2},
 		{"rolled back meanwhile", []*v1alpha1.DomainRollout{aRollout(), back, backComplete}, 1, "revision db-2 did not stay", 3},
 		{"a rollback", []*v1alpha1.DomainRollout{back, backComplete}, 0, "", 2},
+		{"a rollback that was just asked for", []*v1alpha1.DomainRollout{aRollout(stopped(v1alpha1.StopRollback), behind), aRollout(stopped(v1alpha1.StopRollback), inPhase(v1alpha1.PhaseRollingBack, "restores the revision before")), back, backComplete}, 0, "", 4},
+		{"a rollback that was not asked for", []*v1alpha1.DomainRollout{aRollout(rollsBack, unasked), aRollout(rollsBack, unasked, completeAgain)}, 1, "revision db-2 did not stay", 2},
+		{"a rollback that is over at once", []*v1alpha1.DomainRollout{aRollout(), backComplete}, 1, "until spec.stop is taken away: kubectl patch dr db -n shop", 2},
+		{"another template after a failure", []*v1alpha1.DomainRollout{aRollout(), aRollout(complete, mended)}, 0, "", 2},
 		{"deleted", []*v1alpha1.DomainRollout{aRollout(), nil}, 1, "was deleted", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -340,9 +358,47 @@ func TestRolloutWatchEnds(t *testing.T) {
 	}
 }
 
+// TestRolloutWatchLosesTheConnection has a rollback begin and end while the cluster does not answer.
+func TestRolloutWatchLosesTheConnection(t *testing.T) {
+	c := rolledOut(t, aRollout()).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-1" })
+	unanswered := 0
+	c.dynamic.PrependWatchReactor(rolloutResource, func(kubetesting.Action) (bool, watch.Interface, error) {
+		unanswered = 1
+		if err := c.dynamic.Tracker().Update(v1alpha1.GroupVersion.WithResource(rolloutResource), inAPI(t, aRollout(rollsBack, completeAgain)), "shop"); err != nil {
+			t.Error(err)
+		}
+		lost := watch.NewFake()
+		lost.Stop()
+		return true, lost, nil
+	})
+	c.dynamic.PrependReactor("get", rolloutResource, func(kubetesting.Action) (bool, runtime.Object, error) {
+		if unanswered > 0 {
+			unanswered--
+			return true, nil, &url.Error{Op: "Get", URL: "https://cluster.example", Err: errors.New("connection refused")}
+		}
+		return false, nil, nil
+	})
+	code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
+	if code != 1 || !strings.Contains(stderr, "connection refused; trying again") || !strings.Contains(stderr, "revision db-2 did not stay") {
+		t.Errorf("code %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// TestRolloutWatchLosesItsRights ends when the cluster does not accept its user any more.
+func TestRolloutWatchLosesItsRights(t *testing.T) {
+	c := rolledOut(t, aRollout())
+	c.dynamic.PrependWatchReactor(rolloutResource, func(kubetesting.Action) (bool, watch.Interface, error) {
+		return true, nil, apierrors.NewUnauthorized("expired")
+	})
+	code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
+	if code != 1 || !strings.HasSuffix(stderr, "does not accept the credentials of the kubeconfig\n") || strings.Contains(stderr, "trying again") {
+		t.Errorf("code %d: %s%s", code, stdout, stderr)
+	}
+}
+
 func TestRolloutWatchTimesOut(t *testing.T) {
 	code, stdout, stderr := rolledOut(t, aRollout()).run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "10ms")
-	if code != 1 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "has not ended within 10ms: it is Progressing and waits for pod db-1") {
+	if code != 1 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "has not ended within 10ms: it is Progressing: it waits for pod db-1") {
 		t.Errorf("code %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -379,13 +435,18 @@ func (c *fakeCluster) onWatch(t *testing.T, states []*v1alpha1.DomainRollout) {
 	})
 }
 
-// TestRolloutScreen draws over what was drawn, also where lines are wider than the terminal.
+// TestRolloutScreen draws over what was drawn, also where lines are wider than the terminal, and again when that has
+// another size.
 func TestRolloutScreen(t *testing.T) {
 	var out bytes.Buffer
-	screen := &rolloutScreen{out: &out, size: func() (int, int) { return 30, 8 }}
-	r := (&clusterReader{}).report(aRollout(), "")
+	width := 30
+	screen := &rolloutScreen{out: &out, size: func() (int, int) { return width, 8 }}
+	if err := screen.fit(); err != nil || out.Len() > 0 {
+		t.Fatalf("before there is anything to show: %q, %v", out.String(), err)
+	}
+	r := (&clusterReader{}).report(aRollout(), workloadAhead{})
 	for range 2 {
-		if err := screen.show(&r); err != nil {
+		if err := errors.Join(screen.show(&r), screen.fit()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -393,7 +454,18 @@ func TestRolloutScreen(t *testing.T) {
 	if !drawn || first != second || strings.Count(first, "\n") != 7 {
 		t.Errorf("got %q", out.String())
 	}
-	if slices.ContainsFunc(strings.Split(first, "\n"), func(line string) bool { return len([]rune(line)) > 30 }) {
+	isWider := func(text string) bool {
+		return slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return len([]rune(line)) > width })
+	}
+	if isWider(first) {
 		t.Errorf("a line is wider than the terminal:\n%s", first)
+	}
+	out.Reset()
+	width = 25
+	if err := screen.fit(); err != nil {
+		t.Fatal(err)
+	}
+	if drawn, cleared := strings.CutPrefix(out.String(), "\x1b[2J\x1b[H"); !cleared || isWider(drawn) || strings.Count(drawn, "\n") != 7 {
+		t.Errorf("of another size: %q", out.String())
 	}
 }

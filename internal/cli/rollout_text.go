@@ -34,14 +34,15 @@ type rolloutReport struct {
 	Status   v1alpha1.DomainRolloutStatus `json:"status"`
 
 	failure string
+	lacking string
 }
 
-// report is a DomainRollout for people and programs. unseen says that its workload has a newer template.
-func (r *clusterReader) report(d *v1alpha1.DomainRollout, unseen string) rolloutReport {
+// report is a DomainRollout for people and programs.
+func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) rolloutReport {
 	n := &rolloutNow{DomainRollout: d, now: r.now}
 	report := rolloutReport{
-		Namespace: d.Namespace, Name: d.Name, Target: d.Spec.TargetRef, TopologyKey: d.Spec.TopologyKey, NotKnown: r.missing, Status: d.Status,
-		Current: n.isRead() && !n.isBehind() && unseen == "",
+		Namespace: d.Namespace, Name: d.Name, Target: d.Spec.TargetRef, TopologyKey: d.Spec.TopologyKey, NotKnown: r.missing, Status: d.Status, lacking: ahead.lacking,
+		Current: n.isRead() && !n.isBehind() && ahead.said == "",
 	}
 	report.Pods, report.Updated, report.Healthy = podsOf(d)
 	if d.Status.Failure != nil {
@@ -54,8 +55,10 @@ func (r *clusterReader) report(d *v1alpha1.DomainRollout, unseen string) rollout
 		report.Notes = append(report.Notes, fmt.Sprintf("the status is of generation %d and the spec of %d: the controller has not seen the last change yet. If that lasts, check that rollouts.enabled is true and that vicinity-controller runs",
 			d.Status.ObservedGeneration, d.Generation))
 	}
-	if unseen != "" {
-		report.Notes = append(report.Notes, unseen)
+	for _, note := range []string{ahead.said, ahead.lacking, ahead.paused} {
+		if note != "" {
+			report.Notes = append(report.Notes, note)
+		}
 	}
 	if d.Spec.Paused && d.Status.Phase != v1alpha1.PhasePaused {
 		report.Notes = append(report.Notes, "spec.paused is true: no more pods are evicted until "+n.command("resume"))
@@ -140,10 +143,7 @@ func (r *rolloutReport) lines() []string {
 	}
 	lines := []string{"phase: " + string(s.Phase)}
 	if s.WaitingFor != "" {
-		lines = append(lines, "it "+s.WaitingFor)
-		if s.Phase == v1alpha1.PhaseInvalid {
-			lines[1] = s.WaitingFor
-		}
+		lines = append(lines, sentence(s))
 	}
 	revision := "revision: " + orDash(s.Revision)
 	switch {
@@ -157,6 +157,14 @@ func (r *rolloutReport) lines() []string {
 		lines = append(lines, fmt.Sprintf("wave %d: %s", s.Wave, explain.Rollout{Key: r.TopologyKey}.Domains(s.CurrentDomains)))
 	}
 	return lines
+}
+
+// sentence says what a rollout waits for.
+func sentence(s *v1alpha1.DomainRolloutStatus) string {
+	if s.Phase == v1alpha1.PhaseInvalid {
+		return s.WaitingFor // its subject is not the rollout
+	}
+	return "it " + s.WaitingFor
 }
 
 func domainTable(r *rolloutReport) explain.Table {

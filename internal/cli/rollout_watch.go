@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,12 +21,14 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/rollout"
 )
 
 // Pauses of a watch.
 const (
-	rolloutAgain   = time.Second // before the cluster is asked again after a failure
-	templateUnseen = time.Second // before the workload is read again whose change is not seen yet
+	rolloutAgain   = time.Second            // before the cluster is asked again after a failure
+	templateUnseen = time.Second            // before the workload is read again whose change is not seen yet
+	resizeUnseen   = 200 * time.Millisecond // before the size of the terminal is looked at again
 )
 
 var errRolloutTimeout = errors.New("timeout")
@@ -68,6 +71,8 @@ func (e *rolloutEnd) Error() string { return e.said }
 // rolloutView shows a rollout again and again.
 type rolloutView interface {
 	show(*rolloutReport) error
+	// fit shows the same again if the terminal has another size.
+	fit() error
 }
 
 // rolloutWatch follows one DomainRollout.
@@ -77,10 +82,11 @@ type rolloutWatch struct {
 	view             rolloutView
 	err              io.Writer
 
-	last     *v1alpha1.DomainRollout
-	forward  string // the revision, if it is no rollback
-	bad      string // the revision that was left for restored while it was watched
-	restored string // the revision that came back
+	last *v1alpha1.DomainRollout
+	// asked is the revision that has to be complete, the newest that is no rollback. It is empty while the watch
+	// follows a rollback that was asked for before it began.
+	asked    string
+	left     string // the revision that such a rollback leaves
 	said     string // the last failure to reach the cluster
 	finished bool
 }
@@ -91,7 +97,7 @@ func (w *rolloutWatch) standing() string {
 	}
 	text := "it is " + orDash(string(w.last.Status.Phase))
 	if w.last.Status.WaitingFor != "" {
-		text += " and " + w.last.Status.WaitingFor
+		text += ": " + sentence(&w.last.Status)
 	}
 	return text
 }
@@ -116,6 +122,12 @@ func (w *rolloutWatch) run(ctx context.Context) error {
 	}
 }
 
+// failed explains why the cluster did not answer. It ends the watch if it would not answer otherwise when asked again.
+func (w *rolloutWatch) failed(doing string, err error) error {
+	w.finished = apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+	return w.reader.explained(doing+" DomainRollout "+w.reader.namespace+"/"+w.name, err)
+}
+
 // once reads the DomainRollout and watches it as long as the cluster lets it.
 func (w *rolloutWatch) once(ctx context.Context) error {
 	object, err := w.reader.rollouts().Get(ctx, w.name, metav1.GetOptions{})
@@ -125,7 +137,7 @@ func (w *rolloutWatch) once(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		return w.reader.rolloutNotFound(ctx, w.name)
 	case err != nil:
-		return w.reader.explained("reading DomainRollout "+w.reader.namespace+"/"+w.name, err)
+		return w.failed("reading", err)
 	}
 	if err := w.see(ctx, object); err != nil || w.finished {
 		return err
@@ -134,9 +146,7 @@ func (w *rolloutWatch) once(ctx context.Context) error {
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, w.name).String(), ResourceVersion: object.GetResourceVersion(),
 	})
 	if err != nil {
-		err = w.reader.explained("watching DomainRollout "+w.reader.namespace+"/"+w.name, err)
-		w.finished = apierrors.IsForbidden(err)
-		return err
+		return w.failed("watching", err)
 	}
 	defer changes.Stop()
 	w.said = ""
@@ -147,6 +157,8 @@ func (w *rolloutWatch) once(ctx context.Context) error {
 func (w *rolloutWatch) receive(ctx context.Context, changes watch.Interface) error {
 	again := time.NewTicker(templateUnseen)
 	defer again.Stop()
+	resized := time.NewTicker(resizeUnseen)
+	defer resized.Stop()
 	for !w.finished {
 		var err error
 		select {
@@ -157,6 +169,10 @@ func (w *rolloutWatch) receive(ctx context.Context, changes watch.Interface) err
 				continue // else it is a workload that keeps the rollout from its end
 			}
 			err = w.judge(ctx)
+		case <-resized.C:
+			if err = w.view.fit(); err != nil {
+				w.finished = true
+			}
 		case change, open := <-changes.ResultChan():
 			switch {
 			case !open || change.Type == watch.Error:
@@ -192,18 +208,48 @@ func (w *rolloutWatch) see(ctx context.Context, object *unstructured.Unstructure
 	if w.last != nil && w.last.UID != d.UID {
 		return w.deleted()
 	}
+	w.follow(d)
 	w.last = d
-	s := &d.Status
+	return w.judge(ctx)
+}
+
+// follow takes note of the revision that has to be complete.
+func (w *rolloutWatch) follow(d *v1alpha1.DomainRollout) {
+	n, s := &rolloutNow{DomainRollout: d}, &d.Status
+	if w.last == nil && n.stop() == v1alpha1.StopRollback {
+		w.left = s.Revision
+	}
 	switch {
 	case s.RollingBack:
-		if w.forward != "" {
-			w.bad = w.forward
+		if abandoned := s.AbandonedRevisions; w.last == nil && !n.isRollbackAsked() && len(abandoned) > 0 {
+			w.asked = abandoned[len(abandoned)-1]
 		}
-		w.forward, w.restored = "", s.Revision
-	case s.Revision != w.restored:
-		w.forward, w.bad = s.Revision, ""
+	case s.Revision != w.left && !w.cameBack(s):
+		w.asked, w.left = s.Revision, ""
 	}
-	return w.judge(ctx)
+}
+
+// isRollbackAsked reports whether a person asked for the rollback that goes on.
+func (n *rolloutNow) isRollbackAsked() bool {
+	s := n.Spec.Stop
+	return s != nil && s.Action == v1alpha1.StopRollback && slices.Contains(n.Status.AbandonedRevisions, s.Revision)
+}
+
+// cameBack reports whether the revision began as a rollback. The watch may not have seen that: it misses what happens while
+// the cluster cannot be reached, and what is over at once.
+func (w *rolloutWatch) cameBack(s *v1alpha1.DomainRolloutStatus) bool {
+	for i := len(s.History) - 1; i >= 0; i-- {
+		if s.History[i].Revision != s.Revision {
+			continue
+		}
+		switch rollout.EventType(s.History[i].Event) {
+		case rollout.RollbackBegan:
+			return true
+		case rollout.RolloutBegan, rollout.RolloutRestarted:
+			return false
+		}
+	}
+	return s.Revision != w.asked && slices.Contains(s.AbandonedRevisions, w.asked)
 }
 
 // isFinal reports whether a rollout stays in a phase if nothing is changed.
@@ -217,36 +263,42 @@ func isFinal(phase v1alpha1.RolloutPhase) bool {
 
 // judge shows the last state, and says how the rollout ended if it has.
 func (w *rolloutWatch) judge(ctx context.Context) error {
-	d, unseen := w.last, ""
+	d := w.last
 	n := &rolloutNow{DomainRollout: d, now: w.reader.now}
-	if isFinal(d.Status.Phase) && d.Status.Phase != v1alpha1.PhaseInvalid {
+	var ahead workloadAhead
+	if isFinal(d.Status.Phase) || d.Spec.TargetRef.Kind == v1alpha1.KindDeployment {
 		var err error
-		if unseen, err = w.reader.unseenTemplate(ctx, d); err != nil {
+		if ahead, err = w.reader.workloadAhead(ctx, d); err != nil {
 			return err
 		}
 	}
-	report := w.reader.report(d, unseen)
+	if d.Status.Phase == v1alpha1.PhaseComplete && ahead.revision != "" && ahead.revision != w.left {
+		w.asked = ahead.revision
+	}
+	report := w.reader.report(d, ahead)
 	if err := w.view.show(&report); err != nil {
 		w.finished = true
 		return err
 	}
-	if !isFinal(d.Status.Phase) || n.isBehind() || unseen != "" {
+	if !isFinal(d.Status.Phase) || n.isBehind() || ahead.said != "" || ahead.lacking != "" {
 		return nil
 	}
 	w.finished = true
 	title := fmt.Sprintf("DomainRollout %s/%s ", d.Namespace, d.Name)
 	switch d.Status.Phase {
-	case v1alpha1.PhaseFailed:
-		return &rolloutEnd{title + d.Status.WaitingFor}
-	case v1alpha1.PhaseAborted:
+	case v1alpha1.PhaseFailed, v1alpha1.PhaseAborted:
 		return &rolloutEnd{title + d.Status.WaitingFor}
 	case v1alpha1.PhaseInvalid:
 		return &rolloutEnd{title + "is invalid: " + d.Status.WaitingFor}
 	}
-	if w.bad != "" {
-		return &rolloutEnd{fmt.Sprintf("%swas rolled back: revision %s did not stay, and all pods are of %s", title, w.bad, d.Status.Revision)}
+	if w.asked == "" || w.asked == d.Status.Revision {
+		return nil
 	}
-	return nil
+	text := fmt.Sprintf("%swas rolled back: revision %s did not stay, and all pods are of %s", title, w.asked, d.Status.Revision)
+	if s := d.Spec.Stop; s != nil && s.Revision == w.asked && s.Action == v1alpha1.StopRollback {
+		text += fmt.Sprintf(". It is rolled back each time until spec.stop is taken away: %s", n.unstop())
+	}
+	return &rolloutEnd{text}
 }
 
 // rolloutLog writes a line for each change.
@@ -265,6 +317,9 @@ func (l *rolloutLog) show(r *rolloutReport) error {
 	return err
 }
 
+// fit implements rolloutView: what is written stays.
+func (l *rolloutLog) fit() error { return nil }
+
 // line is a rollout in one line.
 func (r *rolloutReport) line() string {
 	s := &r.Status
@@ -277,19 +332,24 @@ func (r *rolloutReport) line() string {
 		text += fmt.Sprintf(", wave %d (%s)", s.Wave, explain.Rollout{Key: r.TopologyKey}.Domains(s.CurrentDomains))
 	}
 	if s.WaitingFor != "" {
-		text += ": it " + s.WaitingFor
+		text += ": " + sentence(s)
 	}
-	if !r.Current && len(r.Notes) > 0 {
+	switch {
+	case !r.Current && len(r.Notes) > 0:
 		text += "; " + r.Notes[0]
+	case r.lacking != "":
+		text += "; " + r.lacking
 	}
 	return text
 }
 
 // rolloutScreen draws the status over the one before.
 type rolloutScreen struct {
-	out   io.Writer
-	size  func() (width, height int)
-	lines int // that are drawn
+	out           io.Writer
+	size          func() (width, height int)
+	text          string // that is drawn
+	lines         int    // that it takes
+	width, height int    // of the terminal that it was drawn for
 }
 
 func terminalSize(w io.Writer) func() (width, height int) {
@@ -308,18 +368,36 @@ func (s *rolloutScreen) show(r *rolloutReport) error {
 	if err := writeRollout(&text, r); err != nil {
 		return err
 	}
+	s.text = strings.TrimRight(text.String(), "\n")
+	return s.draw()
+}
+
+// fit implements rolloutView.
+func (s *rolloutScreen) fit() error {
+	if width, height := s.size(); s.text == "" || width == s.width && height == s.height {
+		return nil
+	}
+	return s.draw()
+}
+
+func (s *rolloutScreen) draw() error {
 	width, height := s.size()
-	lines := wrapped(strings.Split(strings.TrimRight(text.String(), "\n"), "\n"), max(width, 20))
+	lines := wrapped(strings.Split(s.text, "\n"), max(width, 20))
 	// What is scrolled out cannot be drawn over.
 	lines = lines[:min(len(lines), max(height-1, 1))]
 	var b strings.Builder
-	if s.lines > 0 {
+	switch {
+	case s.lines == 0:
+	case width != s.width || height != s.height:
+		// Terminals differ in what becomes of lines that do not fit any more, and in where the cursor is then.
+		b.WriteString("\x1b[2J\x1b[H")
+	default:
 		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", s.lines)
 	}
 	for _, line := range lines {
 		b.WriteString(line + "\n")
 	}
-	s.lines = len(lines)
+	s.lines, s.width, s.height = len(lines), width, height
 	_, err := io.WriteString(s.out, b.String())
 	return err
 }

@@ -35,6 +35,7 @@ type Shape struct {
 type ControlPlane struct {
 	testing.TB
 	*kube.Client
+	Kubeconfig string // the path of the file
 }
 
 // Start starts a control plane. It skips short tests, and those for which the lab's
@@ -78,11 +79,12 @@ func Start(t testing.TB, s Shape) ControlPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := kube.New(strings.TrimSpace(kubeconfig))
+	kubeconfig = strings.TrimSpace(kubeconfig)
+	client, err := kube.New(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ControlPlane{t, client}
+	return ControlPlane{TB: t, Client: client, Kubeconfig: kubeconfig}
 }
 
 // lab is a lab of the program bin/vicinity-lab.
@@ -102,7 +104,10 @@ func (l lab) run(ctx context.Context, args ...string) (string, error) {
 }
 
 // For returns the control plane for a subtest.
-func (c ControlPlane) For(t testing.TB) ControlPlane { return ControlPlane{t, c.Client} }
+func (c ControlPlane) For(t testing.TB) ControlPlane {
+	c.TB = t
+	return c
+}
 
 // Make applies the objects of a YAML text, those without a namespace in the given one.
 func (c ControlPlane) Make(namespace, manifests string) {

@@ -18,7 +18,7 @@ import (
 // Reasons of the condition Valid.
 const (
 	reasonValid       = "Valid"
-	reasonNotFound    = "TargetNotFound"
+	reasonNotFound    = v1alpha1.ReasonTargetNotFound
 	reasonNotOnDelete = "NotOnDelete"
 	reasonTooLarge    = "TooLarge"
 	reasonStrategy    = "StrategyUnsupported"

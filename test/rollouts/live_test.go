@@ -1,0 +1,524 @@
+// Package rollouts_test has people at work on DomainRollouts: the commands of vicinity and of kubectl, the controller of
+// rollouts, and Kubernetes' own controllers.
+package rollouts_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/built"
+	"vicinity.dev/vicinity/internal/cli"
+	"vicinity.dev/vicinity/internal/controller/rollout"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/test/rig"
+)
+
+const hall = "example.com/hall"
+
+// cluster is a control plane with two nodes in each of the halls a and b.
+type cluster struct {
+	rig.ControlPlane
+	api        client.Client
+	namespace  string
+	documented string
+}
+
+// run runs the controller of rollouts until the test ends.
+func (c *cluster) run() {
+	c.Helper()
+	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
+	rollout.CacheOptions(&cached)
+	mgr, err := manager.New(c.Config(), manager.Options{Scheme: c.api.Scheme(), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		c.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	evicts := requester.New(c.Interface, func() bool { return false })
+	if err := rollout.Add(ctx, mgr, evicts, rollout.Options{Workers: 2}); err != nil {
+		c.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			c.Error(err)
+		}
+	})
+	c.Cleanup(func() {
+		cancel()
+		ended.Wait()
+	})
+}
+
+// result is what a command prints, and how it ends.
+type result struct {
+	command, out, errs string
+	code               int
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("$ %s\n%s%s(exit %d)", r.command, r.out, r.errs, r.code)
+}
+
+// kubectl runs the real one.
+func (c *cluster) kubectl(line string) result {
+	c.Helper()
+	program, err := built.Program("kubectl")
+	if err != nil {
+		c.Fatal(err)
+	}
+	r := result{command: "kubectl " + line}
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(c.Context(), program, append(strings.Fields(line), "--namespace="+c.namespace, "--kubeconfig="+c.Kubeconfig)...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	var exit *exec.ExitError
+	if err := cmd.Run(); errors.As(err, &exit) {
+		r.code = exit.ExitCode()
+	} else if err != nil {
+		c.Fatal(err)
+	}
+	r.out, r.errs = out.String(), errs.String()
+	return r
+}
+
+// vicinity runs "vicinity rollout".
+func (c *cluster) vicinity(line string) result {
+	c.Helper()
+	var out, errs bytes.Buffer
+	words := strings.Fields(line)
+	args := append([]string{"rollout", words[0], "--namespace=" + c.namespace, "--kubeconfig=" + c.Kubeconfig}, words[1:]...)
+	code := cli.Main(c.Context(), args, nil, &out, &errs)
+	return result{"vicinity rollout " + line, out.String(), errs.String(), code}
+}
+
+// documented is what is written of kubectl.
+func documented(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/rollouts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## kubectl rollout beside it\n")
+	section, _, ended := strings.Cut(section, "\n## ")
+	if !found || !ended {
+		t.Fatal("docs/rollouts.md has no section about kubectl")
+	}
+	return section
+}
+
+// says fails unless a command ends with a code and says some words.
+func (c *cluster) says(r result, code int, words ...string) {
+	c.Helper()
+	for _, word := range words {
+		if r.code != code || !strings.Contains(r.out+r.errs, word) {
+			c.Fatalf("want exit %d and %q of\n%s", code, word, r)
+		}
+	}
+}
+
+// comesToSay runs vicinity rollout until it says some words.
+func (c *cluster) comesToSay(line, words string) {
+	c.Helper()
+	c.Await(fmt.Sprintf("%q", words), func(context.Context) (string, error) {
+		r := c.vicinity(line)
+		if !strings.Contains(r.out, words) {
+			return r.String(), nil
+		}
+		return "", nil
+	})
+}
+
+// saysAsDocumented is says for words that the documentation has.
+func (c *cluster) saysAsDocumented(r result, code int, words ...string) {
+	c.Helper()
+	c.says(r, code, words...)
+	for _, word := range words {
+		if !strings.Contains(c.documented, "`"+word+"`") {
+			c.Errorf("docs/rollouts.md does not say `%s`", word)
+		}
+	}
+}
+
+func TestCommandsAtRollouts(t *testing.T) {
+	c := &cluster{
+		ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollouts", Zones: []string{"a"}, SingleStack: true, FakeNodes: 4}),
+		namespace:    metav1.NamespaceDefault, documented: documented(t),
+	}
+	log.SetLogger(logr.Discard())
+	for _, line := range []string{"status", "status db", "status db --watch", "pause db"} {
+		c.says(c.vicinity(line), 1, "CRDs are not installed", "apply charts/vicinity/crds")
+	}
+	c.Define()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if c.api, err = client.New(c.Config(), client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	c.label()
+	c.in(t, "mistakes").mistakes()
+	c.run()
+	for kind := range workloads {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			c.in(t, strings.ToLower(kind)).follow(kind)
+		})
+	}
+}
+
+// in is the cluster for a test with a namespace of its own.
+func (c *cluster) in(t *testing.T, namespace string) *cluster {
+	t.Helper()
+	inner := *c
+	inner.ControlPlane = c.For(t)
+	var err error
+	if inner.namespace, err = c.MakeNamespace(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	return &inner
+}
+
+// label puts the nodes in halls.
+func (c *cluster) label() {
+	c.Helper()
+	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) < 4 {
+		c.Fatalf("%d nodes, %v", len(nodes.Items), err)
+	}
+	for i := range nodes.Items[:4] {
+		body := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, []string{"a", "b"}[i%2])
+		if _, err := c.CoreV1().Nodes().Patch(c.Context(), nodes.Items[i].Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
+// mistakes are those that people make, and a cluster without the controller.
+func (c *cluster) mistakes() {
+	c.Make(c.namespace, strings.ReplaceAll(rolloutManifest, "KIND", "StatefulSet"))
+	c.says(c.vicinity("status bd"), 1, "did you mean db?")
+	c.says(c.vicinity("pause shop"), 1, "it has db")
+	c.says(c.vicinity("pause statefulset/db"), 2, "give NAME or dr/NAME", "lists them")
+	c.says(c.vicinity("pause db -n nowhere"), 1, `there is no namespace "nowhere"`)
+	c.says(c.vicinity("status db --as visitor"), 1, "it is not allowed", "docs/reference/permissions.md")
+	c.says(c.vicinity("status db --as visitor --watch"), 1, "it is not allowed")
+	c.says(c.vicinity("pause db --as visitor"), 1, "it is not allowed")
+	const absent = "check that the chart's value rollouts.enabled is true and that vicinity-controller runs"
+	c.says(c.vicinity("status"), 0, absent)
+	c.says(c.vicinity("status db"), 0, absent)
+	c.says(c.vicinity("status db --watch --timeout 1s"), 1, absent, "has not ended within 1s")
+	c.says(c.vicinity("pause db"), 0, absent)
+	c.says(c.vicinity("resume db"), 0, absent)
+	c.says(c.vicinity("abort db"), 1, absent)
+	c.says(c.vicinity("rollback db"), 1, absent)
+}
+
+const (
+	pausesBefore = `pauses before domain "b"`
+	notDone      = "has not ended within"
+)
+
+// follow has people update a workload and change their minds.
+func (c *cluster) follow(kind string) {
+	target := strings.ToLower(kind) + "/db"
+	c.Make(c.namespace, strings.ReplaceAll(rolloutManifest, "KIND", kind))
+	c.comesToSay("status db", fmt.Sprintf("there is no %s db in namespace %s; make it", kind, c.namespace))
+	c.says(c.vicinity("status db --watch --timeout 2m"), 1, "is invalid: there is no "+kind)
+	c.Make(c.namespace, strings.ReplaceAll(workloads[kind], "HALL", hall))
+	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete", "4 of 4 pods updated, 4 healthy")
+	c.kubectlStatus(target, 0)
+
+	// A restart is an update by domain.
+	c.says(c.kubectl("rollout restart "+target), 0, "restarted")
+	c.stands("one", "one")
+	c.says(c.vicinity("status db"), 0, "phase: Paused", pausesBefore)
+	c.kubectlStatus(target, 1)
+	c.kubectlPauses(target)
+	c.says(c.vicinity("status db --watch --timeout 1s"), 1, notDone, pausesBefore)
+	c.says(c.vicinity("resume db"), 0, `goes on with domain "b"`)
+	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.kubectlStatus(target, 0)
+	c.says(c.kubectl("rollout history "+target), 0, "\n1 ", "\n2 ")
+
+	// To undo is to roll back before the rollout is complete, and an update after that.
+	c.says(c.kubectl("set image "+target+" c=two"), 0, "updated")
+	c.stands("two", "one")
+	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.completes("one", rolledBack)
+	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.stands("two", "one")
+
+	c.says(c.vicinity("pause db"), 0, "is paused: no more pods are evicted")
+	if !c.read().Spec.Paused {
+		c.Error("spec.paused is not true")
+	}
+	c.says(c.vicinity("resume db"), 0, "is not paused any more; it "+pausesBefore)
+	if d := c.read(); d.Spec.Paused || d.Spec.Approved != nil && d.Spec.Approved.Revision == d.Status.Revision {
+		c.Errorf("after resume it has %+v", d.Spec)
+	}
+	c.says(c.vicinity("abort db"), 0, "is aborted", "2 of 4 pods updated")
+	c.says(c.vicinity("status db --watch --timeout 2m"), 1, "was aborted (spec.stop); pods stay as they are")
+	c.images("two", "one")
+
+	// The revision before is, to kubectl, the last one that was written.
+	c.says(c.kubectl("set image "+target+" c=three"), 0, "updated")
+	c.stands("three", "one")
+	c.says(c.kubectl("rollout undo "+target+" --dry-run=client"), 0, "two")
+	c.says(c.vicinity("rollback db"), 0, "is written to "+kind+" db")
+	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.completes("one", rolledBack)
+	before := c.uids()
+	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.completes("one", func(events []string) bool {
+		return len(events) > 2 && slices.Equal(events[len(events)-3:], []string{"RolloutBegan", "RollbackBegan", "RolloutComplete"})
+	})
+	if after := c.uids(); !slices.Equal(before, after) {
+		c.Errorf("a revision that is rolled back at once has replaced pods: %v, not %v", after, before)
+	}
+	c.says(c.kubectl(`patch dr db --type=merge -p {"spec":{"stop":null}}`), 0, "patched")
+	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
+	c.stands("three", "one")
+	if kind == v1alpha1.KindDeployment {
+		c.pausedDeployment(target)
+	}
+}
+
+// kubectlStatus is 0 if the rollout is complete.
+func (c *cluster) kubectlStatus(target string, code int) {
+	c.Helper()
+	r := c.kubectl("rollout status " + target + " --timeout=1s")
+	switch {
+	case target != "deployment/db":
+		c.saysAsDocumented(r, 1, "rollout status is only available for RollingUpdate strategy type")
+	case code == 0:
+		c.saysAsDocumented(c.kubectl("rollout status "+target+" --timeout=1m"), 0, "successfully rolled out")
+	default:
+		c.saysAsDocumented(r, code, "2 old replicas are pending termination...")
+	}
+}
+
+// kubectlPauses pauses the workload while its rollout waits, and takes that back.
+func (c *cluster) kubectlPauses(target string) {
+	c.Helper()
+	pause, resume := "rollout pause "+target, "rollout resume "+target
+	if target != "deployment/db" {
+		c.saysAsDocumented(c.kubectl(pause), 1, "pausing is not supported")
+		c.saysAsDocumented(c.kubectl(resume), 1, "resuming is not supported")
+		return
+	}
+	c.says(c.kubectl(pause), 0, "paused")
+	c.comesToSay("status db", `Deployment db is paused: it makes and deletes no pods for an update before "kubectl rollout resume deployment/db -n `+c.namespace)
+	c.says(c.kubectl(resume), 0, "resumed")
+}
+
+// pausedDeployment has a Deployment paused while a domain is updated, and gives it another template then.
+func (c *cluster) pausedDeployment(target string) {
+	c.says(c.kubectl("rollout pause "+target), 0, "paused")
+	c.says(c.vicinity("resume db"), 0, `goes on with domain "b"`)
+	c.Await("a pod that does not go", func(context.Context) (string, error) {
+		d := c.read()
+		if d.Status.Phase != v1alpha1.PhaseProgressing || !strings.Contains(d.Status.WaitingFor, "to go") {
+			return fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor), nil
+		}
+		return "", nil
+	})
+	c.comesToSay("status db", "Deployment db is paused: it makes")
+	c.saysAsDocumented(c.kubectl("rollout restart "+target), 1, "can't restart paused deployment (run rollout resume first)")
+	c.says(c.kubectl("set image "+target+" c=four"), 0, "updated")
+	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
+	c.says(c.kubectl("rollout resume "+target), 0, "resumed")
+	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.images("four", "four")
+
+	// Complete is no end while there is a template that nothing is made of.
+	c.says(c.kubectl("rollout pause "+target), 0, "paused")
+	c.comesToSay("status db", "Deployment db is paused: it makes")
+	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
+	c.says(c.kubectl("set image "+target+" c=five"), 0, "updated")
+	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
+}
+
+func (c *cluster) read() *v1alpha1.DomainRollout {
+	c.Helper()
+	d := &v1alpha1.DomainRollout{}
+	if err := c.api.Get(c.Context(), client.ObjectKey{Namespace: c.namespace, Name: "db"}, d); err != nil {
+		c.Fatal(err)
+	}
+	return d
+}
+
+func (c *cluster) pods() []corev1.Pod {
+	c.Helper()
+	list, err := c.CoreV1().Pods(c.namespace).List(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == "" }) // those that wait
+}
+
+func (c *cluster) uids() (uids []string) {
+	for _, pod := range c.pods() {
+		uids = append(uids, string(pod.UID))
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// missing says which pods do not have the images that the halls are to have.
+func (c *cluster) missing(a, b string) string {
+	pods, inB := c.pods(), c.inB()
+	good, found := 0, ""
+	for i := range pods {
+		pod, in, image := &pods[i], "a", a
+		if slices.Contains(inB, pod.Spec.NodeName) {
+			in, image = "b", b
+		}
+		ready := pod.DeletionTimestamp == nil && kube.PodReady(pod)
+		if ready && pod.Spec.Containers[0].Image == image {
+			good++
+		}
+		found += fmt.Sprintf("\n%s in hall %s has image %s, ready: %t", pod.Name, in, pod.Spec.Containers[0].Image, ready)
+	}
+	if good == 4 && len(pods) == 4 {
+		return ""
+	}
+	return fmt.Sprintf("4 ready pods of image %s in hall a or %s in hall b, but%s", a, b, found)
+}
+
+// inB are the nodes in hall b.
+func (c *cluster) inB() (names []string) {
+	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{LabelSelector: hall + "=b"})
+	if err != nil {
+		c.Fatal(err)
+	}
+	for i := range nodes.Items {
+		names = append(names, nodes.Items[i].Name)
+	}
+	return names
+}
+
+func (c *cluster) images(a, b string) {
+	c.Helper()
+	if missing := c.missing(a, b); missing != "" {
+		c.Error(missing)
+	}
+}
+
+// stands waits until the rollout pauses before hall b.
+func (c *cluster) stands(a, b string) {
+	c.Helper()
+	c.Await("a pause before hall b", func(context.Context) (string, error) {
+		d := c.read()
+		if d.Status.Phase != v1alpha1.PhasePaused || !strings.Contains(d.Status.WaitingFor, pausesBefore) {
+			return fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor), nil
+		}
+		return c.missing(a, b), nil
+	})
+}
+
+func rolledBack(events []string) bool { return slices.Contains(events, "RollbackBegan") }
+
+// completes waits until the rollout is complete, after some events.
+func (c *cluster) completes(image string, after func(events []string) bool) {
+	c.Helper()
+	c.Await("the image "+image, func(context.Context) (string, error) {
+		d := c.read()
+		var events []string
+		for i := range d.Status.History {
+			events = append(events, d.Status.History[i].Event)
+		}
+		if d.Status.Phase != v1alpha1.PhaseComplete || !after(events) {
+			return fmt.Sprintf("%s: %s, after %v", d.Status.Phase, d.Status.WaitingFor, events), nil
+		}
+		return c.missing(image, image), nil
+	})
+}
+
+const rolloutManifest = `
+apiVersion: vicinity.dev/v1alpha1
+kind: DomainRollout
+metadata: {name: db}
+spec:
+  targetRef: {kind: KIND, name: db}
+  topologyKey: ` + hall + `
+  pauseBefore: [b]
+`
+
+var workloads = map[string]string{
+	v1alpha1.KindStatefulSet: `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 4
+  podManagementPolicy: Parallel
+  selector: {matchLabels: {app: db}}
+  serviceName: db
+  updateStrategy: {type: OnDelete}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: c, image: "one"}]
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: HALL, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}
+      tolerations: [{operator: Exists}]
+      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
+`,
+	v1alpha1.KindDaemonSet: `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: db}
+spec:
+  selector: {matchLabels: {app: db}}
+  updateStrategy: {type: OnDelete}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: c, image: "one"}]
+      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
+`,
+	v1alpha1.KindDeployment: `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: db}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: db}}
+  strategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 0, maxSurge: 2}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      schedulingGates: [{name: vicinity.dev/rollout}]
+      containers: [{name: c, image: "one"}]
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: HALL, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: db}}}
+      tolerations: [{operator: Exists}]
+      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
+`,
+}
