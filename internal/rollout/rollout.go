@@ -29,7 +29,7 @@
 // old pods as there are new ones ready beyond its replicas. So new pods are held by a scheduling gate,
 // and what Step.Evict says of a Surge is done by the caller like this, each time that it is said:
 // reserve the pod with its budgets, give it the lowest deletion cost, and release a held pod into the
-// slot, with an affinity for Target.Domain, unless the slot has a new pod and either that is not ready yet
+// slot, bound to Target.Domain, unless the slot has a new pod and either that is not ready yet
 // or there are more pods than replicas: then the old one is about to go. It
 // counts as denied if it cannot be reserved and no pod was released for it. What stays uncertain is that an
 // old pod which is not ready goes instead, of any domain: no healthy pod is lost by that, and the old

@@ -155,6 +155,9 @@ func (r *reconciler) addition(ctx context.Context, n *notes, v *view, wait *roll
 				return a.says
 			}
 		}
+		if v.fleet != nil {
+			return v.fleet.whyStays(wait.Pod)
+		}
 	}
 	return ""
 }

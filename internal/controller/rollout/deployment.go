@@ -289,6 +289,16 @@ func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target,
 	return err
 }
 
+// whyStays says why nothing is released for a pod that is to go, empty if that is not for want of a new pod.
+func (f *fleet) whyStays(name string) string {
+	old := slices.IndexFunc(f.members, func(p *member) bool { return p.Name == name })
+	updated := slices.IndexFunc(f.deployment.sets, func(set *appsv1.ReplicaSet) bool { return hashOf(set) == f.revision })
+	if old < 0 || updated < 0 || f.hasHeld() || f.isReleased(rollout.Target{UID: string(f.members[old].UID)}) {
+		return ""
+	}
+	return fmt.Sprintf("the Deployment has made no pod to come instead yet; if that lasts, kubectl describe replicaset %s says why", f.deployment.sets[updated].Name)
+}
+
 // whyUnplaced is what the scheduler says about a pod, empty if it says nothing.
 func (r *reconciler) whyUnplaced(ctx context.Context, namespace, name string) string {
 	pod := &corev1.Pod{}

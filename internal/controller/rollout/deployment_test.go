@@ -256,6 +256,24 @@ func TestReleasesNothingThatIsRefused(t *testing.T) {
 	}
 }
 
+// A Deployment that makes no pod of its revision is said to, since no event of the rollout tells it.
+func TestSaysThatNoPodComes(t *testing.T) {
+	w := surging(t)
+	w.remove("new-0")
+	w.remove("new-1")
+	w.sync("db", time.Second)
+	w.sync("db", time.Second)
+	if !strings.Contains(w.said(), "kubectl describe replicaset db-2") {
+		t.Errorf("it says %q", w.said())
+	}
+	w.make(podOfSet("2", "new-2", ""))
+	w.sync("db", time.Second)
+	w.sync("db", time.Second)
+	if strings.Contains(w.said(), "kubectl describe replicaset") {
+		t.Errorf("then it says %q", w.said())
+	}
+}
+
 // What is missing is released at once, whatever the rollout waits for. What is held besides stays.
 func TestReleasesWhatIsMissing(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -503,12 +521,12 @@ func TestReleasesWithoutADomainRollout(t *testing.T) {
 	}
 	w.run("again", "n3")
 	w.run("new-0", "n0")
-	w.remove("old-1")
+	w.remove("old-0") // by itself
 	for range 5 {
 		sync(shortTime)
 	}
-	if got := w.released(); len(got) > 0 || !isHeld(w.pod("new-1")) {
-		t.Errorf("nothing is missing, and released are %v", got)
+	if got := w.released(); len(got) > 0 || !isHeld(w.pod("new-1")) || isMarked(w.pod("old-1")) {
+		t.Errorf("nothing is missing, released are %v, and old-1 has %v", got, w.pod("old-1").Annotations)
 	}
 	select {
 	case said := <-recorder.Events:

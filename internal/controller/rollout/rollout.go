@@ -12,6 +12,7 @@
 // (surge), into the domain of the old pod, which then is the first that its ReplicaSet deletes. Others, which
 // replace pods that died or are of a scale-up, are not told from those by their names but by counting: as many are released
 // as the Deployment lacks (replaceMissing), by a live read, since releasing one more would have an old pod of any domain deleted.
+// Without a DomainRollout, pods are released by counting alone (unfollowed).
 // A Deployment makes its old ReplicaSets smaller by their age. Where a pod to replace is not of the oldest, no deletion
 // cost helps, and it is evicted before another one is released.
 //

@@ -65,16 +65,18 @@ func (u *unfollowed) deploymentHandler() handlerFuncs {
 	return handlerFuncs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wake(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { wake(e.ObjectNew, q) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { wake(e.Object, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			enqueue(requestFor(e.Object.GetNamespace(), e.Object.GetName()), gatherTime, q) // it is forgotten
+		},
 	}
 }
 
-// heldHandler follows pods that wait, whatever the template is by now.
+// heldHandler follows pods that wait or have a mark, whatever the template is by now.
 func (u *unfollowed) heldHandler() handlerFuncs {
 	return each(func(ctx context.Context, o client.Object, q queue) {
 		pod, ok := o.(*corev1.Pod)
 		owner := metav1.GetControllerOfNoCopy(o)
-		if !ok || !isHeld(pod) || owner == nil || owner.Kind != kindReplicaSet {
+		if !ok || !isHeld(pod) && !isMarked(pod) || owner == nil || owner.Kind != kindReplicaSet {
 			return
 		}
 		above := u.aboveReplicaSet(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name})
@@ -127,11 +129,11 @@ func (u *unfollowed) sync(ctx context.Context, request reconcile.Request) (time.
 	if n.unfollowedSince.IsZero() {
 		n.unfollowedSince = now
 	}
-	held := len(newFleet(t, pods, &rollout.Memory{}).held)
-	if left := n.unfollowedSince.Add(unfollowedTime).Sub(now); left > 0 || held == 0 {
-		return max(0, left), nil
+	f := newFleet(t, pods, &rollout.Memory{})
+	if left := n.unfollowedSince.Add(unfollowedTime).Sub(now); left > 0 {
+		return left, nil
 	}
-	if !n.isReported {
+	if !n.isReported && len(f.held) > 0 {
 		n.isReported = true
 		u.recorder.Eventf(t.object, nil, corev1.EventTypeWarning, "NoDomainRollout", "Rollout",
 			"pods wait at the scheduling gate %s and there is no DomainRollout for this Deployment: the pods that it lacks are released, and no new template is rolled out; make a DomainRollout, or take the gate out of spec.template.spec.schedulingGates", v1alpha1.RolloutGate)
