@@ -61,6 +61,7 @@ func rolloutsShape() shape.Shape {
 const (
 	ofStatefulSet = v1alpha1.KindStatefulSet
 	ofDaemonSet   = v1alpha1.KindDaemonSet
+	ofDeployment  = v1alpha1.KindDeployment
 )
 
 // rolled is a workload that is updated by domain.
@@ -84,16 +85,30 @@ const rolledPods = `
       containers: [{name: main, image: none}]
 `
 
-// roll makes a workload with three pods in each zone, and a DomainRollout that begins in the second zone, with more lines of its spec.
-func (s *scene) roll(ctx context.Context, kind string, spec ...string) (*rolled, error) {
-	r := &rolled{Field: s.field(), kind: kind, name: "db", pods: 9}
-	manifest := "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: db}\nspec:" + rolledPods
-	if kind == ofStatefulSet {
-		manifest = "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  serviceName: db\n  replicas: 9\n  podManagementPolicy: Parallel" + rolledPods +
+// workloadOf is the manifest of a workload with three pods in each zone.
+func workloadOf(kind string) string {
+	head := "apiVersion: apps/v1\nkind: " + kind + "\nmetadata: {name: db}\nspec:\n"
+	switch kind {
+	case ofStatefulSet:
+		return head + "  serviceName: db\n  replicas: 9\n  podManagementPolicy: Parallel" + rolledPods +
 			// A zone whose nodes the pods may not use is still one that has too few.
 			`      topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: Ignore, labelSelector: {matchLabels: {app: db}}}]
 `
+	case ofDeployment:
+		return head + "  replicas: 9" + strings.Replace(rolledPods, "updateStrategy: {type: OnDelete}", "strategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 0, maxSurge: 3}}", 1) +
+			`      schedulingGates: [{name: vicinity.dev/rollout}]
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: db}}}
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: db}}}
+`
 	}
+	return head + rolledPods
+}
+
+// roll makes a workload with three pods in each zone, and a DomainRollout that begins in the second zone, with more lines of its spec.
+func (s *scene) roll(ctx context.Context, kind string, spec ...string) (*rolled, error) {
+	r := &rolled{Field: s.field(), kind: kind, name: "db", pods: 9}
+	manifest := workloadOf(kind)
 	manifest += fmt.Sprintf(`---
 apiVersion: vicinity.dev/v1alpha1
 kind: DomainRollout
@@ -169,7 +184,16 @@ func (r *rolled) edit(ctx context.Context, spec string) error {
 
 // completes waits until all pods have a version and the rollout is complete.
 func (r *rolled) completes(ctx context.Context, version string) error {
-	err := kube.Wait(ctx, "all pods to be of version "+version, func(ctx context.Context) (string, error) {
+	if err := r.updated(ctx, version); err != nil {
+		return err
+	}
+	_, err := r.phase(ctx, v1alpha1.PhaseComplete)
+	return err
+}
+
+// updated waits until all pods have a version.
+func (r *rolled) updated(ctx context.Context, version string) error {
+	return kube.Wait(ctx, "all pods to be of version "+version, func(ctx context.Context) (string, error) {
 		pods, err := r.Pods(ctx, r.name, "")
 		if err != nil {
 			return "", err
@@ -189,11 +213,6 @@ func (r *rolled) completes(ctx context.Context, version string) error {
 		}
 		return "", nil
 	})
-	if err != nil {
-		return err
-	}
-	_, err = r.phase(ctx, v1alpha1.PhaseComplete)
-	return err
 }
 
 // observer sees pods of a workload go and come, by the API alone.
@@ -208,6 +227,7 @@ type observer struct {
 	most     map[string]int // that were down at a time in each zone
 	zones    int            // most zones with pods down at a time
 	order    []string       // in which zones' pods went, each as often as it was its turn
+	came     []string       // in which zones pods were scheduled, likewise
 }
 
 // observe follows the pods from now on, when all of them are ready.
@@ -271,10 +291,11 @@ func (o *observer) see(object any, gone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.pods[pod.UID]
-	if wasUp := before != nil && before.DeletionTimestamp == nil; wasUp && (gone || pod.DeletionTimestamp != nil) {
-		if zone, last := o.domains[pod.Spec.NodeName], len(o.order)-1; last < 0 || o.order[last] != zone {
-			o.order = append(o.order, zone)
-		}
+	if wasThere := before != nil && before.DeletionTimestamp == nil && before.Spec.NodeName != ""; wasThere && (gone || pod.DeletionTimestamp != nil) {
+		o.order = inTurn(o.order, o.domains[pod.Spec.NodeName])
+	}
+	if hadNode := before != nil && before.Spec.NodeName != ""; !hadNode && pod.Spec.NodeName != "" && o.expected != nil {
+		o.came = inTurn(o.came, o.domains[pod.Spec.NodeName])
 	}
 	if o.pods[pod.UID] = pod; gone {
 		delete(o.pods, pod.UID)
@@ -292,9 +313,17 @@ func (o *observer) see(object any, gone bool) {
 	o.zones = max(o.zones, zones)
 }
 
+// inTurn adds a zone, unless it is the last one already.
+func inTurn(zones []string, zone string) []string {
+	if last := len(zones) - 1; last >= 0 && zones[last] == zone {
+		return zones
+	}
+	return append(zones, zone)
+}
+
 // seen is what an observer saw.
 type seen struct {
-	order       []string
+	order, came []string
 	most, zones int // of one zone, and of zones
 }
 
@@ -302,21 +331,37 @@ type seen struct {
 func (o *observer) since() seen {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	found := seen{order: o.order, zones: o.zones}
+	found := seen{order: o.order, came: o.came, zones: o.zones}
 	for most := range maps.Values(o.most) {
 		found.most = max(found.most, most)
 	}
-	o.order, o.zones, o.most = nil, 0, map[string]int{}
+	o.order, o.came, o.zones, o.most = nil, nil, 0, map[string]int{}
 	return found
 }
 
-// within is an error if more pods of a zone were down than allowed, or two zones, or if they went in another order.
+// within is an error if more pods of a zone were down than allowed, or two zones, or if they went in another order, or if pods
+// came in other zones than those or in another order.
 func (s seen) within(most int, order ...string) error {
 	if s.most > most || s.zones > 1 {
 		return fmt.Errorf("%d pods of a zone and %d zones were down at a time, want %d and 1 at most", s.most, s.zones, most)
 	}
 	if !slices.Equal(s.order, order) {
 		return fmt.Errorf("zones were updated in the order %v, want %v", s.order, order)
+	}
+	for _, zone := range s.came {
+		at := slices.Index(order, zone)
+		if at < 0 {
+			return fmt.Errorf("pods came in the zones %v, want %v in this order", s.came, s.order)
+		}
+		order = order[at+1:]
+	}
+	return nil
+}
+
+// spared is an error if a pod went or came.
+func (s seen) spared() error {
+	if len(s.order) > 0 || len(s.came) > 0 {
+		return fmt.Errorf("pods of the zones %v went and pods came in %v, want none", s.order, s.came)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -27,9 +28,9 @@ func (s *scene) inNamespace(ctx context.Context, name string, do func(context.Co
 	return do(ctx, &part)
 }
 
-// withBoth does something with a StatefulSet and with a DaemonSet, beside each other.
-func (s *scene) withBoth(ctx context.Context, do func(context.Context, *scene, string) error) error {
-	kinds := []string{ofStatefulSet, ofDaemonSet}
+// withEach does something with a workload of each kind, beside each other.
+func (s *scene) withEach(ctx context.Context, do func(context.Context, *scene, string) error) error {
+	kinds := []string{ofStatefulSet, ofDaemonSet, ofDeployment}
 	return meter.InParallel(ctx, len(kinds), len(kinds), func(ctx context.Context, i int) error {
 		return s.inNamespace(ctx, strings.ToLower(kinds[i]), func(ctx context.Context, part *scene) error {
 			if err := do(ctx, part, kinds[i]); err != nil {
@@ -40,11 +41,39 @@ func (s *scene) withBoth(ctx context.Context, do func(context.Context, *scene, s
 	})
 }
 
+// followed is a workload whose pods are seen.
+type followed struct {
+	*rolled
+	*observer
+}
+
+// withBoth makes workloads of two kinds that something happens to at the same time.
+func (s *scene) withBoth(ctx context.Context, kinds [2]string, spec []string, do func(a, b followed) error) error {
+	return s.inNamespace(ctx, strings.ToLower(kinds[0]), func(ctx context.Context, one *scene) error {
+		return s.inNamespace(ctx, strings.ToLower(kinds[1]), func(ctx context.Context, other *scene) error {
+			var both [2]followed
+			for i, part := range []*scene{one, other} {
+				r, err := part.roll(ctx, kinds[i], spec...)
+				if err != nil {
+					return fmt.Errorf("%s: %w", kinds[i], err)
+				}
+				o, err := r.observe(ctx)
+				if err != nil {
+					return fmt.Errorf("%s: %w", kinds[i], err)
+				}
+				defer o.stop()
+				both[i] = followed{r, o}
+			}
+			return do(both[0], both[1])
+		})
+	})
+}
+
 // rolledByDomain updates workloads zone by zone, then once more while the controller that leads is killed whenever the status of a
 // rollout changes.
 func rolledByDomain(ctx context.Context, s *scene) (string, error) {
-	var first, second seen
-	err := s.withBoth(ctx, func(ctx context.Context, part *scene, kind string) error {
+	var first seen
+	err := s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
 		r, err := part.roll(ctx, kind, "maxUnavailable: 2")
 		if err != nil {
 			return err
@@ -68,29 +97,24 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 	}
 	kills := 0
 	// Pods that take their time, or else all would be done before the controller can be killed often.
-	r, err := s.roll(ctx, ofStatefulSet, "maxUnavailable: 2", "healthGate: {readyFor: 2s}")
-	if err != nil {
-		return "", err
-	}
-	o, err := r.observe(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer o.stop()
-	if err := r.update(ctx, "2", "500ms", ""); err != nil {
-		return "", err
-	}
-	if kills, err = s.killAtEveryStep(ctx, r); err != nil {
-		return "", err
-	}
-	if err := r.completes(ctx, "2"); err != nil {
-		return "", err
-	}
-	if second = o.since(); kills < 3 {
-		return "", fmt.Errorf("the controller was killed %d times, want 3 at least", kills)
-	}
-	return fmt.Sprintf("a StatefulSet and a DaemonSet by zones %v, %d pods of one zone down at most; with the leading controller killed %d times, one zone at a time as well",
-		first.order, first.most, kills), second.within(2, r.inOrder()...)
+	spec := []string{"maxUnavailable: 2", "healthGate: {readyFor: 2s}"}
+	err = s.withBoth(ctx, [2]string{ofStatefulSet, ofDeployment}, spec, func(a, b followed) (err error) {
+		if err := errors.Join(a.update(ctx, "2", "500ms", ""), b.update(ctx, "2", "500ms", "")); err != nil {
+			return err
+		}
+		if kills, err = s.killAtEveryStep(ctx, a.rolled, b.rolled); err != nil {
+			return err
+		}
+		if err := errors.Join(a.completes(ctx, "2"), b.completes(ctx, "2")); err != nil {
+			return err
+		}
+		if kills < 3 {
+			return fmt.Errorf("the controller was killed %d times, want 3 at least", kills)
+		}
+		return errors.Join(a.since().within(2, a.inOrder()...), b.since().within(2, b.inOrder()...))
+	})
+	return fmt.Sprintf("a StatefulSet, a DaemonSet and a Deployment by zones %v, %d pods of one zone down at most; with the leading controller killed %d times, one zone at a time as well",
+		first.order, first.most, kills), err
 }
 
 // inOrder are the zones as rollouts update them.
@@ -99,27 +123,32 @@ func (r *rolled) inOrder() []string {
 	return []string{zones[1], zones[0], zones[2]}
 }
 
-// killAtEveryStep kills the controller that leads each time that the status of the rollout has changed, until it is complete. The first
+// killAtEveryStep kills the controller that leads each time that the status of a rollout has changed, until all are complete. The first
 // time its lease has to run out; then it gives it back, so that the next one is killed soon.
-func (s *scene) killAtEveryStep(ctx context.Context, r *rolled) (kills int, err error) {
-	before := ""
-	err = kube.Wait(ctx, "the rollout to be complete", func(ctx context.Context) (string, error) {
-		d, err := r.rollout(ctx, r.name)
-		if err != nil {
-			return "", err
+func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills int, err error) {
+	before := map[*rolled]string{}
+	err = kube.Wait(ctx, "the rollouts to be complete", func(ctx context.Context) (string, error) {
+		waits, changed := "", false
+		for _, r := range rollouts {
+			d, err := r.rollout(ctx, r.name)
+			if err != nil {
+				return "", err
+			}
+			if d.Status.Phase == v1alpha1.PhaseComplete && d.Status.ObservedGeneration == d.Generation && kills > 0 {
+				continue
+			}
+			waits += fmt.Sprintf("%s %s: %s. ", r.kind, d.Status.Phase, d.Status.WaitingFor)
+			if d.ResourceVersion != before[r] && d.Status.Phase != v1alpha1.PhaseComplete {
+				before[r], changed = d.ResourceVersion, true
+			}
 		}
-		if d.Status.Phase == v1alpha1.PhaseComplete && kills > 0 {
-			return "", nil
-		}
-		waits := fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor)
-		if d.ResourceVersion == before || d.Status.Phase == v1alpha1.PhaseComplete {
+		if !changed {
 			return waits, nil
 		}
 		leader, err := s.leader(ctx)
 		if err != nil || leader == "" {
 			return waits, err
 		}
-		before = d.ResourceVersion
 		how := metav1.DeleteOptions{}
 		if kills == 0 {
 			how = atOnce()
@@ -134,19 +163,25 @@ func (s *scene) killAtEveryStep(ctx context.Context, r *rolled) (kills int, err 
 // rollback restores.
 func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 	var waits string
-	const bad = "example.com/bad"
 	zones := s.field().Zones()
-	// Nodes of the second zone in the order do not take the pods.
-	for _, node := range s.field().Nodes(zones[0]) {
-		if err := s.labelNode(ctx, node, bad, "true"); err != nil {
-			return "", err
-		}
-		defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, bad, "")) }()
-	}
-	const elsewhere = `,"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"` + bad + `","operator":"DoesNotExist"}]}]}}}}`
-	err = s.inNamespace(ctx, "second-zone", func(ctx context.Context, part *scene) error {
-		r, err := part.roll(ctx, ofStatefulSet, "healthGate: {progressDeadline: 10s}", `maxUnavailable: "100%"`)
+	// The bad revision takes no zone with a blocker, and there is one in the second zone of the order.
+	const blocker = `
+apiVersion: v1
+kind: Pod
+metadata: {name: blocker, labels: {app: blocker}}
+spec:
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {lab.vicinity.dev/fake: "true", topology.kubernetes.io/zone: %s}
+  containers: [{name: main, image: none}]
+`
+	const elsewhere = `,"spec":{"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"topology.kubernetes.io/zone","labelSelector":{"matchLabels":{"app":"blocker"}}}]}}}`
+	err = s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
+		r, err := part.roll(ctx, kind, "healthGate: {progressDeadline: 10s}", `maxUnavailable: "100%"`)
 		if err != nil {
+			return err
+		}
+		block := &rolled{Field: r.Field, name: "blocker", pods: 1}
+		if err := errors.Join(r.Apply(ctx, r.Namespace, fmt.Sprintf(blocker, zones[0])), block.healthy(ctx)); err != nil {
 			return err
 		}
 		o, err := r.observe(ctx)
@@ -161,11 +196,17 @@ func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 		if err != nil {
 			return err
 		}
-		waits = d.Status.WaitingFor
 		if f := d.Status.Failure; f == nil || f.Domain != zones[0] {
 			return fmt.Errorf("the failure is %+v, want one in %s", f, zones[0])
 		}
-		if err := o.since().within(3, zones[1], zones[0]); err != nil {
+		want := []string{zones[1], zones[0]}
+		switch kind {
+		case ofDeployment: // no pod goes before another one has come
+			want = want[:1]
+		case ofStatefulSet:
+			waits = d.Status.WaitingFor
+		}
+		if err := o.since().within(3, want...); err != nil {
 			return err
 		}
 		// It stays as it is: a person has to look.
@@ -182,13 +223,16 @@ func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 		if st := restored.Status; st.Revision != d.Status.PreviousRevision || !slices.Contains(st.AbandonedRevisions, d.Status.Revision) {
 			return fmt.Errorf("%s was rolled back to %s, and the revision is %s with %v abandoned", d.Status.Revision, d.Status.PreviousRevision, st.Revision, st.AbandonedRevisions)
 		}
+		if slices.Contains(o.since().order, zones[2]) {
+			return fmt.Errorf("a pod of %s went, which the rollout had not come to", zones[2])
+		}
 		return nil
 	})
 	if err != nil {
 		return "", err
 	}
 	// Pods that are never ready, under a budget that they use up.
-	err = s.withBoth(ctx, func(ctx context.Context, part *scene, kind string) error {
+	err = s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
 		r, err := part.roll(ctx, kind, "healthGate: {progressDeadline: 8s}", "onFailure: Rollback", "maxUnavailable: 2")
 		if err != nil {
 			return err
@@ -207,15 +251,23 @@ func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 		if err := r.update(ctx, "2", "1h", ""); err != nil {
 			return err
 		}
-		if _, err := r.says(ctx, "rolling back", func(d *v1alpha1.DomainRollout) bool { return d.Status.RollingBack }); err != nil {
+		// A Deployment has all its old pods, so that it is rolled back at once.
+		_, err = r.says(ctx, "rolling back", func(d *v1alpha1.DomainRollout) bool {
+			return d.Status.RollingBack || kind == ofDeployment && len(d.Status.AbandonedRevisions) > 0
+		})
+		if err != nil {
 			return err
 		}
 		if err := r.completes(ctx, ""); err != nil {
 			return err
 		}
-		return o.since().within(1, zones[1])
+		down := 1
+		if kind == ofDeployment {
+			down = 0
+		}
+		return o.since().within(down, zones[1])
 	})
-	return fmt.Sprintf("in the second zone it stops (%q) and a rollback restores; of pods that are never ready one was made, under a budget of one, and the rollback got past it", waits), err
+	return fmt.Sprintf("in the second zone it stops (%q) and a rollback restores; of pods that are never ready one was made, under a budget of one, and the rollback got past it; a Deployment keeps the old pods", waits), err
 }
 
 // oneDown is a budget that one bad pod uses up.
@@ -229,7 +281,7 @@ spec: {selector: {matchLabels: {app: db}}, maxUnavailable: 1}
 // changedInBetween has people change things amid an update.
 func changedInBetween(ctx context.Context, s *scene) (string, error) {
 	zones := s.field().Zones()
-	err := s.withBoth(ctx, func(ctx context.Context, part *scene, kind string) error {
+	err := s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
 		r, err := part.roll(ctx, kind, "maxUnavailable: 2", "pauseBefore: ["+zones[0]+"]")
 		if err != nil {
 			return err
@@ -259,8 +311,8 @@ func changedInBetween(ctx context.Context, s *scene) (string, error) {
 		if err := o.since().within(2, zones[1]); err != nil {
 			return err
 		}
-		if kind == ofStatefulSet {
-			// Three pods more, of the new revision from the beginning.
+		if kind != ofDaemonSet {
+			// Three pods more, those of a StatefulSet of the new revision from the beginning.
 			if err := r.scale(ctx, 12); err != nil {
 				return err
 			}
@@ -268,12 +320,25 @@ func changedInBetween(ctx context.Context, s *scene) (string, error) {
 			if err := r.healthy(ctx); err != nil {
 				return err
 			}
+			o.since()
 		}
 		edit := fmt.Sprintf(`{"approved":{"revision":%q,"domains":[%q]},"maxUnavailable":1,"order":[%q,%q]}`, d.Status.Revision, zones[0], zones[1], zones[0])
-		if err := errors.Join(r.edit(ctx, edit), r.completes(ctx, "3")); err != nil {
+		if kind == ofDeployment {
+			if err := r.annotated(ctx, zones[0], func() error { return r.edit(ctx, edit) }); err != nil {
+				return err
+			}
+		} else if err := r.edit(ctx, edit); err != nil {
 			return err
 		}
-		if err := o.since().within(1, zones[0], zones[2]); err != nil {
+		if err := r.completes(ctx, "3"); err != nil {
+			return err
+		}
+		found := o.since()
+		if kind == ofDeployment {
+			// It also made pods of the old revision when it grew, in any zone.
+			found.order, found.came = after(zones[1], found.order), after(zones[1], found.came)
+		}
+		if err := found.within(1, zones[0], zones[2]); err != nil {
 			return err
 		}
 		// What is complete is left alone: a pod that dies is the business of its controller.
@@ -286,67 +351,133 @@ func changedInBetween(ctx context.Context, s *scene) (string, error) {
 		}
 		return errors.Join(r.healthy(ctx), r.completes(ctx, "3"))
 	})
-	return "a new revision begins where the rollout stands and asks anew before the next zone; 9 to 12 pods, another order and another maxUnavailable in mid-rollout", err
+	return "a new revision begins where the rollout stands and asks anew before the next zone; 9 to 12 pods, another order and another maxUnavailable in mid-rollout; a deletion cost of another owner keeps a pod of a Deployment until it is removed", err
+}
+
+// after is what comes after a zone, if that is the first one.
+func after(zone string, zones []string) []string {
+	if len(zones) > 0 && zones[0] == zone {
+		return zones[1:]
+	}
+	return zones
 }
 
 func (r *rolled) scale(ctx context.Context, replicas int) error {
-	_, err := r.AppsV1().StatefulSets(r.Namespace).Patch(ctx, "db", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
-	return err
+	return r.patch(ctx, "spec", fmt.Sprintf(`{"replicas":%d}`, replicas))
 }
 
-// rolledWithoutNode loses a node of the last zone amid an update. The pods that it had count as down there, and the rollout says
-// what it waits for until the node is back.
+// patch changes a part of the workload.
+func (r *rolled) patch(ctx context.Context, part, content string) error {
+	return r.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(r.Namespace).Resource(strings.ToLower(r.kind) + "s").Name(r.name).
+		Body(fmt.Appendf(nil, `{%q:%s}`, part, content)).Do(ctx).Error()
+}
+
+// annotated has a person annotate a Deployment, which changes nothing, and give the old pods of a zone a deletion cost, which keeps them
+// until it is taken off.
+func (r *rolled) annotated(ctx context.Context, zone string, goOn func() error) error {
+	pods, err := r.Pods(ctx, r.name, zone)
+	if err != nil {
+		return err
+	}
+	cost := func(value string) error {
+		for i := range pods {
+			body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, corev1.PodDeletionCost, value)
+			if _, err := r.CoreV1().Pods(r.Namespace).Patch(ctx, pods[i].Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := errors.Join(r.patch(ctx, "metadata", `{"annotations":{"example.com/ticket":"4711"}}`), cost(`"7"`), goOn()); err != nil {
+		return err
+	}
+	_, err = r.says(ctx, "kept by a deletion cost", func(d *v1alpha1.DomainRollout) bool {
+		return strings.Contains(d.Status.WaitingFor, "another owner has set its annotation "+corev1.PodDeletionCost+"; remove it")
+	})
+	return errors.Join(err, cost("null"))
+}
+
+// rolledWithoutNode loses a node of the last zone amid updates. The pods that it had count as down there, and the rollouts say what they
+// wait for until the node is back. A Deployment has as many pods as before meanwhile, on other nodes.
 func rolledWithoutNode(ctx context.Context, s *scene) (figure string, err error) {
-	zones := s.field().Zones()
-	r, err := s.roll(ctx, ofDaemonSet, "maxUnavailable: 2", "pauseBefore: ["+zones[2]+"]")
-	if err != nil {
-		return "", err
-	}
-	if err := r.update(ctx, "2", "500ms", ""); err != nil {
-		return "", err
-	}
-	d, err := r.phase(ctx, v1alpha1.PhasePaused)
-	if err != nil {
-		return "", err
-	}
-	lost := r.Nodes(zones[2])[0]
-	back := false
-	heal := func(ctx context.Context) error {
-		back = true
-		return s.cluster.StartNode(ctx, lost)
-	}
-	defer func() {
-		if !back {
-			err = errors.Join(err, heal(context.WithoutCancel(ctx)))
+	zones, waits := s.field().Zones(), ""
+	spec := []string{"maxUnavailable: 2", "pauseBefore: [" + zones[2] + "]"}
+	err = s.withBoth(ctx, [2]string{ofDaemonSet, ofDeployment}, spec, func(a, b followed) (err error) {
+		both := []followed{a, b}
+		for _, r := range both {
+			if err := r.update(ctx, "2", "500ms", ""); err != nil {
+				return err
+			}
 		}
-	}()
-	if err := s.cluster.StopNode(ctx, lost); err != nil {
-		return "", err
-	}
-	err = kube.Wait(ctx, "the pod of the lost node to be down", func(ctx context.Context) (string, error) {
-		pods, err := r.Pods(ctx, "db", zones[2])
-		if err == nil && len(pods) != 2 {
-			return fmt.Sprintf("%d pods of the zone are ready", len(pods)), nil
+		approvals := make([]string, len(both))
+		for i, r := range both {
+			d, err := r.phase(ctx, v1alpha1.PhasePaused)
+			if err != nil {
+				return fmt.Errorf("%s: %w", r.kind, err)
+			}
+			approvals[i] = fmt.Sprintf(`{"approved":{"revision":%q,"domains":[%q]}}`, d.Status.Revision, zones[2])
 		}
-		return "", err
+		lost, back := a.Nodes(zones[2])[0], false
+		heal := func(ctx context.Context) error {
+			back = true
+			return s.cluster.StartNode(ctx, lost)
+		}
+		defer func() {
+			if !back {
+				err = errors.Join(err, heal(context.WithoutCancel(ctx)))
+			}
+		}()
+		for _, r := range both {
+			if n, err := r.on(ctx, lost); err != nil || n == 0 {
+				return fmt.Errorf("the %s has %d pods on %s, want one at least: %w", r.kind, n, lost, err)
+			}
+		}
+		if err := s.cluster.StopNode(ctx, lost); err != nil {
+			return err
+		}
+		for i, r := range both {
+			err := kube.Wait(ctx, "the pods of the lost node to be down", func(ctx context.Context) (string, error) {
+				n, err := r.on(ctx, lost)
+				if n > 0 {
+					return fmt.Sprintf("%d of the %s are ready", n, r.kind), err
+				}
+				return "", err
+			})
+			if err != nil {
+				return err
+			}
+			r.since()
+			if err := r.edit(ctx, approvals[i]); err != nil {
+				return err
+			}
+		}
+		d, err := a.says(ctx, "waiting for the lost node's pod", func(d *v1alpha1.DomainRollout) bool {
+			return d.Status.Phase == v1alpha1.PhaseProgressing && d.Status.Domains[2].Updated >= 2 && d.Status.Domains[2].Healthy >= 2
+		})
+		if err != nil {
+			return err
+		}
+		waits = d.Status.WaitingFor
+		if err := b.updated(ctx, "2"); err != nil {
+			return fmt.Errorf("%s: %w", b.kind, err)
+		}
+		if err := b.since().within(1, zones[2]); err != nil {
+			return fmt.Errorf("%s: %w", b.kind, err)
+		}
+		return errors.Join(heal(ctx), a.completes(ctx, "2"), b.completes(ctx, "2"))
 	})
-	if err != nil {
-		return "", err
+	return fmt.Sprintf("the other pods of its zone are updated, one at a time, and then the rollout of a DaemonSet %s; a Deployment has all its pods on the other nodes of the zone; both end when the node is back", waits), err
+}
+
+// on is how many ready pods a node has.
+func (r *rolled) on(ctx context.Context, node string) (ready int, err error) {
+	pods, err := r.Pods(ctx, r.name, "")
+	for i := range pods {
+		if pods[i].Spec.NodeName == node {
+			ready++
+		}
 	}
-	if err := r.edit(ctx, fmt.Sprintf(`{"approved":{"revision":%q,"domains":[%q]}}`, d.Status.Revision, zones[2])); err != nil {
-		return "", err
-	}
-	d, err = r.says(ctx, "waiting for the lost node's pod", func(d *v1alpha1.DomainRollout) bool {
-		return d.Status.Phase == v1alpha1.PhaseProgressing && d.Status.Domains[2].Updated >= 2 && d.Status.Domains[2].Healthy >= 2
-	})
-	if err != nil {
-		return "", err
-	}
-	waits := d.Status.WaitingFor
-	if err := errors.Join(heal(ctx), r.completes(ctx, "2")); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("the other pods of its zone are updated, one at a time, and then the rollout %s; it ends when the node is back", waits), nil
+	return ready, err
 }
 
 // workloadOfStories is the YAML of a workload that is updated under the budgets of the stories, from the documentation.
@@ -381,13 +512,13 @@ func budgetsOfStory(number int) (string, error) {
 	return strings.Join(budgets, "---\n"), nil
 }
 
-// storiesOfUpdates has the proposal's stories, as the documentation writes them, hold for updates of a StatefulSet and a DaemonSet.
+// storiesOfUpdates has the proposal's stories, as the documentation writes them, hold for updates of a StatefulSet, a DaemonSet and a Deployment.
 func storiesOfUpdates(ctx context.Context, s *scene) (string, error) {
 	var mu sync.Mutex
 	most := 0
 	stopped := ""
 	err := meter.InParallel(ctx, 4, 4, func(ctx context.Context, i int) error {
-		return s.withBoth(ctx, func(ctx context.Context, part *scene, kind string) error {
+		return s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
 			found, waits, err := part.tellOfUpdate(ctx, i+1, kind)
 			if err != nil {
 				return fmt.Errorf("story %d: %w", i+1, err)
@@ -401,7 +532,7 @@ func storiesOfUpdates(ctx context.Context, s *scene) (string, error) {
 			return nil
 		})
 	})
-	return fmt.Sprintf("four stories with a StatefulSet and a DaemonSet, %d pods of a zone down at most; in the first one the rollout %s, and goes on as the budget is edited", most, stopped), err
+	return fmt.Sprintf("four stories with a StatefulSet, a DaemonSet and a Deployment, %d pods of a zone down at most; in the first one the rollout %s, and goes on as the budget is edited", most, stopped), err
 }
 
 // tellOfUpdate updates a workload of the stories under the budgets of one.
@@ -414,7 +545,7 @@ func (s *scene) tellOfUpdate(ctx context.Context, number int, kind string) (foun
 	if err != nil {
 		return seen{}, "", err
 	}
-	r := &rolled{Field: s.field(), kind: kind, name: "foo", pods: map[string]int{ofStatefulSet: 6, ofDaemonSet: 12}[kind]}
+	r := &rolled{Field: s.field(), kind: kind, name: "foo", pods: map[string]int{ofStatefulSet: 6, ofDaemonSet: 12, ofDeployment: 6}[kind]}
 	if err := r.Apply(ctx, r.Namespace, workload+"---\n"+budgets); err != nil {
 		return seen{}, "", err
 	}
@@ -493,117 +624,4 @@ func (r *rolled) stopsBefore(ctx context.Context, zone string) (*v1alpha1.Domain
 		}
 		return !before && strings.Contains(d.Status.WaitingFor, "app-pdb")
 	})
-}
-
-// rolloutsBadInput has the sentences that people read.
-func rolloutsBadInput(ctx context.Context, s *scene) (string, error) {
-	const kind = "apiVersion: vicinity.dev/v1alpha1\nkind: DomainRollout\nmetadata: {name: db}\nspec: {topologyKey: topology.kubernetes.io/zone, targetRef: {kind: %s, name: db}%s}\n"
-	r := &rolled{Field: s.field(), kind: ofStatefulSet, name: "db", pods: 0}
-	sentences := 0
-	refused := func(text, want string) error {
-		if err := r.Apply(ctx, r.Namespace, text); err == nil || !strings.Contains(err.Error(), want) {
-			return fmt.Errorf("the answer is %w, want %q in it", err, want)
-		}
-		sentences++
-		return nil
-	}
-	invalid := func(name, want string) error {
-		return kube.Wait(ctx, name+" to be refused", func(ctx context.Context) (string, error) {
-			d, err := r.rollout(ctx, name)
-			if err != nil {
-				return "", err
-			}
-			for _, c := range d.Status.Conditions {
-				if c.Type == v1alpha1.ConditionValid && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, want) {
-					sentences++
-					return "", nil
-				}
-			}
-			return fmt.Sprintf("the conditions are %+v, want %q", d.Status.Conditions, want), nil
-		})
-	}
-	set := func(replicas int, strategy string) string {
-		return fmt.Sprintf("apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db}\nspec:\n  serviceName: db\n  replicas: %d%s", replicas, strings.Replace(rolledPods, "OnDelete", strategy, 1))
-	}
-	apply := func(text string) error { return r.Apply(ctx, r.Namespace, text) }
-	err := errors.Join(
-		refused(fmt.Sprintf(kind, "Job", ""), "spec.targetRef.kind"),
-		refused(fmt.Sprintf(kind, ofStatefulSet, `, maxUnavailable: "200%"`), "maxUnavailable"),
-		apply(fmt.Sprintf(kind, ofStatefulSet, "")),
-		invalid("db", "there is no StatefulSet db in namespace"),
-	)
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(apply(set(0, "RollingUpdate")), invalid("db", "set its spec.updateStrategy.type to OnDelete")); err != nil {
-		return "", err
-	}
-	if err := apply(set(0, "OnDelete")); err != nil {
-		return "", err
-	}
-	// Without pods it is complete at once.
-	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
-		return "", err
-	}
-	second := strings.Replace(fmt.Sprintf(kind, ofStatefulSet, ""), "{name: db}", "{name: second}", 1)
-	if err := errors.Join(apply(second), invalid("second", "is updated by the DomainRollout db, which is older")); err != nil {
-		return "", err
-	}
-	if err := errors.Join(r.edit(ctx, `{"order":["zone-x"]}`), invalid("db", "no node has the value zone-x")); err != nil {
-		return "", err
-	}
-	if err := errors.Join(r.edit(ctx, `{"order":null}`), r.scale(ctx, 3)); err != nil {
-		return "", err
-	}
-	if r.pods = 3; r.healthy(ctx) != nil {
-		return "", errors.New("the three pods are not ready")
-	}
-	if err := s.changeDomains(ctx, r); err != nil {
-		return "", err
-	}
-	// A target that goes, and comes again as another one.
-	if err := errors.Join(r.AppsV1().StatefulSets(r.Namespace).Delete(ctx, "db", metav1.DeleteOptions{}), invalid("db", "there is no StatefulSet db in namespace"), apply(set(3, "OnDelete"))); err != nil {
-		return "", err
-	}
-	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d mistakes by name; zero replicas, a domain that vanishes and one that appears in mid-rollout, a target that goes and comes again", sentences), nil
-}
-
-// changeDomains has a domain vanish in mid-rollout and another one appear.
-func (s *scene) changeDomains(ctx context.Context, r *rolled) (err error) {
-	const key = "example.com/row"
-	for _, zone := range r.Zones() {
-		for _, node := range r.Nodes(zone) {
-			if err := s.labelNode(ctx, node, key, "row-"+zone); err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, key, "")) }()
-		}
-	}
-	pods, err := r.Pods(ctx, "db", "")
-	if err != nil {
-		return err
-	}
-	last := ""
-	for i := range pods {
-		node, err := s.CoreV1().Nodes().Get(ctx, pods[i].Spec.NodeName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		last = max(last, node.Labels[key])
-	}
-	if err := errors.Join(r.edit(ctx, fmt.Sprintf(`{"topologyKey":%q,"pauseBefore":[%q]}`, key, last)), r.update(ctx, "2", "500ms", "")); err != nil {
-		return err
-	}
-	if _, err := r.phase(ctx, v1alpha1.PhasePaused); err != nil {
-		return err
-	}
-	for _, node := range r.Nodes(strings.TrimPrefix(last, "row-")) {
-		if err := s.labelNode(ctx, node, key, "new"); err != nil {
-			return err
-		}
-	}
-	return r.completes(ctx, "2")
 }
