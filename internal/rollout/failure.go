@@ -66,6 +66,8 @@ func (r *run) failureOf(e *Replacement) *Failure {
 		since = latest(since, next.Released).Add(r.Spec.ReadyFor)
 	case e.Stage == Evicting && (old == nil || !old.Terminating):
 		return nil
+	case e.Stage == Evicting && r.Kind == Surge && next != nil: // a lost node can hold the old pod for ever, and it is not missed
+		return nil
 	case e.Stage == Evicting:
 		failure.Reason, since = PodTerminating, latest(since, old.Since)
 	case next == nil:

@@ -350,6 +350,15 @@ func TestWhatFails(t *testing.T) {
 			s.Pods[0].Ready, s.Pods[0].Released = false, late.Add(-time.Minute)
 		}, now: late},
 		{name: "a surge is ready", change: func(s *State) { released(s, true) }, now: late},
+		{name: "a surge is ready, and a lost node holds the old pod", change: func(s *State) {
+			released(s, true)
+			s.Pods[0].Terminating, s.Pods[0].Ready, s.Pods[0].Since = true, false, start
+		}, now: late},
+		{name: "nothing has come for an old pod that a lost node holds", change: func(s *State) {
+			released(s, true)
+			s.Pods[0].Terminating, s.Pods[0].Ready, s.Pods[0].Since = true, false, start
+			s.Pods = s.Pods[:len(s.Pods)-1]
+		}, now: late, want: PodTerminating},
 		{name: "not let go", change: func(s *State) {
 			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
 		}, now: start.Add(24 * time.Hour)},

@@ -38,7 +38,7 @@ func (r *run) requestAll(wait Wait) {
 	}
 	progress := r.progress()
 	// A budget that refuses one pod is likely to refuse the others that are only asked for.
-	if isOnlyAsked := progress.For == WaitEvicting && progress.Until.IsZero(); progress.For != WaitNone && !(isOnlyAsked && wait.For == WaitRefused) {
+	if isOnlyAsked := progress.For == WaitEvicting && progress.Until.IsZero(); progress.For != WaitNone && (!isOnlyAsked || wait.For != WaitRefused) {
 		wait = progress
 	}
 	r.step.Wait = wait
@@ -203,7 +203,7 @@ func (r *run) progressOf(e *Replacement) Wait {
 		wait := Wait{For: WaitEvicting, Domain: e.Domain, Pod: e.Pod}
 		if e.Stage != Evicting {
 			wait.For, wait.Until = WaitMissing, r.deadline(e.Since)
-		} else if old := r.pod(e.Slot, e.UID); old != nil && old.Terminating {
+		} else if old := r.pod(e.Slot, e.UID); old != nil && old.Terminating && (r.Kind != Surge || p == nil) {
 			wait.Until = r.deadline(old.Since)
 		}
 		return wait

@@ -464,6 +464,13 @@ func rolledWithoutNode(ctx context.Context, s *scene) (figure string, err error)
 		if err := b.since().within(1, zones[2]); err != nil {
 			return fmt.Errorf("%s: %w", b.kind, err)
 		}
+		// The pod on the lost node cannot end, and the new revision does not fail for it.
+		_, err = b.says(ctx, "waiting for the lost node's pod without an end", func(d *v1alpha1.DomainRollout) bool {
+			return strings.HasPrefix(d.Status.WaitingFor, "waits for pod db-") && strings.HasSuffix(d.Status.WaitingFor, " to go")
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", b.kind, err)
+		}
 		return errors.Join(heal(ctx), a.completes(ctx, "2"), b.completes(ctx, "2"))
 	})
 	return fmt.Sprintf("the other pods of its zone are updated, one at a time, and then the rollout of a DaemonSet %s; a Deployment has all its pods on the other nodes of the zone; both end when the node is back", waits), err
