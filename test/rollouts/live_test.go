@@ -7,8 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -137,11 +141,11 @@ func (c *cluster) says(r result, code int, words ...string) {
 	}
 }
 
-// comesToSay runs vicinity rollout until it says some words.
-func (c *cluster) comesToSay(line, words string) {
+// comesToSay reads the status until it says some words.
+func (c *cluster) comesToSay(words string) {
 	c.Helper()
 	c.Await(fmt.Sprintf("%q", words), func(context.Context) (string, error) {
-		r := c.vicinity(line)
+		r := c.vicinity("status db")
 		if !strings.Contains(r.out, words) {
 			return r.String(), nil
 		}
@@ -245,7 +249,7 @@ const (
 func (c *cluster) follow(kind string) {
 	target := strings.ToLower(kind) + "/db"
 	c.Make(c.namespace, strings.ReplaceAll(rolloutManifest, "KIND", kind))
-	c.comesToSay("status db", fmt.Sprintf("there is no %s db in namespace %s; make it", kind, c.namespace))
+	c.comesToSay(fmt.Sprintf("there is no %s db in namespace %s; make it", kind, c.namespace))
 	c.says(c.vicinity("status db --watch --timeout 2m"), 1, "is invalid: there is no "+kind)
 	c.Make(c.namespace, strings.ReplaceAll(workloads[kind], "HALL", hall))
 	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete", "4 of 4 pods updated, 4 healthy")
@@ -253,7 +257,7 @@ func (c *cluster) follow(kind string) {
 
 	// A restart is an update by domain.
 	c.says(c.kubectl("rollout restart "+target), 0, "restarted")
-	c.stands("one", "one")
+	c.stands("one")
 	c.says(c.vicinity("status db"), 0, "phase: Paused", pausesBefore)
 	c.kubectlStatus(target, 1)
 	c.kubectlPauses(target)
@@ -265,11 +269,15 @@ func (c *cluster) follow(kind string) {
 
 	// To undo is to roll back before the rollout is complete, and an update after that.
 	c.says(c.kubectl("set image "+target+" c=two"), 0, "updated")
-	c.stands("two", "one")
+	c.stands("two")
+	watching := c.watch()
+	watching.line.cut()
 	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
 	c.completes("one", rolledBack)
+	watching.line.mend()
+	c.says(<-watching.ended, 1, "was rolled back: revision", "did not stay")
 	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
-	c.stands("two", "one")
+	c.stands("two")
 
 	c.says(c.vicinity("pause db"), 0, "is paused: no more pods are evicted")
 	if !c.read().Spec.Paused {
@@ -285,7 +293,7 @@ func (c *cluster) follow(kind string) {
 
 	// The revision before is, to kubectl, the last one that was written.
 	c.says(c.kubectl("set image "+target+" c=three"), 0, "updated")
-	c.stands("three", "one")
+	c.stands("three")
 	c.says(c.kubectl("rollout undo "+target+" --dry-run=client"), 0, "two")
 	c.says(c.vicinity("rollback db"), 0, "is written to "+kind+" db")
 	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
@@ -300,10 +308,134 @@ func (c *cluster) follow(kind string) {
 	}
 	c.says(c.kubectl(`patch dr db --type=merge -p {"spec":{"stop":null}}`), 0, "patched")
 	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
-	c.stands("three", "one")
+	c.stands("three")
 	if kind == v1alpha1.KindDeployment {
 		c.pausedDeployment(target)
 	}
+}
+
+// watching is a status that is watched over a line of its own.
+type watching struct {
+	line  *line
+	ended chan result
+}
+
+// watch watches the status, and returns when something is shown.
+func (c *cluster) watch() watching {
+	c.Helper()
+	text, err := os.ReadFile(c.Kubeconfig)
+	if err != nil {
+		c.Fatal(err)
+	}
+	server, err := url.Parse(c.Config().Host)
+	if err != nil {
+		c.Fatal(err)
+	}
+	w := watching{line: newLine(c.TB, server.Host), ended: make(chan result, 1)}
+	config := filepath.Join(c.TempDir(), "kubeconfig")
+	if err := os.WriteFile(config, bytes.ReplaceAll(text, []byte(server.Host), []byte(w.line.Addr().String())), 0o600); err != nil {
+		c.Fatal(err)
+	}
+	const command = "status db --watch --timeout 2m"
+	shown := make(signal, 1)
+	go func() {
+		var errs bytes.Buffer
+		args := append([]string{"rollout"}, strings.Fields(command)...)
+		code := cli.Main(c.Context(), append(args, "--namespace="+c.namespace, "--kubeconfig="+config), nil, shown, &errs)
+		w.ended <- result{"vicinity rollout " + command, "", errs.String(), code}
+	}()
+	select {
+	case <-shown:
+	case r := <-w.ended:
+		c.Fatalf("it ends at once:\n%s", r)
+	}
+	return w
+}
+
+// signal has a value once something is written.
+type signal chan struct{}
+
+func (s signal) Write(text []byte) (int, error) {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+	return len(text), nil
+}
+
+// line carries connections to an address, and can be cut.
+type line struct {
+	net.Listener
+	mu    sync.Mutex
+	isCut bool
+	open  []net.Conn
+}
+
+func newLine(t testing.TB, to string) *line {
+	t.Helper()
+	var listening net.ListenConfig
+	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{Listener: listener}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", to)
+			if err != nil || !l.keep(from, server) {
+				_ = from.Close()
+				continue
+			}
+			for _, pair := range [][2]net.Conn{{from, server}, {server, from}} {
+				ended.Go(func() {
+					_, _ = io.Copy(pair[0], pair[1])
+					_ = pair[0].Close()
+				})
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		l.cut()
+		ended.Wait()
+	})
+	return l
+}
+
+// keep takes note of connections. It closes them if the line is cut.
+func (l *line) keep(both ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = append(l.open, both...)
+	if l.isCut {
+		l.closeAll()
+	}
+	return !l.isCut
+}
+
+func (l *line) closeAll() {
+	for _, c := range l.open {
+		_ = c.Close()
+	}
+	l.open = nil
+}
+
+func (l *line) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = true
+	l.closeAll()
+}
+
+func (l *line) mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = false
 }
 
 // kubectlStatus is 0 if the rollout is complete.
@@ -330,7 +462,7 @@ func (c *cluster) kubectlPauses(target string) {
 		return
 	}
 	c.says(c.kubectl(pause), 0, "paused")
-	c.comesToSay("status db", `Deployment db is paused: it makes and deletes no pods for an update before "kubectl rollout resume deployment/db -n `+c.namespace)
+	c.comesToSay(`Deployment db is paused: it makes and deletes no pods for an update before "kubectl rollout resume deployment/db -n ` + c.namespace)
 	c.says(c.kubectl(resume), 0, "resumed")
 }
 
@@ -345,7 +477,7 @@ func (c *cluster) pausedDeployment(target string) {
 		}
 		return "", nil
 	})
-	c.comesToSay("status db", "Deployment db is paused: it makes")
+	c.comesToSay("Deployment db is paused: it makes")
 	c.saysAsDocumented(c.kubectl("rollout restart "+target), 1, "can't restart paused deployment (run rollout resume first)")
 	c.says(c.kubectl("set image "+target+" c=four"), 0, "updated")
 	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
@@ -355,7 +487,7 @@ func (c *cluster) pausedDeployment(target string) {
 
 	// Complete is no end while there is a template that nothing is made of.
 	c.says(c.kubectl("rollout pause "+target), 0, "paused")
-	c.comesToSay("status db", "Deployment db is paused: it makes")
+	c.comesToSay("Deployment db is paused: it makes")
 	c.says(c.vicinity("status db --watch --timeout 2m"), 0, "Complete")
 	c.says(c.kubectl("set image "+target+" c=five"), 0, "updated")
 	c.says(c.vicinity("status db --watch --timeout 2s"), 1, "its new template is not rolled out before", notDone)
@@ -427,15 +559,15 @@ func (c *cluster) images(a, b string) {
 	}
 }
 
-// stands waits until the rollout pauses before hall b.
-func (c *cluster) stands(a, b string) {
+// stands waits until the rollout of an image pauses before hall b, which has the image one.
+func (c *cluster) stands(image string) {
 	c.Helper()
 	c.Await("a pause before hall b", func(context.Context) (string, error) {
 		d := c.read()
 		if d.Status.Phase != v1alpha1.PhasePaused || !strings.Contains(d.Status.WaitingFor, pausesBefore) {
 			return fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor), nil
 		}
-		return c.missing(a, b), nil
+		return c.missing(image, "one"), nil
 	})
 }
 
