@@ -267,10 +267,22 @@ func TestSaysThatNoPodComes(t *testing.T) {
 		t.Errorf("it says %q", w.said())
 	}
 	w.make(podOfSet("2", "new-2", ""))
+	d := w.rollout("db")
+	target, err := readTarget(t.Context(), w.client, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := w.r.read(t.Context(), d, target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := v.fleet.whyStays("old-1"); said != "" {
+		t.Errorf("one waits, and it says %q", said)
+	}
 	w.sync("db", time.Second)
 	w.sync("db", time.Second)
 	if strings.Contains(w.said(), "kubectl describe replicaset") {
-		t.Errorf("then it says %q", w.said())
+		t.Errorf("one was released, and it says %q", w.said())
 	}
 }
 
