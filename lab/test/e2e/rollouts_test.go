@@ -29,7 +29,7 @@ func rolloutsArea() area {
 		name:  "rollouts",
 		shape: rolloutsShape,
 		prepare: func(ctx context.Context, c *lab.Cluster) error {
-			return c.InstallVicinity(ctx, "disruption.enabled=true", "rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true")
+			return c.InstallVicinity(ctx, "disruption.enabled=true", "rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true", "rollouts.ordinals=true")
 		},
 		promises: []promise{
 			{name: "by-domain", keep: rolledByDomain, within: 5 * time.Minute},
@@ -40,6 +40,7 @@ func rolloutsArea() area {
 			{name: "scale-down", keep: scaledDown, within: 3 * time.Minute, beside: true},
 			{name: "spread", keep: updatedSpread, within: 6 * time.Minute, beside: true},
 			{name: "paced", keep: storiesOfScaleDowns, within: 4 * time.Minute, beside: true},
+			{name: "ordinals", keep: ordinalsSpread, within: time.Minute, beside: true},
 			{name: "node-lost", keep: rolledWithoutNode, within: 6 * time.Minute},
 			{name: "without-capacity", keep: updatedWithoutCapacity, within: 3 * time.Minute},
 			{name: "under-load", keep: updatedUnderLoad, within: 5 * time.Minute},
