@@ -12,7 +12,10 @@ type Place struct {
 //
 // A StatefulSet deletes the highest ordinals first, so they take turns over the domains: whatever number of them stays
 // is spread as evenly as can be. Domains that are not usable keep their turn. Otherwise a zone that is lost for a while would
-// have the pods of all other zones made in new places. Each of its own ordinals is given to another domain, in turn as well.
+// have the pods of all other zones made in new places.
+//
+// The ordinals of lost domains take turns over the usable ones from the last to the first. From the first to the last, a domain
+// would have its own turn right after one of these, and the domains would differ by more than a pod.
 func Assign(ordinal int, domains []Place) (name string, ok bool) {
 	if ordinal < 0 || len(domains) == 0 {
 		return "", false
@@ -22,13 +25,18 @@ func Assign(ordinal int, domains []Place) (name string, ok bool) {
 		return own.Name, true
 	}
 	var usable []string
-	for _, domain := range domains {
-		if domain.Usable {
+	lostBefore := 0 // in the round
+	for i, domain := range domains {
+		switch {
+		case domain.Usable:
 			usable = append(usable, domain.Name)
+		case i < turn:
+			lostBefore++
 		}
 	}
 	if len(usable) == 0 {
 		return "", false
 	}
-	return usable[round%len(usable)], true
+	moved := round*(len(domains)-len(usable)) + lostBefore // ordinals that moved before this one
+	return usable[len(usable)-1-moved%len(usable)], true
 }

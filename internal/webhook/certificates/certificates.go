@@ -28,8 +28,8 @@ type Options struct {
 
 	AuthorityLifetime, Lifetime, RenewBefore, CheckEvery time.Duration
 
-	// controller tells apart the rotators of several managers in one process.
-	controller string
+	// Controller tells apart the rotators of several managers in one process. It may be empty if there is one.
+	Controller string
 }
 
 // Certificates are those that the webhooks of a process serve with.
@@ -97,7 +97,7 @@ func (c *Certificates) Register(mgr manager.Manager) error {
 		ServerCertDuration:     o.Lifetime,
 		LookaheadInterval:      o.RenewBefore,
 		RotationCheckFrequency: o.CheckEvery,
-		ControllerName:         o.controller,
+		ControllerName:         o.Controller,
 	}
 	for _, name := range o.Mutating {
 		r.Webhooks = append(r.Webhooks, rotator.WebhookInfo{Name: name, Type: rotator.Mutating})

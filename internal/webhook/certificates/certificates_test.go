@@ -153,7 +153,7 @@ webhooks:
 // replica makes a manager that serves webhooks and returns what runs it.
 func (s *scene) replica(i, port int) func(context.Context) error {
 	s.Helper()
-	s.options.controller = fmt.Sprintf("%s-%d", s.Name(), i)
+	s.options.Controller = fmt.Sprintf("%s-%d", s.Name(), i)
 	c, err := New(s.options)
 	if err != nil {
 		s.Fatal(err)

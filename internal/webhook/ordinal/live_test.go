@@ -36,7 +36,7 @@ type cluster struct {
 	halls map[string]string // of nodes
 }
 
-// TestAgainstKubernetes has Kubernetes scale a StatefulSet down whose ordinals take turns.
+// TestAgainstKubernetes has Kubernetes scale a StatefulSet down whose ordinals take turns, and place one that cannot have them so.
 func TestAgainstKubernetes(t *testing.T) {
 	c := &cluster{rig.Start(t, rig.Shape{Name: "test-ordinals", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 6}), map[string]string{}}
 	log.SetLogger(logr.Discard())
@@ -70,6 +70,32 @@ func TestAgainstKubernetes(t *testing.T) {
 			t.Errorf("%d pods are spread as %v, want %v", step.replicas, got, step.want)
 		}
 	}
+	c.schedulesMinDomains(namespace)
+}
+
+// With an affinity for one hall the scheduler would count one hall, fewer than minDomains, and keep all pods but the first of
+// each pending.
+func (c *cluster) schedulesMinDomains(namespace string) {
+	c.Helper()
+	c.Make(namespace, `
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: bounded}, spec: {
+  replicas: 4, serviceName: bounded, podManagementPolicy: Parallel, selector: {matchLabels: {app: bounded}}, template: {
+    metadata: {labels: {app: bounded}, annotations: {vicinity.dev/spread-ordinals: example.com/hall}},
+    spec: {terminationGracePeriodSeconds: 0, containers: [{name: db, image: db}], topologySpreadConstraints: [
+      {topologyKey: example.com/hall, maxSkew: 1, minDomains: 3, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: bounded}}}]}}}}
+`)
+	c.Await("four pods on nodes", func(ctx context.Context) (string, error) {
+		list, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=bounded"})
+		if err != nil || len(list.Items) != 4 {
+			return "there are not four", err
+		}
+		for i := range list.Items {
+			if list.Items[i].Spec.NodeName == "" {
+				return list.Items[i].Name + " has no node", nil
+			}
+		}
+		return "", nil
+	})
 }
 
 // spread are the numbers of pods of the halls, the smallest first, once there are so many pods and all have a node.
@@ -120,6 +146,7 @@ func (c *cluster) serve() {
 	}
 	certs, err := certificates.New(certificates.Options{
 		Secret: types.NamespacedName{Namespace: "vicinity-system", Name: "webhook"}, Names: []string{"localhost"}, Mutating: []string{"vicinity"},
+		Controller: fmt.Sprintf("certificates-%d", port),
 	})
 	if err != nil {
 		c.Fatal(err)

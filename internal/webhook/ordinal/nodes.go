@@ -20,8 +20,9 @@ import (
 	"vicinity.dev/vicinity/internal/spread"
 )
 
-// nodesTrust is how long nodes count as they were read. The pods of a StatefulSet that are made at once share a read.
-const nodesTrust = 3 * time.Second
+// nodesTrust is how long nodes count as they were read. The pods of a StatefulSet that are made at once share a read. It is
+// shorter than it takes to cordon a node, evict a pod and have it made again: the pod must not be given a domain that was just drained.
+const nodesTrust = 500 * time.Millisecond
 
 // recentNodes are the nodes a moment ago. The cache of the manager does not have what says whether they take pods.
 type recentNodes struct {

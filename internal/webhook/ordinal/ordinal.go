@@ -4,7 +4,7 @@
 // spread.Assign says. The pod has to be there: it is given a required node affinity.
 //
 // It changes nothing of a pod with a volume that is for some nodes already: the pod has to go where its data is. A pod
-// with a bad value, or that no domain takes now, is made as it is, with a warning.
+// with a bad value, that no domain takes now, or that could stay pending for ever in its domain, is made as it is, with a warning.
 //
 // # How it is installed
 //
@@ -26,11 +26,9 @@ import (
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -75,12 +73,19 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 		return j.warn(write, fmt.Sprintf("annotation %s: %q is not a label key: %s; the pod is made without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, key, strings.Join(reasons, "; "))), nil
 	}
-	pinned, err := j.isPinned(ctx, write.Namespace, pod)
-	if err != nil {
-		return admission.Verdict{}, err
+	if constraint := countingDomains(&pod.Spec); constraint != "" {
+		return j.warn(write, fmt.Sprintf("annotation %s: the spread constraint by %s has minDomains, and would count only the domain that the pod is given; set its nodeAffinityPolicy to Ignore; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, constraint)), nil
 	}
-	if pinned {
+	volumes, err := j.volumesOf(ctx, write.Namespace, pod)
+	switch {
+	case err != nil:
+		return admission.Verdict{}, err
+	case volumes.pinned:
 		return admission.Verdict{Result: admission.Unchanged}, nil
+	case volumes.unbound != "":
+		return j.warn(write, fmt.Sprintf("annotation %s: volume %s is made before the pod has a node, and can be in another domain; use a StorageClass with volumeBindingMode: WaitForFirstConsumer; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, volumes.unbound)), nil
 	}
 	nodes, err := j.nodes.list(ctx)
 	if err != nil {
@@ -110,33 +115,4 @@ func ordinalOf(pod *corev1.Pod) (int, bool) {
 	}
 	ordinal, err := strconv.Atoi(pod.Labels[appsv1.PodIndexLabel])
 	return ordinal, err == nil
-}
-
-// isPinned reports whether a volume of a pod is for some nodes alone. A claim that is not bound yet is bound where the pod goes.
-func (j judge) isPinned(ctx context.Context, namespace string, pod *corev1.Pod) (bool, error) {
-	for i := range pod.Spec.Volumes {
-		source := pod.Spec.Volumes[i].PersistentVolumeClaim
-		if source == nil {
-			continue
-		}
-		claim := &corev1.PersistentVolumeClaim{}
-		switch err := j.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: source.ClaimName}, claim); {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
-			return false, fmt.Errorf("reading PersistentVolumeClaim %s: %w", source.ClaimName, err)
-		case claim.Spec.VolumeName == "":
-			continue
-		}
-		volume := &corev1.PersistentVolume{}
-		switch err := j.live.Get(ctx, types.NamespacedName{Name: claim.Spec.VolumeName}, volume); {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
-			return false, fmt.Errorf("reading PersistentVolume %s: %w", claim.Spec.VolumeName, err)
-		case volume.Spec.NodeAffinity != nil && volume.Spec.NodeAffinity.Required != nil:
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -12,6 +12,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -116,8 +117,23 @@ func TestPodsAreGivenADomain(t *testing.T) {
 		a, b, c = node("n1", "a"), node("n2", "b"), node("n3", "c")
 		ssd     = corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"ssd"}}}}
 		named   = corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n2"}}}}
-		claim   = func(name, volume string) *corev1.PersistentVolumeClaim {
-			return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+		claim   = func(name, volume string, class ...string) *corev1.PersistentVolumeClaim {
+			made := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+			for _, name := range class {
+				made.Spec.StorageClassName = &name
+			}
+			return made
+		}
+		class = func(name string, mode storagev1.VolumeBindingMode) *storagev1.StorageClass {
+			return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, VolumeBindingMode: &mode}
+		}
+		waiting, atOnce = class("waiting", storagev1.VolumeBindingWaitForFirstConsumer), class("at-once", storagev1.VolumeBindingImmediate)
+		spread          = func(change func(*corev1.TopologySpreadConstraint)) func(*corev1.Pod) {
+			return func(p *corev1.Pod) {
+				c := corev1.TopologySpreadConstraint{TopologyKey: zone, MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, MinDomains: new(int32(3))}
+				change(&c)
+				p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{c}
+			}
 		}
 		volume = func(name string, affinity *corev1.VolumeNodeAffinity) *corev1.PersistentVolume {
 			return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{NodeAffinity: affinity}}
@@ -149,11 +165,11 @@ func TestPodsAreGivenADomain(t *testing.T) {
 			})},
 			want: []string{"c"}, result: admission.Changed,
 		},
-		"a cordoned zone":        {pod: podOf(4), objects: []client.Object{a, node("n2", "b", cordoned), c}, want: []string{"c"}, result: admission.Changed},
+		"a cordoned zone":        {pod: podOf(4), objects: []client.Object{a, node("n2", "b", cordoned), c}, want: []string{"a"}, result: admission.Changed},
 		"beside a cordoned zone": {pod: podOf(5), objects: []client.Object{a, node("n2", "b", cordoned), c}, want: []string{"c"}, result: admission.Changed},
 		"a cordoned node":        {pod: podOf(1), objects: []client.Object{a, node("n2", "b", cordoned), node("n4", "b"), c}, want: []string{"b"}, result: admission.Changed},
 		"a tainted zone": {
-			pod: podOf(1), objects: []client.Object{a, node("n2", "b", tainted("gpu", corev1.TaintEffectNoExecute)), c}, want: []string{"a"}, result: admission.Changed,
+			pod: podOf(1), objects: []client.Object{a, node("n2", "b", tainted("gpu", corev1.TaintEffectNoExecute)), c}, want: []string{"c"}, result: admission.Changed,
 		},
 		"a taint that only asks": {pod: podOf(1), objects: []client.Object{a, node("n2", "b", tainted("gpu", corev1.TaintEffectPreferNoSchedule))}, want: []string{"b"}, result: admission.Changed},
 		"a taint that is tolerated": {
@@ -172,18 +188,45 @@ func TestPodsAreGivenADomain(t *testing.T) {
 		"a bad value":      {pod: podOf(1, func(p *corev1.Pod) { p.Annotations[v1alpha1.AnnotationSpreadOrdinals] = "a/b/c" }), objects: []client.Object{a}, warning: `"a/b/c" is not a label key`},
 		"an empty value":   {pod: podOf(1, func(p *corev1.Pod) { p.Annotations[v1alpha1.AnnotationSpreadOrdinals] = "" }), objects: []client.Object{a}, warning: `"" is not a label key`},
 		"a volume in one domain": {
-			pod: podOf(0, claims("scratch", "data")), objects: []client.Object{a, b, claim("scratch", ""), claim("data", "v"), volume("v", inB)}, result: admission.Unchanged,
+			pod: podOf(0, claims("scratch", "data")), objects: []client.Object{a, b, claim("scratch", "", "at-once"), atOnce, claim("data", "v"), volume("v", inB)}, result: admission.Unchanged,
 		},
 		"a volume for all nodes": {
 			pod: podOf(0, claims("data")), objects: []client.Object{a, b, claim("data", "v"), volume("v", nil)}, want: []string{"a"}, result: admission.Changed,
 		},
-		"a claim that is not bound": {pod: podOf(1, claims("data")), objects: []client.Object{a, b, claim("data", "")}, want: []string{"b"}, result: admission.Changed},
-		"a claim to come":           {pod: podOf(1, claims("data")), objects: []client.Object{a, b}, want: []string{"b"}, result: admission.Changed},
-		"of a ReplicaSet":           {pod: podOf(1, func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), objects: []client.Object{a}, result: admission.Skipped},
-		"of another API":            {pod: podOf(1, func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" }), objects: []client.Object{a}, result: admission.Skipped},
-		"without the annotation":    {pod: podOf(1, func(p *corev1.Pod) { p.Annotations = nil }), objects: []client.Object{a}, result: admission.Skipped},
-		"without an ordinal":        {pod: podOf(1, func(p *corev1.Pod) { p.Labels = nil }), objects: []client.Object{a}, result: admission.Skipped},
-		"with a node":               {pod: podOf(1, func(p *corev1.Pod) { p.Spec.NodeName = "n1" }), objects: []client.Object{a}, result: admission.Skipped},
+		"a volume with the label of a zone": {
+			pod: podOf(0, claims("data")), objects: []client.Object{a, b, claim("data", "v"), &corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "v", Labels: map[string]string{zone: "b"}},
+			}}, result: admission.Unchanged,
+		},
+		"a claim that is bound where the pod goes": {
+			pod: podOf(1, claims("data")), objects: []client.Object{a, b, waiting, claim("data", "", "waiting")}, want: []string{"b"}, result: admission.Changed,
+		},
+		"a claim whose volume is made for a node": {
+			pod: podOf(1, claims("data")), objects: []client.Object{a, b, waiting, func() client.Object {
+				c := claim("data", "", "waiting")
+				c.Annotations = map[string]string{selectedNode: "n1"}
+				return c
+			}()}, result: admission.Unchanged,
+		},
+		"a claim that is bound at once": {
+			pod: podOf(1, claims("data")), objects: []client.Object{a, b, atOnce, claim("data", "", "at-once")}, warning: "volume data is made before the pod has a node",
+		},
+		"a claim without a class":      {pod: podOf(1, claims("data")), objects: []client.Object{a, b, claim("data", "")}, warning: "volume data is made before"},
+		"a claim of an unknown class":  {pod: podOf(1, claims("data")), objects: []client.Object{a, b, claim("data", "", "gone")}, warning: "volume data is made before"},
+		"a spread over domains enough": {pod: podOf(1, spread(func(*corev1.TopologySpreadConstraint) {})), objects: []client.Object{a, b}, warning: "the spread constraint by " + zone + " has minDomains"},
+		"a spread over all domains": {
+			pod: podOf(1, spread(func(c *corev1.TopologySpreadConstraint) { c.NodeAffinityPolicy = new(corev1.NodeInclusionPolicyIgnore) })), objects: []client.Object{a, b},
+			want: []string{"b"}, result: admission.Changed,
+		},
+		"a spread without minDomains": {
+			pod: podOf(1, spread(func(c *corev1.TopologySpreadConstraint) { c.MinDomains = nil })), objects: []client.Object{a, b}, want: []string{"b"}, result: admission.Changed,
+		},
+		"a claim to come":        {pod: podOf(1, claims("data")), objects: []client.Object{a, b}, want: []string{"b"}, result: admission.Changed},
+		"of a ReplicaSet":        {pod: podOf(1, func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "ReplicaSet" }), objects: []client.Object{a}, result: admission.Skipped},
+		"of another API":         {pod: podOf(1, func(p *corev1.Pod) { p.OwnerReferences[0].APIVersion = "example.com/v1" }), objects: []client.Object{a}, result: admission.Skipped},
+		"without the annotation": {pod: podOf(1, func(p *corev1.Pod) { p.Annotations = nil }), objects: []client.Object{a}, result: admission.Skipped},
+		"without an ordinal":     {pod: podOf(1, func(p *corev1.Pod) { p.Labels = nil }), objects: []client.Object{a}, result: admission.Skipped},
+		"with a node":            {pod: podOf(1, func(p *corev1.Pod) { p.Spec.NodeName = "n1" }), objects: []client.Object{a}, result: admission.Skipped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := required(test.pod)

@@ -256,7 +256,7 @@ func TestControllerMayRollOut(t *testing.T) {
 // With rollouts.ordinals the controller reads which nodes the volumes of new pods are for.
 func TestControllerMaySpreadOrdinals(t *testing.T) {
 	may := maps.Clone(granted)
-	maps.Copy(may, map[string]string{"persistentvolumeclaims": "get", "persistentvolumes": "get"})
+	maps.Copy(may, map[string]string{"persistentvolumeclaims": "get", "persistentvolumes": "get", "storageclasses.storage.k8s.io": "get"})
 	r := rendered(t, "rollouts.ordinals=true")
 	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
 		t.Errorf("with rollouts.ordinals the controller %s", wrong)
