@@ -1,0 +1,267 @@
+package pacing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/reservation"
+)
+
+var now = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+
+// books is a ledger with one budget, which covers all pods.
+type books struct {
+	pods []*corev1.Pod
+	// forecast is how many pods may go, and denied are those whose eviction is refused all the same.
+	forecast int
+	denied   []string
+
+	mu       sync.Mutex
+	reserved map[string]bool
+}
+
+func (b *books) ControlledPods(context.Context, string, labels.Selector, types.UID) ([]*corev1.Pod, error) {
+	return slices.Clone(b.pods), nil
+}
+
+func (b *books) Forecast(_ context.Context, pods []*corev1.Pod) (int, string, error) {
+	if b.forecast >= len(pods) {
+		return len(pods), "", nil
+	}
+	return b.forecast, "the budget is used up", nil
+}
+
+func (b *books) Admit(_ context.Context, r reservation.Request) (reservation.Answer, error) {
+	if slices.Contains(b.denied, r.Pod.Name) {
+		return reservation.Answer{Denial: "taken meanwhile"}, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reserved[r.Pod.Name] = true
+	return reservation.Answer{}, nil
+}
+
+func (b *books) GiveUp(pod types.NamespacedName, _ types.UID, _ string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.reserved, pod.Name)
+}
+
+func (b *books) Hold(context.Context, *corev1.Pod, string) error { return nil }
+
+func (b *books) Covering(string, map[string]string) []types.NamespacedName {
+	return []types.NamespacedName{{Name: "budget"}}
+}
+
+// held are the pods whose evictions are reserved.
+func (b *books) held() []string {
+	var names []string
+	for name := range b.reserved {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// podOf is a pod of a workload, ready on a node of its own and as old as all others.
+func podOf(kind Kind, i int, changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: fmt.Sprintf("web-%d", i), UID: types.UID(fmt.Sprint(i)), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: string(kind), Name: "web", UID: "set", Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{NodeName: fmt.Sprintf("node-%d", i)},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{
+			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)),
+		}}},
+	}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+func cost(text string, own bool) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{corev1.PodDeletionCost: text}
+		if own {
+			pod.Annotations[v1alpha1.AnnotationDeletionCost] = text
+		}
+	}
+}
+
+func deleted(pod *corev1.Pod) {
+	at := metav1.NewTime(now)
+	pod.DeletionTimestamp, pod.Finalizers = &at, []string{"example.com/slow"}
+}
+
+func workloadOf(kind Kind, replicas int32) Workload {
+	object := kind.New()
+	object.SetNamespace("shop")
+	object.SetName("web")
+	object.SetUID("set")
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	switch o := object.(type) {
+	case *appsv1.StatefulSet:
+		o.Spec.Replicas, o.Spec.Selector = &replicas, selector
+	case *appsv1.ReplicaSet:
+		o.Spec.Replicas, o.Spec.Selector = &replicas, selector
+	case *appsv1.Deployment:
+		o.Spec.Replicas, o.Spec.Selector = &replicas, selector
+	}
+	return Of(object)
+}
+
+func TestAsk(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind     Kind
+		pods     []*corev1.Pod
+		sets     []*appsv1.ReplicaSet
+		forecast int
+		denied   []string
+		question Question
+		conflict bool
+
+		want     int32
+		denial   string
+		err      bool
+		reserved []string
+		costs    map[string]string // that were written
+	}{
+		"the highest ordinals": {
+			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 10), podOf(StatefulSet, 9)}, forecast: 1,
+			question: Question{Workload: workloadOf(StatefulSet, 11), Wanted: 1}, want: 10, denial: "used up", reserved: []string{"web-10"},
+		},
+		"all or nothing": {
+			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 1), podOf(StatefulSet, 2)}, forecast: 1,
+			question: Question{Workload: workloadOf(StatefulSet, 3), Wanted: 1, Whole: true}, want: 2, denial: "used up",
+		},
+		"all or nothing, and one is taken meanwhile": {
+			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 1), podOf(StatefulSet, 2)}, forecast: 2, denied: []string{"web-1"},
+			question: Question{Workload: workloadOf(StatefulSet, 3), Wanted: 1, Whole: true}, want: 2, denial: "taken meanwhile",
+		},
+		"what comes after a pod that is taken meanwhile is given up": {
+			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 1), podOf(StatefulSet, 2), podOf(StatefulSet, 3)},
+			forecast: 3, denied: []string{"web-2"},
+			question: Question{Workload: workloadOf(StatefulSet, 4), Wanted: 1}, want: 3, denial: "taken meanwhile", reserved: []string{"web-3"},
+		},
+		"a dry run": {
+			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 1)}, forecast: 1,
+			question: Question{Workload: workloadOf(StatefulSet, 2), Wanted: 1, DryRun: true}, want: 1,
+		},
+		"a pod that is still being deleted": {
+			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 1), podOf(StatefulSet, 2, deleted)}, forecast: 9,
+			question: Question{Workload: workloadOf(StatefulSet, 2), Wanted: 1}, want: 2, denial: "Pod web-2 is still being deleted.",
+		},
+		"as many as there are": {
+			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0)}, forecast: 9,
+			question: Question{Workload: workloadOf(StatefulSet, 3), Wanted: 1}, want: 1,
+		},
+		"equal pods are told apart by a cost": {
+			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 1,
+			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"?"}, costs: map[string]string{"?": "-1"},
+		},
+		"a cost of another owner stays": {
+			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0, cost("-5", false)), podOf(ReplicaSet, 1, cost("-5", false)), podOf(ReplicaSet, 2)}, forecast: 1,
+			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"?"},
+		},
+		"the lowest cost that there can be": {
+			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0, cost("-2147483648", true)), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 2,
+			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 0}, want: 1, denial: "used up", reserved: []string{"?", "?"},
+		},
+		"a pod with a lower cost needs none": {
+			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1, cost("-1", true)), podOf(ReplicaSet, 2)}, forecast: 1,
+			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"web-1"},
+		},
+		"another owner sets a cost meanwhile": {
+			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 1, conflict: true,
+			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", err: true,
+		},
+		"a rolling update": {
+			kind: Deployment, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1)}, forecast: 9, sets: []*appsv1.ReplicaSet{setOf("a", 1), setOf("b", 1)},
+			question: Question{Workload: workloadOf(Deployment, 2), Wanted: 1}, want: 2, denial: "A rolling update of Deployment shop/web is under way",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			costs := map[string]string{}
+			b := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+					if err := c.Patch(ctx, o, p, opts...); err != nil {
+						return err
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					costs[o.GetName()] = o.GetAnnotations()[corev1.PodDeletionCost]
+					return nil
+				},
+			})
+			for _, pod := range test.pods {
+				b.WithObjects(pod.DeepCopy())
+			}
+			for _, set := range test.sets {
+				b.WithObjects(set)
+			}
+			live := b.Build()
+			for _, pod := range test.pods { // with the version that is stored
+				if err := live.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.conflict {
+				for _, pod := range test.pods {
+					changed := pod.DeepCopy()
+					cost("7", false)(changed)
+					if err := live.Update(t.Context(), changed); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			ledger := &books{pods: test.pods, forecast: test.forecast, denied: test.denied, reserved: map[string]bool{}}
+			p := New(ledger, live, live)
+			p.clock = clocktesting.NewFakePassiveClock(now)
+			answer, err := p.Ask(t.Context(), test.question)
+			if (err != nil) != test.err || answer.Replicas != test.want || (answer.Denial != "") != (test.denial != "") || !strings.Contains(answer.Denial, test.denial) {
+				t.Errorf("%+v, %v; want %d, %q", answer, err, test.want, test.denial)
+			}
+			held := ledger.held()
+			if !slices.EqualFunc(held, test.reserved, func(got, want string) bool { return want == "?" || got == want }) {
+				t.Errorf("reserved are %q, want %q", held, test.reserved)
+			}
+			if len(costs) != len(test.costs) {
+				t.Errorf("the costs are %v, want %v", costs, test.costs)
+			}
+			for name, cost := range costs {
+				if cost != test.costs["?"] || !slices.Contains(held, name) {
+					t.Errorf("pod %s costs %s, and %q are reserved", name, cost, held)
+				}
+			}
+		})
+	}
+}
+
+func setOf(name string, replicas int32) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: map[string]string{"app": "web"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "set", Controller: new(true)}},
+		},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}, Status: appsv1.ReplicaSetStatus{Replicas: replicas},
+	}
+}
