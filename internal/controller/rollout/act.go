@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,6 +27,8 @@ const (
 	requesterName = "vicinity.dev/rollout"
 	// batch is how many pods are asked for before the pods are looked at again.
 	batch = 50
+	// parallel is how many evictions are requested at once.
+	parallel = 8
 	// requestTimeout is less than unknownTime.
 	requestTimeout = 15 * time.Second
 	// restoreAgain is after how long a template is restored again that could not be.
@@ -40,6 +43,7 @@ const (
 type todo struct {
 	evict, remove, withdraw []rollout.Target
 	restore                 string
+	begin                   time.Time // when it is begun to be done
 	// later is after how long there is more, zero for not by time alone.
 	later time.Duration
 }
@@ -86,34 +90,16 @@ func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *
 // Once a pod is denied, the rest of its domain is left for later.
 func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (time.Duration, error) {
 	var failed []error
-	begin := r.clock.Now()
+	todo.begin = r.clock.Now()
 	for _, t := range todo.withdraw {
 		failed = append(failed, r.withdraw(ctx, n, v.pods[t.UID]))
 	}
 	for _, t := range todo.remove {
 		failed = append(failed, r.remove(ctx, n, d, t))
 	}
-	after := todo.later
-	denied := map[string]bool{}
-	for _, t := range todo.evict {
-		if denied[t.Domain] {
-			continue
-		}
-		if r.clock.Since(begin) > actTime { // what was decided by may be of no use any more
-			after = shell.Sooner(after, time.Millisecond)
-			break
-		}
-		if v.fleet != nil {
-			failed = append(failed, r.surge(ctx, n, d, v, t))
-		} else {
-			failed = append(failed, r.evict(ctx, n, d, v.pods[t.UID], t))
-		}
-		if refusal, refused := n.refused[t.UID]; refused {
-			denied[t.Domain] = true
-			// The step after a denial gives the turn to another pod.
-			after = shell.Sooner(after, max(time.Millisecond, min(firstDenial, refusal.Until.Sub(r.clock.Now()))))
-		}
-	}
+	evicted, err := r.takeDown(ctx, n, d, v, todo)
+	failed = append(failed, err)
+	after := shell.Sooner(todo.later, evicted)
 	if todo.any() {
 		after = shell.Sooner(after, askTime)
 	}
@@ -124,49 +110,149 @@ func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollou
 	return after, errors.Join(failed...)
 }
 
-// evict requests the eviction of a pod.
-func (r *reconciler) evict(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, pod *corev1.Pod, t rollout.Target) error {
+// takeDown has pods go, several at once. A domain begins with one, and twice as many follow each time that all are
+// admitted, so that a budget that is used up is asked little.
+func (r *reconciler) takeDown(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (after time.Duration, err error) {
+	var failed []error
+	left := todo.evict
+	most := parallel
+	if v.fleet != nil { // whether a pod is released depends on those before
+		most = 1
+	}
+	widths := map[string]int{}
+	for len(left) > 0 {
+		if r.clock.Since(todo.begin) > actTime { // what was decided by may be of no use any more
+			after = shell.Sooner(after, time.Millisecond)
+			break
+		}
+		var group []rollout.Target
+		group, left = splitGroup(left, widths, most)
+		if v.fleet != nil {
+			failed = append(failed, r.surge(ctx, n, d, v, group[0]))
+		} else {
+			failed = append(failed, r.evict(ctx, n, d, v, group))
+		}
+		denied := map[string]bool{}
+		for _, t := range group {
+			if refusal, refused := n.refused[t.UID]; refused {
+				denied[t.Domain] = true
+				// The step after a denial gives the turn to another pod.
+				after = shell.Sooner(after, max(time.Millisecond, min(firstDenial, refusal.Until.Sub(r.clock.Now()))))
+			}
+		}
+		left = slices.DeleteFunc(left, func(t rollout.Target) bool { return denied[t.Domain] })
+	}
+	return after, errors.Join(failed...)
+}
+
+// splitGroup takes the pods that go next. Those of a domain are twice as many the next time.
+func splitGroup(all []rollout.Target, widths map[string]int, most int) (group, left []rollout.Target) {
+	taken := map[string]int{}
+	for _, t := range all {
+		if len(group) < most && taken[t.Domain] < max(1, widths[t.Domain]) {
+			group = append(group, t)
+			taken[t.Domain]++
+		} else {
+			left = append(left, t)
+		}
+	}
+	for domain := range taken {
+		widths[domain] = 2 * max(1, widths[domain])
+	}
+	return group, left
+}
+
+// evict requests the eviction of pods at once. What is found out is noted in their order.
+func (r *reconciler) evict(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, group []rollout.Target) error {
+	answers := make([]answer, len(group))
+	var requests sync.WaitGroup
+	for i, t := range group {
+		requests.Go(func() { answers[i] = r.request(ctx, d, v.pods[t.UID], t) })
+	}
+	requests.Wait()
+	failed := make([]error, len(group))
+	now := r.clock.Now()
+	for i, t := range group {
+		failed[i] = answers[i].err
+		answers[i].rollout, answers[i].pod, answers[i].at = d.Name, v.pods[t.UID], now
+		r.noteAnswer(ctx, n, t, &answers[i])
+	}
+	return errors.Join(failed...)
+}
+
+// answer is what became of a request.
+type answer struct {
+	rollout string
+	pod     *corev1.Pod
+	at      time.Time
+	// isRequested says that a request was made, and isUnknown that its outcome is not known.
+	isRequested, isUnknown bool
+	outcome                requester.Outcome
+	stays                  string // why the pod stays
+	err                    error
+}
+
+// request requests the eviction of a pod. It leaves notes alone: others are requested meanwhile.
+func (r *reconciler) request(ctx context.Context, d *v1alpha1.DomainRollout, pod *corev1.Pod, t rollout.Target) (a answer) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if t.IfUnready {
 		live, err := r.livePod(ctx, d.Namespace, t)
 		if err != nil || live == nil {
-			return err
+			return answer{err: err}
 		}
 		if podOf(live).Ready {
 			if err := r.evictor.Withdraw(ctx, pod, requesterName); err != nil {
-				return err
+				return answer{err: err}
 			}
-			n.deny(t, "it is ready again", r.counts(n, t.UID, r.clock.Now()), r.clock.Now())
-			return nil
+			return answer{stays: "it is ready again"}
 		}
 	}
-	delete(n.refused, t.UID)
-	delete(n.withdrawn, t.UID)
-	if len(pod.Spec.EvictionResponders) > 0 {
-		n.standing[t.UID] = pod.Name
+	a.isRequested = true
+	a.outcome, a.err = r.evictor.Request(ctx, pod, requesterName, fmt.Sprintf("DomainRollout %s updates %s", d.Name, t.Domain))
+	if a.err != nil {
+		a.isUnknown, a.stays = true, "the API server did not say what became of the request: "+a.err.Error()
+		return a
 	}
-	outcome, err := r.evictor.Request(ctx, pod, requesterName, fmt.Sprintf("DomainRollout %s updates %s", d.Name, t.Domain))
-	now := r.clock.Now()
-	if err != nil {
-		n.unknown[t.UID] = now
-		n.deny(t, "the API server did not say what became of the request: "+err.Error(), false, now)
-		r.metrics.requested(requestUnknown)
-		return err
+	if a.outcome.State == requester.Denied || a.outcome.State == requester.Refused {
+		var live *corev1.Pod
+		live, a.err = r.livePod(ctx, d.Namespace, t)
+		if a.err == nil && live != nil && live.DeletionTimestamp == nil { // an earlier request may have been admitted
+			a.stays = strings.Join(a.outcome.Causes, "; ")
+		}
 	}
-	r.metrics.requested(string(outcome.State))
-	logOf(ctx, t)("Eviction requested", "rollout", d.Name, "outcome", outcome.State)
-	switch outcome.State {
-	case requester.Evicted, requester.Gone:
-		delete(n.domains, t.Domain)
-	case requester.Waiting:
-		ask(n.asked, t.UID, now, longestWaiting).says = strings.Join(outcome.Causes, "; ")
-		return nil
-	case requester.Denied, requester.Refused:
-		return r.denied(ctx, n, d, t, strings.Join(outcome.Causes, "; "))
+	return a
+}
+
+// noteAnswer notes what became of a request.
+func (r *reconciler) noteAnswer(ctx context.Context, n *notes, t rollout.Target, a *answer) {
+	now := a.at
+	if a.isRequested {
+		delete(n.refused, t.UID)
+		delete(n.withdrawn, t.UID)
+		if len(a.pod.Spec.EvictionResponders) > 0 {
+			n.standing[t.UID] = a.pod.Name
+		}
+		outcome := string(a.outcome.State)
+		if a.isUnknown {
+			n.unknown[t.UID] = now
+			outcome = requestUnknown
+		}
+		r.metrics.requested(outcome)
+		logOf(ctx, t)("Eviction requested", "rollout", a.rollout, "outcome", outcome)
 	}
-	ask(n.asked, t.UID, now, askTime)
-	return nil
+	switch {
+	case a.isUnknown:
+		n.deny(t, a.stays, false, now)
+	case a.stays != "":
+		delete(n.asked, t.UID)
+		n.deny(t, a.stays, r.counts(n, t.UID, now), now)
+	case a.outcome.State == requester.Evicted, a.outcome.State == requester.Gone:
+		n.admit(t.Domain, now)
+		ask(n.asked, t.UID, now, askTime)
+	case a.outcome.State == requester.Waiting:
+		ask(n.asked, t.UID, now, longestWaiting).says = strings.Join(a.outcome.Causes, "; ")
+	}
 }
 
 // withdraw takes back the EvictionRequest for a pod.

@@ -67,6 +67,7 @@ type asking struct {
 // denied is a domain in which pods are denied.
 type denied struct {
 	backoff shell.Backoff
+	at      time.Time // of the last denial
 	until   time.Time
 	uid     string // of the pod that was denied last
 	reason  string
@@ -125,13 +126,23 @@ func (n *notes) deny(t rollout.Target, reason string, counts bool, now time.Time
 		d = &denied{}
 		n.domains[t.Domain] = d
 	}
-	d.backoff.Fail(now, firstDenial, longestDenial)
+	if !d.at.Equal(now) { // pods that were asked for at once are denied once
+		d.backoff.Fail(now, firstDenial, longestDenial)
+		d.at = now
+	}
 	wait := d.backoff.Wait(now)
 	// Rollouts that one budget denies do not come back all at once.
 	d.until = now.Add(wait - wait/16 - time.Duration(rand.Int64N(int64(wait)/4)))
 	d.uid, d.reason, d.explained = t.UID, reason, false
 	n.isDenied.Store(true)
 	n.refused[t.UID] = rollout.Refusal{Reason: reason, Denied: counts, Until: now.Add(wait)}
+}
+
+// admit notes that a pod of a domain was not denied. What was denied beside it counts still.
+func (n *notes) admit(domain string, now time.Time) {
+	if d := n.domains[domain]; d != nil && !d.at.Equal(now) {
+		delete(n.domains, domain)
+	}
 }
 
 // addition is what is known of a wait beside the step's own words.

@@ -307,7 +307,7 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 	if podOf(pod).Ready && !v.fleet.isInTurn(pod, &m) {
 		// Any pod that became available now would have its Deployment delete one of another ReplicaSet. So this one
 		// goes first, and the place is filled when it has.
-		return "", r.evict(ctx, n, d, pod, t)
+		return "", r.evict(ctx, n, d, v, []rollout.Target{t})
 	}
 	if other := v.fleet.foreign(pod, &m); other != "" {
 		return fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost), nil
