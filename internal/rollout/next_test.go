@@ -288,13 +288,14 @@ func TestARevisionThatIsReplacedBeforeItFails(t *testing.T) {
 		{"ready", func(s *State) { s.Pods[0].Ready = true }, false},
 		{"of the revision before", func(s *State) { s.Pods[0].Revision = "r1" }, false},
 		{"in a rollback", func(s *State) { s.Memory.RollingBack = true }, false},
+		{"not seen yet", func(s *State) { s.Memory.Replacements[0].Stage, s.Pods = Gone, s.Pods[1:] }, true},
 	} {
 		s := began(3, "a")
 		replacing(s, "r2")
 		s.Revision = "r3"
 		test.change(s)
 		step := Next(s, start)
-		if got := slices.Contains(step.Memory.Abandoned, "r2"); got != test.abandoned || (len(step.Delete) > 0) != test.abandoned {
+		if got := slices.Contains(step.Memory.Abandoned, "r2"); got != test.abandoned || (len(step.Delete) > 0) != (test.abandoned && len(s.Pods) == 3) {
 			t.Errorf("%s: %v are abandoned, and %v deleted", test.name, step.Memory.Abandoned, step.Delete)
 		}
 	}

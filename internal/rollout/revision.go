@@ -49,12 +49,12 @@ func (r *run) observeRevision() {
 	r.resume()
 }
 
-// hasUnready reports whether a pod of a revision that came in the place of another one is not ready. It would use up the
-// budget that has to let it go, also if the revision is replaced before it fails.
+// hasUnready reports whether a pod of a revision that came in the place of another one is not ready, or may be coming. It would
+// use up the budget that has to let it go, also if the revision is replaced before it fails.
 func (r *run) hasUnready(revision string) bool {
 	return slices.ContainsFunc(r.memory.Replacements, func(e Replacement) bool {
 		p := r.newest(e.Slot, e.UID)
-		return p != nil && p.Revision == revision && !p.Ready
+		return p == nil && e.Stage == Gone || p != nil && p.Revision == revision && !p.Ready
 	})
 }
 
