@@ -253,6 +253,10 @@ func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
 			want: Memory{Previous: "r1", Current: []string{"b"}},
 		},
 		{
+			name: "one that was abandoned, after a complete one", memory: Memory{Phase: Complete, Revision: "r1", Abandoned: []string{"r2", "r3"}}, revision: "r2",
+			want: Memory{Previous: "r1", Current: []string{"a"}, Abandoned: []string{"r3"}},
+		},
+		{
 			name: "the one before", memory: Memory{Phase: Progressing, Revision: "r8", Previous: "r2", Current: []string{"b"}}, revision: "r2",
 			want: Memory{Current: []string{"b"}, Abandoned: []string{"r8"}, RollingBack: true},
 		},

@@ -16,6 +16,8 @@ func (r *run) observeRevision() {
 	old := *m
 	m.Revision, m.RollingBack, m.Failure, m.BakingSince, m.QueryPassed = r.Revision, false, nil, time.Time{}, false
 	m.Wave, m.Proven = 0, 0
+	// It is given another chance: once it is complete, budgets decide about its pods that are not ready, as about any other.
+	m.Abandoned = slices.DeleteFunc(m.Abandoned, func(name string) bool { return name == r.Revision })
 	switch {
 	case old.Revision == "":
 		if m.Previous = r.commonest(); m.Previous != "" {
@@ -41,7 +43,6 @@ func (r *run) observeRevision() {
 		r.say(Event{Type: RolloutRestarted, From: old.Revision})
 	}
 	m.Phase = Waiting
-	m.Abandoned = slices.DeleteFunc(m.Abandoned, func(name string) bool { return name == r.Revision })
 	// What has just been begun gets all the time that it may take.
 	for i := range m.Replacements {
 		m.Replacements[i].Since = r.stored
