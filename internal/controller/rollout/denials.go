@@ -187,7 +187,7 @@ func (r *reconciler) counts(n *notes, uid string, now time.Time) bool {
 	return !now.Before(r.denials.countFrom) && (!unknown || !now.Before(at.Add(unknownTime)))
 }
 
-// refusals are those of the pods that are not of the revision. A domain in which a pod was denied waits, and
+// refusals are those of the pods that are not of the revision, or are taken down. A domain in which a pod was denied waits, and
 // that pod a little longer. A pod is asked for sooner if its budgets would admit it, and would not have when
 // the last one was denied.
 func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.Time) error {
@@ -210,19 +210,21 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 			d.explained = !known.admit(ctx, pod)
 		}
 	}
-	slots := map[string]string{} // the domains in which their pods are taken down
+	replacements := map[string]*rollout.Replacement{} // by slot
 	for i := range v.state.Memory.Replacements {
-		slots[v.state.Memory.Replacements[i].Slot] = v.state.Memory.Replacements[i].Domain
+		e := &v.state.Memory.Replacements[i]
+		replacements[e.Slot] = e
 	}
 	tries := 0
 	for i := range v.state.Pods {
 		p := &v.state.Pods[i]
-		if p.Revision == v.state.Revision || p.Terminating {
-			continue
+		domain, e := p.Domain, replacements[p.Slot]
+		if e != nil {
+			domain = e.Domain
 		}
-		domain, replaced := slots[p.Slot]
-		if !replaced {
-			domain = p.Domain
+		// A revision may have come back while a pod of it was taken down. That is asked for until it is denied.
+		if p.Terminating || p.Revision == v.state.Revision && (e == nil || e.UID != p.UID) {
+			continue
 		}
 		refusal, refused := n.refused[p.UID]
 		d := n.waits(domain, now)

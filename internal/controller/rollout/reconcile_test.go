@@ -544,6 +544,27 @@ func TestDenialAfterRestartProvesNothing(t *testing.T) {
 	}
 }
 
+// A pod that is taken down when its revision comes back, and is denied, stays.
+func TestDeniedPodOfTheRevisionThatComesBack(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	w.denied["db-1"], w.blocked["db-1"] = true, true
+	w.sync("db", 2*unknownTime)
+	set := &appsv1.StatefulSet{}
+	if err := w.client.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "db"}, set); err != nil {
+		t.Fatal(err)
+	}
+	set.Status.UpdateRevision = "db-1"
+	if err := w.client.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	for range 60 {
+		w.sync("db", 500*time.Millisecond)
+	}
+	if d := w.rollout("db"); d.Status.Phase != v1alpha1.PhaseComplete || len(w.asked) > 1 {
+		t.Errorf("it is %s, and pods are asked for %d times; it %s", d.Status.Phase, len(w.asked), d.Status.WaitingFor)
+	}
+}
+
 // A controller whose cache of pods is older than what the status was decided by does nothing.
 func TestWaitsForPods(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
