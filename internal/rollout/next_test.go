@@ -122,6 +122,15 @@ func TestWhichPodsGo(t *testing.T) {
 			s.Pods[0].Revision, s.Pods[0].Ready = "r2", false
 		}, wait: WaitOrder},
 		{name: "ordered takes a bad pod of an earlier slot first", state: began(9, "b"), change: func(s *State) { s.Kind, s.Pods[0].Ready = Ordered, false }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "ordered takes no bad pod of a zone that is not approved", state: began(9), change: func(s *State) {
+			s.Kind, s.Pods[0].Ready, s.Spec.PauseBefore = Ordered, false, []string{"a"}
+		}, wait: WaitApproval},
+		{name: "ordered waits for a bad pod of a zone that is not approved", state: began(9, "b"), change: func(s *State) {
+			s.Kind, s.Pods[0].Ready, s.Spec.PauseBefore = Ordered, false, []string{"a"}
+		}, wait: WaitOrder},
+		{name: "ordered deletes a bad pod of an abandoned revision in a zone that is not approved", state: began(9, "b"), change: func(s *State) {
+			s.Kind, s.Pods[0].Ready, s.Spec.PauseBefore, s.Memory.Abandoned = Ordered, false, []string{"a"}, []string{"r1"}
+		}, delete: []string{"db-0"}, wait: WaitEvicting},
 		{name: "a pod without a node counts where its slot was taken down", state: began(9, "a"), change: func(s *State) {
 			replacing(s, "r2")
 			s.Pods[0].Placed, s.Pods[0].Domain = false, ""

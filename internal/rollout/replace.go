@@ -83,7 +83,8 @@ func (r *run) replaceIn(d *domain) (wait Wait) {
 }
 
 // replaceFirst takes down the first pod that is not ready if no pod of a later slot is made before it
-// is, also if it is not the turn of its domain: nothing else could go on.
+// is, also if it is not the turn of its domain: nothing else could go on. In a domain that a person has to approve
+// only pods of a bad revision are.
 func (r *run) replaceFirst() (wait Wait) {
 	if r.Kind != Ordered || r.broken == len(r.Slots) {
 		return wait
@@ -94,6 +95,9 @@ func (r *run) replaceFirst() (wait Wait) {
 		return wait
 	}
 	d := r.domain(r.domainOf(p))
+	if e == nil && !r.deletes(p) && !slices.Contains(r.memory.Current, d.Name) && r.needsApproval(d.Name) {
+		return wait
+	}
 	if refusal, refused := r.refusal(p); refused {
 		return Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until}
 	}

@@ -80,8 +80,7 @@ func (r *run) expected(wave []string) *float64 {
 
 // holds is what a domain waits for before it begins.
 func (r *run) holds(name string) Wait {
-	a := &r.Spec.Approved
-	if !r.memory.RollingBack && slices.Contains(r.Spec.PauseBefore, name) && (a.Revision != r.memory.Revision || !slices.Contains(a.Domains, name)) {
+	if r.needsApproval(name) {
 		return Wait{For: WaitApproval, Domain: name}
 	}
 	if r.Spec.MaxOverload == nil {
@@ -95,4 +94,10 @@ func (r *run) holds(name string) Wait {
 		return Wait{For: WaitOverload, Domain: name, Overload: load, MaxOverload: *r.Spec.MaxOverload}
 	}
 	return Wait{}
+}
+
+// needsApproval reports whether a person has to approve a domain.
+func (r *run) needsApproval(name string) bool {
+	a := &r.Spec.Approved
+	return !r.memory.RollingBack && slices.Contains(r.Spec.PauseBefore, name) && (a.Revision != r.memory.Revision || !slices.Contains(a.Domains, name))
 }
