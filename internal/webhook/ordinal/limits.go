@@ -17,12 +17,21 @@ const selectedNode = "volume.kubernetes.io/selected-node"
 // volumes is what the volumes of a pod say about where it can be.
 type volumes struct {
 	pinned bool // one is for some nodes alone
-	// unbound is a claim that is bound without regard to where the pod goes.
+	// unbound is a claim, or an ephemeral volume, that may be bound without regard to where the pod goes.
 	unbound string
 }
 
 func (j judge) volumesOf(ctx context.Context, namespace string, pod *corev1.Pod) (found volumes, err error) {
 	for i := range pod.Spec.Volumes {
+		if ephemeral := pod.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil { // its claim comes after the pod
+			waits, err := j.waits(ctx, ephemeral.VolumeClaimTemplate.Spec.StorageClassName)
+			if err != nil {
+				return volumes{}, err
+			}
+			if !waits {
+				found.unbound = pod.Spec.Volumes[i].Name
+			}
+		}
 		source := pod.Spec.Volumes[i].PersistentVolumeClaim
 		if source == nil {
 			continue
@@ -43,7 +52,7 @@ func (j judge) volumesOf(ctx context.Context, namespace string, pod *corev1.Pod)
 		case claim.Annotations[selectedNode] != "":
 			found.pinned = true
 		default:
-			waits, err := j.waits(ctx, claim)
+			waits, err := j.waits(ctx, claim.Spec.StorageClassName)
 			if err != nil {
 				return volumes{}, err
 			}
@@ -74,14 +83,14 @@ func (j judge) isForSomeNodes(ctx context.Context, name string) (bool, error) {
 	return false, nil
 }
 
-// waits reports whether a claim is bound where its pod goes.
-func (j judge) waits(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	if claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName == "" {
+// waits reports whether a claim of a StorageClass is bound where its pod goes. Which class is meant by none is not looked up.
+func (j judge) waits(ctx context.Context, name *string) (bool, error) {
+	if name == nil || *name == "" {
 		return false, nil
 	}
 	class := &storagev1.StorageClass{}
-	if _, err := j.read(ctx, types.NamespacedName{Name: *claim.Spec.StorageClassName}, class); err != nil {
-		return false, fmt.Errorf("reading StorageClass %s: %w", *claim.Spec.StorageClassName, err)
+	if _, err := j.read(ctx, types.NamespacedName{Name: *name}, class); err != nil {
+		return false, fmt.Errorf("reading StorageClass %s: %w", *name, err)
 	}
 	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
 }

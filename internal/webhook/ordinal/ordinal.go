@@ -84,7 +84,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 	case volumes.pinned:
 		return admission.Verdict{Result: admission.Unchanged}, nil
 	case volumes.unbound != "":
-		return j.warn(write, fmt.Sprintf("annotation %s: volume %s is made before the pod has a node, and can be in another domain; use a StorageClass with volumeBindingMode: WaitForFirstConsumer; the pod is made without a domain",
+		return j.warn(write, fmt.Sprintf("annotation %s: volume %s may be made before the pod has a node, and in another domain; name a StorageClass with volumeBindingMode: WaitForFirstConsumer; the pod is made without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, volumes.unbound)), nil
 	}
 	nodes, err := j.nodes.list(ctx)

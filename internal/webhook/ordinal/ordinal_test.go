@@ -61,6 +61,16 @@ func claims(names ...string) func(*corev1.Pod) {
 	}
 }
 
+func ephemeral(class ...string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		made := &corev1.PersistentVolumeClaimTemplate{}
+		for _, name := range class {
+			made.Spec.StorageClassName = &name
+		}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: made}}})
+	}
+}
+
 func terms(all ...corev1.NodeSelectorTerm) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: all}}}
@@ -209,11 +219,14 @@ func TestPodsAreGivenADomain(t *testing.T) {
 			}()}, result: admission.Unchanged,
 		},
 		"a claim that is bound at once": {
-			pod: podOf(1, claims("data")), objects: []client.Object{a, b, atOnce, claim("data", "", "at-once")}, warning: "volume data is made before the pod has a node",
+			pod: podOf(1, claims("data")), objects: []client.Object{a, b, atOnce, claim("data", "", "at-once")}, warning: "volume data may be made before the pod has a node",
 		},
-		"a claim without a class":      {pod: podOf(1, claims("data")), objects: []client.Object{a, b, claim("data", "")}, warning: "volume data is made before"},
-		"a claim of an unknown class":  {pod: podOf(1, claims("data")), objects: []client.Object{a, b, claim("data", "", "gone")}, warning: "volume data is made before"},
-		"a spread over domains enough": {pod: podOf(1, spread(func(*corev1.TopologySpreadConstraint) {})), objects: []client.Object{a, b}, warning: "the spread constraint by " + zone + " has minDomains"},
+		"an ephemeral volume that is bound where the pod goes": {pod: podOf(1, ephemeral("waiting")), objects: []client.Object{a, b, waiting}, want: []string{"b"}, result: admission.Changed},
+		"an ephemeral volume that is bound at once":            {pod: podOf(1, ephemeral("at-once")), objects: []client.Object{a, b, atOnce}, warning: "volume data may be made before"},
+		"an ephemeral volume without a class":                  {pod: podOf(1, ephemeral()), objects: []client.Object{a, b}, warning: "volume data may be made before"},
+		"a claim without a class":                              {pod: podOf(1, claims("data")), objects: []client.Object{a, b, claim("data", "")}, warning: "volume data may be made before"},
+		"a claim of an unknown class":                          {pod: podOf(1, claims("data")), objects: []client.Object{a, b, claim("data", "", "gone")}, warning: "volume data may be made before"},
+		"a spread over domains enough":                         {pod: podOf(1, spread(func(*corev1.TopologySpreadConstraint) {})), objects: []client.Object{a, b}, warning: "the spread constraint by " + zone + " has minDomains"},
 		"a spread over all domains": {
 			pod: podOf(1, spread(func(c *corev1.TopologySpreadConstraint) { c.NodeAffinityPolicy = new(corev1.NodeInclusionPolicyIgnore) })), objects: []client.Object{a, b},
 			want: []string{"b"}, result: admission.Changed,
