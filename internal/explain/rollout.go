@@ -34,7 +34,11 @@ func (r Rollout) Waiting(w rollout.Wait) string {
 	case rollout.WaitDown:
 		return fmt.Sprintf("takes no more pods of %s: %s down (%s), and at most %d may be", r.Domain(w.Domain), have(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
 	case rollout.WaitOrder:
-		return fmt.Sprintf("takes no pod of %s: pod %s is not ready, and the StatefulSet makes no later pod before it is", r.Domain(w.Domain), w.Pod)
+		said := fmt.Sprintf("takes no pod of %s: pod %s is not ready, and the StatefulSet makes no later pod before it is", r.Domain(w.Domain), w.Pod)
+		if w.Approve != "" {
+			said += fmt.Sprintf(". It is replaced once %s is among spec.approved.domains", r.Domain(w.Approve))
+		}
+		return said
 	case rollout.WaitEarlier:
 		return fmt.Sprintf("begins no other wave while %s not healthy", isOrAre(r.pods(w), w.More))
 	}

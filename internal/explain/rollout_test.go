@@ -78,6 +78,10 @@ func TestRolloutsGolden(t *testing.T) {
 			s.Kind, s.Memory.Current = rollout.Ordered, []string{"b"}
 			s.Pods[0].Ready = false
 		}},
+		{"an earlier pod of a zone that is not approved", func(s *rollout.State) {
+			s.Kind, s.Memory.Current, s.Spec.PauseBefore = rollout.Ordered, []string{"b"}, []string{"a"}
+			s.Pods[0].Ready, s.Pods[0].Revision = false, "db-1"
+		}},
 		{"a zone before is not healthy", func(s *rollout.State) { s.Memory.Current, s.Pods[0].Ready = nil, false }},
 		{"the query is false before a wave", func(s *rollout.State) {
 			s.Memory.Current, s.Spec.HasQuery, s.Query = nil, true, rollout.False

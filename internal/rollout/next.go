@@ -56,6 +56,8 @@ type run struct {
 	anywhere []string
 	// broken is the first slot without an available pod, len(Slots) if there is none.
 	broken int
+	// unapproved is the domain of its pod, if that is not replaced because a person has to approve the domain.
+	unapproved string
 }
 
 // domain is what is known of one now.

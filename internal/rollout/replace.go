@@ -68,7 +68,7 @@ func (r *run) replaceIn(d *domain) (wait Wait) {
 			wait = firstWait(wait, Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until})
 		case r.Kind == Ordered && (len(r.memory.Replacements) > 0 || r.broken < r.index[p.Slot]):
 			if r.broken < r.index[p.Slot] {
-				wait = firstWait(wait, Wait{For: WaitOrder, Domain: d.Name, Pod: r.Slots[r.broken].Name})
+				wait = firstWait(wait, Wait{For: WaitOrder, Domain: d.Name, Pod: r.Slots[r.broken].Name, Approve: r.unapproved})
 			}
 		case d.inFlight >= most || len(r.memory.Replacements) >= maxReplacements:
 			return wait
@@ -96,6 +96,7 @@ func (r *run) replaceFirst() (wait Wait) {
 	}
 	d := r.domain(r.domainOf(p))
 	if e == nil && !r.deletes(p) && !slices.Contains(r.memory.Current, d.Name) && r.needsApproval(d.Name) {
+		r.unapproved = d.Name
 		return wait
 	}
 	if refusal, refused := r.refusal(p); refused {

@@ -315,6 +315,8 @@ type Wait struct {
 	More   int       // how many more pods it waits for alike
 	Until  time.Time // when it ends or fails, if that is known
 	Reason string    // of a refusal
+	// Approve is the domain that a person has to approve before a pod can be replaced which others wait for.
+	Approve string
 	// Down is how many pods of the domain are down, and Most how many may be.
 	Down, Most int
 	// Overload is what is expected, and MaxOverload what is allowed.
