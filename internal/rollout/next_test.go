@@ -103,7 +103,11 @@ func TestWhichPodsGo(t *testing.T) {
 			s.Pods = slices.Delete(s.Pods, 1, 2)
 			s.Slots[1].Domain, s.Slots[1].HasDomain = "b", true
 		}, evict: []string{"db-6"}, wait: WaitEvicting},
-		{name: "a missing pod holds a wave", state: began(9), change: func(s *State) { s.Pods = slices.Delete(s.Pods, 1, 2) }, wait: WaitUnplaced},
+		{name: "a missing pod holds a wave", state: began(9), change: func(s *State) { s.Pods = slices.Delete(s.Pods, 1, 2) }, wait: WaitMissing},
+		{name: "a pod without a node holds a wave", state: began(9), change: func(s *State) {
+			p := &s.Pods[1]
+			p.Revision, p.Placed, p.Domain, p.Ready = "r2", false, "", false
+		}, wait: WaitUnplaced},
 		{name: "a pod on a lost node counts", state: began(9, "a"), change: func(s *State) { s.Pods[0].Ready, s.Pods[0].Terminating = false, true }, wait: WaitDown},
 		{name: "a pod that is to be scaled down is left alone", state: began(3, "a"), change: func(s *State) { s.Slots = s.Slots[1:] }, evict: []string{"db-1"}, wait: WaitEvicting},
 		{name: "a zone before has to be healthy", state: began(9), change: func(s *State) {

@@ -33,7 +33,10 @@ func (r *run) begin() bool {
 		}
 	}
 	if len(r.anywhere) > 0 {
-		r.step.Wait = Wait{For: WaitUnplaced, Pod: r.anywhere[0], More: len(r.anywhere) - 1}
+		r.step.Wait = Wait{For: WaitMissing, Pod: r.anywhere[0], More: len(r.anywhere) - 1}
+		if slices.ContainsFunc(r.Pods, func(p Pod) bool { return p.Name == r.anywhere[0] && !p.Terminating }) {
+			r.step.Wait.For = WaitUnplaced
+		}
 		return false
 	}
 	if !r.queryAllows() {
