@@ -576,8 +576,16 @@ func (m *model) check(s *State, step *Step) {
 			domains[e.Slot] = e.Domain
 		}
 	}
+	approved := func(domain string) bool {
+		a := s.Spec.Approved
+		return step.Memory.RollingBack || !slices.Contains(s.Spec.PauseBefore, domain) || a.Revision == s.Revision && slices.Contains(a.Domains, domain)
+	}
 	for _, e := range step.Memory.Replacements {
 		after[e.Slot] = true
+		bad := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.UID == e.UID && slices.Contains(step.Memory.Abandoned, p.Revision) })
+		if !before[e.Slot] && !bad && !slices.Contains(step.Memory.Current, e.Domain) && !approved(e.Domain) {
+			m.fail("%s is replaced in %s, which is not approved", e.Slot, e.Domain)
+		}
 		if !slices.Contains(step.Memory.Current, e.Domain) && s.Kind != Ordered {
 			m.fail("%s is replaced in %s, and the wave is %v", e.Slot, e.Domain, step.Memory.Current)
 		}
