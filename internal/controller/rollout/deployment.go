@@ -306,7 +306,9 @@ func (r *reconciler) whyUnplaced(ctx context.Context, namespace, name string) st
 		return "" // it is in the sentence already that it has no node
 	}
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+		c := &pod.Status.Conditions[i]
+		// The scheduler's words about a gate outlast it for a moment.
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (c.Reason != corev1.PodReasonSchedulingGated || len(pod.Spec.SchedulingGates) > 0) {
 			return c.Message
 		}
 	}

@@ -18,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -386,6 +388,54 @@ func TestUnmarks(t *testing.T) {
 	w.sync("db", time.Second)
 	if old := w.pod("old-1"); isMarked(old) || old.Annotations[corev1.PodDeletionCost] != "" {
 		t.Errorf("old-1 has %v", old.Annotations)
+	}
+}
+
+// A DomainRollout that is made anew knows nothing of the pod that was released for old-1, which has to be the one to go.
+func TestKeepsMarksOfARolloutThatIsMadeAnew(t *testing.T) {
+	w := surging(t)
+	w.sync("db", time.Second)
+	d := w.rollout("db")
+	if err := w.client.Delete(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	w.sync("db", time.Second)
+	w.make(&v1alpha1.DomainRollout{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "2", Generation: 1, CreationTimestamp: metav1.Unix(2000, 0)},
+		Spec:       v1alpha1.DomainRolloutSpec{TargetRef: d.Spec.TargetRef, TopologyKey: d.Spec.TopologyKey, Paused: true},
+	})
+	w.sync("db", time.Second)
+	if !isMarked(w.pod("old-1")) {
+		t.Error("the mark is taken while new-0 comes")
+	}
+	w.run("new-0", "n0")
+	w.sync("db", time.Second)
+	if !isMarked(w.pod("old-1")) {
+		t.Error("the mark is taken when new-0 has come")
+	}
+	w.remove("old-3") // by hand: the Deployment deletes none then
+	w.sync("db", time.Second)
+	if isMarked(w.pod("old-1")) {
+		t.Error("the mark stays")
+	}
+}
+
+// A mark that was left while no controller ran is found, also of a Deployment without the gate.
+func TestFindsMarksWhenItBegins(t *testing.T) {
+	w := surging(t)
+	w.sync("db", time.Second)
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	for _, name := range []string{"old-0", "old-1"} { // only this one has a mark
+		newUnfollowed(w.r).heldHandler().Create(t.Context(), event.CreateEvent{Object: w.pod(name), IsInInitialList: true}, q)
+	}
+	for deadline := time.Now().Add(5 * time.Second); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is woken")
+		}
+	}
+	if request, _ := q.Get(); request != requestOf("db") {
+		t.Errorf("%s is woken", request)
 	}
 }
 

@@ -589,6 +589,46 @@ func TestWaitsForPods(t *testing.T) {
 	}
 }
 
+// A status that someone has edited stops nothing.
+func TestVersionThatIsNone(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	d := w.rollout("db")
+	d.Status.PodsObserved = "none"
+	if err := w.client.Status().Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if w.sync("db", time.Second); len(w.asked) == 0 {
+		t.Error("it asks for nothing")
+	}
+}
+
+// A StatefulSet whose revision is not known, as when a quota refuses it, says so if that lasts.
+func TestSaysThatAChangeIsNotTakenUp(t *testing.T) {
+	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
+	set := &appsv1.StatefulSet{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "db"}, set); err != nil {
+		t.Fatal(err)
+	}
+	set.Generation = 2
+	if err := w.client.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	said := func() string { return w.rollout("db").Status.WaitingFor }
+	if w.sync("db", time.Second); said() != "" {
+		t.Errorf("it says %q at once", said())
+	}
+	if w.sync("db", shortTime); !strings.Contains(said(), "StatefulSet db to take up its last change") || len(w.asked) > 0 {
+		t.Errorf("it says %q, and asks for %v", said(), w.asked)
+	}
+	set.Status.ObservedGeneration = 2
+	if err := w.client.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if w.sync("db", shortTime); strings.Contains(said(), "last change") || len(w.asked) == 0 {
+		t.Errorf("it says %q, and asks for %v", said(), w.asked)
+	}
+}
+
 // listVersion is a reader whose lists have a version.
 type listVersion struct {
 	client.Reader

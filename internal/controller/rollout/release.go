@@ -188,15 +188,23 @@ func (n *notes) isStuck(t *target, s *v1alpha1.DomainRolloutStatus, now time.Tim
 	return true
 }
 
-// behind waits until the controller of a workload has seen its last change. A Deployment gets the pods that it lacks
-// meanwhile: those that it needs for the old template wait at the gate, too.
+// behind waits until the controller of a workload has seen its last change, and says so if that lasts. A Deployment gets the
+// pods that it lacks meanwhile: those that it needs for the old template wait at the gate, too.
 func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
 	after, err := r.fillOnly(ctx, n, d, t)
-	if err != nil || !t.isStuck {
+	if err != nil || t.revision == "" && !n.isStuck(t, &d.Status, r.clock.Now()) {
 		return shell.BehindWait, err
 	}
+	kind, name := d.Spec.TargetRef.Kind, t.object.GetName()
 	status := *d.Status.DeepCopy()
-	status.WaitingFor = fmt.Sprintf("waits for Deployment %s to take up its last change; kubectl describe deployment %s says why it does not", t.object.GetName(), t.object.GetName())
+	switch {
+	case t.deployment != nil:
+		status.WaitingFor = fmt.Sprintf("waits for Deployment %s to take up its last change; kubectl describe deployment %s says why it does not", name, name)
+	case t.object.GetDeletionTimestamp() != nil:
+		status.WaitingFor = fmt.Sprintf("%s %s is being deleted, and takes up no change", kind, name)
+	default:
+		status.WaitingFor = fmt.Sprintf("waits for %s %s to take up its last change; see whether a quota or a webhook refuses its ControllerRevision", kind, name)
+	}
 	return shell.Sooner(after, shell.BehindWait), r.store(ctx, n, d, status, false)
 }
 
@@ -468,13 +476,21 @@ func (r *reconciler) mark(ctx context.Context, pod *corev1.Pod) error {
 // unmark takes the marks from pods that are not taken down after all.
 func (r *reconciler) unmark(ctx context.Context, f *fleet, m *rollout.Memory) error {
 	for _, p := range f.members {
-		if isMarked(p.Pod) && (!isReplaced(m, p.Pod) || p.isOf == f.revision) {
+		if isMarked(p.Pod) && (!isReplaced(m, p.Pod) && !f.hasSuccessor(p) || p.isOf == f.revision) {
 			if err := r.writeCost(ctx, p.Pod, nil); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// hasSuccessor reports whether a pod was released for another one that has not gone yet, also if that is forgotten, as when
+// the DomainRollout was made anew: the Deployment is about to delete one, and without the mark it would be any.
+func (f *fleet) hasSuccessor(old *member) bool {
+	return slices.ContainsFunc(f.members, func(p *member) bool {
+		return p.UID != old.UID && p.isOf == f.revision && slotOf(p.Pod) == old.slot && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
+	})
 }
 
 func isMarked(pod *corev1.Pod) bool {

@@ -47,6 +47,9 @@ func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (boo
 	if isAtLeast(r.pods.LastStoreSyncResourceVersion(), needs) {
 		return true, nil
 	}
+	if _, err := resourceversion.CompareResourceVersion(needs, needs); err != nil {
+		return true, nil // it is no version: someone has edited it
+	}
 	// A status that was copied from another cluster, or is newer than a restored etcd, means nothing.
 	var page corev1.PodList
 	if err := r.live.List(ctx, &page, client.InNamespace(d.Namespace), client.Limit(1)); err != nil {

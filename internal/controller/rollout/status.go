@@ -20,6 +20,10 @@ import (
 const (
 	maxHistory = 20
 	maxDomains = 500
+	// maxMessage is how many bytes of a condition's message the API server takes.
+	maxMessage = 32768
+	// maxListed is how many domains a condition names.
+	maxListed = 20
 )
 
 // memoryOf reads what a status remembers.
@@ -104,10 +108,19 @@ func report(d *v1alpha1.DomainRollout, step *rollout.Step, unknown []string, add
 	valid := metav1.Condition{Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, Reason: reasonValid, Message: "the target can be updated by domain"}
 	if len(unknown) > 0 {
 		valid.Status, valid.Reason = metav1.ConditionFalse, reasonNoDomain
-		valid.Message = fmt.Sprintf("no node has the value %s of %s, which spec.order or spec.pauseBefore names; it is passed over", strings.Join(unknown, ", "), d.Spec.TopologyKey)
+		valid.Message = fmt.Sprintf("no node has the value %s of %s, which spec.order or spec.pauseBefore names; it is passed over", listed(unknown), d.Spec.TopologyKey)
 	}
 	setConditions(d, &s, valid, now)
 	return s
+}
+
+// listed names the first of some domains: a condition has room for few.
+func listed(names []string) string {
+	first := names[:min(len(names), maxListed)]
+	if left := len(names) - len(first); left > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(first, ", "), left)
+	}
+	return strings.Join(first, ", ")
 }
 
 // invalid is a status while the target cannot be updated. What it remembers stays.
@@ -133,6 +146,7 @@ func setConditions(d *v1alpha1.DomainRollout, s *v1alpha1.DomainRolloutStatus, v
 	for _, c := range []metav1.Condition{valid, progressing, healthy} {
 		before := meta.FindStatusCondition(s.Conditions, c.Type)
 		c.ObservedGeneration = d.Generation
+		c.Message = strings.ToValidUTF8(c.Message[:min(len(c.Message), maxMessage)], "") // a webhook that refuses an eviction may say anything
 		c = shell.Transition(before, c, now)
 		if before != nil {
 			*before = c

@@ -1,9 +1,14 @@
 package rollout
 
 import (
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/rollout"
@@ -48,5 +53,25 @@ func TestInvalidKeepsWhetherItWasComplete(t *testing.T) {
 		if got := memoryOf(&status); got.Phase != want || got.Revision != "r1" || status.WaitingFor != "gone" {
 			t.Errorf("with a domain that is %s it becomes %+v", state, got)
 		}
+	}
+}
+
+// The API server takes messages of conditions up to a length, whatever a spec names and others say.
+func TestConditionsHaveRoom(t *testing.T) {
+	var unknown []string
+	for i := range 1000 {
+		unknown = append(unknown, fmt.Sprintf("%03d%s", i, strings.Repeat("x", 60)))
+	}
+	d := &v1alpha1.DomainRollout{}
+	step := rollout.Step{Wait: rollout.Wait{For: rollout.WaitRefused, Reason: strings.Repeat("\u00e4", maxMessage)}}
+	status := report(d, &step, unknown, "", time.Unix(1000, 0))
+	for _, c := range status.Conditions {
+		if len(c.Message) > maxMessage || !utf8.ValidString(c.Message) {
+			t.Errorf("the message of %s has %d bytes", c.Type, len(c.Message))
+		}
+	}
+	valid := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionValid)
+	if valid.Reason != reasonNoDomain || !strings.Contains(valid.Message, unknown[maxListed-1]+" and 980 more of ") {
+		t.Errorf("it says %q", valid.Message)
 	}
 }

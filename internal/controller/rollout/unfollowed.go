@@ -71,9 +71,10 @@ func (u *unfollowed) deploymentHandler() handlerFuncs {
 	}
 }
 
-// heldHandler follows pods that wait or have a mark, whatever the template is by now.
+// heldHandler follows pods that wait or have a mark, whatever the template is by now. Those that there are when the controller
+// begins count: what was done while none ran is not known.
 func (u *unfollowed) heldHandler() handlerFuncs {
-	return each(func(ctx context.Context, o client.Object, q queue) {
+	wake := func(ctx context.Context, o client.Object, q queue) {
 		pod, ok := o.(*corev1.Pod)
 		owner := metav1.GetControllerOfNoCopy(o)
 		if !ok || !isHeld(pod) && !isMarked(pod) || owner == nil || owner.Kind != kindReplicaSet {
@@ -83,7 +84,10 @@ func (u *unfollowed) heldHandler() handlerFuncs {
 		if above != nil && above.Kind == v1alpha1.KindDeployment {
 			enqueue(requestFor(o.GetNamespace(), above.Name), gatherTime, q)
 		}
-	}, samePod)
+	}
+	h := each(wake, samePod)
+	h.CreateFunc = func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) }
+	return h
 }
 
 func (u *unfollowed) rolloutHandler() handlerFuncs {
