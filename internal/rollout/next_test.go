@@ -294,6 +294,28 @@ func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
 	}
 }
 
+// A domain in which a pod went out of turn does not come before others when there is a new revision.
+func TestANewRevisionKeepsTheTurns(t *testing.T) {
+	for _, down := range []func(*State){
+		func(s *State) { // it is there still
+			s.Memory.Replacements = []Replacement{{Slot: "db-2", Domain: "c", Pod: "db-2", UID: "2", Stage: Evicting, Since: start, IfUnready: true}}
+			s.Pods[2].Ready = false
+		},
+		func(s *State) {
+			s.Memory.Replacements = []Replacement{{Slot: "db-2", Domain: "c", Pod: "db-2", UID: "old", Stage: Replaced, Since: start, IfUnready: true}}
+			s.Pods[2].Ready, s.Pods[2].Revision = false, "r2"
+		},
+	} {
+		s := began(9, "a")
+		s.Kind, s.Revision = Ordered, "r3"
+		down(s)
+		step := Next(s, start)
+		if got := step.Memory.Current; !slices.Equal(got, []string{"a"}) || !slices.Equal(slices.Concat(names(step.Evict), names(step.Delete)), []string{"db-2"}) {
+			t.Errorf("the wave is %v, and %v are evicted and %v deleted", got, step.Evict, step.Delete)
+		}
+	}
+}
+
 // The pods of a bad revision get out of the way of the next one, which is written before it fails.
 func TestARevisionThatIsReplacedBeforeItFails(t *testing.T) {
 	for _, test := range []struct {

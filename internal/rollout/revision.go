@@ -76,8 +76,12 @@ func (r *run) resume() {
 	}
 	var down []string
 	for i := range m.Replacements {
-		if d := m.Replacements[i].Domain; !slices.Contains(down, d) {
-			down = append(down, d)
+		e := &m.Replacements[i]
+		if r.Kind == Ordered && e.IfUnready {
+			continue // it went out of turn, and goes on so
+		}
+		if !slices.Contains(down, e.Domain) {
+			down = append(down, e.Domain)
 		}
 	}
 	slices.SortFunc(down, r.compareDomains)
