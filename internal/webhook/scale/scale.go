@@ -123,7 +123,7 @@ func (r *review) Judge(ctx context.Context, request *admission.Request) (admissi
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	w, err := r.read(ctx, request)
-	if err != nil || w == nil {
+	if err != nil || w == nil || w.after.Replicas < 0 { // which the API server refuses
 		return admission.Verdict{Result: admission.Skipped}, err
 	}
 	namespace := &metav1.PartialObjectMetadata{}

@@ -60,3 +60,12 @@ func text(t *testing.T, object any) []byte {
 	}
 	return text
 }
+
+// A number that is none is left to the API server, which says so: clamped, it would be a scale-down that nobody asked for.
+func TestNegativeReplicas(t *testing.T) {
+	r := &review{judge: judge{kind: pacing.Deployment}, stored: []byte(`{"spec":{"replicas":9}}`), object: []byte(`{"spec":{"replicas":-1}}`)}
+	verdict, err := r.Judge(t.Context(), &admission.Request{Operation: "UPDATE"})
+	if err != nil || verdict.Result != admission.Skipped || verdict.Patch != nil || verdict.Denial != nil {
+		t.Errorf("the verdict is %+v, %v", verdict, err)
+	}
+}
