@@ -418,9 +418,24 @@ func TestDeletionWakesTheNextRollout(t *testing.T) {
 	}
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
-	w.r.otherHandler().Delete(t.Context(), event.DeleteEvent{Object: first}, q)
-	if request, _ := q.Get(); request.Name != "again" {
-		t.Errorf("%s is woken", request.Name)
+	ending := first.DeepCopy()
+	ending.DeletionTimestamp, ending.Finalizers = &metav1.Time{Time: w.clock.Now()}, []string{"example.com/keep"}
+	for name, wake := range map[string]func(){
+		"deleted": func() { w.r.otherHandler().Delete(t.Context(), event.DeleteEvent{Object: first}, q) },
+		"about to be deleted": func() {
+			w.r.otherHandler().Update(t.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: ending}, q)
+		},
+	} {
+		wake()
+		for deadline := time.Now().Add(5 * time.Second); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: none is woken", name)
+			}
+		}
+		request, _ := q.Get()
+		if q.Done(request); request.Name != "again" {
+			t.Errorf("%s: %s is woken", name, request.Name)
+		}
 	}
 }
 

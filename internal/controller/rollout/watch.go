@@ -98,13 +98,22 @@ func enqueue(requests []reconcile.Request, after time.Duration, q queue) {
 	}
 }
 
-// otherHandler wakes the other rollouts of a target once one of them is deleted: the next one takes over.
+// otherHandler wakes the other rollouts of a target once one of them is deleted, or is about to be, as with a finalizer of
+// another owner: the next one takes over.
 func (r *reconciler) otherHandler() handlerFuncs {
-	return handlerFuncs{DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-		if d, ok := e.Object.(*v1alpha1.DomainRollout); ok {
+	wake := func(ctx context.Context, o client.Object, q queue) {
+		if d, ok := o.(*v1alpha1.DomainRollout); ok {
 			enqueue(r.rollouts(ctx, d.Namespace, d.Spec.TargetRef), gatherTime, q)
 		}
-	}}
+	}
+	return handlerFuncs{
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil {
+				wake(ctx, e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+	}
 }
 
 func (r *reconciler) workloadHandler(kind string) handlerFuncs {
