@@ -20,7 +20,9 @@ const (
 	queryTimeout = 5 * time.Second
 	// queryTime is how long an answer counts.
 	queryTime = 10 * time.Second
-	maxAnswer = 1 << 20
+	// patience is how long a sync waits for an answer, and pendingTime after how long it looks for it again.
+	patience, pendingTime = 100 * time.Millisecond, time.Second
+	maxAnswer             = 1 << 20
 )
 
 // newHTTPClient makes a client that goes only where a spec says.
@@ -30,21 +32,46 @@ func newHTTPClient() *http.Client {
 
 // gate is the last answer to the query of a health gate.
 type gate struct {
-	of    v1alpha1.PrometheusGate
-	at    time.Time
-	truth rollout.Truth
-	said  string // why it is not known
+	of      v1alpha1.PrometheusGate
+	at      time.Time
+	truth   rollout.Truth
+	said    string // why it is not known
+	pending chan reply
 }
 
-// ask has the answer to a query not older than queryTime.
-func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate, now time.Time) {
-	if g.of == query && !g.at.IsZero() && now.Sub(g.at) < queryTime {
-		return
+type reply struct {
+	truth rollout.Truth
+	err   error
+}
+
+// ask has the answer to a query not older than queryTime. A server that is slow is not waited for, since other rollouts would
+// be kept waiting: its last answer counts meanwhile, unless that is old. It reports whether one is still to come.
+func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate, now time.Time) (pending bool) {
+	if g.of != query {
+		*g = gate{of: query}
 	}
-	truth, err := runQuery(ctx, c, query)
-	*g = gate{of: query, at: now, truth: truth}
-	if err != nil {
-		g.said = err.Error()
+	if g.pending == nil {
+		if !g.at.IsZero() && now.Sub(g.at) < queryTime {
+			return false
+		}
+		if now.Sub(g.at) >= 2*queryTime {
+			g.truth, g.said = rollout.Unknown, "the server has not answered yet"
+		}
+		g.at, g.pending = now, make(chan reply, 1)
+		go func(to chan<- reply) {
+			truth, err := runQuery(context.WithoutCancel(ctx), c, query)
+			to <- reply{truth, err}
+		}(g.pending)
+	}
+	select {
+	case a := <-g.pending:
+		g.pending, g.truth, g.said = nil, a.truth, ""
+		if a.err != nil {
+			g.said = a.err.Error()
+		}
+		return false
+	case <-time.After(patience):
+		return true
 	}
 }
 

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -70,9 +71,49 @@ func TestAnswersAreKept(t *testing.T) {
 		after time.Duration
 		want  int
 	}{{"a", 0, 1}, {"a", queryTime - 1, 1}, {"b", queryTime - 1, 2}, {"b", 2 * queryTime, 3}} {
-		g.ask(t.Context(), server.Client(), v1alpha1.PrometheusGate{URL: server.URL, Query: step.query}, now.Add(step.after))
+		for g.ask(t.Context(), server.Client(), v1alpha1.PrometheusGate{URL: server.URL, Query: step.query}, now.Add(step.after)) {
+		}
 		if asked != step.want || g.said == "" {
 			t.Errorf("%s after %s: asked %d times, want %d", step.query, step.after, asked, step.want)
 		}
+	}
+}
+
+// A server that takes its time keeps nothing else from being done. Its last answer counts meanwhile, if that is new.
+func TestSlowAnswers(t *testing.T) {
+	answers := make(chan struct{})
+	asked := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		<-answers
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`)
+	}))
+	defer server.Close()
+	defer close(answers)
+	var g gate
+	now := time.Unix(1000, 0)
+	ask := func(after time.Duration) bool {
+		now = now.Add(after)
+		return g.ask(t.Context(), server.Client(), v1alpha1.PrometheusGate{URL: server.URL, Query: "up"}, now)
+	}
+	for _, step := range []struct {
+		after time.Duration
+		truth rollout.Truth // while it is waited for
+	}{{0, rollout.Unknown}, {queryTime, rollout.True}, {2 * queryTime, rollout.Unknown}} {
+		for range 2 {
+			if !ask(step.after) || g.truth != step.truth {
+				t.Fatalf("after %s: an answer is there, or %v counts", step.after, g.truth)
+			}
+			step.after = 0
+		}
+		answers <- struct{}{}
+		for ask(0) {
+		}
+		if g.truth != rollout.True || g.said != "" {
+			t.Errorf("after %s: %v, %q", step.after, g.truth, g.said)
+		}
+	}
+	if len(asked) != 3 {
+		t.Errorf("the server was asked %d times", len(asked))
 	}
 }

@@ -119,8 +119,9 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	if err := r.refusals(ctx, n, v, now); err != nil {
 		return 0, err
 	}
+	pending := false
 	if v.state.Spec.HasQuery && isAsked(v.state) {
-		n.gate.ask(ctx, r.http, *d.Spec.HealthGate.Prometheus, now)
+		pending = n.gate.ask(ctx, r.http, *d.Spec.HealthGate.Prometheus, now)
 		v.state.Query = n.gate.truth
 	}
 	step, err := r.next(ctx, d, v, now)
@@ -151,6 +152,9 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	}
 	if v.state.Spec.HasQuery && isAsked(v.state) {
 		wait = shell.Sooner(wait, queryTime)
+	}
+	if pending {
+		wait = shell.Sooner(wait, pendingTime)
 	}
 	return wait, err
 }
