@@ -529,11 +529,11 @@ func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one
 	if one.slot != "" {
 		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot)[1:]...)
 	}
-	takes, err := r.takes(ctx, d.Spec.TopologyKey, one.domain, pod)
+	isPlaced, err := r.hasNodeFor(ctx, d.Spec.TopologyKey, one.domain, pod)
 	if err != nil {
 		return err
 	}
-	if takes {
+	if isPlaced {
 		operations = append(operations, placeIn(pod, d.Spec.TopologyKey, one.domain))
 	}
 	if err := shell.Patch(ctx, r.client, pod, operations); err != nil {
@@ -547,10 +547,10 @@ func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one
 	return nil
 }
 
-// takes reports whether a domain has a node that a pod can be on. A domain can be gone by now, and a new template can ask
+// hasNodeFor reports whether a domain has a node that a pod can be on. A domain can be gone by now, and a new template can ask
 // for other nodes than the old one. A pod that could be nowhere would wait for ever, so it may be anywhere then, as pods
 // without a domain may, which are replaced last.
-func (r *reconciler) takes(ctx context.Context, key, domain string, pod *corev1.Pod) (bool, error) {
+func (r *reconciler) hasNodeFor(ctx context.Context, key, domain string, pod *corev1.Pod) (bool, error) {
 	if domain == "" {
 		return false, nil
 	}

@@ -130,7 +130,7 @@ func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet,
 			if err := r.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: e.Slot}); err != nil {
 				return nil, fmt.Errorf("reading node %s: %w", e.Slot, err)
 			}
-			if len(list.Items) > 0 && !takes(&list.Items[0], &daemons.Spec.Template.Spec) {
+			if len(list.Items) > 0 && !wantsPodOn(&list.Items[0], &daemons.Spec.Template.Spec) {
 				continue
 			}
 		}
@@ -144,9 +144,9 @@ func isOverdue(e *rollout.Replacement, now time.Time) bool {
 	return e.Stage == rollout.Gone && !now.Before(e.Since.Add(overdueTime))
 }
 
-// takes reports whether a DaemonSet has a pod on a node. Its controller adds tolerations for what Kubernetes finds out about
+// wantsPodOn reports whether a DaemonSet has a pod on a node. Its controller adds tolerations for what Kubernetes finds out about
 // nodes.
-func takes(node *corev1.Node, spec *corev1.PodSpec) bool {
+func wantsPodOn(node *corev1.Node, spec *corev1.PodSpec) bool {
 	if matches, err := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); err != nil || !matches {
 		return err != nil
 	}
