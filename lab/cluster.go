@@ -4,7 +4,7 @@
 // outlives the process that called Up. Open finds a running lab from its state folder, and
 // Down removes a lab, even an incomplete one.
 //
-// The packages below: shape describes a lab, state keeps its files, process runs its
+// The packages below: shape describes a lab, image what its containers can run, state keeps its files, process runs its
 // processes, fabric is its network, controlplane runs etcd and Kubernetes, cri runs
 // containers, agent stands in for nodes without network, program implements the images of
 // containers, load sends requests, and dnsquery asks DNS servers.
@@ -24,6 +24,7 @@ import (
 
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
@@ -41,6 +42,8 @@ type Options struct {
 	// up with, or for a new lab vicinity-kubernetes beside Program, or
 	// $VICINITY_KUBERNETES.
 	Kubernetes string
+	// Images are what containers of a new lab can run beside its own images.
+	Images image.Map
 	// Log gets a line for each step; nil discards them.
 	Log io.Writer
 	// Keep leaves a lab that failed to come up.

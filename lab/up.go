@@ -35,6 +35,9 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
+	if err := options.Images.Validate(); err != nil {
+		return nil, err
+	}
 	kubernetes, err := options.kubernetes()
 	if err != nil {
 		return nil, err
@@ -44,7 +47,7 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	}
 	for {
 		c := &Cluster{options: options, kubernetes: kubernetes}
-		c.setCurrent(state.Lab{Version: version(), Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, NextIndex: s.NextIndex()})
+		c.setCurrent(state.Lab{Version: version(), Kubernetes: kubernetes, Created: time.Now().UTC(), Shape: s, Images: options.Images, NextIndex: s.NextIndex()})
 		err := c.tryUp(ctx)
 		if err == nil {
 			return c, nil

@@ -47,7 +47,7 @@ kube-proxy; nodes that are network namespaces, joined by a fabric that routes be
 counts what crosses zones; pods that are processes in network namespaces of their own.
 
 A container's image is a name that maps to a program: lab/echo, lab/client, lab/sleep,
-or vicinity-NAME for a program beside this one.
+or vicinity-NAME for a program beside this one. "lab up --images" adds others.
 
 It needs Linux and root. Everything of a lab is in network namespaces of its own and in
 one folder, so the machine's own network is as before, and "lab down" leaves nothing.`,

@@ -123,6 +123,9 @@ func TestErrorsNameFlags(t *testing.T) {
 		{args: []string{"up", "--name", "No!"}, code: command.ExitUsage, want: `--name "No!": a lab's name is up to`},
 		{args: []string{"up", "--file", file, "--cross-region-latency", "-1s"}, code: command.ExitUsage, want: "--cross-region-latency -1s: write a duration"},
 		{args: []string{"up", "--file", file, "--fake-nodes", "2"}, code: command.ExitFailure, want: `zones[0].nodes[0].name "fake-1": another node has this name`},
+		{args: []string{"up", "--images", file + "-none"}, code: command.ExitFailure, want: "--images: open " + file + "-none: no such file"},
+		{args: []string{"up", "--images", file}, code: command.ExitFailure, want: "--images " + file + `: field "zones" is unknown: write one of images`},
+		{args: []string{"up", "--images", file, "--control-plane-only"}, code: command.ExitUsage, want: "--images has no effect: a lab that is only a control plane runs no containers"},
 		{args: []string{"down", "--name", "No!"}, code: command.ExitUsage, want: `--name "No!": a lab's name is up to`},
 		{args: []string{"down"}, variable: "No!", code: command.ExitUsage, want: `VICINITY_LAB_NAME "No!": a lab's name is up to`},
 		{args: []string{"status", "--name", "No!"}, code: command.ExitUsage, want: `--name "No!": a lab's name is up to`},
@@ -150,7 +153,7 @@ func TestFlagsOfAShape(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^ .{5}--([a-z-]+)`).FindAllStringSubmatch(up.NonInheritedFlags().FlagUsages(), -1) {
 		flags = append(flags, match[1])
 	}
-	want := slices.Concat(fileFlags, otherFlags, []string{"keep", "vicinity", "set"})
+	want := slices.Concat(fileFlags, otherFlags, []string{"images", "keep", "vicinity", "set"})
 	slices.Sort(flags)
 	slices.Sort(want)
 	if !slices.Equal(flags, want) {

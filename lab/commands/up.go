@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -156,6 +158,7 @@ func newLabUpCommand(s command.Streams, f *labFlags) *cobra.Command {
 	shaped := &shapeFlags{}
 	installed := &installFlags{}
 	var keep bool
+	var images string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a lab up",
@@ -184,6 +187,22 @@ A shape is said by flags, or for more by a file:
     - labels: {example.com/rack: r1}
     - labels: {example.com/rack: r2}
 
+Containers run the lab's own images. --images names a file with programs of this machine for
+other names, which can be patterns; the first that a name matches counts:
+
+  images:
+  - name: agnhost                     # any registry, any tag
+    program: bin/agnhost              # beside this file
+    mountPath: /agnhost               # where containers have it
+    args: [pause]                     # unless the pod says command or args
+  - name: registry.example.org/web/*
+    entryPoint: [busybox, httpd, -f]  # by default the program
+    env: {MODE: plain}
+    root: web                         # a folder with files of the container's own
+
+A container sees the files of this machine, and for those of root a copy of its own, which
+it can change, rename and remove.
+
 A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, and its
 pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,
 		Example: `  vicinity lab up
@@ -192,6 +211,7 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
   vicinity lab up --proxy both
   vicinity lab up --set routing.takeOverAuto=true
   vicinity lab up --file shape.yaml
+  vicinity lab up --images images.yaml
   vicinity lab up --control-plane-only --fake-nodes 1000`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -201,6 +221,9 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 			}
 			options := f.options(s.Err)
 			options.Keep = keep
+			if options.Images, err = readImages(images, wanted); err != nil {
+				return err
+			}
 			why, err := installed.whyNot(wanted, options)
 			if err != nil {
 				return err
@@ -215,8 +238,33 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 	shaped.register(cmd)
 	cmd.Flags().BoolVar(&installed.vicinity, "vicinity", true, "install Vicinity, where its program is built")
 	installed.register(cmd)
+	cmd.Flags().StringVar(&images, "images", "", "`FILE` with programs that stand for container images, in YAML")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave what there is when it fails, to look at")
 	return cmd
+}
+
+// readImages reads what a lab's containers can run beside its own images.
+func readImages(name string, wanted shape.Shape) (image.Map, error) {
+	if name == "" {
+		return nil, nil
+	}
+	if wanted.ControlPlaneOnly {
+		return nil, command.UsageErrorf("--images has no effect: a lab that is only a control plane runs no containers")
+	}
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--images: %w", err)
+	}
+	defer file.Close()
+	images, err := image.Read(file, filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("--images %s: %w", name, err)
+	}
+	return images, nil
 }
 
 // bringUp is a lab that is wanted, and what is done in it once it is up.

@@ -88,24 +88,18 @@ func (n *node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 // specOf translates the kubelet's configuration of a container.
 func (n *node) specOf(c *container) (containerSpec, error) {
 	config, s := c.Config, c.sandbox
-	program, err := n.runtime.Images.Resolve(c.imageName())
+	image, err := n.runtime.Images.Resolve(c.imageName())
 	if err != nil {
 		return containerSpec{}, err
 	}
-	program, image := mountProgram(program)
 	spec := containerSpec{
-		Image: c.imageName(), Args: program, Env: n.environmentOf(c), Dir: cmp.Or(config.WorkingDir, "/"),
+		Image: c.imageName(), Args: image.Command(config.Command, config.Args), Env: n.environmentOf(c, image.Variables()), Root: image.Root, Dir: cmp.Or(config.WorkingDir, "/"),
 		Network: shape.NamespacePath(n.namespaceOf(s)), MountSpace: ownMounts(), Hostname: s.Config.Hostname,
 		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty,
 	}
 	if s.inHostNetwork() {
 		spec.Hostname = n.Name
 	}
-	// A command replaces the image's.
-	if len(config.Command) > 0 {
-		spec.Args = config.Command
-	}
-	spec.Args = append(spec.Args[:len(spec.Args):len(spec.Args)], config.Args...)
 	resolver := filepath.Join(s.folder, resolverFile)
 	if _, err := os.Stat(resolver); err == nil {
 		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: "/etc/resolv.conf"})
@@ -113,7 +107,9 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	for _, m := range config.Mounts {
 		spec.Mounts = append(spec.Mounts, mount{Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly})
 	}
-	spec.Mounts = append(spec.Mounts, image)
+	if image.Program != "" {
+		spec.Mounts = append(spec.Mounts, mount{Source: image.Program, Target: image.MountPath, ReadOnly: true})
+	}
 	security := config.GetLinux().GetSecurityContext()
 	if security.GetRunAsUser() != nil {
 		spec.User = new(uint32(security.RunAsUser.Value))
@@ -130,7 +126,7 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 
 // environmentOf is that of a container: the image's, what tells the lab's own programs
 // where they run, and the pod's. A later entry replaces an earlier one.
-func (n *node) environmentOf(c *container) []string {
+func (n *node) environmentOf(c *container, image []string) []string {
 	pod := c.sandbox.Config.GetMetadata()
 	addrs := c.sandbox.Addresses
 	if c.sandbox.inHostNetwork() {
@@ -140,11 +136,12 @@ func (n *node) environmentOf(c *container) []string {
 	for i, addr := range addrs {
 		texts[i] = addr.String()
 	}
-	entries := []string{
-		"PATH=" + systemPath, "HOME=/root", "HOSTNAME=" + cmp.Or(c.sandbox.Config.Hostname, n.Name),
-		"VICINITY_POD=" + pod.GetName(), "VICINITY_NAMESPACE=" + pod.GetNamespace(), NodeVariable(n.Name),
-		"VICINITY_ZONE=" + n.Zone, "VICINITY_REGION=" + n.Region, "VICINITY_POD_IPS=" + strings.Join(texts, ","),
-	}
+	entries := append([]string{"PATH=" + systemPath, "HOME=/root"}, image...)
+	entries = append(entries,
+		"HOSTNAME="+cmp.Or(c.sandbox.Config.Hostname, n.Name),
+		"VICINITY_POD="+pod.GetName(), "VICINITY_NAMESPACE="+pod.GetNamespace(), NodeVariable(n.Name),
+		"VICINITY_ZONE="+n.Zone, "VICINITY_REGION="+n.Region, "VICINITY_POD_IPS="+strings.Join(texts, ","),
+	)
 	if c.Config.Tty {
 		entries = append(entries, terminalKind)
 	}

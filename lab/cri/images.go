@@ -10,6 +10,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -19,6 +20,8 @@ type Images struct {
 	Program string
 	// Folder holds the programs of the images vicinity and vicinity-NAME.
 	Folder string
+	// Others are what the lab was brought up with beside its own.
+	Others image.Map
 }
 
 // DefaultImages are this program and those in its folder.
@@ -30,20 +33,39 @@ func DefaultImages() (Images, error) {
 	return Images{Program: program, Folder: filepath.Dir(program)}, nil
 }
 
-// Resolve returns the program of an image and its first arguments.
-func (i Images) Resolve(image string) ([]string, error) {
-	name := shape.Image(image)
-	switch program, own := strings.CutPrefix(name, "lab/"); {
+// Resolve finds what an image runs. The lab's own images come before others.
+func (i Images) Resolve(name string) (image.Image, error) {
+	short := shape.Image(name)
+	switch program, own := strings.CutPrefix(short, "lab/"); {
 	case own && (program == "echo" || program == "client" || program == "sleep"):
-		return []string{i.Program, "program", program}, nil
-	case !own && (name == "vicinity" || strings.HasPrefix(name, "vicinity-")):
-		program := filepath.Join(i.Folder, name)
-		if err := executable(program); err != nil {
-			return nil, fmt.Errorf("image %q stands for the program %s: %w", image, program, err)
-		}
-		return []string{program}, nil
+		return ownImage(i.Program, "program", program), nil
+	case !own && (short == "vicinity" || strings.HasPrefix(short, "vicinity-")):
+		return checked(name, ownImage(filepath.Join(i.Folder, short)))
 	}
-	return nil, fmt.Errorf("image %q maps to no program; the lab has lab/echo, lab/client, lab/sleep and the programs called vicinity-NAME in %s", image, i.Folder)
+	if found, ok := i.Others.Find(name); ok {
+		return checked(name, found)
+	}
+	var others string
+	if len(i.Others) > 0 {
+		others = fmt.Sprintf(", and those of --images, which are %s", i.Others)
+	}
+	return image.Image{}, fmt.Errorf("image %q maps to no program; the lab has lab/echo, lab/client, lab/sleep and the programs called vicinity-NAME in %s%s", name, i.Folder, others)
+}
+
+func ownImage(program string, args ...string) image.Image {
+	at := image.MountPath(program)
+	return image.Image{Program: program, MountPath: at, EntryPoint: append([]string{at}, args...)}
+}
+
+// checked returns an image unless its program is gone.
+func checked(name string, found image.Image) (image.Image, error) {
+	if found.Program == "" {
+		return found, nil
+	}
+	if err := executable(found.Program); err != nil {
+		return image.Image{}, fmt.Errorf("image %q stands for the program %s: %w", name, found.Program, err)
+	}
+	return found, nil
 }
 
 // imageID is the identity of an image: its name, since a program has no digest.
@@ -84,13 +106,4 @@ func (n *node) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*ru
 		UsedBytes: &runtimeapi.UInt64Value{}, InodesUsed: &runtimeapi.UInt64Value{},
 	}}
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: none, ContainerFilesystems: none}, nil
-}
-
-const imageFolder = "/.image"
-
-// mountProgram makes a program executable for every user of a container: its folder on the
-// machine may be closed to all but root. It returns the new command line and the mount.
-func mountProgram(program []string) ([]string, mount) {
-	m := mount{Source: program[0], Target: filepath.Join(imageFolder, filepath.Base(program[0])), ReadOnly: true}
-	return append([]string{m.Target}, program[1:]...), m
 }

@@ -42,12 +42,14 @@ type containerSpec struct {
 	Network string `json:"network,omitempty"`
 	// MountSpace is the path of the mount namespace that the container's begins as a copy
 	// of; empty means that of the keeper.
-	MountSpace string   `json:"mountSpace,omitempty"`
-	Hostname   string   `json:"hostname,omitempty"`
-	Mounts     []mount  `json:"mounts,omitempty"`
-	User       *uint32  `json:"user,omitempty"`
-	Group      *uint32  `json:"group,omitempty"`
-	Groups     []uint32 `json:"groups,omitempty"`
+	MountSpace string  `json:"mountSpace,omitempty"`
+	Hostname   string  `json:"hostname,omitempty"`
+	Mounts     []mount `json:"mounts,omitempty"`
+	// Root is a folder that the container gets a copy of, over the machine's files.
+	Root   string   `json:"root,omitempty"`
+	User   *uint32  `json:"user,omitempty"`
+	Group  *uint32  `json:"group,omitempty"`
+	Groups []uint32 `json:"groups,omitempty"`
 	// Forbidden are the numbers of capabilities that the container must not have.
 	Forbidden []int  `json:"forbidden,omitempty"`
 	Log       string `json:"log"`
@@ -247,7 +249,7 @@ func (k *keeper) enterNamespaces() error {
 			return fmt.Errorf("setting the host name: %w", err)
 		}
 	}
-	return makeRoot(filepath.Join(k.folder, "root"), k.spec.Mounts)
+	return makeRoot(filepath.Join(k.folder, "root"), k.spec.Root, k.spec.Mounts)
 }
 
 // wait waits for the process, kills what it left behind, and returns how it ended.

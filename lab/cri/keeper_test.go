@@ -204,6 +204,46 @@ func TestContainerWithAVolumeOverItsFolder(t *testing.T) {
 	k.ends(6)
 }
 
+// A container has the files of its image as its own, beside the machine's and what is mounted.
+func TestContainerHasTheFilesOfItsImage(t *testing.T) {
+	root, beside := t.TempDir(), t.TempDir()
+	for path, text := range map[string]string{
+		root + "/srv/www/index.html": "page", root + "/etc/passwd": "image", root + "/tool": "#!/bin/sh\necho tool\n",
+		beside + "/hosts": "hosts", beside + "/agnhost": "#!/bin/sh\necho agnhost\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("srv/www", root+"/pages"); err != nil {
+		t.Fatal(err)
+	}
+	machine, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := keepContainer(t, containerSpec{
+		Args: []string{"sh", "-e", "-c", `
+			cat /pages/index.html /etc/passwd /etc/hosts; echo
+			/agnhost; /tool; ls /etc/ssl >/dev/null
+			mv /srv/www/index.html /srv/www/other; mv /etc/passwd /etc/mine; rm /tool
+			cat /srv/www/other /etc/mine; echo; ls /srv/www`},
+		Root:   root,
+		Mounts: []mount{{Source: beside + "/hosts", Target: "/etc/hosts"}, {Source: beside + "/agnhost", Target: "/agnhost", ReadOnly: true}},
+	})
+	k.ends(0)
+	k.printed("pageimagehosts\nagnhost\ntool\npageimage\nother\n")
+	if after, err := os.ReadFile("/etc/passwd"); err != nil || string(after) != string(machine) {
+		t.Errorf("the machine's file is %q, %v", after, err)
+	}
+	if text, err := os.ReadFile(root + "/srv/www/index.html"); err != nil || string(text) != "page" {
+		t.Errorf("the image's file is %q, %v", text, err)
+	}
+}
+
 func TestContainerDoesNotGetTheReport(t *testing.T) {
 	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "test ! -e /proc/$$/fd/3"}})
 	k.ends(0)

@@ -3,6 +3,7 @@ package cri
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,10 +23,10 @@ type mount struct {
 const oldRoot = "/.machine"
 
 // makeRoot gives the thread, which is in a mount namespace of its own, a root that looks
-// like the machine's and has the mounts. The new root is an empty file system into which
+// like the machine's with the files of an image's folder, if there is one, and has the mounts. The new root is an empty file system into which
 // the machine's folders are bound one by one, as is every folder that lacks a mount point:
 // nothing is created in the machine's folders.
-func makeRoot(scratch string, mounts []mount) error {
+func makeRoot(scratch, image string, mounts []mount) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
@@ -38,6 +39,11 @@ func makeRoot(scratch string, mounts []mount) error {
 		return err
 	}
 	defer closeAll(sources)
+	files, err := openFolder(image)
+	if err != nil {
+		return err
+	}
+	defer closeAll(files)
 	if err := os.MkdirAll(scratch, 0o755); err != nil {
 		return err
 	}
@@ -50,6 +56,11 @@ func makeRoot(scratch string, mounts []mount) error {
 	}
 	if err := unix.Chdir("/"); err != nil {
 		return err
+	}
+	for _, folder := range files {
+		if err := r.copyFiles(os.DirFS(descriptorPath(folder, ""))); err != nil {
+			return fmt.Errorf("copying %s: %w", folder.Name(), err)
+		}
 	}
 	for i, m := range mounts {
 		if err := r.mount(sources[i], m.Target); err != nil {
@@ -81,6 +92,14 @@ func openSources(mounts []mount) ([]*os.File, error) {
 		files = append(files, os.NewFile(uintptr(fd), m.Source))
 	}
 	return files, nil
+}
+
+// openFolder opens the folder of an image, if it has one.
+func openFolder(path string) ([]*os.File, error) {
+	if path == "" {
+		return nil, nil
+	}
+	return openSources([]mount{{Source: path}})
 }
 
 func closeAll(files []*os.File) {
@@ -190,6 +209,84 @@ func (r *root) makeMountPoint(target string, folder bool) error {
 		at = path
 	}
 	return nil
+}
+
+// copyFiles puts copies of files into the root, in place of the machine's. A file that is
+// mounted could not be renamed or removed.
+func (r *root) copyFiles(from fs.FS) error {
+	return fs.WalkDir(from, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		target := "/" + name
+		if entry.IsDir() {
+			return r.copyFolder(target, entry)
+		}
+		if err := r.clear(target); err != nil {
+			return err
+		}
+		if entry.Type()&fs.ModeSymlink != 0 {
+			link, err := fs.ReadLink(from, name)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, target)
+		}
+		return copyFile(from, name, target)
+	})
+}
+
+// copyFolder makes a folder in which files can be made.
+func (r *root) copyFolder(target string, entry fs.DirEntry) error {
+	_, missing := os.Stat(target)
+	if err := r.makeMountPoint(target, true); err != nil {
+		return err
+	}
+	if missing != nil {
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		return os.Chmod(target, info.Mode().Perm())
+	}
+	within, err := filepath.EvalSymlinks(target)
+	if err != nil {
+		return err
+	}
+	return r.makeWritable(within)
+}
+
+// clear removes what a file takes the place of. In a folder that mirrors one of the
+// machine's, that is a mount.
+func (r *root) clear(target string) error {
+	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func copyFile(from fs.FS, name, target string) error {
+	source, err := from.Open(name)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is of type %s: an image has files, folders and links", name, info.Mode().Type())
+	}
+	made, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(made, source)
+	return errors.Join(err, made.Chmod(info.Mode().Perm()), made.Close())
 }
 
 // makeWritable covers a folder with a mirror of itself, in which names may be created.

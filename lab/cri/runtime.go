@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
@@ -23,7 +24,7 @@ type Options struct {
 	State state.Dir
 	// Kubeconfig is that of a client that may read Services.
 	Kubeconfig string
-	// Images maps images to programs. The default is DefaultImages.
+	// Images maps images to programs. The default is DefaultImages and those of the lab.
 	Images Images
 	// Keeper is the command that runs RunContainer; the folder is appended. The default is
 	// "vicinity-lab internal container".
@@ -32,12 +33,13 @@ type Options struct {
 	Log *slog.Logger
 }
 
-func (o *Options) complete() error {
-	if o.Images == (Images{}) {
+func (o *Options) complete(others image.Map) error {
+	if o.Images.Program == "" {
 		images, err := DefaultImages()
 		if err != nil {
 			return err
 		}
+		images.Others = others
 		o.Images = images
 	}
 	if len(o.Keeper) == 0 {
@@ -66,7 +68,11 @@ const reloadPeriod = 100 * time.Millisecond
 // Run serves the kubelets of a lab until the context ends. Containers go on running, and
 // the next Run adopts them.
 func Run(ctx context.Context, o Options) error {
-	if err := o.complete(); err != nil {
+	lab, err := o.State.Load()
+	if err != nil {
+		return err
+	}
+	if err := o.complete(lab.Images); err != nil {
 		return err
 	}
 	client, err := newClient(o.Kubeconfig)
@@ -81,10 +87,6 @@ func Run(ctx context.Context, o Options) error {
 	r := &host{
 		Options: o, marker: process.Marker(o.State), client: client, exits: exits,
 		starts: make(chan struct{}, 8), nodes: map[string]*node{},
-	}
-	lab, err := o.State.Load()
-	if err != nil {
-		return err
 	}
 	if err := os.MkdirAll(o.State.Nodes(), 0o700); err != nil {
 		return err

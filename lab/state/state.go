@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -33,6 +34,8 @@ type Lab struct {
 	Kubernetes string      `json:"kubernetes,omitempty"`
 	Created    time.Time   `json:"created"`
 	Shape      shape.Shape `json:"shape"`
+	// Images are what containers can run beside the lab's own images.
+	Images image.Map `json:"images,omitempty"`
 	// Port is the port of the API on the host's 127.0.0.1.
 	Port int `json:"port,omitempty"`
 	// Up means that the lab was started completely. A lab that is not up must be taken down

@@ -1,0 +1,254 @@
+// Package image says which programs of this machine stand for container images that a lab
+// does not have itself.
+//
+// A lab pulls no images: a name maps to a program. Its own are lab/NAME and the programs of
+// Vicinity; a Map adds others, so that manifests and tests of others run unchanged. The
+// package reads and checks a Map, and finds the image of a name. It starts nothing.
+package image
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// Map has images in the order in which a name is compared with them.
+type Map []Image
+
+// Image is what stands for the container images whose name matches.
+type Image struct {
+	// Name is a pattern, as of path.Match, of image names without tag and digest. One
+	// without a slash is that of the last part of the name.
+	Name string `json:"name"`
+	// Program is a file of this machine, which the container has at MountPath.
+	Program   string `json:"program,omitempty"`
+	MountPath string `json:"mountPath,omitempty"`
+	// EntryPoint is the command of a container without one, by default the program. Args
+	// are its arguments where the container has neither command nor arguments.
+	EntryPoint []string `json:"entryPoint,omitempty"`
+	Args       []string `json:"args,omitempty"`
+	// Env is the environment, which the pod's replaces.
+	Env map[string]string `json:"env,omitempty"`
+	// Root is a folder whose files each container has as its own, beside and in place of
+	// those of this machine.
+	Root string `json:"root,omitempty"`
+}
+
+// Find returns the first image that a name matches.
+func (m Map) Find(name string) (Image, bool) {
+	name = shape.Repository(name)
+	for _, image := range m {
+		if image.matches(name) {
+			return image, true
+		}
+	}
+	return Image{}, false
+}
+
+// String lists the patterns.
+func (m Map) String() string {
+	names := make([]string, len(m))
+	for at, image := range m {
+		names[at] = image.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+func (i Image) matches(repository string) bool {
+	if !strings.Contains(i.Name, "/") {
+		repository = path.Base(repository)
+	}
+	matched, err := path.Match(i.Name, repository)
+	return err == nil && matched
+}
+
+// Command is the command line of a container that has a command or arguments itself, or
+// none.
+func (i Image) Command(command, args []string) []string {
+	if len(command) == 0 {
+		command = i.EntryPoint
+		if len(args) == 0 {
+			args = i.Args
+		}
+	}
+	return slices.Concat(command, args)
+}
+
+// Variables is the environment as name=value, sorted.
+func (i Image) Variables() []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(i.Env)) {
+		list = append(list, name+"="+i.Env[name])
+	}
+	return list
+}
+
+// Read reads a map from YAML or JSON, completes and validates it. Paths of the machine are
+// relative to the folder.
+//
+//	images:
+//	- name: agnhost
+//	  program: bin/agnhost
+//	  mountPath: /agnhost
+//	  args: [pause]
+//	- name: registry.example.org/web/*
+//	  entryPoint: [busybox, httpd, -f]
+//	  env: {MODE: plain}
+//	  root: web
+func Read(r io.Reader, folder string) (Map, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading images: %w", err)
+	}
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading images: %w", err)
+	}
+	var read struct {
+		Images []json.RawMessage `json:"images"`
+	}
+	if err := decode(data, "", "images", &read); err != nil {
+		return nil, err
+	}
+	images := make(Map, len(read.Images))
+	for at, data := range read.Images {
+		if err := decode(data, fmt.Sprintf("images[%d]", at), imageFields, &images[at]); err != nil {
+			return nil, err
+		}
+		images[at].complete(folder)
+	}
+	return images, images.Validate()
+}
+
+const imageFields = "name, program, mountPath, entryPoint, args, env, root"
+
+// decode reads a value, and says in a sentence what is wrong with it.
+func decode(data []byte, at, fields string, value any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(value)
+	if err == nil {
+		return nil
+	}
+	where := strings.TrimPrefix(at+": ", ": ")
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		if wrong.Field != "" {
+			where += fmt.Sprintf("field %q: ", wrong.Field)
+		}
+		return fmt.Errorf("%sit is of type %s: write %s", where, wrong.Value, kinds[wrong.Type.String()])
+	}
+	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		return fmt.Errorf("%sfield %s is unknown: write one of %s", where, field, fields)
+	}
+	return fmt.Errorf("%sreading images: %w", where, err)
+}
+
+// kinds are the types of fields as people say them.
+var kinds = map[string]string{
+	"string": "a text", "[]string": "a list of texts", "map[string]string": "a map of texts",
+	"[]json.RawMessage": "a list of images", "image.Image": "fields: " + imageFields,
+}
+
+// complete sets missing values, and makes paths absolute.
+func (i *Image) complete(folder string) {
+	for _, file := range []*string{&i.Program, &i.Root} {
+		if *file != "" && !filepath.IsAbs(*file) {
+			*file = filepath.Join(folder, *file)
+		}
+	}
+	if i.Program == "" {
+		return
+	}
+	if i.MountPath == "" {
+		i.MountPath = MountPath(i.Program)
+	}
+	if len(i.EntryPoint) == 0 {
+		i.EntryPoint = []string{i.MountPath}
+	}
+}
+
+// MountPath is where a container has a program, unless its image says otherwise: the
+// program's folder on the machine may be closed to all but root.
+func MountPath(program string) string { return path.Join("/.image", filepath.Base(program)) }
+
+// Validate returns the first error of a complete map. It names the field, the value and
+// what is allowed.
+func (m Map) Validate() error {
+	names := map[string]bool{}
+	for at, image := range m {
+		field := fmt.Sprintf("images[%d]", at)
+		if err := image.validate(field); err != nil {
+			return err
+		}
+		if names[image.Name] {
+			return fmt.Errorf("%s.name %q: an image before has this name, and the first one counts; write each once", field, image.Name)
+		}
+		names[image.Name] = true
+	}
+	return nil
+}
+
+func (i Image) validate(at string) error {
+	if err := validateName(at, i.Name); err != nil {
+		return err
+	}
+	if i.Program != "" {
+		info, err := os.Stat(i.Program)
+		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+			return fmt.Errorf("%s.program %q: %s; write the path of a program of this machine", at, i.Program, fileProblem(err, "it is no program"))
+		}
+	}
+	switch {
+	case len(i.EntryPoint) == 0 && len(i.Args) == 0:
+		return fmt.Errorf("%s %q: nothing says what it runs; write program, entryPoint or args", at, i.Name)
+	case i.MountPath != "" && i.Program == "":
+		return fmt.Errorf("%s.mountPath %q: there is no program to mount; write program too", at, i.MountPath)
+	case i.MountPath != "" && (!path.IsAbs(i.MountPath) || path.Clean(i.MountPath) != i.MountPath || i.MountPath == "/"):
+		return fmt.Errorf("%s.mountPath %q: write an absolute path of a file, such as /agnhost", at, i.MountPath)
+	}
+	for name := range i.Env {
+		if name == "" || strings.Contains(name, "=") {
+			return fmt.Errorf("%s.env: name %q: write a name without =", at, name)
+		}
+	}
+	if i.Root != "" {
+		if info, err := os.Stat(i.Root); err != nil || !info.IsDir() {
+			return fmt.Errorf("%s.root %q: %s; write the path of a folder of this machine", at, i.Root, fileProblem(err, "it is no folder"))
+		}
+	}
+	return nil
+}
+
+func validateName(at, name string) error {
+	const write = "write an image's name without tag and digest, or a pattern of it such as registry.example.org/web/*"
+	_, err := path.Match(name, "")
+	switch {
+	case name == "":
+		return fmt.Errorf("%s.name is missing: %s", at, write)
+	case err != nil || name != shape.Repository(name) || strings.HasPrefix(name, "/") || strings.HasSuffix(name, "/"):
+		return fmt.Errorf("%s.name %q: %s", at, name, write)
+	}
+	return nil
+}
+
+// fileProblem is what is wrong with a file that is not what it should be.
+func fileProblem(err error, otherwise string) string {
+	var wrong *os.PathError
+	if errors.As(err, &wrong) {
+		return wrong.Err.Error()
+	}
+	return otherwise
+}
