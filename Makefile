@@ -46,6 +46,11 @@ KUBERNETES_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNE
 	-X k8s.io/component-base/version.gitCommit= -X k8s.io/component-base/version.gitTreeState=clean
 KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
 
+# Kubernetes' own end-to-end tests and the program of their pods, of the same release. The
+# replaces of the modules are those of lab/kubernetes.
+CONFORMANCE_FILES := $(addprefix lab/conformance/$(KUBERNETES_MODULE),.mod .sum) lab/kubernetes/$(KUBERNETES_MODULE).mod
+CONFORMANCE_SUITE := bin/suite-$(shell { cat $(CONFORMANCE_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+
 # The areas of promises unless AREA says otherwise: with the oldest Kubernetes, those
 # about what runs in clusters of users.
 AREAS := $(if $(filter oldest,$(KUBERNETES)),routing proxy,all)
@@ -70,6 +75,31 @@ $(KUBERNETES_PROGRAM):
 	@mkdir -p bin
 	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
 	@mv '$@.new' '$@'
+
+.PHONY: suite
+suite: $(CONFORMANCE_SUITE) ## Build Kubernetes' own end-to-end tests, once (minutes when cold)
+
+# suite_modules writes module files with the replaces into a folder.
+define suite_modules
+mkdir -p '$(1)'; \
+	{ cat lab/conformance/$(KUBERNETES_MODULE).mod; sed -n '/^replace (/,/^)/p' lab/kubernetes/$(KUBERNETES_MODULE).mod; } >'$(1)/suite.mod'; \
+	cp lab/conformance/$(KUBERNETES_MODULE).sum '$(1)/suite.sum'
+endef
+
+$(CONFORMANCE_SUITE):
+	@echo "building the end-to-end tests of Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
+	@rm -rf '$@.new'; $(call suite_modules,$@.new)
+	cd lab/conformance && $(GO) test -c -vet=off -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/e2e.test' k8s.io/kubernetes/test/e2e
+	cd lab/conformance && $(GO) build -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/agnhost' k8s.io/kubernetes/test/images/agnhost
+	@mv '$@.new' '$@'
+
+.PHONY: suite-tidy
+suite-tidy: ## Bring the module files of those tests up to date after a change of lab/kubernetes: KUBERNETES=oldest
+	@$(call suite_modules,bin/suite-tidy)
+	cd lab/conformance && $(GO) mod tidy -modfile '$(CURDIR)/bin/suite-tidy/suite.mod'
+	@sed '/^replace (/,/^)/d' bin/suite-tidy/suite.mod | sed -e :a -e '/^\n*$$/{$$d;N;ba' -e '}' >lab/conformance/$(KUBERNETES_MODULE).mod
+	@mv bin/suite-tidy/suite.sum lab/conformance/$(KUBERNETES_MODULE).sum
+	@rm -r bin/suite-tidy
 
 # The tests of all modules, as JSON.
 test = { failed=; for module in $(MODULES); do (cd "$$module" && $(GO) test $(1) -json ./...) || failed=1; done; test -z "$$failed"; }
