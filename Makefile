@@ -48,7 +48,7 @@ KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) en
 
 # Kubernetes' own end-to-end tests and the program of their pods, of the same release. The
 # replaces of the modules are those of lab/kubernetes.
-CONFORMANCE_FILES := $(addprefix lab/conformance/$(KUBERNETES_MODULE),.mod .sum) lab/kubernetes/$(KUBERNETES_MODULE).mod
+CONFORMANCE_FILES := $(addprefix lab/conformance/$(KUBERNETES_MODULE),.mod .sum) lab/conformance/images.yaml lab/kubernetes/$(KUBERNETES_MODULE).mod
 CONFORMANCE_SUITE := bin/suite-$(shell { cat $(CONFORMANCE_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
 
 # The areas of promises unless AREA says otherwise: with the oldest Kubernetes, those
@@ -76,6 +76,7 @@ $(KUBERNETES_PROGRAM):
 	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
 	@mv '$@.new' '$@'
 
+# A folder has the tests, the programs of their pods, and what maps images to them.
 .PHONY: suite
 suite: $(CONFORMANCE_SUITE) ## Build Kubernetes' own end-to-end tests, once (minutes when cold)
 
@@ -90,7 +91,10 @@ $(CONFORMANCE_SUITE):
 	@echo "building the end-to-end tests of Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
 	@rm -rf '$@.new'; $(call suite_modules,$@.new)
 	cd lab/conformance && $(GO) test -c -vet=off -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/e2e.test' k8s.io/kubernetes/test/e2e
-	cd lab/conformance && $(GO) build -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/agnhost' k8s.io/kubernetes/test/images/agnhost
+	cd lab/conformance && $(GO) build -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/' \
+		k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/regression-issue-74839
+	@mkdir '$@.new/agnhost-root' && cd lab/conformance && cp "$$($(GO) list -modfile '$(CURDIR)/$@.new/suite.mod' -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* '$(CURDIR)/$@.new/agnhost-root/'
+	@cp lab/conformance/images.yaml '$@.new/' && touch '$@.new/agnhost-root/index.html'
 	@mv '$@.new' '$@'
 
 .PHONY: suite-tidy
@@ -125,6 +129,11 @@ down: build ## Remove all labs
 e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
 	cd lab && $(GO) test -c -o ../bin/e2e ./test/e2e
 	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
+
+.PHONY: conformance
+conformance: build kubernetes suite conformance-programs ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy or vicinity; FOCUS=; SLOW=1; KUBERNETES=oldest
+	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/conformance ./test/conformance
+	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(CONFORMANCEFLAGS)
 
 .PHONY: soak
 soak: ## Keep the promises in their long forms too: at full scale, for hours (AREA, PROMISE as for e2e)
@@ -214,6 +223,15 @@ dnsperf:
 	@missing=(); \
 	command -v dnsperf >/dev/null || missing+=(dnsperf); \
 	$(call install_missing,make bench-names)
+
+# What Kubernetes' own tests run in containers.
+.PHONY: conformance-programs
+conformance-programs:
+	@missing=(); \
+	command -v dig >/dev/null || missing+=(bind9-dnsutils); \
+	command -v nc >/dev/null || missing+=(netcat-openbsd); \
+	PATH="$$PATH:/usr/sbin:/sbin" command -v conntrack >/dev/null || missing+=(conntrack); \
+	$(call install_missing,make conformance)
 
 # install_missing ends a recipe whose array "missing" has the packages of programs that are not
 # there: what needs them, and what there is to say to those for whom they cannot be installed.

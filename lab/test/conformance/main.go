@@ -1,0 +1,196 @@
+// Command conformance runs Kubernetes' own end-to-end tests against a lab with Vicinity.
+//
+// A suite is the tests of one or more special interest groups. Each of its tests is run, or
+// is in the list of those that a lab is not for, with the reason. Tests that may run beside
+// others are run by several processes, a few in each; the others follow one by one.
+//
+// It prints a line for each test that failed or was skipped, and ends with the figures. The
+// exit code is 1 if a test failed, or was skipped and is not in the list. The reports of the
+// tests are kept as JUnit files.
+//
+// "make conformance" runs it. The lab is its own and is removed at the end.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/image"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// options are set by flags.
+type options struct {
+	suite string
+	proxy shape.Proxy
+	// focus leaves tests out whose names it does not match.
+	focus *regexp.Regexp
+	// slow runs tests that take minutes each, too.
+	slow bool
+	// parallel is how many processes run tests at the same time.
+	parallel int
+	// bin is the folder of the lab's programs, tests that of the suite and its images.
+	bin, tests string
+	// reports is the folder for what the tests report.
+	reports string
+	keep    bool
+	log     io.Writer
+}
+
+// errFailed means that the run went to its end and its tests did not pass.
+var errFailed = errors.New("tests failed")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program
+	o, err := parse(os.Args[1:])
+	if err == nil {
+		err = o.run(ctx, os.Stdout)
+	}
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errFailed):
+		os.Exit(1)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{log: os.Stderr}
+	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
+	flags.StringVar(&o.suite, "suite", "all", "which tests: "+suiteNames)
+	proxy := flags.String("proxy", string(shape.ProxyKubeProxy), "what programs Services: kube-proxy or vicinity")
+	focus := flags.String("focus", "", "regular `expression`: only tests whose names match")
+	flags.BoolVar(&o.slow, "slow", false, "run tests that take minutes each, too")
+	flags.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(), "how many processes run tests at the same time")
+	flags.StringVar(&o.bin, "bin", "bin", "`folder` of the programs kubectl, vicinity-lab, vicinity-kubernetes and those of Vicinity")
+	flags.StringVar(&o.tests, "tests", "", "`folder` with e2e.test and images.yaml, which \"make suite\" builds")
+	flags.StringVar(&o.reports, "reports", "bin/conformance-reports", "`folder` for JUnit files and logs, replaced by each run")
+	flags.BoolVar(&o.keep, "keep", false, "leave the lab up")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	o.proxy = shape.Proxy(*proxy)
+	var err error
+	if o.focus, err = regexp.Compile(*focus); err != nil {
+		return nil, fmt.Errorf("-focus %q: %w", *focus, err)
+	}
+	switch {
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("argument %q: there are flags only", flags.Arg(0))
+	case suites[o.suite] == nil:
+		return nil, fmt.Errorf("-suite %q: write one of %s", o.suite, suiteNames)
+	case !slices.Contains([]shape.Proxy{shape.ProxyKubeProxy, shape.ProxyVicinity}, o.proxy):
+		return nil, fmt.Errorf("-proxy %q: write %s or %s", o.proxy, shape.ProxyKubeProxy, shape.ProxyVicinity)
+	case o.parallel < 1:
+		return nil, fmt.Errorf("-parallel %d: write a number above 0", o.parallel)
+	case o.tests == "":
+		return nil, errors.New("-tests is missing: it names the folder that \"make suite\" builds")
+	}
+	for _, folder := range []*string{&o.bin, &o.tests, &o.reports} {
+		if *folder, err = filepath.Abs(*folder); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// run brings a lab up, runs the tests in it, and prints what became of them.
+func (o *options) run(ctx context.Context, out io.Writer) error {
+	names, err := listTests(ctx, o.program())
+	if err != nil {
+		return err
+	}
+	plan := choose(names, o.suite, o.focus, o.slow)
+	if len(plan.parallel)+len(plan.serial) == 0 {
+		return fmt.Errorf("-suite %s -focus %q: no test to run matches", o.suite, o.focus)
+	}
+	if err := os.RemoveAll(o.reports); err != nil {
+		return err
+	}
+	cluster, err := o.bringUp(ctx)
+	if err != nil {
+		return err
+	}
+	if !o.keep {
+		defer func() {
+			if err := cluster.Down(context.WithoutCancel(ctx)); err != nil {
+				fmt.Fprintln(o.log, "conformance: taking the lab down:", err)
+			}
+		}()
+	}
+	begun := time.Now()
+	fmt.Fprintf(o.log, "%d tests run, up to %d at a time, then %d one by one; %d are skipped\n",
+		len(plan.parallel), o.parallel, len(plan.serial), len(plan.skipped))
+	results, err := o.runTests(ctx, cluster.Kubeconfig(), plan)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.log, "the tests took %s; their reports are in %s\n", time.Since(begun).Round(time.Second), o.reports)
+	lines, passed := judge(o.suite, string(o.proxy), append(results, plan.skipped...))
+	for _, line := range lines {
+		fmt.Fprintln(out, line)
+	}
+	if !passed {
+		return errFailed
+	}
+	return nil
+}
+
+// labName is that of the lab, beside which others may be up.
+const labName = "conformance"
+
+// bringUp brings up a lab of three zones with a node each: many tests ask each node from each.
+func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
+	images, err := o.images()
+	if err != nil {
+		return nil, err
+	}
+	s, err := shape.FromOptions(shape.Options{
+		Name: labName, Zones: []string{"a", "b", "c"}, NodesPerZone: []int{1}, Proxy: string(o.proxy), DNS: string(shape.DNSVicinity),
+	})
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := lab.Up(ctx, s, lab.Options{Program: filepath.Join(o.bin, "vicinity-lab"), Images: images, Log: o.log})
+	if err != nil {
+		return nil, err
+	}
+	err = cluster.InstallVicinity(ctx)
+	if err == nil {
+		err = cluster.InstallDNS(ctx, shape.DNSVicinity)
+	}
+	if err != nil && !o.keep {
+		err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx)))
+	}
+	return cluster, err
+}
+
+func (o *options) images() (image.Map, error) {
+	file, err := os.Open(filepath.Join(o.tests, "images.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	images, err := image.Read(file, o.tests)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Name(), err)
+	}
+	return images, nil
+}
+
+func (o *options) program() string { return filepath.Join(o.tests, "e2e.test") }

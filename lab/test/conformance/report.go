@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/xml"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// state is what became of a test.
+type state int
+
+const (
+	passed state = iota
+	failed
+	skipped
+)
+
+// result is what became of a test and why.
+type result struct {
+	name  string
+	state state
+	// reason is one line, for a test that did not pass.
+	reason string
+	// allowed is a skip that the list has.
+	allowed bool
+}
+
+// junit is what of a JUnit file counts.
+type junit struct {
+	Suites []struct {
+		Cases []testCase `xml:"testcase"`
+	} `xml:"testsuite"`
+}
+
+type testCase struct {
+	Name    string `xml:"name,attr"`
+	Status  string `xml:"status,attr"`
+	Skipped *note  `xml:"skipped"`
+	Failure *note  `xml:"failure"`
+	Error   *note  `xml:"error"`
+}
+
+type note struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// readReports reads what the JUnit files of a folder say about tests. A test without a
+// report has failed, and so has one of which no file says that it passed.
+func readReports(folder string, names []string) ([]result, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "junit_*.xml"))
+	if err != nil {
+		return nil, err
+	}
+	cases := map[string]testCase{}
+	var whole *testCase
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var report junit
+		if err := xml.Unmarshal(text, &report); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		for _, suite := range report.Suites {
+			for _, c := range suite.Cases {
+				if name, ok := strings.CutPrefix(c.Name, "[It] "); ok {
+					cases[name] = c
+				} else if c.problem() != nil && whole == nil {
+					whole = &c
+				}
+			}
+		}
+	}
+	results := make([]result, len(names))
+	for i, name := range names {
+		c, reported := cases[name]
+		switch {
+		case whole != nil && (!reported || c.Skipped != nil):
+			results[i] = result{name: name, state: failed, reason: whole.Name + ": " + firstLine(*whole.problem())}
+		case !reported:
+			results[i] = result{name: name, state: failed, reason: "there is no report of it: see " + filepath.Join(folder, logFile)}
+		default:
+			results[i] = c.result(name)
+		}
+	}
+	return results, nil
+}
+
+func (c testCase) problem() *note {
+	if c.Failure != nil {
+		return c.Failure
+	}
+	return c.Error
+}
+
+func (c testCase) result(name string) result {
+	switch {
+	case c.problem() != nil:
+		return result{name: name, state: failed, reason: firstLine(*c.problem())}
+	case c.Skipped != nil:
+		reason := strings.TrimPrefix(c.Skipped.Message, "skipped - ")
+		return result{name: name, state: skipped, reason: firstLine(note{Message: reason}), allowed: excluded(name) != ""}
+	case c.Status == "passed":
+		return result{name: name}
+	}
+	return result{name: name, state: failed, reason: "its status is " + c.Status}
+}
+
+// longest is how much of a reason is printed; the rest is in the report.
+const longest = 300
+
+// firstLine is the first line of a note that says something.
+func firstLine(n note) string {
+	for line := range strings.Lines(n.Message + "\n" + n.Text) {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "[FAILED]"))
+		if line == "" {
+			continue
+		}
+		if cut := []rune(line); len(cut) > longest {
+			line = string(cut[:longest]) + "…"
+		}
+		return line
+	}
+	return "its report gives no reason"
+}
+
+// judge returns the lines about tests that did not pass and about all, and whether the run
+// has passed.
+func judge(suite, proxy string, results []result) (lines []string, ok bool) {
+	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
+	count := map[state]int{}
+	ok = true
+	for _, r := range results {
+		count[r.state]++
+		switch {
+		case r.state == failed:
+			ok = false
+			lines = append(lines, fmt.Sprintf("FAIL %s: %s", r.name, r.reason))
+		case r.state == skipped && !r.allowed:
+			ok = false
+			lines = append(lines, fmt.Sprintf("SKIP %s: %s (not in the list of tests that may be skipped)", r.name, r.reason))
+		case r.state == skipped:
+			lines = append(lines, fmt.Sprintf("skip %s: %s", r.name, r.reason))
+		}
+	}
+	return append(lines, fmt.Sprintf("RESULT suite=%s proxy=%s passed=%d failed=%d skipped=%d",
+		suite, proxy, count[passed], count[failed], count[skipped])), ok
+}

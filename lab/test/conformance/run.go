@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// batchSize is how many tests a process runs: it takes seconds to start, and the last ones
+// should end at about the same time.
+const batchSize = 4
+
+const logFile = "log"
+
+// batch is what one process runs.
+type batch struct {
+	tests  []string
+	folder string
+}
+
+// runTests runs the tests of a plan, and returns what became of each.
+func (o *options) runTests(ctx context.Context, kubeconfig string, p plan) ([]result, error) {
+	var batches []batch
+	add := func(tests []string) batch {
+		b := batch{tests: tests, folder: filepath.Join(o.reports, fmt.Sprintf("%03d", len(batches)+1))}
+		batches = append(batches, b)
+		return b
+	}
+	queue := make(chan batch, len(p.parallel))
+	for tests := range slices.Chunk(p.parallel, batchSize) {
+		queue <- add(tests)
+	}
+	close(queue)
+	var work sync.WaitGroup
+	for range o.parallel {
+		work.Go(func() {
+			for b := range queue {
+				o.runBatch(ctx, kubeconfig, b)
+			}
+		})
+	}
+	work.Wait()
+	if len(p.serial) > 0 {
+		o.runBatch(ctx, kubeconfig, add(p.serial))
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var results []result
+	for _, b := range batches {
+		found, err := readReports(b.folder, b.tests)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, found...)
+	}
+	return results, nil
+}
+
+// runBatch runs tests by one process. Whether they passed is in its reports.
+func (o *options) runBatch(ctx context.Context, kubeconfig string, b batch) {
+	if ctx.Err() != nil {
+		return
+	}
+	begun := time.Now()
+	err := o.execute(ctx, kubeconfig, b)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		fmt.Fprintf(o.log, "tests in %s: %v\n", b.folder, err)
+		return
+	}
+	results, err := readReports(b.folder, b.tests)
+	if err != nil {
+		fmt.Fprintf(o.log, "tests in %s: %v\n", b.folder, err)
+		return
+	}
+	failures := 0
+	for _, r := range results {
+		if r.state == failed {
+			failures++
+		}
+	}
+	fmt.Fprintf(o.log, "%s: %d tests in %s, %d failed\n", filepath.Base(b.folder), len(b.tests), time.Since(begun).Round(time.Second), failures)
+}
+
+// stopGrace is how long a process may take to remove what its tests made.
+const stopGrace = 20 * time.Second
+
+func (o *options) execute(ctx context.Context, kubeconfig string, b batch) error {
+	if err := os.MkdirAll(b.folder, 0o755); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(b.folder, logFile))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(ctx, o.program(),
+		"--kubeconfig="+kubeconfig, "--kubectl-path="+filepath.Join(o.bin, "kubectl"),
+		"--provider=skeleton", "--node-os-distro=custom", "--allowed-not-ready-nodes=0",
+		"--dump-logs-on-failure=false", "--disable-log-dump",
+		"--report-dir="+b.folder, "--e2e-output-dir="+b.folder,
+		"--ginkgo.focus="+focusOn(b.tests), "--ginkgo.timeout=2h", "--ginkgo.v", "--ginkgo.silence-skips", "--ginkgo.no-color",
+	)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = b.folder, log, log
+	// A session of its own: an interrupt of the terminal is passed on once, by the context.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopGrace
+	return cmd.Run()
+}
