@@ -161,8 +161,8 @@ profiles:
 // manyNodes is the number of nodes without network from which on scheduling is simplified.
 const manyNodes = 500
 
-// proxy does not touch the kernel's global limits of conntrack, and is not protected from
-// the OOM killer.
+// proxy does not touch the kernel's limit of tracked connections, which all nodes share, and is
+// not protected from the OOM killer. Timeouts of connections are each node's own.
 func (f flags) proxy(node shape.Node) []string {
 	return []string{
 		"--kubeconfig=" + f.dir.ComponentKubeconfig(KubeProxy),
@@ -171,8 +171,6 @@ func (f flags) proxy(node shape.Node) []string {
 		"--cluster-cidr=" + list(f.shape.PodCIDRs()),
 		"--detect-local-mode=ClusterCIDR",
 		"--conntrack-max-per-core=0",
-		"--conntrack-tcp-timeout-established=0",
-		"--conntrack-tcp-timeout-close-wait=0",
 		"--oom-score-adj=0",
 		// Logs the line that proxyMissedZone looks for.
 		"--vmodule=proxier=4",
