@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -36,7 +37,8 @@ import (
 //		}
 //	}
 //
-// The last is for a pod that reaches itself by the node. The kernel alone knows which
+// The last is for a pod that reaches itself by the node. A port of 127.0.0.1 has a rule in the
+// output chain only, and its traffic is masqueraded too. The kernel alone knows which
 // rules there are: runtimes come and go, and traffic goes on.
 
 var hostPortTable = nftables.Table{Family: nftables.TableFamilyINet, Name: "vicinity-host-ports"}
@@ -55,6 +57,10 @@ var protocolNumbers = map[runtimeapi.Protocol]byte{
 	runtimeapi.Protocol_TCP: unix.IPPROTO_TCP, runtimeapi.Protocol_UDP: unix.IPPROTO_UDP, runtimeapi.Protocol_SCTP: unix.IPPROTO_SCTP,
 }
 
+// loopback is the node for its own processes. IPv6 has nothing like route_localnet, so ::1 does
+// not lead to pods.
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // hostPorts returns the node's ports that a pod asks for, given the addresses of both.
 func hostPorts(mappings []*runtimeapi.PortMapping, node, addrs []netip.Addr) []hostPort {
 	var ports []hostPort
@@ -63,15 +69,20 @@ func hostPorts(mappings []*runtimeapi.PortMapping, node, addrs []netip.Addr) []h
 			continue
 		}
 		for i, addr := range addrs {
-			only, err := netip.ParseAddr(p.HostIp)
-			if err == nil && !only.IsUnspecified() && only != node[i] {
-				continue
+			at := []netip.Addr{node[i]}
+			if addr.Is4() {
+				at = append(at, loopback)
 			}
-			ports = append(ports, hostPort{
-				protocol: p.Protocol,
-				node:     netip.AddrPortFrom(node[i], uint16(p.HostPort)),
-				pod:      netip.AddrPortFrom(addr, uint16(p.ContainerPort)),
-			})
+			if only, err := netip.ParseAddr(p.HostIp); err == nil && !only.IsUnspecified() {
+				at = slices.DeleteFunc(at, func(a netip.Addr) bool { return a != only })
+			}
+			for _, a := range at {
+				ports = append(ports, hostPort{
+					protocol: p.Protocol,
+					node:     netip.AddrPortFrom(a, uint16(p.HostPort)),
+					pod:      netip.AddrPortFrom(addr, uint16(p.ContainerPort)),
+				})
+			}
 		}
 	}
 	return ports
@@ -93,15 +104,31 @@ func (n *node) openPorts(s *sandbox) error {
 					return fmt.Errorf("%s is another pod's", p)
 				}
 			}
-			for _, chain := range chains[:2] {
+			redirecting := chains[:2]
+			if p.node.Addr() == loopback {
+				redirecting = chains[1:2]
+			}
+			for _, chain := range redirecting {
 				addHostPort(conn, chain, fmt.Sprintf("%s %s", s.uid(), p), p.exprs())
 			}
 			addHostPort(conn, chains[2], s.uid(), p.exprsOfReturn())
 		}
-		return nil
+		return routeLoopback(ports)
 	})
 	if err != nil {
 		return fmt.Errorf("opening the pod's ports on node %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+// routeLoopback lets the node's traffic for 127.0.0.1 leave it, if ports need that. It is called
+// in the node's namespace.
+func routeLoopback(ports []hostPort) error {
+	if !slices.ContainsFunc(ports, func(p hostPort) bool { return p.node.Addr() == loopback }) {
+		return nil
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0); err != nil {
+		return fmt.Errorf("routing traffic for %s to pods: %w", loopback, err)
 	}
 	return nil
 }
@@ -194,10 +221,14 @@ func (p hostPort) exprs() []expr.Any {
 		})
 }
 
-// exprsOfReturn masquerades the traffic of a pod that reaches itself through the node: a
-// pod drops packets that come from its own address.
+// exprsOfReturn masquerades the traffic of a pod that reaches itself through the node, or of the
+// node's own address 127.0.0.1: a pod drops packets that come from itself or from a loopback.
 func (p hostPort) exprsOfReturn() []expr.Any {
-	return slices.Concat(from(p.pod.Addr()), to(p.pod.Addr()), []expr.Any{&expr.Masq{}})
+	source := p.pod.Addr()
+	if p.node.Addr() == loopback {
+		source = loopback
+	}
+	return slices.Concat(from(source), to(p.pod.Addr()), []expr.Any{&expr.Masq{}})
 }
 
 // from and to match packets by source and destination address.

@@ -1,13 +1,99 @@
 package cri
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/shape"
 )
+
+// The ports of a node lead to its pods from the node, by either of its addresses, and from the
+// pod itself.
+func TestHostPortsLeadToPods(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("makes network namespaces, which needs root")
+	}
+	s, err := shape.FromOptions(shape.Options{Name: fmt.Sprintf("ports%d", os.Getpid()), Zones: []string{"a"}, NodesPerZone: []int{1}, Proxy: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	network, err := fabric.Up(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := network.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	n := &node{Node: s.Nodes()[0], shape: s}
+	pod := &sandbox{sandboxRecord: sandboxRecord{
+		Addresses: s.PodAddrs(n.Node, 1),
+		Config: &runtimeapi.PodSandboxConfig{
+			Metadata:     &runtimeapi.PodSandboxMetadata{Uid: "pod"},
+			PortMappings: []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 8080}, {ContainerPort: 80, HostPort: 9090, HostIp: "127.0.0.1"}},
+		},
+	}}
+	if _, err := network.AddPod(n.Name, "pod", pod.Addresses); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.openPorts(pod); err != nil {
+		t.Fatal(err)
+	}
+	inPod := shape.PodNamespace(s.Name, "pod")
+	listener, err := fabric.Listen(inPod, "tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	addrs := s.NodeAddrs(n.Node)
+	for _, try := range []struct {
+		from, to string
+		refused  bool
+	}{
+		{n.namespace(), netip.AddrPortFrom(addrs[0], 8080).String(), false},
+		{n.namespace(), netip.AddrPortFrom(addrs[1], 8080).String(), false},
+		{n.namespace(), "127.0.0.1:8080", false},
+		{n.namespace(), "127.0.0.1:9090", false},
+		{n.namespace(), netip.AddrPortFrom(addrs[0], 9090).String(), true},
+		{inPod, netip.AddrPortFrom(addrs[0], 8080).String(), false},
+		{inPod, netip.AddrPortFrom(addrs[0], 9090).String(), true},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		conn, err := fabric.Dial(ctx, try.from, "tcp", try.to)
+		cancel()
+		if err == nil {
+			_ = conn.Close()
+		}
+		if (err != nil) != try.refused {
+			t.Errorf("from %s to %s: %v", try.from, try.to, err)
+		}
+	}
+	if err := n.closePorts(pod); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err := fabric.Dial(t.Context(), n.namespace(), "tcp", "127.0.0.1:8080"); err == nil {
+		_ = conn.Close()
+		t.Error("a port that was closed leads to the pod")
+	}
+}
 
 func TestHostPorts(t *testing.T) {
 	node := []netip.Addr{netip.MustParseAddr("172.30.1.2"), netip.MustParseAddr("fd00:172::2")}
@@ -24,9 +110,10 @@ func TestHostPorts(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s to %s", p, p.pod))
 	}
 	want := []string{
-		"TCP 172.30.1.2:8081 to 10.128.1.2:81", "TCP [fd00:172::2]:8081 to [fd00:10::2]:81",
+		"TCP 172.30.1.2:8081 to 10.128.1.2:81", "TCP 127.0.0.1:8081 to 10.128.1.2:81", "TCP [fd00:172::2]:8081 to [fd00:10::2]:81",
 		"UDP 172.30.1.2:5353 to 10.128.1.2:53",
-		"TCP 172.30.1.2:5555 to 10.128.1.2:55", "TCP [fd00:172::2]:5555 to [fd00:10::2]:55",
+		"UDP 127.0.0.1:5454 to 10.128.1.2:54",
+		"TCP 172.30.1.2:5555 to 10.128.1.2:55", "TCP 127.0.0.1:5555 to 10.128.1.2:55", "TCP [fd00:172::2]:5555 to [fd00:10::2]:55",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
