@@ -200,8 +200,8 @@ other names, which can be patterns; the first that a name matches counts:
     env: {MODE: plain}
     root: web                         # a folder with files of the container's own
 
-A container sees the files of this machine, and for those of root a copy of its own, which
-it can change, rename and remove.
+A container sees the files of this machine, but has a /tmp of its own, and for the files of
+root a copy of its own, which it can change, rename and remove.
 
 A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, and its
 pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,

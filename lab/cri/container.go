@@ -42,7 +42,20 @@ type containerRecord struct {
 	Config  *runtimeapi.ContainerConfig `json:"config"`
 }
 
-const containerFile = "container.json"
+const (
+	containerFile = "container.json"
+	// temporaryFolder is what a container has as /tmp.
+	temporaryFolder = "tmp"
+)
+
+// makeFolders makes the container's folder, and in it the /tmp that no other container has.
+func (c *container) makeFolders() error {
+	temporary := filepath.Join(c.folder, temporaryFolder)
+	if err := os.MkdirAll(temporary, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(temporary, 0o777|fs.ModeSticky)
+}
 
 func (s *sandbox) newContainer(record containerRecord) *container {
 	return &container{
@@ -68,8 +81,8 @@ func (n *node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 		return nil, err
 	}
 	c := s.newContainer(containerRecord{ID: newID(), Created: time.Now(), Config: r.Config})
-	if err := os.MkdirAll(c.folder, 0o700); err != nil {
-		return nil, err
+	if err := c.makeFolders(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(c.folder))
 	}
 	spec, err := n.specOf(c)
 	if err == nil {
@@ -100,6 +113,8 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	if s.inHostNetwork() {
 		spec.Hostname = n.Name
 	}
+	// First, so that a volume may take its place.
+	spec.Mounts = []mount{{Source: filepath.Join(c.folder, temporaryFolder), Target: "/tmp"}}
 	resolver := filepath.Join(s.folder, resolverFile)
 	if _, err := os.Stat(resolver); err == nil {
 		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: "/etc/resolv.conf"})

@@ -1,0 +1,55 @@
+package cri
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// specified is what the runtime has a keeper start for a container.
+func specified(t *testing.T, images Images, config *runtimeapi.ContainerConfig) containerSpec {
+	t.Helper()
+	s := shape.Default()
+	n := &node{Node: s.Nodes()[0], shape: s, runtime: &host{Options: Options{State: state.At(t.TempDir()), Images: images}}}
+	pod := &sandbox{sandboxRecord: sandboxRecord{Config: &runtimeapi.PodSandboxConfig{}}, folder: t.TempDir()}
+	c := pod.newContainer(containerRecord{ID: "one", Config: config})
+	if err := c.makeFolders(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := n.specOf(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// A container has a /tmp of its own, where its pod mounts nothing else.
+func TestContainerHasItsOwnTmp(t *testing.T) {
+	images := Images{Program: "/bin/true"}
+	config := &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "lab/sleep"}}
+	file := filepath.Join("/tmp", filepath.Base(t.TempDir())+"-of-the-machine")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(file)
+	k := keepContainer(t, containerSpec{
+		Args:   []string{"sh", "-c", "ls -A /tmp; stat -c %a /tmp; echo own >/tmp/own; mv /tmp/own /tmp/mine; cat /tmp/mine"},
+		Mounts: specified(t, images, config).Mounts,
+	})
+	k.ends(0)
+	k.printed("1777\nown\n")
+
+	volume := t.TempDir()
+	if err := os.WriteFile(filepath.Join(volume, "kept"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config.Mounts = []*runtimeapi.Mount{{HostPath: volume, ContainerPath: "/tmp"}}
+	k = keepContainer(t, containerSpec{Args: []string{"ls", "-A", "/tmp"}, Mounts: specified(t, images, config).Mounts})
+	k.ends(0)
+	k.printed("kept\n")
+}
