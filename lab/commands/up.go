@@ -195,6 +195,7 @@ other names, which can be patterns; the first that a name matches counts:
     program: bin/agnhost              # beside this file
     mountPath: /agnhost               # where containers have it
     args: [pause]                     # unless the pod says command or args
+    mounts: {/coredns: bin/coredns}   # more files or folders of this machine
   - name: registry.example.org/web/*
     entryPoint: [busybox, httpd, -f]  # by default the program
     env: {MODE: plain}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,6 +126,9 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	}
 	if image.Program != "" {
 		spec.Mounts = append(spec.Mounts, mount{Source: image.Program, Target: image.MountPath, ReadOnly: true})
+	}
+	for _, target := range slices.Sorted(maps.Keys(image.Mounts)) {
+		spec.Mounts = append(spec.Mounts, mount{Source: image.Mounts[target], Target: target, ReadOnly: true})
 	}
 	security := config.GetLinux().GetSecurityContext()
 	if security.GetRunAsUser() != nil {

@@ -3,10 +3,12 @@ package cri
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -26,6 +28,36 @@ func specified(t *testing.T, images Images, config *runtimeapi.ContainerConfig) 
 		t.Fatal(err)
 	}
 	return spec
+}
+
+// What an image has is what a container runs, where its pod says nothing else.
+func TestContainerOfAnImageOfOthers(t *testing.T) {
+	images := Images{Program: "/bin/true", Others: image.Map{{
+		Name: "web", Program: "/bin/echo", MountPath: "/web", EntryPoint: []string{"/web"}, Args: []string{"default"},
+		Env: map[string]string{"COLOR": "blue", "SIZE": "1", "HOME": "/web"}, Root: "/image", Mounts: map[string]string{"/tool": "/bin/cat", "/also": "/bin/sh"},
+	}}}
+	spec := specified(t, images, &runtimeapi.ContainerConfig{
+		Image: &runtimeapi.ImageSpec{Image: "example.org/web:1"}, Envs: []*runtimeapi.KeyValue{{Key: "COLOR", Value: []byte("green")}},
+	})
+	if !slices.Equal(spec.Args, []string{"/web", "default"}) || spec.Root != "/image" {
+		t.Errorf("it runs %q over %q", spec.Args, spec.Root)
+	}
+	for _, want := range []string{"COLOR=green", "SIZE=1", "HOME=/web", "VICINITY_ZONE=zone-a"} {
+		if !slices.Contains(spec.Env, want) {
+			t.Errorf("%s is not in %q", want, spec.Env)
+		}
+	}
+	want := []mount{
+		{Source: "/bin/echo", Target: "/web", ReadOnly: true},
+		{Source: "/bin/sh", Target: "/also", ReadOnly: true}, {Source: "/bin/cat", Target: "/tool", ReadOnly: true},
+	}
+	if got := spec.Mounts[len(spec.Mounts)-len(want):]; !slices.Equal(got, want) {
+		t.Errorf("its mounts are %v, want %v", got, want)
+	}
+	spec = specified(t, images, &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "web"}, Command: []string{"sh"}, Args: []string{"-c", "true"}})
+	if !slices.Equal(spec.Args, []string{"sh", "-c", "true"}) {
+		t.Errorf("with a command it runs %q", spec.Args)
+	}
 }
 
 // A container has a /tmp of its own, where its pod mounts nothing else.

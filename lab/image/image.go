@@ -35,6 +35,8 @@ type Image struct {
 	// Program is a file of this machine, which the container has at MountPath.
 	Program   string `json:"program,omitempty"`
 	MountPath string `json:"mountPath,omitempty"`
+	// Mounts are more files and folders of this machine, by their paths in the container.
+	Mounts map[string]string `json:"mounts,omitempty"`
 	// EntryPoint is the command of a container without one, by default the program. Args
 	// are its arguments where the container has neither command nor arguments.
 	EntryPoint []string `json:"entryPoint,omitempty"`
@@ -103,6 +105,7 @@ func (i Image) Variables() []string {
 //	  program: bin/agnhost
 //	  mountPath: /agnhost
 //	  args: [pause]
+//	  mounts: {/coredns: bin/coredns}
 //	- name: registry.example.org/web/*
 //	  entryPoint: [busybox, httpd, -f]
 //	  env: {MODE: plain}
@@ -132,7 +135,7 @@ func Read(r io.Reader, folder string) (Map, error) {
 	return images, images.Validate()
 }
 
-const imageFields = "name, program, mountPath, entryPoint, args, env, root"
+const imageFields = "name, program, mountPath, mounts, entryPoint, args, env, root"
 
 // decode reads a value, and says in a sentence what is wrong with it.
 func decode(data []byte, at, fields string, value any) error {
@@ -158,16 +161,21 @@ func decode(data []byte, at, fields string, value any) error {
 
 // kinds are the types of fields as people say them.
 var kinds = map[string]string{
-	"string": "a text", "[]string": "a list of texts", "map[string]string": "a map of texts",
+	"string": "a text", "[]string": "a list of texts", "map[string]string": "texts by names",
 	"[]json.RawMessage": "a list of images", "image.Image": "fields: " + imageFields,
 }
 
 // complete sets missing values, and makes paths absolute.
 func (i *Image) complete(folder string) {
-	for _, file := range []*string{&i.Program, &i.Root} {
-		if *file != "" && !filepath.IsAbs(*file) {
-			*file = filepath.Join(folder, *file)
+	absolute := func(file string) string {
+		if file == "" || filepath.IsAbs(file) {
+			return file
 		}
+		return filepath.Join(folder, file)
+	}
+	i.Program, i.Root = absolute(i.Program), absolute(i.Root)
+	for at, file := range i.Mounts {
+		i.Mounts[at] = absolute(file)
 	}
 	if i.Program == "" {
 		return
@@ -216,8 +224,16 @@ func (i Image) validate(at string) error {
 		return fmt.Errorf("%s %q: nothing says what it runs; write program, entryPoint or args", at, i.Name)
 	case i.MountPath != "" && i.Program == "":
 		return fmt.Errorf("%s.mountPath %q: there is no program to mount; write program too", at, i.MountPath)
-	case i.MountPath != "" && (!path.IsAbs(i.MountPath) || path.Clean(i.MountPath) != i.MountPath || i.MountPath == "/"):
+	case i.MountPath != "" && !isFile(i.MountPath):
 		return fmt.Errorf("%s.mountPath %q: write an absolute path of a file, such as /agnhost", at, i.MountPath)
+	}
+	for _, target := range slices.Sorted(maps.Keys(i.Mounts)) {
+		switch _, err := os.Stat(i.Mounts[target]); {
+		case !isFile(target) || target == i.MountPath:
+			return fmt.Errorf("%s.mounts: path %q: write an absolute path that nothing else of the image has", at, target)
+		case err != nil:
+			return fmt.Errorf("%s.mounts: %q for %s: %s; write the path of a file or folder of this machine", at, i.Mounts[target], target, fileProblem(err, ""))
+		}
 	}
 	for name := range i.Env {
 		if name == "" || strings.Contains(name, "=") {
@@ -243,6 +259,9 @@ func validateName(at, name string) error {
 	}
 	return nil
 }
+
+// isFile reports whether a path can be that of a file in a container.
+func isFile(name string) bool { return path.IsAbs(name) && path.Clean(name) == name && name != "/" }
 
 // fileProblem is what is wrong with a file that is not what it should be.
 func fileProblem(err error, otherwise string) string {

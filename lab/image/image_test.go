@@ -34,6 +34,7 @@ images:
   args: [-f]
   env: {MODE: plain, A: b}
   root: root
+  mounts: {/etc/readme: readme, /tools: /bin}
 - name: "*"
   program: agnhost
 `
@@ -56,6 +57,9 @@ func TestRead(t *testing.T) {
 	}
 	if web.Root != folder+"/root" || web.MountPath != "" || !slices.Equal(web.Variables(), []string{"A=b", "MODE=plain"}) {
 		t.Errorf("an image with a root is %+v, %q", web, web.Variables())
+	}
+	if web.Mounts["/etc/readme"] != folder+"/readme" || web.Mounts["/tools"] != "/bin" {
+		t.Errorf("mounts are %v", web.Mounts)
 	}
 	if !slices.Equal(other.EntryPoint, []string{"/.image/agnhost"}) {
 		t.Errorf("a program without a path is %+v", other)
@@ -102,25 +106,29 @@ func TestCommand(t *testing.T) {
 func TestReadNamesWhatIsWrong(t *testing.T) {
 	folder := files(t)
 	for text, want := range map[string]string{
-		"image: []":                                                 `field "image" is unknown: write one of images`,
-		"images: {}":                                                `field "images": it is of type object: write a list of images`,
-		"images: [{name: a, run: b}]":                               `images[0]: field "run" is unknown: write one of name, program,`,
-		"images: [{name: a, args: b}]":                              `images[0]: field "args": it is of type string: write a list of texts`,
-		"images: [a]":                                               `images[0]: it is of type string: write fields: name,`,
-		"images: [{args: [a]}]":                                     "images[0].name is missing: write an image's name",
-		"images: [{name: 'a:1', args: [a]}]":                        `images[0].name "a:1": write an image's name without tag`,
-		"images: [{name: 'a@b', args: [a]}]":                        `images[0].name "a@b": write an image's name without tag`,
-		"images: [{name: '[', args: [a]}]":                          `images[0].name "[": write an image's name`,
-		"images: [{name: a}]":                                       `images[0] "a": nothing says what it runs; write program, entryPoint or args`,
-		"images: [{name: a, program: b}]":                           `images[0].program "` + folder + `/b": no such file or directory; write the path of a program`,
-		"images: [{name: a, program: readme}]":                      `images[0].program "` + folder + `/readme": it is no program; write`,
-		"images: [{name: a, program: root}]":                        `images[0].program "` + folder + `/root": it is no program; write`,
-		"images: [{name: a, args: [b], mountPath: /c}]":             `images[0].mountPath "/c": there is no program to mount`,
-		"images: [{name: a, program: agnhost, mountPath: c}]":       `images[0].mountPath "c": write an absolute path`,
-		"images: [{name: a, program: agnhost, mountPath: /a/../b}]": `images[0].mountPath "/a/../b": write an absolute path`,
-		"images: [{name: a, args: [b], env: {'C=D': e}}]":           `images[0].env: name "C=D": write a name without =`,
-		"images: [{name: a, args: [b], root: readme}]":              `images[0].root "` + folder + `/readme": it is no folder; write`,
-		"images: [{name: a, args: [b]}, {name: a, args: [c]}]":      `images[1].name "a": an image before has this name`,
+		"image: []":                                                                  `field "image" is unknown: write one of images`,
+		"images: {}":                                                                 `field "images": it is of type object: write a list of images`,
+		"images: [{name: a, run: b}]":                                                `images[0]: field "run" is unknown: write one of name, program,`,
+		"images: [{name: a, args: b}]":                                               `images[0]: field "args": it is of type string: write a list of texts`,
+		"images: [a]":                                                                `images[0]: it is of type string: write fields: name,`,
+		"images: [{args: [a]}]":                                                      "images[0].name is missing: write an image's name",
+		"images: [{name: 'a:1', args: [a]}]":                                         `images[0].name "a:1": write an image's name without tag`,
+		"images: [{name: 'a@b', args: [a]}]":                                         `images[0].name "a@b": write an image's name without tag`,
+		"images: [{name: '[', args: [a]}]":                                           `images[0].name "[": write an image's name`,
+		"images: [{name: a}]":                                                        `images[0] "a": nothing says what it runs; write program, entryPoint or args`,
+		"images: [{name: a, program: b}]":                                            `images[0].program "` + folder + `/b": no such file or directory; write the path of a program`,
+		"images: [{name: a, program: readme}]":                                       `images[0].program "` + folder + `/readme": it is no program; write`,
+		"images: [{name: a, program: root}]":                                         `images[0].program "` + folder + `/root": it is no program; write`,
+		"images: [{name: a, args: [b], mountPath: /c}]":                              `images[0].mountPath "/c": there is no program to mount`,
+		"images: [{name: a, program: agnhost, mountPath: c}]":                        `images[0].mountPath "c": write an absolute path`,
+		"images: [{name: a, program: agnhost, mountPath: /a/../b}]":                  `images[0].mountPath "/a/../b": write an absolute path`,
+		"images: [{name: a, args: [b], env: {'C=D': e}}]":                            `images[0].env: name "C=D": write a name without =`,
+		"images: [{name: a, args: [b], mounts: {c: readme}}]":                        `images[0].mounts: path "c": write an absolute path`,
+		"images: [{name: a, args: [b], mounts: {/c: nothing}}]":                      `images[0].mounts: "` + folder + `/nothing" for /c: no such file or directory; write`,
+		"images: [{name: a, program: agnhost, mountPath: /c, mounts: {/c: readme}}]": `images[0].mounts: path "/c": write an absolute path that nothing else`,
+		"images: [{name: a, args: [b], mounts: [/c]}]":                               `images[0]: field "mounts": it is of type array: write texts by names`,
+		"images: [{name: a, args: [b], root: readme}]":                               `images[0].root "` + folder + `/readme": it is no folder; write`,
+		"images: [{name: a, args: [b]}, {name: a, args: [c]}]":                       `images[1].name "a": an image before has this name`,
 	} {
 		_, err := Read(strings.NewReader(text), folder)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
