@@ -3,9 +3,12 @@ package cri
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
+	"time"
 )
 
 // connections tracks what a listener accepted, until either side closes it. An http.Server
@@ -16,10 +19,12 @@ type connections struct {
 	mu     sync.Mutex
 	open   map[*connection]bool
 	closed bool
+	// empty is closed when the last connection after end is.
+	empty chan struct{}
 }
 
 func newConnections(l net.Listener) *connections {
-	return &connections{Listener: l, open: map[*connection]bool{}}
+	return &connections{Listener: l, open: map[*connection]bool{}, empty: make(chan struct{})}
 }
 
 // Accept waits for a connection.
@@ -39,15 +44,41 @@ func (c *connections) Accept() (net.Conn, error) {
 	return one, nil
 }
 
-// closeAll closes all connections, and those that are accepted from now on.
-func (c *connections) closeAll() {
+// end ends the contexts of all connections, and closes those that are accepted from now on.
+// What is streamed gets the time to say how it ended; connections that are open after it are
+// closed. Who asked would take one that only closes for a success.
+func (c *connections) end(within time.Duration) {
 	c.mu.Lock()
 	c.closed = true
-	open := c.open
-	c.open = nil
+	for one := range c.open {
+		one.end()
+	}
+	c.checkEmpty()
 	c.mu.Unlock()
-	for one := range open {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-c.empty:
+		return
+	case <-timer.C:
+	}
+	c.mu.Lock()
+	left := slices.Collect(maps.Keys(c.open))
+	c.mu.Unlock()
+	for _, one := range left {
 		_ = one.Close()
+	}
+}
+
+// checkEmpty notes that the last connection is closed; c.mu is held.
+func (c *connections) checkEmpty() {
+	if !c.closed || len(c.open) > 0 {
+		return
+	}
+	select {
+	case <-c.empty:
+	default:
+		close(c.empty)
 	}
 }
 
@@ -74,6 +105,7 @@ func (c *connection) Close() error {
 	c.end()
 	c.all.mu.Lock()
 	delete(c.all.open, c)
+	c.all.checkEmpty()
 	c.all.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -49,7 +49,8 @@ func TestContainerOfAnImageOfOthers(t *testing.T) {
 	}
 	want := []mount{
 		{Source: "/bin/echo", Target: "/web", ReadOnly: true},
-		{Source: "/bin/sh", Target: "/also", ReadOnly: true}, {Source: "/bin/cat", Target: "/tool", ReadOnly: true},
+		{Source: "/bin/sh", Target: "/also", ReadOnly: true},
+		{Source: "/bin/cat", Target: "/tool", ReadOnly: true},
 	}
 	if got := spec.Mounts[len(spec.Mounts)-len(want):]; !slices.Equal(got, want) {
 		t.Errorf("its mounts are %v, want %v", got, want)
@@ -68,7 +69,7 @@ func TestContainerHasItsOwnTmp(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Remove(file)
+	t.Cleanup(func() { _ = os.Remove(file) })
 	k := keepContainer(t, containerSpec{
 		Args:   []string{"sh", "-c", "ls -A /tmp; stat -c %a /tmp; echo own >/tmp/own; mv /tmp/own /tmp/mine; cat /tmp/mine"},
 		Mounts: specified(t, images, config).Mounts,

@@ -123,13 +123,20 @@ func (n *node) serve(ctx context.Context, work *sync.WaitGroup) error {
 	})
 	n.stop = sync.OnceFunc(func() {
 		server.Stop()
+		// The server closes no connections that streams took over.
 		_ = streamServer.Close()
-		// The server does not know the connections that streams took over.
-		connections.closeAll()
+		connections.end(streamGrace)
 	})
-	context.AfterFunc(ctx, n.stop)
+	// The process does not end before.
+	work.Go(func() {
+		<-ctx.Done()
+		n.stop()
+	})
 	return nil
 }
+
+// streamGrace is how long streams may take to say that the runtime ended.
+const streamGrace = time.Second
 
 // listenForStreams listens in the node's network, where its kubelet runs.
 func (n *node) listenForStreams() (net.Listener, error) {
