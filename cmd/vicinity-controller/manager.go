@@ -46,8 +46,15 @@ func (c *config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	api, err := c.api()
+	if err != nil {
+		return err
+	}
+	if err := awaitAPI(ctx, api, logger, usualPatience()); err != nil {
+		return err
+	}
 	leave := &farewell{}
-	mgr, err := c.manager(certs, leave)
+	mgr, err := c.manager(api, certs, leave)
 	if err != nil {
 		return err
 	}
@@ -103,11 +110,7 @@ func (c *config) run(ctx context.Context) error {
 	return mgr.Start(ctx)
 }
 
-func (c *config) manager(certs *certificates.Certificates, leave *farewell) (manager.Manager, error) {
-	api, err := c.api()
-	if err != nil {
-		return nil, err
-	}
+func (c *config) manager(api *rest.Config, certs *certificates.Certificates, leave *farewell) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, err
