@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -82,6 +83,19 @@ func TestExclusions(t *testing.T) {
 		}
 		if e.tests.MatchString("[sig-network] Services should serve a basic endpoint from pods [Conformance]") {
 			t.Errorf("%s leaves out what it is not for", e.tests)
+		}
+	}
+}
+
+// The page for users has all reasons.
+func TestExclusionsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/conformance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range append(slices.Clone(exclusions), slowTests) {
+		if !strings.Contains(string(page), "| "+e.reason+" |\n") {
+			t.Errorf("docs/conformance.md does not say %q, for %s", e.reason, e.tests)
 		}
 	}
 }
