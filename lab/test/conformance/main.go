@@ -136,7 +136,7 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	begun := time.Now()
 	fmt.Fprintf(o.log, "%d tests run, up to %d at a time, then %d one by one; %d are skipped\n",
 		len(plan.parallel), o.parallel, len(plan.serial), len(plan.skipped))
-	results, err := o.runTests(ctx, cluster.Kubeconfig(), plan)
+	results, err := o.runAll(ctx, cluster.Kubeconfig(), plan, func(ctx context.Context) error { return grow(ctx, cluster) })
 	if err != nil {
 		return err
 	}
@@ -178,6 +178,16 @@ func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
 		err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx)))
 	}
 	return cluster, err
+}
+
+// grow adds a node to each zone, and returns when all of Vicinity is there, too.
+func grow(ctx context.Context, cluster *lab.Cluster) error {
+	for _, zone := range cluster.Shape().Zones {
+		if _, err := cluster.AddNode(ctx, shape.Node{Zone: zone.Name}); err != nil {
+			return err
+		}
+	}
+	return cluster.InstallVicinity(ctx)
 }
 
 func (o *options) images() (image.Map, error) {

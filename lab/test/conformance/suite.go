@@ -64,7 +64,8 @@ var serialTests = regexp.MustCompile(`\[Serial\]`)
 
 // choose sorts the tests of a suite whose names match the focus.
 func choose(names []string, suite string, focus *regexp.Regexp, slow bool) plan {
-	var p plan
+	var run []string
+	var without []result
 	for _, name := range names {
 		if !suites[suite].MatchString(name) || !focus.MatchString(name) {
 			continue
@@ -73,12 +74,24 @@ func choose(names []string, suite string, focus *regexp.Regexp, slow bool) plan 
 		if reason == "" && !slow && slowTests.tests.MatchString(name) {
 			reason = slowTests.reason
 		}
-		switch {
-		case reason != "":
-			p.skipped = append(p.skipped, result{name: name, state: skipped, reason: reason, allowed: true})
-		case serialTests.MatchString(name):
+		if reason != "" {
+			without = append(without, result{name: name, state: skipped, reason: reason, allowed: true})
+		} else {
+			run = append(run, name)
+		}
+	}
+	p := order(run)
+	p.skipped = without
+	return p
+}
+
+// order is a plan that runs all tests.
+func order(names []string) plan {
+	var p plan
+	for _, name := range names {
+		if serialTests.MatchString(name) {
 			p.serial = append(p.serial, name)
-		default:
+		} else {
 			p.parallel = append(p.parallel, name)
 		}
 	}
