@@ -4,10 +4,11 @@
 // outlives the process that called Up. Open finds a running lab from its state folder, and
 // Down removes a lab, even an incomplete one.
 //
-// The packages below: shape describes a lab, image what its containers can run, state keeps its files, process runs its
-// processes, fabric is its network, controlplane runs etcd and Kubernetes, cri runs
-// containers, agent stands in for nodes without network, program implements the images of
-// containers, load sends requests, and dnsquery asks DNS servers.
+// The packages below: shape describes a lab, image what its containers can run, state keeps
+// its files, process runs its processes, fabric is its network, controlplane runs etcd and
+// Kubernetes, cri runs containers, storage makes volumes, agent stands in for nodes without
+// network, program implements the images of containers, load sends requests, and dnsquery asks
+// DNS servers.
 package lab
 
 import (

@@ -2,13 +2,45 @@ package lab
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/state"
+	"vicinity.dev/vicinity/lab/storage"
 )
 
-// ServeRuntime runs the containers of a lab's nodes until the context ends.
+// ServeRuntime runs the containers of a lab's nodes, and makes the volumes of its claims,
+// until the context ends.
 func ServeRuntime(ctx context.Context, dir state.Dir) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var volumes sync.WaitGroup
+	defer volumes.Wait()
+	defer cancel()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	volumes.Go(func() {
+		// Without volumes most of a lab works.
+		if err := serveStorage(ctx, dir, log); err != nil {
+			log.Error("claims get no volumes", "error", err)
+		}
+	})
 	return cri.Run(ctx, cri.Options{State: dir, Kubeconfig: dir.ComponentKubeconfig(controlplane.Kubelet)})
+}
+
+func serveStorage(ctx context.Context, dir state.Dir, log *slog.Logger) error {
+	config, err := clientcmd.BuildConfigFromFlags("", dir.ComponentKubeconfig(controlplane.Storage))
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig for volumes: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making the client for volumes: %w", err)
+	}
+	return storage.Run(ctx, storage.Options{Client: client, Folder: dir.Volumes(), Log: log})
 }

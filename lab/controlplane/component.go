@@ -146,7 +146,10 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	if err := c.startAll(c.ofKinds(ControllerManager, Scheduler)...); err != nil {
 		return err
 	}
-	return c.grantAll(ctx)
+	if err := c.grantAll(ctx); err != nil {
+		return err
+	}
+	return c.provideStorage(ctx)
 }
 
 func (c *ControlPlane) ofKinds(kinds ...string) []component {

@@ -41,8 +41,10 @@ const (
 	Runtime           = "runtime"
 	Kubelet           = "kubelet"
 
-	// Agent is no component of this package, but has a kubeconfig.
-	Agent = "agent"
+	// Agent and Storage are no components of this package, but have kubeconfigs. Storage is
+	// a part of the runtime.
+	Agent   = "agent"
+	Storage = "storage"
 )
 
 // Config describes a control plane.
@@ -106,6 +108,7 @@ func (c *ControlPlane) prepare() error {
 		{dir.ComponentKubeconfig(KubeProxy), inside, Identity{Name: userProxy}},
 		{dir.ComponentKubeconfig(Kubelet), inside, Identity{Name: userKubelet, Groups: []string{groupNodes}}},
 		{dir.ComponentKubeconfig(Agent), inside, Identity{Name: userAgent, Groups: []string{groupNodes}}},
+		{dir.ComponentKubeconfig(Storage), inside, Identity{Name: userStorage}},
 	} {
 		if err := c.writeKubeconfig(file.path, file.server, ca, file.identity); err != nil {
 			return err

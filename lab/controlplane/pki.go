@@ -40,6 +40,7 @@ const (
 	userProxy             = "system:kube-proxy"
 	userKubelet           = "vicinity:lab-kubelet"
 	userAgent             = "vicinity:lab-agent"
+	userStorage           = "vicinity:lab-storage"
 	userKubeletClient     = "kube-apiserver-kubelet-client"
 
 	// groupMasters may do anything.

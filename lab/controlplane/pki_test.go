@@ -108,6 +108,7 @@ func TestKubeconfigs(t *testing.T) {
 		dir.ComponentKubeconfig(KubeProxy):         {"https://172.30.0.1:7443", "system:kube-proxy", nil},
 		dir.ComponentKubeconfig(Kubelet):           {"https://172.30.0.1:7443", "vicinity:lab-kubelet", []string{"system:nodes"}},
 		dir.ComponentKubeconfig(Agent):             {"https://172.30.0.1:7443", "vicinity:lab-agent", []string{"system:nodes"}},
+		dir.ComponentKubeconfig(Storage):           {"https://172.30.0.1:7443", "vicinity:lab-storage", nil},
 	} {
 		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {

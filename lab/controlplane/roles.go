@@ -3,6 +3,8 @@ package controlplane
 import (
 	"context"
 	"fmt"
+
+	"vicinity.dev/vicinity/lab/storage"
 )
 
 type grant struct {
@@ -17,6 +19,8 @@ func grants() []grant {
 		// authorizer does not support that, so they get a kubelet's role.
 		{name: "vicinity:lab-kubelet", role: "system:node", user: userKubelet},
 		{name: "vicinity:lab-agent", role: "system:node", user: userAgent},
+		// What makes volumes for claims, in the runtime.
+		{name: "vicinity:lab-storage", role: "system:persistent-volume-provisioner", user: userStorage},
 		// Logs, exec and port forwarding: the API server's requests to a kubelet.
 		{name: "vicinity:kubelet-api", role: "system:kubelet-api-admin", user: userKubeletClient},
 	}
@@ -42,6 +46,18 @@ func (c *ControlPlane) grantAll(ctx context.Context) error {
 		}); err != nil {
 			return fmt.Errorf("granting role %q to user %q: %w", grant.role, grant.user, err)
 		}
+	}
+	return nil
+}
+
+// provideStorage makes the StorageClass whose volumes the runtime makes, if there is one.
+func (c *ControlPlane) provideStorage(ctx context.Context) error {
+	if c.config.Shape.ControlPlaneOnly {
+		return nil
+	}
+	const path = "/apis/storage.k8s.io/v1/storageclasses/" + storage.Class
+	if err := c.tryServers(func(server string) error { return c.admin.apply(ctx, server+path, []byte(storage.ClassManifest)) }); err != nil {
+		return fmt.Errorf("making StorageClass %q: %w", storage.Class, err)
 	}
 	return nil
 }

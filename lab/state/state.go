@@ -62,6 +62,7 @@ const (
 	etcdFolder     = "etcd"
 	podsFolder     = "pods"
 	nodesFolder    = "nodes"
+	volumesFolder  = "volumes"
 )
 
 var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder, nodesFolder}
@@ -208,6 +209,9 @@ func (d Dir) Pod(id string) string { return d.join(podsFolder, id) }
 
 // Nodes is the folder of the nodes' folders.
 func (d Dir) Nodes() string { return d.join(nodesFolder) }
+
+// Volumes is the folder of the folders that are volumes of claims.
+func (d Dir) Volumes() string { return d.join(volumesFolder) }
 
 // Node is the folder of a node: the state, volumes and logs of its kubelet.
 func (d Dir) Node(name string) string { return d.join(nodesFolder, name) }

@@ -1,0 +1,198 @@
+// Package storage gives claims of a lab volumes: folders in the folder of the lab, which all
+// nodes reach, since they are on one machine. It provides the default StorageClass.
+//
+// A volume is as large as its file system, whatever its claim asks for. It is removed with its
+// claim, unless its reclaim policy says otherwise, and all of them with the lab.
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// Class is the name of the StorageClass.
+	Class = "lab"
+	// Provisioner is who makes its volumes.
+	Provisioner = "lab.vicinity.dev/folder"
+)
+
+// ClassManifest is the StorageClass, which claims that name none get too.
+const ClassManifest = `apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: ` + Class + `
+  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
+provisioner: ` + Provisioner + `
+reclaimPolicy: Delete
+volumeBindingMode: Immediate
+`
+
+// Annotations by which the controller-manager and those who make volumes know each other.
+const (
+	annotationAsked = "volume.kubernetes.io/storage-provisioner"
+	annotationMade  = "pv.kubernetes.io/provisioned-by"
+)
+
+// Options are what Run needs.
+type Options struct {
+	Client kubernetes.Interface
+	// Folder is where the folders of volumes are.
+	Folder string
+	Log    *slog.Logger
+}
+
+type provisioner struct {
+	Options
+	claims  corelisters.PersistentVolumeClaimLister
+	volumes corelisters.PersistentVolumeLister
+	queue   workqueue.TypedRateLimitingInterface[key]
+}
+
+// key is a claim, or a volume if it has no namespace.
+type key struct{ namespace, name string }
+
+// Run makes and removes volumes until the context ends.
+func Run(ctx context.Context, o Options) error {
+	factory := informers.NewSharedInformerFactory(o.Client, 0)
+	core := factory.Core().V1()
+	p := &provisioner{
+		Options: o, claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, 10*time.Second)),
+	}
+	for _, informer := range []cache.SharedIndexInformer{core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()} {
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: p.enqueue, UpdateFunc: func(_, now any) { p.enqueue(now) },
+		}); err != nil {
+			return fmt.Errorf("watching volumes: %w", err)
+		}
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	factory.WaitForCacheSync(ctx.Done())
+	context.AfterFunc(ctx, p.queue.ShutDown)
+	for {
+		k, ended := p.queue.Get()
+		if ended {
+			return nil
+		}
+		if err := p.sync(ctx, k); err != nil && ctx.Err() == nil {
+			p.Log.Error("volume cannot be made or removed", "namespace", k.namespace, "name", k.name, "error", err)
+			p.queue.AddRateLimited(k)
+		} else {
+			p.queue.Forget(k)
+		}
+		p.queue.Done(k)
+	}
+}
+
+func (p *provisioner) enqueue(object any) {
+	if one, ok := object.(metav1.Object); ok {
+		p.queue.Add(key{one.GetNamespace(), one.GetName()})
+	}
+}
+
+func (p *provisioner) sync(ctx context.Context, k key) error {
+	if k.namespace == "" {
+		volume, err := p.volumes.Get(k.name)
+		if err != nil || !isOver(volume) {
+			return ignoreNotFound(err)
+		}
+		return p.remove(ctx, volume)
+	}
+	claim, err := p.claims.PersistentVolumeClaims(k.namespace).Get(k.name)
+	if err != nil || !isWanted(claim) {
+		return ignoreNotFound(err)
+	}
+	return p.provide(ctx, claim)
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// isWanted reports whether a claim asks for a volume that a folder can be.
+func isWanted(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.DeletionTimestamp == nil && claim.Spec.VolumeName == "" && claim.Annotations[annotationAsked] == Provisioner &&
+		claim.Spec.Selector == nil && (claim.Spec.VolumeMode == nil || *claim.Spec.VolumeMode == corev1.PersistentVolumeFilesystem)
+}
+
+// isOver reports whether a volume made here has no claim any more and need not be kept.
+func isOver(volume *corev1.PersistentVolume) bool {
+	return volume.Annotations[annotationMade] == Provisioner && volume.Status.Phase == corev1.VolumeReleased &&
+		volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete && volume.DeletionTimestamp == nil
+}
+
+func (p *provisioner) provide(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
+	volume := newVolume(claim, p.Folder)
+	folder := volume.Spec.HostPath.Path
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return err
+	}
+	// Containers of any user write to it: the kubelet gives a hostPath to no group.
+	if err := os.Chmod(folder, 0o777); err != nil {
+		return err
+	}
+	_, err := p.Client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// newVolume is the volume of a claim.
+func newVolume(claim *corev1.PersistentVolumeClaim, folder string) *corev1.PersistentVolume {
+	name := "pvc-" + string(claim.UID)
+	class := ""
+	if claim.Spec.StorageClassName != nil {
+		class = *claim.Spec.StorageClassName
+	}
+	made := corev1.HostPathDirectory
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationMade: Provisioner}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:    corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			AccessModes: claim.Spec.AccessModes,
+			ClaimRef: &corev1.ObjectReference{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+				ResourceVersion: claim.ResourceVersion,
+			},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			StorageClassName:              class,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(folder, name), Type: &made},
+			},
+		},
+	}
+}
+
+func (p *provisioner) remove(ctx context.Context, volume *corev1.PersistentVolume) error {
+	// Who may write volumes must not have the runtime remove other folders.
+	folder := filepath.Join(p.Folder, volume.Name)
+	if strings.Contains(volume.Name, "/") || volume.Spec.HostPath == nil || volume.Spec.HostPath.Path != folder {
+		return fmt.Errorf("it is no folder of its own in %s", p.Folder)
+	}
+	if err := os.RemoveAll(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return ignoreNotFound(p.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{}))
+}
