@@ -45,9 +45,6 @@ func TestCommands(t *testing.T) {
 	}
 	for _, e := range examples {
 		t.Run(e.document+"/"+e.command, func(t *testing.T) {
-			if testing.Short() && strings.Contains(e.command, "published") {
-				t.Skip("takes minutes: the whole published data set")
-			}
 			source, command, piped := strings.Cut(e.command, " | ")
 			if !piped {
 				source, command = "", e.command
@@ -59,7 +56,7 @@ func TestCommands(t *testing.T) {
 			case source != "":
 				t.Fatalf("nothing is known to stand in for %q", source)
 			}
-			args := strings.Fields(strings.TrimPrefix(command, program))
+			args := strings.Fields(onFewCases(t, strings.TrimPrefix(command, program)))
 			t.Chdir(t.TempDir())
 			var stdout, stderr bytes.Buffer
 			if code := cli.Main(context.Background(), args, stdin, &stdout, &stderr); code != 0 {
@@ -70,6 +67,27 @@ func TestCommands(t *testing.T) {
 			}
 		})
 	}
+}
+
+// whole says that a command scores all cases of the published data set, which takes minutes.
+const whole = "--dataset published"
+
+// onFewCases has a command of the whole published data set score a few cases instead. The whole
+// command must be one that the acceptance tests run, so that it runs once and not twice.
+func onFewCases(t *testing.T, command string) string {
+	t.Helper()
+	args, ok := strings.CutPrefix(command, "simulate ")
+	if !ok || !strings.Contains(args, whole) {
+		return command
+	}
+	accepted, err := os.ReadFile(filepath.Join(root, "test", "acceptance", "published_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(accepted), `"`+args+`"`) {
+		t.Errorf("no acceptance test runs %q: add one to test/acceptance, which compares its figures too", args)
+	}
+	return strings.Replace(command, whole, "--dataset representative", 1)
 }
 
 // shown lists the commands of the program in README.md and below docs.
