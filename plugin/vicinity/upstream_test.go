@@ -1,6 +1,7 @@
 package vicinity
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,16 +14,31 @@ const chained = `package kubernetes
 
 import (
 	"context"
+	"slices"
 
+	"github.com/coredns/coredns/plugin/kubernetes/object"
 	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/plugin/vicinity"
 )
 
-// ServeDNS answers through the plugin vicinity.
+// ServeDNS answers through the plugin vicinity, to which all headless Services have groups.
 func (k Kubernetes) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	v := vicinity.New(k.Zones)
 	v.Next = unchained{k}
+	for _, service := range k.APIConn.ServiceList() {
+		if !slices.Contains(service.ClusterIPs, corev1.ClusterIPNone) {
+			continue
+		}
+		for _, endpoints := range k.APIConn.EpIndex(object.ServiceKey(service.Name, service.Namespace)) {
+			for _, subset := range endpoints.Subsets {
+				for _, address := range subset.Addresses {
+					v.GroupForAll(service.Namespace, service.Name, address.IP)
+				}
+			}
+		}
+	}
 	return v.ServeDNS(ctx, w, r)
 }
 
@@ -33,8 +49,37 @@ func (u unchained) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 }
 `
 
+// grouped is put into this package while those tests run.
+const grouped = `package vicinity
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// GroupForAll gives an endpoint of a Service a group that all clients use.
+func (v *Vicinity) GroupForAll(namespace, service, address string) {
+	group := &v1alpha1.EndpointGroup{Spec: v1alpha1.EndpointGroupSpec{
+		Service: service, AddressType: corev1.IPv4Protocol, AnyReady: true, Tiers: []string{topology.Anywhere},
+		Endpoints: []v1alpha1.GroupEndpoint{{Address: address}},
+	}}
+	if strings.Contains(address, ":") {
+		group.Spec.AddressType = corev1.IPv6Protocol
+	}
+	group.Namespace, group.Name = namespace, service+address
+	v.cluster.setGroup(group)
+	fmt.Println("a group of", service)
+}
+`
+
 // TestTablesOfCoreDNS runs the tests of the plugin kubernetes as they are, in a copy of its module
-// in which each query passes this plugin first.
+// in which each query passes this plugin first, and each headless Service has groups: answers are
+// filtered, and keep all that they have.
 func TestTablesOfCoreDNS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds CoreDNS' plugin kubernetes with its tests, which takes minutes")
@@ -54,49 +99,52 @@ func TestTablesOfCoreDNS(t *testing.T) {
 		}
 		return string(out)
 	}
-	folder := t.TempDir()
+	read := func(path ...string) string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(path...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	work, folder := t.TempDir(), t.TempDir()
+	write := func(text string, path ...string) string {
+		t.Helper()
+		file := filepath.Join(path...)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
 	source := strings.TrimSpace(command("list", "-m", "-f", "{{.Dir}}", module))
 	if err := os.CopyFS(folder, os.DirFS(source)); err != nil {
 		t.Fatal(err)
 	}
-	plugin := filepath.Join(folder, "plugin", "kubernetes")
-	// Files of the module cache, and so of the copy, may not be written.
-	replace := func(file, before, after string) {
-		t.Helper()
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		changed := strings.Replace(string(text), before, after, 1)
-		if changed == string(text) {
-			t.Fatalf("%s has no %q", file, before)
-		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	handler := filepath.Join(folder, "plugin", "kubernetes", "handler.go")
+	before := read(handler)
+	after := strings.Replace(before, "func (k Kubernetes) ServeDNS(", "func (k Kubernetes) serveUnchained(", 1)
+	if after == before {
+		t.Fatalf("%s has no ServeDNS that can be renamed", handler)
 	}
-	replace(filepath.Join(plugin, "handler.go"), "func (k Kubernetes) ServeDNS(", "func (k Kubernetes) serveUnchained(")
-	if err := os.WriteFile(filepath.Join(plugin, "chained.go"), []byte(chained), 0o600); err != nil {
+	// Files of the module cache, and so of the copy, may not be written.
+	if err := os.Remove(handler); err != nil {
 		t.Fatal(err)
 	}
-	modfile := filepath.Join(t.TempDir(), "go.mod")
-	for from, to := range map[string]string{"go.mod": modfile, "go.sum": strings.TrimSuffix(modfile, "mod") + "sum"} {
-		text, err := os.ReadFile(filepath.Join(root, from))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(to, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write(after, handler)
+	write(chained, filepath.Dir(handler), "chained.go")
+	overlay := write(fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(root, "plugin", "vicinity", "grouped.go"), write(grouped, work, "grouped.go")), work, "overlay.json")
+	write(read(root, "go.sum"), work, "go.sum")
+	modfile := write(read(root, "go.mod"), work, "go.mod")
 	command("mod", "edit", "-replace", module+"="+folder, modfile)
-	out := command("test", "-mod=mod", "-modfile="+modfile, "-count=1", "-v", module+"/plugin/kubernetes")
+	out := command("test", "-mod=mod", "-modfile="+modfile, "-overlay="+overlay, "-count=1", "-v", module+"/plugin/kubernetes")
 	for _, table := range []string{"TestServeDNS", "TestServeDNSZonal", "TestServeDNSModeDisabled", "TestServeDNSModeInsecure", "TestServeDNSModeVerified"} {
 		if !strings.Contains(out, "--- PASS: "+table+" ") {
 			t.Errorf("%s did not run or pass", table)
+		}
+	}
+	for _, service := range []string{"hdls1", "hdlsprtls", "hdls"} {
+		if !strings.Contains(out, "a group of "+service+"\n") {
+			t.Errorf("the headless Service %s had no group", service)
 		}
 	}
 }

@@ -33,7 +33,8 @@ var categorizedOtherwise = map[string]string{
 
 // categorized is a case of kube-proxy's table, with the names of its fields there.
 type categorized struct {
-	Name              string
+	Name string
+	// PreferSameEnabled is the feature gate of hints for nodes, which always count here.
 	PreferSameEnabled bool
 	NodeName          string
 	NodeLabels        map[string]string
