@@ -113,9 +113,10 @@ check: build vet lint ## The fast one: build, vet, lint, unit tests
 	$(call test,-short) | $(GO) run ./hack/skips
 
 .PHONY: test
-test: programs build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, and e2e
+test: programs build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests labelled [Conformance]
 	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
 	@$(MAKE) e2e
+	@$(MAKE) conformance PROXY=vicinity FOCUS='\[Conformance\]'
 
 .PHONY: up
 up: build kubernetes ## Bring a lab up with Vicinity, and see what traffic between zones costs before and after
@@ -139,6 +140,14 @@ conformance: build kubernetes suite conformance-programs ## Run Kubernetes' own 
 soak: ## Keep the promises in their long forms too: at full scale, for hours (AREA, PROMISE as for e2e)
 	@E2E_SOAK=1 $(MAKE) e2e
 	@$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest)
+	@$(if $(AREA)$(PROMISE),,$(MAKE) conformance-all)
+
+.PHONY: conformance-all
+conformance-all: ## Run all of Kubernetes' tests with each proxy, and with the newest and the oldest Kubernetes
+	@$(MAKE) conformance SLOW=1
+	@for proxy in vicinity both; do $(MAKE) conformance SUITE=network PROXY=$$proxy SLOW=1; done
+	@$(MAKE) conformance SUITE=network PROXY=vicinity PREFER=1
+	@$(if $(filter newest,$(KUBERNETES)),$(MAKE) conformance-all KUBERNETES=oldest)
 
 .PHONY: simulate
 simulate: build ## Score the algorithms on the published data set of 39,273,145 cases
