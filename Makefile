@@ -113,7 +113,7 @@ check: build vet lint ## The fast one: build, vet, lint, unit tests
 	$(call test,-short) | $(GO) run ./hack/skips
 
 .PHONY: test
-test: programs build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests labelled [Conformance]
+test: programs conformance-programs build kubernetes vet lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests labelled [Conformance]
 	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
 	@$(MAKE) e2e
 	@$(MAKE) conformance PROXY=vicinity FOCUS='\[Conformance\]'
