@@ -141,7 +141,7 @@ func Explain(in Reading) (*Explanation, error) {
 	if request.NoPlan != "" {
 		return e, nil
 	}
-	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
+	endpoints := translate.SliceEndpoints(translate.ProxySlices(in.Service, in.Slices), in.Cluster)
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		ready, found := endpoints[family]
 		if !found {

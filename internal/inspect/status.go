@@ -86,7 +86,7 @@ func (in *Reading) statuses() ([]ServiceStatus, error) {
 		s.Notes = append([]string{request.NoPlan}, s.Notes...)
 		return []ServiceStatus{s}, nil
 	}
-	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
+	endpoints := translate.SliceEndpoints(translate.ProxySlices(in.Service, in.Slices), in.Cluster)
 	var all []ServiceStatus
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		ready, found := endpoints[family]

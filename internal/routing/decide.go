@@ -16,6 +16,7 @@ import (
 // Decide says what the slices and groups of a Service should be. The error is about
 // an input that makes no sense, which written objects cannot cause.
 func Decide(in Input) (Decision, error) {
+	in.Slices = translate.ProxySlices(in.Service, in.Slices)
 	d, err := decide(in)
 	if err != nil || !d.renewed() {
 		return d, err

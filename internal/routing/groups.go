@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/routing/groups"
+	"vicinity.dev/vicinity/internal/translate"
 )
 
 // GroupState is what groups depend on beside the decision.
@@ -17,7 +18,7 @@ type GroupState struct {
 // Groups is the next step towards the groups that deliver a decision.
 func Groups(in Input, d Decision, at GroupState) groups.Changes {
 	of := groups.Input{
-		Service: in.Service, Slices: in.Slices, Groups: in.Groups, Cluster: in.Cluster, Intent: d.Request.Intent,
+		Service: in.Service, Slices: translate.ProxySlices(in.Service, in.Slices), Groups: in.Groups, Cluster: in.Cluster, Intent: d.Request.Intent,
 		Size: in.Settings.GroupSize, Grace: in.Settings.ShrinkGrace, Now: at.Now, HandOver: at.HandOver,
 	}
 	for i := range d.Families {

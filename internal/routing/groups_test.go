@@ -392,6 +392,21 @@ func TestGroupsOfFamilies(t *testing.T) {
 	w.expectGroups(t, "IPv4 a1 b2 -> a b c")
 }
 
+// Proxies leave a slice alone that has the label of headless Services, whoever wrote it.
+func TestGroupsWithoutSlicesForNames(t *testing.T) {
+	eps := slicesOf("a b", "c")
+	eps[1].Labels[corev1.IsHeadlessService] = ""
+	w := groupedWorld(t, threeZones, eps, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t, "IPv4 a1 -> a c not b", "IPv4 b2 -> b c not a")
+	eps[0].Labels[corev1.IsHeadlessService] = ""
+	w.settle(w.decide(), GroupState{})
+	w.expectGroups(t, "IPv4 -> a b c none-ready")
+	if len(eps[0].Endpoints) != 2 {
+		t.Errorf("a slice was changed: it has %d endpoints", len(eps[0].Endpoints))
+	}
+}
+
 func TestGroupsWithWeights(t *testing.T) {
 	w := groupedWorld(t, map[string]int{"a": 1, "b": 2}, slicesOf(strings.Repeat("a ", 8)+strings.Repeat("b ", 8)), v1alpha1.AnnotationTopologyMode, "vicinity.dev/weighted")
 	w.in.Policies = []*v1alpha1.RoutingPolicy{{Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-weighted"}}}

@@ -50,6 +50,7 @@ func Leaving(in Input, d Decision) (Decision, error) {
 		return d, nil
 	}
 	d.Request.Intent = allocate.Intent{}
+	in.Slices = translate.ProxySlices(in.Service, in.Slices)
 	err := d.plan(in)
 	return d, err
 }

@@ -25,6 +25,28 @@ func GivesNames(eps []*discoveryv1.EndpointSlice) bool {
 	})
 }
 
+// ProxySlices are the slices of a Service as proxies read them. Its slices may be written by
+// others than Kubernetes: one with the label of headless Services has no endpoints for proxies.
+func ProxySlices(service *corev1.Service, eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	if IsHeadless(service) || !slices.ContainsFunc(eps, isForNames) {
+		return eps
+	}
+	read := slices.Clone(eps)
+	for i, slice := range read {
+		if isForNames(slice) {
+			empty := *slice
+			empty.Endpoints = nil
+			read[i] = &empty
+		}
+	}
+	return read
+}
+
+func isForNames(slice *discoveryv1.EndpointSlice) bool {
+	_, labelled := slice.Labels[corev1.IsHeadlessService]
+	return labelled
+}
+
 // peers says why the members of a headless Service may find each other by its name, so that
 // each of them needs all. It is empty for most.
 func (w written) peers() string {
