@@ -140,9 +140,9 @@ e2e: build kubernetes ## Show what the project promises in a lab: all of it, or 
 	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
 
 .PHONY: conformance
-conformance: build kubernetes suite conformance-programs ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy or vicinity; FOCUS=; SLOW=1; KUBERNETES=oldest
+conformance: build kubernetes suite conformance-programs ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy, vicinity or both; PREFER=1; FOCUS=; SLOW=1; KUBERNETES=oldest
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/conformance ./test/conformance
-	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(CONFORMANCEFLAGS)
+	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(if $(PREFER),-prefer) $(CONFORMANCEFLAGS)
 
 .PHONY: soak
 soak: ## Keep the promises in their long forms too: at full scale, for hours (AREA, PROMISE as for e2e)

@@ -2,6 +2,8 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"net"
@@ -258,5 +260,35 @@ func TestAgentReady(t *testing.T) {
 	}
 	if err := c.agentReady(t.Context(), agent); err != nil {
 		t.Errorf("an agent whose node is stopped: %v", err)
+	}
+}
+
+// Servers of tests have certificates that the API servers of their lab trust.
+func TestListenTLS(t *testing.T) {
+	c := pretended(t)
+	if _, err := c.controlPlane(); err != nil {
+		t.Fatal(err)
+	}
+	listener, authority, err := c.ListenTLS(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}}
+	server.Start()
+	defer server.Close()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+listener.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNotFound {
+		t.Errorf("the answer is %s", response.Status)
 	}
 }

@@ -35,6 +35,8 @@ import (
 type options struct {
 	suite string
 	proxy shape.Proxy
+	// prefer has every Service ask for traffic within zones that does not.
+	prefer bool
 	// focus leaves tests out whose names it does not match.
 	focus *regexp.Regexp
 	// slow runs tests that take minutes each, too.
@@ -48,6 +50,8 @@ type options struct {
 	keep    bool
 	log     io.Writer
 }
+
+const proxyNames = "kube-proxy, vicinity, or both with every Service handed over to vicinity-proxy"
 
 // errFailed means that the run went to its end and its tests did not pass.
 var errFailed = errors.New("tests failed")
@@ -73,7 +77,8 @@ func parse(args []string) (*options, error) {
 	o := &options{log: os.Stderr}
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.StringVar(&o.suite, "suite", "all", "which tests: "+suiteNames)
-	proxy := flags.String("proxy", string(shape.ProxyKubeProxy), "what programs Services: kube-proxy or vicinity")
+	proxy := flags.String("proxy", string(shape.ProxyKubeProxy), "what programs Services: "+proxyNames)
+	flags.BoolVar(&o.prefer, "prefer", false, "annotate every Service for Vicinity's algorithm Prefer, unless it says itself where its traffic goes")
 	focus := flags.String("focus", "", "regular `expression`: only tests whose names match")
 	flags.BoolVar(&o.slow, "slow", false, "run tests that take minutes each, too")
 	flags.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(), "how many processes run tests at the same time")
@@ -94,8 +99,8 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("argument %q: there are flags only", flags.Arg(0))
 	case suites[o.suite] == nil:
 		return nil, fmt.Errorf("-suite %q: write one of %s", o.suite, suiteNames)
-	case !slices.Contains([]shape.Proxy{shape.ProxyKubeProxy, shape.ProxyVicinity}, o.proxy):
-		return nil, fmt.Errorf("-proxy %q: write %s or %s", o.proxy, shape.ProxyKubeProxy, shape.ProxyVicinity)
+	case !slices.Contains([]shape.Proxy{shape.ProxyKubeProxy, shape.ProxyVicinity, shape.ProxyBoth}, o.proxy):
+		return nil, fmt.Errorf("-proxy %q: write one of %s", o.proxy, proxyNames)
 	case o.parallel < 1:
 		return nil, fmt.Errorf("-parallel %d: write a number above 0", o.parallel)
 	case o.tests == "":
@@ -133,22 +138,44 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 			}
 		}()
 	}
+	services := newAnnotator(o.proxy == shape.ProxyBoth, o.prefer)
+	defer func() {
+		if err := services.stop(ctx); err != nil {
+			fmt.Fprintln(o.log, "conformance: ending the webhook of the tests:", err)
+		}
+	}()
+	if err := prepare(ctx, cluster, services); err != nil {
+		return err
+	}
 	begun := time.Now()
 	fmt.Fprintf(o.log, "%d tests run, up to %d at a time, then %d one by one; %d are skipped\n",
 		len(plan.parallel), o.parallel, len(plan.serial), len(plan.skipped))
-	results, err := o.runAll(ctx, cluster.Kubeconfig(), plan, func(ctx context.Context) error { return grow(ctx, cluster) })
+	results, err := o.runAll(ctx, cluster.Kubeconfig(), plan, func(ctx context.Context) error { return grow(ctx, cluster, o.values()) })
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(o.log, "the tests took %s; their reports are in %s\n", time.Since(begun).Round(time.Second), o.reports)
-	lines, passed := judge(o.suite, string(o.proxy), append(results, plan.skipped...))
+	effect, without := services.effect()
+	if effect != "" {
+		fmt.Fprintln(o.log, effect)
+	}
+	lines, passed := judge(o.suite, o.mode(), append(results, plan.skipped...))
 	for _, line := range lines {
 		fmt.Fprintln(out, line)
 	}
 	if !passed {
-		return errFailed
+		return errors.Join(errFailed, without)
 	}
-	return nil
+	return without
+}
+
+// mode is what tells runs of a suite apart.
+func (o *options) mode() string {
+	mode := "proxy=" + string(o.proxy)
+	if o.prefer {
+		mode += " prefer=true"
+	}
+	return mode
 }
 
 // labName is that of the lab, beside which others may be up.
@@ -170,24 +197,41 @@ func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = cluster.InstallVicinity(ctx)
-	if err == nil {
-		err = cluster.InstallDNS(ctx, shape.DNSVicinity)
-	}
+	err = cluster.InstallVicinity(ctx, o.values()...)
 	if err != nil && !o.keep {
 		err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx)))
 	}
 	return cluster, err
 }
 
+// values are those of the chart. Where Services are annotated, so is that of the cluster's DNS,
+// which the controller leaves alone by default.
+func (o *options) values() []string {
+	if o.proxy != shape.ProxyBoth && !o.prefer {
+		return nil
+	}
+	return []string{"routing.excludedNamespaces={}"}
+}
+
+// prepare installs the cluster's DNS. Its Service is annotated as those of tests are.
+func prepare(ctx context.Context, cluster *lab.Cluster, services *annotator) error {
+	if err := services.start(ctx, cluster); err != nil {
+		return err
+	}
+	if err := cluster.InstallDNS(ctx, shape.DNSVicinity); err != nil {
+		return err
+	}
+	return services.awaitHandOver(ctx)
+}
+
 // grow adds a node to each zone, and returns when all of Vicinity is there, too.
-func grow(ctx context.Context, cluster *lab.Cluster) error {
+func grow(ctx context.Context, cluster *lab.Cluster, values []string) error {
 	for _, zone := range cluster.Shape().Zones {
 		if _, err := cluster.AddNode(ctx, shape.Node{Zone: zone.Name}); err != nil {
 			return err
 		}
 	}
-	return cluster.InstallVicinity(ctx)
+	return cluster.InstallVicinity(ctx, values...)
 }
 
 func (o *options) images() (image.Map, error) {

@@ -14,9 +14,16 @@ func TestFlags(t *testing.T) {
 		t.Errorf("options %+v", o)
 	}
 	for flags, want := range map[string]string{
+		"-tests a": "proxy=kube-proxy", "-tests a -proxy both": "proxy=both", "-tests a -proxy vicinity -prefer": "proxy=vicinity prefer=true",
+	} {
+		if o, err := parse(strings.Fields(flags)); err != nil || o.mode() != want {
+			t.Errorf("%s: the run is %v, %v, want %s", flags, o, err, want)
+		}
+	}
+	for flags, want := range map[string]string{
 		"":                           "-tests is missing",
 		"-tests a -suite storage":    `-suite "storage": write one of network, apps, scheduling or all`,
-		"-tests a -proxy none":       `-proxy "none": write kube-proxy or vicinity`,
+		"-tests a -proxy none":       `-proxy "none": write one of kube-proxy, vicinity, or both with every`,
 		"-tests a -focus [":          `-focus "[": error parsing`,
 		"-tests a -parallel 0":       "-parallel 0: write a number above 0",
 		"-tests a -suite all scheme": `argument "scheme": there are flags only`,

@@ -131,7 +131,7 @@ func firstLine(n note) string {
 
 // judge returns the lines about tests that did not pass at once and about all, and whether the
 // run has passed.
-func judge(suite, proxy string, results []result) (lines []string, ok bool) {
+func judge(suite, mode string, results []result) (lines []string, ok bool) {
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
 	count := map[state]int{}
 	second := 0
@@ -152,8 +152,8 @@ func judge(suite, proxy string, results []result) (lines []string, ok bool) {
 			lines = append(lines, fmt.Sprintf("skip %s: %s", r.name, r.reason))
 		}
 	}
-	figures := fmt.Sprintf("RESULT suite=%s proxy=%s passed=%d failed=%d skipped=%d",
-		suite, proxy, count[passed], count[failed], count[skipped])
+	figures := fmt.Sprintf("RESULT suite=%s %s passed=%d failed=%d skipped=%d",
+		suite, mode, count[passed], count[failed], count[skipped])
 	if second > 0 {
 		figures += fmt.Sprintf(" second=%d", second)
 	}

@@ -91,7 +91,7 @@ func TestJudge(t *testing.T) {
 		{name: "c", state: skipped, reason: "odd"},
 		{name: "a"},
 	}
-	lines, ok := judge("network", "vicinity", slices.Clone(all))
+	lines, ok := judge("network", "proxy=vicinity", slices.Clone(all))
 	want := []string{
 		"FAIL b: broken", "SKIP c: odd (not in the list of tests that may be skipped)", "skip d: no cloud",
 		"RESULT suite=network proxy=vicinity passed=1 failed=1 skipped=2",
@@ -103,7 +103,7 @@ func TestJudge(t *testing.T) {
 		results []result
 		ok      bool
 	}{{all[:1], true}, {all[1:2], false}, {all[2:3], false}, {all[3:], true}} {
-		if _, ok := judge("network", "vicinity", slices.Clone(test.results)); ok != test.ok {
+		if _, ok := judge("network", "proxy=vicinity", slices.Clone(test.results)); ok != test.ok {
 			t.Errorf("%+v: passed is %v", test.results, ok)
 		}
 	}

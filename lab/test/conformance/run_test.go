@@ -57,7 +57,7 @@ func TestRunAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, _ := judge("apps", "kube-proxy", results)
+	lines, _ := judge("apps", "proxy=kube-proxy", results)
 	want := []string{
 		"FAIL bad: it is bad", "SKIP odd: odd (not in the list of tests that may be skipped)",
 		"RESULT suite=apps proxy=kube-proxy passed=3 failed=1 skipped=1",
@@ -84,7 +84,7 @@ func TestRunTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, ok := judge("apps", "kube-proxy", results)
+	lines, ok := judge("apps", "proxy=kube-proxy", results)
 	want := []string{
 		"FAIL bad: it is bad", "second slow: it passed at the second try, alone; the first failed: too slow",
 		"RESULT suite=apps proxy=kube-proxy passed=2 failed=1 skipped=0 second=1",
@@ -119,7 +119,7 @@ func TestRunTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, ok := judge("apps", "kube-proxy", results)
+	lines, ok := judge("apps", "proxy=kube-proxy", results)
 	want := fmt.Sprintf("RESULT suite=apps proxy=kube-proxy passed=%d failed=1 skipped=0", len(p.parallel)+1)
 	if ok || len(lines) != 2 || lines[0] != "FAIL bad: it is bad" || lines[1] != want {
 		t.Errorf("passed: %v, %q\n%s", ok, lines, log)

@@ -1,0 +1,45 @@
+package lab
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"vicinity.dev/vicinity/lab/controlplane"
+	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// ListenTLS listens on a free port where the lab's API servers reach it, for webhooks of
+// tests. They verify the certificate by authority, which is PEM.
+func (c *Cluster) ListenTLS(ctx context.Context) (listener net.Listener, authority []byte, err error) {
+	s := c.Shape()
+	ca, err := controlplane.OpenAuthority(c.dir.PKI(""))
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the authority of lab %q: %w", s.Name, err)
+	}
+	addr := s.APIServers()[0]
+	if s.ControlPlaneOnly {
+		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	pair, err := ca.Issue(controlplane.Identity{Name: "vicinity-lab-test", IPs: []netip.Addr{addr}})
+	if err != nil {
+		return nil, nil, err
+	}
+	certificate, err := tls.X509KeyPair(pair.Certificate, pair.Key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the certificate of a listener: %w", err)
+	}
+	address := netip.AddrPortFrom(addr, 0).String()
+	if s.ControlPlaneOnly {
+		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
+	} else {
+		listener, err = fabric.Listen(shape.FabricNamespace(s.Name), "tcp", address)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}), ca.PEM, nil
+}
