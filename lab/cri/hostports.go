@@ -94,7 +94,8 @@ func (n *node) openPorts(s *sandbox) error {
 		return nil
 	}
 	err := n.inHostPorts(func(conn *nftables.Conn, chains []*nftables.Chain) error {
-		rules, err := conn.GetRules(chains[0].Table, chains[0])
+		// The output chain: that of packets from outside lacks the ports of 127.0.0.1.
+		rules, err := conn.GetRules(chains[1].Table, chains[1])
 		if err != nil {
 			return err
 		}

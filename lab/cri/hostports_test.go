@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,18 +36,20 @@ func TestHostPortsLeadToPods(t *testing.T) {
 		}
 	})
 	n := &node{Node: s.Nodes()[0], shape: s}
-	pod := &sandbox{sandboxRecord: sandboxRecord{
-		Addresses: s.PodAddrs(n.Node, 1),
-		Config: &runtimeapi.PodSandboxConfig{
-			Metadata:     &runtimeapi.PodSandboxMetadata{Uid: "pod"},
-			PortMappings: []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 8080}, {ContainerPort: 80, HostPort: 9090, HostIp: "127.0.0.1"}},
-		},
-	}}
+	pod := podOnPorts("pod", s.PodAddrs(n.Node, 1),
+		&runtimeapi.PortMapping{ContainerPort: 80, HostPort: 8080}, &runtimeapi.PortMapping{ContainerPort: 80, HostPort: 9090, HostIp: "127.0.0.1"})
 	if _, err := network.AddPod(n.Name, "pod", pod.Addresses); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.openPorts(pod); err != nil {
 		t.Fatal(err)
+	}
+	for _, taken := range []int32{8080, 9090} {
+		second := podOnPorts("second", s.PodAddrs(n.Node, 2), &runtimeapi.PortMapping{ContainerPort: 80, HostPort: taken, HostIp: "127.0.0.1"})
+		want := fmt.Sprintf("TCP 127.0.0.1:%d is another pod's", taken)
+		if err := n.openPorts(second); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a port of two pods: %v, want %q", err, want)
+		}
 	}
 	inPod := shape.PodNamespace(s.Name, "pod")
 	listener, err := fabric.Listen(inPod, "tcp", ":80")
@@ -93,6 +96,14 @@ func TestHostPortsLeadToPods(t *testing.T) {
 		_ = conn.Close()
 		t.Error("a port that was closed leads to the pod")
 	}
+}
+
+// podOnPorts is a pod that has ports of its node.
+func podOnPorts(uid string, addrs []netip.Addr, ports ...*runtimeapi.PortMapping) *sandbox {
+	return &sandbox{sandboxRecord: sandboxRecord{
+		Addresses: addrs,
+		Config:    &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid}, PortMappings: ports},
+	}}
 }
 
 func TestHostPorts(t *testing.T) {
