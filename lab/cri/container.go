@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -124,12 +125,7 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	for _, m := range config.Mounts {
 		spec.Mounts = append(spec.Mounts, mount{Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly})
 	}
-	if image.Program != "" {
-		spec.Mounts = append(spec.Mounts, mount{Source: image.Program, Target: image.MountPath, ReadOnly: true})
-	}
-	for _, target := range slices.Sorted(maps.Keys(image.Mounts)) {
-		spec.Mounts = append(spec.Mounts, mount{Source: image.Mounts[target], Target: target, ReadOnly: true})
-	}
+	spec.Mounts = append(spec.Mounts, mountsOfImage(image, config.Mounts)...)
 	security := config.GetLinux().GetSecurityContext()
 	if security.GetRunAsUser() != nil {
 		spec.User = new(uint32(security.RunAsUser.Value))
@@ -142,6 +138,26 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	}
 	spec.Forbidden, err = droppedCapabilities(security.GetCapabilities())
 	return spec, err
+}
+
+// mountsOfImage are those that the pod's volumes do not cover.
+func mountsOfImage(image image.Image, volumes []*runtimeapi.Mount) []mount {
+	var mounts []mount
+	add := func(source, target string) {
+		isCovered := slices.ContainsFunc(volumes, func(v *runtimeapi.Mount) bool {
+			return strings.HasPrefix(target+"/", strings.TrimSuffix(filepath.Clean(v.ContainerPath), "/")+"/")
+		})
+		if !isCovered {
+			mounts = append(mounts, mount{Source: source, Target: target, ReadOnly: true, OfImage: true})
+		}
+	}
+	if image.Program != "" {
+		add(image.Program, image.MountPath)
+	}
+	for _, target := range slices.Sorted(maps.Keys(image.Mounts)) {
+		add(image.Mounts[target], target)
+	}
+	return mounts
 }
 
 // environmentOf is that of a container: the image's, what tells the lab's own programs

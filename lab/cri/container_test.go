@@ -48,9 +48,9 @@ func TestContainerOfAnImageOfOthers(t *testing.T) {
 		}
 	}
 	want := []mount{
-		{Source: "/bin/echo", Target: "/web", ReadOnly: true},
-		{Source: "/bin/sh", Target: "/also", ReadOnly: true},
-		{Source: "/bin/cat", Target: "/tool", ReadOnly: true},
+		{Source: "/bin/echo", Target: "/web", ReadOnly: true, OfImage: true},
+		{Source: "/bin/sh", Target: "/also", ReadOnly: true, OfImage: true},
+		{Source: "/bin/cat", Target: "/tool", ReadOnly: true, OfImage: true},
 	}
 	if got := spec.Mounts[len(spec.Mounts)-len(want):]; !slices.Equal(got, want) {
 		t.Errorf("its mounts are %v, want %v", got, want)
@@ -58,6 +58,42 @@ func TestContainerOfAnImageOfOthers(t *testing.T) {
 	spec = specified(t, images, &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "web"}, Command: []string{"sh"}, Args: []string{"-c", "true"}})
 	if !slices.Equal(spec.Args, []string{"sh", "-c", "true"}) {
 		t.Errorf("with a command it runs %q", spec.Args)
+	}
+}
+
+// A volume covers what the image has at its path or below.
+func TestVolumesCoverTheImage(t *testing.T) {
+	images := Images{Program: "/bin/true", Others: image.Map{{
+		Name: "web", Args: []string{"sh"}, Mounts: map[string]string{"/pages": "/etc", "/site/index": "/bin/cat", "/sites": "/bin"},
+	}}}
+	volumes := []*runtimeapi.Mount{{HostPath: "/opt", ContainerPath: "/pages/"}, {HostPath: "/srv", ContainerPath: "/site"}}
+	spec := specified(t, images, &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "web"}, Mounts: volumes})
+	want := []mount{{Source: "/opt", Target: "/pages/"}, {Source: "/srv", Target: "/site"}, {Source: "/bin", Target: "/sites", ReadOnly: true, OfImage: true}}
+	if got := spec.Mounts[1:]; !slices.Equal(got, want) {
+		t.Errorf("its mounts are %v, want %v", got, want)
+	}
+}
+
+// Mount points inside what an image mounts are not made on the machine.
+func TestContainerLeavesTheFoldersOfItsImage(t *testing.T) {
+	folder, volume := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "page"), []byte("page\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k := keepContainer(t, containerSpec{
+		Args: []string{"sh", "-c", "cat /pages/page; ls /pages; echo mine >/pages/data/file; touch /pages/other 2>&1 | grep -o Read-only"},
+		Mounts: []mount{
+			{Source: folder, Target: "/pages", ReadOnly: true, OfImage: true},
+			{Source: volume, Target: "/pages/data"},
+		},
+	})
+	k.ends(0)
+	k.printed("page\ndata\npage\nRead-only\n")
+	if entries, err := os.ReadDir(folder); err != nil || len(entries) != 1 {
+		t.Errorf("the machine's folder has %v, %v", entries, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(volume, "file")); err != nil || string(text) != "mine\n" {
+		t.Errorf("the volume's file is %q, %v", text, err)
 	}
 }
 

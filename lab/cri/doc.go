@@ -3,9 +3,9 @@
 //
 // A pod sandbox is a network namespace in the lab's fabric. A container is a process with
 // the machine's file system but a /tmp of its own, in the network namespace of its pod and a
-// mount namespace of its own. Each has a keeper process (RunContainer) that makes the mounts, writes the log
-// and records the exit code, so that containers survive the runtime. Records are files in
-// the state folder; a new runtime adopts running containers from them.
+// mount namespace of its own. Each has a keeper process (RunContainer) that makes the mounts,
+// writes the log and records the exit code, so that containers survive the runtime. Records are
+// files in the state folder; a new runtime adopts running containers from them.
 //
 // One process serves all nodes, each at a socket of its own. What should run is for the
 // kubelets to decide. The package does not limit CPU or memory, and pulls no images: an

@@ -17,15 +17,17 @@ type mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	// OfImage keeps the source as it is: mount points inside it are made in a copy.
+	OfImage bool `json:"ofImage,omitempty"`
 }
 
 // oldRoot is where the machine's root is while the container's is being made.
 const oldRoot = "/.machine"
 
 // makeRoot gives the thread, which is in a mount namespace of its own, a root that looks
-// like the machine's with the files of an image's folder, if there is one, and has the mounts. The new root is an empty file system into which
-// the machine's folders are bound one by one, as is every folder that lacks a mount point:
-// nothing is created in the machine's folders.
+// like the machine's with the files of an image's folder, if there is one, and has the mounts.
+// The new root is an empty file system into which the machine's folders are bound one by one,
+// as is every folder that lacks a mount point: nothing is created in the machine's folders.
 func makeRoot(scratch, image string, mounts []mount) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -63,7 +65,7 @@ func makeRoot(scratch, image string, mounts []mount) error {
 		}
 	}
 	for i, m := range mounts {
-		if err := r.mount(sources[i], m.Target); err != nil {
+		if err := r.mount(sources[i], m); err != nil {
 			return fmt.Errorf("mounting %s: %w", m.Target, err)
 		}
 	}
@@ -164,17 +166,17 @@ func makeDevices(dev string) error {
 	return mountMemory(shm, 0o1777)
 }
 
-func (r *root) mount(source *os.File, target string) error {
+func (r *root) mount(source *os.File, m mount) error {
 	info, err := source.Stat()
 	if err != nil {
 		return err
 	}
-	target = filepath.Clean(target)
+	target := filepath.Clean(m.Target)
 	if err := r.makeMountPoint(target, info.IsDir()); err != nil {
 		return err
 	}
 	if folder, err := filepath.EvalSymlinks(target); err == nil {
-		r.writable[folder] = true
+		r.writable[folder] = !m.OfImage
 	}
 	return unix.Mount(descriptorPath(source, ""), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
