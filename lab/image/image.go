@@ -8,6 +8,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -125,6 +126,9 @@ func Read(r io.Reader, folder string) (Map, error) {
 	if err := decode(data, "", "images", &read); err != nil {
 		return nil, err
 	}
+	if len(read.Images) == 0 {
+		return nil, errors.New("images is missing: write a list of images")
+	}
 	images := make(Map, len(read.Images))
 	for at, data := range read.Images {
 		if err := decode(data, fmt.Sprintf("images[%d]", at), imageFields, &images[at]); err != nil {
@@ -151,7 +155,7 @@ func decode(data []byte, at, fields string, value any) error {
 		if wrong.Field != "" {
 			where += fmt.Sprintf("field %q: ", wrong.Field)
 		}
-		return fmt.Errorf("%sit is of type %s: write %s", where, wrong.Value, kinds[wrong.Type.String()])
+		return fmt.Errorf("%sit is of type %s: write %s", where, wrong.Value, cmp.Or(kinds[wrong.Type.String()], "fields: "+fields))
 	}
 	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
 		return fmt.Errorf("%sfield %s is unknown: write one of %s", where, field, fields)
@@ -159,10 +163,10 @@ func decode(data []byte, at, fields string, value any) error {
 	return fmt.Errorf("%sreading images: %w", where, err)
 }
 
-// kinds are the types of fields as people say them.
+// kinds are the types of fields as people say them; all others have fields themselves.
 var kinds = map[string]string{
 	"string": "a text", "[]string": "a list of texts", "map[string]string": "texts by names",
-	"[]json.RawMessage": "a list of images", "image.Image": "fields: " + imageFields,
+	"[]json.RawMessage": "a list of images",
 }
 
 // complete sets missing values, and makes paths absolute.
@@ -235,7 +239,7 @@ func (i Image) validate(at string) error {
 			return fmt.Errorf("%s.mounts: %q for %s: %s; write the path of a file or folder of this machine", at, i.Mounts[target], target, fileProblem(err, ""))
 		}
 	}
-	for name := range i.Env {
+	for _, name := range slices.Sorted(maps.Keys(i.Env)) {
 		if name == "" || strings.Contains(name, "=") {
 			return fmt.Errorf("%s.env: name %q: write a name without =", at, name)
 		}
