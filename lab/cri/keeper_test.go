@@ -221,6 +221,9 @@ func TestContainerHasTheFilesOfItsImage(t *testing.T) {
 	if err := os.Symlink("srv/www", root+"/pages"); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(root+"/proc", 0o755); err != nil {
+		t.Fatal(err)
+	}
 	machine, err := os.ReadFile("/etc/passwd")
 	if err != nil {
 		t.Fatal(err)
@@ -228,7 +231,7 @@ func TestContainerHasTheFilesOfItsImage(t *testing.T) {
 	k := keepContainer(t, containerSpec{
 		Args: []string{"sh", "-e", "-c", `
 			cat /pages/index.html /etc/passwd /etc/hosts; echo
-			/agnhost; /tool; ls /etc/ssl >/dev/null
+			/agnhost; /tool; ls /etc/ssl >/dev/null; ls /proc/$$/exe >/dev/null
 			mv /srv/www/index.html /srv/www/other; mv /etc/passwd /etc/mine; rm /tool
 			cat /srv/www/other /etc/mine; echo; ls /srv/www`},
 		Root:   root,

@@ -238,29 +238,32 @@ func (r *root) copyFiles(from fs.FS) error {
 	})
 }
 
-// copyFolder makes a folder in which files can be made.
+// copyFolder makes a folder that the machine does not have. Others stay the machine's unless
+// files are put into them: a root file system has an empty proc.
 func (r *root) copyFolder(target string, entry fs.DirEntry) error {
-	_, missing := os.Stat(target)
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
 	if err := r.makeMountPoint(target, true); err != nil {
 		return err
 	}
-	if missing != nil {
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		return os.Chmod(target, info.Mode().Perm())
-	}
-	within, err := filepath.EvalSymlinks(target)
+	info, err := entry.Info()
 	if err != nil {
 		return err
 	}
-	return r.makeWritable(within)
+	return os.Chmod(target, info.Mode().Perm())
 }
 
 // clear removes what a file takes the place of. In a folder that mirrors one of the
 // machine's, that is a mount.
 func (r *root) clear(target string) error {
+	within, err := filepath.EvalSymlinks(filepath.Dir(target))
+	if err != nil {
+		return err
+	}
+	if err := r.makeWritable(within); err != nil {
+		return err
+	}
 	if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
