@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
+
 	"time"
 
 	"github.com/go-logr/logr"
@@ -13,27 +15,28 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// patience is how long the API server may be away at the start, in less than what the chart's
-// startup probe allows, and how often it is asked.
-type patience struct{ whole, attempt, pause time.Duration }
+// apiWait is how long the API server may be away at the start, how long an attempt to reach it
+// may take, and how often there is one.
+type apiWait struct{ limit, attempt, period time.Duration }
 
-func usualPatience() patience {
-	return patience{whole: 90 * time.Second, attempt: 5 * time.Second, pause: 250 * time.Millisecond}
+// usualAPIWait is shorter than what the chart's startup probe allows.
+func usualAPIWait() apiWait {
+	return apiWait{limit: 90 * time.Second, attempt: 5 * time.Second, period: 250 * time.Millisecond}
 }
 
-// awaitAPI waits until the API server answers, whatever it says. The manager ends at once
+// awaitAPI waits until the API server answers, even if it refuses. The manager ends at once
 // without it, and where vicinity-proxy serves all Services, the two of a node start together:
 // until the proxy has programmed its rules, a pod does not reach the API server.
-func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, p patience) error {
-	limited, cancel := context.WithTimeout(ctx, p.whole)
+func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, w apiWait) error {
+	limited, cancel := context.WithTimeout(ctx, w.limit)
 	defer cancel()
 	asking := rest.CopyConfig(api)
-	asking.Timeout = p.attempt
+	asking.Timeout = w.attempt
 	client, err := discovery.NewDiscoveryClientForConfig(asking)
 	if err != nil {
 		return fmt.Errorf("reaching the API server: %w", err)
 	}
-	tick := time.NewTicker(p.pause)
+	tick := time.NewTicker(w.period)
 	defer tick.Stop()
 	for reported := false; ; {
 		err := ask(limited, client)
@@ -44,7 +47,7 @@ func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, p patience
 			return fmt.Errorf("reaching the API server: %w", err)
 		}
 		if !reported {
-			log.Info("The API server does not answer yet", "cause", err.Error(), "wait", p.whole.String())
+			log.Info("The API server does not answer yet", "cause", err.Error(), "wait", w.limit.String())
 			reported = true
 		}
 		select {
@@ -52,17 +55,18 @@ func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, p patience
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("reaching the API server for %s: %w", p.whole, err)
+			return fmt.Errorf("reaching the API server for %s: %w", w.limit, err)
 		case <-tick.C:
 		}
 	}
 }
 
-// ask returns an error unless the API server answers.
+// ask returns an error unless the API server answers. An error of a server may be that of a
+// load balancer, whose API servers are away.
 func ask(ctx context.Context, client *discovery.DiscoveryClient) error {
 	err := client.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 	var answer apierrors.APIStatus
-	if errors.As(err, &answer) {
+	if errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError {
 		return nil
 	}
 	return err

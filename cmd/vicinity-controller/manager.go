@@ -50,7 +50,10 @@ func (c *config) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := awaitAPI(ctx, api, logger, usualPatience()); err != nil {
+	switch err := awaitAPI(ctx, api, logger, usualAPIWait()); {
+	case ctx.Err() != nil:
+		return nil // as when the manager is asked to end
+	case err != nil:
 		return err
 	}
 	leave := &farewell{}
