@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-
 	"time"
 
 	"github.com/go-logr/logr"

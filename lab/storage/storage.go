@@ -7,13 +7,10 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,11 +26,11 @@ import (
 const (
 	// Class is the name of the StorageClass.
 	Class = "lab"
-	// Provisioner is who makes its volumes.
+	// Provisioner is the name of this package in its StorageClass.
 	Provisioner = "lab.vicinity.dev/folder"
 )
 
-// ClassManifest is the StorageClass, which claims that name none get too.
+// ClassManifest is the StorageClass. Claims that name no class get it too.
 const ClassManifest = `apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata:
@@ -44,7 +41,8 @@ reclaimPolicy: Delete
 volumeBindingMode: Immediate
 `
 
-// Annotations by which the controller-manager and those who make volumes know each other.
+// Annotations by which the controller-manager asks a provisioner for a volume, and finds the
+// provisioner of a volume.
 const (
 	annotationAsked = "volume.kubernetes.io/storage-provisioner"
 	annotationMade  = "pv.kubernetes.io/provisioned-by"
@@ -186,12 +184,12 @@ func newVolume(claim *corev1.PersistentVolumeClaim, folder string) *corev1.Persi
 }
 
 func (p *provisioner) remove(ctx context.Context, volume *corev1.PersistentVolume) error {
-	// Who may write volumes must not have the runtime remove other folders.
+	// A user may write volumes, but the runtime removes folders as root.
 	folder := filepath.Join(p.Folder, volume.Name)
-	if strings.Contains(volume.Name, "/") || volume.Spec.HostPath == nil || volume.Spec.HostPath.Path != folder {
+	if volume.Spec.HostPath == nil || volume.Spec.HostPath.Path != folder {
 		return fmt.Errorf("it is no folder of its own in %s", p.Folder)
 	}
-	if err := os.RemoveAll(folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
 	return ignoreNotFound(p.Client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{}))
