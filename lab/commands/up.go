@@ -192,8 +192,8 @@ other names, which can be patterns; the first that a name matches counts:
 
   images:
   - name: agnhost                     # any registry, any tag
-    program: bin/agnhost              # beside this file
-    mountPath: /agnhost               # where containers have it
+    program: bin/agnhost              # paths are relative to the file's folder
+    mountPath: /agnhost               # where containers have it; by default /.image/agnhost
     args: [pause]                     # unless the pod says command or args
     mounts: {/coredns: bin/coredns}   # more files or folders of this machine
   - name: registry.example.org/web/*
@@ -201,8 +201,9 @@ other names, which can be patterns; the first that a name matches counts:
     env: {MODE: plain}
     root: web                         # a folder with files of the container's own
 
-A container sees the files of this machine, but has a /tmp of its own, and for the files of
-root a copy of its own, which it can change, rename and remove.
+A container sees the files of this machine, but has a /tmp of its own, and a copy of its own
+of the files of root, in memory, which it can change, rename and remove. The volumes of its
+pod cover what the image has at the same paths.
 
 A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, and its
 pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,
