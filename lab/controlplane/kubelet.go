@@ -143,8 +143,8 @@ func (c *ControlPlane) RemoveNode(node shape.Node) error {
 	return errors.Join(failed...)
 }
 
-// kubeletConfig turns off what concerns the machine: control groups, its own disk and
-// memory, and rules of iptables.
+// kubeletConfig turns off what concerns the machine: control groups, a lack of disk or
+// memory, and rules of iptables. Pods have limits for the storage that they use themselves.
 func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 	folder := path.Join(cri.KubeletFolder, node.Name)
 	dns := make([]string, 0, 2)
@@ -174,7 +174,7 @@ func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 		"evictionHard":                map[string]string{"memory.available": "0%"},
 
 		"cgroupDriver": "cgroupfs", "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
-		"failSwapOn": false, "failCgroupV1": false, "localStorageCapacityIsolation": false, "makeIPTablesUtilChains": false, "oomScoreAdj": 0,
+		"failSwapOn": false, "failCgroupV1": false, "makeIPTablesUtilChains": false, "oomScoreAdj": 0,
 
 		// A quarter of the lease's duration is the period of its renewal.
 		"nodeLeaseDurationSeconds": int(f.shape.Timing.LeaseDuration.Seconds()),

@@ -63,7 +63,7 @@ func (n *node) adoptContainers(s *sandbox) error {
 			close(c.ended)
 			continue
 		}
-		c.begun, c.process, c.keeper, c.input = b.At, b.Process, b.Keeper, b.Input
+		c.begin(b)
 		if c.keeper.isAlive() {
 			n.runtime.Log.Info("container adopted", "node", n.Name, "container", c.Config.GetMetadata().GetName(), "pid", c.process.ID)
 			n.watch(c, func() {})

@@ -33,6 +33,8 @@ type container struct {
 	begun, finished time.Time
 	process, keeper processID
 	input           int
+	layers          []int
+	imageBytes      uint64
 	exitCode        int32
 	// failure is why the container could not be started.
 	failure string
@@ -241,13 +243,19 @@ func (n *node) StartContainer(_ context.Context, r *runtimeapi.StartContainerReq
 		close(c.ended)
 		return nil, err
 	}
-	c.begun, c.process, c.keeper, c.input = b.At, b.Process, b.Keeper, b.Input
+	c.begin(b)
 	n.announce(c.sandbox, c.ID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	n.watch(c, func() {
 		// The keeper's own exit says nothing about the container.
 		_ = keeper.Wait()
 	})
 	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// begin records that the container started; the node's lock is held.
+func (c *container) begin(b startReport) {
+	c.begun, c.process, c.keeper, c.input = b.At, b.Process, b.Keeper, b.Input
+	c.layers, c.imageBytes = b.Layers, b.ImageBytes
 }
 
 // watch waits for the end of a container's keeper, which records how the container ended.

@@ -8,6 +8,7 @@
 // files in the state folder; a new runtime adopts running containers from them.
 //
 // One process serves all nodes, each at a socket of its own. What should run is for the
-// kubelets to decide. The package does not limit CPU or memory, and pulls no images: an
-// image is a name that maps to a program (see [Images]).
+// kubelets to decide. The package does not limit CPU or memory, measures only the storage
+// that containers use, and pulls no images: an image is a name that maps to a program (see
+// [Images]).
 package cri

@@ -49,7 +49,7 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 	if err != nil || b.Error != "" {
 		t.Fatal(err, b.Error)
 	}
-	k.container = container{process: b.Process, keeper: b.Keeper, input: b.Input}
+	k.container.begin(b)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)

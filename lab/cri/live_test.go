@@ -3,6 +3,7 @@ package cri_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -194,7 +195,7 @@ func TestKubeletsRunPods(t *testing.T) {
 	t.Run("pods", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"runs": l.testRuns, "mounts": l.testMounts, "ends": l.testEnds, "image": l.testImage,
-			"user": l.testUser, "exec": l.testExec, "hooks": l.testHooks,
+			"user": l.testUser, "exec": l.testExec, "hooks": l.testHooks, "storage": l.testStorage,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -430,6 +431,64 @@ containers:
 	}
 	l.remove("user", 0)
 	l.gone("user")
+}
+
+// A kubelet evicts a pod that has written more than its limit for ephemeral storage. /tmp
+// counts, and a folder of the node does not.
+func (l *rig) testStorage(t *testing.T) {
+	l = l.with(t)
+	for name, folder := range map[string]string{"above": "/tmp", "below": "/data"} {
+		l.pod(name, `
+restartPolicy: Never
+terminationGracePeriodSeconds: 0
+volumes: [{name: data, hostPath: {path: `+t.TempDir()+`}}]
+containers:
+- name: c
+  image: lab/sleep
+  command: [sh, -c, "for folder in / `+folder+`; do head -c 3145728 /dev/urandom > $folder/file; done; exec sleep 3600"]
+  resources: {limits: {ephemeral-storage: 5Mi}}
+  volumeMounts: [{name: data, mountPath: /data}]
+`)
+	}
+	evicted := l.until("above", "is evicted", func(p *corev1.Pod) bool { return p.Status.Reason == "Evicted" })
+	if evicted.Status.Phase != corev1.PodFailed || !strings.Contains(evicted.Status.Message, "ephemeral") {
+		t.Errorf("the evicted pod is %s: %s", evicted.Status.Phase, evicted.Status.Message)
+	}
+	l.wait("storage of the other pod", func(c ctxt) (bool, string) {
+		pod := l.get("below")
+		if pod.Status.Phase == corev1.PodFailed {
+			t.Fatalf("the pod that wrote less failed: %s", pod.Status.Message)
+		}
+		used, err := l.rootBytes(c, pod)
+		return used >= 3<<20 && used < 4<<20, fmt.Sprint(used, err)
+	})
+	for _, name := range []string{"above", "below"} {
+		l.remove(name, 0)
+		l.gone(name)
+	}
+}
+
+// rootBytes is what the first container of a pod has written, as its kubelet says.
+func (l *rig) rootBytes(ctx context.Context, pod *corev1.Pod) (uint64, error) {
+	text, err := l.client.CoreV1().RESTClient().Get().Resource("nodes").Name(pod.Spec.NodeName).SubResource("proxy").Suffix("stats/summary").DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var summary struct {
+		Pods []struct {
+			PodRef     struct{ UID types.UID }
+			Containers []struct{ Rootfs struct{ UsedBytes uint64 } }
+		}
+	}
+	if err := json.Unmarshal(text, &summary); err != nil {
+		return 0, err
+	}
+	for _, found := range summary.Pods {
+		if found.PodRef.UID == pod.UID && len(found.Containers) > 0 {
+			return found.Containers[0].Rootfs.UsedBytes, nil
+		}
+	}
+	return 0, fmt.Errorf("the kubelet of %s has no numbers of pod %s", pod.Spec.NodeName, pod.Name)
 }
 
 func (l *rig) executor(name string, o *corev1.PodExecOptions) remotecommand.Executor {

@@ -25,10 +25,18 @@ type mount struct {
 const oldRoot = "/.machine"
 
 // makeRoot gives the thread, which is in a mount namespace of its own, a root that looks
-// like the machine's with the files of an image's folder, if there is one, and has the mounts.
-// The new root is an empty file system into which the machine's folders are bound one by one,
-// as is every folder that lacks a mount point: nothing is created in the machine's folders.
-func makeRoot(scratch, image string, mounts []mount) error {
+// like the machine's with the files of an image's folder, if there is one, and has the
+// mounts. The new root is an empty file system into which the machine's folders are bound
+// one by one, as is every folder that lacks a mount point: nothing is created in the
+// machine's folders. It returns descriptors of the layers: the file systems in memory that
+// take what is written outside of mounts.
+func makeRoot(scratch, image string, mounts []mount) (layers []int, err error) {
+	r := root{writable: map[string]bool{"/": true, "/dev": true}}
+	err = r.make(scratch, image, mounts)
+	return r.layers, err
+}
+
+func (r *root) make(scratch, image string, mounts []mount) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
@@ -49,7 +57,6 @@ func makeRoot(scratch, image string, mounts []mount) error {
 	if err := os.MkdirAll(scratch, 0o755); err != nil {
 		return err
 	}
-	r := root{writable: map[string]bool{"/": true, "/dev": true}}
 	if err := r.assemble(scratch); err != nil {
 		return err
 	}
@@ -114,10 +121,24 @@ func closeAll(files []*os.File) {
 type root struct {
 	// writable are the folders in which names may be created.
 	writable map[string]bool
+	layers   []int
+}
+
+// mountLayer mounts a layer, and opens it: a mount may cover its path.
+func (r *root) mountLayer(folder string, mode fs.FileMode) error {
+	if err := mountMemory(folder, mode); err != nil {
+		return err
+	}
+	layer, err := unix.Open(folder, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", folder, err)
+	}
+	r.layers = append(r.layers, layer)
+	return nil
 }
 
 func (r *root) assemble(scratch string) error {
-	if err := mountMemory(scratch, 0o755); err != nil {
+	if err := r.mountLayer(scratch, 0o755); err != nil {
 		return err
 	}
 	// Without this a recursive bind would put the new root inside itself.
@@ -308,7 +329,7 @@ func (r *root) makeWritable(folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := mountMemory(folder, info.Mode().Perm()); err != nil {
+	if err := r.mountLayer(folder, info.Mode().Perm()); err != nil {
 		return err
 	}
 	r.writable[folder] = true

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -15,8 +14,6 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	kubeletpkg "k8s.io/kubernetes/pkg/kubelet"
-	"k8s.io/kubernetes/pkg/kubelet/cadvisor"
-	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
 	"k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/kubeletconfig/configfiles"
@@ -28,7 +25,7 @@ import (
 )
 
 // newKubeletCommand is the kubelet with its own flags. A lab's nodes share the machine, so
-// it manages no control groups, adjusts nothing of the machine, and does not measure it:
+// it manages no control groups, adjusts nothing of the machine, and measures only its disk:
 // what the node offers is the flag --capacity.
 func newKubeletCommand() *cobra.Command {
 	flags := options.NewKubeletFlags()
@@ -71,7 +68,7 @@ func runKubelet(ctx context.Context, flags *options.KubeletFlags, capacity map[s
 	deps.OSInterface = noLinks{}
 	// Resources of device plugins replace those that were measured.
 	deps.ContainerManager = cm.NewStubContainerManagerWithDevicePluginResource(resources)
-	if deps.CAdvisorInterface, err = describeMachine(flags.HostnameOverride); err != nil {
+	if deps.CAdvisorInterface, err = describeMachine(flags.HostnameOverride, flags.RootDirectory); err != nil {
 		return err
 	}
 	kubeletpkg.ContainerLogsDir = filepath.Join(flags.RootDirectory, "container-logs")
@@ -107,37 +104,3 @@ type noLinks struct{ container.RealOS }
 
 // Symlink does nothing.
 func (noLinks) Symlink(string, string) error { return nil }
-
-// describeMachine measures nothing, and tells the kernel's release.
-func describeMachine(node string) (cadvisor.Interface, error) {
-	base := &cadvisortest.Fake{NodeName: node}
-	version, err := base.VersionInfo()
-	if err != nil {
-		return nil, err
-	}
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return nil, fmt.Errorf("reading the kernel's release: %w", err)
-	}
-	version.KernelVersion = unix.ByteSliceToString(name.Release[:])
-	version.ContainerOsVersion = "Vicinity lab"
-	return withVersion(base, version)
-}
-
-// machine is generic because the version's package differs between releases of Kubernetes.
-type machine[V any] struct {
-	cadvisor.Interface
-	version *V
-}
-
-// VersionInfo returns the versions that the node reports.
-func (m machine[V]) VersionInfo() (*V, error) { return m.version, nil }
-
-func withVersion[V any](base cadvisor.Interface, version *V) (cadvisor.Interface, error) {
-	var described any = machine[V]{base, version}
-	result, ok := described.(cadvisor.Interface)
-	if !ok {
-		return nil, fmt.Errorf("%T is not what describes a machine", version)
-	}
-	return result, nil
-}
