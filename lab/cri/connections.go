@@ -45,8 +45,8 @@ func (c *connections) Accept() (net.Conn, error) {
 }
 
 // end ends the contexts of all connections, and closes those that are accepted from now on.
-// What is streamed gets the time to say how it ended; connections that are open after it are
-// closed. Who asked would take one that only closes for a success.
+// Streams get the time to report how they ended, since a client takes a connection that only
+// closes for a success. Connections that are open after it are closed.
 func (c *connections) end(within time.Duration) {
 	c.mu.Lock()
 	c.closed = true
