@@ -15,7 +15,8 @@ type client struct {
 	dial     DialFunc
 	recorder *recorder
 	stalls   *StallDetector
-	notice   time.Duration // as in Watch
+	notice   time.Duration   // as in Watch
+	enough   <-chan struct{} // as in Watch
 }
 
 type session struct {
@@ -26,7 +27,7 @@ type session struct {
 	idle []*connection // the one used last at the end
 }
 
-// run sends until the plan is done or the context ends. Everything is recorded when it
+// run sends until the plan is done, it is enough or the context ends. Everything is recorded when it
 // returns.
 func (c *client) run(ctx context.Context, j job) {
 	s := &session{client: *c, job: j, name: rand.Text()[:8]}
@@ -40,8 +41,12 @@ func (c *client) run(ctx context.Context, j job) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		if ctx.Err() != nil {
+		select {
+		case <-c.enough:
 			return
+		case <-ctx.Done():
+			return
+		default:
 		}
 		n := pace.next
 		now := time.Now()
@@ -53,6 +58,8 @@ func (c *client) run(ctx context.Context, j job) {
 			timer.Reset(by)
 			select {
 			case <-timer.C:
+			case <-c.enough:
+				return
 			case <-ctx.Done():
 			}
 		case skip:

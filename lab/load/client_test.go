@@ -190,6 +190,33 @@ func TestAStoppedRunAbandonsWhatIsUnderWay(t *testing.T) {
 	})
 }
 
+func TestWhatIsUnderWayIsWaitedForWhenItIsEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := piped(func(conn net.Conn, id string) {
+			time.Sleep(300 * time.Millisecond)
+			reply(conn, id)
+		})
+		for name, test := range map[string]struct {
+			dial     DialFunc
+			answered int64
+			took     time.Duration
+		}{"answered": {slow, 10, 1200 * time.Millisecond}, "lost": {piped(func(net.Conn, string) {}), 0, 2900 * time.Millisecond}} {
+			enough := make(chan struct{})
+			time.AfterFunc(950*time.Millisecond, func() { close(enough) })
+			plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Hour, Timeout: 2 * time.Second, KeepAlive: true}
+			start := time.Now()
+			r, err := Run(t.Context(), plan, zones(test.dial, "zone-a"), Watch{Enough: enough})
+			if err != nil {
+				t.Fatal(err)
+			}
+			balanced(t, r)
+			if took := time.Since(start); r.Due != 10 || r.Answered != test.answered || r.FailedAs(TimedOut) != 10-test.answered || took != test.took {
+				t.Errorf("%s: %d of %d answered after %v, want %d after %v: %+v", name, r.Answered, r.Due, took, test.answered, test.took, r)
+			}
+		}
+	})
+}
+
 func TestProgressAddsUpToTheResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

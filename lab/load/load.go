@@ -55,6 +55,8 @@ type Watch struct {
 	// in which all nodes must learn of it; zero if no endpoint ends during the run. A
 	// failed request is excused if this machine stood still during the Notice before it.
 	Notice time.Duration
+	// Enough ends the sending when it is closed. Requests in flight are waited for.
+	Enough <-chan struct{}
 }
 
 // Progress is the state of a run.
@@ -99,7 +101,7 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	}
 	var running sync.WaitGroup
 	for i, source := range sources {
-		c := &client{dial: source.Dial, recorder: recorder, stalls: stalls, notice: watch.Notice}
+		c := &client{dial: source.Dial, recorder: recorder, stalls: stalls, notice: watch.Notice, enough: watch.Enough}
 		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
 	}
 	ended := make(chan struct{})

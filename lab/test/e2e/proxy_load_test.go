@@ -86,6 +86,7 @@ func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(
 	}
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
+	enough := make(chan struct{})
 	t := &traffic{}
 	type outcome struct {
 		result    load.Result
@@ -94,7 +95,7 @@ func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(
 	}
 	ended := make(chan outcome, len(jobs))
 	for i, job := range jobs {
-		watch := load.Watch{Stalls: held.stalls, Notice: notice}
+		watch := load.Watch{Stalls: held.stalls, Notice: notice, Enough: enough}
 		if i == 0 {
 			watch.Progress = func(p load.Progress) { t.answered.Store(p.Total.Answered) }
 		}
@@ -108,10 +109,14 @@ func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(
 		err = do(ctx, t)
 	}
 	if err == nil {
-		// What is lost in the end shows when nobody waits for it any more.
-		err = t.more(ctx, newRate*int64(patience/time.Second+1))
+		err = t.more(ctx, 3*newRate)
 	}
-	stop()
+	// What is lost in the end shows when nothing is waited for any more.
+	if close(enough); err == nil {
+		held.finish()
+	} else {
+		stop()
+	}
 	for range jobs {
 		one := <-ended
 		u.answered += one.result.Answered
@@ -183,6 +188,7 @@ func (t *traffic) more(ctx context.Context, number int64) error {
 // long are connections that stay open.
 type long struct {
 	stop    func()
+	enough  chan struct{}
 	running sync.WaitGroup
 	mu      sync.Mutex
 	lost    int
@@ -207,7 +213,7 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	l := &long{ended: map[string]int{}, stalls: stalls, stop: func() {
+	l := &long{ended: map[string]int{}, stalls: stalls, enough: make(chan struct{}), stop: func() {
 		cancel()
 		still()
 	}}
@@ -285,14 +291,19 @@ func (l *long) converse(ctx context.Context, conn net.Conn) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-l.enough:
+			return errEnough
 		case <-beat.C:
 		}
 	}
 }
 
+// errEnough ends a long connection that was answered to the end.
+var errEnough = errors.New("it was asked enough")
+
 // note notes a connection that ended, unless that was meant.
 func (l *long) note(ctx context.Context, pod string, err error) {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, errEnough) {
 		return
 	}
 	l.mu.Lock()
@@ -302,7 +313,21 @@ func (l *long) note(ctx context.Context, pod string, err error) {
 	}
 }
 
-// end ends the connections. It is an error if one was lost before.
+// finish ends the connections when what they asked is answered, or was waited for long enough.
+func (l *long) finish() {
+	close(l.enough)
+	answered := make(chan struct{})
+	go func() {
+		l.running.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-time.After(patience + time.Second):
+	}
+}
+
+// end ends the connections at once. It is an error if one was lost before.
 func (l *long) end() error {
 	l.stop()
 	l.running.Wait()
