@@ -182,7 +182,8 @@ func choose(wanted, matching string) (map[string][]*record, error) {
 	return chosen, nil
 }
 
-// run tries promises of an area one after the other in a common lab.
+// run tries promises of an area in a common lab: one after the other, but for neighbours that may
+// run beside each other.
 func (a area) run(ctx context.Context, t *testing.T, records []*record) {
 	cluster := lab.Start(observed{T: t, records: records}, a.shape())
 	client, err := cluster.Client()
@@ -203,12 +204,17 @@ func (a area) run(ctx context.Context, t *testing.T, records []*record) {
 	}
 	for len(records) > 0 {
 		n := 1
-		for n < len(records) && n < together && records[n-1].promise.beside && records[n].promise.beside {
+		for n < len(records) && records[n-1].promise.beside && records[n].promise.beside {
 			n++
 		}
 		var running sync.WaitGroup
+		places := make(chan struct{}, together)
 		for _, r := range records[:n] {
-			running.Go(func() { r.try(ctx, &scene{Client: client, cluster: cluster, options: cluster.Options()}) })
+			places <- struct{}{}
+			running.Go(func() {
+				r.try(ctx, &scene{Client: client, cluster: cluster, options: cluster.Options()})
+				<-places
+			})
 		}
 		running.Wait()
 		records = records[n:]

@@ -253,18 +253,24 @@ func proxyReplaced(ctx context.Context, s *scene) (string, error) {
 	if err := s.deployed(ctx, 12, ""); err != nil {
 		return "", err
 	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
 		if _, err := s.AppsV1().DaemonSets(vicinityNamespace).Patch(ctx, proxyDaemonSet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			return err
 		}
-		return s.WaitDaemonSet(ctx, vicinityNamespace, proxyDaemonSet)
+		if err := s.WaitDaemonSet(ctx, vicinityNamespace, proxyDaemonSet); err != nil {
+			return err
+		}
+		return t.more(ctx, newRate*int64(deferred.Seconds()))
 	})
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("all pods of the DaemonSet replaced in turn; %s", u), nil
 }
+
+// deferred is for how long a proxy may put off a change of rules.
+const deferred = 10 * time.Second
 
 // proxyDaemonSet is what the chart calls it.
 const proxyDaemonSet = "vicinity-proxy"

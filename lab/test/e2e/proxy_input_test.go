@@ -575,7 +575,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := alone.handOverEcho(ctx, ""); err != nil {
 		return "", err
 	}
-	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.restartPods(ctx) })
+	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.redeploy(ctx, shortDrain) })
 	if err != nil {
 		return "", err
 	}

@@ -35,14 +35,14 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	nodes := s.cluster.Shape().Nodes()
-	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
+	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for _, node := range nodes {
 			name := "vicinity-proxy-" + node.Name
 			if err := errors.Join(s.cluster.KillComponent(ctx, name), s.cluster.StartComponent(ctx, name)); err != nil {
 				return err
 			}
 		}
-		return nil
+		return t.more(ctx, newRate*int64(deferred.Seconds()))
 	})
 	if err != nil {
 		return "", err
