@@ -78,7 +78,7 @@ func recycle(ctx context.Context, s *scene) (string, error) {
 	if byZone.Report.Disturbed > 1 || byZone.Moved != pods {
 		return "", fmt.Errorf("%d pods were moved with up to %d zones down, want %d and 1", byZone.Moved, byZone.Report.Disturbed, pods)
 	}
-	within := 20 * time.Second
+	within := 10 * time.Second // for four pods or five
 	if soaking() {
 		within = 0
 	}

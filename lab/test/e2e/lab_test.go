@@ -580,9 +580,13 @@ func memory(ctx context.Context, s *scene) (figure string, err error) {
 	return fmt.Sprintf("%d MiB with %d nodes and %d pods", status.Memory>>20, len(status.Nodes), *status.Pods), nil
 }
 
-// during sends traffic while something is done, and for a while after. It repeats both if
-// the machine disturbed them.
+// during sends traffic while something is done, and for a while after: for the duration that it
+// is planned for, or without one until that is done. It repeats both if the machine disturbed them.
 func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (result load.Result, err error) {
+	endless := o.Plan.Duration == 0
+	if endless {
+		o.Plan.Duration = longest
+	}
 	// Before the action, which may take the API server away.
 	job, err := s.planLoad(ctx, o)
 	if err != nil {
@@ -596,13 +600,16 @@ func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.C
 	err = undisturbed(ctx, func() (string, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		done := make(chan outcome, 1)
+		done, enough := make(chan outcome, 1), make(chan struct{})
 		go func() {
-			result, disturbed, err := s.runOnce(ctx, job, load.Watch{})
+			result, disturbed, err := s.runOnce(ctx, job, load.Watch{Enough: enough})
 			done <- outcome{result, disturbed, err}
 		}()
 		if err := do(ctx); err != nil {
 			return "", err
+		}
+		if endless {
+			close(enough)
 		}
 		end := <-done
 		result = end.result

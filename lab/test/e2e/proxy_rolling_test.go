@@ -62,6 +62,11 @@ func (s *scene) redeploy(ctx context.Context, drain time.Duration) error {
 	if err := s.WaitDeployment(ctx, s.namespace, "echo"); err != nil {
 		return err
 	}
+	return s.haveGone(ctx)
+}
+
+// haveGone waits until those echo pods have ended that are to.
+func (s *scene) haveGone(ctx context.Context) error {
 	return kube.Wait(ctx, "the pods of before to have ended", func(ctx context.Context) (string, error) {
 		pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 		if err != nil {
