@@ -18,11 +18,11 @@ func disruptionArea() area {
 			return c.InstallVicinity(ctx, "disruption.enabled=true", "disruption.evictionRequests=true")
 		},
 		promises: []promise{
-			{name: "stories", keep: stories, within: 4 * time.Minute},
 			{name: "drain-waits", keep: drainWaits},
 			{name: "contract", keep: evictionContract},
-			{name: "requests", keep: evictionRequests, within: 3 * time.Minute},
-			{name: "never-blocked", keep: neverBlocked, within: 3 * time.Minute},
+			{name: "stories", keep: stories, within: 4 * time.Minute, beside: true},
+			{name: "requests", keep: evictionRequests, within: 3 * time.Minute, beside: true},
+			{name: "never-blocked", keep: neverBlocked, within: 3 * time.Minute, beside: true},
 			{name: "bad-budgets", keep: badBudgets, within: 3 * time.Minute},
 			{name: "recycle", keep: recycle, within: time.Hour},
 			{name: "storm", keep: evictionStorm, within: time.Hour},
