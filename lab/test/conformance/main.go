@@ -210,7 +210,7 @@ func (o *options) values() []string {
 	if o.proxy != shape.ProxyBoth && !o.prefer {
 		return nil
 	}
-	return []string{"routing.excludedNamespaces={}"}
+	return []string{"routing.excludedNamespaces=null"}
 }
 
 // prepare installs the cluster's DNS. Its Service is annotated as those of tests are.

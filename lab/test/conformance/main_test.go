@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"vicinity.dev/vicinity/lab"
 )
 
 func TestFlags(t *testing.T) {
@@ -14,10 +16,14 @@ func TestFlags(t *testing.T) {
 		t.Errorf("options %+v", o)
 	}
 	for flags, want := range map[string]string{
-		"-tests a": "proxy=kube-proxy", "-tests a -proxy both": "proxy=both", "-tests a -proxy vicinity -prefer": "proxy=vicinity prefer=true",
+		"-tests suite": "proxy=kube-proxy", "-tests suite -proxy both": "proxy=both", "-tests a -proxy vicinity -prefer": "proxy=vicinity prefer=true",
 	} {
-		if o, err := parse(strings.Fields(flags)); err != nil || o.mode() != want {
+		o, err := parse(strings.Fields(flags))
+		if err != nil || o.mode() != want {
 			t.Errorf("%s: the run is %v, %v, want %s", flags, o, err, want)
+		}
+		if err := lab.CheckChartValues(o.values()); err != nil {
+			t.Errorf("%s: values of the chart: %v", flags, err)
 		}
 	}
 	for flags, want := range map[string]string{
