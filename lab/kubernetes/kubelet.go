@@ -67,7 +67,7 @@ func runKubelet(ctx context.Context, flags *options.KubeletFlags, capacity map[s
 	deps.OOMAdjuster = oom.NewFakeOOMAdjuster()
 	deps.OSInterface = noLinks{}
 	// Resources of device plugins replace those that were measured.
-	deps.ContainerManager = cm.NewStubContainerManagerWithDevicePluginResource(resources)
+	deps.ContainerManager = podsInRoot{cm.NewStubContainerManagerWithDevicePluginResource(resources)}
 	if deps.CAdvisorInterface, err = describeMachine(flags.HostnameOverride, flags.RootDirectory); err != nil {
 		return err
 	}
@@ -97,6 +97,13 @@ func readKubeletConfig(ctx context.Context, flags *options.KubeletFlags) (*optio
 	}
 	return &options.KubeletServer{KubeletFlags: *flags, KubeletConfiguration: *config}, nil
 }
+
+// podsInRoot names a control group of all pods: without a name, a kubelet logs an error
+// whenever it looks at the storage of pods.
+type podsInRoot struct{ cm.ContainerManager }
+
+// GetPodCgroupRoot returns the name.
+func (podsInRoot) GetPodCgroupRoot() string { return "/" }
 
 // noLinks is the system without symbolic links: the kubelet would link each log in a folder
 // of the machine.
