@@ -338,6 +338,11 @@ func (c *cluster) headless(t *testing.T) {
 	if err := c.objects.Delete(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
+	// With the label of headless Services, the slice would have no endpoints for the next one.
+	delete(eps[0].Labels, corev1.IsHeadlessService)
+	if err := c.objects.Update(t.Context(), eps[0]); err != nil {
+		t.Fatal(err)
+	}
 	c.Make("shop", `
 {apiVersion: v1, kind: Service, metadata: {name: ring, annotations: {"endpointslice.kubernetes.io/same-zone": Prefer}}, spec: {ports: [{port: 80}]}}
 `)
