@@ -105,13 +105,13 @@ suite-tidy: ## Bring the module files of those tests up to date after a change o
 	@mv bin/suite-tidy/suite.sum lab/conformance/$(KUBERNETES_MODULE).sum
 	@rm -r bin/suite-tidy
 
-# The tests of all modules, as JSON. Long tests mostly wait for control planes, so one package
-# more than there are processors runs at once, and those of the lab's container runtime, which
+# The tests of all modules, as JSON. Long tests mostly wait for control planes, so twice as many
+# packages as there are processors run at once, and those of the lab's container runtime, which
 # wait the longest, beside them. Others of the lab need a machine that has time for thousands of
 # pods. Vetting is left to the linter.
 test = { failed=; mkdir -p bin; \
 	(cd lab && exec $(GO) test -vet=off $(1) -json ./cri) >bin/cri-tests.json & beside=$$!; \
-	$(GO) test -vet=off -p $$(($$(nproc) + 1)) $(1) -json ./... || failed=1; \
+	$(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./... || failed=1; \
 	wait $$beside || failed=1; cat bin/cri-tests.json; \
 	(cd lab && $(GO) test -vet=off $(1) -json $$($(GO) list ./... | grep -v '/cri$$')) || failed=1; \
 	test -z "$$failed"; }
