@@ -67,6 +67,7 @@ func TestFocusOnNames(t *testing.T) {
 		"Kubernetes e2e suite [sig-network] Services should work: http":       true,
 		"Kubernetes e2e suite [sig-network] Services should work: http (two)": false,
 		"Kubernetes e2e suite [sig-apps] a (b) | c":                           true,
+		"Kubernetes e2e suite [sig-apps] a (b) | c ":                          true,
 		"Kubernetes e2e suite [sig-apps] a (b) ":                              false,
 	} {
 		if focus.MatchString(text) != want {
