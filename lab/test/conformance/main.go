@@ -47,8 +47,10 @@ type options struct {
 	bin, tests string
 	// reports is the folder for what the tests report.
 	reports string
-	keep    bool
-	log     io.Writer
+	// lab is the lab's name: others may be up.
+	lab  string
+	keep bool
+	log  io.Writer
 }
 
 const proxyNames = "kube-proxy, vicinity, or both with every Service handed over to vicinity-proxy"
@@ -85,6 +87,7 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.bin, "bin", "bin", "`folder` of the programs kubectl, vicinity-lab, vicinity-kubernetes and those of Vicinity")
 	flags.StringVar(&o.tests, "tests", "", "`folder` with e2e.test and images.yaml, which \"make suite\" builds")
 	flags.StringVar(&o.reports, "reports", "bin/conformance-reports", "`folder` for JUnit files and logs, replaced by each run")
+	flags.StringVar(&o.lab, "lab", "conformance", "the lab's `name`; two runs at once need two")
 	flags.BoolVar(&o.keep, "keep", false, "leave the lab up")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -178,9 +181,6 @@ func (o *options) mode() string {
 	return mode
 }
 
-// labName is that of the lab, beside which others may be up.
-const labName = "conformance"
-
 // bringUp brings up a lab of three zones with a node each: many tests ask each node from each.
 func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
 	images, err := o.images()
@@ -188,7 +188,7 @@ func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
 		return nil, err
 	}
 	s, err := shape.FromOptions(shape.Options{
-		Name: labName, Zones: []string{"a", "b", "c"}, NodesPerZone: []int{1}, Proxy: string(o.proxy), DNS: string(shape.DNSVicinity),
+		Name: o.lab, Zones: []string{"a", "b", "c"}, NodesPerZone: []int{1}, Proxy: string(o.proxy), DNS: string(shape.DNSVicinity),
 	})
 	if err != nil {
 		return nil, err

@@ -8,11 +8,11 @@ import (
 )
 
 func TestFlags(t *testing.T) {
-	o, err := parse(strings.Fields("-tests suite -suite network -proxy vicinity -focus DNS.*cluster -slow -parallel 3"))
+	o, err := parse(strings.Fields("-tests suite -suite network -proxy vicinity -focus DNS.*cluster -slow -parallel 3 -lab two"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.suite != "network" || o.proxy != "vicinity" || !o.slow || o.parallel != 3 || !o.focus.MatchString("a DNS of the cluster") || !strings.HasSuffix(o.tests, "/suite") {
+	if o.suite != "network" || o.proxy != "vicinity" || o.lab != "two" || !o.slow || o.parallel != 3 || !o.focus.MatchString("a DNS of the cluster") || !strings.HasSuffix(o.tests, "/suite") {
 		t.Errorf("options %+v", o)
 	}
 	for flags, want := range map[string]string{
