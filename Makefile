@@ -87,14 +87,14 @@ mkdir -p '$(1)'; \
 	cp lab/conformance/$(KUBERNETES_MODULE).sum '$(1)/suite.sum'
 endef
 
-$(CONFORMANCE_SUITE):
+$(CONFORMANCE_SUITE): | conformance-programs
 	@echo "building the end-to-end tests of Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
 	@rm -rf '$@.new'; $(call suite_modules,$@.new)
 	cd lab/conformance && $(GO) test -c -vet=off -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/e2e.test' k8s.io/kubernetes/test/e2e
 	cd lab/conformance && $(GO) build -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/' \
 		k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/regression-issue-74839
 	@mkdir '$@.new/agnhost-root' && cd lab/conformance && cp "$$($(GO) list -modfile '$(CURDIR)/$@.new/suite.mod' -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* '$(CURDIR)/$@.new/agnhost-root/'
-	@cp lab/conformance/images.yaml '$@.new/' && touch '$@.new/agnhost-root/index.html'
+	@cp "$$(command -v busybox)" lab/conformance/images.yaml '$@.new/' && touch '$@.new/agnhost-root/index.html'
 	@mv '$@.new' '$@'
 
 .PHONY: suite-tidy
@@ -140,7 +140,7 @@ e2e: build kubernetes ## Show what the project promises in a lab: all of it, or 
 	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
 
 .PHONY: conformance
-conformance: build kubernetes suite conformance-programs ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy, vicinity or both; PREFER=1; FOCUS=; SLOW=1; KUBERNETES=oldest
+conformance: build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy, vicinity or both; PREFER=1; FOCUS=; SLOW=1; KUBERNETES=oldest
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/conformance ./test/conformance
 	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(if $(PREFER),-prefer) $(CONFORMANCEFLAGS)
 
@@ -242,6 +242,7 @@ dnsperf:
 .PHONY: conformance-programs
 conformance-programs:
 	@missing=(); \
+	command -v busybox >/dev/null || missing+=(busybox-static); \
 	command -v dig >/dev/null || missing+=(bind9-dnsutils); \
 	command -v nc >/dev/null || missing+=(netcat-openbsd); \
 	PATH="$$PATH:/usr/sbin:/sbin" command -v conntrack >/dev/null || missing+=(conntrack); \
