@@ -46,7 +46,7 @@ func TestReadReports(t *testing.T) {
 		{name: names[1], state: failed, reason: "3 pods of 4"},
 		{name: names[2], state: failed, reason: "[PANICKED] Test Panicked"},
 		{name: names[3], state: skipped, reason: "no such thing"},
-		{name: names[4], state: skipped, reason: "no ssh", allowed: true},
+		{name: names[4], state: skipped, reason: "no ssh"},
 		{name: names[5], state: failed, reason: "its status is interrupted"},
 		{name: names[6], state: failed, reason: "there is no report of it: see " + folder + "/log"},
 	}

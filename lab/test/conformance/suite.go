@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 // suites are the groups whose tests a suite has.
@@ -23,30 +25,51 @@ const suiteNames = "network, apps, scheduling or all"
 type exclusion struct {
 	tests  *regexp.Regexp
 	reason string
+	// only is in which runs, by default in all.
+	only func(o *options, release string) bool
 }
 
-// exclusions say what a lab is not.
+// exclusions say what a lab is not, and what Services as users of Vicinity have them are not.
 var exclusions = []exclusion{
-	{regexp.MustCompile(`\[Feature:LoadBalancer\]`), "a lab has no cloud's load balancers"},
-	{regexp.MustCompile(`\[Provider:`), "it needs the machines or the registry of a cloud"},
-	{regexp.MustCompile(`\[Disruptive\]`), "it restarts components by SSH to nodes"},
-	{regexp.MustCompile(`\[Feature:NetworkPolicy\]`), "a lab enforces no network policies"},
-	{regexp.MustCompile(`\[Feature:SCTPConnectivity\]`), "kernels need not have SCTP"},
-	{regexp.MustCompile(`\[Feature:Networking-(IPv4|IPv6|DNS)\]`), "a lab has no way to the Internet"},
-	{regexp.MustCompile(`DNS configMap nameserver`), "it forwards names to servers on the Internet"},
-	{regexp.MustCompile(`\[Feature:(Networking-Performance|PerformanceDNS)\]`), "it measures speed, with programs that a lab does not have"},
-	{regexp.MustCompile(`\[Feature:(KubeProxyNFAcct|LocalhostNodePorts)\]`), "kube-proxy has it in the mode iptables only; a lab uses nftables"},
-	{regexp.MustCompile(`\[Feature:OffByDefault\]`), "its feature is off by default"},
-	{regexp.MustCompile(`CockroachDB`), "a lab has no program for that image"},
+	{tests: regexp.MustCompile(`\[Feature:LoadBalancer\]`), reason: "a lab has no cloud's load balancers"},
+	{tests: regexp.MustCompile(`\[Provider:`), reason: "it needs the machines or the registry of a cloud"},
+	{tests: regexp.MustCompile(`\[Disruptive\]`), reason: "it restarts components by SSH to nodes"},
+	{tests: regexp.MustCompile(`\[Feature:NetworkPolicy\]`), reason: "a lab enforces no network policies"},
+	{tests: regexp.MustCompile(`\[Feature:SCTPConnectivity\]`), reason: "kernels need not have SCTP"},
+	{tests: regexp.MustCompile(`\[Feature:Networking-(IPv4|IPv6|DNS)\]`), reason: "a lab has no way to the Internet"},
+	{tests: regexp.MustCompile(`DNS configMap nameserver`), reason: "it forwards names to servers on the Internet"},
+	{tests: regexp.MustCompile(`\[Feature:(Networking-Performance|PerformanceDNS)\]`), reason: "it measures speed, with programs that a lab does not have"},
+	{tests: regexp.MustCompile(`\[Feature:(KubeProxyNFAcct|LocalhostNodePorts)\]`), reason: "kube-proxy has it in the mode iptables only; a lab uses nftables"},
+	{tests: regexp.MustCompile(`\[Feature:OffByDefault\]`), reason: "its feature is off by default"},
+	{tests: regexp.MustCompile(`CockroachDB`), reason: "a lab has no program for that image"},
+	{
+		tests:  regexp.MustCompile(`Granular Checks: Services|switch session affinity|to up and down services|service-proxy-name`),
+		reason: "PREFER=1: it wants one client to reach endpoints of all zones",
+		only:   preferring,
+	},
+	{
+		tests: regexp.MustCompile(`service\.kubernetes\.io/headless`), reason: "PREFER=1: it wants to be alone in writing an EndpointSlice",
+		only: preferring,
+	},
+	{
+		tests:  regexp.MustCompile(`service\.kubernetes\.io/headless`),
+		reason: "Kubernetes 1.35 with vicinity-proxy: kube-proxy 1.35 leaves out Services with the label; 1.37 and vicinity-proxy leave out EndpointSlices with it",
+		only: func(o *options, release string) bool {
+			return o.proxy != shape.ProxyKubeProxy && strings.HasPrefix(release, "v1.35.")
+		},
+	},
+	{
+		tests: regexp.MustCompile(`\[Slow\]`), reason: "it takes minutes: SLOW=1 runs it",
+		only: func(o *options, _ string) bool { return !o.slow },
+	},
 }
 
-// slowTests run if asked for.
-var slowTests = exclusion{regexp.MustCompile(`\[Slow\]`), "it takes minutes: SLOW=1 runs it"}
+func preferring(o *options, _ string) bool { return o.prefer }
 
-// excluded is why a test may be skipped; empty if it may not.
-func excluded(name string) string {
+// excluded is why a test is skipped; empty if it runs.
+func (o *options) excluded(release, name string) string {
 	for _, e := range exclusions {
-		if e.tests.MatchString(name) {
+		if e.tests.MatchString(name) && (e.only == nil || e.only(o, release)) {
 			return e.reason
 		}
 	}
@@ -62,19 +85,15 @@ type plan struct {
 
 var serialTests = regexp.MustCompile(`\[Serial\]`)
 
-// choose sorts the tests of a suite whose names match the focus.
-func choose(names []string, suite string, focus *regexp.Regexp, slow bool) plan {
+// choose sorts the tests of a suite, of a release of Kubernetes, whose names match the focus.
+func (o *options) choose(release string, names []string) plan {
 	var run []string
 	var without []result
 	for _, name := range names {
-		if !suites[suite].MatchString(name) || !focus.MatchString(name) {
+		if !suites[o.suite].MatchString(name) || !o.focus.MatchString(name) {
 			continue
 		}
-		reason := excluded(name)
-		if reason == "" && !slow && slowTests.tests.MatchString(name) {
-			reason = slowTests.reason
-		}
-		if reason != "" {
+		if reason := o.excluded(release, name); reason != "" {
 			without = append(without, result{name: name, state: skipped, reason: reason, allowed: true})
 		} else {
 			run = append(run, name)
@@ -109,6 +128,15 @@ func listTests(ctx context.Context, program string) ([]string, error) {
 		return nil, fmt.Errorf("listing the tests of %s: it lists none", program)
 	}
 	return names, nil
+}
+
+// releaseOf asks the program of the tests for its release of Kubernetes.
+func releaseOf(ctx context.Context, program string) (string, error) {
+	text, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its version: %w", program, err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }
 
 var listed = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.*\S)\s*$`)

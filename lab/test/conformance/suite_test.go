@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"vicinity.dev/vicinity/lab/shape"
 )
 
 const list = `The following spec names can be used with 'ginkgo run --focus/skip':
@@ -47,7 +49,8 @@ func TestChoose(t *testing.T) {
 		},
 		{"scheduling", "", true, nil, nil, nil},
 	} {
-		p := choose(names, test.suite, regexp.MustCompile(test.focus), test.slow)
+		o := &options{suite: test.suite, focus: regexp.MustCompile(test.focus), slow: test.slow}
+		p := o.choose("v1.37.2", names)
 		var skips []string
 		for _, r := range p.skipped {
 			if r.state != skipped || !r.allowed || r.reason == "" {
@@ -76,9 +79,32 @@ func TestFocusOnNames(t *testing.T) {
 	}
 }
 
+// Some tests are left out of some runs only.
+func TestExcluded(t *testing.T) {
+	const affinity, headless = "[sig-network] Services should be able to switch session affinity", "[sig-network] Services should implement service.kubernetes.io/headless"
+	for _, test := range []struct {
+		options            options
+		release            string
+		affinity, headless bool
+	}{
+		{options{proxy: shape.ProxyKubeProxy}, "v1.35.4", false, false},
+		{options{proxy: shape.ProxyVicinity}, "v1.35.4", false, true},
+		{options{proxy: shape.ProxyBoth}, "v1.35.4", false, true},
+		{options{proxy: shape.ProxyVicinity}, "v1.37.2", false, false},
+		{options{proxy: shape.ProxyKubeProxy, prefer: true}, "v1.37.2", true, true},
+	} {
+		if got := test.options.excluded(test.release, affinity) != ""; got != test.affinity {
+			t.Errorf("%s, %s, is left out of %s: %v", affinity, test.options.mode(), test.release, got)
+		}
+		if got := test.options.excluded(test.release, headless) != ""; got != test.headless {
+			t.Errorf("%s, %s, is left out of %s: %v", headless, test.options.mode(), test.release, got)
+		}
+	}
+}
+
 // A reason is for people: one that says nothing does not allow a skip.
 func TestExclusions(t *testing.T) {
-	for _, e := range append(exclusions, slowTests) {
+	for _, e := range exclusions {
 		if strings.TrimSpace(e.reason) == "" {
 			t.Errorf("%s has no reason", e.tests)
 		}
@@ -94,7 +120,7 @@ func TestExclusionsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range append(slices.Clone(exclusions), slowTests) {
+	for _, e := range exclusions {
 		if !strings.Contains(string(page), "| "+e.reason+" |\n") {
 			t.Errorf("docs/conformance.md does not say %q, for %s", e.reason, e.tests)
 		}
