@@ -89,6 +89,9 @@ func (n *node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	if err := c.makeFolders(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(c.folder))
 	}
+	if err := makeSources(r.Config.GetMounts()); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(c.folder))
+	}
 	spec, err := n.specOf(c)
 	if err == nil {
 		err = errors.Join(writeJSON(filepath.Join(c.folder, specFile), spec), writeJSON(filepath.Join(c.folder, containerFile), c.containerRecord))
@@ -101,6 +104,20 @@ func (n *node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	n.containers[c.ID] = c
 	n.announce(s, c.ID, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: c.ID}, nil
+}
+
+// makeSources makes the folders of hostPath volumes without a type that are not there: a kubelet
+// leaves that to the runtime.
+func makeSources(volumes []*runtimeapi.Mount) error {
+	for _, v := range volumes {
+		if _, err := os.Stat(v.HostPath); !errors.Is(err, fs.ErrNotExist) {
+			continue // the start of the container says what else is wrong with it
+		}
+		if err := os.MkdirAll(v.HostPath, 0o755); err != nil {
+			return fmt.Errorf("making the folder of a hostPath volume: %w", err)
+		}
+	}
+	return nil
 }
 
 // specOf translates the kubelet's configuration of a container.

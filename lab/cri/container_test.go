@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -71,6 +72,28 @@ func TestVolumesCoverTheImage(t *testing.T) {
 	want := []mount{{Source: "/opt", Target: "/pages/"}, {Source: "/srv", Target: "/site"}, {Source: "/bin", Target: "/sites", ReadOnly: true, OfImage: true}}
 	if got := spec.Mounts[1:]; !slices.Equal(got, want) {
 		t.Errorf("its mounts are %v, want %v", got, want)
+	}
+}
+
+// A hostPath volume of a folder that is not there gets one, as on other nodes.
+func TestMissingFoldersOfVolumesAreMade(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "file")
+	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	missing := filepath.Join(folder, "a", "b")
+	if err := makeSources([]*runtimeapi.Mount{{HostPath: missing}, {HostPath: file}}); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(missing); err != nil || !info.IsDir() || info.Mode().Perm() != 0o755 {
+		t.Errorf("the folder is %v, %v", info, err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" {
+		t.Errorf("a file that was there has %q, %v", text, err)
+	}
+	if err := makeSources([]*runtimeapi.Mount{{HostPath: "/proc/none"}}); err == nil || !strings.Contains(err.Error(), "hostPath volume: mkdir /proc/none") {
+		t.Errorf("the error is %v", err)
 	}
 }
 

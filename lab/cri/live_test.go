@@ -441,7 +441,7 @@ func (l *rig) testStorage(t *testing.T) {
 		l.pod(name, `
 restartPolicy: Never
 terminationGracePeriodSeconds: 0
-volumes: [{name: data, hostPath: {path: `+t.TempDir()+`}}]
+volumes: [{name: data, hostPath: {path: `+filepath.Join(t.TempDir(), "made", "by-the-runtime")+`}}]
 containers:
 - name: c
   image: lab/sleep
