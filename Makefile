@@ -121,10 +121,10 @@ check: build lint ## The fast one: build, lint, unit tests
 	$(call test,-short) | $(GO) run ./hack/skips
 
 .PHONY: test
-test: programs conformance-programs build kubernetes lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests labelled [Conformance]
+test: programs conformance-programs build kubernetes lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
 	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
 	@$(MAKE) e2e
-	@$(MAKE) conformance PROXY=vicinity FOCUS='\[Conformance\]'
+	@$(MAKE) conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]'
 
 .PHONY: up
 up: build kubernetes ## Bring a lab up with Vicinity, and see what traffic between zones costs before and after
