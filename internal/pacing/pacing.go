@@ -7,8 +7,9 @@
 //
 //   - A StatefulSet deletes the highest ordinals.
 //   - A ReplicaSet chooses by its ranking (package spread). Where that falls back to the age of pods, which depends on
-//     when it looks and may be equal, the reserved ones get a deletion cost below that of all others first. A cost that another
-//     owner has set stays: then another pod may go.
+//     when it looks and may be equal, the reserved ones get a deletion cost below that of all others first, and
+//     v1alpha1.AnnotationGoesUntil, which has the controller in internal/controller/scaledown leave it to them for as long as they
+//     are reserved. A cost that another owner has set stays: then another pod may go.
 //   - A Deployment has its one ReplicaSet choose. While it has several with pods, during a rolling update, which pods
 //     would go is not known, and none may.
 //
@@ -32,6 +33,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +42,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/spread"
 )
@@ -91,8 +94,8 @@ type Answer struct {
 const (
 	mostAtOnce = 500
 	together   = 32
-	// costsSeen is how long the controller of ReplicaSets has to see costs before it sees the smaller number, of which
-	// another watch tells it.
+	// costsSeen is how long the controller of ReplicaSets has at least to see costs before it sees the smaller number, of which
+	// another watch tells it. It has as long again as a watch of Vicinity's own takes, if that is longer.
 	costsSeen = 500 * time.Millisecond
 )
 
@@ -132,6 +135,8 @@ func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
 // leaving are the pods that would go, in their order.
 type leaving struct {
 	workload Workload
+	selector labels.Selector
+	owner    types.UID // of the pods
 	wanted   int32
 	pods     []*corev1.Pod
 	// staying are those of a ReplicaSet that would not.
@@ -153,21 +158,20 @@ func (l leaving) replicasWithout(n int) int32 {
 }
 
 func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
-	l := leaving{workload: q.Workload, wanted: q.Wanted}
-	selector, err := q.Workload.labelSelector()
-	if err != nil {
+	l := leaving{workload: q.Workload, owner: q.Workload.Object.GetUID(), wanted: q.Wanted}
+	var err error
+	if l.selector, err = q.Workload.labelSelector(); err != nil {
 		return l, err
 	}
-	namespace, owner := q.Workload.Object.GetNamespace(), q.Workload.Object.GetUID()
 	if q.Workload.Kind == Deployment {
-		set, unknown, err := p.onlySet(ctx, q.Workload, selector)
+		set, unknown, err := p.onlySet(ctx, q.Workload, l.selector)
 		if err != nil || set == nil {
 			l.refusal = unknown
 			return l, err
 		}
-		owner = set.UID
+		l.owner = set.UID
 	}
-	pods, err := p.ledger.ControlledPods(ctx, namespace, selector, owner)
+	pods, err := p.ledger.ControlledPods(ctx, q.Workload.Object.GetNamespace(), l.selector, l.owner)
 	if err != nil {
 		return l, err
 	}
@@ -325,11 +329,14 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) error {
 	if len(tied) == 0 {
 		return nil
 	}
-	cost := strconv.FormatInt(lowest-1, 10)
+	cost, begun := strconv.FormatInt(lowest-1, 10), time.Now()
 	if err := forEach(len(tied), func(i int) error { return p.writeCost(ctx, tied[i], cost) }); err != nil {
 		return err
 	}
-	return command.Pause(ctx, costsSeen)
+	if _, err := p.ledger.ControlledPods(ctx, l.workload.Object.GetNamespace(), l.selector, l.owner); err != nil {
+		return err
+	}
+	return command.Pause(ctx, max(costsSeen, time.Since(begun)))
 }
 
 // forEach calls a function with the numbers below n, several at a time.
@@ -350,7 +357,10 @@ func forEach(n int, f func(int) error) error {
 
 func (p *Pacer) writeCost(ctx context.Context, pod *corev1.Pod, cost string) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost},
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{
+			corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost,
+			v1alpha1.AnnotationGoesUntil: p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339),
+		},
 	}})
 	if err != nil {
 		return err
@@ -362,8 +372,9 @@ func (p *Pacer) writeCost(ctx context.Context, pod *corev1.Pod, cost string) err
 	return nil
 }
 
-// Hold has the reservations last of pods that were let through, and have not gone yet: a controller of Kubernetes may
-// take longer than a reservation does, a StatefulSet among them, which deletes one pod after the other.
+// Hold has the reservations last of pods that were let through, and have not gone yet, and the costs by which they go: a
+// controller of Kubernetes may take longer than a reservation does, a StatefulSet among them, which deletes one pod
+// after the other.
 func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
 	l, err := p.leavingOf(ctx, Question{Workload: w, Wanted: w.Replicas})
 	if err != nil {
@@ -371,6 +382,13 @@ func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
 	}
 	for _, pod := range l.pods {
 		if err := p.ledger.Hold(ctx, pod, holder); err != nil {
+			return err
+		}
+		if GoesUntil(pod, p.clock.Now()).IsZero() || RankedPod(pod).Foreign {
+			continue
+		}
+		// It lasts yet if the pod has changed meanwhile, and the next time comes before that ends.
+		if err := p.writeCost(ctx, pod, pod.Annotations[corev1.PodDeletionCost]); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
 	}

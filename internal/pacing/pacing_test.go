@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/reservation"
 )
 
@@ -209,6 +210,9 @@ func TestAsk(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					costs[o.GetName()] = o.GetAnnotations()[corev1.PodDeletionCost]
+					if until, want := GoesUntil(o.(*corev1.Pod), now), now.Add(disruption.ReservationTime); !until.Equal(want) {
+						t.Errorf("pod %s goes until %s, want %s", o.GetName(), until, want)
+					}
 					return nil
 				},
 			})
@@ -253,6 +257,65 @@ func TestAsk(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func goesUntil(at string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { pod.Annotations[v1alpha1.AnnotationGoesUntil] = at }
+}
+
+// Pods that were let through keep the costs by which they go, as long as they are there.
+func TestHoldKeepsCosts(t *testing.T) {
+	const soon = "2026-01-02T15:00:20Z"
+	pods := []*corev1.Pod{
+		podOf(ReplicaSet, 0, cost("-1", true), goesUntil(soon)), podOf(ReplicaSet, 1, cost("-3", false), goesUntil(soon)),
+		podOf(ReplicaSet, 2, cost("-2", true), goesUntil(soon)), podOf(ReplicaSet, 3),
+	}
+	b := fake.NewClientBuilder()
+	for _, pod := range pods {
+		b.WithObjects(pod.DeepCopy())
+	}
+	live := b.Build()
+	for _, pod := range pods {
+		if err := live.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := pods[2].DeepCopy() // another write comes first
+	changed.Labels = map[string]string{"a": "b"}
+	if err := live.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	p := New(&books{pods: pods}, live, live)
+	p.clock = clocktesting.NewFakePassiveClock(now)
+	if err := p.Hold(t.Context(), workloadOf(ReplicaSet, 1), "scale-down"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"web-0": "2026-01-02T15:02:00Z", "web-1": soon, "web-2": soon, "web-3": ""} {
+		pod := &corev1.Pod{}
+		if err := live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: name}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if got := pod.Annotations[v1alpha1.AnnotationGoesUntil]; got != want {
+			t.Errorf("pod %s goes until %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestGoesUntil(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"":                          0,
+		"tomorrow":                  0,
+		"2026-01-02T14:59:59Z":      0,
+		"2026-01-02T15:00:00Z":      0,
+		"2026-01-02T15:01:00Z":      time.Minute,
+		"2026-01-02T16:02:10+01:00": 2*time.Minute + 10*time.Second,
+		"2026-01-02T15:02:11Z":      0,
+	} {
+		until := GoesUntil(podOf(ReplicaSet, 0, cost("-1", true), goesUntil(text)), now)
+		if got := max(0, until.Sub(now)); got != want {
+			t.Errorf("%q: %s is left, want %s", text, got, want)
+		}
 	}
 }
 

@@ -3,11 +3,13 @@ package pacing
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/spread"
 )
 
@@ -45,4 +47,14 @@ func deletionCost(text string) int32 {
 // isActive reports whether a ReplicaSet counts a pod.
 func isActive(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// GoesUntil is until when the cost of a pod that is to go by a paced scale-down stays as it is, zero if the pod is none or the time
+// is over. A time that no Pacer writes counts for nothing.
+func GoesUntil(pod *corev1.Pod, now time.Time) time.Time {
+	until, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.AnnotationGoesUntil])
+	if err != nil || !until.After(now) || until.After(now.Add(disruption.ReservationTime+disruption.ClockSkew)) {
+		return time.Time{}
+	}
+	return until
 }

@@ -52,6 +52,9 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 	if c.isUpdated() { // a pod that is deleted or no longer marked has it synced again
 		return 0, nil
 	}
+	if until := c.pacedUntil(r.clock.Now()); !until.IsZero() {
+		return until.Sub(r.clock.Now()), nil
+	}
 	if c.key == "" {
 		r.memory.forget(w)
 		return 0, r.clear(ctx, c)
@@ -167,6 +170,16 @@ func (c *current) isUpdated() bool {
 	return false
 }
 
+// pacedUntil is until when a scale-down that budgets bound says which pods of the workload go next, zero if none does.
+func (c *current) pacedUntil(now time.Time) (last time.Time) {
+	for _, pod := range c.pods {
+		if until := pacing.GoesUntil(pod, now); until.After(last) {
+			last = until
+		}
+	}
+	return last
+}
+
 // readAnnotations reads what the workload asks for, or its namespace.
 func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
 	namespace := &metav1.PartialObjectMetadata{}
@@ -259,7 +272,7 @@ func (r *reconciler) clear(ctx context.Context, c *current) error {
 // patch writes a cost to a pod that has not changed since it was read, or removes it. One that another owner has
 // set is not removed.
 func (r *reconciler) patch(ctx context.Context, pod *corev1.Pod, cost *string) (*corev1.Pod, error) {
-	annotations := map[string]*string{v1alpha1.AnnotationDeletionCost: cost}
+	annotations := map[string]*string{v1alpha1.AnnotationDeletionCost: cost, v1alpha1.AnnotationGoesUntil: nil}
 	if cost != nil || pod.Annotations[corev1.PodDeletionCost] == pod.Annotations[v1alpha1.AnnotationDeletionCost] {
 		annotations[corev1.PodDeletionCost] = cost
 	}

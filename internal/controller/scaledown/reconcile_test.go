@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -414,6 +415,47 @@ func TestRepairIsWithdrawn(t *testing.T) {
 	w.sync(web)
 	w.sync(web)
 	w.asked("not a1x")
+}
+
+// While a scale-down that budgets bound says which pods go next, no cost is written or removed, until the last of these pods has gone or
+// its time is over.
+func TestPacedScaleDownsGoFirst(t *testing.T) {
+	for _, asked := range []string{zones, ""} {
+		w := newWorld(t)
+		w.deploy(4, v1alpha1.AnnotationKeepSpread, asked)
+		w.pods("web-1", "a1x", "a2x", "b1x", "b2x")
+		for name, left := range map[string]time.Duration{"b1x": time.Minute, "b2x": 2 * time.Minute} {
+			change(w, &corev1.Pod{}, name, func(p *corev1.Pod) {
+				p.Annotations = map[string]string{
+					corev1.PodDeletionCost: "-1", v1alpha1.AnnotationDeletionCost: "-1", v1alpha1.AnnotationGoesUntil: w.clock.Now().Add(left).Format(time.RFC3339),
+				}
+			})
+		}
+		if got := w.sync(web); got != 2*time.Minute {
+			t.Errorf("asked for %q, the next look is after %s", asked, got)
+		}
+		w.wrote()
+		w.delete("b2x")
+		if got := w.sync(web); got != time.Minute {
+			t.Errorf("asked for %q, without one the next look is after %s", asked, got)
+		}
+		w.wrote()
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+		w.sync(web)
+		switch {
+		case asked == "":
+			w.wrote("b1x=")
+		case len(w.writes) == 0:
+			t.Error("after it, no cost is written")
+		}
+		pod := &corev1.Pod{}
+		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "b1x"}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if until, found := pod.Annotations[v1alpha1.AnnotationGoesUntil]; found && asked == "" {
+			t.Errorf("it goes until %s", until)
+		}
+	}
 }
 
 // While a rollout says which pod goes next, nothing is written to the pods of its Deployment, and its mark stays.

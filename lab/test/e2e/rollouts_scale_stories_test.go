@@ -194,7 +194,7 @@ func (w shrunk) paced(ctx context.Context, l *leaving) (string, error) {
 	took := time.Since(begun)
 	most, inZone := l.seen()
 	if w.uncovered == "" && (most > w.inAll || inZone > w.inZone) {
-		return "", fmt.Errorf("%d pods of a zone and %d in all went at once, want %d and %d at most", inZone, most, w.inZone, w.inAll)
+		return "", fmt.Errorf("%d pods of a zone and %d in all went at once, want %d and %d at most: %s", inZone, most, w.inZone, w.inAll, strings.Join(l.told(), ", "))
 	}
 	return fmt.Sprintf("Deny refuses, Clamp has %d at once and %d of a zone go in %.1f s%s, with the manifest applied %d times beside it", most, inZone, took.Seconds(), stops, applied), nil
 }
@@ -304,6 +304,7 @@ type leaving struct {
 	gone  map[string][]string  // pods that went or go, by zone
 	// most are those that went at once, mostInZone those of one zone.
 	most, mostInZone int
+	log              []string // of the pods that went, for people
 }
 
 func (w shrunk) watch(ctx context.Context) (*leaving, error) {
@@ -345,6 +346,7 @@ func (l *leaving) see(object any) {
 	zone := l.domains[pod.Spec.NodeName]
 	if l.going[pod.UID] = zone; !slices.Contains(l.gone[zone], pod.Name) {
 		l.gone[zone] = append(l.gone[zone], pod.Name)
+		l.log = append(l.log, fmt.Sprintf("%s of %s with the cost %q by %s", pod.Name, zone, pod.Annotations[corev1.PodDeletionCost], pod.DeletionTimestamp.Format(time.TimeOnly)))
 	}
 	inZone := map[string]int{}
 	for _, zone := range l.going {
@@ -367,6 +369,13 @@ func (l *leaving) seen() (most, inZone int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.most, l.mostInZone
+}
+
+// told says which pods went.
+func (l *leaving) told() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.log)
 }
 
 // outside are the pods of other zones that went.
