@@ -26,9 +26,12 @@ type budget struct {
 	// maxUnavailableTotal and maxUnavailableDomains.
 	perDomain, available, total *intstr.IntOrString
 	domains                     *int32
-	reserved                    map[types.UID]bool
+	reserved                    map[types.UID]time.Time // until when
 	observed                    uint64
 }
+
+// reservedFor is how long a reservation lasts that is not made to last longer.
+const reservedFor = 2 * time.Minute
 
 func readBudget(object runtime.Object) (budget, error) {
 	text, err := json.Marshal(object)
@@ -41,7 +44,7 @@ func readBudget(object runtime.Object) (budget, error) {
 	}
 	b := budget{
 		name: tdb.Name, perDomain: tdb.Spec.MaxUnavailable, available: tdb.Spec.MinAvailable, total: tdb.Spec.MaxUnavailableTotal,
-		domains: tdb.Spec.MaxUnavailableDomains, reserved: map[types.UID]bool{},
+		domains: tdb.Spec.MaxUnavailableDomains, reserved: map[types.UID]time.Time{},
 	}
 	if tdb.Spec.Selector != nil {
 		b.selector = tdb.Spec.Selector.MatchLabels
@@ -52,9 +55,25 @@ func readBudget(object runtime.Object) (budget, error) {
 		}
 	}
 	for _, r := range tdb.Status.Reservations {
-		b.reserved[r.UID] = true
+		b.reserved[r.UID] = r.Expires.Time
 	}
 	return b, nil
+}
+
+// has reports whether a pod is reserved.
+func (b budget) has(pod types.UID) bool {
+	_, found := b.reserved[pod]
+	return found
+}
+
+// madeAt is when the decision was made of which the newest reservations are, by the clock of who made it.
+func (b budget) madeAt(before budget) (at time.Time) {
+	for uid, expires := range b.reserved {
+		if made := expires.Add(-reservedFor); !before.has(uid) && made.After(at) {
+			at = made
+		}
+	}
+	return at
 }
 
 // World is what a check knows besides the history.
@@ -65,7 +84,7 @@ type World struct {
 	// checked.
 	Expected map[string]int
 	// Lag is how long a decision may go without what pods did by themselves, beyond the version
-	// that the budget names.
+	// that the budget names, by the clocks of who decided and of the API server.
 	Lag time.Duration
 }
 
@@ -132,7 +151,7 @@ type replay struct {
 type fall struct {
 	pod     pod
 	version uint64
-	seen    time.Time
+	at      time.Time
 }
 
 func (r *replay) step(e event) {
@@ -158,7 +177,7 @@ func (r *replay) step(e event) {
 func (r *replay) stepPod(e event) {
 	before, known := r.pods[e.uid]
 	if known && before.healthy() && !before.evicted && (e.gone || !e.pod.healthy()) && !e.pod.evicted {
-		r.fallen = append(r.fallen, fall{before, e.version, e.seen})
+		r.fallen = append(r.fallen, fall{before, e.version, e.fellAt()})
 	}
 	if e.pod.evicted && (!known || !before.evicted) {
 		r.Evictions++
@@ -202,7 +221,7 @@ func (r *replay) stepBudget(e event) {
 	made := map[string]int{} // by domain, for pods that were healthy
 	all := 0
 	for uid := range e.budget.reserved {
-		if before.reserved[uid] {
+		if before.has(uid) {
 			continue
 		}
 		if r.committed[uid] == nil {
@@ -269,9 +288,9 @@ func (r *replay) describe(before budget, e event, domain string) string {
 			state = "terminating"
 		case !p.healthy():
 			state = "not ready"
-		case e.budget.reserved[uid] && before.reserved[uid]:
+		case e.budget.has(uid) && before.has(uid):
 			state = "reserved before"
-		case e.budget.reserved[uid]:
+		case e.budget.has(uid):
 			state = "reserved now"
 		}
 		parts = append(parts, p.name+" "+state)
@@ -279,7 +298,7 @@ func (r *replay) describe(before budget, e event, domain string) string {
 	slices.Sort(parts)
 	for _, f := range r.fallen {
 		if r.covers(e.budget, f.pod) && r.Domains[f.pod.node] == domain {
-			parts = append(parts, fmt.Sprintf("%s fell at version %d, %.1f s before", f.pod.name, f.version, e.seen.Sub(f.seen).Seconds()))
+			parts = append(parts, fmt.Sprintf("%s fell at version %d, %.1f s before", f.pod.name, f.version, e.budget.madeAt(before).Sub(f.at).Seconds()))
 		}
 	}
 	return fmt.Sprintf("%s; pods were observed up to %d, and now %d", strings.Join(parts, ", "), before.observed, e.budget.observed)
@@ -288,10 +307,10 @@ func (r *replay) describe(before budget, e event, domain string) string {
 // forgive takes from the pods that are down those that fell too recently for the writer to have
 // to know, where they matter.
 func (r *replay) forgive(before budget, e event, down, made map[string]int) {
-	observed := max(before.observed, e.budget.observed)
+	observed, decided := max(before.observed, e.budget.observed), e.budget.madeAt(before)
 	for i := len(r.fallen) - 1; i >= 0 && r.fallen[i].version > observed; i-- {
 		f := r.fallen[i]
-		domain, since := r.Domains[f.pod.node], e.seen.Sub(f.seen)
+		domain, since := r.Domains[f.pod.node], decided.Sub(f.at)
 		if since >= r.Lag {
 			return
 		}
@@ -338,7 +357,7 @@ func (r *replay) down(b budget, domains []string) (down map[string]int, anywhere
 		case !p.healthy():
 			unhealthy[domain]++
 			down[domain]++
-		case b.reserved[uid]:
+		case b.has(uid):
 			down[domain]++
 		}
 	}

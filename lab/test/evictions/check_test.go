@@ -51,9 +51,9 @@ func (s *story) dies(name string) {
 // reserves writes the budget with some reservations, by a decider that has seen a version.
 func (s *story) reserves(observed int, names ...string) {
 	b := s.limits
-	b.name, b.selector, b.observed, b.reserved = "x", map[string]string{"app": "x"}, uint64(observed), map[types.UID]bool{}
+	b.name, b.selector, b.observed, b.reserved = "x", map[string]string{"app": "x"}, uint64(observed), map[types.UID]time.Time{}
 	for _, name := range names {
-		b.reserved[types.UID(name)] = true
+		b.reserved[types.UID(name)] = began.Add(time.Duration(len(s.events)+1)*time.Second + reservedFor)
 	}
 	s.add(event{of: budgets, uid: "x", budget: b})
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
@@ -70,8 +71,18 @@ type pod struct {
 	name, node                   string
 	labels                       map[string]string
 	ready, terminating, finished bool
+	// changed is when it was asked to end or, while it was not, when its readiness changed; the API server and the kubelet say so.
+	changed time.Time
 	// evicted is what the API notes of a pod before it deletes it.
 	evicted bool
+}
+
+// fellAt is when a pod went down that was healthy before: of one that is gone without a word, when that was seen.
+func (e event) fellAt() time.Time {
+	if e.pod.healthy() || e.pod.changed.IsZero() {
+		return e.seen
+	}
+	return e.pod.changed
 }
 
 func (p pod) healthy() bool { return p.ready && !p.terminating && !p.finished }
@@ -251,8 +262,21 @@ func read(of kind, object runtime.Object) (event, error) {
 		terminating: p.DeletionTimestamp != nil,
 		finished:    p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 		evicted:     slices.ContainsFunc(p.Status.Conditions, isEviction),
+		changed:     changedAt(p),
 	}
 	return e, nil
+}
+
+func changedAt(p *corev1.Pod) time.Time {
+	if p.DeletionTimestamp != nil {
+		return p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // isEviction is what the API writes to a pod before it deletes it for an eviction.
