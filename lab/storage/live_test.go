@@ -23,22 +23,37 @@ import (
 // user is the runtime's as a provisioner; the lab gives it its rights.
 const user = "vicinity:lab-storage"
 
-// Claims of the real controllers get a folder, which goes with them.
+// Claims of the real controllers get a folder, which goes with them if their class does not say otherwise.
 func TestClaimsGetFolders(t *testing.T) {
 	l := rig.Start(t, rig.Shape{Name: "test-storage", Zones: []string{"a"}})
 	class := &storagev1.StorageClass{}
 	if err := yaml.UnmarshalStrict([]byte(ClassManifest), class); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	kept := class.DeepCopy()
+	kept.Name, kept.Annotations, kept.ReclaimPolicy = "kept", nil, new(corev1.PersistentVolumeReclaimRetain)
+	for _, class := range []*storagev1.StorageClass{class, kept} {
+		if _, err := l.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	folder := start(t, l)
+	for class, stays := range map[string]bool{"": false, Class: false, kept.Name: true} {
+		claimOf(t, l, folder, class, stays)
+	}
+}
+
+// claimOf makes a claim of a class, or of the default one, and removes it.
+func claimOf(t *testing.T, l rig.ControlPlane, folder, class string, stays bool) {
+	t.Helper()
 	claims := l.CoreV1().PersistentVolumeClaims("default")
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 	}}
+	if class != "" {
+		claim.Spec.StorageClassName = &class
+	}
 	if _, err := claims.Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,17 +74,17 @@ func TestClaimsGetFolders(t *testing.T) {
 	if err := claims.Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	l.Await("the volume is gone", func(ctx context.Context) (string, error) {
+	l.Await("the volume is gone or released", func(ctx context.Context) (string, error) {
 		volume, err := l.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) && !stays || err == nil && stays && volume.Status.Phase == corev1.VolumeReleased {
 			return "", nil
 		} else if err != nil {
 			return "", err
 		}
 		return "it is " + string(volume.Status.Phase), nil
 	})
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("its folder is left: %v", err)
+	if _, err := os.Stat(path); (err == nil) != stays {
+		t.Errorf("of a claim of the class %q, the folder: %v", class, err)
 	}
 }
 

@@ -2,7 +2,7 @@
 // nodes reach, since they are on one machine. It provides the default StorageClass.
 //
 // A volume is as large as its file system, whatever its claim asks for. It is removed with its
-// claim, unless its reclaim policy says otherwise, and all of them with the lab.
+// claim, unless its class or its own reclaim policy says otherwise, and all of them with the lab.
 package storage
 
 import (
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -21,6 +22,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 )
 
 const (
@@ -141,7 +143,11 @@ func isOver(volume *corev1.PersistentVolume) bool {
 }
 
 func (p *provisioner) provide(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	volume := newVolume(claim, p.Folder)
+	class, err := p.Client.StorageV1().StorageClasses().Get(ctx, ptr.Deref(claim.Spec.StorageClassName, ""), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	volume := newVolume(claim, class, p.Folder)
 	folder := volume.Spec.HostPath.Path
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
@@ -150,20 +156,16 @@ func (p *provisioner) provide(ctx context.Context, claim *corev1.PersistentVolum
 	if err := os.Chmod(folder, 0o777); err != nil {
 		return err
 	}
-	_, err := p.Client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
+	_, err = p.Client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
 }
 
-// newVolume is the volume of a claim.
-func newVolume(claim *corev1.PersistentVolumeClaim, folder string) *corev1.PersistentVolume {
+// newVolume is the volume of a claim of a class.
+func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, folder string) *corev1.PersistentVolume {
 	name := "pvc-" + string(claim.UID)
-	class := ""
-	if claim.Spec.StorageClassName != nil {
-		class = *claim.Spec.StorageClassName
-	}
 	made := corev1.HostPathDirectory
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{annotationMade: Provisioner}},
@@ -174,8 +176,8 @@ func newVolume(claim *corev1.PersistentVolumeClaim, folder string) *corev1.Persi
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 				ResourceVersion: claim.ResourceVersion,
 			},
-			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
-			StorageClassName:              class,
+			PersistentVolumeReclaimPolicy: ptr.Deref(class.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete),
+			StorageClassName:              class.Name,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
 				HostPath: &corev1.HostPathVolumeSource{Path: filepath.Join(folder, name), Type: &made},
 			},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 )
@@ -35,7 +36,7 @@ func TestClaimsOfOthers(t *testing.T) {
 
 func TestVolumesThatAreOver(t *testing.T) {
 	volume := func(change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
-		v := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, "/volumes")
+		v := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, &storagev1.StorageClass{}, "/volumes")
 		v.Status.Phase = corev1.VolumeReleased
 		change(v)
 		return v
@@ -67,13 +68,13 @@ func TestRemoveLeavesOtherFolders(t *testing.T) {
 	}
 	p := &provisioner{Options: Options{Client: fake.NewClientset(), Folder: folder, Log: slog.Default()}}
 	for _, path := range []string{other, folder, filepath.Join(folder, "pvc-2"), filepath.Join(folder, "pvc-1", "..", "pvc-2")} {
-		volume := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, folder)
+		volume := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, &storagev1.StorageClass{}, folder)
 		volume.Spec.HostPath.Path = path
 		if err := p.remove(t.Context(), volume); err == nil {
 			t.Errorf("a volume that is %s is removed", path)
 		}
 	}
-	volume := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, folder)
+	volume := newVolume(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "1"}}, &storagev1.StorageClass{}, folder)
 	if err := p.remove(t.Context(), volume); err != nil {
 		t.Error(err)
 	}
