@@ -23,6 +23,7 @@ func newLabInternalCommand(s command.Streams) *cobra.Command {
 	}
 	cmd.AddCommand(
 		newLabContainerCommand(),
+		newLabBecomeCommand(),
 		labProcess("agent", "Stand in for the nodes of a lab that have no network",
 			func(ctx context.Context, dir state.Dir) error { return agent.Run(ctx, agent.Options{State: dir}) }),
 		labProcess("runtime", "Run the containers of a lab's nodes", lab.ServeRuntime),
@@ -66,5 +67,21 @@ func newLabContainerCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return cri.RunContainer(args[0]) },
+	}
+}
+
+func newLabBecomeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "become SPEC ARG...",
+		Short: "Become the program of a container",
+		// The flags among the arguments are the program's.
+		DisableFlagParsing: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return fmt.Errorf("%q takes a specification and a program with its arguments; there are %d arguments", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return cri.BecomeProgram(args[0], args[1:]) },
 	}
 }

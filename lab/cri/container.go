@@ -128,9 +128,10 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 		return containerSpec{}, err
 	}
 	spec := containerSpec{
-		Image: c.imageName(), Args: image.Command(config.Command, config.Args), Env: n.environmentOf(c, image.Variables()), Root: image.Root, Dir: cmp.Or(config.WorkingDir, "/"),
+		Image: c.imageName(), Args: image.Command(config.Command, config.Args), Env: n.environmentOf(c, image.Variables()), Root: image.Root,
 		Network: shape.NamespacePath(n.namespaceOf(s)), MountSpace: ownMounts(), Hostname: s.Config.Hostname,
-		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty,
+		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty, Starter: n.runtime.Starter,
+		programSpec: programSpec{Dir: cmp.Or(config.WorkingDir, "/")},
 	}
 	if s.inHostNetwork() {
 		spec.Hostname = n.Name
@@ -155,8 +156,25 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	for _, group := range security.GetSupplementalGroups() {
 		spec.Groups = append(spec.Groups, uint32(group))
 	}
-	spec.Forbidden, err = droppedCapabilities(security.GetCapabilities())
-	return spec, err
+	if spec.Forbidden, err = droppedCapabilities(security.GetCapabilities()); err != nil {
+		return spec, err
+	}
+	return spec, n.setProcesses(&spec.programSpec, security.GetNamespaceOptions())
+}
+
+// setProcesses says which PID namespace a program is in.
+func (n *node) setProcesses(spec *programSpec, options *runtimeapi.NamespaceOption) error {
+	switch options.GetPid() {
+	case runtimeapi.NamespaceMode_NODE, runtimeapi.NamespaceMode_POD:
+		spec.HostProcesses = true
+	case runtimeapi.NamespaceMode_TARGET:
+		target, err := n.running(options.GetTargetId())
+		if err != nil {
+			return fmt.Errorf("joining the processes of a container: %w", err)
+		}
+		spec.ProcessesOf = &target.process
+	}
+	return nil
 }
 
 // mountsOfImage are those that the pod's volumes do not cover.

@@ -48,7 +48,7 @@ func (c command) run(ctx context.Context) error {
 	cmd := &exec.Cmd{
 		Args: c.args, Env: spec.Env, Dir: spec.Dir,
 		Stdin: c.in, Stdout: c.out, Stderr: c.err,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(spec)},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: spec.credential()},
 	}
 	var terminal, end *os.File
 	if c.terminal {
@@ -91,12 +91,19 @@ func (c command) run(ctx context.Context) error {
 		// The container ended in the meantime, and its keeper did not see this process.
 		_ = started.killGroup()
 	}
-	ended := make(chan error, 1)
+	spoken := make(chan struct{})
 	go func() {
+		defer close(spoken)
 		if terminal != nil {
 			c.converse(ctx, terminal)
 		}
-		ended <- cmd.Wait()
+	}()
+	ended := make(chan error, 1)
+	go func() {
+		// Whatever the client does: a container does not end before its processes are waited for.
+		err := cmd.Wait()
+		<-spoken
+		ended <- err
 	}()
 	select {
 	case err = <-ended:

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/lab/process"
 )
@@ -37,7 +36,6 @@ type containerSpec struct {
 	Image string   `json:"image,omitempty"`
 	Args  []string `json:"args"`
 	Env   []string `json:"env"`
-	Dir   string   `json:"dir"`
 	// Network is the path of the network namespace; empty means that of the keeper.
 	Network string `json:"network,omitempty"`
 	// MountSpace is the path of the mount namespace that the container's begins as a copy
@@ -46,17 +44,15 @@ type containerSpec struct {
 	Hostname   string  `json:"hostname,omitempty"`
 	Mounts     []mount `json:"mounts,omitempty"`
 	// Root is a folder that the container gets a copy of, over the machine's files.
-	Root   string   `json:"root,omitempty"`
-	User   *uint32  `json:"user,omitempty"`
-	Group  *uint32  `json:"group,omitempty"`
-	Groups []uint32 `json:"groups,omitempty"`
-	// Forbidden are the numbers of capabilities that the container must not have.
-	Forbidden []int  `json:"forbidden,omitempty"`
-	Log       string `json:"log"`
+	Root string `json:"root,omitempty"`
+	Log  string `json:"log"`
 	// Input gives the process an input that others can write to, Terminal gives it a
 	// terminal.
 	Input    bool `json:"input,omitempty"`
 	Terminal bool `json:"terminal,omitempty"`
+	// Starter is the command that runs BecomeProgram.
+	Starter []string `json:"starter"`
+	programSpec
 }
 
 // startReport is what a keeper records and reports when its container started or failed to.
@@ -159,26 +155,13 @@ func (k *keeper) start() error {
 	if err := k.enterNamespaces(); err != nil {
 		return err
 	}
-	if len(k.spec.Args) == 0 {
-		return errors.New("the container has no program")
-	}
-	path, err := lookPath(k.spec.Args[0], k.spec.Env)
-	if err != nil {
+	var err error
+	if k.cmd, err = k.command(); err != nil {
 		return err
-	}
-	k.cmd = &exec.Cmd{
-		Path:        path,
-		Args:        k.spec.Args,
-		Env:         k.spec.Env,
-		Dir:         k.spec.Dir,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: credential(k.spec)},
 	}
 	ends, err := k.connectStreams()
 	if err == nil {
-		err = dropCapabilities(k.spec.Forbidden)
-	}
-	if err == nil {
-		err = k.cmd.Start()
+		err = k.startProgram()
 	}
 	closeAll(ends)
 	return err
@@ -238,6 +221,11 @@ func (k *keeper) enterNamespaces() error {
 			return err
 		}
 	}
+	if k.spec.ProcessesOf != nil {
+		if err := enterProcesses(*k.spec.ProcessesOf); err != nil {
+			return err
+		}
+	}
 	if k.spec.MountSpace != "" {
 		if err := process.EnterMounts(k.spec.MountSpace); err != nil {
 			return err
@@ -280,8 +268,11 @@ func (k *keeper) wait() exitReport {
 	}()
 	awaitEnd(pid)
 	e := exitReport{At: time.Now()}
-	_ = unix.Kill(-pid, unix.SIGKILL)
-	killRemains(k.namespace)
+	// The end of the first process of a PID namespace is the end of all of them.
+	if !k.spec.hasOwnProcesses() {
+		_ = unix.Kill(-pid, unix.SIGKILL)
+		killRemains(k.namespace)
+	}
 	copied := make(chan struct{})
 	go func() { k.copied.Wait(); close(copied) }()
 	select {
@@ -312,11 +303,4 @@ func exitCode(s *os.ProcessState) int32 {
 		return 128 + int32(status.Signal())
 	}
 	return int32(s.ExitCode())
-}
-
-func credential(spec containerSpec) *syscall.Credential {
-	if spec.User == nil && spec.Group == nil && len(spec.Groups) == 0 {
-		return nil
-	}
-	return &syscall.Credential{Uid: ptr.Deref(spec.User, 0), Gid: ptr.Deref(spec.Group, 0), Groups: spec.Groups}
 }

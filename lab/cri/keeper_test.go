@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,11 +32,23 @@ const itsFolder = "its folder"
 
 func keepContainer(t *testing.T, spec containerSpec) *kept {
 	t.Helper()
+	k, b := tryContainer(t, spec)
+	if b.Error != "" {
+		t.Fatal(b.Error)
+	}
+	return k
+}
+
+// tryContainer starts a container, and returns what its keeper reports.
+func tryContainer(t *testing.T, spec containerSpec) (*kept, startReport) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("makes mount namespaces, which needs root")
 	}
 	k := &kept{t: t, folder: t.TempDir(), ended: make(chan error, 1)}
-	spec.Env, spec.Dir, spec.Log = os.Environ(), "/", filepath.Join(k.folder, "log")
+	spec.Starter = []string{os.Args[0], becomeArgument}
+	spec.Dir = cmp.Or(spec.Dir, "/")
+	spec.Env, spec.Log = os.Environ(), filepath.Join(k.folder, "log")
 	for i := range spec.Mounts {
 		if spec.Mounts[i].Target == itsFolder {
 			spec.Mounts[i].Target = k.folder
@@ -46,8 +59,8 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 	}
 	a := &host{Options: Options{Keeper: []string{os.Args[0], keeperArgument}, Log: slog.Default()}}
 	b, cmd, err := a.startKeeper(k.folder)
-	if err != nil || b.Error != "" {
-		t.Fatal(err, b.Error)
+	if err != nil {
+		t.Fatal(err)
 	}
 	k.container.begin(b)
 	gone := make(chan struct{})
@@ -59,7 +72,7 @@ func keepContainer(t *testing.T, spec containerSpec) *kept {
 		_ = b.Process.killGroup() // most have ended
 		<-gone
 	})
-	return k
+	return k, b
 }
 
 func (k *kept) write(text string) *os.File {
@@ -80,7 +93,7 @@ func (k *kept) printed(want string) {
 	k.log(func(text string) bool { return text == want })
 }
 
-// printedProcess waits until a process printed its number.
+// printedProcess waits until a process of the container printed its number.
 func (k *kept) printedProcess() processID {
 	k.t.Helper()
 	var pid int
@@ -91,13 +104,44 @@ func (k *kept) printedProcess() processID {
 	return k.find(pid)
 }
 
+// find finds the process that has a number in the container.
 func (k *kept) find(pid int) processID {
 	k.t.Helper()
-	p, err := findProcess(pid)
+	of := func(path string) string {
+		link, err := os.Readlink(filepath.Join(path, "ns/pid"))
+		if err != nil {
+			return err.Error() // it ended
+		}
+		return link
+	}
+	namespace := of(fmt.Sprintf("/proc/%d", k.container.process.ID))
+	all, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return p
+	for _, path := range all {
+		status, err := os.ReadFile(filepath.Join(path, "status"))
+		_, numbers, found := strings.Cut(string(status), "\nNSpid:")
+		if err != nil || !found || of(path) != namespace {
+			continue
+		}
+		line, _, _ := strings.Cut(numbers, "\n")
+		all := strings.Fields(line)
+		if all[len(all)-1] != strconv.Itoa(pid) {
+			continue
+		}
+		number, err := strconv.Atoi(all[0])
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		p, err := findProcess(number)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		return p
+	}
+	k.t.Fatalf("the container has no process %d", pid)
+	return processID{}
 }
 
 // log waits until the log's text will do.
@@ -252,22 +296,118 @@ func TestContainerDoesNotGetTheReport(t *testing.T) {
 	k.ends(0)
 }
 
-// When a container ends, all its processes end, in whatever session.
 func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
 	forbid, err := droppedCapabilities(&runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_ADMIN"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := keepContainer(t, containerSpec{
-		Args:      []string{"grep", "-E", "^Cap(Prm|Eff|Bnd)", "/proc/self/status"},
-		Forbidden: forbid,
+		Args:        []string{"grep", "-E", "^Cap(Prm|Eff|Bnd)", "/proc/self/status"},
+		programSpec: programSpec{Forbidden: forbid},
 	})
 	mask := fmt.Sprintf("%016x", 1<<unix.CAP_NET_ADMIN)
 	k.printed("CapPrm:\t" + mask + "\nCapEff:\t" + mask + "\nCapBnd:\t" + mask + "\n")
 }
 
+// The program is the first process of a PID namespace, which exec joins.
+func TestContainerHasItsOwnProcesses(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", `echo $$ $(cat /proc/1/comm) $(grep -c " /proc " /proc/self/mounts); exec cat`}, Input: true})
+	k.printed("1 sh 1\n")
+	var out strings.Builder
+	err := command{process: k.container.process, folder: k.folder, args: []string{"sh", "-c", "cat /proc/1/comm; test -e /proc/$$ && test $$ != 1 && kill -9 1 && echo alive"}, out: &out}.run(t.Context())
+	if err != nil || out.String() != "cat\nalive\n" {
+		t.Errorf("exec prints %q, %v", &out, err)
+	}
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		t.Errorf("this process is %s for itself, %v", self, err)
+	}
+}
+
+// The kernel ignores signals to the first process of a PID namespace that it has no handler for.
+func TestContainerIgnoresASignalWithoutHandler(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "echo up; read x; exit 5"}, Input: true})
+	k.printed("up\n")
+	if err := k.container.process.signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.write("go\n").Close(); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(5)
+}
+
+func TestContainerHandlesASignal(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "trap 'exit 6' TERM; echo up; read x"}, Input: true})
+	k.printed("up\n")
+	if err := k.container.process.signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(6)
+}
+
+func TestContainerHasTheProcessesOfTheMachine(t *testing.T) {
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "echo $$; exec cat"}, Input: true, programSpec: programSpec{HostProcesses: true}})
+	if printed := k.printedProcess(); printed != k.container.process {
+		t.Errorf("its process is %v for itself, and %v for the machine", printed, k.container.process)
+	}
+	if err := k.container.process.signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	k.ends(128 + int32(unix.SIGTERM))
+}
+
+// A container may see the processes of another one, and does not end it.
+func TestContainerHasTheProcessesOfAnother(t *testing.T) {
+	target := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "echo up; read x; exit 5"}, Input: true})
+	target.printed("up\n")
+	joined := programSpec{ProcessesOf: &target.container.process}
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "cat /proc/1/comm; setsid sleep 1000 & exit 3"}, programSpec: joined})
+	k.ends(3)
+	k.printed("sh\n")
+	if err := target.write("go\n").Close(); err != nil {
+		t.Fatal(err)
+	}
+	target.ends(5)
+	if _, b := tryContainer(t, containerSpec{Args: []string{"true"}, programSpec: joined}); b.Error == "" {
+		t.Error("a container joined the processes of one that had ended")
+	}
+}
+
+func TestContainerWithoutProgram(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args   []string
+		folder string
+		want   string
+	}{
+		{nil, "/", "the container has no program"},
+		{[]string{"nothing-of-this-name"}, "/", `exec: "nothing-of-this-name": executable file not found in $PATH`},
+		{[]string{script}, "/", "exec " + script + ": exec format error"},
+		{[]string{"true"}, "/nowhere", "chdir /nowhere: no such file or directory"},
+	} {
+		k, b := tryContainer(t, containerSpec{Args: test.args, programSpec: programSpec{Dir: test.folder}})
+		if b.Error != test.want {
+			t.Errorf("%q in %s: %q, want %q", test.args, test.folder, b.Error, test.want)
+		}
+		k.ends(startFailed)
+	}
+}
+
+// When a container ends, all its processes end, in whatever session.
 func TestContainerEndsWhole(t *testing.T) {
-	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", `setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' & wait`}})
+	for name, processes := range map[string]programSpec{"own": {}, "machine": {HostProcesses: true}} {
+		t.Run(name, func(t *testing.T) { testEndsWhole(t, processes) })
+	}
+}
+
+func testEndsWhole(t *testing.T, processes programSpec) {
+	k := keepContainer(t, containerSpec{
+		Args:        []string{"sh", "-c", `setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' & wait`},
+		programSpec: processes,
+	})
 	daemon := k.printedProcess()
 	beside := make(chan error, 1)
 	r, w := io.Pipe()

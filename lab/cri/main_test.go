@@ -6,14 +6,23 @@ import (
 	"testing"
 )
 
-// keeperArgument makes this program a keeper.
-const keeperArgument = "run-keeper"
+// keeperArgument makes this program a keeper, and becomeArgument the program of a container.
+const (
+	keeperArgument = "run-keeper"
+	becomeArgument = "become"
+)
 
 func TestMain(m *testing.M) {
-	if len(os.Args) < 3 || os.Args[1] != keeperArgument {
+	var err error
+	switch {
+	case len(os.Args) > 2 && os.Args[1] == keeperArgument:
+		err = RunContainer(os.Args[2])
+	case len(os.Args) > 3 && os.Args[1] == becomeArgument:
+		err = BecomeProgram(os.Args[2], os.Args[3:])
+	default:
 		os.Exit(m.Run())
 	}
-	if err := RunContainer(os.Args[2]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

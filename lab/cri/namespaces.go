@@ -13,10 +13,12 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 )
 
+// inContainer calls a function on a thread that is in the namespaces of a container's process.
+// What the thread starts is in its PID namespace, too.
 func inContainer(p processID, f func() error) error {
 	return process.OnThread(func() error {
-		if !p.isAlive() {
-			return fmt.Errorf("process %d: it ended", p.ID)
+		if err := enterProcesses(p); err != nil {
+			return err
 		}
 		for _, ns := range []struct {
 			name string
@@ -31,6 +33,19 @@ func inContainer(p processID, f func() error) error {
 		}
 		return f()
 	})
+}
+
+// enterProcesses makes this thread start processes in the PID namespace of another process.
+func enterProcesses(p processID) error {
+	if err := process.Enter(fmt.Sprintf("/proc/%d/ns/pid", p.ID), unix.CLONE_NEWPID); err != nil {
+		return err
+	}
+	// Asked after the namespace was opened: now it was this process', not that of another one
+	// with the number.
+	if !p.isAlive() {
+		return fmt.Errorf("process %d: it ended", p.ID)
+	}
+	return nil
 }
 
 // mountNamespace identifies the mount namespace of a process, or of "thread-self". Each

@@ -29,6 +29,9 @@ type Options struct {
 	// Keeper is the command that runs RunContainer; the folder is appended. The default is
 	// "vicinity-lab internal container".
 	Keeper []string
+	// Starter is the command that runs BecomeProgram; its arguments are appended. The default is
+	// "vicinity-lab internal become".
+	Starter []string
 	// Log is the standard error by default.
 	Log *slog.Logger
 }
@@ -44,6 +47,9 @@ func (o *Options) complete(others image.Map) error {
 	}
 	if len(o.Keeper) == 0 {
 		o.Keeper = []string{o.Images.Program, "internal", "container"}
+	}
+	if len(o.Starter) == 0 {
+		o.Starter = []string{o.Images.Program, "internal", "become"}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))

@@ -1,0 +1,168 @@
+package cri
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
+
+	"vicinity.dev/vicinity/lab/process"
+)
+
+// programSpec is what the process of a container needs, beside its arguments, to become the
+// program.
+type programSpec struct {
+	Dir    string   `json:"dir"`
+	User   *uint32  `json:"user,omitempty"`
+	Group  *uint32  `json:"group,omitempty"`
+	Groups []uint32 `json:"groups,omitempty"`
+	// Forbidden are the numbers of capabilities that the program must not have.
+	Forbidden []int `json:"forbidden,omitempty"`
+	// HostProcesses leaves the program in the machine's PID namespace. ProcessesOf is a
+	// process whose PID namespace it joins. Without either it gets a PID namespace of its
+	// own and is the first process there.
+	HostProcesses bool       `json:"hostProcesses,omitempty"`
+	ProcessesOf   *processID `json:"processesOf,omitempty"`
+}
+
+// hasOwnProcesses reports whether the program is the first process of a PID namespace.
+func (s programSpec) hasOwnProcesses() bool { return !s.HostProcesses && s.ProcessesOf == nil }
+
+// BecomeProgram makes this process the program of a container, with its environment. It is what
+// "vicinity-lab internal become SPEC ARG..." runs. The keeper starts it in the container's
+// namespaces, since only a process inside a PID namespace can mount its /proc, and reads an
+// error from a pipe.
+func BecomeProgram(spec string, args []string) error {
+	unix.CloseOnExec(reportDescriptor)
+	// A thread of its own: some of what the program inherits belongs to a thread.
+	err := process.OnThread(func() error { return becomeProgram(spec, args) })
+	pipe := os.NewFile(reportDescriptor, "report")
+	defer pipe.Close()
+	_, failed := io.WriteString(pipe, err.Error())
+	return errors.Join(err, failed)
+}
+
+// becomeProgram returns errors only.
+func becomeProgram(text string, args []string) error {
+	var spec programSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return fmt.Errorf("reading what the program needs: %w", err)
+	}
+	if !spec.HostProcesses {
+		if err := mountProcesses(); err != nil {
+			return err
+		}
+	}
+	path, err := lookPath(args[0], os.Environ())
+	if err != nil {
+		return err
+	}
+	// The user need not be allowed to enter it.
+	if err := os.Chdir(spec.Dir); err != nil {
+		return err
+	}
+	if err := dropCapabilities(spec.Forbidden); err != nil {
+		return err
+	}
+	if err := spec.become(); err != nil {
+		return err
+	}
+	return &fs.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, args, os.Environ())}
+}
+
+// mountProcesses mounts the /proc of this process' PID namespace in place of the machine's.
+func mountProcesses() error {
+	if err := unix.Unmount("/proc", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leaving the machine's /proc: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mounting /proc: %w", err)
+	}
+	return nil
+}
+
+// become gives this process the user and the groups of the program.
+func (s programSpec) become() error {
+	c := s.credential()
+	if c == nil {
+		return nil
+	}
+	groups := make([]int, len(c.Groups))
+	for i, group := range c.Groups {
+		groups[i] = int(group)
+	}
+	if err := syscall.Setgroups(groups); err != nil {
+		return fmt.Errorf("setting the groups: %w", err)
+	}
+	if err := syscall.Setgid(int(c.Gid)); err != nil {
+		return fmt.Errorf("setting the group: %w", err)
+	}
+	if err := syscall.Setuid(int(c.Uid)); err != nil {
+		return fmt.Errorf("setting the user: %w", err)
+	}
+	return nil
+}
+
+// credential is nil if the program has the user of the runtime.
+func (s programSpec) credential() *syscall.Credential {
+	if s.User == nil && s.Group == nil && len(s.Groups) == 0 {
+		return nil
+	}
+	return &syscall.Credential{Uid: ptr.Deref(s.User, 0), Gid: ptr.Deref(s.Group, 0), Groups: s.Groups}
+}
+
+// startProgram starts a command that becomes the program, and waits until it did. The thread
+// is in the container's other namespaces.
+func (k *keeper) startProgram() error {
+	report, pipe, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer report.Close()
+	k.cmd.ExtraFiles = []*os.File{pipe}
+	err = k.cmd.Start()
+	_ = pipe.Close()
+	if err != nil {
+		return fmt.Errorf("starting the program: %w", err)
+	}
+	// The program does not inherit the pipe.
+	text, err := io.ReadAll(report)
+	if err == nil && len(text) == 0 {
+		return nil
+	}
+	if err != nil {
+		_ = k.cmd.Process.Kill()
+	} else {
+		err = errors.New(string(text))
+	}
+	_ = k.cmd.Wait() // the text says more
+	return err
+}
+
+// command is what becomes the program.
+func (k *keeper) command() (*exec.Cmd, error) {
+	if len(k.spec.Args) == 0 {
+		return nil, errors.New("the container has no program")
+	}
+	text, err := json.Marshal(k.spec.programSpec)
+	if err != nil {
+		return nil, err
+	}
+	attributes := &syscall.SysProcAttr{Setsid: true}
+	if k.spec.hasOwnProcesses() {
+		attributes.Cloneflags = unix.CLONE_NEWPID
+	}
+	return &exec.Cmd{
+		// This program, which need not be among the container's files.
+		Path: "/proc/self/exe", Args: slices.Concat(k.spec.Starter, []string{string(text)}, k.spec.Args),
+		Env: k.spec.Env, SysProcAttr: attributes,
+	}, nil
+}
