@@ -24,6 +24,12 @@ func newLabInternalCommand(s command.Streams) *cobra.Command {
 	cmd.AddCommand(
 		newLabContainerCommand(),
 		newLabBecomeCommand(),
+		&cobra.Command{
+			Use:   "hold",
+			Short: "Hold the PID namespace of a pod",
+			Args:  command.NoArgs,
+			RunE:  func(*cobra.Command, []string) error { return cri.HoldProcesses() },
+		},
 		labProcess("agent", "Stand in for the nodes of a lab that have no network",
 			func(ctx context.Context, dir state.Dir) error { return agent.Run(ctx, agent.Options{State: dir}) }),
 		labProcess("runtime", "Run the containers of a lab's nodes", lab.ServeRuntime),

@@ -44,7 +44,7 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Lab runs a Kubernetes cluster of several zones on this machine, without containers
 or a cloud: the real etcd, API server, controller-manager, scheduler, kubelets and
 kube-proxy; nodes that are network namespaces, joined by a fabric that routes between them and
-counts what crosses zones; pods that are processes in network namespaces of their own.
+counts what crosses zones; pods that are processes in network and PID namespaces of their own.
 
 A container's image is a name that maps to a program: lab/echo, lab/client, lab/sleep,
 or vicinity-NAME for a program beside this one. "lab up --images" adds others.

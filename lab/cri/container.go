@@ -130,7 +130,7 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	spec := containerSpec{
 		Image: c.imageName(), Args: image.Command(config.Command, config.Args), Env: n.environmentOf(c, image.Variables()), Root: image.Root,
 		Network: shape.NamespacePath(n.namespaceOf(s)), MountSpace: ownMounts(), Hostname: s.Config.Hostname,
-		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty, Starter: n.runtime.Starter,
+		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty, Starter: append(slices.Clone(n.runtime.Self), becomeCommand),
 		programSpec: programSpec{Dir: cmp.Or(config.WorkingDir, "/")},
 	}
 	if s.inHostNetwork() {
@@ -159,14 +159,16 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	if spec.Forbidden, err = droppedCapabilities(security.GetCapabilities()); err != nil {
 		return spec, err
 	}
-	return spec, n.setProcesses(&spec.programSpec, security.GetNamespaceOptions())
+	return spec, n.setProcesses(&spec.programSpec, s, security.GetNamespaceOptions())
 }
 
 // setProcesses says which PID namespace a program is in.
-func (n *node) setProcesses(spec *programSpec, options *runtimeapi.NamespaceOption) error {
+func (n *node) setProcesses(spec *programSpec, s *sandbox, options *runtimeapi.NamespaceOption) error {
 	switch options.GetPid() {
-	case runtimeapi.NamespaceMode_NODE, runtimeapi.NamespaceMode_POD:
+	case runtimeapi.NamespaceMode_NODE:
 		spec.HostProcesses = true
+	case runtimeapi.NamespaceMode_POD:
+		spec.ProcessesOf = s.FirstProcess
 	case runtimeapi.NamespaceMode_TARGET:
 		target, err := n.running(options.GetTargetId())
 		if err != nil {

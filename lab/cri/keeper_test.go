@@ -27,6 +27,11 @@ type kept struct {
 	ended     chan error
 }
 
+// testHost is a runtime whose processes this program runs.
+func testHost() *host {
+	return &host{Options: Options{Self: []string{os.Args[0]}, Log: slog.Default()}}
+}
+
 // itsFolder stands for the container's folder as the target of a mount.
 const itsFolder = "its folder"
 
@@ -46,7 +51,7 @@ func tryContainer(t *testing.T, spec containerSpec) (*kept, startReport) {
 		t.Skip("makes mount namespaces, which needs root")
 	}
 	k := &kept{t: t, folder: t.TempDir(), ended: make(chan error, 1)}
-	spec.Starter = []string{os.Args[0], becomeArgument}
+	spec.Starter = []string{os.Args[0], becomeCommand}
 	spec.Dir = cmp.Or(spec.Dir, "/")
 	spec.Env, spec.Log = os.Environ(), filepath.Join(k.folder, "log")
 	for i := range spec.Mounts {
@@ -57,7 +62,7 @@ func tryContainer(t *testing.T, spec containerSpec) (*kept, startReport) {
 	if err := writeJSON(filepath.Join(k.folder, specFile), spec); err != nil {
 		t.Fatal(err)
 	}
-	a := &host{Options: Options{Keeper: []string{os.Args[0], keeperArgument}, Log: slog.Default()}}
+	a := testHost()
 	b, cmd, err := a.startKeeper(k.folder)
 	if err != nil {
 		t.Fatal(err)
@@ -373,6 +378,49 @@ func TestContainerHasTheProcessesOfAnother(t *testing.T) {
 	}
 }
 
+// The containers of a pod may share a PID namespace, which outlives each of them and ends with the
+// sandbox.
+func TestContainersShareTheirProcesses(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("makes PID namespaces, which needs root")
+	}
+	s := &sandbox{folder: t.TempDir()}
+	if err := testHost().holdProcesses(s); err != nil {
+		t.Fatal(err)
+	}
+	var recorded sandboxRecord
+	if err := readJSON(filepath.Join(s.folder, sandboxFile), &recorded); err != nil || *recorded.FirstProcess != *s.FirstProcess {
+		t.Errorf("recorded is %v, %v", recorded.FirstProcess, err)
+	}
+	shared := programSpec{ProcessesOf: s.FirstProcess}
+	first := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "echo $$; exec cat"}, programSpec: shared, Input: true})
+	process := first.printedProcess()
+	if process != first.container.process {
+		t.Errorf("its process is %v, and %v for the machine", process, first.container.process)
+	}
+	// The end of the child whose parent has ended is the holder's affair.
+	second := keepContainer(t, containerSpec{Args: []string{"sh", "-c", `
+		(sh -c 'echo $$; exec sleep 0.01' >/tmp/orphan-$$ &)
+		grep -lx cat /proc/[0-9]*/comm >/dev/null && echo seen
+		until orphan=$(cat /tmp/orphan-$$) && test -n "$orphan" && test ! -e /proc/$orphan; do sleep 0.01; done
+		rm /tmp/orphan-$$; exec pkill -x cat`}, programSpec: shared})
+	second.ends(0)
+	second.printed("seen\n")
+	first.ends(128 + int32(unix.SIGTERM))
+	last := keepContainer(t, containerSpec{Args: []string{"sleep", "1000"}, programSpec: shared})
+	if err := s.releaseProcesses(); err != nil {
+		t.Fatal(err)
+	}
+	last.ends(137)
+	waitGone(t, "the first process", *s.FirstProcess)
+	if s.state() != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+		t.Error("the sandbox is ready without its processes")
+	}
+	if err := s.releaseProcesses(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestContainerWithoutProgram(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(script, nil, 0o755); err != nil {
@@ -478,9 +526,9 @@ func TestExecEndsWithWhoAsks(t *testing.T) {
 // A keeper with an invalid report leaves nothing behind.
 func TestKeeperThatDoesNotReport(t *testing.T) {
 	folder := t.TempDir()
-	script := `setsid sh -c 'echo $$ > "$0/next"; mv "$0/next" "$0/pid"; exec sleep 1000' "$0" &
-while [ ! -e "$0/pid" ]; do sleep 0.01; done; echo nonsense >&3; wait`
-	a := &host{Options: Options{Keeper: []string{"sh", "-c", script}, Log: slog.Default()}}
+	script := `setsid sh -c 'echo $$ > "$0/next"; mv "$0/next" "$0/pid"; exec sleep 1000' "$1" &
+while [ ! -e "$1/pid" ]; do sleep 0.01; done; echo nonsense >&3; wait`
+	a := &host{Options: Options{Self: []string{"sh", "-c", script}, Log: slog.Default()}}
 	_, cmd, err := a.startKeeper(folder)
 	if err == nil {
 		t.Fatal("its report is believed")

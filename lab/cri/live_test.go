@@ -195,7 +195,7 @@ func TestKubeletsRunPods(t *testing.T) {
 	t.Run("pods", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"runs": l.testRuns, "mounts": l.testMounts, "ends": l.testEnds, "image": l.testImage,
-			"user": l.testUser, "exec": l.testExec, "hooks": l.testHooks, "storage": l.testStorage,
+			"user": l.testUser, "exec": l.testExec, "processes": l.testProcesses, "hooks": l.testHooks, "storage": l.testStorage,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -530,23 +530,98 @@ func (l *rig) testExec(t *testing.T) {
 	if _, err := fmt.Fscanln(r, &pid); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := l.exec("exec", "test", "-e", fmt.Sprintf("/proc/%d", pid)); err != nil {
+		t.Errorf("another exec does not see process %d: %v", pid, err)
+	}
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("exec ended without an error although it was aborted")
 	}
 	l.wait("process of an exec that was aborted is gone", func(ctxt) (bool, string) {
-		stat, err := process.ReadStat(pid)
-		return err != nil || stat.Ended(), fmt.Sprint(pid)
+		_, err := l.exec("exec", "test", "!", "-e", fmt.Sprintf("/proc/%d", pid))
+		return err == nil, fmt.Sprintf("process %d: %v", pid, err)
 	})
 	l.remove("exec", 5)
 	l.gone("exec")
 }
 
+// A container sees the processes that its pod asks for, and its program ends by a signal that it
+// has no handler for only if it is not the first of them.
+func (l *rig) testProcesses(t *testing.T) {
+	l = l.with(t)
+	const spec = `
+containers:
+- {name: c, image: lab/sleep, command: [sh, -c, "echo up; exec sleep 1000"]}
+`
+	for _, test := range []struct {
+		name, options, first string
+		outlives             bool
+	}{
+		{name: "own", first: "sleep", outlives: true},
+		{name: "shared", options: "shareProcessNamespace: true", first: "vicinity-lab"},
+		{name: "host", options: "hostPID: true", first: l.firstProcess()},
+	} {
+		l.pod(test.name, test.options+spec)
+		l.printed(test.name, &corev1.PodLogOptions{})
+		pod := l.until(test.name, "is ready", isReady)
+		if out, err := l.exec(test.name, "cat", "/proc/1/comm"); err != nil || out != test.first {
+			t.Errorf("%s: process 1 is %q, %v; want %q", test.name, out, err, test.first)
+		}
+		began := time.Now()
+		l.remove(test.name, 1)
+		l.gone(test.name)
+		if took := time.Since(began); took < 900*time.Millisecond && test.outlives {
+			t.Errorf("%s: gone after %v, before its grace was over", test.name, took)
+		}
+		l.wait("processes of "+test.name+" are gone", func(ctxt) (bool, string) {
+			left := l.processes(pod)
+			return len(left) == 0, fmt.Sprint(left)
+		})
+	}
+}
+
+func (l *rig) firstProcess() string {
+	l.t.Helper()
+	name, err := os.ReadFile("/proc/1/comm")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(name))
+}
+
+// processes are those of a pod's containers that have not ended.
+func (l *rig) processes(pod *corev1.Pod) []int {
+	l.t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var found []int
+	for _, path := range all {
+		environment, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(environment), "VICINITY_POD="+pod.Name+"\x00") ||
+			!strings.Contains(string(environment), process.Marker(l.dir)) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err != nil {
+			l.t.Fatal(err)
+		}
+		found = append(found, pid)
+	}
+	return found
+}
+
 func (l *rig) testAdopts(t *testing.T) {
 	l = l.with(t)
+	adopted := []string{"adopted", "together"}
 	l.pod("adopted", echoSpec)
+	l.pod("together", "shareProcessNamespace: true"+echoSpec)
 	l.pod("orphan", echoSpec)
-	before := l.until("adopted", "is ready", isReady)
+	before := map[string]*corev1.Pod{}
+	for _, name := range adopted {
+		before[name] = l.until(name, "is ready", isReady)
+	}
 	orphan := l.until("orphan", "is ready", isReady)
 	components := []string{"runtime", "kubelet-a-1", "kubelet-b-1"}
 	for _, name := range components {
@@ -561,16 +636,26 @@ func (l *rig) testAdopts(t *testing.T) {
 		}
 	}
 	l.removed(orphan)
-	after := l.get("adopted")
-	if after.Status.ContainerStatuses[0].ContainerID != before.Status.ContainerStatuses[0].ContainerID ||
-		after.Status.ContainerStatuses[0].RestartCount != 0 || !isReady(after) {
-		t.Errorf("status was %+v and is %+v", before.Status, after.Status)
+	for _, name := range adopted {
+		after := l.get(name)
+		if after.Status.ContainerStatuses[0].ContainerID != before[name].Status.ContainerStatuses[0].ContainerID ||
+			after.Status.ContainerStatuses[0].RestartCount != 0 || !isReady(after) {
+			t.Errorf("status of %s was %+v and is %+v", name, before[name].Status, after.Status)
+		}
+		if out, err := l.exec(name, "sh", "-c", "cat; cat /proc/1/comm"); err != nil || out != "input\nvicinity-lab" {
+			t.Errorf("exec in %s says %q, %v", name, out, err)
+		}
 	}
-	if out, err := l.exec("adopted", "cat"); err != nil || out != "input" {
-		t.Errorf("exec says %q, %v", out, err)
+	for _, name := range adopted {
+		l.remove(name, 5)
 	}
-	l.remove("adopted", 5)
-	l.gone("adopted")
+	for _, name := range adopted {
+		l.gone(name)
+		l.wait("processes of "+name+" are gone", func(ctxt) (bool, string) {
+			left := l.processes(before[name])
+			return len(left) == 0, fmt.Sprint(left)
+		})
+	}
 }
 
 func (l *rig) testHooks(t *testing.T) {

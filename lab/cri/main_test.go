@@ -6,19 +6,16 @@ import (
 	"testing"
 )
 
-// keeperArgument makes this program a keeper, and becomeArgument the program of a container.
-const (
-	keeperArgument = "run-keeper"
-	becomeArgument = "become"
-)
-
+// This program runs the processes of the package, too.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
-	case len(os.Args) > 2 && os.Args[1] == keeperArgument:
+	case len(os.Args) == 3 && os.Args[1] == keepCommand:
 		err = RunContainer(os.Args[2])
-	case len(os.Args) > 3 && os.Args[1] == becomeArgument:
+	case len(os.Args) > 3 && os.Args[1] == becomeCommand:
 		err = BecomeProgram(os.Args[2], os.Args[3:])
+	case len(os.Args) == 2 && os.Args[1] == holdCommand:
+		err = HoldProcesses()
 	default:
 		os.Exit(m.Run())
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,12 +28,9 @@ type Options struct {
 	Kubeconfig string
 	// Images maps images to programs. The default is DefaultImages and those of the lab.
 	Images Images
-	// Keeper is the command that runs RunContainer; the folder is appended. The default is
-	// "vicinity-lab internal container".
-	Keeper []string
-	// Starter is the command that runs BecomeProgram; its arguments are appended. The default is
-	// "vicinity-lab internal become".
-	Starter []string
+	// Self is the command that runs what this package runs as processes of their own: what to
+	// run, as its commands name it, is appended. The default is "vicinity-lab internal".
+	Self []string
 	// Log is the standard error by default.
 	Log *slog.Logger
 }
@@ -45,16 +44,30 @@ func (o *Options) complete(others image.Map) error {
 		images.Others = others
 		o.Images = images
 	}
-	if len(o.Keeper) == 0 {
-		o.Keeper = []string{o.Images.Program, "internal", "container"}
-	}
-	if len(o.Starter) == 0 {
-		o.Starter = []string{o.Images.Program, "internal", "become"}
+	if len(o.Self) == 0 {
+		o.Self = []string{o.Images.Program, "internal"}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	return nil
+}
+
+// The processes of this package, as the command Self names them.
+const (
+	keepCommand   = "container"
+	becomeCommand = "become"
+	holdCommand   = "hold"
+)
+
+// command is one of this package's processes, with the environment that marks it as the lab's.
+func (r *host) command(args ...string) *exec.Cmd {
+	args = slices.Concat(r.Self, args)
+	cmd := exec.Command(args[0], args[1:]...)
+	// One thread is enough for any.
+	cmd.Env = append(os.Environ(), r.marker, "GOMAXPROCS=1", "GOGC=50")
+	cmd.Stderr = os.Stderr
+	return cmd
 }
 
 type host struct {

@@ -37,6 +37,8 @@ type sandboxRecord struct {
 	Config    *runtimeapi.PodSandboxConfig `json:"config"`
 	Slot      int                          `json:"slot,omitempty"`
 	Addresses []netip.Addr                 `json:"addresses,omitempty"`
+	// FirstProcess is that of the PID namespace that the containers share, if they share one.
+	FirstProcess *processID `json:"firstProcess,omitempty"`
 	// Made means that nothing of it is missing.
 	Made bool `json:"made,omitempty"`
 	// Stopped means that the network was removed.
@@ -62,7 +64,13 @@ func (r *sandboxRecord) inHostNetwork() bool {
 	return r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 }
 
-// namespace is the network namespace of the pod's containers.
+// sharesProcesses reports whether the pod's containers see each other's processes.
+func (r *sandboxRecord) sharesProcesses() bool {
+	options := r.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	return options != nil && options.Pid == runtimeapi.NamespaceMode_POD
+}
+
+// namespaceOf is the network namespace of the pod's containers.
 func (n *node) namespaceOf(s *sandbox) string {
 	if s.inHostNetwork() {
 		return n.namespace()
@@ -148,6 +156,11 @@ func (n *node) makeSandbox(ctx context.Context, s *sandbox) error {
 	if err := n.writeResolver(ctx, s); err != nil {
 		return err
 	}
+	if s.sharesProcesses() {
+		if err := n.runtime.holdProcesses(s); err != nil {
+			return err
+		}
+	}
 	s.Made = true
 	return s.save()
 }
@@ -156,6 +169,9 @@ func (n *node) makeSandbox(ctx context.Context, s *sandbox) error {
 func (n *node) end(s *sandbox) error {
 	if s.Stopped {
 		return nil
+	}
+	if err := s.releaseProcesses(); err != nil {
+		return err
 	}
 	if s.Slot != 0 {
 		if err := errors.Join(n.closePorts(s), n.network.RemovePod(n.Name, s.uid())); err != nil {
@@ -243,7 +259,7 @@ func (n *node) removeSandbox(ctx context.Context, id string) error {
 }
 
 func (s *sandbox) state() runtimeapi.PodSandboxState {
-	if s.Stopped {
+	if s.Stopped || s.FirstProcess != nil && !s.FirstProcess.isAlive() {
 		return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 	}
 	return runtimeapi.PodSandboxState_SANDBOX_READY

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,10 +25,7 @@ func (r *host) startKeeper(folder string) (startReport, *exec.Cmd, error) {
 		return startReport{}, nil, err
 	}
 	defer report.Close()
-	cmd := exec.Command(r.Keeper[0], append(slices.Clone(r.Keeper[1:]), folder)...)
-	// One thread is enough: it copies lines.
-	cmd.Env = append(os.Environ(), r.marker, "GOMAXPROCS=1", "GOGC=50")
-	cmd.Stderr = os.Stderr
+	cmd := r.command(keepCommand, folder)
 	cmd.ExtraFiles = []*os.File{pipe}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()

@@ -178,7 +178,8 @@ func exitCode(statuses []corev1.ContainerStatus, name string) int32 {
 	return -1
 }
 
-// debugs adds a container to the pod that runs, as kubectl debug does.
+// debugs adds a container that sees the processes of another one to the pod that runs, as
+// kubectl debug does.
 func (s *scene) debugs(ctx context.Context) error {
 	api := s.CoreV1().Pods(s.namespace)
 	pod, err := api.Get(ctx, "talker", metav1.GetOptions{})
@@ -186,8 +187,8 @@ func (s *scene) debugs(ctx context.Context) error {
 		return err
 	}
 	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name: "debugger", Image: "lab/sleep", Command: []string{"sh", "-c", "hostname; exit 4"},
-	}}}
+		Name: "debugger", Image: "lab/sleep", Command: []string{"sh", "-c", "hostname; cat /proc/1/comm; exit 4"},
+	}, TargetContainerName: "echo"}}
 	if _, err := api.UpdateEphemeralContainers(ctx, pod.Name, pod, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
@@ -202,7 +203,7 @@ func (s *scene) debugs(ctx context.Context) error {
 	}
 	var log bytes.Buffer
 	err = s.Logs(ctx, &log, lab.LogOptions{Namespace: s.namespace, Pod: pod.Name, Container: "debugger"})
-	if err == nil && strings.TrimSpace(log.String()) != pod.Name {
+	if err == nil && log.String() != pod.Name+"\nvicinity-lab\n" {
 		err = fmt.Errorf("its log is %q", &log)
 	}
 	return err
