@@ -393,19 +393,17 @@ func TestContainersShareTheirProcesses(t *testing.T) {
 		t.Errorf("recorded is %v, %v", recorded.FirstProcess, err)
 	}
 	shared := programSpec{ProcessesOf: s.FirstProcess}
-	first := keepContainer(t, containerSpec{Args: []string{"sh", "-c", "echo $$; exec cat"}, programSpec: shared, Input: true})
-	process := first.printedProcess()
-	if process != first.container.process {
-		t.Errorf("its process is %v, and %v for the machine", process, first.container.process)
+	first := keepContainer(t, containerSpec{Args: []string{"cat"}, programSpec: shared, Input: true})
+	if err := first.write("up\n").Close(); err != nil {
+		t.Fatal(err)
 	}
-	// The end of the child whose parent has ended is the holder's affair.
+	first.printed("up\n")
+	// The holder waits for the child whose parent has ended.
 	second := keepContainer(t, containerSpec{Args: []string{"sh", "-c", `
-		(sh -c 'echo $$; exec sleep 0.01' >/tmp/orphan-$$ &)
-		grep -lx cat /proc/[0-9]*/comm >/dev/null && echo seen
-		until orphan=$(cat /tmp/orphan-$$) && test -n "$orphan" && test ! -e /proc/$orphan; do sleep 0.01; done
-		rm /tmp/orphan-$$; exec pkill -x cat`}, programSpec: shared})
+		orphan=$(sleep 0.01 >/dev/null 2>&1 & echo $!)
+		while test -e /proc/$orphan; do sleep 0.01; done
+		for p in /proc/[0-9]*; do read name <$p/comm; test $name != cat || exec kill ${p#/proc/}; done`}, programSpec: shared})
 	second.ends(0)
-	second.printed("seen\n")
 	first.ends(128 + int32(unix.SIGTERM))
 	last := keepContainer(t, containerSpec{Args: []string{"sleep", "1000"}, programSpec: shared})
 	if err := s.releaseProcesses(); err != nil {
