@@ -1,0 +1,158 @@
+package cri
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
+)
+
+// newTestNode returns a node whose containers are in the network of this machine. Another one
+// with the same folder adopts them.
+func newTestNode(t *testing.T, d state.Dir) *node {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("makes namespaces, which needs root")
+	}
+	s, err := shape.FromOptions(shape.Options{Name: "stops", Zones: []string{"a"}, NodesPerZone: []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exits, err := watchExits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(exits.close)
+	r := testHost()
+	r.State, r.Images, r.exits, r.starts = d, Images{Program: "/bin/sh"}, exits, make(chan struct{}, 1)
+	n := &node{
+		Node: s.Nodes()[0], shape: s, runtime: r,
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+	}
+	if err := n.adopt(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// testSandbox makes a sandbox whose pod asks for a PID namespace.
+func (n *node) testSandbox(t *testing.T, processes runtimeapi.NamespaceMode) *sandbox {
+	t.Helper()
+	made, err := n.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Uid: newID()}, LogDirectory: t.TempDir(),
+		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+			NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE, Pid: processes},
+		}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.findSandbox(made.PodSandboxId)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// testContainer starts a container of a sandbox.
+func (n *node) testContainer(t *testing.T, s *sandbox, options *runtimeapi.NamespaceOption, args ...string) *container {
+	t.Helper()
+	made, err := n.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: s.ID, Config: &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: "lab/sleep"}, Command: args, LogPath: newID(),
+		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: options}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := n.findContainer(made.ContainerId)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec containerSpec
+	path := filepath.Join(c.folder, specFile)
+	if err := readJSON(path, &spec); err != nil {
+		t.Fatal(err)
+	}
+	// There is no lab with a network and with kubelets' mounts.
+	spec.Network, spec.MountSpace, spec.Hostname = "", "", ""
+	if err := writeJSON(path, spec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.ID}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.process.killGroup() }) // most have ended
+	return c
+}
+
+func (n *node) testExec(t *testing.T, c *container, script string) string {
+	t.Helper()
+	answer, err := n.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: c.ID, Cmd: []string{"sh", "-c", script}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(answer.Stdout) + string(answer.Stderr))
+}
+
+// A container that has no handler for SIGTERM ends when its grace period is over, if its program
+// is the first process of a PID namespace. A runtime that adopted it stops it as well.
+func TestNodeStopsContainers(t *testing.T) {
+	machine, err := os.ReadFile("/proc/1/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		processes runtimeapi.NamespaceMode
+		first     string
+		outlives  bool
+		code      int32
+	}{
+		{runtimeapi.NamespaceMode_CONTAINER, "sleep", true, 137},
+		{runtimeapi.NamespaceMode_POD, filepath.Base(os.Args[0]), false, 143},
+		{runtimeapi.NamespaceMode_NODE, strings.TrimSpace(string(machine)), false, 143},
+	} {
+		t.Run(test.processes.String(), func(t *testing.T) {
+			d := state.At(t.TempDir())
+			n := newTestNode(t, d)
+			s := n.testSandbox(t, test.processes)
+			options := s.Config.Linux.SecurityContext.NamespaceOptions
+			c := n.testContainer(t, s, options, "sleep", "1000")
+			n = newTestNode(t, d)
+			if first := n.testExec(t, c, "cat /proc/1/comm"); first != test.first {
+				t.Errorf("its first process is %q, want %q", first, test.first)
+			}
+			target := n.testContainer(t, s, &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_TARGET, TargetId: c.ID}, "sleep", "2000")
+			if left := n.testExec(t, target, "cat /proc/1/comm"); left != test.first {
+				t.Errorf("the first process that an ephemeral container sees is %q, want %q", left, test.first)
+			}
+			c, err := n.findContainer(c.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if _, err := n.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took < time.Second && test.outlives {
+				t.Errorf("it was stopped after %v, before its grace period was over", took)
+			}
+			if answer, err := n.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: c.ID}); err != nil || answer.Status.ExitCode != test.code {
+				t.Errorf("its status is %v, %v; want exit code %d", answer.GetStatus(), err, test.code)
+			}
+			if _, err := n.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
+				t.Fatal(err)
+			}
+			waitGone(t, "the program", c.process)
+			waitGone(t, "the ephemeral container's program", target.process)
+			if s.FirstProcess != nil {
+				waitGone(t, "the first process of the pod", *s.FirstProcess)
+			}
+		})
+	}
+}
