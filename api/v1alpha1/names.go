@@ -153,8 +153,8 @@ const AnnotationKeepSpread = "vicinity.dev/keep-spread"
 // that cost: where the two differ, another owner has set it.
 const AnnotationDeletionCost = "vicinity.dev/deletion-cost"
 
-// AnnotationGoesUntil is the annotation of a pod that is to go by a paced scale-down, and has AnnotationDeletionCost for
-// that. It says, as RFC 3339, until when no other cost is written to pods of its workload.
+// AnnotationGoesUntil is the annotation of a pod that is to go by a paced scale-down. It says, as RFC 3339, until when
+// nothing else is to write deletion costs to pods of its workload.
 const AnnotationGoesUntil = "vicinity.dev/goes-until"
 
 // AnnotationRepairSpread is the annotation of a Deployment with AnnotationKeepSpread, or of its namespace, that has

@@ -7,9 +7,10 @@
 //
 //   - A StatefulSet deletes the highest ordinals.
 //   - A ReplicaSet chooses by its ranking (package spread). Where that falls back to the age of pods, which depends on
-//     when it looks and may be equal, the reserved ones get a deletion cost below that of all others first, and
-//     v1alpha1.AnnotationGoesUntil, which has the controller in internal/controller/scaledown leave it to them for as long as they
-//     are reserved. A cost that another owner has set stays: then another pod may go.
+//     when it looks and may be equal, the reserved ones get a deletion cost below that of all others first. All of them get
+//     v1alpha1.AnnotationGoesUntil, which has the controller in internal/controller/scaledown leave the costs of the workload as
+//     they are. The mark outlives a reservation that is given up. If other pods would go all the same once that is written, none may.
+//     A cost that another owner has set stays: then another pod may go.
 //   - A Deployment has its one ReplicaSet choose. While it has several with pods, during a rolling update, which pods
 //     would go is not known, and none may.
 //
@@ -33,7 +34,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,7 +95,7 @@ const (
 	mostAtOnce = 500
 	together   = 32
 	// costsSeen is how long the controller of ReplicaSets has at least to see costs before it sees the smaller number, of which
-	// another watch tells it. It has as long again as a watch of Vicinity's own takes, if that is longer.
+	// another watch tells it. It has longer while Vicinity's own watch does not show them yet.
 	costsSeen = 500 * time.Millisecond
 )
 
@@ -120,11 +120,15 @@ func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
 		return answer, nil
 	}
 	reserved, denial, err := p.reserve(ctx, leaving.pods[:n], q.Holder)
+	made := leaving.pods[:reserved]
 	if err == nil && (reserved == n || !q.Whole) {
-		err = p.mark(ctx, leaving, reserved)
+		var others string
+		if others, err = p.mark(ctx, leaving, reserved); others != "" {
+			reserved, denial = 0, others
+		}
 	}
-	if err != nil || reserved < n && q.Whole {
-		p.giveUp(leaving.pods[:reserved], q.Holder)
+	if err != nil || reserved < len(made) || reserved < n && q.Whole {
+		p.giveUp(made, q.Holder)
 	}
 	if reserved < n {
 		answer = Answer{Replicas: leaving.replicasWithout(reserved), Denial: denial}
@@ -189,7 +193,7 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 func (p *Pacer) stillGoing(pods []*corev1.Pod) string {
 	var names []string
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil && len(p.ledger.Covering(pod.Namespace, pod.Labels)) > 0 {
+		if pod.DeletionTimestamp != nil && p.isCovered(pod) {
 			names = append(names, pod.Name)
 		}
 	}
@@ -201,6 +205,10 @@ func (p *Pacer) stillGoing(pods []*corev1.Pod) string {
 		return fmt.Sprintf("Pod %s is still being deleted.", names[0])
 	}
 	return fmt.Sprintf("%d pods are still being deleted, %s among them.", len(names), names[0])
+}
+
+func (p *Pacer) isCovered(pod *corev1.Pod) bool {
+	return len(p.ledger.Covering(pod.Namespace, pod.Labels)) > 0
 }
 
 // onlySet is the ReplicaSet of a Deployment that has pods or is to have some. It is nil if there is none, or if
@@ -294,12 +302,45 @@ func (p *Pacer) giveUp(pods []*corev1.Pod, holder string) {
 	}
 }
 
-// mark has a ReplicaSet delete the first so many of the pods that would go, and none in their place.
-func (p *Pacer) mark(ctx context.Context, l leaving, n int) error {
-	if l.workload.Kind == StatefulSet || n == len(l.pods) && len(l.staying) == 0 {
-		return nil
-	}
+// mark has a ReplicaSet delete the first so many of the pods that would go, and none in their place. If others would go all
+// the same, it says so.
+func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err error) {
 	all := slices.Concat(l.pods, l.staying)
+	if l.workload.Kind == StatefulSet || n == 0 || n == len(all) || !slices.ContainsFunc(all, p.isCovered) {
+		return "", nil
+	}
+	tied, below := tiesOf(all, n)
+	err = forEach(n, func(i int) error {
+		switch {
+		case RankedPod(all[i]).Foreign:
+			return nil
+		case tied[i]:
+			return p.write(ctx, all[i], below)
+		}
+		return p.write(ctx, all[i], "")
+	})
+	if err != nil {
+		return "", err
+	}
+	if err := command.Pause(ctx, costsSeen); err != nil {
+		return "", err
+	}
+	pods, err := p.ledger.ControlledPods(ctx, l.workload.Object.GetNamespace(), l.selector, l.owner)
+	if err != nil {
+		return "", err
+	}
+	first, _ := ranked(slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) }), n, p.clock.Now())
+	for _, pod := range first {
+		if !slices.ContainsFunc(all[:n], func(reserved *corev1.Pod) bool { return reserved.UID == pod.UID }) {
+			return fmt.Sprintf("Which pods would go has changed just now: pod %s would.", pod.Name), nil
+		}
+	}
+	return "", nil
+}
+
+// tiesOf finds which of the first so many pods a ReplicaSet tells from the others by their age alone, and a cost that is
+// below all of theirs, empty if there is none.
+func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
 	onNode, ranks, lowest := map[string]int{}, make([]spread.Pod, len(all)), int64(0)
 	for i, pod := range all {
 		ranks[i] = RankedPod(pod)
@@ -317,26 +358,14 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) error {
 	for _, r := range ranks[n:] {
 		kept[of(r)] = true
 	}
-	if lowest == math.MinInt32 {
-		return nil
-	}
-	var tied []*corev1.Pod
+	tied = make([]bool, n)
 	for i, r := range ranks[:n] {
-		if !r.Foreign && kept[of(r)] {
-			tied = append(tied, all[i])
-		}
+		tied[i] = kept[of(r)]
 	}
-	if len(tied) == 0 {
-		return nil
+	if lowest > math.MinInt32 {
+		below = strconv.FormatInt(lowest-1, 10)
 	}
-	cost, begun := strconv.FormatInt(lowest-1, 10), time.Now()
-	if err := forEach(len(tied), func(i int) error { return p.writeCost(ctx, tied[i], cost) }); err != nil {
-		return err
-	}
-	if _, err := p.ledger.ControlledPods(ctx, l.workload.Object.GetNamespace(), l.selector, l.owner); err != nil {
-		return err
-	}
-	return command.Pause(ctx, max(costsSeen, time.Since(begun)))
+	return tied, below
 }
 
 // forEach calls a function with the numbers below n, several at a time.
@@ -355,24 +384,26 @@ func forEach(n int, f func(int) error) error {
 	return errors.Join(failed...)
 }
 
-func (p *Pacer) writeCost(ctx context.Context, pod *corev1.Pod, cost string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{
-			corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost,
-			v1alpha1.AnnotationGoesUntil: p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339),
-		},
-	}})
+// write has a pod marked as one that goes, with a cost if one is given.
+func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
+	annotations := map[string]string{v1alpha1.AnnotationGoesUntil: p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339)}
+	metadata := map[string]any{"uid": pod.UID, "annotations": annotations}
+	if cost != "" { // not in place of one that another owner has set meanwhile
+		metadata["resourceVersion"] = pod.ResourceVersion
+		annotations[corev1.PodDeletionCost], annotations[v1alpha1.AnnotationDeletionCost] = cost, cost
+	}
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	if err := p.writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, body)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the deletion cost of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("marking Pod %s/%s as one that goes: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
-// Hold has the reservations last of pods that were let through, and have not gone yet, and the costs by which they go: a
+// Hold has the reservations last of pods that were let through, and have not gone yet, and the marks by which they go: a
 // controller of Kubernetes may take longer than a reservation does, a StatefulSet among them, which deletes one pod
 // after the other.
 func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
@@ -380,17 +411,14 @@ func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, pod := range l.pods {
-		if err := p.ledger.Hold(ctx, pod, holder); err != nil {
-			return err
-		}
-		if GoesUntil(pod, p.clock.Now()).IsZero() || RankedPod(pod).Foreign {
-			continue
-		}
-		// It lasts yet if the pod has changed meanwhile, and the next time comes before that ends.
-		if err := p.writeCost(ctx, pod, pod.Annotations[corev1.PodDeletionCost]); err != nil && !apierrors.IsConflict(err) {
-			return err
+		failed = append(failed, p.ledger.Hold(ctx, pod, holder))
+	}
+	for _, pod := range l.pods {
+		if _, marked := pod.Annotations[v1alpha1.AnnotationGoesUntil]; marked && !RankedPod(pod).Foreign {
+			failed = append(failed, p.write(ctx, pod, ""))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }

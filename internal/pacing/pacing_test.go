@@ -29,6 +29,8 @@ var now = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 // books is a ledger with one budget, which covers all pods.
 type books struct {
 	pods []*corev1.Pod
+	// later, if not nil, are the pods from the second look on.
+	later []*corev1.Pod
 	// forecast is how many pods may go, and denied are those whose eviction is refused all the same.
 	forecast int
 	denied   []string
@@ -38,7 +40,11 @@ type books struct {
 }
 
 func (b *books) ControlledPods(context.Context, string, labels.Selector, types.UID) ([]*corev1.Pod, error) {
-	return slices.Clone(b.pods), nil
+	pods := b.pods
+	if b.later != nil {
+		b.pods = b.later
+	}
+	return slices.Clone(pods), nil
 }
 
 func (b *books) Forecast(_ context.Context, pods []*corev1.Pod) (int, string, error) {
@@ -144,6 +150,7 @@ func TestAsk(t *testing.T) {
 		err      bool
 		reserved []string
 		costs    map[string]string // that were written
+		marked   []string          // pods, nil for whichever
 	}{
 		"the highest ordinals": {
 			kind: StatefulSet, pods: []*corev1.Pod{podOf(StatefulSet, 0), podOf(StatefulSet, 10), podOf(StatefulSet, 9)}, forecast: 1,
@@ -180,7 +187,7 @@ func TestAsk(t *testing.T) {
 		},
 		"a cost of another owner stays": {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0, cost("-5", false)), podOf(ReplicaSet, 1, cost("-5", false)), podOf(ReplicaSet, 2)}, forecast: 1,
-			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"?"},
+			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"?"}, marked: []string{},
 		},
 		"the lowest cost that there can be": {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0, cost("-2147483648", true)), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 2,
@@ -188,7 +195,7 @@ func TestAsk(t *testing.T) {
 		},
 		"a pod with a lower cost needs none": {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1, cost("-1", true)), podOf(ReplicaSet, 2)}, forecast: 1,
-			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"web-1"},
+			question: Question{Workload: workloadOf(ReplicaSet, 3), Wanted: 1}, want: 2, denial: "used up", reserved: []string{"web-1"}, marked: []string{"web-1"},
 		},
 		"another owner sets a cost meanwhile": {
 			kind: ReplicaSet, pods: []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}, forecast: 1, conflict: true,
@@ -201,7 +208,11 @@ func TestAsk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
-			costs := map[string]string{}
+			var marked []string
+			costs, before := map[string]string{}, map[string]string{}
+			for _, pod := range test.pods {
+				before[pod.Name] = pod.Annotations[corev1.PodDeletionCost]
+			}
 			b := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 				Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 					if err := c.Patch(ctx, o, p, opts...); err != nil {
@@ -209,7 +220,10 @@ func TestAsk(t *testing.T) {
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					costs[o.GetName()] = o.GetAnnotations()[corev1.PodDeletionCost]
+					marked = append(marked, o.GetName())
+					if got := o.GetAnnotations()[corev1.PodDeletionCost]; got != before[o.GetName()] {
+						costs[o.GetName()] = got
+					}
 					if until, want := GoesUntil(o.(*corev1.Pod), now), now.Add(disruption.ReservationTime); !until.Equal(want) {
 						t.Errorf("pod %s goes until %s, want %s", o.GetName(), until, want)
 					}
@@ -248,6 +262,9 @@ func TestAsk(t *testing.T) {
 			if !slices.EqualFunc(held, test.reserved, func(got, want string) bool { return want == "?" || got == want }) {
 				t.Errorf("reserved are %q, want %q", held, test.reserved)
 			}
+			if slices.Sort(marked); test.marked != nil && !slices.Equal(marked, test.marked) {
+				t.Errorf("marked are %q, want %q", marked, test.marked)
+			}
 			if len(costs) != len(test.costs) {
 				t.Errorf("the costs are %v, want %v", costs, test.costs)
 			}
@@ -261,16 +278,41 @@ func TestAsk(t *testing.T) {
 }
 
 func goesUntil(at string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) { pod.Annotations[v1alpha1.AnnotationGoesUntil] = at }
+	return func(pod *corev1.Pod) {
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		pod.Annotations[v1alpha1.AnnotationGoesUntil] = at
+	}
 }
 
-// Pods that were let through keep the costs by which they go, as long as they are there.
-func TestHoldKeepsCosts(t *testing.T) {
-	const soon = "2026-01-02T15:00:20Z"
+// Pods that were let through keep the marks by which they go, as long as they are there.
+func TestHoldKeepsMarks(t *testing.T) {
+	const soon, over = "2026-01-02T15:00:20Z", "2026-01-02T14:59:20Z"
 	pods := []*corev1.Pod{
-		podOf(ReplicaSet, 0, cost("-1", true), goesUntil(soon)), podOf(ReplicaSet, 1, cost("-3", false), goesUntil(soon)),
-		podOf(ReplicaSet, 2, cost("-2", true), goesUntil(soon)), podOf(ReplicaSet, 3),
+		podOf(ReplicaSet, 0, cost("-2", true), goesUntil(soon)), podOf(ReplicaSet, 1, cost("-3", false), goesUntil(soon)),
+		podOf(ReplicaSet, 2, goesUntil(over)), podOf(ReplicaSet, 3),
 	}
+	live := storedPods(t, pods)
+	p := New(&books{pods: pods}, live, live)
+	p.clock = clocktesting.NewFakePassiveClock(now)
+	if err := p.Hold(t.Context(), workloadOf(ReplicaSet, 0), "scale-down"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][2]string{"web-0": {"2026-01-02T15:02:00Z", "-2"}, "web-1": {soon, "-3"}, "web-2": {"2026-01-02T15:02:00Z", ""}, "web-3": {"", ""}} {
+		pod := &corev1.Pod{}
+		if err := live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: name}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]string{pod.Annotations[v1alpha1.AnnotationGoesUntil], pod.Annotations[corev1.PodDeletionCost]}; got != want {
+			t.Errorf("pod %s goes until %q, want %q", name, got, want)
+		}
+	}
+}
+
+// storedPods are an API server with pods, which get the version that is stored.
+func storedPods(t *testing.T, pods []*corev1.Pod) client.Client {
+	t.Helper()
 	b := fake.NewClientBuilder()
 	for _, pod := range pods {
 		b.WithObjects(pod.DeepCopy())
@@ -281,23 +323,25 @@ func TestHoldKeepsCosts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	changed := pods[2].DeepCopy() // another write comes first
-	changed.Labels = map[string]string{"a": "b"}
-	if err := live.Update(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
-	p := New(&books{pods: pods}, live, live)
-	p.clock = clocktesting.NewFakePassiveClock(now)
-	if err := p.Hold(t.Context(), workloadOf(ReplicaSet, 1), "scale-down"); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]string{"web-0": "2026-01-02T15:02:00Z", "web-1": soon, "web-2": soon, "web-3": ""} {
-		pod := &corev1.Pod{}
-		if err := live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: name}, pod); err != nil {
-			t.Fatal(err)
+	return live
+}
+
+// A pod that comes to rank before those that were reserved, while these are marked, would go in their place.
+func TestAskFindsThatOthersGo(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		pods := []*corev1.Pod{podOf(ReplicaSet, 0), podOf(ReplicaSet, 1), podOf(ReplicaSet, 2)}
+		live := storedPods(t, pods)
+		ledger := &books{pods: pods, forecast: 1, reserved: map[string]bool{}}
+		ledger.later = []*corev1.Pod{pods[0], pods[1], podOf(ReplicaSet, 3, cost("-9", true))}
+		p := New(ledger, live, live)
+		p.clock = clocktesting.NewFakePassiveClock(now)
+		wanted := int32(1)
+		if whole {
+			wanted = 2
 		}
-		if got := pod.Annotations[v1alpha1.AnnotationGoesUntil]; got != want {
-			t.Errorf("pod %s goes until %q, want %q", name, got, want)
+		answer, err := p.Ask(t.Context(), Question{Workload: workloadOf(ReplicaSet, 3), Wanted: wanted, Whole: whole})
+		if err != nil || answer.Replicas != 3 || !strings.Contains(answer.Denial, "pod web-3 would") || len(ledger.held()) > 0 {
+			t.Errorf("whole %t: %+v, %v, with %q reserved", whole, answer, err, ledger.held())
 		}
 	}
 }

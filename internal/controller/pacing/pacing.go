@@ -38,8 +38,9 @@ import (
 
 const (
 	// firstWait and longestWait are those for the next look, if nothing changes.
-	firstWait, longestWait = 2 * time.Second, time.Minute
-	// holdEvery is how often reservations are made to last, of pods that are slow to go.
+	firstWait, longestWait = 2 * time.Second, 20 * time.Second
+	// holdEvery is how often at most reservations are made to last, of pods that are slow to go. With longestWait it is
+	// less than the time of a reservation.
 	holdEvery = 30 * time.Second
 )
 

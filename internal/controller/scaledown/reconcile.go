@@ -53,7 +53,7 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		return 0, nil
 	}
 	if until := c.pacedUntil(r.clock.Now()); !until.IsZero() {
-		return until.Sub(r.clock.Now()), nil
+		return until.Sub(r.clock.Now()), r.withdraw(ctx, r.memory.note(w))
 	}
 	if c.key == "" {
 		r.memory.forget(w)
@@ -79,7 +79,7 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		if i == batch {
 			return gatherTime, nil
 		}
-		if err := r.write(ctx, n, c.pods[change.Pod], change.Cost); err != nil {
+		if err := r.write(ctx, n, c, change.Pod, change.Cost); err != nil {
 			return 0, err
 		}
 	}
@@ -141,10 +141,14 @@ func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
 		}
 		c.sets = sets.Items
 	}
+	return c, r.readPods(ctx, c)
+}
+
+func (r *reconciler) readPods(ctx context.Context, c *current) error {
 	for i := range c.sets {
 		var pods corev1.PodList
-		if err := r.client.List(ctx, &pods, client.InNamespace(w.Namespace), client.MatchingFields{indexController: string(c.sets[i].UID)}); err != nil {
-			return nil, fmt.Errorf("reading the pods of %s: %w", w, err)
+		if err := r.client.List(ctx, &pods, client.InNamespace(c.Namespace), client.MatchingFields{indexController: string(c.sets[i].UID)}); err != nil {
+			return fmt.Errorf("reading the pods of %s: %w", c.workload, err)
 		}
 		for j := range pods.Items {
 			switch pod := &pods.Items[j]; {
@@ -156,7 +160,7 @@ func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
 			}
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // isUpdated reports whether a rollout says which pod of the workload goes next. What others write to pods
@@ -242,9 +246,9 @@ func podOf(pod *corev1.Pod, node *corev1.Node, key string) spread.Pod {
 }
 
 // write gives a pod a deletion cost.
-func (r *reconciler) write(ctx context.Context, n *notes, pod *corev1.Pod, cost int32) error {
-	value := strconv.Itoa(int(cost))
-	written, err := r.patch(ctx, pod, &value)
+func (r *reconciler) write(ctx context.Context, n *notes, c *current, name string, cost int32) error {
+	pod, value := c.pods[name], strconv.Itoa(int(cost))
+	written, err := r.patch(ctx, c, pod, &value)
 	if err != nil {
 		return fmt.Errorf("writing the deletion cost of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -259,10 +263,12 @@ func (r *reconciler) write(ctx context.Context, n *notes, pod *corev1.Pod, cost 
 func (r *reconciler) clear(ctx context.Context, c *current) error {
 	for _, name := range slices.Sorted(maps.Keys(c.pods)) {
 		pod := c.pods[name]
-		if _, written := pod.Annotations[v1alpha1.AnnotationDeletionCost]; !written {
+		_, written := pod.Annotations[v1alpha1.AnnotationDeletionCost]
+		_, marked := pod.Annotations[v1alpha1.AnnotationGoesUntil]
+		if !written && !marked {
 			continue
 		}
-		if _, err := r.patch(ctx, pod, nil); err != nil {
+		if _, err := r.patch(ctx, c, pod, nil); err != nil {
 			return fmt.Errorf("removing the deletion cost of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}
@@ -270,8 +276,8 @@ func (r *reconciler) clear(ctx context.Context, c *current) error {
 }
 
 // patch writes a cost to a pod that has not changed since it was read, or removes it. One that another owner has
-// set is not removed.
-func (r *reconciler) patch(ctx context.Context, pod *corev1.Pod, cost *string) (*corev1.Pod, error) {
+// set is not removed. Nothing is written if a scale-down that budgets bound has begun meanwhile.
+func (r *reconciler) patch(ctx context.Context, c *current, pod *corev1.Pod, cost *string) (*corev1.Pod, error) {
 	annotations := map[string]*string{v1alpha1.AnnotationDeletionCost: cost, v1alpha1.AnnotationGoesUntil: nil}
 	if cost != nil || pod.Annotations[corev1.PodDeletionCost] == pod.Annotations[v1alpha1.AnnotationDeletionCost] {
 		annotations[corev1.PodDeletionCost] = cost
@@ -285,6 +291,13 @@ func (r *reconciler) patch(ctx context.Context, pod *corev1.Pod, cost *string) (
 	}
 	if err := r.limiter.Wait(ctx); err != nil {
 		return nil, err
+	}
+	now := &current{workload: c.workload, sets: c.sets, pods: map[string]*corev1.Pod{}}
+	if err := r.readPods(ctx, now); err != nil {
+		return nil, err
+	}
+	if !now.pacedUntil(r.clock.Now()).IsZero() {
+		return nil, shell.ErrChanged
 	}
 	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err = shell.Changed(r.client.Patch(ctx, written, client.RawPatch(types.MergePatchType, body)))
