@@ -46,7 +46,7 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	p99 := meter.Milliseconds(meter.Quantile(all.Times, 0.99))
 	fmt.Printf("RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f\n", all.Admitted, over, p99, all.PerSecond(), calls, perAnswer)
 	return fmt.Sprintf("%d evictions over %d budgets and one, %d at a time, %d refused and %d deaths meanwhile: over budget %d; %.0f a second, %.0f ms at p99, of which the webhook %v over many and %v over one; "+
-		"%.2f API calls a pod and %.2f an answer, %.2f evictions a write over one budget; %d not answered while a webhook was killed, and a death not known for %.1f s at most",
+		"%.2f API calls a pod and %.2f an answer, %.2f evictions a write over one budget; %d not answered while a webhook was killed, and a death not known for %.0f s at most",
 		all.Admitted, evictions.Crowd, inFlight, all.Refused, all.Deaths, over, all.PerSecond(), p99, many.Webhook.Quantile(0.99), one.Webhook.Quantile(0.99),
 		calls, perAnswer, float64(one.Reservations)/float64(one.Writes), many.Failed, max(many.Unseen, one.Unseen).Seconds()), nil
 }

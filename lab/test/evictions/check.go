@@ -98,7 +98,8 @@ type Report struct {
 	OverBudget, Unreserved int
 	// Gaps is how often the API server had forgotten versions that were not seen yet.
 	Gaps int
-	// Unseen is how long at most an eviction was admitted without what a pod had done by itself.
+	// Unseen is how long at most a decision went without what a pod had done by itself, in whole seconds. What pods did
+	// between the decision and its write counts as 0.
 	Unseen time.Duration
 	// Disturbed is the highest number of domains of a budget that had a pod down at a time.
 	Disturbed int
@@ -311,10 +312,7 @@ func (r *replay) forgive(before budget, e event, down, made map[string]int) {
 	for i := len(r.fallen) - 1; i >= 0 && r.fallen[i].version > observed; i-- {
 		f := r.fallen[i]
 		domain, since := r.Domains[f.pod.node], decided.Sub(f.at)
-		if since >= r.Lag {
-			return
-		}
-		if !r.covers(e.budget, f.pod) || down[domain] == 0 {
+		if since >= r.Lag || !r.covers(e.budget, f.pod) || down[domain] == 0 {
 			continue
 		}
 		down[domain]--

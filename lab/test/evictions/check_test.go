@@ -104,6 +104,23 @@ func TestCheck(t *testing.T) {
 			}
 			s.reserves(0, "a2")
 		}, 1, "more than 1"},
+		{"a pod that is not ready, as it says since then, beside one that is not covered and went unseen", perDomain, func(s *story) {
+			since := began.Add(time.Duration(len(s.events)) * time.Second)
+			down := podNamed("a1")
+			down.ready, down.changed = false, since
+			s.add(event{of: pods, uid: "a1", pod: down})
+			elsewhere := podNamed("c1")
+			s.add(event{of: pods, uid: "c1", pod: elsewhere})
+			elsewhere.ready, elsewhere.changed = false, began.Add(-time.Hour)
+			s.add(event{of: pods, uid: "c1", pod: elsewhere})
+			s.reserves(0, "a2")
+		}, 0, ""},
+		{"a pod that is not ready, as it says for long", perDomain, func(s *story) {
+			down := podNamed("a1")
+			down.ready, down.changed = false, began.Add(-time.Hour)
+			s.add(event{of: pods, uid: "a1", pod: down})
+			s.reserves(0, "a2")
+		}, 1, "a1 fell at version 8, 3609.0 s before"},
 		{"a percentage is rounded up", budget{perDomain: &third}, func(s *story) { s.reserves(0, "a1", "a2") }, 0, ""},
 		{"a pod that ends beside the one that takes its place", perDomain, func(s *story) {
 			ending, starting := podNamed("a1"), podNamed("a4")

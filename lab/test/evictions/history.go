@@ -71,15 +71,16 @@ type pod struct {
 	name, node                   string
 	labels                       map[string]string
 	ready, terminating, finished bool
-	// changed is when it was asked to end or, while it was not, when its readiness changed; the API server and the kubelet say so.
+	// changed is when it was asked to end, or since when its Ready condition has not been true, as the API server or who wrote
+	// that says.
 	changed time.Time
 	// evicted is what the API notes of a pod before it deletes it.
 	evicted bool
 }
 
-// fellAt is when a pod went down that was healthy before: of one that is gone without a word, when that was seen.
+// fellAt is when a pod went down that was healthy before: when that was seen, if no object says it.
 func (e event) fellAt() time.Time {
-	if e.pod.healthy() || e.pod.changed.IsZero() {
+	if e.pod.changed.IsZero() {
 		return e.seen
 	}
 	return e.pod.changed
@@ -272,7 +273,7 @@ func changedAt(p *corev1.Pod) time.Time {
 		return p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status != corev1.ConditionTrue {
 			return c.LastTransitionTime.Time
 		}
 	}

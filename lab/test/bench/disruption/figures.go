@@ -54,7 +54,7 @@ func (f *figures) String() string {
 			part.than.PerSecond(), float64(len(part.than.Times))/max(part.than.Took.Seconds(), 1e-9), milliseconds(meter.Quantile(part.than.Times, 0.99))), "")
 		row("  API calls for each pod, for each answer", fmt.Sprintf("%.2f, %.2f", g.Calls/float64(max(1, g.Admitted)), g.Calls/float64(max(1, g.Admitted+g.Refused))), "at most 2")
 		row("  reservations in one write", fmt.Sprintf("%.2f", float64(g.Reservations)/float64(max(1, g.Writes))), "")
-		row("  a death was not known for, at most", fmt.Sprintf("%.1f s", g.Unseen.Seconds()), "")
+		row("  a death was not known for, at most", fmt.Sprintf("%.0f s", g.Unseen.Seconds()), "")
 		row("  pods that died, not answered while a replica was killed", fmt.Sprintf("%d, %d", g.Deaths, g.Failed), "")
 	}
 	row(fmt.Sprintf("%d pods move, each starts in %s", f.pods, f.startTime), "", "least")
