@@ -143,9 +143,10 @@ func isOver(volume *corev1.PersistentVolume) bool {
 }
 
 func (p *provisioner) provide(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	class, err := p.Client.StorageV1().StorageClasses().Get(ctx, ptr.Deref(claim.Spec.StorageClassName, ""), metav1.GetOptions{})
+	name := ptr.Deref(claim.Spec.StorageClassName, "")
+	class, err := p.Client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("reading StorageClass %q: %w", name, err)
 	}
 	volume := newVolume(claim, class, p.Folder)
 	folder := volume.Spec.HostPath.Path
