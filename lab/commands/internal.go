@@ -23,7 +23,12 @@ func newLabInternalCommand(s command.Streams) *cobra.Command {
 	}
 	cmd.AddCommand(
 		newLabContainerCommand(),
-		newLabBecomeCommand(),
+		&cobra.Command{
+			Use:   "become",
+			Short: "Become the program of a container",
+			Args:  command.NoArgs,
+			RunE:  func(*cobra.Command, []string) error { return cri.BecomeProgram() },
+		},
 		&cobra.Command{
 			Use:   "hold",
 			Short: "Hold the PID namespace of a pod",
@@ -73,21 +78,5 @@ func newLabContainerCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return cri.RunContainer(args[0]) },
-	}
-}
-
-func newLabBecomeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "become SPEC ARG...",
-		Short: "Become the program of a container",
-		// The flags among the arguments are the program's.
-		DisableFlagParsing: true,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 {
-				return fmt.Errorf("%q takes a specification and a program with its arguments; there are %d arguments", cmd.CommandPath(), len(args))
-			}
-			return nil
-		},
-		RunE: func(_ *cobra.Command, args []string) error { return cri.BecomeProgram(args[0], args[1:]) },
 	}
 }

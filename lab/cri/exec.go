@@ -83,6 +83,9 @@ func (c command) run(ctx context.Context) error {
 	if end != nil {
 		_ = end.Close()
 	}
+	if err != nil && !c.process.isAlive() {
+		return c.process.ended()
+	}
 	if err != nil {
 		return err
 	}

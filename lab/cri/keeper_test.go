@@ -53,7 +53,7 @@ func tryContainer(t *testing.T, spec containerSpec) (*kept, startReport) {
 	k := &kept{t: t, folder: t.TempDir(), ended: make(chan error, 1)}
 	spec.Starter = []string{os.Args[0], becomeCommand}
 	spec.Dir = cmp.Or(spec.Dir, "/")
-	spec.Env, spec.Log = os.Environ(), filepath.Join(k.folder, "log")
+	spec.Env, spec.Log = append(os.Environ(), spec.Env...), filepath.Join(k.folder, "log")
 	for i := range spec.Mounts {
 		if spec.Mounts[i].Target == itsFolder {
 			spec.Mounts[i].Target = k.folder
@@ -434,11 +434,13 @@ func TestContainerWithoutProgram(t *testing.T) {
 		{[]string{script}, "/", "exec " + script + ": exec format error"},
 		{[]string{"true"}, "/nowhere", "chdir /nowhere: no such file or directory"},
 	} {
-		k, b := tryContainer(t, containerSpec{Args: test.args, programSpec: programSpec{Dir: test.folder}})
+		// The environment is that of the program alone: Go's runtime refuses the memory limit.
+		k, b := tryContainer(t, containerSpec{Args: test.args, Env: []string{"GOMEMLIMIT=much"}, programSpec: programSpec{Dir: test.folder}})
 		if b.Error != test.want {
 			t.Errorf("%q in %s: %q, want %q", test.args, test.folder, b.Error, test.want)
 		}
 		k.ends(startFailed)
+		k.log(func(log string) bool { return log == "" })
 	}
 }
 

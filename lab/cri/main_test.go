@@ -12,8 +12,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == keepCommand:
 		err = RunContainer(os.Args[2])
-	case len(os.Args) > 3 && os.Args[1] == becomeCommand:
-		err = BecomeProgram(os.Args[2], os.Args[3:])
+	case len(os.Args) == 2 && os.Args[1] == becomeCommand:
+		err = BecomeProgram()
 	case len(os.Args) == 2 && os.Args[1] == holdCommand:
 		err = HoldProcesses()
 	default:

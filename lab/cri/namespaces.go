@@ -37,15 +37,13 @@ func inContainer(p processID, f func() error) error {
 
 // enterProcesses makes this thread start processes in the PID namespace of another process.
 func enterProcesses(p processID) error {
-	if err := process.Enter(fmt.Sprintf("/proc/%d/ns/pid", p.ID), unix.CLONE_NEWPID); err != nil {
-		return err
-	}
+	err := process.Enter(fmt.Sprintf("/proc/%d/ns/pid", p.ID), unix.CLONE_NEWPID)
 	// Asked after the namespace was opened: now it was this process', not that of another one
 	// with the number.
 	if !p.isAlive() {
-		return fmt.Errorf("process %d: it ended", p.ID)
+		return p.ended()
 	}
-	return nil
+	return err
 }
 
 // mountNamespace identifies the mount namespace of a process, or of "thread-self". Each

@@ -23,6 +23,9 @@ func (p processID) isAlive() bool {
 	return err == nil && found == p
 }
 
+// ended is what there is to say of a process that is joined, and is not there any more.
+func (p processID) ended() error { return fmt.Errorf("process %d: it ended", p.ID) }
+
 // exists reports whether the process runs or is a zombie.
 func (p processID) exists() bool {
 	stat, err := process.ReadStat(p.ID)

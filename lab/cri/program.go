@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -36,24 +36,33 @@ type programSpec struct {
 // hasOwnProcesses reports whether the program is the first process of a PID namespace.
 func (s programSpec) hasOwnProcesses() bool { return !s.HostProcesses && s.ProcessesOf == nil }
 
-// BecomeProgram makes this process the program of a container, with its environment. It is what
-// "vicinity-lab internal become SPEC ARG..." runs. The keeper starts it in the container's
-// namespaces, since only a process inside a PID namespace can mount its /proc, and reads an
-// error from a pipe.
-func BecomeProgram(spec string, args []string) error {
+// specDescriptor is the pipe by which a process is told what to become.
+const specDescriptor = 4
+
+// becoming is what a process reports before it becomes the program. Whatever follows is an error.
+const becoming = "\x00"
+
+// BecomeProgram makes this process the program of a container. It is what "vicinity-lab internal
+// become" runs. The keeper starts it in the container's namespaces, since only a process inside a
+// PID namespace can mount its /proc, but with an environment of its own. The keeper reads an error
+// from a pipe.
+func BecomeProgram() error {
 	unix.CloseOnExec(reportDescriptor)
-	// A thread of its own: some of what the program inherits belongs to a thread.
-	err := process.OnThread(func() error { return becomeProgram(spec, args) })
 	pipe := os.NewFile(reportDescriptor, "report")
 	defer pipe.Close()
+	// A thread of its own: some of what the program inherits belongs to a thread.
+	err := process.OnThread(func() error { return becomeProgram(pipe) })
 	_, failed := io.WriteString(pipe, err.Error())
-	return errors.Join(err, failed)
+	return failed
 }
 
 // becomeProgram returns errors only.
-func becomeProgram(text string, args []string) error {
-	var spec programSpec
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+func becomeProgram(report io.Writer) error {
+	var spec containerSpec
+	pipe := os.NewFile(specDescriptor, "specification")
+	err := json.NewDecoder(pipe).Decode(&spec)
+	_ = pipe.Close()
+	if err != nil {
 		return fmt.Errorf("reading what the program needs: %w", err)
 	}
 	if !spec.HostProcesses {
@@ -61,7 +70,7 @@ func becomeProgram(text string, args []string) error {
 			return err
 		}
 	}
-	path, err := lookPath(args[0], os.Environ())
+	path, err := lookPath(spec.Args[0], spec.Env)
 	if err != nil {
 		return err
 	}
@@ -75,7 +84,10 @@ func becomeProgram(text string, args []string) error {
 	if err := spec.become(); err != nil {
 		return err
 	}
-	return &fs.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, args, os.Environ())}
+	if _, err := io.WriteString(report, becoming); err != nil {
+		return err
+	}
+	return &fs.PathError{Op: "exec", Path: path, Err: syscall.Exec(path, spec.Args, spec.Env)}
 }
 
 // mountProcesses mounts the /proc of this process' PID namespace in place of the machine's.
@@ -122,28 +134,42 @@ func (s programSpec) credential() *syscall.Credential {
 // startProgram starts a command that becomes the program, and waits until it did. The thread
 // is in the container's other namespaces.
 func (k *keeper) startProgram() error {
-	report, pipe, err := os.Pipe()
+	report, reported, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer report.Close()
-	k.cmd.ExtraFiles = []*os.File{pipe}
-	err = k.cmd.Start()
-	_ = pipe.Close()
+	told, spec, err := os.Pipe()
 	if err != nil {
+		_ = reported.Close()
+		return err
+	}
+	defer spec.Close()
+	k.cmd.ExtraFiles = []*os.File{reported, told}
+	err = k.cmd.Start()
+	closeAll(k.cmd.ExtraFiles)
+	if err != nil {
+		if joined := k.spec.ProcessesOf; joined != nil && !joined.isAlive() {
+			return joined.ended()
+		}
 		return fmt.Errorf("starting the program: %w", err)
 	}
+	err = json.NewEncoder(spec).Encode(k.spec)
+	_ = spec.Close()
 	// The program does not inherit the pipe.
-	text, err := io.ReadAll(report)
-	if err == nil && len(text) == 0 {
+	text, failed := io.ReadAll(report)
+	switch said, begun := strings.CutPrefix(string(text), becoming); {
+	case failed != nil:
+		err = failed
+	case begun && said == "":
 		return nil
+	case said != "":
+		err = errors.New(said)
 	}
-	if err != nil {
-		_ = k.cmd.Process.Kill()
-	} else {
-		err = errors.New(string(text))
+	_ = k.cmd.Process.Kill()
+	if ended := k.cmd.Wait(); err == nil {
+		err = fmt.Errorf("it ended before it became the program: %w", ended)
 	}
-	_ = k.cmd.Wait() // the text says more
 	return err
 }
 
@@ -152,17 +178,10 @@ func (k *keeper) command() (*exec.Cmd, error) {
 	if len(k.spec.Args) == 0 {
 		return nil, errors.New("the container has no program")
 	}
-	text, err := json.Marshal(k.spec.programSpec)
-	if err != nil {
-		return nil, err
-	}
 	attributes := &syscall.SysProcAttr{Setsid: true}
 	if k.spec.hasOwnProcesses() {
 		attributes.Cloneflags = unix.CLONE_NEWPID
 	}
-	return &exec.Cmd{
-		// This program, which need not be among the container's files.
-		Path: "/proc/self/exe", Args: slices.Concat(k.spec.Starter, []string{string(text)}, k.spec.Args),
-		Env: k.spec.Env, SysProcAttr: attributes,
-	}, nil
+	// This program, which need not be among the container's files.
+	return &exec.Cmd{Path: "/proc/self/exe", Args: k.spec.Starter, Env: os.Environ(), SysProcAttr: attributes}, nil
 }
