@@ -201,7 +201,7 @@ other names, which can be patterns; the first that a name matches counts:
     env: {MODE: plain}
     root: web                         # a folder with files of the container's own
 
-A container sees the files of this machine, but has a /tmp of its own, and a copy of its own
+A container sees the files of this machine, but has a /tmp and a /var/tmp of its own, and a copy of its own
 of the files of root, in memory, which it can change, rename and remove. The volumes of its
 pod cover what the image has at the same paths.
 

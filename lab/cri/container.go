@@ -47,19 +47,23 @@ type containerRecord struct {
 	Config  *runtimeapi.ContainerConfig `json:"config"`
 }
 
-const (
-	containerFile = "container.json"
-	// temporaryFolder is what a container has as /tmp.
-	temporaryFolder = "tmp"
-)
+const containerFile = "container.json"
 
-// makeFolders makes the container's folder, and in it the /tmp that no other container has.
+// temporary are the folders that a container has of its own, in its folder, in place of the machine's.
+var temporary = []struct{ name, target string }{{"tmp", "/tmp"}, {"var-tmp", "/var/tmp"}}
+
+// makeFolders makes the container's folder, and in it those that no other container has.
 func (c *container) makeFolders() error {
-	temporary := filepath.Join(c.folder, temporaryFolder)
-	if err := os.MkdirAll(temporary, 0o700); err != nil {
-		return err
+	for _, t := range temporary {
+		folder := filepath.Join(c.folder, t.name)
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return err
+		}
+		if err := os.Chmod(folder, 0o777|fs.ModeSticky); err != nil {
+			return err
+		}
 	}
-	return os.Chmod(temporary, 0o777|fs.ModeSticky)
+	return nil
 }
 
 func (s *sandbox) newContainer(record containerRecord) *container {
@@ -136,8 +140,10 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	if s.inHostNetwork() {
 		spec.Hostname = n.Name
 	}
-	// First, so that a volume may take its place.
-	spec.Mounts = []mount{{Source: filepath.Join(c.folder, temporaryFolder), Target: "/tmp"}}
+	// First, so that volumes may take their place.
+	for _, t := range temporary {
+		spec.Mounts = append(spec.Mounts, mount{Source: filepath.Join(c.folder, t.name), Target: t.target})
+	}
 	resolver := filepath.Join(s.folder, resolverFile)
 	if _, err := os.Stat(resolver); err == nil {
 		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: "/etc/resolv.conf"})

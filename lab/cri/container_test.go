@@ -70,7 +70,7 @@ func TestVolumesCoverTheImage(t *testing.T) {
 	volumes := []*runtimeapi.Mount{{HostPath: "/opt", ContainerPath: "/pages/"}, {HostPath: "/srv", ContainerPath: "/site"}}
 	spec := specified(t, images, &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "web"}, Mounts: volumes})
 	want := []mount{{Source: "/opt", Target: "/pages/"}, {Source: "/srv", Target: "/site"}, {Source: "/bin", Target: "/sites", ReadOnly: true, OfImage: true}}
-	if got := spec.Mounts[1:]; !slices.Equal(got, want) {
+	if got := spec.Mounts[len(temporary):]; !slices.Equal(got, want) {
 		t.Errorf("its mounts are %v, want %v", got, want)
 	}
 }
@@ -120,21 +120,22 @@ func TestContainerLeavesTheFoldersOfItsImage(t *testing.T) {
 	}
 }
 
-// A container has a /tmp of its own, where its pod mounts nothing else.
+// A container has a /tmp and a /var/tmp of its own, where its pod mounts nothing else.
 func TestContainerHasItsOwnTmp(t *testing.T) {
 	images := Images{Program: "/bin/true"}
 	config := &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "lab/sleep"}}
-	file := filepath.Join("/tmp", filepath.Base(t.TempDir())+"-of-the-machine")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
+	script := ""
+	for _, folder := range []string{"/tmp", "/var/tmp"} {
+		file := filepath.Join(folder, filepath.Base(t.TempDir())+"-of-the-machine")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(file) })
+		script += "cd " + folder + "; ls -A .; stat -c %a .; echo own >own; mv own mine; cat mine; "
 	}
-	t.Cleanup(func() { _ = os.Remove(file) })
-	k := keepContainer(t, containerSpec{
-		Args:   []string{"sh", "-c", "ls -A /tmp; stat -c %a /tmp; echo own >/tmp/own; mv /tmp/own /tmp/mine; cat /tmp/mine"},
-		Mounts: specified(t, images, config).Mounts,
-	})
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", script}, Mounts: specified(t, images, config).Mounts})
 	k.ends(0)
-	k.printed("1777\nown\n")
+	k.printed("1777\nown\n1777\nown\n")
 
 	volume := t.TempDir()
 	if err := os.WriteFile(filepath.Join(volume, "kept"), nil, 0o600); err != nil {

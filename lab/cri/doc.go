@@ -2,7 +2,7 @@
 // and runs containers as processes of this machine.
 //
 // A pod sandbox is a network namespace in the lab's fabric. A container is a process with
-// the machine's file system but a /tmp of its own, in the network namespace of its pod and in
+// the machine's file system but a /tmp and a /var/tmp of its own, in the network namespace of its pod and in
 // a mount and a PID namespace of its own. Each has a keeper process (RunContainer) that makes
 // the mounts, writes the log and records the exit code, so that containers survive the runtime.
 // Records are files in the state folder; a new runtime adopts running containers from them.

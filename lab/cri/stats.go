@@ -70,9 +70,13 @@ func (c *container) measure() (*runtimeapi.ContainerStats, error) {
 // writtenBytes is the space that the container's files outside of volumes take, without those
 // of its image. What it writes to the machine's own folders is not known.
 func (c *container) writtenBytes() (uint64, error) {
-	temporary, err := folderBytes(filepath.Join(c.folder, temporaryFolder))
-	if err != nil {
-		return 0, err
+	var written uint64
+	for _, t := range temporary {
+		bytes, err := folderBytes(filepath.Join(c.folder, t.name))
+		if err != nil {
+			return 0, err
+		}
+		written += bytes
 	}
 	layers, err := layerBytes(c.layers, func(fd int, stat *unix.Statfs_t) error {
 		return unix.Statfs(fmt.Sprintf("/proc/%d/fd/%d", c.keeper.ID, fd), stat)
@@ -85,7 +89,7 @@ func (c *container) writtenBytes() (uint64, error) {
 		return 0, fmt.Errorf("process %d: it ended", c.keeper.ID)
 	}
 	// A container can remove the files of its image.
-	return temporary + max(layers, c.imageBytes) - c.imageBytes, nil
+	return written + max(layers, c.imageBytes) - c.imageBytes, nil
 }
 
 // layerBytes is the space that is used in layers.
