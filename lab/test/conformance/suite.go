@@ -43,7 +43,7 @@ var exclusions = []exclusion{
 	{tests: regexp.MustCompile(`\[Feature:OffByDefault\]`), reason: "its feature is off by default"},
 	{tests: regexp.MustCompile(`CockroachDB`), reason: "a lab has no program for that image"},
 	{
-		tests:  regexp.MustCompile(`Granular Checks: Services|switch session affinity|session affinity timeout|to up and down services|service-proxy-name`),
+		tests:  regexp.MustCompile(`Granular Checks: Services|switch session affinity|session affinity timeout|to up and down services|service-proxy-name|named targetPorts that resolve to different`),
 		reason: "PREFER=1: it wants one client to reach endpoints of all zones",
 		only:   preferring,
 	},
