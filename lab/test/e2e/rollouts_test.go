@@ -227,6 +227,7 @@ type observer struct {
 	expected map[string]int
 	most     map[string]int // that were down at a time in each zone
 	zones    int            // most zones with pods down at a time
+	down     []string       // those pods, for people
 	order    []string       // in which zones' pods went, each as often as it was its turn
 	came     []string       // in which zones pods were scheduled, likewise
 }
@@ -311,7 +312,28 @@ func (o *observer) see(object any, gone bool) {
 			o.most[zone] = max(o.most[zone], down)
 		}
 	}
-	o.zones = max(o.zones, zones)
+	if zones > o.zones {
+		o.zones, o.down = zones, o.notUp()
+	}
+}
+
+// notUp says of the pods that are there why they are not up.
+func (o *observer) notUp() (found []string) {
+	for _, pod := range o.pods {
+		switch zone := o.domains[pod.Spec.NodeName]; {
+		case pod.DeletionTimestamp != nil:
+			found = append(found, fmt.Sprintf("%s of %s is being deleted", pod.Name, zone))
+		case !kube.PodReady(pod):
+			i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+			reason := "no condition"
+			if i >= 0 {
+				reason = fmt.Sprintf("%s %s", pod.Status.Conditions[i].Reason, pod.Status.Conditions[i].Message)
+			}
+			found = append(found, fmt.Sprintf("%s of %s is not ready (%s: %s)", pod.Name, zone, pod.Status.Phase, reason))
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // inTurn adds a zone, unless it is the last one already.
@@ -326,17 +348,18 @@ func inTurn(zones []string, zone string) []string {
 type seen struct {
 	order, came []string
 	most, zones int // of one zone, and of zones
+	down        []string
 }
 
 // since is what was seen since the last look.
 func (o *observer) since() seen {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	found := seen{order: o.order, came: o.came, zones: o.zones}
+	found := seen{order: o.order, came: o.came, zones: o.zones, down: o.down}
 	for most := range maps.Values(o.most) {
 		found.most = max(found.most, most)
 	}
-	o.order, o.came, o.zones, o.most = nil, nil, 0, map[string]int{}
+	o.order, o.came, o.zones, o.down, o.most = nil, nil, 0, nil, map[string]int{}
 	return found
 }
 
@@ -344,7 +367,7 @@ func (o *observer) since() seen {
 // came in other zones than those or in another order.
 func (s seen) within(most int, order ...string) error {
 	if s.most > most || s.zones > 1 {
-		return fmt.Errorf("%d pods of a zone and %d zones were down at a time, want %d and 1 at most", s.most, s.zones, most)
+		return fmt.Errorf("%d pods of a zone and %d zones were down at a time, want %d and 1 at most: %s", s.most, s.zones, most, strings.Join(s.down, ", "))
 	}
 	if !slices.Equal(s.order, order) {
 		return fmt.Errorf("zones were updated in the order %v, want %v", s.order, order)
