@@ -1,6 +1,7 @@
 package scaledown
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -456,6 +458,31 @@ func TestPacedScaleDownsGoFirst(t *testing.T) {
 			t.Errorf("it goes until %s", until)
 		}
 	}
+}
+
+// turn is a limiter that does something while a write waits for its turn.
+type turn struct {
+	flowcontrol.RateLimiter
+	meanwhile func()
+}
+
+func (t turn) Wait(context.Context) error {
+	t.meanwhile()
+	return nil
+}
+
+// A scale-down that begins while a write waits for its turn comes first.
+func TestPacedScaleDownsBeginMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
+	w.pods("web-1", "a1x", "a2x", "b1x")
+	w.r.limiter = turn{meanwhile: func() {
+		change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{v1alpha1.AnnotationGoesUntil: w.clock.Now().Add(time.Minute).Format(time.RFC3339)}
+		})
+	}}
+	w.sync(web)
+	w.wrote()
 }
 
 // While a rollout says which pod goes next, nothing is written to the pods of its Deployment, and its mark stays.
