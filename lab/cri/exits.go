@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,8 +12,12 @@ import (
 // exits waits on one thread for the end of many processes, which need not be children.
 type exits struct {
 	epoll int
-	mu    sync.Mutex
-	calls map[int32]func()
+	// closing becomes readable when exits ends. To close epoll would not wake the thread that
+	// waits on it, which would go on with whatever gets its number next.
+	closing int
+	over    chan struct{}
+	mu      sync.Mutex
+	calls   map[int32]func()
 }
 
 func watchExits() (*exits, error) {
@@ -20,14 +25,34 @@ func watchExits() (*exits, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching for the end of processes: %w", err)
 	}
-	e := &exits{epoll: fd, calls: map[int32]func(){}}
+	closing, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err == nil {
+		err = unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, closing, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(closing)})
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("watching for the end of processes: %w", err)
+	}
+	e := &exits{epoll: fd, closing: closing, over: make(chan struct{}), calls: map[int32]func(){}}
 	go e.run()
 	return e, nil
 }
 
-func (e *exits) close() { _ = unix.Close(e.epoll) }
+// close returns when no function is called any more. It closes the descriptors of what it watched.
+func (e *exits) close() {
+	_, _ = unix.Write(e.closing, binary.NativeEndian.AppendUint64(nil, 1)) // an empty counter takes it
+	<-e.over
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for fd := range e.calls {
+		_ = unix.Close(int(fd))
+	}
+	e.calls = nil
+	_ = unix.Close(e.closing)
+	_ = unix.Close(e.epoll)
+}
 
-// watch calls f when a process has ended, on the goroutine of exits.
+// watch calls f when a process has ended, on the goroutine of exits, unless that is closed before.
 func (e *exits) watch(p processID, f func()) {
 	fd, err := unix.PidfdOpen(p.ID, unix.PIDFD_NONBLOCK)
 	if err != nil || !p.exists() {
@@ -38,8 +63,12 @@ func (e *exits) watch(p processID, f func()) {
 		return
 	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.calls == nil {
+		_ = unix.Close(fd)
+		return
+	}
 	e.calls[int32(fd)] = f
-	e.mu.Unlock()
 	event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(fd)}
 	if err := unix.EpollCtl(e.epoll, unix.EPOLL_CTL_ADD, fd, &event); err != nil {
 		go e.end(int32(fd))
@@ -47,6 +76,7 @@ func (e *exits) watch(p processID, f func()) {
 }
 
 func (e *exits) run() {
+	defer close(e.over)
 	events := make([]unix.EpollEvent, 64)
 	for {
 		n, err := unix.EpollWait(e.epoll, events, -1)
@@ -56,6 +86,9 @@ func (e *exits) run() {
 			return
 		}
 		for _, event := range events[:n] {
+			if event.Fd == int32(e.closing) {
+				return
+			}
 			e.end(event.Fd)
 		}
 	}
