@@ -120,11 +120,16 @@ test = { failed=; mkdir -p bin; \
 check: build lint ## The fast one: build, lint, unit tests
 	$(call test,-short) | $(GO) run ./hack/skips
 
+# What both need is built before: neither builds it again below the other's labs. Kubernetes'
+# tests have a lab of their own.
 .PHONY: test
-test: programs conformance-programs build kubernetes lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
+test: programs conformance-programs build kubernetes suite lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
 	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
-	@$(MAKE) e2e
-	@$(MAKE) conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]'
+	@built='-o build -o kubernetes -o suite'; \
+	$(MAKE) $$built conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]' >bin/conformance.txt 2>&1 & beside=$$!; \
+	failed=; $(MAKE) $$built e2e || failed=1; \
+	wait $$beside || failed=1; cat bin/conformance.txt; \
+	test -z "$$failed"
 
 .PHONY: up
 up: build kubernetes ## Bring a lab up with Vicinity, and see what traffic between zones costs before and after
