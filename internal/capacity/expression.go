@@ -13,6 +13,7 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/ext"
 
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -81,7 +82,7 @@ func compile(expression string) (cel.Program, error) {
 // languageError is the first thing that CEL finds wrong, on one line.
 func languageError(issues *cel.Issues) error {
 	first := issues.Errors()[0]
-	message := strings.Join(strings.Fields(first.Message), " ")
+	message := plaintext.Of(strings.Join(strings.Fields(first.Message), " ")) // it quotes the expression
 	if strings.Contains(message, "no matching overload") {
 		message += "; fields of zone are decimal, so write 2.0 rather than 2"
 	}
@@ -112,7 +113,7 @@ func Evaluate(expression string, zones []translate.Zone) (map[string]float64, er
 	for i := range zones {
 		result, _, err := program.Eval(map[string]any{"zone": zones[i]})
 		if err != nil {
-			return nil, fmt.Errorf("zone %q: %w", zones[i].Name, err)
+			return nil, fmt.Errorf("zone %q: %s", zones[i].Name, plaintext.Of(err.Error()))
 		}
 		if capacities[zones[i].Name], err = number(result.Value()); err != nil {
 			return nil, fmt.Errorf("zone %q: %w", zones[i].Name, err)

@@ -145,7 +145,7 @@ func BreakGlassOf(annotations map[string]string) (disruption.BreakGlass, error) 
 	ends, reason, _ := strings.Cut(strings.TrimSpace(written), " ")
 	until, err := time.Parse(time.RFC3339, ends)
 	if err != nil {
-		return disruption.BreakGlass{}, fmt.Errorf("it must be a time as in 2026-01-02T15:04:05Z, a space and the reason; %q is no such time", ends)
+		return disruption.BreakGlass{}, fmt.Errorf("it must be a time as in 2026-01-02T15:04:05Z, a space and the reason; %.100q is no such time", ends)
 	}
 	reason = strings.TrimSpace(reason)
 	if reason == "" {

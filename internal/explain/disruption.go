@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // What refuses an eviction is read in a terminal and in events, so it is short.
 const (
-	maxBrief        = 1000 // bytes of a DisruptionBrief
-	maxPodNames     = 180  // bytes of the names of pods that are down for one reason
-	maxDomainNames  = 5
-	maxWrittenBytes = 400 // of a text that people wrote
+	maxBrief       = 1000 // bytes of a DisruptionBrief
+	maxPodNames    = 180  // bytes of the names of pods that are down for one reason
+	maxDomainNames = 5
 )
 
 // DisruptionBrief says in a few sentences what a budget decided about the eviction of a pod,
@@ -33,7 +33,7 @@ func disruptionReason(d disruption.Decision) string {
 	case disruption.RuleExpiring:
 		return fmt.Sprintf("the eviction of the pod was admitted before, and something else prevents it. It is decided again at %s.", clock(d.RetryAt))
 	case disruption.RuleBreakGlass:
-		return fmt.Sprintf("every eviction is let through until %s: %s", clock(d.RetryAt), cut(d.Reason, maxWrittenBytes))
+		return fmt.Sprintf("every eviction is let through until %s: %s", clock(d.RetryAt), plaintext.Of(d.Reason))
 	case disruption.RuleUnit:
 		return "another pod of the pod's unit is down already."
 	case disruption.RuleUnhealthy:
@@ -41,7 +41,7 @@ func disruptionReason(d disruption.Decision) string {
 	case disruption.RuleWithin:
 		return domainNumbers(d) + "."
 	case disruption.RuleInvalid:
-		return fmt.Sprintf("no pod of it is evicted, since its spec makes no sense: %s", cut(d.Reason, maxWrittenBytes))
+		return fmt.Sprintf("no pod of it is evicted, since its spec makes no sense: %s", plaintext.Of(d.Reason))
 	case disruption.RuleUnhealthyNo:
 		return fmt.Sprintf("%s is not ready, and the budget is exceeded: %s With unhealthyPodEvictionPolicy AlwaysAllow it could be evicted.", d.Pod, refusal(d, d.Exceeded, 0))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kubeproxy"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -162,7 +163,7 @@ func ExplainNode(in NodeReading) *NodeExplanation {
 	if e.Lease != nil && e.Lease.Spec.RenewTime != nil {
 		renewed := e.Lease.Spec.RenewTime.Time
 		ago := e.Now.Sub(renewed)
-		d.Proxy = &ProxyLease{renewed.UTC(), ago < v1alpha1.LeaseFresh, e.Lease.Annotations[v1alpha1.AnnotationProgrammed], ago}
+		d.Proxy = &ProxyLease{renewed.UTC(), ago < v1alpha1.LeaseFresh, plaintext.Of(e.Lease.Annotations[v1alpha1.AnnotationProgrammed]), ago}
 	}
 	if e.served() {
 		d.From = "EndpointSlices"

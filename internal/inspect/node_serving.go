@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
@@ -106,5 +107,5 @@ func (e *nodeView) probeFailure() string {
 	if e.Lease == nil || e.proxyFault() != "" {
 		return ""
 	}
-	return e.Lease.Annotations[v1alpha1.AnnotationProbeFailure]
+	return plaintext.Of(e.Lease.Annotations[v1alpha1.AnnotationProbeFailure])
 }

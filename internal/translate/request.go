@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -413,7 +414,7 @@ func distributionSource(value string) string {
 }
 
 func annotation(name, value string) string {
-	return "annotation " + name + ": " + value
+	return "annotation " + name + ": " + plaintext.Of(value)
 }
 
 // AutoCapacity is the capacity of Kubernetes' own heuristic.

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ func FuzzRequestOf(f *testing.F) {
 	f.Add("gardener=true hints=auto", "", "", "topology.kubernetes.io/zone,rack,*", "local-opt/1000%/1.5x", "Expression/zone.cpu", int32(3))
 	f.Add("distribution=PreferClose", "Require", "Zone", "*,zone", "auto/-1%/3", "CPU/1", int32(-3))
 	f.Add("", "", "", "topology.kubernetes.io/zone,rack", "//", "Expression/zone.cpu / zone.pods", int32(0))
+	f.Add("mode=example.com/\x1b[2J hints=\u009b/x", "", "", "", "", "", int32(0))
 	cluster := pools()
 	f.Fuzz(func(t *testing.T, text, mode, level, keys, bound, by string, number int32) {
 		given := service(strings.Fields(text)...)
@@ -59,6 +61,12 @@ func FuzzRequestOf(f *testing.F) {
 		for _, warning := range request.Warnings {
 			if strings.TrimSpace(warning) == "" {
 				t.Fatalf("an empty warning among %q", request.Warnings)
+			}
+		}
+		// They are shown in terminals.
+		for _, text := range append(request.Warnings, request.Source, request.Declined, request.Hides, request.NoPlan) {
+			if strings.ContainsFunc(text, unicode.IsControl) {
+				t.Fatalf("a text for people is %q", text)
 			}
 		}
 		region := cluster.Region(request.Capacity, []Endpoint{{Zone: "a"}, {Zone: "b"}, {Zone: "b"}, {}})

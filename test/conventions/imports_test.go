@@ -12,7 +12,7 @@ import (
 // imports another.
 var layers = [][]string{
 	{"api", "charts", "hack", "internal/built", "internal/command"},
-	{"internal/lifecycle", "internal/topology", "internal/netset", "internal/kubeproxy", "internal/kube", "internal/podcache"},
+	{"internal/lifecycle", "internal/topology", "internal/plaintext", "internal/netset", "internal/kubeproxy", "internal/kube", "internal/podcache"},
 	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/spread", "internal/locate"},
 	{"internal/simulate", "internal/location"},
 	{"internal/explain"},

@@ -24,7 +24,7 @@ type ring struct {
 var rings = []ring{
 	{
 		folders: []string{
-			"internal/topology", "internal/netset", "internal/kubeproxy", "internal/allocate", "internal/disruption", "internal/rollout", "internal/spread", "internal/locate",
+			"internal/topology", "internal/plaintext", "internal/netset", "internal/kubeproxy", "internal/allocate", "internal/disruption", "internal/rollout", "internal/spread", "internal/locate",
 			"internal/simulate", "internal/explain", "internal/report",
 			"internal/proxy/ruleset", // which could be in ring two, and needs nothing of Kubernetes
 		},

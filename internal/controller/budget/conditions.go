@@ -17,6 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/reservation"
 )
 
@@ -93,7 +94,7 @@ func (j *judge) breakGlass() []metav1.Condition {
 	switch {
 	case open:
 		found.Status, found.Reason = metav1.ConditionTrue, reasonOpen
-		found.Message = fmt.Sprintf("Every eviction is admitted until %s: %s.", glass.Until.UTC().Format(time.RFC3339), strings.TrimSuffix(glass.Reason, "."))
+		found.Message = fmt.Sprintf("Every eviction is admitted until %s: %s.", glass.Until.UTC().Format(time.RFC3339), strings.TrimSuffix(plaintext.Of(glass.Reason), "."))
 		if before != nil && before.Status == metav1.ConditionTrue && (before.Reason == reasonUsed || j.isEvictedSince(before.LastTransitionTime.Time)) {
 			found.Reason = reasonUsed
 		}

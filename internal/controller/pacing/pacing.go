@@ -212,7 +212,7 @@ func isMarked(object client.Object) bool {
 func (r *reconciler) endOf(ctx context.Context, c *pacing.Workload) (string, error) {
 	switch {
 	case c.Wanted == nil:
-		return fmt.Sprintf("%s=%q is no number of replicas; scale down again", v1alpha1.AnnotationWantedReplicas, c.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]), nil
+		return fmt.Sprintf("%s=%.100q is no number of replicas; scale down again", v1alpha1.AnnotationWantedReplicas, c.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]), nil
 	case c.Replicas <= *c.Wanted:
 		return fmt.Sprintf("The scale-down to %d has ended", *c.Wanted), nil
 	case c.Paced != nil && c.Replicas > *c.Paced:

@@ -200,7 +200,7 @@ func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
 	c.key = asked(v1alpha1.AnnotationKeepSpread)
 	c.repairs = asked(v1alpha1.AnnotationRepairSpread) == "true"
 	if faults := content.IsLabelKey(c.key); c.key != "" && len(faults) > 0 {
-		c.invalid = fmt.Sprintf("%s: %q is not a label of nodes, such as %s: %s", v1alpha1.AnnotationKeepSpread, c.key, corev1.LabelTopologyZone, strings.Join(faults, "; "))
+		c.invalid = fmt.Sprintf("%s: %.100q is not a label of nodes, such as %s: %s", v1alpha1.AnnotationKeepSpread, c.key, corev1.LabelTopologyZone, strings.Join(faults, "; "))
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 		return admission.Verdict{Result: admission.Skipped}, nil
 	}
 	if reasons := content.IsLabelKey(key); len(reasons) > 0 {
-		return j.warn(write, fmt.Sprintf("annotation %s: %q is not a label key: %s; the pod is made without a domain",
+		return j.warn(write, fmt.Sprintf("annotation %s: %.100q is not a label key: %s; the pod is made without a domain",
 			v1alpha1.AnnotationSpreadOrdinals, key, strings.Join(reasons, "; "))), nil
 	}
 	if constraint := countingDomains(&pod.Spec); constraint != "" {
