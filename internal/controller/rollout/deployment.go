@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -110,9 +111,14 @@ func hasGate(gates []corev1.PodSchedulingGate) bool {
 	return slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
 }
 
-// slotOf is the slot that a pod was released for, or else its own.
+// slotOf is the slot that a pod was released for, or else its own. What cannot be the name of a pod was written by somebody
+// else, and does not come into the status.
 func slotOf(pod *corev1.Pod) string {
-	return cmp.Or(pod.Annotations[v1alpha1.AnnotationReleasedFor], pod.Name)
+	slot := pod.Annotations[v1alpha1.AnnotationReleasedFor]
+	if len(validation.IsDNS1123Subdomain(slot)) > 0 {
+		return pod.Name
+	}
+	return slot
 }
 
 // releasedAt is when a pod was released, zero if it was not held.

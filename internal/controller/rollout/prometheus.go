@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -25,9 +29,34 @@ const (
 	maxAnswer             = 1 << 20
 )
 
-// newHTTPClient makes a client that goes only where a spec says.
-func newHTTPClient() *http.Client {
-	return &http.Client{Timeout: queryTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+// maxHeader is the most that is read of the head of an answer.
+const maxHeader = 16 << 10
+
+// newHTTPClient makes a client that goes only where a spec says, if that is allowed, and by no proxy. It keeps no connection:
+// a spec that changes all the time would leave many.
+func newHTTPClient(allowed func(netip.Addr) error) *http.Client {
+	dialer := &net.Dialer{Timeout: queryTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		return allowed(at.Addr().Unmap())
+	}}
+	return &http.Client{
+		Timeout:       queryTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader},
+	}
+}
+
+// notOfTheNode refuses addresses that mean the controller itself, or something else on every node, such as the metadata
+// of a cloud: whoever may write a rollout has the controller connect to what its spec names. It is asked for what a name
+// has turned out to be.
+func notOfTheNode(address netip.Addr) error {
+	if address.IsLoopback() || address.IsUnspecified() || address.IsLinkLocalUnicast() || address.IsMulticast() {
+		return fmt.Errorf("spec.healthGate.prometheus.url leads to %s, where no server is asked: it must not be a loopback, link-local or multicast address", address)
+	}
+	return nil
 }
 
 // gate is the last answer to the query of a health gate.
@@ -67,7 +96,7 @@ func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.Prometheu
 	case a := <-g.pending:
 		g.pending, g.truth, g.said = nil, a.truth, ""
 		if a.err != nil {
-			g.said = a.err.Error()
+			g.said = plaintext.Of(a.err.Error()) // which the server has a part in
 		}
 		return false
 	case <-time.After(patience):
@@ -93,6 +122,11 @@ func runQuery(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate
 		return rollout.Unknown, fmt.Errorf("the server does not answer: %w", errors.Unwrap(err))
 	}
 	defer func() { _ = response.Body.Close() }()
+	return readAnswer(response.StatusCode, response.Body)
+}
+
+// readAnswer reads what a server answers.
+func readAnswer(code int, body io.Reader) (rollout.Truth, error) {
 	var answer struct {
 		Status, Error string
 		Data          struct {
@@ -100,12 +134,12 @@ func runQuery(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate
 			Result     json.RawMessage
 		}
 	}
-	err = json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&answer)
+	err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&answer)
 	switch {
 	case err != nil:
-		return rollout.Unknown, fmt.Errorf("the server answers %d, and not as Prometheus does", response.StatusCode)
+		return rollout.Unknown, fmt.Errorf("the server answers %d, and not as Prometheus does", code)
 	case answer.Status != "success":
-		return rollout.Unknown, fmt.Errorf("the server answers %d: %.200s", response.StatusCode, answer.Error)
+		return rollout.Unknown, fmt.Errorf("the server answers %d: %.200s", code, answer.Error)
 	}
 	return truthOf(answer.Data.ResultType, answer.Data.Result)
 }

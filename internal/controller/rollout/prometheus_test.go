@@ -1,16 +1,73 @@
 package rollout
 
 import (
+	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/rollout"
 )
+
+// anywhere allows servers of tests, which are at loopback addresses.
+func anywhere(netip.Addr) error { return nil }
+
+// Who may write a rollout does not have the controller ask itself, nor what is at an address of every node.
+func TestServersThatAreNotAsked(t *testing.T) {
+	asked := false
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]string{
+		"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "127.1.2.3": "127.1.2.3", "[::1]": "::1", "[::ffff:127.0.0.1]": "127.0.0.1",
+		"0.0.0.0": "0.0.0.0", "169.254.169.254": "169.254.169.254", "[fe80::1]": "fe80::1", "224.0.0.1": "224.0.0.1",
+	} {
+		_, err := runQuery(t.Context(), newHTTPClient(notOfTheNode), v1alpha1.PrometheusGate{URL: "http://" + host + ":" + port, Query: "up"})
+		if err == nil || !strings.Contains(err.Error(), "leads to ") || host != "localhost" && !strings.Contains(err.Error(), "leads to "+want+", where") {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if asked {
+		t.Error("a server was asked")
+	}
+	for _, host := range []string{"10.0.0.1", "192.0.2.1", "fd00::1"} {
+		if err := notOfTheNode(netip.MustParseAddr(host)); err != nil {
+			t.Errorf("%s is refused: %v", host, err)
+		}
+	}
+}
+
+// FuzzAnswer reads what a server answers that a tenant has named: it is true or false, or a reason is given that can be shown.
+func FuzzAnswer(f *testing.F) {
+	for _, body := range []string{
+		"", "<html>", `{"status":"error","error":"\u001b[2J"}`, `{"status":"success","data":{"resultType":"vector","result":[{}]}}`,
+		`{"status":"success","data":{"resultType":"scalar","result":[1,"0x1p-2"]}}`, `{"status":"success","data":{"resultType":"\u009b","result":null}}`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		truth, err := readAnswer(http.StatusOK, strings.NewReader(body))
+		if (truth == rollout.Unknown) != (err != nil) {
+			t.Fatalf("%v, and the error %v", truth, err)
+		}
+		if err == nil && json.NewDecoder(strings.NewReader(body)).Decode(&json.RawMessage{}) != nil {
+			t.Fatalf("%q is %v, and no JSON", body, truth)
+		}
+		if err != nil && (plaintext.Of(err.Error()) == "" || len(err.Error()) > 1000) {
+			t.Fatalf("the reason is %q", err)
+		}
+	})
+}
 
 func TestAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -41,7 +98,7 @@ func TestAnswers(t *testing.T) {
 				t.Error(err)
 			}
 		}))
-		got, err := runQuery(t.Context(), newHTTPClient(), v1alpha1.PrometheusGate{URL: server.URL + "/base", Query: "up > 0"})
+		got, err := runQuery(t.Context(), newHTTPClient(anywhere), v1alpha1.PrometheusGate{URL: server.URL + "/base", Query: "up > 0"})
 		server.Close()
 		said := ""
 		if err != nil {
@@ -51,8 +108,22 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s is read as %v, %v", name, got, err)
 		}
 	}
-	if got, err := runQuery(t.Context(), newHTTPClient(), v1alpha1.PrometheusGate{URL: "http://127.0.0.1:1", Query: "up"}); got != rollout.Unknown || err == nil {
+	if got, err := runQuery(t.Context(), newHTTPClient(anywhere), v1alpha1.PrometheusGate{URL: "http://127.0.0.1:1", Query: "up"}); got != rollout.Unknown || err == nil {
 		t.Errorf("a server that is not there says %v, %v", got, err)
+	}
+}
+
+// What a server says is shown as text, and not obeyed by a terminal.
+func TestWhatServersSayIsText(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"error","error":"\u001b[2J\u001b[Hall is well\n"}`)
+	}))
+	defer server.Close()
+	var g gate
+	for g.ask(t.Context(), server.Client(), v1alpha1.PrometheusGate{URL: server.URL, Query: "up"}, time.Unix(1000, 0)) {
+	}
+	if g.said != "the server answers 200: \ufffd[2J\ufffd[Hall is well " {
+		t.Errorf("said is %q", g.said)
 	}
 }
 

@@ -161,7 +161,7 @@ type reconciler struct {
 }
 
 func newReconciler(r reconciler) *reconciler {
-	r.http = newHTTPClient()
+	r.http = newHTTPClient(notOfTheNode)
 	r.metrics = newMetrics()
 	r.memory = &memory{of: map[types.NamespacedName]*notes{}}
 	r.denials.countFrom = r.clock.Now().Add(unknownTime)

@@ -243,7 +243,8 @@ func specOf(s *v1alpha1.DomainRolloutSpec) rollout.Spec {
 	}
 	if g := s.HealthGate; g != nil {
 		spec.HasQuery = g.Prometheus != nil
-		if percent, err := strconv.ParseFloat(strings.TrimSuffix(g.MaxOverload, "%"), 64); err == nil {
+		// The API takes none that is not from 0 to 1000.
+		if percent, err := strconv.ParseFloat(strings.TrimSuffix(g.MaxOverload, "%"), 64); err == nil && percent >= 0 && percent <= 1000 {
 			spec.MaxOverload = new(percent / 100)
 		}
 		if g.ReadyFor != nil {
@@ -267,10 +268,10 @@ func amountOf(n *intstr.IntOrString) rollout.Amount {
 		return rollout.Amount{Value: 1}
 	}
 	if n.Type == intstr.Int {
-		return rollout.Amount{Value: n.IntValue()}
+		return rollout.Amount{Value: max(1, n.IntValue())}
 	}
 	percent, err := strconv.Atoi(strings.TrimSuffix(n.StrVal, "%"))
-	if err != nil {
+	if err != nil || percent < 1 || percent > 100 {
 		return rollout.Amount{Value: 1}
 	}
 	return rollout.Amount{Value: percent, Percent: true}
