@@ -11,6 +11,9 @@ const (
 
 // What proxies and the controller tell each other by Leases.
 const (
+	// ProxyLeasePrefix and the name of a node are the name of the Lease of the node's proxy. A
+	// Lease of any other name says nothing about the node, whoever holds it.
+	ProxyLeasePrefix = "vicinity-proxy-"
 	// LabelProxyLease marks the Lease of a node's proxy, with the value "true".
 	LabelProxyLease = "vicinity.dev/proxy"
 	// AnnotationProgrammed is the annotation of such a Lease with the highest resource

@@ -210,7 +210,7 @@ func memoryOf(container *corev1.Container) int64 {
 func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
 	options := metav1.ListOptions{
 		LabelSelector: v1alpha1.LabelProxyLease + "=true",
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "vicinity-proxy-"+node).String(),
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ProxyLeasePrefix+node).String(),
 	}
 	leases, err := listAll[coordinationv1.Lease](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, o)

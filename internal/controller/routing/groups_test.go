@@ -400,7 +400,7 @@ func TestProxiesOfNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A Lease that is old when it is seen first is that of a node which is no more.
-	old := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+	old := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "vicinity-proxy-b1"}, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("b1"), RenewTime: &metav1.MicroTime{Time: b.clock.Now().Add(-time.Minute)},
 	}}
 	old.Annotations = map[string]string{v1alpha1.AnnotationProgrammed: "7", v1alpha1.AnnotationExcept: "shop/web"}

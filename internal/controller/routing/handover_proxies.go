@@ -123,7 +123,7 @@ func (t *proxyTable) handler() handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { t.observe(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { t.observe(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) {
-			if lease, ok := e.Object.(*coordinationv1.Lease); ok {
+			if lease, ok := e.Object.(*coordinationv1.Lease); ok && holder(lease) != "" {
 				t.mu.Lock()
 				defer t.mu.Unlock()
 				delete(t.proxies, holder(lease))
@@ -133,9 +133,10 @@ func (t *proxyTable) handler() handler.EventHandler {
 	}
 }
 
-// holder is the node whose proxy holds the Lease.
+// holder is the node whose proxy holds the Lease. It is empty if the Lease is not that of the node: a
+// proxy may write the Lease of its own node, in which it could name another one as the holder.
 func holder(lease *coordinationv1.Lease) string {
-	if lease.Spec.HolderIdentity == nil {
+	if lease.Spec.HolderIdentity == nil || lease.Name != v1alpha1.ProxyLeasePrefix+*lease.Spec.HolderIdentity {
 		return ""
 	}
 	return *lease.Spec.HolderIdentity

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -23,7 +24,7 @@ import (
 // proxyLeaseOf is what the proxy of a node says.
 func proxyLeaseOf(node, programmed string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationProgrammed: programmed}},
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProxyLeasePrefix + node, Annotations: map[string]string{v1alpha1.AnnotationProgrammed: programmed}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: &metav1.MicroTime{Time: renewed}},
 	}
 }
@@ -316,6 +317,28 @@ func TestLastProxyComesDuringASync(t *testing.T) {
 	table.observe(proxyLeaseOf("b1", "7", b.clock.Now()), nil)
 	if !table.wait(key, step) || len(table.watched) > 0 {
 		t.Errorf("it waits still, watched %v", table.watched)
+	}
+}
+
+// A proxy may write the Lease of its own node. What it says there of another node does not count: neither that it has
+// programmed anything, nor that it is gone.
+func TestLeasesOfOtherNodesSayNothing(t *testing.T) {
+	b := newGroupBench(t)
+	table := b.writer.proxies
+	forged := proxyLeaseOf("b1", "7", b.clock.Now())
+	forged.Name = v1alpha1.ProxyLeasePrefix + "a1"
+	table.observe(forged, nil)
+	if len(table.proxies) > 0 {
+		t.Errorf("a Lease that is not the node's counts: %v", table.proxies)
+	}
+	table.observe(proxyLeaseOf("b1", "7", b.clock.Now()), nil)
+	table.handler().Delete(t.Context(), event.DeleteEvent{Object: forged}, nil)
+	if table.proxies["b1"].programmed != "7" {
+		t.Errorf("the deletion of another node's Lease counts: %v", table.proxies)
+	}
+	table.handler().Delete(t.Context(), event.DeleteEvent{Object: proxyLeaseOf("b1", "7", b.clock.Now())}, nil)
+	if len(table.proxies) > 0 {
+		t.Errorf("a deletion does not count: %v", table.proxies)
 	}
 }
 

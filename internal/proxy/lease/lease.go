@@ -27,9 +27,6 @@ type leases interface {
 	Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// leasePrefix and the node's name are the name of a proxy's Lease.
-const leasePrefix = "vicinity-proxy-"
-
 const (
 	// renewEvery is how often the Lease says that the proxy lives.
 	renewEvery = 10 * time.Second
@@ -178,7 +175,7 @@ func (k *Keeper) write(ctx context.Context) error {
 }
 
 func (k *Keeper) put(ctx context.Context) (err error) {
-	name := leasePrefix + k.Node
+	name := v1alpha1.ProxyLeasePrefix + k.Node
 	if k.stored == nil {
 		k.stored, err = k.Leases.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

@@ -50,6 +50,7 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 		{"the node's proxy", ofPod, lease(pod.Spec.NodeName), rewriteLease, true},
 		{"the node's proxy", ofPod, lease(other.Spec.NodeName), rewriteLease, false},
 		{"the node's proxy", ofPod, "vicinity-controller", rewriteLease, false},
+		{"the node's proxy as another's", ofPod, lease(pod.Spec.NodeName), holdLeaseAs(other.Spec.NodeName), false},
 		{"the node's proxy", ofPod, lease("nowhere"), createLease, false},
 		{"the node's proxy", ofPod, "other", createLease, false},
 		{"a proxy of no node", unbound, "vicinity-controller", rewriteLease, false},
@@ -109,11 +110,23 @@ func (s *scene) leasesAs(ctx context.Context, pod *corev1.Pod) (coordination.Lea
 
 // rewriteLease tries to write a Lease as it is.
 func rewriteLease(ctx context.Context, leases coordination.LeaseInterface, name string) error {
+	return writeLease(ctx, leases, name, func(*coordinationv1.Lease) {})
+}
+
+// holdLeaseAs tries to write a Lease by which another node says something.
+func holdLeaseAs(node string) func(context.Context, coordination.LeaseInterface, string) error {
+	return func(ctx context.Context, leases coordination.LeaseInterface, name string) error {
+		return writeLease(ctx, leases, name, func(lease *coordinationv1.Lease) { lease.Spec.HolderIdentity = &node })
+	}
+}
+
+func writeLease(ctx context.Context, leases coordination.LeaseInterface, name string, change func(*coordinationv1.Lease)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		found, err := leases.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
+		change(found)
 		_, err = leases.Update(ctx, found, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
