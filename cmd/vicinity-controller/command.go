@@ -51,6 +51,7 @@ type webhookConfig struct {
 	port           int
 	name, service  string
 	secret, folder string
+	clients        string // the file with their authorities
 }
 
 func (w *webhookConfig) any() bool { return w.mutates() || w.validates() }
@@ -141,6 +142,7 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.pods, "webhook-pods", false, "serve the webhook that has new pods wait for their TopologyDisruptionBudgets when EvictionRequests ask for them")
 	flags.BoolVar(&w.ordinals, "webhook-ordinals", false, "serve the webhook that spreads the ordinals of StatefulSets over failure domains where their pods are annotated with vicinity.dev/spread-ordinals")
 	flags.IntVar(&w.port, "webhook-port", 9443, "port of the webhooks")
+	flags.StringVar(&w.clients, "webhook-client-ca", "", "`file` with the authorities, in PEM, of a certificate that who asks the webhooks has to show; empty for none, so that whoever can connect is answered. The API server shows one if its admission configuration says so")
 	flags.StringVar(&w.name, "webhook-name", "vicinity", "name of the webhook configurations, which are told the certificate to expect")
 	flags.StringVar(&w.service, "webhook-service", "vicinity-webhook", "name of the Service of the webhooks")
 	flags.StringVar(&w.secret, "certificate-secret", "vicinity-webhook-certificate", "name of the Secret that keeps the certificate of the webhooks")

@@ -37,6 +37,13 @@ func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, e
 		Secret: types.NamespacedName{Namespace: namespace, Name: w.secret},
 		Names:  []string{w.service + "." + namespace + ".svc"},
 	}
+	if w.clients != "" {
+		clients, err := certificates.ReadClients(w.clients)
+		if err != nil {
+			return nil, fmt.Errorf("--webhook-client-ca: %w", err)
+		}
+		options.Clients = clients
+	}
 	if w.mutates() {
 		options.Mutating = []string{w.name}
 	}

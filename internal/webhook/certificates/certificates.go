@@ -2,6 +2,7 @@ package certificates
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,6 +26,10 @@ type Options struct {
 	// Mutating and Validating are the names of the webhook configurations that the
 	// authority is written into.
 	Mutating, Validating []string
+
+	// Clients, if not nil, are the authorities of whom the webhooks answer: who connects has to show a
+	// certificate of one of them. Without them they answer anybody who can connect.
+	Clients *x509.CertPool
 
 	AuthorityLifetime, Lifetime, RenewBefore, CheckEvery time.Duration
 
@@ -54,7 +59,25 @@ func New(o Options) (*Certificates, error) {
 
 // Configure has a server use the certificates. It is one of the TLSOpts of the
 // manager's webhook server, which is made before the manager.
-func (c *Certificates) Configure(config *tls.Config) { config.GetCertificate = c.get }
+func (c *Certificates) Configure(config *tls.Config) {
+	config.GetCertificate = c.get
+	if c.options.Clients != nil {
+		config.ClientCAs, config.ClientAuth = c.options.Clients, tls.RequireAndVerifyClientCert
+	}
+}
+
+// ReadClients reads the authorities of clients from a file.
+func ReadClients(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	clients := x509.NewCertPool()
+	if !clients.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return clients, nil
+}
 
 var errNone = errors.New("there is no certificate yet")
 
