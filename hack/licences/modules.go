@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// platforms are those that programs are shipped for.
+var platforms = []string{"amd64", "arm64"}
+
+// dependency is a module that shipped programs have parts of.
+type dependency struct {
+	Module, Version string
+	Programs        []string
+	Files           []file
+
+	unknown []error // texts that were not understood
+}
+
+// file is a text that comes with a module.
+type file struct {
+	Name, Text string // by its place in the module
+	// Licences are those that it gives, empty for a notice.
+	Licences string
+}
+
+// listed is a package as the go command lists it.
+type listed struct {
+	ImportPath, Dir, Name string
+	Standard              bool
+	Deps                  []string
+	Module                *struct {
+		Path, Version, Dir string
+		Main               bool
+	}
+}
+
+// goRoot is the name of the standard library as a module.
+const goRoot = "the Go standard library"
+
+// dependencies are the modules that the programs in ./cmd are linked from, in order.
+func dependencies(root string) ([]*dependency, error) {
+	all := map[string]*dependency{}
+	folders := map[*dependency]map[string]string{} // of packages, with that of their module
+	for _, platform := range platforms {
+		packages, err := list(root, platform)
+		if err != nil {
+			return nil, err
+		}
+		for _, program := range packages {
+			if program.Name != "main" || program.Module == nil || !program.Module.Main {
+				continue
+			}
+			for _, of := range append([]string{program.ImportPath}, program.Deps...) {
+				p := packages[of]
+				if p == nil || p.Module != nil && p.Module.Main || p.Module == nil && !p.Standard {
+					continue
+				}
+				module, version, dir := goRoot, "", ""
+				if p.Module != nil {
+					module, version, dir = p.Module.Path, p.Module.Version, p.Module.Dir
+				}
+				d := all[module]
+				if d == nil {
+					d = &dependency{Module: module, Version: version}
+					all[module], folders[d] = d, map[string]string{}
+				}
+				if name := path.Base(program.ImportPath); !slices.Contains(d.Programs, name) {
+					d.Programs = append(d.Programs, name)
+				}
+				if dir != "" {
+					folders[d][p.Dir] = dir
+				}
+			}
+		}
+	}
+	var sorted []*dependency
+	for _, d := range all {
+		slices.Sort(d.Programs)
+		if d.Module == goRoot {
+			dir, err := exec.Command("go", "env", "GOROOT").Output()
+			if err != nil {
+				return nil, fmt.Errorf("finding the standard library: %w", err)
+			}
+			at := strings.TrimSpace(string(dir))
+			folders[d] = map[string]string{at: at}
+		}
+		if err := d.read(folders[d]); err != nil {
+			return nil, err
+		}
+		sorted = append(sorted, d)
+	}
+	slices.SortFunc(sorted, func(a, b *dependency) int { return strings.Compare(strings.ToLower(a.Module), strings.ToLower(b.Module)) })
+	return sorted, nil
+}
+
+// list are all packages of the programs, by their paths.
+func list(root, platform string) (map[string]*listed, error) {
+	command := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,Standard,Deps,Module", "./cmd/...")
+	command.Dir = root
+	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+platform, "CGO_ENABLED=0")
+	var complaint bytes.Buffer
+	command.Stderr = &complaint
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing packages for linux/%s: %w: %s", platform, err, complaint.String())
+	}
+	packages := map[string]*listed{}
+	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
+		p := new(listed)
+		switch err := decoder.Decode(p); {
+		case errors.Is(err, io.EOF):
+			return packages, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading the list of packages: %w", err)
+		}
+		packages[p.ImportPath] = p
+	}
+}
+
+// Texts that come with a module: licences, and notices that go where its parts go.
+var (
+	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([.-].*)?$`)
+	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)([.].*)?$`)
+	codeFile    = regexp.MustCompile(`[.](go|s|py|sh|tmpl)$`)
+)
+
+// read reads the texts in the folders of packages, and in those above them up to that of the module: parts of a
+// module may have a licence of their own.
+func (d *dependency) read(folders map[string]string) error {
+	seen := map[string]bool{}
+	for folder, module := range folders {
+		for at := folder; !seen[at]; at = filepath.Dir(at) {
+			seen[at] = true
+			entries, err := os.ReadDir(at)
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", d.Module, err)
+			}
+			for _, entry := range entries {
+				name := entry.Name()
+				isLicence := licenceFile.MatchString(name)
+				if entry.IsDir() || codeFile.MatchString(name) || !isLicence && !noticeFile.MatchString(name) {
+					continue
+				}
+				if err := d.add(module, filepath.Join(at, name), isLicence); err != nil {
+					return err
+				}
+			}
+			if at == module {
+				break
+			}
+		}
+	}
+	slices.SortFunc(d.Files, func(a, b file) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// add adds a text.
+func (d *dependency) add(module, at string, isLicence bool) error {
+	name, err := filepath.Rel(module, at)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(at)
+	if err != nil {
+		return fmt.Errorf("reading %s of %s: %w", name, d.Module, err)
+	}
+	f := file{Name: filepath.ToSlash(name), Text: string(text)}
+	if isLicence {
+		if f.Licences, err = classify(f.Text); err != nil {
+			d.unknown = append(d.unknown, fmt.Errorf("%s of %s %s (%s): %w. Read it. If it may be used, add a template or, in \"looked\", %q with its SPDX names to hack/licences/texts.go",
+				f.Name, d.Module, d.Version, at, err, sum(f.Text)))
+		}
+	}
+	d.Files = append(d.Files, f)
+	return nil
+}
+
+// licences are those of all files.
+func (d *dependency) licences() []string {
+	var names []string
+	for _, f := range d.Files {
+		if f.Licences != "" {
+			names = append(names, strings.Split(f.Licences, " AND ")...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// check is why a module may not be shipped, nil if it may.
+func (d *dependency) check() error {
+	if len(d.unknown) > 0 {
+		return errors.Join(d.unknown...)
+	}
+	names := d.licences()
+	if len(names) == 0 {
+		return fmt.Errorf("%s %s has no licence file: it may not be passed on", d.Module, d.Version)
+	}
+	if no := refused(strings.Join(names, " AND ")); len(no) > 0 {
+		return fmt.Errorf("%s %s is under %s; allowed are %s. Use another module, or ask for the licence to be allowed in hack/licences/texts.go",
+			d.Module, d.Version, strings.Join(no, ", "), strings.Join(allowed, ", "))
+	}
+	return nil
+}
