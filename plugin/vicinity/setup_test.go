@@ -172,3 +172,37 @@ func TestWarnOfZones(t *testing.T) {
 		t.Errorf("it logs %q", text)
 	}
 }
+
+// FuzzCorefile reads the line of the plugin and its block: what is taken is a server that answers as the Corefile says, and all else is
+// refused with a reason.
+func FuzzCorefile(f *testing.F) {
+	for _, text := range []string{
+		"vicinity cluster.local", "vicinity cluster.local {\n ttl 30\n plan\n client_subnet 10.0.0.0/24 ::ffff:10.0.0.1 fd00::/8\n}", "vicinity", "vicinity . {\n}", "vicinity a {\n ttl -1\n}",
+		"vicinity a {\n startup_timeout 9999999h\n}", "vicinity a {\n endpoint x\n kubeconfig y\n}", "vicinity a\nvicinity b", "vicinity 10.0.0.0/8 a", "vicinity a {\n tls a b c\n}", "vicinity \x00 {",
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c := caddy.NewTestController("dns", text)
+		v, o, err := parse(c)
+		if err != nil {
+			if v != nil || o != nil {
+				t.Fatalf("%+v in spite of %v", o, err)
+			}
+			return
+		}
+		if v.ttl > maxTTL || o.startupTimeout < 0 || len(o.zones) == 0 || o.endpoint != "" && o.kubeconfig != "" {
+			t.Fatalf("taken is %+v", o)
+		}
+		for _, zone := range v.zones {
+			if !strings.HasSuffix(zone, ".") || zone == "." {
+				t.Fatalf("the zone is %q", zone)
+			}
+		}
+		for _, source := range v.subnetSources {
+			if !source.IsValid() || source != source.Masked() || source.Addr().Is4In6() {
+				t.Fatalf("the source is %s", source)
+			}
+		}
+	})
+}

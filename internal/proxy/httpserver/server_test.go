@@ -232,7 +232,7 @@ func TestYoungConnectionsStay(t *testing.T) {
 	const most, many = 8, 200
 	limit := NewLimit(most)
 	if limit.young != 100*time.Millisecond {
-		t.Errorf("a connection is young for %s; docs/concepts/tenants.md says for 100 ms", limit.young)
+		t.Errorf("a connection is young for %s; docs/threat-model.md says for 100 ms", limit.young)
 	}
 	limit.young = time.Hour
 	address := serve(t, limit, says("one"))[0]

@@ -1,0 +1,77 @@
+package compile
+
+import (
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
+)
+
+// FuzzGroup makes rules of a Service and a group that anybody wrote: they lead nowhere but to endpoints that the group names, to none
+// that means something else on every node, and to no more than the group has. The same input makes the same rules.
+func FuzzGroup(f *testing.F) {
+	for _, spec := range []string{
+		`{"addressType":"IPv4","anyReady":true,"ports":[{"name":"http","protocol":"TCP","port":8080}],"endpoints":[{"address":"10.1.0.1","zone":"a","node":"a1"},{"address":"10.1.0.2","zone":"b"}],"consumers":[{"zone":"a","weight":500}]}`,
+		`{"addressType":"IPv4","ports":[{"name":"http","port":8080},{"name":"http","port":8081}],"endpoints":[{"address":"127.0.0.1"},{"address":"169.254.169.254"},{"address":"010.1.0.3"}]}`,
+		`{"addressType":"IPv4","localOnly":true,"tiers":["kubernetes.io/hostname","*"],"ports":[{"port":-1},{"port":70000}],"endpoints":[{"address":"fd00::1"},{"address":"x"}]}`,
+		`{"addressType":"IPv6","ports":[{"name":"http","protocol":"ICMP","port":80}],"endpoints":[{"address":"fd00::1","domains":{"rack":"r"}}],"tiers":["rack"]}`,
+	} {
+		f.Add(spec, "10.96.0.1", int32(80))
+	}
+	f.Fuzz(func(t *testing.T, spec, clusterIP string, port int32) {
+		group := groupOf("g", "")
+		group.Spec = v1alpha1.EndpointGroupSpec{}
+		if json.Unmarshal([]byte(spec), &group.Spec) != nil {
+			return
+		}
+		group.Spec.Service = "web"
+		service := testService(func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = clusterIP, []string{clusterIP}
+			s.Spec.Ports = []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}}
+		})
+		in := Input{Service: service, Groups: []*v1alpha1.EndpointGroup{group}}
+		before := group.DeepCopy()
+		result := Service(in, Options{Node: testNodeA()})
+		named := map[netip.Addr]bool{}
+		for i := range group.Spec.Endpoints {
+			if a, ok := parseAddress(group.Spec.Endpoints[i].Address); ok {
+				named[a] = true
+			}
+		}
+		for _, family := range result.Families {
+			for i := range family.Ports {
+				p := &family.Ports[i]
+				if p.Weights != nil && len(p.Weights) != len(p.Cluster) {
+					t.Fatalf("%d weights of %d endpoints", len(p.Weights), len(p.Cluster))
+				}
+				for _, w := range p.Weights {
+					if w < 1 || w > ruleset.MostWeight {
+						t.Fatalf("a weight is %d", w)
+					}
+				}
+				for _, pool := range [][]netip.AddrPort{p.Cluster, p.Local, p.Known.Serving, p.Known.Silent} {
+					if len(pool) > len(named)*max(1, len(group.Spec.Ports)) {
+						t.Fatalf("%d addresses of %d", len(pool), len(named))
+					}
+					for _, at := range pool {
+						if !named[at.Addr()] || special(at.Addr()) != "" || at.Port() == 0 {
+							t.Fatalf("the rules lead to %s", at)
+						}
+					}
+				}
+			}
+		}
+		if !reflect.DeepEqual(group, before) {
+			t.Fatal("the group is changed")
+		}
+		if again := Service(in, Options{Node: testNodeA()}); !slices.Equal(lines(again), lines(result)) {
+			t.Fatalf("%q, then %q", lines(result), lines(again))
+		}
+	})
+}
