@@ -100,7 +100,9 @@ func dependencies(root string) ([]*dependency, error) {
 		}
 		sorted = append(sorted, d)
 	}
-	slices.SortFunc(sorted, func(a, b *dependency) int { return strings.Compare(strings.ToLower(a.Module), strings.ToLower(b.Module)) })
+	slices.SortFunc(sorted, func(a, b *dependency) int {
+		return strings.Compare(strings.ToLower(a.Module), strings.ToLower(b.Module))
+	})
 	return sorted, nil
 }
 

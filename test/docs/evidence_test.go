@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// tenants is the page whose tables say which test shows each row.
-const tenants = "docs/concepts/tenants.md"
+// threats is the page whose tables say which test shows each row.
+const threats = "docs/threat-model.md"
 
 var (
 	span         = regexp.MustCompile("`([^`\n]+)`")
-	functionName = regexp.MustCompile(`^(Test|Benchmark)[A-Z]\w*$`)
-	promiseName  = regexp.MustCompile(`^(routing|proxy)/[a-z-]+$`)
+	functionName = regexp.MustCompile(`^(Test|Benchmark|Fuzz)[A-Z]\w*$`)
+	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything)/[a-z-]+$`)
 )
 
 // evidence are the tests of the tree that documents may name: functions by their names, and
@@ -129,13 +129,13 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// What a tenant can and cannot do is shown, row by row.
-func TestRowsAboutTenantsAreShown(t *testing.T) {
-	for _, row := range unshown(text(t, tenants)) {
-		t.Errorf("%s has a row that names no test: %s", tenants, row)
+// What holds each threat is shown, row by row.
+func TestRowsAboutThreatsAreShown(t *testing.T) {
+	for _, row := range unshown(text(t, threats)) {
+		t.Errorf("%s has a row that names no test: %s", threats, row)
 	}
-	if !strings.Contains(text(t, tenants), "| shown by |") {
-		t.Errorf("%s has no column \"shown by\"", tenants)
+	if !strings.Contains(text(t, threats), "| shown by |") {
+		t.Errorf("%s has no column \"shown by\"", threats)
 	}
 }
 

@@ -16,11 +16,11 @@ var (
 	unsaid  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// documents are README.md, CONTRIBUTING.md and what is below docs, by their places in
+// documents are README.md, CONTRIBUTING.md, SECURITY.md and what is below docs, by their places in
 // the repository, with their texts.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	names := []string{"README.md", "CONTRIBUTING.md"}
+	names := []string{"README.md", "CONTRIBUTING.md", "SECURITY.md"}
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".md") {
 			return err

@@ -1,0 +1,149 @@
+package conventions_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// parsers are the fuzz targets of what others write than the program that reads it: for each annotation, and each spec, of the API
+// the directory and the target. What no target is for is compared with fixed values, or not read at all, and says so.
+var parsers = map[string]string{
+	"AnnotationSameNode":           "./internal/translate FuzzRequestOf",
+	"AnnotationSameZone":           "./internal/translate FuzzRequestOf",
+	"AnnotationSameRegion":         "./internal/translate FuzzRequestOf",
+	"AnnotationTopologyKeys":       "./internal/translate FuzzTopologyKeys",
+	"AnnotationTopologyMode":       "./internal/translate FuzzRequestOf",
+	"AnnotationTopologyAwareHints": "./internal/translate FuzzRequestOf",
+	"AnnotationProxy":              "./internal/translate FuzzRequestOf",
+	"AnnotationReplan":             "its value is not read",
+	"AnnotationManySlices":         "it is compared with a number as text",
+	"AnnotationHeld":               "./internal/routing/hints FuzzHeld",
+	"AnnotationGroupMarks":         "./internal/routing/groups FuzzMarks",
+	"AnnotationBreakGlass":         "./internal/coverage FuzzBreakGlass",
+	"AnnotationPinned":             "it is compared with the empty text",
+	"AnnotationEvictionReason":     "it is written, and not read",
+	"AnnotationAbandonedRevision":  "it is compared with the name of a revision",
+	"AnnotationReleasedFor":        "./internal/controller/rollout FuzzSlot",
+	"AnnotationReleasedAt":         "./internal/controller/rollout FuzzSlot",
+	"AnnotationDeploymentRevision": "it is compared with that of another object",
+	"AnnotationKeepSpread":         "Kubernetes' own rule of label keys reads it",
+	"AnnotationDeletionCost":       "./internal/pacing FuzzAnnotations",
+	"AnnotationGoesUntil":          "./internal/pacing FuzzAnnotations",
+	"AnnotationRepairSpread":       "it is compared with true",
+	"AnnotationSpreadOrdinals":     "Kubernetes' own rule of label keys reads it",
+	"AnnotationWantedReplicas":     "./internal/pacing FuzzAnnotations",
+	"AnnotationPacedReplicas":      "./internal/pacing FuzzAnnotations",
+	"AnnotationProgrammed":         "./internal/routing/handover FuzzReady",
+	"AnnotationExcept":             "./internal/routing/handover FuzzReady",
+	"AnnotationProbeFailure":       "./internal/plaintext FuzzOf",
+
+	"RoutingPolicySpec":            "./internal/translate FuzzRequestOf",
+	"ClusterRoutingPolicySpec":     "./internal/translate FuzzRequestOf",
+	"Capacity":                     "./internal/capacity FuzzExpression",
+	"EndpointGroupSpec":            "./internal/proxy/compile FuzzGroup",
+	"PodLocator":                   "./internal/location FuzzOfPod",
+	"TopologyDisruptionBudgetSpec": "./internal/coverage FuzzBudget",
+	"NodeSelectorTerm":             "./internal/coverage FuzzTerm",
+	"DomainRolloutSpec":            "./internal/controller/rollout FuzzSpec",
+	"PrometheusGate":               "./internal/controller/rollout FuzzAnswer",
+}
+
+// readers are targets of what is no part of the API: what clients ask, what networks and the kernel say, and files.
+var readers = []string{
+	"./internal/names FuzzParse", "./internal/nearest FuzzChoose", "./internal/location FuzzOfNode", "./internal/webhook/endpointslice FuzzReview",
+	"./internal/convert FuzzConvert", "./internal/cli/manifest FuzzRead", "./internal/proxy/compile FuzzAddresses", "./internal/proxy/kernel FuzzReplies",
+	"./internal/proxy/netlink FuzzReplies", "./internal/proxy/accounting FuzzConnection", "./plugin/vicinity FuzzCorefile",
+}
+
+// unfuzzed says which annotations and specs of the API have no entry, and which entries name no fuzz target.
+func unfuzzed(names []string, entries map[string]string, targets []string) (faults []string) {
+	for _, name := range names {
+		entry, listed := entries[name]
+		switch {
+		case !listed:
+			faults = append(faults, fmt.Sprintf("%s is read of others and has no entry in parsers: name the fuzz target of what reads it", name))
+		case strings.HasPrefix(entry, "./") && !slices.Contains(targets, entry):
+			faults = append(faults, fmt.Sprintf("%s is said to be read under %s, which is no fuzz target", name, entry))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		isWritten := strings.HasPrefix(name, "Annotation") || strings.HasSuffix(name, "Spec")
+		if isWritten && !slices.Contains(names, name) {
+			faults = append(faults, fmt.Sprintf("%s is in parsers and not in the API", name))
+		}
+	}
+	return faults
+}
+
+// written are the annotations and the specs that a file of the API declares.
+func written(file *ast.File) (names []string) {
+	for _, declaration := range file.Decls {
+		declared, ok := declaration.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range declared.Specs {
+			switch s := spec.(type) {
+			case *ast.ValueSpec:
+				for _, name := range s.Names {
+					if declared.Tok == token.CONST && strings.HasPrefix(name.Name, "Annotation") {
+						names = append(names, name.Name)
+					}
+				}
+			case *ast.TypeSpec:
+				if strings.HasSuffix(s.Name.Name, "Spec") {
+					names = append(names, s.Name.Name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+func TestWhatTenantsWriteIsFuzzed(t *testing.T) {
+	var targets, names []string
+	for _, p := range list(t) {
+		if !ours(p.ImportPath) {
+			continue
+		}
+		targets = append(targets, fuzzTargets(p.sources(t, p.TestGoFiles, p.XTestGoFiles))...)
+		if p.path() == "api/v1alpha1" {
+			for _, s := range p.sources(t, p.GoFiles) {
+				if filepath.Base(s.name) != "zz_generated.deepcopy.go" {
+					names = append(names, written(s.file)...)
+				}
+			}
+		}
+	}
+	for _, fault := range unfuzzed(names, parsers, targets) {
+		t.Error(fault)
+	}
+	for _, target := range readers {
+		if !slices.Contains(targets, target) {
+			t.Errorf("%s is no fuzz target", target)
+		}
+	}
+}
+
+func TestMissingFuzzTargetsAreFound(t *testing.T) {
+	file := parse(t, "api/a.go", "package a; const (AnnotationA = \"a\"; AnnotationB = \"b\"; LabelC = \"c\"); type DSpec struct{}; type D struct{}")
+	names := written(file.file)
+	if want := []string{"AnnotationA", "AnnotationB", "DSpec"}; !slices.Equal(names, want) {
+		t.Errorf("written are %q, want %q", names, want)
+	}
+	got := unfuzzed(names, map[string]string{"AnnotationA": "./a FuzzA", "AnnotationB": "./b FuzzB", "AnnotationGone": "it is not read"}, []string{"./a FuzzA"})
+	want := []string{
+		"AnnotationB is said to be read under ./b FuzzB, which is no fuzz target",
+		"DSpec is read of others and has no entry in parsers: name the fuzz target of what reads it",
+		"AnnotationGone is in parsers and not in the API",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
