@@ -117,13 +117,13 @@ test = { failed=; mkdir -p bin; \
 	test -z "$$failed"; }
 
 .PHONY: check
-check: build lint ## The fast one: build, lint, unit tests
+check: build lint vulncheck ## The fast one: build, lint, known vulnerabilities, unit tests
 	$(call test,-short) | $(GO) run ./hack/skips
 
 # What both need is built before: neither builds it again below the other's labs. Kubernetes'
 # tests have a lab of their own.
 .PHONY: test
-test: programs conformance-programs build kubernetes suite lint ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
+test: programs conformance-programs build kubernetes suite lint vulncheck ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
 	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
 	@built='-o build -o kubernetes -o suite'; \
 	$(MAKE) $$built conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]' >bin/conformance.txt 2>&1 & beside=$$!; \
@@ -209,8 +209,19 @@ fuzz-targets:
 lint: $(TOOLS)/golangci-lint ## Lint, vet included
 	@for module in $(MODULES); do (cd "$$module" && '$(CURDIR)/$(TOOLS)/golangci-lint' run --allow-parallel-runners); done
 
+# Where the database cannot be reached nothing is checked, which it says. With STRICT=1 that is a failure. GOVULNDB
+# names another database, such as file:///srv/vulndb. With SCAN=symbol it looks for calls, which takes minutes.
+.PHONY: vulncheck
+vulncheck: $(TOOLS)/govulncheck ## Look for known vulnerabilities in what is linked: STRICT=1, GOVULNDB=, SCAN=symbol
+	$(GO) run ./hack/vulncheck -tool '$(TOOLS)/govulncheck' $(if $(SCAN),-scan '$(SCAN)') $(if $(STRICT),-strict)
+
+.PHONY: notices
+notices: ## Write the licences and notices of all that is linked to bin/THIRD_PARTY_NOTICES, which goes where the programs go
+	@mkdir -p bin
+	$(GO) run ./hack/licences -notices bin/THIRD_PARTY_NOTICES
+
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, and golden files anew
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, licences, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
 	@for module in $(MODULES); do (cd "$$module" && $(GO) test $$($(GOLDEN)) -update); done
 
