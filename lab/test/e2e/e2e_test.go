@@ -69,7 +69,7 @@ type scene struct {
 
 // areas are all areas in the order in which they run.
 func areas() []area {
-	return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea()}
+	return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea(), everythingArea()}
 }
 
 const (

@@ -1,0 +1,398 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/dnsquery"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// everythingArea has all parts of Vicinity do their work at once.
+func everythingArea() area {
+	return area{
+		name:  "everything",
+		shape: everythingShape,
+		prepare: func(ctx context.Context, c *lab.Cluster) error {
+			if err := c.InstallVicinity(ctx, append(slices.Clone(locateAll), "disruption.enabled=true", "disruption.projectPDBs=true",
+				"rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true")...); err != nil {
+				return err
+			}
+			return configureNames(ctx, c)
+		},
+		promises: []promise{{name: "day", keep: day, within: dayTime()}},
+	}
+}
+
+// everythingShape is a lab of three zones with two nodes each and both proxies. Its DNS server is installed afterwards.
+func everythingShape() shape.Shape {
+	s := shape.Default()
+	s.Name, s.Proxy, s.DNS = "everything", shape.ProxyBoth, shape.DNSNone
+	return s
+}
+
+// A day of a large cluster is taken to be an update, a drain, a scale-down and a restart of each part every hour, and a zone that is
+// lost every twelve. The short form has one of each.
+const (
+	hours      = 24
+	hoursALoss = 12
+	// dayRate is how many requests a second are sent all the time.
+	dayRate = 200
+	// lossTime is how long a zone is lost.
+	lossTime = 8 * time.Second
+)
+
+func dayTime() time.Duration {
+	if soaking() {
+		return 3 * time.Hour
+	}
+	return 10 * time.Minute
+}
+
+// daily is a day under way.
+type daily struct {
+	*scene
+	*rolled
+
+	requests                                         int64
+	names, updates, drains, restarts, scales, losses int
+	churned                                          int
+}
+
+// day has a day's worth of everything at once, under load by HTTP and by names. No request fails, but for those of a zone that is lost; no
+// budget is exceeded; and in the end there is nothing more of anything than there was at the start.
+func day(ctx context.Context, s *scene) (string, error) {
+	d := &daily{scene: s, rolled: &rolled{Field: s.field(), kind: ofStatefulSet, name: "echo", pods: 6}}
+	if err := d.prepare(ctx); err != nil {
+		return "", err
+	}
+	before, err := d.traces(ctx)
+	if err != nil {
+		return "", err
+	}
+	history, err := d.Follow(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer history.Stop()
+	rounds := 1
+	if soaking() {
+		rounds = hours
+	}
+	begun := time.Now()
+	for hour := range rounds {
+		if err := d.hour(ctx, hour); err != nil {
+			return "", fmt.Errorf("hour %d: %w", hour+1, err)
+		}
+		if (hour+1)%hoursALoss == 0 || rounds == 1 {
+			if err := d.loseZone(ctx, d.Zones()[hour%len(d.Zones())]); err != nil {
+				return "", fmt.Errorf("hour %d: %w", hour+1, err)
+			}
+		}
+	}
+	took := time.Since(begun)
+	report, err := d.Judge(ctx, history, map[string]int{"echo": d.pods})
+	if err = errors.Join(err, report.Err()); err != nil {
+		return "", err
+	}
+	if err := d.rests(ctx); err != nil {
+		return "", err
+	}
+	grown, err := d.sameAs(ctx, before)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d hours' worth in %s: %d updates, %d drains, %d restarts, %d scale-downs, %d zones lost, %d Services made and deleted; %d requests and %d names, 0 failed; no budget exceeded; %s",
+		rounds, took.Round(time.Second), d.updates, d.drains, d.restarts, d.scales, d.losses, d.churned, d.requests, d.names, grown), nil
+}
+
+func (d *daily) prepare(ctx context.Context) error {
+	if err := d.serve(ctx, echoSet()+"---\n"+evictions.ByZone("echo", "app", "echo", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"), d.pods); err != nil {
+		return err
+	}
+	if err := d.PatchService(ctx, d.namespace, "echo", annotated(zoneAnnotation, "Prefer", "vicinity.dev/proxy", "true")); err != nil {
+		return err
+	}
+	if err := d.servedBy(ctx, "echo", true); err != nil {
+		return err
+	}
+	if err := d.Apply(ctx, d.namespace, strings.ReplaceAll(lab.EchoManifests("crew", 6), "app: echo", "app: crew")); err != nil {
+		return err
+	}
+	if err := d.WaitDeployment(ctx, d.namespace, "crew"); err != nil {
+		return err
+	}
+	return d.rests(ctx)
+}
+
+// hour has one of everything, under load.
+func (d *daily) hour(ctx context.Context, hour int) error {
+	return d.under(ctx, nil, func(ctx context.Context) error {
+		if err := d.update(ctx, fmt.Sprintf("v%d", hour+1), "0s", ""); err != nil {
+			return err
+		}
+		if err := d.completes(ctx, fmt.Sprintf("v%d", hour+1)); err != nil {
+			return err
+		}
+		d.updates++
+		node := d.cluster.Shape().Nodes()[hour%len(d.cluster.Shape().Nodes())].Name
+		_, err := d.Field.Drain(ctx, "app=echo", []string{node}, "--timeout=120s")
+		if err = errors.Join(err, d.SetSchedulable(context.WithoutCancel(ctx), true, node)); err != nil {
+			return err
+		}
+		d.drains++
+		if err := d.healthy(ctx); err != nil {
+			return err
+		}
+		if err := d.restart(ctx, hour); err != nil {
+			return err
+		}
+		for _, replicas := range []int32{3, 6} {
+			if err := d.scene.scale(ctx, "crew", replicas); err != nil {
+				return err
+			}
+		}
+		d.scales++
+		return nil
+	})
+}
+
+// restart ends the controller that leads at once, a DNS server in order, and kills the proxy of a node.
+func (d *daily) restart(ctx context.Context, hour int) error {
+	leader, err := d.leader(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.scene.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, atOnce()); err != nil {
+		return err
+	}
+	proxy := "vicinity-proxy-" + d.cluster.Shape().Nodes()[hour%len(d.cluster.Shape().Nodes())].Name
+	if err := errors.Join(d.cluster.KillComponent(ctx, proxy), d.cluster.StartComponent(ctx, proxy)); err != nil {
+		return err
+	}
+	pod, _, err := d.dnsPod(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.scene.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	d.restarts += 3
+	return d.serversRun(ctx)
+}
+
+// serversRun waits for both pods of the controller and of the DNS server.
+func (d *daily) serversRun(ctx context.Context) error {
+	if err := errors.Join(d.WaitDeployment(ctx, vicinityNamespace, "vicinity-controller"), d.leads(ctx)); err != nil {
+		return err
+	}
+	return kube.Wait(ctx, "two DNS servers", func(ctx context.Context) (string, error) {
+		all, err := d.dnsInstances(ctx)
+		if err == nil && len(all) < 2 {
+			return fmt.Sprintf("%d are ready", len(all)), nil
+		}
+		return "", err
+	})
+}
+
+// loseZone cuts a zone off and heals it. Clients of the others have endpoints of their own, and notice nothing.
+func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
+	others := slices.DeleteFunc(d.Zones(), func(name string) bool { return name == zone })
+	err = d.under(ctx, others, func(ctx context.Context) (err error) {
+		defer func() { err = errors.Join(err, d.cluster.HealZone(context.WithoutCancel(ctx), zone)) }()
+		if err := d.cluster.CutZone(ctx, zone, true); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lossTime):
+			return nil
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s was lost: %w", zone, err)
+	}
+	d.losses++
+	if err := errors.Join(d.heard(ctx, zone), d.serversRun(ctx), d.healthy(ctx)); err != nil {
+		return err
+	}
+	return d.settled(ctx, lab.LoadOptions{})
+}
+
+// under sends requests, asks for names, and makes and deletes Services while something is done. Clients are those of some zones, all if
+// none is named. Names are not asked for while a zone is lost: DNS servers of it are asked, too.
+func (d *daily) under(ctx context.Context, zones []string, do func(context.Context) error) error {
+	job, err := d.planLoad(ctx, lab.LoadOptions{Zones: zones, Plan: load.Plan{Rate: dayRate, Duration: longest}})
+	if err != nil {
+		return err
+	}
+	enough := make(chan struct{})
+	flow, stop := context.WithCancel(ctx)
+	defer stop()
+	type outcome struct {
+		result load.Result
+		err    error
+	}
+	ended := make(chan outcome, 1)
+	go func() {
+		result, err := job.Run(flow, load.Watch{Notice: shortDrain, Enough: enough})
+		ended <- outcome{result, err}
+	}()
+	var names *steady
+	if zones == nil {
+		if names, err = d.nameIsKnown(ctx); err != nil {
+			return err
+		}
+	}
+	var churning sync.WaitGroup
+	churn, still := context.WithCancel(ctx)
+	churned, failed := 0, error(nil)
+	churning.Go(func() { churned, failed = d.churnServices(churn) })
+	err = do(ctx)
+	still()
+	churning.Wait()
+	if names != nil {
+		err = errors.Join(err, names.end())
+		d.names += names.right
+	}
+	close(enough)
+	one := <-ended
+	if err = errors.Join(err, failed, one.err); err != nil {
+		return err
+	}
+	d.requests += one.result.Due
+	d.churned += churned
+	if one.result.Failed() > 0 {
+		return errors.New(failures(one.result))
+	}
+	return nil
+}
+
+// nameIsKnown asks a node of each zone for the Service all the time.
+func (d *daily) nameIsKnown(ctx context.Context) (*steady, error) {
+	service, err := d.scene.CoreV1().Services(d.namespace).Get(ctx, "echo", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var all []asked
+	for _, zone := range d.cluster.Shape().Zones {
+		all = append(all, asked{d.fromNode(zone.Nodes[0]), dnsquery.Query{Name: d.fqdn("echo")}, service.Spec.ClusterIP})
+	}
+	return d.askSteadily(ctx, all)
+}
+
+// churnServices makes Services for the pods and deletes them, one after the other, until the context ends.
+func (d *daily) churnServices(ctx context.Context) (n int, err error) {
+	for ; ctx.Err() == nil; n++ {
+		name := fmt.Sprintf("churn-%d", n)
+		all := context.WithoutCancel(ctx)
+		if err := d.Apply(all, d.namespace, twin(name, `vicinity.dev/proxy: "true"`)); err != nil {
+			return n, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+		if err := d.scene.CoreV1().Services(d.namespace).Delete(all, name, metav1.DeleteOptions{}); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// rests waits until nothing is under way: the update is complete, budgets have nothing reserved and say so, rules change no more.
+func (d *daily) rests(ctx context.Context) error {
+	if _, err := d.phase(ctx, v1alpha1.PhaseComplete); err != nil {
+		return err
+	}
+	if err := errors.Join(d.healthy(ctx), d.AtRest(ctx)); err != nil {
+		return err
+	}
+	if _, err := d.converged(ctx, "echo", d.pods); err != nil {
+		return err
+	}
+	return d.rulesRest(ctx)
+}
+
+// traces are what work could leave behind.
+type traces struct {
+	groups, leases, locators, rules int
+	goroutines, memory              float64 // of the proxies
+}
+
+func (d *daily) traces(ctx context.Context) (t traces, err error) {
+	if t.groups, err = d.count(ctx, "/apis/vicinity.dev/v1alpha1/namespaces/"+d.namespace+"/endpointgroups"); err != nil {
+		return t, err
+	}
+	if t.leases, err = d.count(ctx, "/apis/coordination.k8s.io/v1/namespaces/"+vicinityNamespace+"/leases"); err != nil {
+		return t, err
+	}
+	if t.locators, err = d.count(ctx, "/apis/vicinity.dev/v1alpha1/namespaces/"+d.namespace+"/podlocators"); err != nil {
+		return t, err
+	}
+	for _, node := range d.cluster.Shape().Nodes() {
+		for _, family := range []string{"ip", "ip6"} {
+			text, err := d.nft(ctx, node, "list", "table", family, "vicinity")
+			if err != nil {
+				return t, err
+			}
+			for _, held := range heldBy(text) {
+				t.rules += len(held)
+			}
+		}
+		all, err := d.proxyMetrics(ctx, node)
+		if err != nil {
+			return t, err
+		}
+		t.goroutines += all.sum("go_goroutines")
+		t.memory += all.sum("process_resident_memory_bytes")
+	}
+	return t, nil
+}
+
+// count is how many objects there are at a path of the API.
+func (d *daily) count(ctx context.Context, path string) (int, error) {
+	text, err := d.scene.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var list struct{ Items []json.RawMessage }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return 0, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return len(list.Items), nil
+}
+
+// sameAs waits until there is no more of anything than before. Each node may have some goroutines more, which serve what asks it, and a
+// fifth more memory, as a garbage collector has it.
+func (d *daily) sameAs(ctx context.Context, before traces) (figure string, err error) {
+	nodes := float64(len(d.cluster.Shape().Nodes()))
+	var after traces
+	err = kube.Wait(ctx, "nothing to be left behind", func(ctx context.Context) (string, error) {
+		if after, err = d.traces(ctx); err != nil {
+			return "", err
+		}
+		if after.groups > before.groups || after.leases > before.leases || after.locators > before.locators || after.rules > before.rules ||
+			after.goroutines > before.goroutines+5*nodes || after.memory > 1.2*before.memory+nodes*(16<<20) {
+			return fmt.Sprintf("there are %+v, and were %+v", after, before), nil
+		}
+		return "", nil
+	})
+	return fmt.Sprintf("groups %d and %d, Leases %d and %d, PodLocators %d and %d, rules %d and %d, goroutines of proxies %.0f and %.0f, their memory %.0f and %.0f MiB at the start and the end",
+		before.groups, after.groups, before.leases, after.leases, before.locators, after.locators, before.rules, after.rules,
+		before.goroutines, after.goroutines, before.memory/(1<<20), after.memory/(1<<20)), err
+}
