@@ -17,6 +17,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // MaxSettle is the longest settleTime.
@@ -31,7 +32,7 @@ func BudgetOf(tdb *v1alpha1.TopologyDisruptionBudget) (disruption.Budget, *Term)
 		for i, fault := range faults {
 			said[i] = fault.Error()
 		}
-		budget.Invalid = strings.Join(said, "; ")
+		budget.Invalid = plaintext.Line(strings.Join(said, "; ")) // keys are in it as they are
 	}
 	// One that cannot be read has no effect; Problems and the webhook say so.
 	budget.BreakGlass, _ = BreakGlassOf(tdb.Annotations)

@@ -18,7 +18,7 @@ func FuzzBudget(f *testing.F) {
 		`{"minAvailable":1,"maxUnavailable":1}`, `{"groupBy":"a b"}`, `{"maxUnavailable":"\u001b[2J"}`, `{"maxUnavailable":1,"settleTime":"25h"}`,
 		`{"maxUnavailable":1,"unhealthyPodEvictionPolicy":"x"}`, `{"maxUnavailable":1,"selector":{"matchExpressions":[{"key":"a","operator":"Near"}]}}`,
 		`{"maxUnavailable":1,"nodeSelectorTerm":{"matchExpressions":[{"key":"zone","operator":"Exists"},{"key":"zone","operator":"Gt","values":["\u009b"]}]}}`,
-		`{"maxUnavailable":1,"maxUnavailableTotal":"+5%","maxUnavailableDomains":-1}`,
+		`{"maxUnavailable":1,"selector":{"matchLabels":{"\u0000":" "}}}`, `{"maxUnavailable":1,"maxUnavailableTotal":"+5%","maxUnavailableDomains":-1}`,
 	} {
 		f.Add(spec, 10, 3)
 	}

@@ -15,7 +15,12 @@ const MaxBytes = 400
 // Vicinity says.
 func Of(text string) string {
 	// What is cut off is not looked at: such a text may be as long as an object can be.
-	text = strings.Map(func(r rune) rune {
+	return cut(Line(cut(text))) // what replaces a byte has three
+}
+
+// Line is such a text in its whole length, for one that is bounded otherwise.
+func Line(text string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
@@ -23,8 +28,7 @@ func Of(text string) string {
 			return unicode.ReplacementChar
 		}
 		return r
-	}, cut(text))
-	return cut(text) // what replaces a byte has three
+	}, text)
 }
 
 // cut shortens a text, in whole letters.

@@ -11,6 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -211,7 +212,7 @@ func (r *policyReader) capacity() {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(r.spec.NodeSelector)
 	if err != nil {
-		r.fault("spec.nodeSelector: %v; all nodes count", err)
+		r.fault("spec.nodeSelector: %s; all nodes count", plaintext.Line(err.Error())) // keys are in it as they are
 		return
 	}
 	capacity.NodeSelector = selector.String()
