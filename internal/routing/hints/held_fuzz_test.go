@@ -20,7 +20,8 @@ func FuzzHeld(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, zone string) {
 		slice := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.1.0.1"}, Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}},
-			{Addresses: []string{"10.1.0.2"}}, {},
+			{Addresses: []string{"10.1.0.2"}},
+			{},
 		}}
 		slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: text}
 		before := slice.DeepCopy()
