@@ -4,7 +4,9 @@ package charts
 
 import (
 	"embed"
+	"errors"
 	"io/fs"
+	"strings"
 )
 
 // The prefix takes in files whose names begin with a dot or an underscore, as those of
@@ -32,4 +34,18 @@ func CRDs() ([]string, error) {
 		all = append(all, string(text))
 	}
 	return all, nil
+}
+
+// Version is that of the chart.
+func Version() (string, error) {
+	text, err := files.ReadFile("vicinity/Chart.yaml")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if version, is := strings.CutPrefix(line, "version:"); is {
+			return strings.Trim(strings.TrimSpace(version), `"'`), nil
+		}
+	}
+	return "", errors.New("Chart.yaml has no version")
 }

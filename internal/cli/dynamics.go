@@ -267,7 +267,7 @@ func (f *dynamicsFlags) readScenarios(ctx context.Context, stdin io.Reader, give
 		}
 		scenario, err := simulate.NamedScenario(name, f.cluster)
 		if err != nil {
-			return nil, &command.ExitError{Code: command.ExitUsage, Err: err}
+			return nil, command.UsageErrorf("%w", err)
 		}
 		scenarios = append(scenarios, scenario)
 	}

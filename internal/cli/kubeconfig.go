@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -38,8 +39,11 @@ func (f *clusterFlags) add(flags *pflag.FlagSet, namespaceUsage string) {
 
 // connection is a cluster as one user sees it.
 type connection struct {
-	typed   kubernetes.Interface
-	dynamic dynamic.Interface
+	typed    kubernetes.Interface
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	// clock has the time of the API server, from its answers.
+	clock *serverClock
 	// namespace is the one that the flags or the context name.
 	namespace string
 	// server is the cluster's address, for messages.
@@ -129,16 +133,20 @@ func listed(names []string, none string) string {
 }
 
 func newConnection(config *rest.Config, namespace string) (*connection, error) {
-	untyped, err := dynamic.NewForConfig(config)
-	if err != nil {
+	c := &connection{clock: new(serverClock), namespace: namespace, server: config.Host}
+	config.Wrap(c.clock.wrap)
+	var err error
+	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	if c.metadata, err = metadata.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	binary := rest.CopyConfig(config)
 	binary.ContentType = "application/vnd.kubernetes.protobuf"
 	binary.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	typed, err := kubernetes.NewForConfig(binary)
-	if err != nil {
+	if c.typed, err = kubernetes.NewForConfig(binary); err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	return &connection{typed: typed, dynamic: untyped, namespace: namespace, server: config.Host}, nil
+	return c, nil
 }

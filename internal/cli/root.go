@@ -63,7 +63,7 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Explain and status look at a cluster and change nothing in it. Replan asks the controller
+Doctor, explain and status look at a cluster and change nothing in it. Replan asks the controller
 of a cluster for a better plan. Rollout follows and controls updates by failure domain.
 Lab makes a cluster of its own. The other commands need none.`,
 		SilenceUsage:  true,
@@ -74,6 +74,7 @@ Lab makes a cluster of its own. The other commands need none.`,
 	root.SetErr(s.Err)
 	root.AddCommand(
 		newConvertCommand(s),
+		newDoctorCommand(s, connect),
 		newExplainCommand(s, connect, thisMachine()),
 		newLabCommand(replace),
 		newPlanCommand(s),

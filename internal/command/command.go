@@ -34,6 +34,9 @@ type Streams struct {
 type ExitError struct {
 	Code int
 	Err  error
+
+	// usage says that the command was called in a way that makes no sense.
+	usage bool
 }
 
 func (e *ExitError) Error() string { return e.Err.Error() }
@@ -44,7 +47,7 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // arguments that cobra finds are usage errors without it; it is for what a command
 // finds in their values.
 func UsageErrorf(format string, args ...any) error {
-	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
+	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...), usage: true}
 }
 
 // Execute runs a program and turns its error, if any, into a message and a code.
@@ -56,18 +59,18 @@ func Execute(ctx context.Context, root *cobra.Command, args []string) int {
 		return 0
 	}
 
-	code := ExitFailure
+	code, usage := ExitFailure, false
 	var chosen *ExitError
 	switch {
 	case errors.As(err, &chosen):
-		code = chosen.Code
+		code, usage = chosen.Code, chosen.usage
 	case !*started:
-		code = ExitUsage
+		code, usage = ExitUsage, true
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		code, err = ExitInterrupted, errors.New("interrupted")
 	}
 	message := OneLine(err)
-	if code == ExitUsage {
+	if usage {
 		message += fmt.Sprintf(" (see %q)", cmd.CommandPath()+" --help")
 	}
 	root.PrintErrln(root.DisplayName() + ": " + message)

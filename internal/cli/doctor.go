@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect/doctor"
+)
+
+// Exit codes of doctor beside 0.
+const (
+	exitProblems     = 1
+	exitCouldNotLook = 2
+)
+
+type doctorFlags struct {
+	cluster clusterFlags
+	output  string
+}
+
+func newDoctorCommand(s command.Streams, reach connector) *cobra.Command {
+	var f doctorFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong in a cluster, and say what to do",
+		Long: `Doctor looks at a cluster and says what is wrong with it: versions, zones and regions
+of nodes, proxies that do not go by hints, the parts of Vicinity and whether they agree,
+webhooks and their certificates, Leases, CRDs, what an uninstall left, Services of which
+what they ask for has no effect, budgets that block for ever, and clocks. It can be run
+before Vicinity is installed, too.
+
+Each finding has an identifier, the object, one sentence of what is wrong, why it
+matters, the next command and a runbook. A problem is what does not work, a warning what
+works otherwise than was meant or soon will not, a notice no fault. docs/doctor.md lists
+all of them.
+
+It reads only, by get and list, with your own rights. What you may not read it says, and
+takes for no fault. It asks the Service of Vicinity's webhooks for an answer by way of the
+API server, which takes "get" of "services/proxy".
+
+The exit code is 0 without a problem, whatever warnings and notices there are, 1 with a
+problem, and 2 if the cluster could not be looked at.`,
+		Example: `  vicinity doctor
+  vicinity doctor -n vicinity-system
+  vicinity doctor -o json`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), s, reach)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.cluster.add(flags, "look for Vicinity's own parts in one `NAMESPACE` (default all)")
+	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	return cmd
+}
+
+func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connector) error {
+	write, err := formatOf(f.output, "text, json or yaml", map[string]func(io.Writer, *doctor.Report) error{"text": doctorText})
+	if err != nil {
+		return err
+	}
+	r, err := reach.reader(&f.cluster)
+	if err != nil {
+		return couldNotLook(ctx, err)
+	}
+	reading, err := r.examined(ctx, f.cluster.namespace)
+	if err != nil {
+		return couldNotLook(ctx, err)
+	}
+	report := doctor.Examine(reading)
+	if f.output == "text" {
+		for _, sentence := range report.NotKnown {
+			fmt.Fprintln(s.Err, sentence)
+		}
+	}
+	if err := write(s.Out, report); err != nil {
+		return err
+	}
+	if report.Problems > 0 {
+		return &command.ExitError{Code: exitProblems, Err: fmt.Errorf("%s found", count(int64(report.Problems), "problem", "problems"))}
+	}
+	return nil
+}
+
+// couldNotLook is the error of a cluster that was not looked at. An interrupt stays one.
+func couldNotLook(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return &command.ExitError{Code: exitCouldNotLook, Err: err}
+}
+
+// mostAlike is how many findings of a kind are shown in full.
+const mostAlike = 3
+
+func doctorText(w io.Writer, report *doctor.Report) error {
+	p := page{w: w}
+	c := &report.Cluster
+	p.printf("Kubernetes %s: %s in %s, %s\n", orDash(c.Kubernetes), count(int64(c.Nodes), "node", "nodes"), count(int64(len(c.Zones)), "zone", "zones"),
+		count(int64(c.Services), "Service", "Services"))
+	for _, part := range append(c.Parts, c.Proxies...) {
+		version, mode := part.Version, ""
+		if version != "" {
+			version = " " + version
+		}
+		if part.Mode != "" {
+			mode = ", mode " + part.Mode
+		}
+		p.printf("%s%s: %s, %d of %d ready%s\n", part.Name, version, part.Object, part.Ready, part.Wanted, mode)
+	}
+	for i := 0; i < len(report.Findings); {
+		alike := 1
+		for i+alike < len(report.Findings) && report.Findings[i+alike].ID == report.Findings[i].ID {
+			alike++
+		}
+		for j := range min(alike, mostAlike) {
+			finding := &report.Findings[i+j]
+			p.printf("\n%s %s: %s\n", finding.Severity, finding.ID, finding.Object)
+			p.printf("  %s\n  why:  %s\n  next: %s\n  see:  %s\n", finding.What, finding.Why, finding.Next, finding.Runbook)
+		}
+		if more := alike - mostAlike; more > 0 {
+			p.printf("\n%s %s: %d more; -o json has all\n", report.Findings[i].Severity, report.Findings[i].ID, more)
+		}
+		i += alike
+	}
+	p.printf("\n%s, %s, %s\n", count(int64(report.Problems), "problem", "problems"), count(int64(report.Warnings), "warning", "warnings"),
+		count(int64(report.Notices), "notice", "notices"))
+	return p.err
+}

@@ -1,0 +1,543 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/charts"
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect/doctor"
+)
+
+const (
+	// ofVicinity finds what the chart installs, and dnsSelector the Deployment of vicinity-dns.
+	ofVicinity  = "app.kubernetes.io/part-of=vicinity"
+	dnsSelector = ofVicinity + ",app.kubernetes.io/component=dns"
+	// reachTime is how long the webhooks have to answer.
+	reachTime = 5 * time.Second
+)
+
+var definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// doctorReader reads what is to be judged. It goes on without what may not be read.
+type doctorReader struct {
+	*clusterReader
+	in *doctor.Reading
+	// namespace is where Vicinity's parts are looked for, all if empty.
+	namespace string
+}
+
+// examined reads a cluster. It is an error if that does not answer, or if none of it may be read.
+func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor.Reading, error) {
+	d := doctorReader{clusterReader: r, namespace: namespace, in: &doctor.Reading{
+		Unread: map[doctor.Source]string{}, Backends: map[types.NamespacedName]doctor.Backend{}, Grouped: map[types.NamespacedName]bool{},
+		Leftovers: map[string][]doctor.Object{},
+	}}
+	if err := d.own(); err != nil {
+		return nil, err
+	}
+	release, err := r.typed.Discovery().ServerVersion()
+	if err != nil {
+		return nil, r.explained("asking for the version", err)
+	}
+	d.in.Version = release.GitVersion
+	for _, read := range []func(context.Context) error{
+		d.nodes, d.installation, d.networks, d.leases, d.definitions, d.webhooks, d.backends, d.services, d.policies, d.workloads, d.leftovers,
+	} {
+		if err := read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	_, noNodes := d.in.Unread[doctor.SourceNodes]
+	_, noServices := d.in.Unread[doctor.SourceServices]
+	_, noDeployments := d.in.Unread[doctor.SourceDeployments]
+	if noNodes && noServices && noDeployments {
+		return nil, fmt.Errorf("you may list neither nodes nor services nor deployments in all namespaces, so there is nothing to judge; the rights are in %s", doctorPermissions)
+	}
+	d.in.Local = r.now
+	if server, local := r.clock.read(); !server.IsZero() {
+		d.in.Server, d.in.Local = server, local
+	}
+	return d.in, nil
+}
+
+const doctorPermissions = "docs/doctor.md"
+
+// own is what this program was built with.
+func (d *doctorReader) own() error {
+	texts, err := charts.CRDs()
+	if err != nil {
+		return err
+	}
+	for _, text := range texts {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			return fmt.Errorf("reading the CRDs of this program: %w", err)
+		}
+		d.in.Needed = append(d.in.Needed, definitionOf(&unstructured.Unstructured{Object: object}))
+	}
+	d.in.Chart, err = charts.Version()
+	return err
+}
+
+// without notes that a source may not be read. Other errors are returned, but for that of an API which
+// the cluster does not have.
+func (d *doctorReader) without(source doctor.Source, what string, err error) error {
+	switch {
+	case err == nil, apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		if _, known := d.in.Unread[source]; !known {
+			d.in.Unread[source] = "you may not " + what
+		}
+		return nil
+	}
+	return d.explained("reading "+string(source), err)
+}
+
+func (d *doctorReader) nodes(ctx context.Context) (err error) {
+	d.in.Nodes, err = listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.CoreV1().Nodes().List(ctx, o)
+	})
+	if err := d.without(doctor.SourceNodes, "list nodes", err); err != nil {
+		return err
+	}
+	d.in.NodeLeases, err = d.leasesOf(ctx, corev1.NamespaceNodeLease, metav1.ListOptions{})
+	return d.without(doctor.SourceNodeLeases, "list leases in namespace kube-node-lease", err)
+}
+
+func (d *doctorReader) leasesOf(ctx context.Context, namespace string, options metav1.ListOptions) ([]*coordinationv1.Lease, error) {
+	return listAll[coordinationv1.Lease](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.CoordinationV1().Leases(namespace).List(ctx, o)
+	})
+}
+
+// inPlace is a verb and a resource with where that is not allowed.
+func (d *doctorReader) inPlace(what string) string {
+	if d.namespace == metav1.NamespaceAll {
+		return what + " in all namespaces; -n names that of Vicinity"
+	}
+	return what + " in namespace " + d.namespace
+}
+
+func (d *doctorReader) deployments(ctx context.Context, selector string) ([]*appsv1.Deployment, error) {
+	found, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.AppsV1().Deployments(d.namespace).List(ctx, o)
+	})
+	slices.SortFunc(found, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	return found, err
+}
+
+// installation reads the parts of Vicinity, and the flags of the controller.
+func (d *doctorReader) installation(ctx context.Context) error {
+	controllers, err := d.deployments(ctx, controllerSelector)
+	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
+		return err
+	}
+	settings := defaultSettings()
+	for i, deployment := range controllers {
+		d.in.Controllers = append(d.in.Controllers, doctor.Controller{Deployment: deployment})
+		for _, container := range deployment.Spec.Template.Spec.Containers {
+			readWebhookFlags(&d.in.Controllers[i], container.Args)
+			if i == 0 {
+				settings.exclusion.Own = deployment.Namespace
+				_ = settings.apply(container.Args) // one with flags that make no sense does not start, which is a finding
+			}
+		}
+	}
+	d.in.Exclusion, d.in.TakesAuto = settings.exclusion, settings.TakeOverAuto
+	d.in.NameServers, err = d.deployments(ctx, dnsSelector)
+	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
+		return err
+	}
+	d.in.Proxies, err = listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.AppsV1().DaemonSets(d.namespace).List(ctx, o)
+	})
+	return d.without(doctor.SourceDaemonSets, d.inPlace("list daemonsets"), err)
+}
+
+// readWebhookFlags reads which webhooks a controller serves.
+func readWebhookFlags(c *doctor.Controller, args []string) {
+	flags := flagsOf("vicinity-controller")
+	name := flags.String("webhook-name", "vicinity", "")
+	on := map[string]*bool{}
+	for _, flag := range []string{
+		"webhook-endpointslices", "webhook-services", "webhook-policies", "webhook-budgets", "webhook-evictions", "webhook-pods", "webhook-ordinals", "pace-scale-downs",
+	} {
+		on[flag] = flags.Bool(flag, false, "")
+	}
+	if err := flags.Parse(args); err != nil {
+		return // it does not start with these
+	}
+	c.WebhookName = *name
+	c.Mutates = *on["webhook-endpointslices"] || *on["webhook-evictions"] || *on["webhook-pods"] || *on["webhook-ordinals"] || *on["pace-scale-downs"]
+	c.Validates = *on["webhook-services"] || *on["webhook-policies"] || *on["webhook-budgets"] || *on["webhook-evictions"]
+}
+
+// networks reads what other programs serve Services by.
+func (d *doctorReader) networks(ctx context.Context) (err error) {
+	in := &d.in.Networks
+	in.DaemonSets, err = listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.AppsV1().DaemonSets(metav1.NamespaceSystem).List(ctx, o)
+	})
+	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in namespace kube-system", err); err != nil {
+		return err
+	}
+	// kubeadm and those that follow it have the first, EKS the second.
+	for _, at := range []struct{ configMap, key string }{{"kube-proxy", "config.conf"}, {"kube-proxy-config", "config"}} {
+		data, err := d.configMap(ctx, at.configMap)
+		if err != nil {
+			return err
+		}
+		if in.KubeProxy == nil {
+			in.KubeProxy = d.proxyConfig(at.configMap, data[at.key])
+		}
+	}
+	if in.Cilium, err = d.configMap(ctx, "cilium-config"); err != nil {
+		return err
+	}
+	antrea, err := d.configMap(ctx, "antrea-config")
+	in.Antrea = d.proxyConfig("antrea-config", antrea["antrea-agent.conf"])
+	return err
+}
+
+// configMap is the data of a ConfigMap of kube-system, nil if there is none.
+func (d *doctorReader) configMap(ctx context.Context, name string) (map[string]string, error) {
+	found, err := d.typed.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, d.without(doctor.SourceConfig, "get the configmaps kube-proxy, kube-proxy-config, cilium-config and antrea-config in namespace kube-system", err)
+	}
+	return found.Data, nil
+}
+
+// proxyConfig reads settings in YAML, nil if there are none.
+func (d *doctorReader) proxyConfig(configMap, text string) *doctor.ProxyConfig {
+	if text == "" {
+		return nil
+	}
+	var read struct {
+		Mode         string          `json:"mode"`
+		FeatureGates map[string]bool `json:"featureGates"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
+		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap kube-system/%s makes no sense: %s", configMap, command.OneLine(err))
+		return nil
+	}
+	return &doctor.ProxyConfig{ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
+}
+
+// leases reads those of controllers and proxies: where they are installed, and else wherever any are left.
+func (d *doctorReader) leases(ctx context.Context) error {
+	var namespaces []string
+	for i := range d.in.Controllers {
+		namespaces = append(namespaces, d.in.Controllers[i].Namespace)
+	}
+	for _, set := range d.in.Proxies {
+		namespaces = append(namespaces, set.Namespace)
+	}
+	slices.Sort(namespaces)
+	for _, namespace := range slices.Compact(namespaces) {
+		found, err := d.leasesOf(ctx, namespace, metav1.ListOptions{})
+		if err := d.without(doctor.SourceLeases, "list leases in namespace "+namespace, err); err != nil {
+			return err
+		}
+		d.in.Leases = append(d.in.Leases, found...)
+	}
+	return nil
+}
+
+// definitions reads Vicinity's CRDs one by one: clusters can have hundreds of others.
+func (d *doctorReader) definitions(ctx context.Context) error {
+	for i := range d.in.Needed {
+		found, err := d.dynamic.Resource(definitionResource).Get(ctx, d.in.Needed[i].Name, metav1.GetOptions{})
+		if err := d.without(doctor.SourceDefinitions, "get customresourcedefinitions", err); err != nil {
+			return err
+		}
+		if err == nil {
+			d.in.Definitions = append(d.in.Definitions, definitionOf(found))
+		}
+	}
+	served, err := d.typed.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	if err := d.without(doctor.SourceServed, "ask what is served", err); err != nil {
+		return err
+	}
+	if err == nil {
+		for i := range served.APIResources {
+			d.in.Served = append(d.in.Served, served.APIResources[i].Name)
+		}
+	}
+	return nil
+}
+
+// definitionOf reads what is compared of a CRD. What makes no sense is left out.
+func definitionOf(object *unstructured.Unstructured) doctor.Definition {
+	definition := doctor.Definition{Name: object.GetName(), Versions: map[string]map[string]any{}}
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, condition := range conditions {
+		if c, ok := condition.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+			definition.Established = true
+		}
+	}
+	versions, _, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "versions")
+	list, _ := versions.([]any)
+	for _, version := range list {
+		v, ok := version.(map[string]any)
+		if !ok || v["served"] != true {
+			continue
+		}
+		name, _ := v["name"].(string)
+		properties, _, _ := unstructured.NestedFieldNoCopy(v, "schema", "openAPIV3Schema", "properties")
+		definition.Versions[name], _ = properties.(map[string]any)
+	}
+	return definition
+}
+
+func (d *doctorReader) webhooks(ctx context.Context) error {
+	api := d.typed.AdmissionregistrationV1()
+	options := metav1.ListOptions{LabelSelector: ofVicinity}
+	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return api.MutatingWebhookConfigurations().List(ctx, o)
+	})
+	if err := d.without(doctor.SourceWebhooks, "list mutatingwebhookconfigurations", err); err != nil {
+		return err
+	}
+	for _, c := range mutating {
+		w := doctor.WebhookConfiguration{Kind: doctor.KindMutating, Name: c.Name}
+		for i := range c.Webhooks {
+			w.Clients = append(w.Clients, c.Webhooks[i].ClientConfig)
+		}
+		d.in.Webhooks = append(d.in.Webhooks, w)
+	}
+	validating, err := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return api.ValidatingWebhookConfigurations().List(ctx, o)
+	})
+	if err := d.without(doctor.SourceWebhooks, "list validatingwebhookconfigurations", err); err != nil {
+		return err
+	}
+	for _, c := range validating {
+		w := doctor.WebhookConfiguration{Kind: doctor.KindValidating, Name: c.Name}
+		for i := range c.Webhooks {
+			w.Clients = append(w.Clients, c.Webhooks[i].ClientConfig)
+		}
+		d.in.Webhooks = append(d.in.Webhooks, w)
+	}
+	return nil
+}
+
+// backends reads what is behind the webhooks, and asks it for an answer.
+func (d *doctorReader) backends(ctx context.Context) error {
+	for i := range d.in.Webhooks {
+		for _, client := range d.in.Webhooks[i].Clients {
+			if client.Service == nil {
+				continue
+			}
+			name := types.NamespacedName{Namespace: client.Service.Namespace, Name: client.Service.Name}
+			if _, known := d.in.Backends[name]; known {
+				continue
+			}
+			backend, err := d.backend(ctx, name, client.Service.Port)
+			if err != nil {
+				return err
+			}
+			d.in.Backends[name] = backend
+		}
+	}
+	return nil
+}
+
+func (d *doctorReader) backend(ctx context.Context, name types.NamespacedName, port *int32) (b doctor.Backend, err error) {
+	_, err = d.typed.CoreV1().Services(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if b.Exists = err == nil; !b.Exists {
+		return b, d.without(doctor.SourceBackends, "get services in namespace "+name.Namespace, err)
+	}
+	selector := discoveryv1.LabelServiceName + "=" + name.Name
+	found, err := listAll[discoveryv1.EndpointSlice](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.DiscoveryV1().EndpointSlices(name.Namespace).List(ctx, o)
+	})
+	if err != nil {
+		return b, d.without(doctor.SourceBackends, "list endpointslices in namespace "+name.Namespace, err)
+	}
+	for _, slice := range found {
+		for i := range slice.Endpoints {
+			if ready := slice.Endpoints[i].Conditions.Ready; ready == nil || *ready {
+				b.Ready++
+			}
+		}
+	}
+	if b.Ready > 0 {
+		b.Unreached, err = d.unreached(ctx, name, port)
+	}
+	return b, err
+}
+
+// unreached is why the API server gets no answer from a Service by TLS, empty if it does. Any answer will do: webhooks
+// have none to what is no review.
+func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName, port *int32) (string, error) {
+	number := 443
+	if port != nil {
+		number = int(*port)
+	}
+	within, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	_, err := d.typed.CoreV1().Services(name.Namespace).ProxyGet("https", name.Name, strconv.Itoa(number), "/", nil).DoRaw(within)
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case within.Err() != nil:
+		return "there is no answer within " + reachTime.String(), nil
+	case apierrors.IsForbidden(err):
+		return "", d.without(doctor.SourceReach, "get services/proxy in namespace "+name.Namespace, err)
+	case apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return command.OneLine(err), nil
+	}
+	return "", nil
+}
+
+func (d *doctorReader) services(ctx context.Context) (err error) {
+	d.in.Services, err = listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.CoreV1().Services(metav1.NamespaceAll).List(ctx, o)
+	})
+	if err := d.without(doctor.SourceServices, "list services in all namespaces", err); err != nil {
+		return err
+	}
+	d.in.Namespaces, err = listAll[corev1.Namespace](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.CoreV1().Namespaces().List(ctx, o)
+	})
+	if err := d.without(doctor.SourceNamespaces, "list namespaces", err); err != nil {
+		return err
+	}
+	// Groups hold all endpoints, of which nothing is needed.
+	if !slices.ContainsFunc(d.in.Services, func(s *corev1.Service) bool { return s.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName }) {
+		return nil
+	}
+	groups, err := d.named(ctx, v1alpha1.GroupVersion.WithResource("endpointgroups"), "")
+	for _, group := range groups {
+		d.in.Grouped[types.NamespacedName{Namespace: group.Namespace, Name: group.Labels[v1alpha1.LabelService]}] = true
+	}
+	return d.without(doctor.SourceGroups, "list endpointgroups in all namespaces", err)
+}
+
+// named lists the metadata of objects of all namespaces.
+func (d *doctorReader) named(ctx context.Context, resource schema.GroupVersionResource, selector string) ([]*metav1.PartialObjectMetadata, error) {
+	return listAll[metav1.PartialObjectMetadata](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.metadata.Resource(resource).List(ctx, o)
+	})
+}
+
+func (d *doctorReader) policies(ctx context.Context) (err error) {
+	if d.in.Policies, err = listWhole[v1alpha1.RoutingPolicy](ctx, d, doctor.SourcePolicies); err != nil {
+		return err
+	}
+	if d.in.Defaults, err = listWhole[v1alpha1.ClusterRoutingPolicy](ctx, d, doctor.SourceDefaults); err != nil {
+		return err
+	}
+	d.in.Budgets, err = listWhole[v1alpha1.TopologyDisruptionBudget](ctx, d, doctor.SourceBudgets)
+	return err
+}
+
+// listWhole lists objects of Vicinity's own API, whose resource is called as the source. One that cannot be read is noted.
+func listWhole[T any](ctx context.Context, d *doctorReader, source doctor.Source) ([]*T, error) {
+	resource := d.dynamic.Resource(v1alpha1.GroupVersion.WithResource(string(source)))
+	found, err := listAll[unstructured.Unstructured](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return resource.List(ctx, o)
+	})
+	var list []*T
+	for _, object := range found {
+		item := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, item); err != nil {
+			d.in.Unread[source] = fmt.Sprintf("%s %s/%s makes no sense: %s", object.GetKind(), object.GetNamespace(), object.GetName(), command.OneLine(err))
+			continue
+		}
+		list = append(list, item)
+	}
+	return list, d.without(source, "list "+string(source)+" in all namespaces", err)
+}
+
+// workloads reads PodDisruptionBudgets and what they can be for.
+func (d *doctorReader) workloads(ctx context.Context) (err error) {
+	d.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, o)
+	})
+	if err := d.without(doctor.SourcePDBs, "list poddisruptionbudgets in all namespaces", err); err != nil {
+		return err
+	}
+	d.in.StatefulSets, err = listAll[appsv1.StatefulSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.AppsV1().StatefulSets(metav1.NamespaceAll).List(ctx, o)
+	})
+	if err := d.without(doctor.SourceStatefulSets, "list statefulsets in all namespaces", err); err != nil {
+		return err
+	}
+	if len(d.in.PDBs) == 0 && len(d.in.Budgets) == 0 {
+		return nil
+	}
+	d.in.Deployments, err = listAll[appsv1.Deployment](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, o)
+	})
+	return d.without(doctor.SourceWorkloads, "list deployments in all namespaces", err)
+}
+
+// leftovers reads what an uninstall can leave, where no controller is.
+func (d *doctorReader) leftovers(ctx context.Context) error {
+	if len(d.in.Controllers) > 0 {
+		return nil
+	}
+	keep := func(kind, namespace, name string) {
+		d.in.Leftovers[kind] = append(d.in.Leftovers[kind], doctor.Object{Kind: kind, Namespace: namespace, Name: name})
+	}
+	for i := range d.in.Definitions {
+		keep("CustomResourceDefinition", "", d.in.Definitions[i].Name)
+	}
+	for _, pdb := range d.in.PDBs {
+		if pdb.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController {
+			keep("PodDisruptionBudget", pdb.Namespace, pdb.Name)
+		}
+	}
+	for _, options := range []metav1.ListOptions{
+		{LabelSelector: v1alpha1.LabelProxyLease + "=true"},
+		{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "vicinity-controller").String()},
+	} {
+		leases, err := d.leasesOf(ctx, metav1.NamespaceAll, options)
+		if err := d.without(doctor.SourceLeftovers, "list leases in all namespaces", err); err != nil {
+			return err
+		}
+		for _, lease := range leases {
+			keep("Lease", lease.Namespace, lease.Name)
+		}
+	}
+	for _, of := range []struct {
+		kind, selector string
+		resource       schema.GroupVersionResource
+	}{
+		{"EndpointSlice", v1alpha1.LabelRouted, discoveryv1.SchemeGroupVersion.WithResource("endpointslices")},
+		{"PodLocator", v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedByController, v1alpha1.GroupVersion.WithResource("podlocators")},
+	} {
+		found, err := d.named(ctx, of.resource, of.selector)
+		if err := d.without(doctor.SourceLeftovers, "list "+of.resource.Resource+" in all namespaces", err); err != nil {
+			return err
+		}
+		for _, object := range found {
+			keep(of.kind, object.Namespace, object.Name)
+		}
+	}
+	return nil
+}

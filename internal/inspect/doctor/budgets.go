@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
+)
+
+// budgets is about TopologyDisruptionBudgets, by what the controller found, and by what their specs can never
+// allow.
+func (e *examination) budgets() {
+	templates := e.templates()
+	for _, budget := range e.Budgets {
+		object := objectOf("TopologyDisruptionBudget", budget)
+		next := "kubectl describe tdb " + budget.Name + object.at()
+		current := budget.Status.ObservedGeneration == budget.Generation
+		said := func(kind string, status metav1.ConditionStatus) (message, reason string, is bool) {
+			c := meta.FindStatusCondition(budget.Status.Conditions, kind)
+			if c == nil || c.Status != status || !current {
+				return "", "", false
+			}
+			return sentence(c.Message), c.Reason, true
+		}
+		if message, _, is := said(v1alpha1.ConditionValid, metav1.ConditionFalse); is {
+			e.add(budgetInvalid, object, fmt.Sprintf("%s: %s.", object, message), next)
+			continue
+		}
+		if message, _, is := said(v1alpha1.ConditionEnforced, metav1.ConditionFalse); is && e.installed() {
+			e.add(budgetNotEnforced, object, fmt.Sprintf("%s: %s.", object, message), next)
+		}
+		if message, _, is := said(v1alpha1.ConditionBreakGlass, metav1.ConditionTrue); is {
+			e.add(budgetGlassBroken, object, fmt.Sprintf("%s: %s.", object, message), next)
+		}
+		message, reason, is := said(v1alpha1.ConditionSatisfiable, metav1.ConditionFalse)
+		switch never := neverAllows(&budget.Spec); {
+		case is && reason == coverage.ReasonBlocked:
+			e.add(budgetBlocks, object, fmt.Sprintf("%s: %s.", object, message), next)
+		case never != "":
+			e.add(budgetBlocks, object, fmt.Sprintf("%s: %s.", object, never), next)
+		case is && reason == coverage.ReasonNoNodes:
+			e.add(budgetCoversNothing, object, fmt.Sprintf("%s: %s.", object, message), next)
+		case current && budget.Status.ObservedGeneration > 0 && budget.Status.ExpectedPods == 0 && e.isForNothing(budget.Spec.Selector, templates[budget.Namespace]):
+			e.add(budgetCoversNothing, object, fmt.Sprintf("The selector of %s matches no pod, and no Deployment or StatefulSet either.", object), next)
+		}
+	}
+}
+
+// neverAllows says which field of a spec allows no eviction, whatever pods there are. It is empty for most.
+func neverAllows(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
+	switch {
+	case isNothing(spec.MaxUnavailable):
+		return "spec.maxUnavailable is 0"
+	case isNothing(spec.MaxUnavailableTotal):
+		return "spec.maxUnavailableTotal is 0"
+	case spec.MaxUnavailableDomains != nil && *spec.MaxUnavailableDomains == 0:
+		return "spec.maxUnavailableDomains is 0"
+	case spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String && spec.MinAvailable.StrVal == "100%":
+		return "spec.minAvailable is 100%"
+	}
+	return ""
+}
+
+func isNothing(amount *intstr.IntOrString) bool {
+	return amount != nil && (amount.Type == intstr.Int && amount.IntVal == 0 || amount.Type == intstr.String && amount.StrVal == "0%")
+}
+
+// isForNothing reports whether a selector that matches no pod matches those of no workload either: one that is scaled to
+// nothing is no mistake.
+func (e *examination) isForNothing(selector *metav1.LabelSelector, templates []template) bool {
+	if !e.knows(SourceWorkloads, SourceStatefulSets) {
+		return false
+	}
+	matches, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && !slices.ContainsFunc(templates, func(t template) bool { return matches.Matches(labels.Set(t.labels)) })
+}
+
+// pdbs is about PodDisruptionBudgets.
+func (e *examination) pdbs() {
+	templates := e.templates()
+	covering := map[Object][]string{} // names of PodDisruptionBudgets, by workload
+	for _, pdb := range e.PDBs {
+		object := objectOf("PodDisruptionBudget", pdb)
+		next := "kubectl describe pdb " + pdb.Name + object.at()
+		s := &pdb.Status
+		if s.ObservedGeneration == pdb.Generation {
+			switch {
+			case s.ExpectedPods == 0 && s.CurrentHealthy == 0:
+				if e.isForNothing(pdb.Spec.Selector, templates[pdb.Namespace]) {
+					e.add(pdbCoversNothing, object, fmt.Sprintf("The selector of %s matches no pod, and no Deployment or StatefulSet either.", object), next)
+				}
+			case s.DisruptionsAllowed == 0 && s.CurrentHealthy >= s.ExpectedPods:
+				e.add(pdbBlocks, object, fmt.Sprintf("%s allows no eviction: all of %s %s healthy, and %d must be.", object, counted(int(s.ExpectedPods), "pod"), areOrIs(s.ExpectedPods), s.DesiredHealthy), next)
+			}
+		}
+		matches, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
+		if err != nil || isProjected(pdb) {
+			continue // those of a TopologyDisruptionBudget are one for each zone
+		}
+		for _, t := range templates[pdb.Namespace] {
+			if matches.Matches(labels.Set(t.labels)) {
+				covering[t.object] = append(covering[t.object], pdb.Name)
+			}
+		}
+	}
+	for object, names := range covering {
+		if len(names) > 1 {
+			slices.Sort(names)
+			e.add(pdbsOverlap, object, fmt.Sprintf("The pods of %s are under %s: %s.", object, counted(len(names), "PodDisruptionBudget"), strings.Join(names, ", ")),
+				"kubectl get pdb"+object.at())
+		}
+	}
+}
+
+func areOrIs(n int32) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// isProjected reports whether vicinity-controller made a PodDisruptionBudget.
+func isProjected(pdb *policyv1.PodDisruptionBudget) bool {
+	return pdb.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController
+}

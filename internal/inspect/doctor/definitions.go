@@ -1,0 +1,113 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Definition is a CRD, as far as versions are compared.
+type Definition struct {
+	// Name is PLURAL.GROUP.
+	Name string
+	// Established says that the API server serves it.
+	Established bool
+	// Versions are the properties of the schemas of those that are served, by their names.
+	Versions map[string]map[string]any
+}
+
+// plural is the name of the resource.
+func (d *Definition) plural() string {
+	name, _, _ := strings.Cut(d.Name, ".")
+	return name
+}
+
+const applyCRDs = "kubectl apply --server-side --force-conflicts -f charts/vicinity/crds/"
+
+// definitions is about CRDs that are missing or older than the controller needs. Those of another version of
+// Vicinity than this program's are not compared.
+func (e *examination) definitions() {
+	if !e.installed() {
+		return
+	}
+	have := map[string]*Definition{}
+	for i := range e.Definitions {
+		have[e.Definitions[i].Name] = &e.Definitions[i]
+	}
+	compare := e.controllerChart() == "" || e.Chart == "" || e.controllerChart() == e.Chart
+	for i := range e.Needed {
+		needed := &e.Needed[i]
+		object := Object{Kind: "CustomResourceDefinition", Name: needed.Name}
+		if !e.knows(SourceDefinitions) {
+			if e.knows(SourceServed) && !slices.Contains(e.Served, needed.plural()) {
+				e.add(crdMissing, object, fmt.Sprintf("The API server does not serve %s.", needed.Name), applyCRDs)
+			}
+			continue
+		}
+		found := have[needed.Name]
+		if found == nil {
+			e.add(crdMissing, object, fmt.Sprintf("The cluster has no CRD %s.", needed.Name), applyCRDs)
+			continue
+		}
+		if !compare {
+			continue
+		}
+		for _, version := range slices.Sorted(maps.Keys(needed.Versions)) {
+			schema, served := found.Versions[version]
+			if !served || !found.Established {
+				e.add(crdNotReady, object, fmt.Sprintf("CRD %s does not serve the version %s.", needed.Name, version), applyCRDs)
+				continue
+			}
+			if missing := lacking("", needed.Versions[version], schema); len(missing) > 0 {
+				e.add(crdOld, object, fmt.Sprintf("CRD %s lacks %s that this version has: %s.", needed.Name, counted(len(missing), "field"), firstOf(missing)), applyCRDs)
+			}
+		}
+	}
+}
+
+// lacking are the fields of a schema that another lacks, as paths in order. What a field holds is not
+// listed when the field itself is lacking.
+func lacking(path string, needed, have map[string]any) []string {
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		field := strings.TrimPrefix(path+"."+name, ".")
+		other, found := have[name]
+		if !found {
+			missing = append(missing, field)
+			continue
+		}
+		missing = append(missing, lacking(field, propertiesOf(needed[name]), propertiesOf(other))...)
+	}
+	return missing
+}
+
+// propertiesOf are those of a schema, or of the items of a list or a map.
+func propertiesOf(schema any) map[string]any {
+	for {
+		fields, ok := schema.(map[string]any)
+		if !ok {
+			return nil
+		}
+		if properties, ok := fields["properties"].(map[string]any); ok {
+			return properties
+		}
+		next, ok := fields["items"]
+		if !ok {
+			if next, ok = fields["additionalProperties"]; !ok {
+				return nil
+			}
+		}
+		schema = next
+	}
+}
+
+// firstOf names a few of many things.
+func firstOf(names []string) string {
+	const most = 3
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

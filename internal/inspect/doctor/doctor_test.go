@@ -1,0 +1,488 @@
+package doctor
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// leave is the reading of a cluster from which Vicinity was removed, with its CRDs.
+func leave(r *Reading) {
+	r.Controllers, r.Proxies, r.NameServers, r.Webhooks, r.Leases, r.Definitions, r.Served = nil, nil, nil, nil, nil, nil, nil
+	r.Policies, r.Budgets = nil, nil
+	for _, s := range r.Services {
+		s.Annotations, s.Status.Conditions = nil, nil
+		delete(s.Labels, v1alpha1.LabelServiceProxyName)
+	}
+}
+
+// lease finds one by its name.
+func lease(r *Reading, name string) *coordinationv1.Lease {
+	for _, l := range slices.Concat(r.Leases, r.NodeLeases) {
+		if l.Name == name {
+			return l
+		}
+	}
+	panic("there is no Lease " + name)
+}
+
+// fault is something wrong, and the finding that tells of it.
+type fault struct {
+	id     string
+	object string
+	inject func(testing.TB, *Reading)
+	// besides are other findings, which follow from the fault.
+	besides []string
+}
+
+func set(inject func(*Reading)) func(testing.TB, *Reading) {
+	return func(_ testing.TB, r *Reading) { inject(r) }
+}
+
+func faults() []fault {
+	service := func(id string, s *corev1.Service) fault {
+		return fault{id: id, object: "Service " + s.Namespace + "/" + s.Name, inject: set(func(r *Reading) { r.Services = append(r.Services, s) })}
+	}
+	headless := func(name string, annotations map[string]string) *corev1.Service {
+		s := aService("shop", name, annotations)
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+		return s
+	}
+	prefer := func() map[string]string { return map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer} }
+	ring := headless("ring", prefer())
+	ring.Spec.PublishNotReadyAddresses = true
+	handedOver := aService("shop", "lost", nil)
+	handedOver.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
+	external := aService("shop", "elsewhere", prefer())
+	external.Spec.Type, external.Spec.ExternalName, external.Spec.ClusterIP = corev1.ServiceTypeExternalName, "shop.example.com", ""
+	budget := func(id string, change func(*v1alpha1.TopologyDisruptionBudget)) fault {
+		return fault{id: id, object: "TopologyDisruptionBudget shop/db", inject: set(func(r *Reading) { change(r.Budgets[0]) })}
+	}
+	bundle := func(id, kind string, until time.Time) fault {
+		return fault{id: id, object: kind + " vicinity", inject: func(t testing.TB, r *Reading) {
+			r.Webhooks[slices.IndexFunc(r.Webhooks, func(w WebhookConfiguration) bool { return w.Kind == kind })].Clients[0].CABundle = authorityUntil(t, until)
+		}}
+	}
+	backend := func(id, object string, b Backend) fault {
+		return fault{id: id, object: object, inject: set(func(r *Reading) { r.Backends[types.NamespacedName{Namespace: home, Name: "vicinity-webhook"}] = b })}
+	}
+	return []fault{
+		{id: kubernetesTooOld, object: "Cluster cluster", inject: set(func(r *Reading) {
+			r.Version = "v1.34.9"
+			for _, n := range r.Nodes {
+				n.Status.NodeInfo.KubeletVersion = "v1.34.9"
+			}
+			r.Networks.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "kube-proxy:v1.34.9"
+		})},
+		{id: kubeletVersion, object: "Node node-a1", inject: set(func(r *Reading) { r.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.33.1-eks-1234" })},
+		{id: kubeletVersion, object: "Node node-a1", inject: set(func(r *Reading) { r.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.38.0" })},
+
+		{id: zonesMissing, object: "Cluster cluster", inject: set(func(r *Reading) {
+			for _, n := range r.Nodes {
+				delete(n.Labels, corev1.LabelTopologyZone)
+			}
+		})},
+		{id: zonesLookAlike, object: "Zone Zone_A", inject: set(func(r *Reading) {
+			r.Nodes = append(r.Nodes, aNode("node-a3", "zone-a", "north"))
+			r.Leases = append(r.Leases, aProxyLease("node-a3"))
+			r.Nodes[0].Labels[corev1.LabelTopologyZone] = "Zone_A"
+		})},
+		{id: zoneWithoutReadyNode, object: "Zone zone-b", besides: []string{nodeNotReady, nodeNotReady}, inject: set(func(r *Reading) {
+			r.Nodes[2].Status.Conditions[0].Status, r.Nodes[3].Status.Conditions = corev1.ConditionUnknown, nil
+		})},
+		{id: zoneInTwoRegions, object: "Zone zone-c", inject: set(func(r *Reading) { r.Nodes[4].Labels[corev1.LabelTopologyRegion] = "south" })},
+		{id: nodeWithoutZone, object: "Node node-a2", inject: set(func(r *Reading) { delete(r.Nodes[1].Labels, corev1.LabelTopologyZone) })},
+		{id: nodeNotReady, object: "Node node-a2", inject: set(func(r *Reading) { r.Nodes[1].Status.Conditions[0].Status = corev1.ConditionFalse })},
+		{id: oneZone, object: "Zone zone-a", inject: set(func(r *Reading) {
+			for _, n := range r.Nodes {
+				if n.Labels[corev1.LabelTopologyZone] != "" {
+					n.Labels[corev1.LabelTopologyZone] = "zone-a"
+				}
+			}
+		})},
+
+		{id: kubeProxyGateOff, object: "ConfigMap kube-system/kube-proxy", inject: set(func(r *Reading) { r.Networks.KubeProxy.Gates["TopologyAwareHints"] = false })},
+		{id: kubeProxyGateOff, object: "DaemonSet kube-system/kube-proxy", inject: set(func(r *Reading) {
+			r.Networks.DaemonSets[0].Spec.Template.Spec.Containers[0].Args = []string{"--feature-gates=A=true,PreferSameTrafficDistribution=false"}
+		})},
+		{id: kubeProxyIPVS, object: "ConfigMap kube-system/kube-proxy", inject: set(func(r *Reading) { r.Networks.KubeProxy.Mode = "ipvs" })},
+		{id: kubeProxyVersion, object: "DaemonSet kube-system/kube-proxy", inject: set(func(r *Reading) {
+			r.Networks.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "registry:5000/kube-proxy:v1.30.4@sha256:00"
+		})},
+		{id: ciliumIgnoresHints, object: "ConfigMap kube-system/cilium-config", inject: set(func(r *Reading) { r.Networks.Cilium = map[string]string{"kube-proxy-replacement": "true"} })},
+		{id: antreaIgnoresHints, object: "ConfigMap kube-system/antrea-config", inject: set(func(r *Reading) {
+			r.Networks.Antrea = &ProxyConfig{ConfigMap: "antrea-config", Gates: map[string]bool{"TopologyAwareHints": false}}
+		})},
+		{id: kubeRouterIgnoresHint, object: "DaemonSet kube-system/kube-router", inject: set(func(r *Reading) {
+			r.Networks.DaemonSets = append(r.Networks.DaemonSets, &appsv1.DaemonSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-router"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7},
+			})
+		})},
+		{id: windowsIgnoresHints, object: "Node node-b1", inject: set(func(r *Reading) { r.Nodes[2].Labels[corev1.LabelOSStable] = "windows" })},
+
+		{id: controllerNotReady, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) { r.Controllers[0].Status.ReadyReplicas = 0 })},
+		{id: controllerShort, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) { r.Controllers[0].Status.ReadyReplicas = 1 })},
+		{id: controllersMany, object: "Deployment attic/vicinity-controller", inject: set(func(r *Reading) {
+			second := r.Controllers[0]
+			second.Deployment = second.DeepCopy()
+			second.Namespace = "attic"
+			r.Controllers = append(r.Controllers, second)
+		})},
+		{id: nameServerNotReady, object: "Deployment vicinity-system/vicinity-dns", inject: set(func(r *Reading) { r.NameServers[0].Status.ReadyReplicas = 0 })},
+		{id: versionsDiffer, object: "DaemonSet vicinity-system/vicinity-proxy", inject: set(func(r *Reading) { r.Proxies[0].Labels[labelVersion] = "0.0.9" })},
+		{id: programVersionDiffer, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
+			r.Chart, r.Needed[0].Versions["v1alpha1"]["more"] = "0.2.0", map[string]any{} // which is not compared
+		})},
+		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) { *lease(r, leaderLease).Spec.HolderIdentity = "" })},
+		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) { at(lease(r, leaderLease), now.Add(-time.Minute)) })},
+		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
+			r.Leases = slices.DeleteFunc(r.Leases, func(l *coordinationv1.Lease) bool { return l.Name == leaderLease })
+		})},
+
+		{id: crdMissing, object: "CustomResourceDefinition endpointgroups.vicinity.dev", inject: set(func(r *Reading) { r.Definitions = r.Definitions[:1] })},
+		{id: crdMissing, object: "CustomResourceDefinition endpointgroups.vicinity.dev", inject: set(func(r *Reading) {
+			r.Definitions, r.Served, r.Unread[SourceDefinitions] = nil, r.Served[:1], "you may not get customresourcedefinitions"
+		})},
+		{id: crdNotReady, object: "CustomResourceDefinition endpointgroups.vicinity.dev", inject: set(func(r *Reading) { r.Definitions[1].Established = false })},
+		{id: crdOld, object: "CustomResourceDefinition routingpolicies.vicinity.dev", inject: set(func(r *Reading) {
+			delete(propertiesOf(r.Definitions[0].Versions["v1alpha1"]["spec"]), "padding")
+		})},
+
+		{id: webhookMissing, object: "MutatingWebhookConfiguration vicinity", inject: set(func(r *Reading) { r.Webhooks = r.Webhooks[1:] })},
+		{id: webhookMissing, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) { r.Webhooks = r.Webhooks[:1] })},
+		{id: webhookWithoutAuthority, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) { r.Webhooks[1].Clients[0].CABundle = []byte("nothing") })},
+		bundle(webhookExpired, KindMutating, now.Add(-time.Hour)),
+		bundle(webhookExpired, KindValidating, now.AddDate(11, 0, 0)), // it begins in a year
+		bundle(webhookExpires, KindMutating, now.AddDate(0, 0, 29)),
+		backend(webhookWithoutService, "MutatingWebhookConfiguration vicinity", Backend{}),
+		backend(webhookWithoutEndpoint, "Service vicinity-system/vicinity-webhook", Backend{Exists: true}),
+		backend(webhookUnreachable, "Service vicinity-system/vicinity-webhook", Backend{Exists: true, Ready: 2, Unreached: "connection refused"}),
+
+		{id: proxyNotReady, object: "DaemonSet vicinity-system/vicinity-proxy", inject: set(func(r *Reading) { r.Proxies[0].Status.NumberUnavailable = 1 })},
+		{id: proxyLeaseMissing, object: "Lease vicinity-system/vicinity-proxy-node-a1", inject: set(func(r *Reading) { r.Leases = r.Leases[1:] })},
+		{id: proxyLeaseStale, object: "Lease vicinity-system/vicinity-proxy-node-a1", inject: set(func(r *Reading) { at(r.Leases[0], now.Add(-v1alpha1.LeaseFresh)) })},
+		{id: proxyProbeFails, object: "Lease vicinity-system/vicinity-proxy-node-a1", inject: set(func(r *Reading) {
+			r.Leases[0].Annotations = map[string]string{v1alpha1.AnnotationProbeFailure: "something else\nanswers"}
+		})},
+		{id: proxyLeavesOut, object: "Lease vicinity-system/vicinity-proxy-node-a1", inject: set(func(r *Reading) {
+			r.Leases[0].Annotations = map[string]string{v1alpha1.AnnotationExcept: "shop/grouped"}
+		})},
+
+		{id: notInstalled, object: "Cluster cluster", inject: set(leave)},
+		{id: leftoverWebhooks, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) {
+			left := r.Webhooks[1:]
+			leave(r)
+			r.Webhooks = left
+		})},
+		{id: leftoverHandedOver, object: "Service shop/plain", inject: set(func(r *Reading) {
+			leave(r)
+			r.Services[1].Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
+		})},
+		{id: leftoverServices, object: "Service vicinity.dev/routed", inject: set(func(r *Reading) {
+			leave(r)
+			r.Services[1].Labels[v1alpha1.LabelRouted] = "true"
+		})},
+		{id: leftoverNamespaces, object: "Namespace vicinity.dev/disruption-budgets", inject: set(func(r *Reading) {
+			leave(r)
+			r.Namespaces[1].Labels[v1alpha1.LabelBudgets] = "true"
+		})},
+		{id: leftoverSlices, object: "EndpointSlice vicinity.dev/routed", inject: set(func(r *Reading) {
+			leave(r)
+			r.Leftovers["EndpointSlice"] = []Object{{Kind: "EndpointSlice", Namespace: "shop", Name: "web-abcde"}}
+		})},
+		{id: leftoverObjects, object: "PodDisruptionBudget vicinity", inject: set(func(r *Reading) {
+			leave(r)
+			r.Leftovers["PodDisruptionBudget"] = []Object{{Kind: "PodDisruptionBudget", Namespace: "shop", Name: "db-zone-a"}}
+		})},
+
+		service(serviceServedByNone, handedOver),
+		service(serviceHintsLost, withCondition(aService("shop", "x", prefer()), "Allocated,HintsLost")),
+		service(serviceHintsDropped, withCondition(aService("shop", "x", prefer()), "IPv4:Allocated,IPv6:Waiting,HintsDropped")),
+		service(serviceNotWritten, withCondition(aService("shop", "x", prefer()), "Allocated,NotWritten")),
+		service(serviceHintsIgnored, withCondition(aService("shop", "x", prefer()), "Allocated,ProxiesIgnoreHints")),
+		service(serviceNeedsGroups, withCondition(aService("shop", "x", prefer()), "Allocated,NeedsGroups")),
+		service(serviceAwaitsProxy, withCondition(aService("shop", "x", map[string]string{v1alpha1.AnnotationProxy: "true"}), "Allocated,AwaitsProxy")),
+		{id: serviceAwaitsProxy, object: "Service shop/x", inject: set(func(r *Reading) {
+			r.Proxies, r.Services = nil, append(r.Services[:3:3], aService("shop", "x", map[string]string{v1alpha1.AnnotationProxy: "true"}), r.Services[5])
+		})},
+		service(serviceLeftAlone, aService("kube-system", "dns", prefer())),
+		service(serviceNotRoutable, external),
+		service(servicePartIgnored, aService("shop", "x", map[string]string{v1alpha1.AnnotationSameZone: "Nearby"})),
+		service(serviceMembersHidden, ring),
+		service(serviceMembersHidden, headless("db", prefer())), // the StatefulSet db has it for its names
+		{id: serviceWithoutController, object: "Service shop/web", besides: []string{notInstalled}, inject: set(func(r *Reading) {
+			leave(r)
+			r.Services[2].Annotations = prefer()
+		})},
+		{id: policyFaulty, object: "RoutingPolicy shop/near", inject: set(func(r *Reading) { r.Policies[0].Spec.Algorithm = "magic" })},
+		{id: policyMatchesNothing, object: "RoutingPolicy shop/far", inject: set(func(r *Reading) { r.Policies = append(r.Policies, aPolicy("shop", "far", "nobody")) })},
+		{id: policyMatchesNothing, object: "ClusterRoutingPolicy all", inject: set(func(r *Reading) {
+			p := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
+			p.Spec.Mode, p.Spec.Level = v1alpha1.Prefer, v1alpha1.Zone
+			p.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": "true"}}
+			r.Defaults = []*v1alpha1.ClusterRoutingPolicy{p}
+		})},
+
+		budget(budgetInvalid, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionValid, metav1.ConditionFalse, coverage.ReasonInvalid) }),
+		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonBlocked) }),
+		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.MaxUnavailable, b.Status.Conditions = new(intstr.FromString("0%")), nil }),
+		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.MaxUnavailableDomains = new(int32(0)) }),
+		budget(budgetNotEnforced, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionEnforced, metav1.ConditionFalse, "WebhooksMissing") }),
+		budget(budgetGlassBroken, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, "Open") }),
+		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNoNodes) }),
+		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.Selector.MatchLabels["app"], b.Status.ExpectedPods = "typo", 0 }),
+		{id: pdbsOverlap, object: "Deployment shop/web", inject: set(func(r *Reading) { r.PDBs = append(r.PDBs, aPDB("shop", "web-too", "web")) })},
+		{id: pdbBlocks, object: "PodDisruptionBudget shop/web", inject: set(func(r *Reading) { r.PDBs[0].Status.DesiredHealthy, r.PDBs[0].Status.DisruptionsAllowed = 3, 0 })},
+		{id: pdbCoversNothing, object: "PodDisruptionBudget shop/idle", inject: set(func(r *Reading) { r.PDBs[1].Spec.Selector.MatchLabels["app"] = "typo" })},
+
+		{id: clockOfNode, object: "Node node-a1", inject: set(func(r *Reading) { lease(r, "node-a1").Spec.RenewTime.Time = now.Add(time.Minute) })},
+		{id: clockOfNode, object: "Node node-a1", inject: set(func(r *Reading) { r.Leases[0].Spec.RenewTime.Time = now.Add(-2 * time.Minute) })},
+		{id: clockOfMachine, object: "Machine local", inject: set(func(r *Reading) { r.Local = now.Add(-time.Minute) })},
+	}
+}
+
+// at has a Lease renewed at a time, by a clock that is right.
+func at(l *coordinationv1.Lease, when time.Time) {
+	stored := metav1.NewTime(when)
+	l.Spec.RenewTime.Time, l.ManagedFields[0].Time = when, &stored
+}
+
+func idsOf(report *Report) []string {
+	var ids []string
+	for i := range report.Findings {
+		ids = append(ids, report.Findings[i].ID)
+	}
+	return ids
+}
+
+func TestNothingIsFoundInAHealthyCluster(t *testing.T) {
+	if report := Examine(healthy(t)); len(report.Findings) > 0 || len(report.NotKnown) > 0 {
+		t.Errorf("found %+v, not known %q", report.Findings, report.NotKnown)
+	}
+}
+
+// Each fault alone is found, by its identifier and object, and nothing else is.
+func TestFaultsAreFound(t *testing.T) {
+	found := map[string]bool{}
+	for _, f := range faults() {
+		t.Run(f.id, func(t *testing.T) {
+			r := healthy(t)
+			f.inject(t, r)
+			report := Examine(r)
+			want := append([]string{f.id}, f.besides...)
+			if got := idsOf(report); !slices.Equal(got, want) {
+				t.Errorf("found %q, want %q:\n%+v", got, want, report.Findings)
+			}
+			if !slices.ContainsFunc(report.Findings, func(g Finding) bool { return g.ID == f.id && g.Object.String() == f.object }) {
+				t.Errorf("no finding is of %s:\n%+v", f.object, report.Findings)
+			}
+			for _, g := range report.Findings {
+				if g.What == "" || !strings.HasSuffix(g.What, ".") || strings.Contains(g.What, "..") || strings.Contains(g.What, "\n") || g.Next == "" {
+					t.Errorf("%s: %+v is no sentence, or has no command", g.ID, g)
+				}
+			}
+			found[f.id] = true
+		})
+	}
+	for _, check := range Checks() {
+		if !found[check.ID] {
+			t.Errorf("no fault is %s", check.ID)
+		}
+	}
+}
+
+// What may not be read is no fault, whatever it is.
+func TestWhatIsUnreadIsNoFault(t *testing.T) {
+	empty := map[Source]func(*Reading){
+		SourceNodes: func(r *Reading) { r.Nodes = nil }, SourceNodeLeases: func(r *Reading) { r.NodeLeases = nil }, SourceLeases: func(r *Reading) { r.Leases = nil },
+		SourceKubeSystem: func(r *Reading) { r.Networks.DaemonSets = nil }, SourceConfig: func(r *Reading) { r.Networks.KubeProxy = nil },
+		SourceDeployments: func(r *Reading) { r.Controllers, r.NameServers = nil, nil },
+		SourceDaemonSets:  func(r *Reading) { r.Proxies = nil }, SourceDefinitions: func(r *Reading) { r.Definitions = nil }, SourceServed: func(r *Reading) { r.Served = nil },
+		SourceWebhooks: func(r *Reading) { r.Webhooks, r.Backends = nil, nil }, SourceBackends: func(r *Reading) { r.Backends = nil }, SourceReach: func(*Reading) {},
+		SourceServices: func(r *Reading) { r.Services, r.Grouped = nil, nil }, SourcePolicies: func(r *Reading) { r.Policies = nil }, SourceDefaults: func(r *Reading) { r.Defaults = nil },
+		SourceGroups: func(r *Reading) { r.Grouped = nil }, SourceNamespaces: func(r *Reading) { r.Namespaces = nil }, SourceBudgets: func(r *Reading) { r.Budgets = nil },
+		SourcePDBs: func(r *Reading) { r.PDBs = nil }, SourceStatefulSets: func(r *Reading) { r.StatefulSets = nil }, SourceWorkloads: func(r *Reading) { r.Deployments = nil },
+		SourceLeftovers: func(*Reading) {},
+	}
+	all := healthy(t)
+	for _, source := range Sources() {
+		t.Run(string(source), func(t *testing.T) {
+			r := healthy(t)
+			empty[source](r)
+			empty[source](all)
+			r.Unread[source], all.Unread[source] = "you may not list it", "you may not list it"
+			report := Examine(r)
+			if len(report.Findings) > 0 {
+				t.Errorf("found %+v", report.Findings)
+			}
+			if len(report.NotKnown) != 1 || !strings.HasPrefix(report.NotKnown[0], "cannot tell ") || !strings.HasSuffix(report.NotKnown[0], ": you may not list it") {
+				t.Errorf("not known: %q", report.NotKnown)
+			}
+		})
+	}
+	if report := Examine(all); len(report.Findings) > 0 || len(report.NotKnown) != len(Sources()) {
+		t.Errorf("of nothing that may be read: %+v, %q", report.Findings, report.NotKnown)
+	}
+}
+
+// The same cluster gives the same report, in whatever order its objects were listed.
+func TestOrderDoesNotMatter(t *testing.T) {
+	everything := func() *Reading {
+		r := healthy(t)
+		for _, n := range r.Nodes {
+			n.Status.Conditions = nil
+			lease(r, "vicinity-proxy-"+n.Name).Spec.RenewTime.Time = now.Add(-time.Hour)
+		}
+		for i := range 5 {
+			name := fmt.Sprintf("x%d", i)
+			r.Services = append(r.Services, aService("shop", name, map[string]string{v1alpha1.AnnotationSameZone: "Nearby"}))
+			r.PDBs = append(r.PDBs, aPDB("shop", name, "web"), aPDB("shop", name+"-db", "db"))
+		}
+		return r
+	}
+	first := everything()
+	second := everything()
+	slices.Reverse(second.Nodes)
+	slices.Reverse(second.Services)
+	slices.Reverse(second.PDBs)
+	slices.Reverse(second.Leases)
+	slices.Reverse(second.Deployments)
+	got, want := Examine(second), Examine(first)
+	if len(want.Findings) < 20 || !reflect.DeepEqual(got.Findings, want.Findings) {
+		t.Errorf("in another order:\n%+v\nwant\n%+v", got.Findings, want.Findings)
+	}
+}
+
+// Objects without anything in them are no reason to end.
+func TestBrokenInputIsNoPanic(t *testing.T) {
+	r := healthy(t)
+	one := Definition{Name: "routingpolicies.vicinity.dev", Established: true, Versions: map[string]map[string]any{"v1alpha1": {"spec": "text"}}}
+	broken := &Reading{
+		Version: "?", Nodes: []*corev1.Node{{}}, NodeLeases: []*coordinationv1.Lease{{}}, Leases: []*coordinationv1.Lease{{}, {ObjectMeta: metav1.ObjectMeta{Name: leaderLease}}},
+		Networks:    Networks{DaemonSets: []*appsv1.DaemonSet{{}, {ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"}}}, KubeProxy: &ProxyConfig{}, Antrea: &ProxyConfig{}},
+		Controllers: []Controller{{Deployment: &appsv1.Deployment{}}}, Proxies: []*appsv1.DaemonSet{{}}, NameServers: []*appsv1.Deployment{{}},
+		Definitions: []Definition{one, {}}, Needed: r.Needed, Webhooks: []WebhookConfiguration{{}, {Clients: r.Webhooks[0].Clients}},
+		Services: []*corev1.Service{{}}, Policies: []*v1alpha1.RoutingPolicy{{}}, Defaults: []*v1alpha1.ClusterRoutingPolicy{{}}, Namespaces: []*corev1.Namespace{{}},
+		Budgets: []*v1alpha1.TopologyDisruptionBudget{{}}, PDBs: r.PDBs, Deployments: []*appsv1.Deployment{{}}, StatefulSets: []*appsv1.StatefulSet{{}},
+	}
+	broken.Webhooks[0].Clients = append(broken.Webhooks[0].Clients, r.Webhooks[0].Clients...)
+	broken.Webhooks[0].Clients[0].CABundle = []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	Examine(broken)
+	broken.Controllers = nil
+	Examine(broken)
+	Examine(&Reading{})
+}
+
+func TestLackingFields(t *testing.T) {
+	schema := func(text string) map[string]any {
+		var read map[string]any
+		if err := yaml.Unmarshal([]byte(text), &read); err != nil {
+			t.Fatal(err)
+		}
+		return read
+	}
+	needed := schema(`{a: {properties: {b: {type: string}, c: {items: {properties: {d: {}}}}, e: {additionalProperties: {properties: {f: {}}}}}}, g: {properties: {h: {}}}}`)
+	have := schema(`{a: {properties: {c: {items: {properties: {}}}, e: {additionalProperties: true}, more: {}}}}`)
+	if got, want := lacking("", needed, have), []string{"a.b", "a.c.d", "a.e.f", "g"}; !slices.Equal(got, want) {
+		t.Errorf("lacking %q, want %q", got, want)
+	}
+}
+
+// The release that the chart asks for is the one that is judged by.
+func TestOldestKubernetesIsTheCharts(t *testing.T) {
+	text, err := os.ReadFile("../../../charts/vicinity/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `kubeVersion: ">=` + OldestKubernetes + `.0-0"`; !strings.Contains(string(text), want) {
+		t.Errorf("Chart.yaml does not say %s", want)
+	}
+}
+
+// Every finding has a runbook that exists, with its heading.
+func TestRunbooksExist(t *testing.T) {
+	for _, check := range Checks() {
+		file, anchor, anchored := strings.Cut(check.Runbook, "#")
+		text, err := os.ReadFile(filepath.Join("../../..", file))
+		if err != nil || !strings.HasPrefix(file, "docs/runbooks/") || !anchored {
+			t.Errorf("%s: runbook %s: %v", check.ID, check.Runbook, err)
+			continue
+		}
+		if heading := "\n## " + strings.ToUpper(anchor[:1]) + strings.ReplaceAll(anchor[1:], "-", " ") + "\n"; !strings.Contains(string(text), heading) {
+			t.Errorf("%s: %s has no heading %q", check.ID, file, strings.TrimSpace(heading))
+		}
+	}
+}
+
+// docs/doctor.md has a row for each kind of finding.
+func TestFindingsAreDocumented(t *testing.T) {
+	const file, begin, end = "../../../docs/doctor.md", "<!-- findings: written by make generate -->\n", "<!-- end of findings -->"
+	var rows strings.Builder
+	rows.WriteString("| finding | severity | of | why it matters | runbook |\n| --- | --- | --- | --- | --- |\n")
+	for _, check := range Checks() {
+		name, _, _ := strings.Cut(strings.TrimPrefix(check.Runbook, "docs/runbooks/"), ".md")
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | [%s](%s) |\n", check.ID, check.Severity, check.About, check.Why, name, strings.TrimPrefix(check.Runbook, "docs/"))
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begun := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		t.Fatalf("%s has no place for the findings", file)
+	}
+	want := before + begin + rows.String() + end + after
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("%s does not say what is found; run \"make generate\"", file)
+	}
+}
+
+func BenchmarkExamine(b *testing.B) {
+	const nodes, services = 5_000, 10_000
+	r := healthy(b)
+	for i := range nodes {
+		name := fmt.Sprintf("node-%d", i)
+		r.Nodes = append(r.Nodes, aNode(name, fmt.Sprintf("zone-%c", 'a'+rune(i%3)), "north"))
+		r.NodeLeases, r.Leases = append(r.NodeLeases, aLease(corev1.NamespaceNodeLease, name, name)), append(r.Leases, aProxyLease(name))
+	}
+	for i := range services {
+		name, namespace := fmt.Sprintf("web-%d", i), fmt.Sprintf("team-%d", i%100)
+		var annotations map[string]string
+		if i%2 == 0 {
+			annotations = map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
+		}
+		r.Services = append(r.Services, withCondition(aService(namespace, name, annotations), "Allocated"))
+		r.Deployments = append(r.Deployments, aDeployment(namespace, name))
+		r.PDBs = append(r.PDBs, aPDB(namespace, name, name))
+	}
+	if report := Examine(r); len(report.Findings) > 0 {
+		b.Fatalf("found %+v", report.Findings[0])
+	}
+	for b.Loop() {
+		Examine(r)
+	}
+}

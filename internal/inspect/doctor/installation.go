@@ -1,0 +1,191 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// labelVersion and labelChart say, on objects of the chart, of which version they are.
+const (
+	labelVersion = "app.kubernetes.io/version"
+	labelChart   = "helm.sh/chart"
+)
+
+// Cluster is what was looked at.
+type Cluster struct {
+	Kubernetes string   `json:"kubernetes"`
+	Nodes      int      `json:"nodes"`
+	Zones      []string `json:"zones"`
+	Services   int      `json:"services"`
+	// Parts are those of Vicinity, and Proxies programs of others that serve Services.
+	Parts   []Part `json:"parts"`
+	Proxies []Part `json:"proxies"`
+}
+
+// Part is a program that runs in the cluster.
+type Part struct {
+	Name    string `json:"name"`
+	Object  Object `json:"object"`
+	Version string `json:"version,omitempty"`
+	Mode    string `json:"mode,omitempty"`
+	// Ready and Wanted are pods.
+	Ready  int `json:"ready"`
+	Wanted int `json:"wanted"`
+}
+
+// cluster describes what was looked at.
+func (e *examination) cluster() Cluster {
+	zones, _ := nodeZones(e.Nodes)
+	c := Cluster{
+		Kubernetes: e.Version, Nodes: len(e.Nodes), Zones: slices.Sorted(maps.Keys(zones)), Services: len(e.Services), Parts: e.parts(), Proxies: []Part{},
+	}
+	if c.Zones == nil {
+		c.Zones = []string{}
+	}
+	for _, set := range e.Networks.DaemonSets {
+		name, mode := "", ""
+		switch {
+		case isKubeProxy(set):
+			name = "kube-proxy"
+			if e.Networks.KubeProxy != nil {
+				mode = e.Networks.KubeProxy.Mode
+			}
+		case slices.Contains([]string{"cilium", "calico-node", "antrea-agent", "kube-router"}, set.Name):
+			name = set.Name
+		default:
+			continue
+		}
+		c.Proxies = append(c.Proxies, Part{
+			Name: name, Object: objectOf("DaemonSet", set), Version: imageVersion(set.Spec.Template.Spec.Containers), Mode: mode,
+			Ready: int(set.Status.NumberReady), Wanted: int(set.Status.DesiredNumberScheduled),
+		})
+	}
+	return c
+}
+
+// parts are those of Vicinity.
+func (e *examination) parts() []Part {
+	parts := []Part{}
+	for i := range e.Controllers {
+		parts = append(parts, deploymentPart("vicinity-controller", e.Controllers[i].Deployment))
+	}
+	for _, set := range e.Proxies {
+		parts = append(parts, Part{
+			Name: "vicinity-proxy", Object: objectOf("DaemonSet", set), Version: set.Labels[labelVersion],
+			Ready: int(set.Status.NumberReady), Wanted: int(set.Status.DesiredNumberScheduled),
+		})
+	}
+	for _, d := range e.NameServers {
+		parts = append(parts, deploymentPart("vicinity-dns", d))
+	}
+	return parts
+}
+
+func deploymentPart(name string, d *appsv1.Deployment) Part {
+	return Part{Name: name, Object: objectOf("Deployment", d), Version: d.Labels[labelVersion], Ready: int(d.Status.ReadyReplicas), Wanted: int(replicasOf(d.Spec.Replicas))}
+}
+
+func replicasOf(replicas *int32) int32 {
+	if replicas == nil {
+		return 1
+	}
+	return *replicas
+}
+
+// pods is the command that shows those of a part of Vicinity.
+func pods(object Object, component string) string {
+	return "kubectl" + object.at() + " get pods -o wide -l app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=" + component
+}
+
+// installation is about the parts of Vicinity and whether they agree.
+func (e *examination) installation() {
+	for i := range e.Controllers {
+		e.controller(e.Controllers[i].Deployment)
+	}
+	for i := 1; i < len(e.Controllers); i++ {
+		object := objectOf("Deployment", e.Controllers[i])
+		e.add(controllersMany, object, fmt.Sprintf("Besides %s there is %s.", objectOf("Deployment", e.Controllers[0]), object), "helm list -A")
+	}
+	for _, d := range e.NameServers {
+		if object := objectOf("Deployment", d); d.Status.ReadyReplicas == 0 && replicasOf(d.Spec.Replicas) > 0 {
+			e.add(nameServerNotReady, object, fmt.Sprintf("%s has no ready pod.", object), pods(object, "dns"))
+		}
+	}
+	for _, set := range e.Proxies {
+		object := objectOf("DaemonSet", set)
+		if n := set.Status.NumberUnavailable; n > 0 {
+			e.add(proxyNotReady, object, fmt.Sprintf("%s is not available on %s of %d.", object, counted(int(n), "node"), set.Status.DesiredNumberScheduled), pods(object, "proxy"))
+		}
+	}
+	e.versions()
+}
+
+func (e *examination) controller(d *appsv1.Deployment) {
+	object, wanted := objectOf("Deployment", d), replicasOf(d.Spec.Replicas)
+	switch ready := d.Status.ReadyReplicas; {
+	case ready == 0:
+		e.add(controllerNotReady, object, fmt.Sprintf("%s has no ready pod, and should have %d.", object, wanted), pods(object, "controller"))
+	case ready < wanted:
+		e.add(controllerShort, object, fmt.Sprintf("%s has %s, and should have %d.", object, counted(int(ready), "ready pod"), wanted), pods(object, "controller"))
+	}
+}
+
+// versions compares those of the parts.
+func (e *examination) versions() {
+	if !e.installed() {
+		return
+	}
+	controller := e.Controllers[0].Deployment
+	own := controller.Labels[labelVersion]
+	for _, part := range e.parts()[1:] {
+		if part.Version != own && part.Object != objectOf("Deployment", controller) {
+			e.add(versionsDiffer, part.Object, fmt.Sprintf("%s is of version %s, and %s of %s.", part.Object, orNone(part.Version), objectOf("Deployment", controller), orNone(own)),
+				"helm list -n "+part.Object.Namespace)
+		}
+	}
+	if chart := e.controllerChart(); e.Chart != "" && chart != "" && chart != e.Chart {
+		e.add(programVersionDiffer, objectOf("Deployment", controller), fmt.Sprintf("%s is of the chart %s, and this program is of %s.", objectOf("Deployment", controller), chart, e.Chart), "vicinity version")
+	}
+}
+
+// controllerChart is the version of the chart that the controller was installed by, empty if it does not say.
+func (e *examination) controllerChart() string {
+	if !e.installed() {
+		return ""
+	}
+	_, chart, _ := strings.Cut(e.Controllers[0].Labels[labelChart], "-")
+	return chart
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+// templates are those of the pods of workloads, by namespace.
+type template struct {
+	object Object
+	labels map[string]string
+}
+
+func (e *examination) templates() map[string][]template {
+	all := map[string][]template{}
+	add := func(kind string, object metav1.Object, pod *corev1.PodTemplateSpec) {
+		all[object.GetNamespace()] = append(all[object.GetNamespace()], template{objectOf(kind, object), pod.Labels})
+	}
+	for _, d := range e.Deployments {
+		add("Deployment", d, &d.Spec.Template)
+	}
+	for _, s := range e.StatefulSets {
+		add("StatefulSet", s, &s.Spec.Template)
+	}
+	return all
+}

@@ -1,0 +1,72 @@
+package doctor
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// OldestKubernetes is the oldest release that Vicinity is tried with.
+const OldestKubernetes = "1.35"
+
+// mostSkew is how many minor releases older than the API server kubelets and kube-proxy may be.
+const mostSkew = 3
+
+// kubernetes is about releases.
+func (e *examination) kubernetes() {
+	server, err := version.ParseGeneric(e.Version)
+	if err != nil {
+		return // nothing is known of it
+	}
+	if server.LessThan(version.MustParseGeneric(OldestKubernetes)) {
+		e.add(kubernetesTooOld, clusterObject, fmt.Sprintf("The API server is %s, and Vicinity needs %s or newer.", e.Version, OldestKubernetes), "kubectl version")
+	}
+	for _, node := range e.Nodes {
+		kubelet := node.Status.NodeInfo.KubeletVersion
+		if fault := skew(server, kubelet); fault != "" {
+			e.add(kubeletVersion, objectOf("Node", node), fmt.Sprintf("The kubelet is %s, which is %s (%s).", kubelet, fault, e.Version),
+				"kubectl get nodes -o wide")
+		}
+	}
+}
+
+// skew is what is wrong with a version beside that of the API server, empty if nothing is or if it
+// cannot be read.
+func skew(server *version.Version, text string) string {
+	other, err := version.ParseGeneric(text)
+	switch {
+	case err != nil:
+		return ""
+	case other.Major() != server.Major():
+		return "another major release than the API server"
+	case other.Minor() > server.Minor():
+		return "newer than the API server"
+	case server.Minor()-other.Minor() > mostSkew:
+		return fmt.Sprintf("more than %d minor releases older than the API server", mostSkew)
+	}
+	return ""
+}
+
+// clusterObject stands for the cluster as a whole.
+var clusterObject = Object{Kind: "Cluster", Name: "cluster"}
+
+// named is an object of the API.
+type named interface {
+	GetNamespace() string
+	GetName() string
+}
+
+func objectOf(kind string, object named) Object {
+	return Object{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// isReady reports whether a node says that it is ready.
+func isReady(node *corev1.Node) bool {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,200 @@
+package doctor
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+const (
+	// leaderLease is the name of the Lease of the controller that leads.
+	leaderLease = "vicinity-controller"
+	// leaderLate is how long after it should have been renewed the Lease of the leader is missed, so that a
+	// change of leaders is no finding.
+	leaderLate = 15 * time.Second
+	// settling is how long a new node or DaemonSet has to get a Lease.
+	settling = 2 * time.Minute
+	// MostSkew is how far two clocks may be apart. The times that are compared are rounded to seconds, and a
+	// request may be under way for a few.
+	MostSkew = 10 * time.Second
+)
+
+// written is when the API server stored the last renewal of a Lease, by its own clock. It is zero if
+// that is not known.
+func written(lease *coordinationv1.Lease) time.Time {
+	var last time.Time
+	for i := range lease.ManagedFields {
+		entry := &lease.ManagedFields[i]
+		if entry.Time == nil || entry.FieldsV1 == nil || !bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:renewTime"`)) {
+			continue
+		}
+		if entry.Time.After(last) {
+			last = entry.Time.Time
+		}
+	}
+	return last
+}
+
+// age is how long ago a Lease was renewed: by the clock of the API server where that is known, and else
+// by what its holder wrote. renewed is false if it never was.
+func (e *examination) age(lease *coordinationv1.Lease) (age time.Duration, renewed bool) {
+	if lease.Spec.RenewTime == nil {
+		return 0, false
+	}
+	at := written(lease)
+	if at.IsZero() {
+		at = lease.Spec.RenewTime.Time
+	}
+	return e.now().Sub(at), true
+}
+
+// leader is about the Lease of the controller that leads.
+func (e *examination) leader() {
+	if !e.installed() || !e.knows(SourceLeases) {
+		return
+	}
+	controller := e.Controllers[0]
+	object := Object{Kind: "Lease", Namespace: controller.Namespace, Name: leaderLease}
+	next := "kubectl -n " + controller.Namespace + " get lease " + leaderLease + " -o yaml"
+	for _, lease := range e.Leases {
+		if lease.Namespace != controller.Namespace || lease.Name != leaderLease {
+			continue
+		}
+		holder := holderOf(lease)
+		age, renewed := e.age(lease)
+		most := leaderLate
+		if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil {
+			most += time.Duration(*seconds) * time.Second
+		}
+		switch {
+		case holder == "" || !renewed:
+			e.add(leaderMissing, object, fmt.Sprintf("No pod holds %s.", object), next)
+		case age > most:
+			e.add(leaderMissing, object, fmt.Sprintf("%s, held by %s, was last renewed %s ago.", object, holder, age.Round(time.Second)), next)
+		}
+		return
+	}
+	e.add(leaderMissing, object, fmt.Sprintf("There is no %s.", object), pods(objectOf("Deployment", controller), "controller"))
+}
+
+func holderOf(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// proxies is about the nodes that should run vicinity-proxy.
+func (e *examination) proxies() {
+	if len(e.Proxies) == 0 || !e.knows(SourceLeases, SourceNodes) {
+		return
+	}
+	leases := map[string]*coordinationv1.Lease{}
+	for _, lease := range e.Leases {
+		if lease.Labels[v1alpha1.LabelProxyLease] == "true" && holderOf(lease) != "" {
+			leases[holderOf(lease)] = lease
+		}
+	}
+	for _, set := range e.Proxies {
+		for _, node := range e.Nodes {
+			if runsOn(set, node) {
+				e.proxy(set, node, leases[node.Name])
+			}
+		}
+	}
+}
+
+// runsOn reports whether a DaemonSet, which tolerates all taints, has a pod on a node. Of a node affinity that
+// makes no sense nothing is known.
+func runsOn(set *appsv1.DaemonSet, node *corev1.Node) bool {
+	matches, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: set.Spec.Template.Spec}).Match(node)
+	return err == nil && matches && node.DeletionTimestamp == nil
+}
+
+// proxy is about the Lease of the proxy of one node. A node that is not ready is told of as such.
+func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coordinationv1.Lease) {
+	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: "vicinity-proxy-" + node.Name}
+	next := "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
+	if lease == nil {
+		if born := later(node.CreationTimestamp.Time, set.CreationTimestamp.Time); isReady(node) && e.now().Sub(born) > settling {
+			e.add(proxyLeaseMissing, object, fmt.Sprintf("There is no Lease of vicinity-proxy on node %s.", node.Name), next)
+		}
+		return
+	}
+	object.Name = lease.Name
+	show := "kubectl -n " + lease.Namespace + " get lease " + lease.Name + " -o yaml"
+	age, renewed := e.age(lease)
+	switch {
+	case !isReady(node):
+	case !renewed || age >= v1alpha1.LeaseFresh:
+		e.add(proxyLeaseStale, object, fmt.Sprintf("The Lease of vicinity-proxy on node %s was last renewed %s ago.", node.Name, age.Round(time.Second)), next)
+	case lease.Annotations[v1alpha1.AnnotationProbeFailure] != "":
+		e.add(proxyProbeFails, object, fmt.Sprintf("The probe of vicinity-proxy on node %s fails: %s.", node.Name, sentence(lease.Annotations[v1alpha1.AnnotationProbeFailure])), show)
+	}
+	if except := lease.Annotations[v1alpha1.AnnotationExcept]; except != "" {
+		names := strings.Split(except, ",")
+		e.add(proxyLeavesOut, object, fmt.Sprintf("vicinity-proxy on node %s cannot program all groups of %s.", node.Name, firstOf(names)), show)
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// sentence is a message without the full stop at its end, on one line.
+func sentence(message string) string {
+	return strings.TrimSuffix(strings.Join(strings.Fields(message), " "), ".")
+}
+
+// clocks compares those of nodes, and that of this machine, with that of the API server. A node writes its own
+// time into Leases, and the API server beside it when that was.
+func (e *examination) clocks() {
+	if !e.Server.IsZero() {
+		if skew := e.Local.Sub(e.Server); skew.Abs() > MostSkew {
+			e.add(clockOfMachine, Object{Kind: "Machine", Name: "local"}, fmt.Sprintf("The clock of this machine is %s that of the API server.", offBy(skew)), "date -u")
+		}
+	}
+	worst := map[string]time.Duration{}
+	note := func(node string, lease *coordinationv1.Lease) {
+		at := written(lease)
+		if node == "" || at.IsZero() || lease.Spec.RenewTime == nil {
+			return
+		}
+		if skew := lease.Spec.RenewTime.Sub(at); skew.Abs() > worst[node].Abs() {
+			worst[node] = skew
+		}
+	}
+	for _, lease := range e.NodeLeases {
+		note(cmp.Or(holderOf(lease), lease.Name), lease)
+	}
+	for _, lease := range e.Leases {
+		if lease.Labels[v1alpha1.LabelProxyLease] == "true" {
+			note(holderOf(lease), lease)
+		}
+	}
+	for node, skew := range worst {
+		if skew.Abs() > MostSkew {
+			e.add(clockOfNode, Object{Kind: "Node", Name: node}, fmt.Sprintf("The clock of node %s is %s that of the API server.", node, offBy(skew)),
+				"kubectl -n "+corev1.NamespaceNodeLease+" get lease "+node+" -o yaml --show-managed-fields")
+		}
+	}
+}
+
+func offBy(skew time.Duration) string {
+	if skew < 0 {
+		return (-skew).Round(time.Second).String() + " behind"
+	}
+	return skew.Round(time.Second).String() + " ahead of"
+}

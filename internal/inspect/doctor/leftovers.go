@@ -1,0 +1,101 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// leftovers is about what is left of Vicinity where no controller is installed.
+func (e *examination) leftovers() {
+	if e.installed() || !e.knows(SourceDeployments) {
+		return
+	}
+	before := len(e.found)
+	for i := range e.Webhooks {
+		object := Object{Kind: e.Webhooks[i].Kind, Name: e.Webhooks[i].Name}
+		kind := "mutatingwebhookconfiguration"
+		if object.Kind == KindValidating {
+			kind = "validatingwebhookconfiguration"
+		}
+		e.add(leftoverWebhooks, object, fmt.Sprintf("%s is there, and no vicinity-controller.", object), "kubectl delete "+kind+" "+object.Name)
+	}
+	var routed []string
+	for _, service := range e.Services {
+		object := objectOf("Service", service)
+		if service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
+			e.add(leftoverHandedOver, object, fmt.Sprintf("%s is left to vicinity-proxy, and there is no vicinity-controller.", object),
+				"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
+		}
+		if service.Labels[v1alpha1.LabelRouted] != "" || routing.ConditionOf(service) != nil {
+			routed = append(routed, service.Namespace+"/"+service.Name)
+		}
+	}
+	slices.Sort(routed)
+	e.left(leftoverServices, Object{Kind: "Service", Name: v1alpha1.LabelRouted}, "has the label or the condition of Vicinity", routed,
+		"kubectl get services -A -l "+v1alpha1.LabelRouted)
+	e.left(leftoverNamespaces, Object{Kind: "Namespace", Name: v1alpha1.LabelBudgets}, "has the label "+v1alpha1.LabelBudgets, labelledNamespaces(e.Namespaces),
+		"kubectl label namespaces --all "+v1alpha1.LabelBudgets+"-")
+	for _, kind := range []struct{ kind, next string }{
+		{"CustomResourceDefinition", "kubectl get crd -o name | grep vicinity.dev"},
+		{"Lease", "kubectl get leases -A | grep vicinity"},
+		{"PodLocator", "kubectl get podlocators -A -l " + v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedByController},
+		{"PodDisruptionBudget", "kubectl get poddisruptionbudgets -A -l " + v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedByController},
+	} {
+		e.left(leftoverObjects, Object{Kind: kind.kind, Name: "vicinity"}, "is of Vicinity", namesOf(e.Leftovers[kind.kind]), kind.next)
+	}
+	e.left(leftoverSlices, Object{Kind: "EndpointSlice", Name: v1alpha1.LabelRouted}, "has the label "+v1alpha1.LabelRouted, namesOf(e.Leftovers["EndpointSlice"]),
+		"kubectl get endpointslices -A -l "+v1alpha1.LabelRouted)
+	if len(e.found) == before && e.knows(SourceWebhooks, SourceServices, SourceLeftovers) {
+		e.add(notInstalled, clusterObject, "No vicinity-controller is installed.", "helm list -A")
+	}
+}
+
+// left notes objects of one kind that are alike, if there are any.
+func (e *examination) left(id string, object Object, how string, names []string, next string) {
+	if len(names) == 0 {
+		return
+	}
+	e.add(id, object, fmt.Sprintf("There is no vicinity-controller, and %s %s: %s.", counted(len(names), object.Kind), has(how, len(names)), firstOf(names)), next)
+}
+
+// has is a phrase of one thing as it is of several.
+func has(how string, n int) string {
+	if n == 1 {
+		return how
+	}
+	for _, verb := range [][2]string{{"has ", "have "}, {"is ", "are "}} {
+		if len(how) > len(verb[0]) && how[:len(verb[0])] == verb[0] {
+			return verb[1] + how[len(verb[0]):]
+		}
+	}
+	return how
+}
+
+func labelledNamespaces(namespaces []*corev1.Namespace) []string {
+	var names []string
+	for _, n := range namespaces {
+		if n.Labels[v1alpha1.LabelBudgets] != "" {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func namesOf(objects []Object) []string {
+	var names []string
+	for _, o := range objects {
+		if o.Namespace != "" {
+			names = append(names, o.Namespace+"/"+o.Name)
+		} else {
+			names = append(names, o.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,179 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// Networks are programs of others that serve Services, as far as the namespace kube-system tells. Distributions
+// may run kube-proxy otherwise, so that none need be found.
+type Networks struct {
+	// DaemonSets are those of kube-system.
+	DaemonSets []*appsv1.DaemonSet
+	// KubeProxy and Antrea are their settings, nil where there are none.
+	KubeProxy, Antrea *ProxyConfig
+	// Cilium is the ConfigMap cilium-config, nil where there is none.
+	Cilium map[string]string
+}
+
+// ProxyConfig are settings in a ConfigMap of kube-system.
+type ProxyConfig struct {
+	// ConfigMap is its name.
+	ConfigMap string
+	Mode      string
+	Gates     map[string]bool
+}
+
+// Feature gates by which kube-proxy goes by hints.
+var hintGates = []string{"PreferSameTrafficDistribution", "ServiceTrafficDistribution", "TopologyAwareHints"}
+
+// systemObject names an object of kube-system.
+func systemObject(kind, name string) Object {
+	return Object{Kind: kind, Namespace: metav1.NamespaceSystem, Name: name}
+}
+
+// networks is about programs that serve Services and do not go by hints.
+func (e *examination) networks() {
+	e.kubeProxy()
+	for _, set := range e.Networks.DaemonSets {
+		if set.Name == "kube-router" && set.Status.DesiredNumberScheduled > 0 && servesByKubeRouter(set) {
+			e.add(kubeRouterIgnoresHint, objectOf("DaemonSet", set), "kube-router serves Services by its own proxy.",
+				"kubectl -n "+set.Namespace+" get daemonset kube-router -o jsonpath='{.spec.template.spec.containers[*].args}'")
+		}
+	}
+	if data := e.Networks.Cilium; replacesKubeProxy(data) && data["enable-service-topology"] != "true" {
+		e.add(ciliumIgnoresHints, systemObject("ConfigMap", "cilium-config"),
+			fmt.Sprintf("Cilium serves Services in place of kube-proxy (kube-proxy-replacement: %q), and enable-service-topology is %q.", data["kube-proxy-replacement"], data["enable-service-topology"]),
+			"helm upgrade cilium cilium/cilium -n kube-system --reuse-values --set loadBalancer.serviceTopology=true")
+	}
+	if antrea := e.Networks.Antrea; antrea != nil {
+		if on, set := antrea.Gates["TopologyAwareHints"]; set && !on {
+			e.add(antreaIgnoresHints, systemObject("ConfigMap", antrea.ConfigMap), "The feature gate TopologyAwareHints of antrea-agent is false.",
+				"kubectl -n kube-system get configmap "+antrea.ConfigMap+" -o yaml")
+		}
+	}
+	for _, node := range e.Nodes {
+		if node.Labels[corev1.LabelOSStable] == string(corev1.Windows) || strings.EqualFold(node.Status.NodeInfo.OperatingSystem, string(corev1.Windows)) {
+			e.add(windowsIgnoresHints, objectOf("Node", node), fmt.Sprintf("Node %s runs Windows.", node.Name), "kubectl get nodes -L "+corev1.LabelOSStable)
+		}
+	}
+}
+
+// replacesKubeProxy reads the values that releases of Cilium have had for it.
+func replacesKubeProxy(data map[string]string) bool {
+	switch data["kube-proxy-replacement"] {
+	case "true", "strict":
+		return true
+	}
+	return false
+}
+
+// servesByKubeRouter reports whether kube-router has its service proxy on, as it has by default.
+func servesByKubeRouter(set *appsv1.DaemonSet) bool {
+	on := true
+	eachArgument(set, func(argument string) {
+		name, value, given := strings.Cut(strings.TrimLeft(argument, "-"), "=")
+		if name != "run-service-proxy" {
+			return
+		}
+		is, err := strconv.ParseBool(value)
+		on = !given || err != nil || is
+	})
+	return on
+}
+
+// eachArgument calls a function with the arguments of all containers.
+func eachArgument(set *appsv1.DaemonSet, do func(argument string)) {
+	for i := range set.Spec.Template.Spec.Containers {
+		container := &set.Spec.Template.Spec.Containers[i]
+		for _, argument := range slices.Concat(container.Command, container.Args) {
+			for word := range strings.FieldsSeq(argument) {
+				do(word)
+			}
+		}
+	}
+}
+
+// isKubeProxy reports whether a DaemonSet of kube-system is kube-proxy.
+func isKubeProxy(set *appsv1.DaemonSet) bool {
+	return set.Labels["k8s-app"] == "kube-proxy" || set.Name == "kube-proxy"
+}
+
+// kubeProxy is about the mode, the feature gates and the version of kube-proxy.
+func (e *examination) kubeProxy() {
+	const show = "kubectl -n kube-system get configmap %s -o yaml"
+	if config := e.Networks.KubeProxy; config != nil {
+		object := systemObject("ConfigMap", config.ConfigMap)
+		e.gates(object, config.Gates, fmt.Sprintf(show, config.ConfigMap))
+		e.mode(object, config.Mode, fmt.Sprintf(show, config.ConfigMap))
+	}
+	server, err := version.ParseGeneric(e.Version)
+	for _, set := range e.Networks.DaemonSets {
+		if !isKubeProxy(set) {
+			continue
+		}
+		object := objectOf("DaemonSet", set)
+		next := "kubectl -n kube-system get daemonset " + set.Name + " -o yaml"
+		gates, mode := map[string]bool{}, ""
+		eachArgument(set, func(argument string) {
+			switch name, value, _ := strings.Cut(strings.TrimLeft(argument, "-"), "="); name {
+			case "proxy-mode":
+				mode = value
+			case "feature-gates":
+				maps.Copy(gates, readGates(value))
+			}
+		})
+		e.gates(object, gates, next)
+		e.mode(object, mode, next)
+		if release := imageVersion(set.Spec.Template.Spec.Containers); err == nil {
+			if fault := skew(server, release); fault != "" {
+				e.add(kubeProxyVersion, object, fmt.Sprintf("kube-proxy is %s, which is %s (%s).", release, fault, e.Version), next)
+			}
+		}
+	}
+}
+
+func (e *examination) gates(object Object, gates map[string]bool, next string) {
+	for _, gate := range hintGates {
+		if on, set := gates[gate]; set && !on {
+			e.add(kubeProxyGateOff, object, fmt.Sprintf("The feature gate %s of kube-proxy is false.", gate), next)
+		}
+	}
+}
+
+func (e *examination) mode(object Object, mode, next string) {
+	if mode == "ipvs" {
+		e.add(kubeProxyIPVS, object, "kube-proxy runs in the mode ipvs.", next)
+	}
+}
+
+// readGates reads the value of a flag --feature-gates.
+func readGates(text string) map[string]bool {
+	gates := map[string]bool{}
+	for pair := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(pair, "=")
+		if on, err := strconv.ParseBool(value); err == nil {
+			gates[name] = on
+		}
+	}
+	return gates
+}
+
+// imageVersion is the tag of the first container's image, empty if it has none.
+func imageVersion(containers []corev1.Container) string {
+	if len(containers) == 0 {
+		return ""
+	}
+	image, _, _ := strings.Cut(containers[0].Image, "@")
+	name := image[strings.LastIndex(image, "/")+1:]
+	_, tag, _ := strings.Cut(name, ":")
+	return tag
+}

@@ -1,0 +1,200 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// handOverTime is how long a hand-over may take before it is told of.
+const handOverTime = time.Minute
+
+// troubles are what the condition of a Service says keeps its plan from being in force.
+var troubles = map[routing.Trouble]string{
+	routing.TroubleHintsLost:          serviceHintsLost,
+	routing.TroubleHintsDropped:       serviceHintsDropped,
+	routing.TroubleNotWritten:         serviceNotWritten,
+	routing.TroubleProxiesIgnoreHints: serviceHintsIgnored,
+	routing.TroubleNeedsGroups:        serviceNeedsGroups,
+	routing.TroubleAwaitsProxy:        serviceAwaitsProxy,
+}
+
+// intents is what is needed to read what Services ask for.
+type intents struct {
+	policies map[string][]*v1alpha1.RoutingPolicy
+	defaults map[string][]*v1alpha1.ClusterRoutingPolicy
+	// governed are the Services under which pods of StatefulSets have names.
+	governed map[types.NamespacedName]bool
+}
+
+func (e *examination) intents() intents {
+	in := intents{
+		policies: map[string][]*v1alpha1.RoutingPolicy{}, defaults: map[string][]*v1alpha1.ClusterRoutingPolicy{}, governed: map[types.NamespacedName]bool{},
+	}
+	for _, policy := range e.Policies {
+		in.policies[policy.Namespace] = append(in.policies[policy.Namespace], policy)
+	}
+	for _, namespace := range e.Namespaces {
+		in.defaults[namespace.Name] = translate.ForNamespace(e.Defaults, namespace.Labels)
+	}
+	for _, set := range e.StatefulSets {
+		if set.Spec.ServiceName != "" {
+			in.governed[types.NamespacedName{Namespace: set.Namespace, Name: set.Spec.ServiceName}] = true
+		}
+	}
+	return in
+}
+
+// services is about Services of which what they ask for has no effect, or not all of it.
+func (e *examination) services() {
+	in := e.intents()
+	for _, service := range e.Services {
+		e.service(service, &in)
+	}
+}
+
+func (e *examination) service(service *corev1.Service, in *intents) {
+	object := objectOf("Service", service)
+	next := "kubectl vicinity explain svc/" + service.Name + object.at()
+	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	e.servedByNone(service, object, name)
+	if !e.knows(SourceDeployments) {
+		return // which Services are left alone is not known
+	}
+	if reason := e.Exclusion.Reason(service.Namespace, service.Name); reason != "" {
+		reading := inspect.Reading{Input: routing.Input{Service: service, Policies: in.policies[service.Namespace]}, LeftAlone: reason}
+		if decision, err := reading.Decide(); err == nil && len(decision.Notes) > 0 && e.installed() {
+			e.add(serviceLeftAlone, object, fmt.Sprintf("%s: %s.", object, sentence(decision.Notes[0])), next)
+		}
+		return
+	}
+	request := translate.RequestOf(service, in.policies[service.Namespace], translate.Options{
+		TakeOverAuto: e.TakesAuto, Defaults: in.defaults[service.Namespace], GivesNames: in.governed[name],
+	})
+	asks := request.Source != "" && !request.AsksNothing()
+	if !e.installed() {
+		if asks && !request.Upstream || request.Groups {
+			source := request.Source
+			if source == "" {
+				source = "annotation " + v1alpha1.AnnotationProxy
+			}
+			e.add(serviceWithoutController, object, fmt.Sprintf("%s asks for something by %s, and no vicinity-controller is installed.", object, source), next)
+		}
+		return
+	}
+	if asks && request.NoPlan != "" {
+		e.add(serviceNotRoutable, object, fmt.Sprintf("%s asks for something by %s, and there is no plan: %s.", object, request.Source, sentence(request.NoPlan)), next)
+	}
+	if len(request.Warnings) > request.SelectedWarnings {
+		e.add(servicePartIgnored, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(request.Warnings, "; "))), next)
+	}
+	if request.Hides != "" {
+		e.add(serviceMembersHidden, object, fmt.Sprintf("%s: %s.", object, sentence(request.Hides)), next)
+	}
+	if request.Groups && !request.Headless && len(e.Proxies) == 0 && e.knows(SourceDaemonSets) {
+		e.add(serviceAwaitsProxy, object, fmt.Sprintf("%s asks for vicinity-proxy, which is not installed.", object), next)
+		return
+	}
+	e.condition(service, object, next)
+}
+
+// servedByNone is about a Service that kube-proxy leaves to a vicinity-proxy that does not serve it. Without a controller it is
+// a leftover.
+func (e *examination) servedByNone(service *corev1.Service, object Object, name types.NamespacedName) {
+	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() {
+		return
+	}
+	what := ""
+	switch {
+	case e.knows(SourceDaemonSets) && len(e.Proxies) == 0:
+		what = "vicinity-proxy is not installed"
+	case e.knows(SourceGroups) && !e.Grouped[name]:
+		what = "it has no EndpointGroup"
+	default:
+		return
+	}
+	e.add(serviceServedByNone, object, fmt.Sprintf("%s is left to vicinity-proxy, and %s.", object, what),
+		"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
+}
+
+// condition is about what the controller says in the Service's condition. A controller without a ready pod says nothing new.
+func (e *examination) condition(service *corev1.Service, object Object, next string) {
+	condition := routing.ConditionOf(service)
+	if condition == nil || e.Controllers[0].Status.ReadyReplicas == 0 {
+		return
+	}
+	for _, trouble := range routing.ReadReason(condition.Reason).Troubles {
+		id, known := troubles[trouble]
+		if !known || trouble == routing.TroubleAwaitsProxy && e.now().Sub(condition.LastTransitionTime.Time) < handOverTime {
+			continue
+		}
+		e.add(id, object, fmt.Sprintf("%s: %s.", object, sentence(condition.Message)), next)
+	}
+}
+
+// policies is about policies that make no sense, or that are for nothing.
+func (e *examination) policies() {
+	if !e.knows(SourceServices) {
+		return
+	}
+	inNamespace := map[string][]*corev1.Service{}
+	for _, service := range e.Services {
+		inNamespace[service.Namespace] = append(inNamespace[service.Namespace], service)
+	}
+	for _, policy := range e.Policies {
+		object := objectOf("RoutingPolicy", policy)
+		next := "kubectl get routingpolicy " + policy.Name + object.at() + " -o yaml"
+		if faults := translate.ReadPolicy(policy).Faults; len(faults) > 0 {
+			e.add(policyFaulty, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(faults, "; "))), next)
+		} else if !isUsed(policy, inNamespace[policy.Namespace]) {
+			e.add(policyMatchesNothing, object, fmt.Sprintf("%s selects no Service of its namespace, and none names it.", object), next)
+		}
+	}
+	for _, policy := range e.Defaults {
+		object := objectOf("ClusterRoutingPolicy", policy)
+		next := "kubectl get clusterroutingpolicy " + policy.Name + " -o yaml"
+		if faults := translate.ReadClusterPolicy(policy).Faults; len(faults) > 0 {
+			e.add(policyFaulty, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(faults, "; "))), next)
+		} else if e.knows(SourceNamespaces) && !choosesAny(policy, e.Namespaces) {
+			e.add(policyMatchesNothing, object, fmt.Sprintf("%s chooses no namespace.", object), next)
+		}
+	}
+}
+
+// isUsed reports whether any Service is under a policy, by its labels or by name.
+func isUsed(policy *v1alpha1.RoutingPolicy, services []*corev1.Service) bool {
+	var selector labels.Selector
+	if policy.Spec.Selector != nil {
+		selector, _ = metav1.LabelSelectorAsSelector(policy.Spec.Selector) // faults are told of already
+	}
+	for _, service := range services {
+		if selector != nil && selector.Matches(labels.Set(service.Labels)) {
+			return true
+		}
+		for _, annotation := range []string{v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints} {
+			if service.Annotations[annotation] == v1alpha1.PolicyPrefix+policy.Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func choosesAny(policy *v1alpha1.ClusterRoutingPolicy, namespaces []*corev1.Namespace) bool {
+	for _, namespace := range namespaces {
+		if len(translate.ForNamespace([]*v1alpha1.ClusterRoutingPolicy{policy}, namespace.Labels)) > 0 {
+			return true
+		}
+	}
+	return false
+}

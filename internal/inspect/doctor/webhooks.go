@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// expiresSoon is how long before its end the authority of webhooks is warned of. The controller renews it 90 days
+// before.
+const expiresSoon = 30 * 24 * time.Hour
+
+// Kinds of webhook configurations.
+const (
+	KindMutating   = "MutatingWebhookConfiguration"
+	KindValidating = "ValidatingWebhookConfiguration"
+)
+
+// WebhookConfiguration is one of Vicinity's.
+type WebhookConfiguration struct {
+	Kind, Name string
+	Clients    []admissionregistrationv1.WebhookClientConfig
+}
+
+// Backend is what is known of a Service of webhooks.
+type Backend struct {
+	// Exists says that the Service does, and Ready is how many endpoints are.
+	Exists bool
+	Ready  int
+	// Unreached is why the API server got no answer from it, empty if it did, or if it was not asked.
+	Unreached string
+}
+
+// webhooks is about webhook configurations, their certificates and what answers them.
+func (e *examination) webhooks() {
+	if !e.installed() || !e.knows(SourceWebhooks) {
+		return // what is left without a controller is a leftover
+	}
+	controller := &e.Controllers[0]
+	for _, wanted := range []struct {
+		kind string
+		is   bool
+	}{{KindMutating, controller.Mutates}, {KindValidating, controller.Validates}} {
+		if wanted.is && !slices.ContainsFunc(e.Webhooks, func(w WebhookConfiguration) bool { return w.Kind == wanted.kind && w.Name == controller.WebhookName }) {
+			object := Object{Kind: wanted.kind, Name: controller.WebhookName}
+			e.add(webhookMissing, object, fmt.Sprintf("There is no %s, which %s serves.", object, objectOf("Deployment", controller)), e.upgrade())
+		}
+	}
+	var asked []types.NamespacedName
+	for i := range e.Webhooks {
+		w := &e.Webhooks[i]
+		e.authority(w)
+		for _, client := range w.Clients {
+			if client.Service == nil {
+				continue
+			}
+			name := types.NamespacedName{Namespace: client.Service.Namespace, Name: client.Service.Name}
+			if !slices.Contains(asked, name) {
+				asked = append(asked, name)
+				e.backend(w, name)
+			}
+		}
+	}
+}
+
+// authority is about the certificates that the API server believes the webhooks of a configuration by. All of them
+// are alike, since the controller writes them; one that is not is enough.
+func (e *examination) authority(w *WebhookConfiguration) {
+	object := Object{Kind: w.Kind, Name: w.Name}
+	next := "kubectl -n " + e.home() + " rollout restart deployment/" + e.Controllers[0].Name
+	for _, client := range w.Clients {
+		from, until, found := validity(client.CABundle)
+		switch now := e.now(); {
+		case !found:
+			e.add(webhookWithoutAuthority, object, fmt.Sprintf("%s has a webhook with no certificate in its caBundle.", object), next)
+		case until.Before(now):
+			e.add(webhookExpired, object, fmt.Sprintf("The certificates of %s expired on %s.", object, day(until)), next)
+		case from.After(now):
+			e.add(webhookExpired, object, fmt.Sprintf("The certificates of %s are not valid before %s.", object, day(from)), next)
+		case until.Before(now.Add(expiresSoon)):
+			e.add(webhookExpires, object, fmt.Sprintf("The certificates of %s expire on %s.", object, day(until)), next)
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// validity is the time in which any certificate of a bundle is valid.
+func validity(bundle []byte) (from, until time.Time, found bool) {
+	for {
+		var block *pem.Block
+		if block, bundle = pem.Decode(bundle); block == nil {
+			return from, until, found
+		}
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			continue
+		}
+		if !found || certificate.NotAfter.After(until) {
+			until = certificate.NotAfter
+		}
+		if !found || certificate.NotBefore.Before(from) {
+			from = certificate.NotBefore
+		}
+		found = true
+	}
+}
+
+// day is a time as people write it.
+func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
+// backend is about the Service of webhooks.
+func (e *examination) backend(w *WebhookConfiguration, name types.NamespacedName) {
+	if !e.knows(SourceBackends) {
+		return
+	}
+	object, backend := Object{Kind: "Service", Namespace: name.Namespace, Name: name.Name}, e.Backends[name]
+	endpoints := "kubectl -n " + name.Namespace + " get endpointslices -l kubernetes.io/service-name=" + name.Name
+	switch {
+	case !backend.Exists:
+		e.add(webhookWithoutService, Object{Kind: w.Kind, Name: w.Name}, fmt.Sprintf("%s %s asks %s, which does not exist.", w.Kind, w.Name, object), e.upgrade())
+	case backend.Ready == 0:
+		e.add(webhookWithoutEndpoint, object, fmt.Sprintf("%s has no ready endpoint.", object), endpoints)
+	case backend.Unreached != "":
+		e.add(webhookUnreachable, object, fmt.Sprintf("The API server does not reach %s: %s.", object, backend.Unreached), endpoints)
+	}
+}

@@ -1,0 +1,139 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// zone is what is known of the nodes of a zone.
+type zone struct {
+	nodes, ready int
+	regions      map[string]string // a node of each
+}
+
+// nodeZones are the zones of all nodes, and the nodes without one that take pods of users.
+func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.Node) {
+	zones = map[string]*zone{}
+	for _, node := range nodes {
+		name := node.Labels[corev1.LabelTopologyZone]
+		if name == "" {
+			if len(translate.ControlPlaneTaints(node)) == 0 {
+				without = append(without, node)
+			}
+			continue
+		}
+		z := zones[name]
+		if z == nil {
+			z = &zone{regions: map[string]string{}}
+			zones[name] = z
+		}
+		z.nodes++
+		if isReady(node) {
+			z.ready++
+		}
+		region := node.Labels[corev1.LabelTopologyRegion]
+		if first, known := z.regions[region]; !known || node.Name < first {
+			z.regions[region] = node.Name
+		}
+	}
+	return zones, without
+}
+
+// zones is about the labels of nodes, and about nodes that no zone counts.
+func (e *examination) zones() {
+	if len(e.Nodes) == 0 {
+		return
+	}
+	for _, node := range e.Nodes {
+		if !isReady(node) {
+			e.add(nodeNotReady, objectOf("Node", node), fmt.Sprintf("Node %s is not ready%s.", node.Name, notReadyReason(node)), "kubectl describe node "+node.Name)
+		}
+	}
+	zones, without := nodeZones(e.Nodes)
+	if len(zones) == 0 {
+		e.add(zonesMissing, clusterObject, fmt.Sprintf("None of %s has the label %s.", counted(len(e.Nodes), "node"), corev1.LabelTopologyZone),
+			"kubectl get nodes -L "+corev1.LabelTopologyZone)
+		return
+	}
+	for _, node := range without {
+		what := fmt.Sprintf("Node %s has no label %s.", node.Name, corev1.LabelTopologyZone)
+		if old := node.Labels[corev1.LabelFailureDomainBetaZone]; old != "" {
+			what = fmt.Sprintf("Node %s has its zone in the label %s alone, which does not count: it is %s.", node.Name, corev1.LabelFailureDomainBetaZone, old)
+		}
+		e.add(nodeWithoutZone, objectOf("Node", node), what, fmt.Sprintf("kubectl label node %s %s=ZONE", node.Name, corev1.LabelTopologyZone))
+	}
+	names := slices.Sorted(maps.Keys(zones))
+	alike := map[string]string{}
+	for _, name := range names {
+		z, object := zones[name], Object{Kind: "Zone", Name: name}
+		selector := "kubectl get nodes -l " + corev1.LabelTopologyZone + "=" + name
+		if z.ready == 0 {
+			e.add(zoneWithoutReadyNode, object, fmt.Sprintf("None of %s of zone %q is ready.", counted(z.nodes, "node"), name), selector)
+		}
+		if len(z.regions) > 1 {
+			e.add(zoneInTwoRegions, object, fmt.Sprintf("Zone %q has nodes in different regions: %s.", name, regionText(z.regions)), selector+" -L "+corev1.LabelTopologyRegion)
+		}
+		// The smaller one is more likely the mistake.
+		key, less := plain(name), name
+		if other, known := alike[key]; known {
+			if zones[other].nodes < z.nodes {
+				less, other = other, less
+			}
+			e.add(zonesLookAlike, Object{Kind: "Zone", Name: less}, fmt.Sprintf("Zone %q, of %s, looks like zone %q.", less, counted(zones[less].nodes, "node"), other),
+				"kubectl get nodes -l "+corev1.LabelTopologyZone+"="+less)
+			alike[key] = other
+		} else {
+			alike[key] = name
+		}
+	}
+	if len(names) == 1 && len(without) == 0 {
+		e.add(oneZone, Object{Kind: "Zone", Name: names[0]}, fmt.Sprintf("All nodes are in zone %q.", names[0]), "kubectl get nodes -L "+corev1.LabelTopologyZone)
+	}
+}
+
+// plain is the name of a zone without what people mistype.
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("-_. ", r) {
+			return -1
+		}
+		return r
+	}, strings.ToLower(name))
+}
+
+// regionText names regions, each with a node.
+func regionText(regions map[string]string) string {
+	var said []string
+	for _, region := range slices.Sorted(maps.Keys(regions)) {
+		text := fmt.Sprintf("%q", region)
+		if region == "" {
+			text = "none"
+		}
+		said = append(said, fmt.Sprintf("%s (node %s)", text, regions[region]))
+	}
+	return strings.Join(said, ", ")
+}
+
+// notReadyReason is what a node says about that, with a colon before.
+func notReadyReason(node *corev1.Node) string {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Reason != "" {
+			return ": " + c.Reason
+		}
+	}
+	return ""
+}
+
+// counted is a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
