@@ -300,9 +300,10 @@ func documentedRights(t *testing.T, heading string) map[string]bool {
 	}
 	var role struct {
 		Rules []struct {
-			APIGroups []string `json:"apiGroups"`
-			Resources []string `json:"resources"`
-			Verbs     []string `json:"verbs"`
+			APIGroups     []string `json:"apiGroups"`
+			Resources     []string `json:"resources"`
+			ResourceNames []string `json:"resourceNames"`
+			Verbs         []string `json:"verbs"`
 		} `json:"rules"`
 	}
 	if err := yaml.UnmarshalStrict([]byte(rules), &role.Rules); err != nil {

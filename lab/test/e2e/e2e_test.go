@@ -69,7 +69,9 @@ type scene struct {
 
 // areas are all areas in the order in which they run.
 func areas() []area {
-	return []area{labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea(), everythingArea()}
+	return []area{
+		labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea(), doctorArea(), everythingArea(),
+	}
 }
 
 const (

@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/metadata"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
+	kubetesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/charts"
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect/doctor"
+)
+
+// examinedCluster is a cluster in memory that doctor can look at.
+type examinedCluster struct {
+	*fakeCluster
+	named *metadatafake.FakeMetadataClient
+	// reach is what the webhooks' Service answers by way of the API server.
+	reach error
+}
+
+// newExaminedCluster has the Services of the others, and what of Vicinity doctor looks at.
+func newExaminedCluster(t *testing.T) *examinedCluster {
+	t.Helper()
+	c := &examinedCluster{fakeCluster: newFakeCluster(t)}
+	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c.named = metadatafake.NewSimpleMetadataClient(scheme)
+	discovery, ok := c.typed.Discovery().(*fakediscovery.FakeDiscovery)
+	if !ok {
+		t.Fatal("discovery is not that of the fake")
+	}
+	discovery.FakedServerVersion = &apiversion.Info{GitVersion: "v1.37.2"}
+	crds, err := charts.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := &metav1.APIResourceList{GroupVersion: v1alpha1.GroupVersion.String()}
+	c.typed.Resources = append(c.typed.Resources, served)
+	for _, text := range crds {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		conditions := []any{map[string]any{"type": "Established", "status": "True"}}
+		if err := unstructured.SetNestedSlice(object.Object, conditions, "status", "conditions"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.dynamic.Tracker().Create(definitionResource, object, ""); err != nil {
+			t.Fatal(err)
+		}
+		plural, _, _ := strings.Cut(object.GetName(), ".")
+		served.APIResources = append(served.APIResources, metav1.APIResource{Name: plural})
+	}
+	label := map[string]string{"app.kubernetes.io/part-of": "vicinity"}
+	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "vicinity-system", Name: "vicinity-webhook"}}
+	holder, seconds := "vicinity-controller-0", int32(15)
+	objects := []runtime.Object{
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity", Labels: label}, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: client}}},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "vicinity-system", Name: "vicinity-webhook"}},
+		&discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "vicinity-system", Name: "vicinity-webhook-x", Labels: map[string]string{discoveryv1.LabelServiceName: "vicinity-webhook"}},
+			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
+		},
+		&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "vicinity-system", Name: "vicinity-controller"},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: time.Now()}},
+		},
+		&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"},
+			Data:       map[string]string{"config.conf": "kind: KubeProxyConfiguration\nmode: ipvs\nfeatureGates: {TopologyAwareHints: false}\n"},
+		},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cilium-config"}, Data: map[string]string{"kube-proxy-replacement": "false"}},
+	}
+	for _, object := range objects {
+		if err := c.typed.Tracker().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.reach = apierrors.NewNotFound(schema.GroupResource{}, "/")
+	c.typed.PrependProxyReactor("services", func(kubetesting.Action) (bool, rest.ResponseWrapper, error) { return true, answer{err: c.reach}, nil })
+	return c
+}
+
+// doctor runs the command.
+func (c *examinedCluster) doctor(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
+	s := command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.AddCommand(newDoctorCommand(s, func(f *clusterFlags) (*connection, error) {
+		connected, err := c.connect(f)
+		connected.metadata = metadata.Interface(c.named)
+		return connected, err
+	}))
+	code = command.Execute(t.Context(), root, append([]string{"doctor"}, args...))
+	return code, out.String(), errs.String()
+}
+
+func (c *examinedCluster) report(t *testing.T) doctor.Report {
+	t.Helper()
+	_, stdout, stderr := c.doctor(t, "-o", "json")
+	var report doctor.Report
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil {
+		t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	return report
+}
+
+func found(report *doctor.Report, id, object string) bool {
+	return slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.ID == id && f.Object.String() == object })
+}
+
+func TestDoctorGolden(t *testing.T) {
+	for name, args := range map[string][]string{"all.txt": nil, "all.json": {"-o", "json"}} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := newExaminedCluster(t).doctor(t, args...)
+			if code != 1 || !strings.HasPrefix(stderr, "vicinity: ") || !strings.HasSuffix(stderr, " problems found\n") {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			compareGolden(t, "doctor", name, stdout)
+		})
+	}
+}
+
+// Doctor asks for what is documented, and for nothing that writes.
+func TestDoctorPermissions(t *testing.T) {
+	used := map[string]bool{}
+	note := func(actions []kubetesting.Action) {
+		for _, action := range actions {
+			resource := action.GetResource()
+			name := resource.Resource
+			if _, proxied := action.(kubetesting.ProxyGetAction); proxied {
+				name += "/proxy"
+			}
+			if resource.Group == "" && (resource.Resource == "version" || resource.Resource == "resource") {
+				continue // discovery, which everybody may ask
+			}
+			if verb := action.GetVerb(); verb != "get" && verb != "list" {
+				t.Errorf("doctor asks for %s of %s", verb, resource)
+			}
+			used[strings.Join([]string{action.GetVerb(), name, resource.Group}, " ")] = true
+		}
+	}
+	for _, without := range []bool{false, true} {
+		c := newExaminedCluster(t)
+		if without {
+			if err := c.typed.Tracker().Delete(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "vicinity-system", "vicinity-controller"); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			// Deployments of users matter where there is a budget.
+			budget := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": v1alpha1.GroupVersion.String(), "kind": "TopologyDisruptionBudget", "metadata": map[string]any{"namespace": "shop", "name": "web"},
+			}}
+			if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("topologydisruptionbudgets"), budget, "shop"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code, _, stderr := c.doctor(t); code != 1 {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+		note(c.typed.Actions())
+		note(c.dynamic.Actions())
+		note(c.named.Actions())
+	}
+	documented := documentedRights(t, "\n## A whole cluster\n")
+	for permission := range used {
+		if !documented[permission] {
+			t.Errorf("%q is used and not documented", permission)
+		}
+	}
+	for permission := range documented {
+		if !used[permission] {
+			t.Errorf("%q is documented and not used", permission)
+		}
+	}
+}
+
+// What may not be read is told, and is no reason to end.
+func TestDoctorDoesWithout(t *testing.T) {
+	for _, resource := range []string{
+		"nodes", "leases", "daemonsets", "configmaps", "customresourcedefinitions", "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "endpointslices", "services",
+		"namespaces", "endpointgroups", "routingpolicies", "clusterroutingpolicies", "topologydisruptionbudgets", "poddisruptionbudgets", "statefulsets", "deployments",
+	} {
+		t.Run(resource, func(t *testing.T) {
+			c := newExaminedCluster(t)
+			before := c.report(t)
+			c.refuse(resource, forbidden("", resource))
+			c.named.PrependReactor("*", resource, func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden("", resource) })
+			code, _, stderr := c.doctor(t)
+			if code > 1 || !strings.Contains(stderr, "cannot tell ") || !strings.Contains(stderr, "you may not ") {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			after := c.report(t)
+			for _, f := range after.Findings {
+				if !found(&before, f.ID, f.Object.String()) {
+					t.Errorf("found %s of %s only where it cannot be known", f.ID, f.Object)
+				}
+			}
+			if len(after.NotKnown) == 0 {
+				t.Error("JSON does not say what is not known")
+			}
+		})
+	}
+}
+
+func TestDoctorCannotLook(t *testing.T) {
+	refused := newExaminedCluster(t)
+	for _, resource := range []string{"nodes", "services", "deployments"} {
+		refused.refuse(resource, forbidden("", resource))
+	}
+	broken := newExaminedCluster(t)
+	broken.refuse("nodes", errors.New("etcd is away"))
+	for _, test := range []struct {
+		name, want string
+		cluster    *examinedCluster
+		args       []string
+	}{
+		{"nothing may be read", "vicinity: you may list neither nodes nor services nor deployments in all namespaces, so there is nothing to judge; the rights are in docs/doctor.md\n", refused, nil},
+		{"an error", "vicinity: reading nodes: etcd is away\n", broken, nil},
+		{"an unknown format", "vicinity: --output \"table\" is unknown; it must be text, json or yaml (see \"vicinity doctor --help\")\n", newExaminedCluster(t), []string{"-o", "table"}},
+	} {
+		if code, stdout, stderr := test.cluster.doctor(t, test.args...); code != 2 || stdout != "" || stderr != test.want {
+			t.Errorf("%s: exit code %d, %q, %q; want %q", test.name, code, stdout, stderr, test.want)
+		}
+	}
+}
+
+// The API server says whether it reaches the webhooks. An answer of theirs is one, whatever it says.
+func TestDoctorReachesWebhooks(t *testing.T) {
+	const id, object = "webhook-unreachable", "Service vicinity-system/vicinity-webhook"
+	for _, test := range []struct {
+		answer  error
+		found   bool
+		unknown string
+	}{
+		{nil, false, ""},
+		{apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", schema.GroupResource{}, "", "404 page not found", 0, true), false, ""},
+		{apierrors.NewServiceUnavailable("error trying to reach service: dial tcp 10.0.0.1:9443: connect: connection refused"), true, ""},
+		{forbidden("", "services/proxy"), false, "cannot tell whether the API server reaches the webhooks, beyond that their endpoints are ready: you may not get services/proxy in namespace vicinity-system"},
+	} {
+		c := newExaminedCluster(t)
+		c.reach = test.answer
+		report := c.report(t)
+		if got := found(&report, id, object); got != test.found {
+			t.Errorf("%v: found %t", test.answer, got)
+		}
+		if test.unknown != "" && !slices.Contains(report.NotKnown, test.unknown) {
+			t.Errorf("not known: %q", report.NotKnown)
+		}
+	}
+}
+
+// Settings that make no sense are told.
+func TestDoctorReadsBrokenSettings(t *testing.T) {
+	c := newExaminedCluster(t)
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}, Data: map[string]string{"config.conf": "mode: [ipvs"}}
+	if err := c.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), config, "kube-system"); err != nil {
+		t.Fatal(err)
+	}
+	report := c.report(t)
+	if !slices.ContainsFunc(report.NotKnown, func(s string) bool {
+		return strings.HasPrefix(s, "cannot tell whether kube-proxy, Cilium or Antrea are set to go by hints: the ConfigMap kube-system/kube-proxy makes no sense: ")
+	}) {
+		t.Errorf("not known: %q", report.NotKnown)
+	}
+}
+
+// The time of the API server is in its answers, and the quickest counts.
+func TestServerClock(t *testing.T) {
+	var skew, delay time.Duration
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(delay)
+		w.Header().Set("Date", time.Now().Add(skew).UTC().Format(http.TimeFormat))
+		fmt.Fprint(w, `{"gitVersion":"v1.37.2"}`)
+	}))
+	defer server.Close()
+	c, err := newConnection(&rest.Config{Host: server.URL}, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() time.Duration {
+		if _, err := c.typed.Discovery().ServerVersion(); err != nil {
+			t.Fatal(err)
+		}
+		at, local := c.clock.read()
+		return at.Sub(local)
+	}
+	skew = time.Hour
+	if got := ask(); (got - time.Hour).Abs() > 2*time.Second {
+		t.Errorf("the API server is %s ahead, want an hour", got)
+	}
+	skew, delay = 2*time.Hour, 300*time.Millisecond
+	if got := ask(); (got - time.Hour).Abs() > 2*time.Second {
+		t.Errorf("after a slow answer the API server is %s ahead, want an hour still", got)
+	}
+	if at, _ := (*serverClock)(nil).read(); !at.IsZero() {
+		t.Errorf("without a clock it is %s", at)
+	}
+}
