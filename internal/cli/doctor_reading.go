@@ -96,7 +96,8 @@ func (d *doctorReader) own() error {
 		}
 		d.in.Needed = append(d.in.Needed, definitionOf(&unstructured.Unstructured{Object: object}))
 	}
-	d.in.Chart, err = charts.Version()
+	chart, err := charts.Version()
+	d.in.Chart = strings.ReplaceAll(chart, "+", "_") // as labels have it
 	return err
 }
 
@@ -144,7 +145,9 @@ func (d *doctorReader) deployments(ctx context.Context, selector string) ([]*app
 	found, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return d.typed.AppsV1().Deployments(d.namespace).List(ctx, o)
 	})
-	slices.SortFunc(found, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	slices.SortFunc(found, func(a, b *appsv1.Deployment) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
 	return found, err
 }
 
@@ -427,7 +430,9 @@ func (d *doctorReader) services(ctx context.Context) (err error) {
 		return err
 	}
 	// Groups hold all endpoints, of which nothing is needed.
-	if !slices.ContainsFunc(d.in.Services, func(s *corev1.Service) bool { return s.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName }) {
+	if !slices.ContainsFunc(d.in.Services, func(s *corev1.Service) bool {
+		return s.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
+	}) {
 		return nil
 	}
 	groups, err := d.named(ctx, v1alpha1.GroupVersion.WithResource("endpointgroups"), "")

@@ -242,14 +242,28 @@ func faults() []fault {
 			r.Defaults = []*v1alpha1.ClusterRoutingPolicy{p}
 		})},
 
-		budget(budgetInvalid, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionValid, metav1.ConditionFalse, coverage.ReasonInvalid) }),
-		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonBlocked) }),
-		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.MaxUnavailable, b.Status.Conditions = new(intstr.FromString("0%")), nil }),
+		budget(budgetInvalid, func(b *v1alpha1.TopologyDisruptionBudget) {
+			say(b, v1alpha1.ConditionValid, metav1.ConditionFalse, coverage.ReasonInvalid)
+		}),
+		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) {
+			say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonBlocked)
+		}),
+		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) {
+			b.Spec.MaxUnavailable, b.Status.Conditions = new(intstr.FromString("0%")), nil
+		}),
 		budget(budgetBlocks, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.MaxUnavailableDomains = new(int32(0)) }),
-		budget(budgetNotEnforced, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionEnforced, metav1.ConditionFalse, "WebhooksMissing") }),
-		budget(budgetGlassBroken, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, "Open") }),
-		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) { say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNoNodes) }),
-		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.Selector.MatchLabels["app"], b.Status.ExpectedPods = "typo", 0 }),
+		budget(budgetNotEnforced, func(b *v1alpha1.TopologyDisruptionBudget) {
+			say(b, v1alpha1.ConditionEnforced, metav1.ConditionFalse, "WebhooksMissing")
+		}),
+		budget(budgetGlassBroken, func(b *v1alpha1.TopologyDisruptionBudget) {
+			say(b, v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, "Open")
+		}),
+		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) {
+			say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNoNodes)
+		}),
+		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) {
+			b.Spec.Selector.MatchLabels["app"], b.Status.ExpectedPods = "typo", 0
+		}),
 		{id: pdbsOverlap, object: "Deployment shop/web", inject: set(func(r *Reading) { r.PDBs = append(r.PDBs, aPDB("shop", "web-too", "web")) })},
 		{id: pdbBlocks, object: "PodDisruptionBudget shop/web", inject: set(func(r *Reading) { r.PDBs[0].Status.DesiredHealthy, r.PDBs[0].Status.DisruptionsAllowed = 3, 0 })},
 		{id: pdbCoversNothing, object: "PodDisruptionBudget shop/idle", inject: set(func(r *Reading) { r.PDBs[1].Spec.Selector.MatchLabels["app"] = "typo" })},

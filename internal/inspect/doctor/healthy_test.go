@@ -78,7 +78,7 @@ func aLease(namespace, name, holder string) *coordinationv1.Lease {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name,
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "program", Time: &stored, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:renewTime":{}}}`)}},
+				{Manager: "program", Time: &stored, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:renewTime":{}}}`)},
 			},
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: at}},
@@ -239,7 +239,7 @@ func healthy(t testing.TB) *Reading {
 	r.Deployments[1].Spec.Replicas, r.Deployments[1].Status.ReadyReplicas = new(int32(0)), 0
 	r.StatefulSets = []*appsv1.StatefulSet{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
-		Spec: appsv1.StatefulSetSpec{ServiceName: "db", Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}}},
+		Spec:       appsv1.StatefulSetSpec{ServiceName: "db", Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}}},
 	}}
 	idle := aPDB("shop", "idle", "idle")
 	idle.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1}

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"strings"
@@ -34,7 +33,7 @@ func written(lease *coordinationv1.Lease) time.Time {
 	var last time.Time
 	for i := range lease.ManagedFields {
 		entry := &lease.ManagedFields[i]
-		if entry.Time == nil || entry.FieldsV1 == nil || !bytes.Contains(entry.FieldsV1.Raw, []byte(`"f:renewTime"`)) {
+		if entry.Time == nil || entry.FieldsV1 == nil || !strings.Contains(entry.FieldsV1.GetRawString(), `"f:renewTime"`) {
 			continue
 		}
 		if entry.Time.After(last) {

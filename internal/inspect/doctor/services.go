@@ -67,9 +67,8 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	object := objectOf("Service", service)
 	next := "kubectl vicinity explain svc/" + service.Name + object.at()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
-	e.servedByNone(service, object, name)
-	if !e.knows(SourceDeployments) {
-		return // which Services are left alone is not known
+	if e.servedByNone(service, object, name) || !e.knows(SourceDeployments) {
+		return // without Deployments it is not known which Services are left alone
 	}
 	if reason := e.Exclusion.Reason(service.Namespace, service.Name); reason != "" {
 		reading := inspect.Reading{Input: routing.Input{Service: service, Policies: in.policies[service.Namespace]}, LeftAlone: reason}
@@ -108,11 +107,11 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	e.condition(service, object, next)
 }
 
-// servedByNone is about a Service that kube-proxy leaves to a vicinity-proxy that does not serve it. Without a controller it is
-// a leftover.
-func (e *examination) servedByNone(service *corev1.Service, object Object, name types.NamespacedName) {
+// servedByNone reports whether kube-proxy leaves a Service to a vicinity-proxy that does not serve it. Without a controller it
+// is a leftover.
+func (e *examination) servedByNone(service *corev1.Service, object Object, name types.NamespacedName) bool {
 	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() {
-		return
+		return false
 	}
 	what := ""
 	switch {
@@ -121,10 +120,11 @@ func (e *examination) servedByNone(service *corev1.Service, object Object, name 
 	case e.knows(SourceGroups) && !e.Grouped[name]:
 		what = "it has no EndpointGroup"
 	default:
-		return
+		return false
 	}
 	e.add(serviceServedByNone, object, fmt.Sprintf("%s is left to vicinity-proxy, and %s.", object, what),
 		"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
+	return true
 }
 
 // condition is about what the controller says in the Service's condition. A controller without a ready pod says nothing new.

@@ -114,24 +114,32 @@ func (s *scene) examine(ctx context.Context) ([]examinedFinding, error) {
 	return report.Findings, nil
 }
 
-// findsOnly waits until doctor finds these and nothing else.
-func (s *scene) findsOnly(ctx context.Context, wanted ...string) error {
-	slices.Sort(wanted)
-	return kube.Wait(ctx, fmt.Sprintf("doctor to find %q", wanted), func(ctx context.Context) (string, error) {
-		found, err := s.examine(ctx)
-		if err != nil {
-			return "", err
-		}
-		var names, said []string
-		for i := range found {
-			names = append(names, found[i].name())
-			said = append(said, found[i].What)
-		}
-		slices.Sort(names)
-		if !slices.Equal(names, wanted) {
-			return fmt.Sprintf("it finds %q: %s", names, strings.Join(said, " ")), nil
-		}
+// finds says how what doctor finds differs from what is wanted. It is empty if it does not.
+func (s *scene) finds(ctx context.Context, wanted []string) (string, error) {
+	found, err := s.examine(ctx)
+	if err != nil {
+		return "", err
+	}
+	var names, said []string
+	for i := range found {
+		names = append(names, found[i].name())
+		said = append(said, found[i].What)
+	}
+	if slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(wanted))) {
 		return "", nil
+	}
+	return fmt.Sprintf("it finds %q: %s", names, strings.Join(said, " ")), nil
+}
+
+// findsOnly waits until doctor finds these and nothing else. Before each look it does what is given.
+func (s *scene) findsOnly(ctx context.Context, before func(context.Context) error, wanted ...string) error {
+	return kube.Wait(ctx, fmt.Sprintf("doctor to find %q", wanted), func(ctx context.Context) (string, error) {
+		if before != nil {
+			if err := before(ctx); err != nil {
+				return "", err
+			}
+		}
+		return s.finds(ctx, wanted)
 	})
 }
 
@@ -283,7 +291,7 @@ func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.allowDoctor(ctx); err != nil {
 		return "", err
 	}
-	if err := s.findsOnly(ctx); err != nil {
+	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("in a healthy cluster: %w", err)
 	}
 	version, err := charts.Version()
@@ -300,7 +308,7 @@ func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 }
 
 // faultTime is how long a fault may take to be found, and to be gone.
-const faultTime = 45 * time.Second
+const faultTime = time.Minute
 
 func (s *scene) findsFault(ctx context.Context, f *clusterFault, setting string) (err error) {
 	undo := f.undo
@@ -315,24 +323,11 @@ func (s *scene) findsFault(ctx context.Context, f *clusterFault, setting string)
 	if err := s.bash(within, setting+f.inject); err != nil {
 		return fmt.Errorf("injecting %s: %w", f.finding, err)
 	}
-	wanted := append([]string{f.finding}, f.besides...)
-	found := s.findsOnly
+	var again func(context.Context) error
 	if f.unsettling {
-		found = func(ctx context.Context, wanted ...string) error {
-			for {
-				once, cancel := context.WithTimeout(ctx, 3*time.Second)
-				err := s.findsOnly(once, wanted...)
-				cancel()
-				if err == nil || ctx.Err() != nil {
-					return err
-				}
-				if err := s.bash(ctx, setting+f.inject); err != nil {
-					return err
-				}
-			}
-		}
+		again = func(ctx context.Context) error { return s.bash(ctx, setting+f.inject) }
 	}
-	if err := found(within, wanted...); err != nil || f.undo == "" {
+	if err := s.findsOnly(within, again, append([]string{f.finding}, f.besides...)...); err != nil || f.undo == "" {
 		return err
 	}
 	after, stop := context.WithTimeout(ctx, faultTime)
@@ -341,7 +336,7 @@ func (s *scene) findsFault(ctx context.Context, f *clusterFault, setting string)
 		return fmt.Errorf("undoing %s: %w", f.finding, err)
 	}
 	undo = ""
-	if err := s.findsOnly(after); err != nil {
+	if err := s.findsOnly(after, nil); err != nil {
 		return fmt.Errorf("after %s was undone: %w", f.finding, err)
 	}
 	return nil
@@ -362,10 +357,12 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
 		return "", err
 	}
-	if err := s.findsOnly(ctx); err != nil {
+	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("before it is uninstalled: %w", err)
 	}
-	defer func() { err = errors.Join(err, s.cluster.InstallVicinity(context.WithoutCancel(ctx), examinedParts...)) }()
+	defer func() {
+		err = errors.Join(err, s.cluster.InstallVicinity(context.WithoutCancel(ctx), examinedParts...))
+	}()
 	if err := s.cluster.RemoveVicinity(ctx); err != nil {
 		return "", err
 	}
@@ -373,13 +370,13 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 		"leftover-services Service vicinity.dev/routed", "leftover-slices EndpointSlice vicinity.dev/routed", "leftover-objects CustomResourceDefinition vicinity",
 		"leftover-objects Lease vicinity", "service-without-controller Service " + s.namespace + "/echo",
 	}
-	if err := s.findsOnly(ctx, left...); err != nil {
+	if err := s.findsOnly(ctx, nil, left...); err != nil {
 		return "", err
 	}
 	if err := s.cluster.InstallVicinity(ctx, examinedParts...); err != nil {
 		return "", err
 	}
-	if err := s.findsOnly(ctx); err != nil {
+	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("after it is installed again: %w", err)
 	}
 	return fmt.Sprintf("%d kinds of leftovers found, gone when it is installed again", len(left)), nil
