@@ -21,7 +21,7 @@ const (
 	// change of leaders is no finding.
 	leaderLate = 15 * time.Second
 	// settling is how long a new node or DaemonSet has to get a Lease.
-	settling = 2 * time.Minute
+	settling = time.Minute
 	// MostSkew is how far two clocks may be apart. The times that are compared are rounded to seconds, and a
 	// request may be under way for a few.
 	MostSkew = 10 * time.Second
