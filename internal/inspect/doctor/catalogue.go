@@ -152,7 +152,7 @@ var catalogue = []Check{
 	{kubeRouterIgnoresHint, Problem, "kube-router, with its service proxy", "Its service proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
 	{kubeProxyVersion, Warning, "kube-proxy, newer than the API server or more than three minor releases older", "Kubernetes supports no such pair; before 1.31 kube-proxy goes by few hints, and before 1.34 by none for nodes.", runbookVersions},
 	{windowsIgnoresHints, Notice, "a node with Windows", "kube-proxy on Windows does not go by hints: clients on this node use all endpoints.", runbookHints},
-	{kubeProxyIPVS, Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but the mode is deprecated since Kubernetes 1.35, and vicinity-proxy is not tried beside it.", runbookVersions},
+	{kubeProxyIPVS, Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and gone in 1.43.", runbookVersions},
 
 	{controllerNotReady, Problem, "vicinity-controller, without a ready pod", "Nothing is written: plans do not follow pods, webhooks get no answer, and evictions under budgets are refused.", runbookDown},
 	{controllersMany, Problem, "a second vicinity-controller", "Two controllers write the same hints and groups, and each undoes what the other does.", runbookVersions},

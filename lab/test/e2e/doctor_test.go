@@ -179,7 +179,7 @@ kind: TopologyDisruptionBudget
 metadata: {name: %s, namespace: %s}
 spec: %s`, name, namespace, spec))
 	}
-	pdb := func(name, namespace, spec string) string {
+	pdb := func(name, spec string) string {
 		return fmt.Sprintf("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s, namespace: %s}\nspec: %s\n---\n", name, namespace, spec)
 	}
 	settings := func(finding, name, key, text string) clusterFault {
@@ -250,10 +250,10 @@ metadata: {name: nobody, namespace: %s}
 spec: {selector: {matchLabels: {app: nobody}}, mode: Prefer, level: Zone}`, namespace)),
 		budget("budget-blocks-for-ever", "never", "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 0}"),
 		budget("budget-covers-nothing", "nobody", "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 1}"),
-		objectFault("pdb-blocks-for-ever PodDisruptionBudget kube-system/never", pdb("never", "kube-system", "{selector: {matchLabels: {k8s-app: kube-dns}}, minAvailable: 2}")),
-		objectFault("pdbs-overlap Deployment kube-system/coredns", pdb("one", "kube-system", "{selector: {matchLabels: {k8s-app: kube-dns}}, maxUnavailable: 1}")+
-			pdb("two", "kube-system", "{selector: {matchLabels: {k8s-app: kube-dns}}, maxUnavailable: 1}")),
-		objectFault("pdb-covers-nothing PodDisruptionBudget "+namespace+"/nobody", pdb("nobody", namespace, "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 1}")),
+		objectFault("pdb-blocks-for-ever PodDisruptionBudget "+namespace+"/never", pdb("never", "{selector: {matchLabels: {app: echo}}, minAvailable: 2}")),
+		objectFault("pdbs-overlap Deployment "+namespace+"/echo", pdb("one", "{selector: {matchLabels: {app: echo}}, maxUnavailable: 1}")+
+			pdb("two", "{selector: {matchLabels: {app: echo}}, maxUnavailable: 1}")),
+		objectFault("pdb-covers-nothing PodDisruptionBudget "+namespace+"/nobody", pdb("nobody", "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 1}")),
 		// By now the nodes are old enough to have a Lease each.
 		{
 			finding: "proxy-lease-missing Lease vicinity-system/vicinity-proxy-zone-a-1", inject: own + "delete lease --ignore-not-found vicinity-proxy-zone-a-1",
@@ -289,6 +289,9 @@ func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	if err := s.allowDoctor(ctx); err != nil {
+		return "", err
+	}
+	if err := errors.Join(s.Apply(ctx, s.namespace, lab.EchoManifests("echo", 2)), s.WaitDeployment(ctx, s.namespace, "echo")); err != nil {
 		return "", err
 	}
 	if err := s.findsOnly(ctx, nil); err != nil {
