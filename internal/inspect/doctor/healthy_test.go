@@ -227,9 +227,11 @@ func healthy(t testing.TB) *Reading {
 	grouped.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 	cache := aService("shop", "cache", near)
 	cache.Spec.ClusterIP = corev1.ClusterIPNone
+	local := aService("shop", "local", nil)
+	local.Spec.InternalTrafficPolicy, local.Spec.TrafficDistribution = new(corev1.ServiceInternalTrafficPolicyLocal), new(corev1.ServiceTrafficDistributionPreferSameZone)
 	r.Services = []*corev1.Service{
 		aService("default", "kubernetes", nil), aService("shop", "plain", nil), withCondition(aService("shop", "web", near), "Allocated"), grouped, cache,
-		aService("shop", "governed", nil), aService(metav1.NamespaceSystem, "kube-dns", nil),
+		aService("shop", "governed", nil), aService(metav1.NamespaceSystem, "kube-dns", nil), local,
 	}
 	r.Policies = []*v1alpha1.RoutingPolicy{aPolicy("shop", "near", "governed")}
 	for _, name := range []string{"default", "shop", metav1.NamespaceSystem, home} {

@@ -91,7 +91,8 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 		}
 		return
 	}
-	if asks && request.NoPlan != "" {
+	// What Kubernetes does is in force for traffic from outside all the same, unless the Service is headless.
+	if asks && request.NoPlan != "" && (request.Headless || !request.Upstream) {
 		e.add(serviceNotRoutable, object, fmt.Sprintf("%s asks for something by %s, and there is no plan: %s.", object, request.Source, sentence(request.NoPlan)), next)
 	}
 	if len(request.Warnings) > request.SelectedWarnings {
