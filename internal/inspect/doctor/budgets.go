@@ -48,6 +48,8 @@ func (e *examination) budgets() {
 			e.add(budgetBlocks, object, fmt.Sprintf("%s: %s.", object, never), next)
 		case is && reason == coverage.ReasonNoNodes:
 			e.add(budgetCoversNothing, object, fmt.Sprintf("%s: %s.", object, message), next)
+		case is && reason == coverage.ReasonNodeWithoutKey:
+			e.add(budgetLeavesOut, object, fmt.Sprintf("%s: %s.", object, message), next)
 		case current && budget.Status.ObservedGeneration > 0 && budget.Status.ExpectedPods == 0 && e.isForNothing(budget.Spec.Selector, templates[budget.Namespace]):
 			e.add(budgetCoversNothing, object, fmt.Sprintf("The selector of %s matches no pod, and no Deployment or StatefulSet either.", object), next)
 		}

@@ -124,6 +124,7 @@ const (
 	budgetBlocks        = "budget-blocks-for-ever"
 	budgetNotEnforced   = "budget-not-enforced"
 	budgetCoversNothing = "budget-covers-nothing"
+	budgetLeavesOut     = "budget-leaves-pods-out"
 	budgetGlassBroken   = "budget-glass-broken"
 	pdbsOverlap         = "pdbs-overlap"
 	pdbBlocks           = "pdb-blocks-for-ever"
@@ -208,6 +209,7 @@ var catalogue = []Check{
 	{budgetNotEnforced, Problem, "a TopologyDisruptionBudget whose condition `Enforced` is false", "Evictions of its pods are not checked.", runbookEvictions},
 	{pdbsOverlap, Problem, "a workload with pods under two PodDisruptionBudgets or more", "The API server refuses every eviction of a pod that more than one PodDisruptionBudget covers.", runbookBudget},
 	{budgetCoversNothing, Warning, "a TopologyDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
+	{budgetLeavesOut, Warning, "a TopologyDisruptionBudget with pods on nodes that are in no domain", "These pods are not protected, and the others are counted without them.", runbookBudget},
 	{budgetGlassBroken, Warning, "a TopologyDisruptionBudget with break-glass in force", "Every eviction of its pods is admitted.", runbookBudget},
 	{pdbBlocks, Warning, "a PodDisruptionBudget that allows no eviction although all its pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
 	{pdbCoversNothing, Warning, "a PodDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},

@@ -255,6 +255,9 @@ func faults() []fault {
 		budget(budgetNotEnforced, func(b *v1alpha1.TopologyDisruptionBudget) {
 			say(b, v1alpha1.ConditionEnforced, metav1.ConditionFalse, "WebhooksMissing")
 		}),
+		budget(budgetLeavesOut, func(b *v1alpha1.TopologyDisruptionBudget) {
+			say(b, v1alpha1.ConditionSatisfiable, metav1.ConditionFalse, coverage.ReasonNodeWithoutKey)
+		}),
 		budget(budgetGlassBroken, func(b *v1alpha1.TopologyDisruptionBudget) {
 			say(b, v1alpha1.ConditionBreakGlass, metav1.ConditionTrue, "Open")
 		}),
