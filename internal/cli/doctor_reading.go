@@ -157,6 +157,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
 		return err
 	}
+	slices.SortStableFunc(controllers, func(a, b *appsv1.Deployment) int { return isScaledDown(a) - isScaledDown(b) })
 	settings := defaultSettings()
 	for i, deployment := range controllers {
 		d.in.Controllers = append(d.in.Controllers, doctor.Controller{Deployment: deployment})
@@ -173,10 +174,16 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
 		return err
 	}
-	d.in.Proxies, err = listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.AppsV1().DaemonSets(d.namespace).List(ctx, o)
-	})
+	d.in.Proxies, err = d.daemonSets(ctx, d.namespace, metav1.ListOptions{LabelSelector: proxySelector})
 	return d.without(doctor.SourceDaemonSets, d.inPlace("list daemonsets"), err)
+}
+
+// isScaledDown is 1 for a Deployment that is to have no pods, and 0 for others.
+func isScaledDown(d *appsv1.Deployment) int {
+	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+		return 1
+	}
+	return 0
 }
 
 // readWebhookFlags reads which webhooks a controller serves.
@@ -200,41 +207,55 @@ func readWebhookFlags(c *doctor.Controller, args []string) {
 // networks reads what other programs serve Services by.
 func (d *doctorReader) networks(ctx context.Context) (err error) {
 	in := &d.in.Networks
-	in.DaemonSets, err = listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.AppsV1().DaemonSets(metav1.NamespaceSystem).List(ctx, o)
-	})
+	in.DaemonSets, err = d.daemonSets(ctx, metav1.NamespaceSystem, metav1.ListOptions{})
 	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in namespace kube-system", err); err != nil {
 		return err
 	}
+	home := metav1.NamespaceSystem
+	if !slices.ContainsFunc(in.DaemonSets, doctor.IsKubeProxy) {
+		elsewhere, err := d.daemonSets(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
+		if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
+			return err
+		}
+		if in.DaemonSets = append(in.DaemonSets, elsewhere...); len(elsewhere) > 0 {
+			home = elsewhere[0].Namespace
+		}
+	}
 	// kubeadm and those that follow it have the first, EKS the second.
 	for _, at := range []struct{ configMap, key string }{{"kube-proxy", "config.conf"}, {"kube-proxy-config", "config"}} {
-		data, err := d.configMap(ctx, at.configMap)
+		data, err := d.configMap(ctx, home, at.configMap)
 		if err != nil {
 			return err
 		}
 		if in.KubeProxy == nil {
-			in.KubeProxy = d.proxyConfig(at.configMap, data[at.key])
+			in.KubeProxy = d.proxyConfig(home, at.configMap, data[at.key])
 		}
 	}
-	if in.Cilium, err = d.configMap(ctx, "cilium-config"); err != nil {
+	if in.Cilium, err = d.configMap(ctx, metav1.NamespaceSystem, "cilium-config"); err != nil {
 		return err
 	}
-	antrea, err := d.configMap(ctx, "antrea-config")
-	in.Antrea = d.proxyConfig("antrea-config", antrea["antrea-agent.conf"])
+	antrea, err := d.configMap(ctx, metav1.NamespaceSystem, "antrea-config")
+	in.Antrea = d.proxyConfig(metav1.NamespaceSystem, "antrea-config", antrea["antrea-agent.conf"])
 	return err
 }
 
-// configMap is the data of a ConfigMap of kube-system, nil if there is none.
-func (d *doctorReader) configMap(ctx context.Context, name string) (map[string]string, error) {
-	found, err := d.typed.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+func (d *doctorReader) daemonSets(ctx context.Context, namespace string, options metav1.ListOptions) ([]*appsv1.DaemonSet, error) {
+	return listAll[appsv1.DaemonSet](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return d.typed.AppsV1().DaemonSets(namespace).List(ctx, o)
+	})
+}
+
+// configMap is the data of a ConfigMap, nil if there is none.
+func (d *doctorReader) configMap(ctx context.Context, namespace, name string) (map[string]string, error) {
+	found, err := d.typed.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, d.without(doctor.SourceConfig, "get the configmaps kube-proxy, kube-proxy-config, cilium-config and antrea-config in namespace kube-system", err)
+		return nil, d.without(doctor.SourceConfig, "get the configmaps kube-proxy, kube-proxy-config, cilium-config and antrea-config in namespace "+namespace, err)
 	}
 	return found.Data, nil
 }
 
 // proxyConfig reads settings in YAML, nil if there are none.
-func (d *doctorReader) proxyConfig(configMap, text string) *doctor.ProxyConfig {
+func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.ProxyConfig {
 	if text == "" {
 		return nil
 	}
@@ -243,10 +264,10 @@ func (d *doctorReader) proxyConfig(configMap, text string) *doctor.ProxyConfig {
 		FeatureGates map[string]bool `json:"featureGates"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &read); err != nil {
-		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap kube-system/%s makes no sense: %s", configMap, command.OneLine(err))
+		d.in.Unread[doctor.SourceConfig] = fmt.Sprintf("the ConfigMap %s/%s makes no sense: %s", namespace, configMap, command.OneLine(err))
 		return nil
 	}
-	return &doctor.ProxyConfig{ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
+	return &doctor.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
 }
 
 // leases reads those of controllers and proxies: where they are installed, and else wherever any are left.

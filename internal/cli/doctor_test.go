@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -81,6 +83,11 @@ func newExaminedCluster(t *testing.T) *examinedCluster {
 	}
 	label := map[string]string{"app.kubernetes.io/part-of": "vicinity"}
 	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "vicinity-system", Name: "vicinity-webhook"}}
+	controller := aController("--namespace=vicinity-system")
+	controller.Spec.Replicas, controller.Labels["app.kubernetes.io/version"] = new(int32(2)), "0.1.0"
+	if err := c.typed.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), controller, "vicinity-system"); err != nil {
+		t.Fatal(err)
+	}
 	holder, seconds := "vicinity-controller-0", int32(15)
 	objects := []runtime.Object{
 		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity", Labels: label}, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: client}}},
@@ -148,6 +155,9 @@ func TestDoctorGolden(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
 			compareGolden(t, "doctor", name, stdout)
+			if text, err := os.ReadFile("../../docs/doctor.md"); err != nil || name == "all.txt" && !strings.Contains(string(text), "\n```text\n"+stdout+"```\n") {
+				t.Errorf("docs/doctor.md does not show testdata/doctor/%s (%v)", name, err)
+			}
 		})
 	}
 }
@@ -278,6 +288,22 @@ func TestDoctorReachesWebhooks(t *testing.T) {
 		if test.unknown != "" && !slices.Contains(report.NotKnown, test.unknown) {
 			t.Errorf("not known: %q", report.NotKnown)
 		}
+	}
+}
+
+func TestDoctorFindsKubeProxyElsewhere(t *testing.T) {
+	c := newExaminedCluster(t)
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "network", Name: "proxies", Labels: map[string]string{"k8s-app": "kube-proxy"}}}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: "kube-proxy:v1.30.4"}}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "network", Name: "kube-proxy"}, Data: map[string]string{"config.conf": "mode: ipvs\n"}}
+	for _, object := range []runtime.Object{set, config} {
+		if err := c.typed.Tracker().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report := c.report(t)
+	if !found(&report, "kube-proxy-version", "DaemonSet network/proxies") || !found(&report, "kube-proxy-ipvs", "ConfigMap network/kube-proxy") {
+		t.Errorf("found %+v", report.Findings)
 	}
 }
 

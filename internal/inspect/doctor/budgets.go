@@ -99,7 +99,7 @@ func (e *examination) pdbs() {
 				if e.isForNothing(pdb.Spec.Selector, templates[pdb.Namespace]) {
 					e.add(pdbCoversNothing, object, fmt.Sprintf("The selector of %s matches no pod, and no Deployment or StatefulSet either.", object), next)
 				}
-			case s.DisruptionsAllowed == 0 && s.CurrentHealthy >= s.ExpectedPods:
+			case s.DisruptionsAllowed == 0 && s.CurrentHealthy >= s.ExpectedPods && s.DesiredHealthy >= max(s.ExpectedPods, wantedPods(pdb.Spec.Selector, templates[pdb.Namespace])):
 				e.add(pdbBlocks, object, fmt.Sprintf("%s allows no eviction: all of %s %s healthy, and %d must be.", object, counted(int(s.ExpectedPods), "pod"), areOrIs(s.ExpectedPods), s.DesiredHealthy), next)
 			}
 		}
@@ -108,7 +108,7 @@ func (e *examination) pdbs() {
 			continue // those of a TopologyDisruptionBudget are one for each zone
 		}
 		for _, t := range templates[pdb.Namespace] {
-			if matches.Matches(labels.Set(t.labels)) {
+			if t.replicas > 0 && matches.Matches(labels.Set(t.labels)) {
 				covering[t.object] = append(covering[t.object], pdb.Name)
 			}
 		}
@@ -120,6 +120,18 @@ func (e *examination) pdbs() {
 				"kubectl get pdb"+object.at())
 		}
 	}
+}
+
+// wantedPods is how many pods the workloads want that a selector matches. A rollout may have taken some of them away for
+// a moment.
+func wantedPods(selector *metav1.LabelSelector, templates []template) (sum int32) {
+	matches, err := metav1.LabelSelectorAsSelector(selector)
+	for _, t := range templates {
+		if err == nil && matches.Matches(labels.Set(t.labels)) {
+			sum += t.replicas
+		}
+	}
+	return sum
 }
 
 func areOrIs(n int32) string {

@@ -139,7 +139,7 @@ var catalogue = []Check{
 	{kubernetesTooOld, Problem, "the API server, older than " + OldestKubernetes, "Vicinity is not tried with this release, which gets no patches any more.", runbookVersions},
 	{kubeletVersion, Warning, "a node whose kubelet is newer than the API server, or more than three minor releases older", "Kubernetes supports no such pair, and kube-proxy is mostly of the kubelet's release: it may not go by hints.", runbookVersions},
 
-	{zonesMissing, Problem, "the cluster, where no node has the label `topology.kubernetes.io/zone`", "Nothing can be kept near: no endpoint and no client has a zone.", runbookZones},
+	{zonesMissing, Problem, "the cluster, where no node has the label `topology.kubernetes.io/zone`", "Nothing can be kept in its zone: no endpoint and no client has one.", runbookZones},
 	{zonesLookAlike, Problem, "a zone whose name differs from that of another by case, hyphens or dots alone", "The two are different zones to Kubernetes and to Vicinity, so traffic and budgets are divided among places that are one.", runbookZones},
 	{zoneWithoutReadyNode, Problem, "a zone of which no node is ready", "The zone counts for nothing: no traffic is expected from it, and its pods count as down in every budget.", runbookZones},
 	{zoneInTwoRegions, Warning, "a zone whose nodes have different labels `topology.kubernetes.io/region`", "The first region by name counts for the whole zone, so what stays in a region may leave it.", runbookZones},

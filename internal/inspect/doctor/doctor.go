@@ -29,8 +29,8 @@ type Reading struct {
 
 	// Version is that of the API server.
 	Version string
-	// Local and Server are the clocks here and of the API server at one moment. Server is zero if
-	// that is not known.
+	// Local and Server are the clocks here and of the API server when Leases were read. Server is
+	// zero if that is not known.
 	Local, Server time.Time
 
 	Nodes []*corev1.Node
@@ -40,7 +40,8 @@ type Reading struct {
 	// Networks are what is known of programs of others that serve Services.
 	Networks Networks
 
-	// Controllers, Proxies and NameServers are what is installed of Vicinity.
+	// Controllers, Proxies and NameServers are what is installed of Vicinity. Controllers that are scaled to
+	// nothing come last.
 	Controllers []Controller
 	Proxies     []*appsv1.DaemonSet
 	NameServers []*appsv1.Deployment

@@ -130,7 +130,7 @@ func faults() []fault {
 		})},
 		{id: ciliumIgnoresHints, object: "ConfigMap kube-system/cilium-config", inject: set(func(r *Reading) { r.Networks.Cilium = map[string]string{"kube-proxy-replacement": "true"} })},
 		{id: antreaIgnoresHints, object: "ConfigMap kube-system/antrea-config", inject: set(func(r *Reading) {
-			r.Networks.Antrea = &ProxyConfig{ConfigMap: "antrea-config", Gates: map[string]bool{"TopologyAwareHints": false}}
+			r.Networks.Antrea = &ProxyConfig{Namespace: "kube-system", ConfigMap: "antrea-config", Gates: map[string]bool{"TopologyAwareHints": false}}
 		})},
 		{id: kubeRouterIgnoresHint, object: "DaemonSet kube-system/kube-router", inject: set(func(r *Reading) {
 			r.Networks.DaemonSets = append(r.Networks.DaemonSets, &appsv1.DaemonSet{
@@ -152,7 +152,10 @@ func faults() []fault {
 		{id: programVersionDiffer, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
 			r.Chart, r.Needed[0].Versions["v1alpha1"]["more"] = "0.2.0", map[string]any{} // which is not compared
 		})},
-		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) { *lease(r, leaderLease).Spec.HolderIdentity = "" })},
+		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
+			*lease(r, leaderLease).Spec.HolderIdentity = ""
+			at(lease(r, leaderLease), now.Add(-time.Minute))
+		})},
 		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) { at(lease(r, leaderLease), now.Add(-time.Minute)) })},
 		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
 			r.Leases = slices.DeleteFunc(r.Leases, func(l *coordinationv1.Lease) bool { return l.Name == leaderLease })

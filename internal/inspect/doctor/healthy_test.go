@@ -207,7 +207,7 @@ func healthy(t testing.TB) *Reading {
 		Name: "kube-proxy", Image: "registry.k8s.io/kube-proxy:v1.37.2", Command: []string{"/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf"},
 	}}
 	r.Networks = Networks{
-		DaemonSets: []*appsv1.DaemonSet{kubeProxy}, KubeProxy: &ProxyConfig{ConfigMap: "kube-proxy", Mode: "nftables", Gates: map[string]bool{"Other": false}},
+		DaemonSets: []*appsv1.DaemonSet{kubeProxy}, KubeProxy: &ProxyConfig{Namespace: metav1.NamespaceSystem, ConfigMap: "kube-proxy", Mode: "nftables", Gates: map[string]bool{"Other": false}},
 	}
 
 	for _, name := range []string{"routingpolicies.vicinity.dev", "endpointgroups.vicinity.dev"} {

@@ -51,18 +51,18 @@ func (e *examination) cluster() Cluster {
 	for _, set := range e.Networks.DaemonSets {
 		name, mode := "", ""
 		switch {
-		case isKubeProxy(set):
+		case IsKubeProxy(set):
 			name = "kube-proxy"
 			if e.Networks.KubeProxy != nil {
 				mode = e.Networks.KubeProxy.Mode
 			}
-		case slices.Contains([]string{"cilium", "calico-node", "antrea-agent", "kube-router"}, set.Name):
+		case slices.Contains(others, set.Name):
 			name = set.Name
 		default:
 			continue
 		}
 		c.Proxies = append(c.Proxies, Part{
-			Name: name, Object: objectOf("DaemonSet", set), Version: imageVersion(set.Spec.Template.Spec.Containers), Mode: mode,
+			Name: name, Object: objectOf("DaemonSet", set), Version: programVersion(set), Mode: mode,
 			Ready: int(set.Status.NumberReady), Wanted: int(set.Status.DesiredNumberScheduled),
 		})
 	}
@@ -106,10 +106,14 @@ func pods(object Object, component string) string {
 // installation is about the parts of Vicinity and whether they agree.
 func (e *examination) installation() {
 	for i := range e.Controllers {
-		e.controller(e.Controllers[i].Deployment)
-	}
-	for i := 1; i < len(e.Controllers); i++ {
 		object := objectOf("Deployment", e.Controllers[i])
+		if i > 0 && replicasOf(e.Controllers[i].Spec.Replicas) == 0 {
+			continue // it was put aside
+		}
+		e.controller(e.Controllers[i].Deployment)
+		if i == 0 {
+			continue
+		}
 		e.add(controllersMany, object, fmt.Sprintf("Besides %s there is %s.", objectOf("Deployment", e.Controllers[0]), object), "helm list -A")
 	}
 	for _, d := range e.NameServers {
@@ -144,8 +148,8 @@ func (e *examination) versions() {
 	controller := e.Controllers[0].Deployment
 	own := controller.Labels[labelVersion]
 	for _, part := range e.parts()[1:] {
-		if part.Version != own && part.Object != objectOf("Deployment", controller) {
-			e.add(versionsDiffer, part.Object, fmt.Sprintf("%s is of version %s, and %s of %s.", part.Object, orNone(part.Version), objectOf("Deployment", controller), orNone(own)),
+		if part.Version != "" && own != "" && part.Version != own && part.Object != objectOf("Deployment", controller) {
+			e.add(versionsDiffer, part.Object, fmt.Sprintf("%s is of version %s, and %s of %s.", part.Object, part.Version, objectOf("Deployment", controller), own),
 				"helm list -n "+part.Object.Namespace)
 		}
 	}
@@ -163,29 +167,23 @@ func (e *examination) controllerChart() string {
 	return chart
 }
 
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
-}
-
 // templates are those of the pods of workloads, by namespace.
 type template struct {
-	object Object
-	labels map[string]string
+	object   Object
+	labels   map[string]string
+	replicas int32
 }
 
 func (e *examination) templates() map[string][]template {
 	all := map[string][]template{}
-	add := func(kind string, object metav1.Object, pod *corev1.PodTemplateSpec) {
-		all[object.GetNamespace()] = append(all[object.GetNamespace()], template{objectOf(kind, object), pod.Labels})
+	add := func(kind string, object metav1.Object, pod *corev1.PodTemplateSpec, replicas *int32) {
+		all[object.GetNamespace()] = append(all[object.GetNamespace()], template{objectOf(kind, object), pod.Labels, replicasOf(replicas)})
 	}
 	for _, d := range e.Deployments {
-		add("Deployment", d, &d.Spec.Template)
+		add("Deployment", d, &d.Spec.Template, d.Spec.Replicas)
 	}
 	for _, s := range e.StatefulSets {
-		add("StatefulSet", s, &s.Spec.Template)
+		add("StatefulSet", s, &s.Spec.Template, s.Spec.Replicas)
 	}
 	return all
 }

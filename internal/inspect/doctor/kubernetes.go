@@ -24,6 +24,9 @@ func (e *examination) kubernetes() {
 	}
 	for _, node := range e.Nodes {
 		kubelet := node.Status.NodeInfo.KubeletVersion
+		if isVirtual(node) {
+			continue // it has the version of another program
+		}
 		if fault := skew(server, kubelet); fault != "" {
 			e.add(kubeletVersion, objectOf("Node", node), fmt.Sprintf("The kubelet is %s, which is %s (%s).", kubelet, fault, e.Version),
 				"kubectl get nodes -o wide")
@@ -31,15 +34,13 @@ func (e *examination) kubernetes() {
 	}
 }
 
-// skew is what is wrong with a version beside that of the API server, empty if nothing is or if it
-// cannot be read.
+// skew is what is wrong with a version beside that of the API server, empty if nothing is, or if it
+// is none of Kubernetes.
 func skew(server *version.Version, text string) string {
 	other, err := version.ParseGeneric(text)
 	switch {
-	case err != nil:
+	case err != nil, other.Major() != server.Major():
 		return ""
-	case other.Major() != server.Major():
-		return "another major release than the API server"
 	case other.Minor() > server.Minor():
 		return "newer than the API server"
 	case server.Minor()-other.Minor() > mostSkew:
@@ -59,6 +60,14 @@ type named interface {
 
 func objectOf(kind string, object named) Object {
 	return Object{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// isVirtual reports whether a node stands for something else, as virtual-kubelet makes them.
+func isVirtual(node *corev1.Node) bool { return node.Labels["type"] == "virtual-kubelet" }
+
+// isPassing reports whether a node is about to be there or to be gone, so that it need not be ready or labelled.
+func (e *examination) isPassing(node *corev1.Node) bool {
+	return node.DeletionTimestamp != nil || e.now().Sub(node.CreationTimestamp.Time) < settling
 }
 
 // isReady reports whether a node says that it is ready.

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -75,7 +74,7 @@ func (e *examination) leader() {
 			most += time.Duration(*seconds) * time.Second
 		}
 		switch {
-		case holder == "" || !renewed:
+		case !renewed, holder == "" && age > most:
 			e.add(leaderMissing, object, fmt.Sprintf("No pod holds %s.", object), next)
 		case age > most:
 			e.add(leaderMissing, object, fmt.Sprintf("%s, held by %s, was last renewed %s ago.", object, holder, age.Round(time.Second)), next)
@@ -165,28 +164,36 @@ func (e *examination) clocks() {
 			e.add(clockOfMachine, Object{Kind: "Machine", Name: "local"}, fmt.Sprintf("The clock of this machine is %s that of the API server.", offBy(skew)), "date -u")
 		}
 	}
-	worst := map[string]time.Duration{}
+	type reading struct {
+		skew  time.Duration
+		lease *coordinationv1.Lease
+	}
+	nodes := map[string]bool{}
+	for _, node := range e.Nodes {
+		nodes[node.Name] = true
+	}
+	worst := map[string]reading{}
 	note := func(node string, lease *coordinationv1.Lease) {
 		at := written(lease)
-		if node == "" || at.IsZero() || lease.Spec.RenewTime == nil {
+		if node == "" || e.knows(SourceNodes) && !nodes[node] || at.IsZero() || lease.Spec.RenewTime == nil {
 			return
 		}
-		if skew := lease.Spec.RenewTime.Sub(at); skew.Abs() > worst[node].Abs() {
-			worst[node] = skew
+		if skew := lease.Spec.RenewTime.Sub(at); skew.Abs() > worst[node].skew.Abs() {
+			worst[node] = reading{skew, lease}
 		}
 	}
 	for _, lease := range e.NodeLeases {
-		note(cmp.Or(holderOf(lease), lease.Name), lease)
+		note(lease.Name, lease)
 	}
 	for _, lease := range e.Leases {
 		if lease.Labels[v1alpha1.LabelProxyLease] == "true" {
 			note(holderOf(lease), lease)
 		}
 	}
-	for node, skew := range worst {
-		if skew.Abs() > MostSkew {
-			e.add(clockOfNode, Object{Kind: "Node", Name: node}, fmt.Sprintf("The clock of node %s is %s that of the API server.", node, offBy(skew)),
-				"kubectl -n "+corev1.NamespaceNodeLease+" get lease "+node+" -o yaml --show-managed-fields")
+	for node, found := range worst {
+		if found.skew.Abs() > MostSkew {
+			e.add(clockOfNode, Object{Kind: "Node", Name: node}, fmt.Sprintf("The clock of node %s is %s that of the API server.", node, offBy(found.skew)),
+				"kubectl -n "+found.lease.Namespace+" get lease "+found.lease.Name+" -o yaml --show-managed-fields")
 		}
 	}
 }

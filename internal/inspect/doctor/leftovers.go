@@ -50,7 +50,7 @@ func (e *examination) leftovers() {
 	}
 	e.left(leftoverSlices, Object{Kind: "EndpointSlice", Name: v1alpha1.LabelRouted}, "has the label "+v1alpha1.LabelRouted, namesOf(e.Leftovers["EndpointSlice"]),
 		"kubectl get endpointslices -A -l "+v1alpha1.LabelRouted)
-	if len(e.found) == before && e.knows(SourceWebhooks, SourceServices, SourceLeftovers) {
+	if len(e.found) == before && e.knows(SourceWebhooks, SourceServices, SourceNamespaces, SourceDefinitions, SourcePDBs, SourceLeftovers) {
 		e.add(notInstalled, clusterObject, "No vicinity-controller is installed.", "helm list -A")
 	}
 }

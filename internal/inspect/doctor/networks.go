@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Networks are programs of others that serve Services, as far as the namespace kube-system tells. Distributions
+// Networks are programs of others that serve Services, as far as DaemonSets and ConfigMaps tell. Distributions
 // may run kube-proxy otherwise, so that none need be found.
 type Networks struct {
-	// DaemonSets are those of kube-system.
+	// DaemonSets are those of kube-system, with kube-proxy from wherever it is.
 	DaemonSets []*appsv1.DaemonSet
 	// KubeProxy and Antrea are their settings, nil where there are none.
 	KubeProxy, Antrea *ProxyConfig
@@ -24,21 +24,25 @@ type Networks struct {
 	Cilium map[string]string
 }
 
-// ProxyConfig are settings in a ConfigMap of kube-system.
+// ProxyConfig are settings in a ConfigMap.
 type ProxyConfig struct {
-	// ConfigMap is its name.
-	ConfigMap string
-	Mode      string
-	Gates     map[string]bool
+	Namespace, ConfigMap string
+
+	Mode  string
+	Gates map[string]bool
+}
+
+func (c *ProxyConfig) object() Object {
+	return Object{Kind: "ConfigMap", Namespace: c.Namespace, Name: c.ConfigMap}
+}
+
+// show is the command that shows them.
+func (c *ProxyConfig) show() string {
+	return "kubectl -n " + c.Namespace + " get configmap " + c.ConfigMap + " -o yaml"
 }
 
 // Feature gates by which kube-proxy goes by hints.
 var hintGates = []string{"PreferSameTrafficDistribution", "ServiceTrafficDistribution", "TopologyAwareHints"}
-
-// systemObject names an object of kube-system.
-func systemObject(kind, name string) Object {
-	return Object{Kind: kind, Namespace: metav1.NamespaceSystem, Name: name}
-}
 
 // networks is about programs that serve Services and do not go by hints.
 func (e *examination) networks() {
@@ -50,14 +54,13 @@ func (e *examination) networks() {
 		}
 	}
 	if data := e.Networks.Cilium; replacesKubeProxy(data) && data["enable-service-topology"] != "true" {
-		e.add(ciliumIgnoresHints, systemObject("ConfigMap", "cilium-config"),
+		e.add(ciliumIgnoresHints, Object{Kind: "ConfigMap", Namespace: metav1.NamespaceSystem, Name: "cilium-config"},
 			fmt.Sprintf("Cilium serves Services in place of kube-proxy (kube-proxy-replacement: %q), and enable-service-topology is %q.", data["kube-proxy-replacement"], data["enable-service-topology"]),
-			"helm upgrade cilium cilium/cilium -n kube-system --reuse-values --set loadBalancer.serviceTopology=true")
+			"kubectl -n kube-system get configmap cilium-config -o jsonpath='{.data.enable-service-topology}'")
 	}
 	if antrea := e.Networks.Antrea; antrea != nil {
 		if on, set := antrea.Gates["TopologyAwareHints"]; set && !on {
-			e.add(antreaIgnoresHints, systemObject("ConfigMap", antrea.ConfigMap), "The feature gate TopologyAwareHints of antrea-agent is false.",
-				"kubectl -n kube-system get configmap "+antrea.ConfigMap+" -o yaml")
+			e.add(antreaIgnoresHints, antrea.object(), "The feature gate TopologyAwareHints of antrea-agent is false.", antrea.show())
 		}
 	}
 	for _, node := range e.Nodes {
@@ -102,26 +105,45 @@ func eachArgument(set *appsv1.DaemonSet, do func(argument string)) {
 	}
 }
 
-// isKubeProxy reports whether a DaemonSet of kube-system is kube-proxy.
-func isKubeProxy(set *appsv1.DaemonSet) bool {
+// IsKubeProxy reports whether a DaemonSet is kube-proxy.
+func IsKubeProxy(set *appsv1.DaemonSet) bool {
 	return set.Labels["k8s-app"] == "kube-proxy" || set.Name == "kube-proxy"
+}
+
+// others are DaemonSets that can serve Services in place of kube-proxy.
+var others = []string{"cilium", "calico-node", "antrea-agent", "kube-router"}
+
+// isReplaced reports whether kube-proxy was switched off, of which a DaemonSet without nodes and its settings may be left.
+// That nothing is seen of it tells nothing where nothing else can be in its place.
+func (n *Networks) isReplaced() bool {
+	replaced := replacesKubeProxy(n.Cilium)
+	for _, set := range n.DaemonSets {
+		switch runs := set.Status.DesiredNumberScheduled > 0; {
+		case runs && IsKubeProxy(set):
+			return false
+		case runs && slices.Contains(others, set.Name):
+			replaced = true
+		}
+	}
+	return replaced
 }
 
 // kubeProxy is about the mode, the feature gates and the version of kube-proxy.
 func (e *examination) kubeProxy() {
-	const show = "kubectl -n kube-system get configmap %s -o yaml"
+	if e.Networks.isReplaced() {
+		return
+	}
 	if config := e.Networks.KubeProxy; config != nil {
-		object := systemObject("ConfigMap", config.ConfigMap)
-		e.gates(object, config.Gates, fmt.Sprintf(show, config.ConfigMap))
-		e.mode(object, config.Mode, fmt.Sprintf(show, config.ConfigMap))
+		e.gates(config.object(), config.Gates, config.show())
+		e.mode(config.object(), config.Mode, config.show())
 	}
 	server, err := version.ParseGeneric(e.Version)
 	for _, set := range e.Networks.DaemonSets {
-		if !isKubeProxy(set) {
+		if !IsKubeProxy(set) {
 			continue
 		}
 		object := objectOf("DaemonSet", set)
-		next := "kubectl -n kube-system get daemonset " + set.Name + " -o yaml"
+		next := "kubectl -n " + set.Namespace + " get daemonset " + set.Name + " -o yaml"
 		gates, mode := map[string]bool{}, ""
 		eachArgument(set, func(argument string) {
 			switch name, value, _ := strings.Cut(strings.TrimLeft(argument, "-"), "="); name {
@@ -133,7 +155,7 @@ func (e *examination) kubeProxy() {
 		})
 		e.gates(object, gates, next)
 		e.mode(object, mode, next)
-		if release := imageVersion(set.Spec.Template.Spec.Containers); err == nil {
+		if release := programVersion(set); err == nil {
 			if fault := skew(server, release); fault != "" {
 				e.add(kubeProxyVersion, object, fmt.Sprintf("kube-proxy is %s, which is %s (%s).", release, fault, e.Version), next)
 			}
@@ -167,12 +189,18 @@ func readGates(text string) map[string]bool {
 	return gates
 }
 
-// imageVersion is the tag of the first container's image, empty if it has none.
-func imageVersion(containers []corev1.Container) string {
-	if len(containers) == 0 {
+// programVersion is the tag of the image of what a DaemonSet runs, empty if it has none. There may be other containers
+// beside kube-proxy's.
+func programVersion(set *appsv1.DaemonSet) string {
+	containers := set.Spec.Template.Spec.Containers
+	i := 0
+	if IsKubeProxy(set) {
+		i = slices.IndexFunc(containers, func(c corev1.Container) bool { return strings.Contains(c.Name+c.Image, "kube-proxy") })
+	}
+	if i < 0 || i >= len(containers) {
 		return ""
 	}
-	image, _, _ := strings.Cut(containers[0].Image, "@")
+	image, _, _ := strings.Cut(containers[i].Image, "@")
 	name := image[strings.LastIndex(image, "/")+1:]
 	_, tag, _ := strings.Cut(name, ":")
 	return tag

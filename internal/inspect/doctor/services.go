@@ -59,7 +59,9 @@ func (e *examination) intents() intents {
 func (e *examination) services() {
 	in := e.intents()
 	for _, service := range e.Services {
-		e.service(service, &in)
+		if service.DeletionTimestamp == nil {
+			e.service(service, &in)
+		}
 	}
 }
 
@@ -70,16 +72,16 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	if e.servedByNone(service, object, name) || !e.knows(SourceDeployments) {
 		return // without Deployments it is not known which Services are left alone
 	}
+	request := translate.RequestOf(service, in.policies[service.Namespace], translate.Options{
+		TakeOverAuto: e.TakesAuto, Defaults: in.defaults[service.Namespace], GivesNames: in.governed[name],
+	})
 	if reason := e.Exclusion.Reason(service.Namespace, service.Name); reason != "" {
 		reading := inspect.Reading{Input: routing.Input{Service: service, Policies: in.policies[service.Namespace]}, LeftAlone: reason}
-		if decision, err := reading.Decide(); err == nil && len(decision.Notes) > 0 && e.installed() {
+		if decision, err := reading.Decide(); err == nil && len(decision.Notes) > 0 && e.installed() && !request.Selected {
 			e.add(serviceLeftAlone, object, fmt.Sprintf("%s: %s.", object, sentence(decision.Notes[0])), next)
 		}
 		return
 	}
-	request := translate.RequestOf(service, in.policies[service.Namespace], translate.Options{
-		TakeOverAuto: e.TakesAuto, Defaults: in.defaults[service.Namespace], GivesNames: in.governed[name],
-	})
 	asks := request.Source != "" && !request.AsksNothing()
 	if !e.installed() {
 		if asks && !request.Upstream || request.Groups {
@@ -91,8 +93,13 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 		}
 		return
 	}
-	// What Kubernetes does is in force for traffic from outside all the same, unless the Service is headless.
-	if asks && request.NoPlan != "" && (request.Headless || !request.Upstream) {
+	if strings.HasPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix) && !e.knows(SourcePolicies) {
+		e.condition(service, object, next)
+		return // what it asks for is not known
+	}
+	// What Kubernetes does is in force for traffic from outside all the same, unless the Service is headless. A policy that
+	// selects many Services is not for those of them that have nothing to choose.
+	if asks && !request.Selected && request.NoPlan != "" && (request.Headless || !request.Upstream) {
 		e.add(serviceNotRoutable, object, fmt.Sprintf("%s asks for something by %s, and there is no plan: %s.", object, request.Source, sentence(request.NoPlan)), next)
 	}
 	if len(request.Warnings) > request.SelectedWarnings {
@@ -111,7 +118,7 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 // servedByNone reports whether kube-proxy leaves a Service to a vicinity-proxy that does not serve it. Without a controller it
 // is a leftover.
 func (e *examination) servedByNone(service *corev1.Service, object Object, name types.NamespacedName) bool {
-	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() {
+	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() || translate.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
 		return false
 	}
 	what := ""

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -38,6 +39,9 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 			z.ready++
 		}
 		region := node.Labels[corev1.LabelTopologyRegion]
+		if region == "" {
+			continue // it has that of its zone
+		}
 		if first, known := z.regions[region]; !known || node.Name < first {
 			z.regions[region] = node.Name
 		}
@@ -47,17 +51,23 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 
 // zones is about the labels of nodes, and about nodes that no zone counts.
 func (e *examination) zones() {
-	if len(e.Nodes) == 0 {
+	nodes := slices.DeleteFunc(slices.Clone(e.Nodes), func(node *corev1.Node) bool {
+		return e.isPassing(node) && (!isReady(node) || node.Labels[corev1.LabelTopologyZone] == "")
+	})
+	if len(nodes) == 0 {
 		return
 	}
-	for _, node := range e.Nodes {
+	for _, node := range nodes {
 		if !isReady(node) {
 			e.add(nodeNotReady, objectOf("Node", node), fmt.Sprintf("Node %s is not ready%s.", node.Name, notReadyReason(node)), "kubectl describe node "+node.Name)
 		}
 	}
-	zones, without := nodeZones(e.Nodes)
-	if len(zones) == 0 {
-		e.add(zonesMissing, clusterObject, fmt.Sprintf("None of %s has the label %s.", counted(len(e.Nodes), "node"), corev1.LabelTopologyZone),
+	zones, without := nodeZones(nodes)
+	switch {
+	case len(zones) == 0 && len(nodes) == 1:
+		return // there is nothing to choose between
+	case len(zones) == 0:
+		e.add(zonesMissing, clusterObject, fmt.Sprintf("None of %s has the label %s.", counted(len(nodes), "node"), corev1.LabelTopologyZone),
 			"kubectl get nodes -L "+corev1.LabelTopologyZone)
 		return
 	}
@@ -97,25 +107,22 @@ func (e *examination) zones() {
 	}
 }
 
-// plain is the name of a zone without what people mistype.
+var (
+	separators    = regexp.MustCompile(`[-_.]+`)
+	betweenDigits = regexp.MustCompile(`([0-9])[-_.]+([0-9])`)
+)
+
+// plain is the name of a zone without what people mistype. What is between two numbers tells them apart: 1-11 is not 11-1.
 func plain(name string) string {
-	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune("-_. ", r) {
-			return -1
-		}
-		return r
-	}, strings.ToLower(name))
+	name = betweenDigits.ReplaceAllString(strings.ToLower(name), "$1/$2")
+	return separators.ReplaceAllString(name, "")
 }
 
 // regionText names regions, each with a node.
 func regionText(regions map[string]string) string {
 	var said []string
 	for _, region := range slices.Sorted(maps.Keys(regions)) {
-		text := fmt.Sprintf("%q", region)
-		if region == "" {
-			text = "none"
-		}
-		said = append(said, fmt.Sprintf("%s (node %s)", text, regions[region]))
+		said = append(said, fmt.Sprintf("%q (node %s)", region, regions[region]))
 	}
 	return strings.Join(said, ", ")
 }
