@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -75,7 +77,7 @@ func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connecto
 	report := doctor.Examine(reading)
 	if f.output == "text" {
 		for _, sentence := range report.NotKnown {
-			fmt.Fprintln(s.Err, sentence)
+			fmt.Fprintln(printable{s.Err}, sentence)
 		}
 	}
 	if err := write(s.Out, report); err != nil {
@@ -99,7 +101,7 @@ func couldNotLook(ctx context.Context, err error) error {
 const mostAlike = 3
 
 func doctorText(w io.Writer, report *doctor.Report) error {
-	p := page{w: w}
+	p := page{w: printable{w}}
 	c := &report.Cluster
 	p.printf("Kubernetes %s: %s in %s, %s\n", orDash(c.Kubernetes), count(int64(c.Nodes), "node", "nodes"), count(int64(len(c.Zones)), "zone", "zones"),
 		count(int64(c.Services), "Service", "Services"))
@@ -131,4 +133,20 @@ func doctorText(w io.Writer, report *doctor.Report) error {
 	p.printf("\n%s, %s, %s\n", count(int64(report.Problems), "problem", "problems"), count(int64(report.Warnings), "warning", "warnings"),
 		count(int64(report.Notices), "notice", "notices"))
 	return p.err
+}
+
+// printable writes texts without what would change a terminal: users write some of what is reported.
+type printable struct{ w io.Writer }
+
+func (p printable) Write(text []byte) (int, error) {
+	shown := bytes.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+	if _, err := p.w.Write(shown); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }

@@ -74,9 +74,8 @@ func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor
 	if noNodes && noServices && noDeployments {
 		return nil, fmt.Errorf("you may list neither nodes nor services nor deployments in all namespaces, so there is nothing to judge; the rights are in %s", doctorPermissions)
 	}
-	d.in.Local = r.now
 	if server, local := r.clock.read(); !server.IsZero() {
-		d.in.Server, d.in.Local = server, local
+		d.in.Server = server.Add(d.in.Local.Sub(local))
 	}
 	return d.in, nil
 }
@@ -170,6 +169,9 @@ func (d *doctorReader) installation(ctx context.Context) error {
 		}
 	}
 	d.in.Exclusion, d.in.TakesAuto = settings.exclusion, settings.TakeOverAuto
+	if _, unread := d.in.Unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
+		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s, and -n looks nowhere else", d.namespace)
+	}
 	d.in.NameServers, err = d.deployments(ctx, dnsSelector)
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
 		return err
@@ -271,7 +273,9 @@ func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.Pr
 }
 
 // leases reads those of controllers and proxies: where they are installed, and else wherever any are left.
+// Their ages are those of this moment: to read a large cluster takes longer than a Lease lasts.
 func (d *doctorReader) leases(ctx context.Context) error {
+	d.in.Local = time.Now()
 	var namespaces []string
 	for i := range d.in.Controllers {
 		namespaces = append(namespaces, d.in.Controllers[i].Namespace)

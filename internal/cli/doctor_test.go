@@ -44,6 +44,7 @@ type examinedCluster struct {
 	named *metadatafake.FakeMetadataClient
 	// reach is what the webhooks' Service answers by way of the API server.
 	reach error
+	clock *serverClock
 }
 
 // newExaminedCluster has the Services of the others, and what of Vicinity doctor looks at.
@@ -54,6 +55,7 @@ func newExaminedCluster(t *testing.T) *examinedCluster {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
+	c.clock = new(serverClock)
 	c.named = metadatafake.NewSimpleMetadataClient(scheme)
 	discovery, ok := c.typed.Discovery().(*fakediscovery.FakeDiscovery)
 	if !ok {
@@ -126,7 +128,7 @@ func (c *examinedCluster) doctor(t *testing.T, args ...string) (code int, stdout
 	root.SetErr(&errs)
 	root.AddCommand(newDoctorCommand(s, func(f *clusterFlags) (*connection, error) {
 		connected, err := c.connect(f)
-		connected.metadata = metadata.Interface(c.named)
+		connected.metadata, connected.clock = metadata.Interface(c.named), c.clock
 		return connected, err
 	}))
 	code = command.Execute(t.Context(), root, append([]string{"doctor"}, args...))
@@ -291,6 +293,31 @@ func TestDoctorReachesWebhooks(t *testing.T) {
 	}
 }
 
+// To read a large cluster takes longer than a Lease lasts, and the quickest answer may come at any time.
+func TestDoctorAgesAreOfWhenLeasesWereRead(t *testing.T) {
+	for _, skew := range []time.Duration{0, time.Hour} {
+		c := newExaminedCluster(t)
+		later := time.Now().Add(10 * time.Minute)
+		c.clock.note(later.Add(skew), later, 0)
+		report := c.report(t)
+		if got, want := found(&report, "leader-missing", "Lease vicinity-system/vicinity-controller"), skew > 0; got != want {
+			t.Errorf("the API server is %s ahead: found %t, want %t", skew, got, want)
+		}
+	}
+}
+
+// That nothing of Vicinity is in one namespace says nothing about others: what is in use is no leftover.
+func TestDoctorLooksInAnotherNamespace(t *testing.T) {
+	code, stdout, stderr := newExaminedCluster(t).doctor(t, "-n", "shop")
+	if strings.Contains(stdout, "leftover-") || strings.Contains(stdout, "not-installed") || strings.Contains(stdout, "kubectl delete") {
+		t.Errorf("exit code %d: %s", code, stdout)
+	}
+	const want = "cannot tell whether Vicinity is installed, and what Services get of it: there is no vicinity-controller in namespace shop, and -n looks nowhere else\n"
+	if !strings.Contains(stderr, want) {
+		t.Errorf("not known: %s", stderr)
+	}
+}
+
 func TestDoctorFindsKubeProxyElsewhere(t *testing.T) {
 	c := newExaminedCluster(t)
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "network", Name: "proxies", Labels: map[string]string{"k8s-app": "kube-proxy"}}}
@@ -304,6 +331,23 @@ func TestDoctorFindsKubeProxyElsewhere(t *testing.T) {
 	report := c.report(t)
 	if !found(&report, "kube-proxy-version", "DaemonSet network/proxies") || !found(&report, "kube-proxy-ipvs", "ConfigMap network/kube-proxy") {
 		t.Errorf("found %+v", report.Findings)
+	}
+}
+
+// What users write does not change a terminal.
+func TestDoctorTextIsPrintable(t *testing.T) {
+	c := newExaminedCluster(t)
+	web, err := c.typed.CoreV1().Services("shop").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web.Status.Conditions[0].Reason, web.Status.Conditions[0].Message = "Allocated,HintsLost", "\x1b[2J\u009b31mall\u202e is well\r\a"
+	if err := c.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("services"), web, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := c.doctor(t)
+	if !strings.Contains(stdout, "service-hints-lost") || strings.ContainsAny(stdout, "\x1b\u009b\u202e\r\a") {
+		t.Errorf("%q", stdout)
 	}
 }
 
@@ -349,6 +393,13 @@ func TestServerClock(t *testing.T) {
 	skew, delay = 2*time.Hour, 300*time.Millisecond
 	if got := ask(); (got - time.Hour).Abs() > 2*time.Second {
 		t.Errorf("after a slow answer the API server is %s ahead, want an hour still", got)
+	}
+	skew, delay = 3*time.Hour, 0
+	if err := c.typed.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/a/services/b/proxy/").Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if at, local := c.clock.read(); (at.Sub(local) - time.Hour).Abs() > 2*time.Second {
+		t.Errorf("after an answer of a Service the API server is %s ahead, want an hour still", at.Sub(local))
 	}
 	if at, _ := (*serverClock)(nil).read(); !at.IsZero() {
 		t.Errorf("without a clock it is %s", at)
