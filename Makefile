@@ -121,11 +121,13 @@ check: build lint vulncheck ## The fast one: build, lint, known vulnerabilities,
 	$(call test,-short) | $(GO) run ./hack/skips
 
 # What both need is built before: neither builds it again below the other's labs. Kubernetes'
-# tests have a lab of their own.
+# tests have a lab of their own. What runs in the background is not told of an interrupt, so it is
+# passed on.
 .PHONY: test
 test: programs conformance-programs build kubernetes suite lint vulncheck ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
 	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
 	@built='-o build -o kubernetes -o suite'; \
+	trap 'kill "$$beside" 2>/dev/null || :; wait; exit 130' INT TERM; \
 	$(MAKE) $$built conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]' >bin/conformance.txt 2>&1 & beside=$$!; \
 	failed=; $(MAKE) $$built e2e || failed=1; \
 	wait $$beside || failed=1; cat bin/conformance.txt; \
