@@ -31,6 +31,9 @@ func watchExits() (*exits, error) {
 	}
 	if err != nil {
 		_ = unix.Close(fd)
+		if closing >= 0 {
+			_ = unix.Close(closing)
+		}
 		return nil, fmt.Errorf("watching for the end of processes: %w", err)
 	}
 	e := &exits{epoll: fd, closing: closing, over: make(chan struct{}), calls: map[int32]func(){}}

@@ -115,6 +115,9 @@ func day(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if d.requests == 0 || d.names == 0 {
+		return "", fmt.Errorf("%d requests were sent and %d names asked for, so nothing is shown", d.requests, d.names)
+	}
 	return fmt.Sprintf("%d hours' worth in %s: %d updates, %d drains, %d restarts, %d scale-downs, %d zones lost, %d Services made and deleted; %d requests and %d names, 0 failed; no budget exceeded; %s",
 		rounds, took.Round(time.Second), d.updates, d.drains, d.restarts, d.scales, d.losses, d.churned, d.requests, d.names, grown), nil
 }
