@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -49,12 +50,30 @@ func newHTTPClient(allowed func(netip.Addr) error) *http.Client {
 	}
 }
 
+// metadata are where clouds answer about a node, and hand out its credentials, at addresses that are not link-local.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS, by IPv6
+	netip.MustParsePrefix("fd20:ce::254/128"),   // Google Cloud, by IPv6
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
+}
+
+// translated are the prefixes of NAT64, behind which the last four bytes are an address of IPv4 (RFC 6052 and RFC 8215).
+var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
+
 // notOfTheNode refuses addresses that mean the controller itself, or something else on every node, such as the metadata
 // of a cloud: whoever may write a rollout has the controller connect to what its spec names. It is asked for what a name
 // has turned out to be.
 func notOfTheNode(address netip.Addr) error {
-	if address.IsLoopback() || address.IsUnspecified() || address.IsLinkLocalUnicast() || address.IsMulticast() {
-		return fmt.Errorf("spec.healthGate.prometheus.url leads to %s, where no server is asked: it must not be a loopback, link-local or multicast address", address)
+	holds := func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) }
+	if slices.ContainsFunc(translated, holds) {
+		bytes := address.As16()
+		if err := notOfTheNode(netip.AddrFrom4([4]byte(bytes[12:]))); err != nil {
+			return fmt.Errorf("%w, also behind the NAT64 of %s", err, address)
+		}
+	}
+	if address.IsLoopback() || address.IsUnspecified() || address.IsLinkLocalUnicast() || address.IsMulticast() || slices.ContainsFunc(metadata, holds) {
+		return fmt.Errorf("spec.healthGate.prometheus.url leads to %s, where no server is asked: it must not be a loopback, link-local or multicast address, nor that of a cloud's metadata", address)
 	}
 	return nil
 }

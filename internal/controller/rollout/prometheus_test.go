@@ -40,7 +40,15 @@ func TestServersThatAreNotAsked(t *testing.T) {
 	if asked {
 		t.Error("a server was asked")
 	}
-	for _, host := range []string{"10.0.0.1", "192.0.2.1", "fd00::1"} {
+	for _, host := range []string{
+		"fe80::1%eth0", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "::", "ff02::1",
+		"64:ff9b::169.254.169.254", "64:ff9b::127.0.0.1", "64:ff9b:1::169.254.169.254", "64:ff9b::100.100.100.200",
+	} {
+		if notOfTheNode(netip.MustParseAddr(host)) == nil {
+			t.Errorf("%s is asked", host)
+		}
+	}
+	for _, host := range []string{"10.0.0.1", "192.0.2.1", "fd00::1", "100.100.100.201", "64:ff9b::10.0.0.1"} {
 		if err := notOfTheNode(netip.MustParseAddr(host)); err != nil {
 			t.Errorf("%s is refused: %v", host, err)
 		}
