@@ -104,7 +104,7 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 			return fmt.Errorf("adding the webhooks of scale-downs: %w", err)
 		}
 	}
-	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {
+	if err := mgr.AddReadyzCheck("webhooks", certs.Serving(c.webhooks.port)); err != nil {
 		return err
 	}
 	return mgr.AddReadyzCheck("certificates", certs.Ready)

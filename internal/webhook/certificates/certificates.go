@@ -2,7 +2,6 @@ package certificates
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,7 +28,7 @@ type Options struct {
 
 	// Clients, if not nil, are the authorities of whom the webhooks answer: who connects has to show a
 	// certificate of one of them. Without them they answer anybody who can connect.
-	Clients *x509.CertPool
+	Clients *Clients
 
 	AuthorityLifetime, Lifetime, RenewBefore, CheckEvery time.Duration
 
@@ -62,21 +61,9 @@ func New(o Options) (*Certificates, error) {
 func (c *Certificates) Configure(config *tls.Config) {
 	config.GetCertificate = c.get
 	if c.options.Clients != nil {
-		config.ClientCAs, config.ClientAuth = c.options.Clients, tls.RequireAndVerifyClientCert
+		// Sessions that are resumed are verified, too.
+		config.ClientAuth, config.VerifyConnection = tls.RequireAnyClientCert, c.verifyClient
 	}
-}
-
-// ReadClients reads the authorities of clients from a file.
-func ReadClients(file string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	clients := x509.NewCertPool()
-	if !clients.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", file)
-	}
-	return clients, nil
 }
 
 var errNone = errors.New("there is no certificate yet")

@@ -7,8 +7,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -59,9 +61,11 @@ func TestClientsAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	roots := x509.NewCertPool()
+	roots.AddCert(authority.Leaf)
 	for _, test := range []struct {
 		name     string
-		clients  *x509.CertPool
+		clients  *Clients
 		with     *tls.Certificate
 		answered bool
 	}{
@@ -81,7 +85,7 @@ func TestClientsAreKnown(t *testing.T) {
 		server.Config.ErrorLog = nil
 		c.Configure(server.TLS)
 		server.StartTLS()
-		config := &tls.Config{RootCAs: clients, ServerName: "example.com", MinVersion: tls.VersionTLS12}
+		config := &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}
 		if test.with != nil {
 			config.Certificates = []tls.Certificate{*test.with}
 		}
@@ -102,7 +106,95 @@ func TestClientsAreKnown(t *testing.T) {
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if clients.authorities() != clients.pool {
+		t.Error("a file without a certificate takes the authorities away")
+	}
 	if _, err := ReadClients(file); err == nil || !strings.Contains(err.Error(), "has no certificate in PEM") {
 		t.Errorf("a file without a certificate: %v", err)
+	}
+}
+
+// An authority that comes or goes does so without a restart.
+func TestAuthoritiesOfClientsChange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	first, second := issue(t, nil), issue(t, nil)
+	write := func(authority *tls.Certificate) {
+		t.Helper()
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(first)
+	clients, err := ReadClients(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Certificates{options: Options{Clients: clients}}
+	shows := func(by *tls.Certificate) error {
+		return c.verifyClient(tls.ConnectionState{PeerCertificates: []*x509.Certificate{issue(t, by).Leaf}})
+	}
+	for _, now := range []struct{ in, out *tls.Certificate }{{first, second}, {second, first}} {
+		write(now.in)
+		if err := shows(now.in); err != nil {
+			t.Errorf("a certificate of an authority in the file: %v", err)
+		}
+		if err := shows(now.out); err == nil {
+			t.Error("a certificate of an authority that is not in the file is taken")
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := shows(second); err != nil {
+		t.Errorf("the file is away: %v", err)
+	}
+	if err := c.verifyClient(tls.ConnectionState{}); err == nil {
+		t.Error("a client without a certificate is taken")
+	}
+}
+
+// The controller connects to its own webhooks to see whether it is ready, and is no stranger there.
+func TestReadinessWithClients(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	authority := issue(t, nil)
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clients, err := ReadClients(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Certificates{options: Options{Clients: clients}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}}
+	c.Configure(config)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(chan error, 1)
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			seen <- connection.(*tls.Conn).HandshakeContext(t.Context())
+			_ = connection.Close()
+		}
+	}()
+	check := c.Serving(listener.Addr().(*net.TCPAddr).Port)
+	request := httptest.NewRequest(http.MethodGet, "/readyz", nil)
+	if err := check(request); err == nil || <-seen == nil {
+		t.Error("without a certificate it is ready")
+	}
+	c.current.Store(issue(t, issue(t, nil)))
+	if err := errors.Join(check(request), <-seen); err != nil {
+		t.Error(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(request); err == nil {
+		t.Error("without a server it is ready")
 	}
 }
