@@ -19,6 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routingflags"
 	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/version"
 )
 
 // config is what flags and the environment say.
@@ -74,6 +75,7 @@ With --locators=all or auto it also keeps PodLocators, by which a DNS server kno
 and with --budgets TopologyDisruptionBudgets, to which evictions are held.
 
 Of several that run, one leads and writes; all of them serve the webhooks.`,
+		Version:           version.Read().Version,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -86,6 +88,7 @@ Of several that run, one leads and writes; all of them serve the webhooks.`,
 		},
 	}
 	c.addFlags(command.Flags())
+	command.Flags().Bool("version", false, "print the version, and end")
 	return command
 }
 

@@ -142,3 +142,12 @@ func say(logger logr.Logger) {
 	logger.Info("routed", "slices", 2)
 	logger.Error(nil, "failed")
 }
+
+func TestVersionIsPrinted(t *testing.T) {
+	command, out := newCommand(), new(bytes.Buffer)
+	command.SetArgs([]string{"--version"})
+	command.SetOut(out)
+	if err := command.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "vicinity-controller version ") {
+		t.Errorf("%q, %v", out, err)
+	}
+}

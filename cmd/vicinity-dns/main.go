@@ -8,6 +8,8 @@ import (
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
+
+	"vicinity.dev/vicinity/internal/version"
 )
 
 func main() {
@@ -15,5 +17,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "vicinity-dns: "+err.Error())
 		os.Exit(1)
 	}
+	// The version that is printed is that of CoreDNS.
+	coremain.GitCommit = "vicinity-dns " + version.Read().Version
 	coremain.Run()
 }

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
+	"vicinity.dev/vicinity/internal/version"
 )
 
 // command is what the command line asks for.
@@ -33,7 +33,7 @@ func newCommand() *cobra.Command {
 the endpoints that their zone is to use, as EndpointGroups say.
 
 It leaves the rules in place when it ends, and changes none that is right when it starts.`,
-		Version:           version(),
+		Version:           version.Read().Version,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -58,15 +58,6 @@ It leaves the rules in place when it ends, and changes none that is right when i
 	flags.BoolP("version", "v", false, "print the version, and end")
 	flags.AddFlagSet(given)
 	return made
-}
-
-// version is what the program knows about its own version.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "devel"
-	}
-	return info.Main.Version
 }
 
 // settle reads the configuration file, if there is one, and checks all settings.

@@ -7,9 +7,11 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"vicinity.dev/vicinity/internal/version"
 )
 
-func TestVersionOf(t *testing.T) {
+func TestVersionAsText(t *testing.T) {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	for _, test := range []struct {
 		name string
@@ -62,7 +64,7 @@ func TestVersionOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := printVersion(&out, versionOf(test.info), "text"); err != nil {
+			if err := printVersion(&out, version.Of(test.info), "text"); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != test.text+"\n" {
@@ -82,7 +84,7 @@ func TestVersionAsJSON(t *testing.T) {
 		},
 	}
 	var out bytes.Buffer
-	if err := printVersion(&out, versionOf(info), "json"); err != nil {
+	if err := printVersion(&out, version.Of(info), "json"); err != nil {
 		t.Fatal(err)
 	}
 	var got map[string]any
