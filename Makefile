@@ -13,12 +13,12 @@ BENCHCOUNT ?= 6
 # The packages that decide; they are the ones worth measuring.
 CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
 
-# The modules: Vicinity, and the lab that it is tried in.
-MODULES := . lab
+# The modules: Vicinity, the lab that it is tried in, and what makes releases.
+MODULES := . lab hack/release
 
 # The packages whose tests can write what they would compare, of the module in the
 # working directory.
-GOLDEN = grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && echo --exclude-dir=lab) . | xargs -n 1 dirname | sort -u
+GOLDEN = grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && echo --exclude-dir=lab --exclude-dir=release) . | xargs -rn 1 dirname | sort -u
 
 # A binary says which revision it was built from, whatever GOFLAGS says. Where git
 # does not know or does not trust the tree, the go command would refuse to build.
@@ -60,10 +60,12 @@ help: ## List the targets
 	@sed -nE 's/^([a-z][a-z0-9-]*):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
+# Programs are compiled as those of images are, which have nothing of a machine's files: what
+# is compiled for one is there for the other.
 .PHONY: build
 build: ## Build bin/vicinity and bin/vicinity-controller, -proxy, -dns and -lab
-	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
-	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
+	cd lab && CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -o ../bin/ ./cmd/...
 
 .PHONY: kubernetes
 kubernetes: $(KUBERNETES_PROGRAM) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
@@ -114,6 +116,7 @@ test = { failed=; mkdir -p bin; \
 	$(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./... || failed=1; \
 	wait $$beside || failed=1; cat bin/cri-tests.json; \
 	(cd lab && $(GO) test -vet=off $(1) -json $$($(GO) list ./... | grep -v '/cri$$')) || failed=1; \
+	(cd hack/release && $(GO) test -vet=off $(1) -json ./...) || failed=1; \
 	test -z "$$failed"; }
 
 .PHONY: check
@@ -205,6 +208,25 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 .PHONY: fuzz-targets
 fuzz-targets:
 	@{ grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . || true; } | sed -E 's|/[^/]+:func | |' | sort
+
+# What is published is made by the program in hack/release, for the platforms of PLATFORMS
+# and with the registry of REGISTRY in the names of images, if there is one. Without VERSION
+# it is a version of development.
+RELEASE = cd hack/release && $(GO) build -buildvcs=false -o ../../bin/release-maker . && cd ../.. && \
+	GO='$(GO)' bin/release-maker $(1) --out '$(2)' --version '$(VERSION)' --registry '$(REGISTRY)' --platforms '$(or $(PLATFORMS),linux/amd64$(comma)linux/arm64)'
+comma := ,
+
+.PHONY: images
+images: ## Make the images of all programs without a container engine: VERSION, REGISTRY, PLATFORMS
+	@$(call RELEASE,images,bin/images)
+
+.PHONY: package
+package: ## Make the images of this machine's platform and the chart that names them, which the lab runs
+	@$(call RELEASE,package,bin/package) --platforms "linux/$$($(GO) env GOARCH)"
+
+.PHONY: release
+release: ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
+	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)' --artifacthub '$(ARTIFACTHUB)'
 
 # All analyzers of go vet are among the linters.
 .PHONY: lint

@@ -1,0 +1,196 @@
+// Package chart packages Vicinity's chart for a release: with its version, the digests of
+// its images, the license, and what Artifact Hub wants to know.
+package chart
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/loader/archive"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/chart/v2/util"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/hack/release/changelog"
+	"vicinity.dev/vicinity/hack/release/image"
+	"vicinity.dev/vicinity/hack/release/source"
+)
+
+// Image is one that the values name.
+type Image struct {
+	Name string // of the repository in the tree's values
+	// Repository takes its place, and Digest pins it.
+	Repository, Digest string
+}
+
+// Images are the names of the images in the values of the tree.
+var Images = []string{"vicinity-controller", "vicinity-proxy", "vicinity-dns"}
+
+// Package packages the chart of a repository into a folder, and returns the path. The same
+// chart makes the same bytes.
+func Package(s source.Source, folder string, images []Image, changes changelog.Section) (string, error) {
+	c, err := load(s, images)
+	if err != nil {
+		return "", err
+	}
+	c.Metadata.Version, c.Metadata.AppVersion = s.Version, s.Version
+	if err := annotate(c, s, images, changes); err != nil {
+		return "", err
+	}
+	path, err := util.Save(c, folder)
+	if err != nil {
+		return "", fmt.Errorf("packaging the chart: %w", err)
+	}
+	return path, nil
+}
+
+func load(s source.Source, images []Image) (*chart.Chart, error) {
+	license, err := os.ReadFile(path.Join(s.Root, "LICENSE"))
+	if err != nil {
+		return nil, err
+	}
+	files := []*archive.BufferedFile{{Name: "LICENSE", Data: license, ModTime: s.Time}}
+	folder := os.DirFS(path.Join(s.Root, "charts", "vicinity"))
+	err = fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || name == ".helmignore" {
+			return err
+		}
+		data, err := fs.ReadFile(folder, name)
+		if err == nil && name == util.ValuesfileName {
+			data, err = pin(string(data), images)
+		}
+		files = append(files, &archive.BufferedFile{Name: name, Data: data, ModTime: s.Time})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart: %w", err)
+	}
+	c, err := loader.LoadFiles(files)
+	if err != nil {
+		return nil, fmt.Errorf("reading the chart: %w", err)
+	}
+	return c, nil
+}
+
+// pin writes repositories and digests into the text of values, which keeps its comments.
+func pin(values string, images []Image) ([]byte, error) {
+	for _, image := range images {
+		before, after, found := cutLine(values, "repository: "+image.Name)
+		if !found {
+			return nil, fmt.Errorf("%s: no value is \"repository: %s\"", util.ValuesfileName, image.Name)
+		}
+		between, rest, found := cutLine(after, `digest: ""`)
+		if !found || strings.Contains(between, "repository: ") {
+			return nil, fmt.Errorf("%s: no \"digest: \\\"\\\"\" follows \"repository: %s\"", util.ValuesfileName, image.Name)
+		}
+		values = before + "repository: " + image.Repository + between + "digest: " + image.Digest + rest
+	}
+	return []byte(values), nil
+}
+
+// cutLine cuts a text around a line with an indented content.
+func cutLine(text, content string) (before, after string, found bool) {
+	at := regexp.MustCompile(`(?m)^ +(` + regexp.QuoteMeta(content) + `)$`).FindStringSubmatchIndex(text)
+	if at == nil {
+		return text, "", false
+	}
+	return text[:at[2]], text[at[3]:], true
+}
+
+// What Artifact Hub reads of a chart: the lists are YAML in a text.
+type hubImage struct {
+	Name  string `json:"name"`
+	Image string `json:"image"`
+}
+
+type hubChange struct {
+	Kind        string `json:"kind"`
+	Description string `json:"description"`
+}
+
+type hubCRD struct {
+	Kind        string `json:"kind"`
+	Version     string `json:"version"`
+	Name        string `json:"name"`
+	DisplayName string `json:"displayName"`
+	Description string `json:"description"`
+}
+
+func annotate(c *chart.Chart, s source.Source, images []Image, changes changelog.Section) error {
+	var listed []hubImage
+	for _, i := range images {
+		listed = append(listed, hubImage{Name: i.Name, Image: i.Repository + ":" + s.Version})
+	}
+	var changed []hubChange
+	for _, change := range changes.Changes {
+		changed = append(changed, hubChange(change))
+	}
+	crds, err := crds(c)
+	if err != nil {
+		return err
+	}
+	if c.Metadata.Annotations == nil {
+		c.Metadata.Annotations = map[string]string{}
+	}
+	annotations := c.Metadata.Annotations
+	annotations["artifacthub.io/license"] = image.License
+	annotations["artifacthub.io/prerelease"] = strconv.FormatBool(s.Prerelease())
+	annotations["artifacthub.io/containsSecurityUpdates"] = strconv.FormatBool(
+		slices.ContainsFunc(changes.Changes, func(c changelog.Change) bool { return c.Kind == "security" }))
+	for name, list := range map[string]any{"images": listed, "crds": crds, "changes": changed} {
+		text, err := yaml.Marshal(list)
+		if err != nil {
+			return fmt.Errorf("annotating the chart: %w", err)
+		}
+		if string(text) != "null\n" {
+			annotations["artifacthub.io/"+name] = string(text)
+		}
+	}
+	return nil
+}
+
+// crds lists the kinds that the chart defines.
+func crds(c *chart.Chart) ([]hubCRD, error) {
+	var found []hubCRD
+	for _, object := range c.CRDObjects() {
+		var crd struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+			Spec struct {
+				Names struct {
+					Kind string `json:"kind"`
+				} `json:"names"`
+				Versions []struct {
+					Name   string `json:"name"`
+					Schema struct {
+						OpenAPI struct {
+							Description string `json:"description"`
+						} `json:"openAPIV3Schema"`
+					} `json:"schema"`
+				} `json:"versions"`
+			} `json:"spec"`
+		}
+		if err := yaml.Unmarshal(object.File.Data, &crd); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", object.Filename, err)
+		}
+		kind := crd.Spec.Names.Kind
+		for _, version := range crd.Spec.Versions {
+			about := strings.Join(strings.Fields(version.Schema.OpenAPI.Description), " ")
+			found = append(found, hubCRD{Kind: kind, Version: version.Name, Name: crd.Metadata.Name, DisplayName: kind, Description: about})
+		}
+	}
+	if len(found) == 0 {
+		return nil, errors.New("the chart defines no kind")
+	}
+	slices.SortFunc(found, func(a, b hubCRD) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
+}

@@ -1,0 +1,95 @@
+package image
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// Write writes the archives of an image into a folder: one for each platform, as docker save
+// makes them, and one of all platforms, which is an OCI layout. It returns their names.
+func (s Set) Write(folder string) ([]string, error) {
+	var names []string
+	for _, image := range s.Images {
+		name := fmt.Sprintf("%s-%s-%s.tar", s.Program.Name, s.Version, image.Platform.Hyphened())
+		if err := s.writeOne(filepath.Join(folder, name), image); err != nil {
+			return nil, fmt.Errorf("writing %s: %w", name, err)
+		}
+		names = append(names, name)
+	}
+	name := LayoutName(s.Program.Name, s.Version)
+	if err := s.writeLayout(filepath.Join(folder, name)); err != nil {
+		return nil, fmt.Errorf("writing %s: %w", name, err)
+	}
+	return append(names, name), nil
+}
+
+// LayoutName is the name of the archive that has all platforms.
+func LayoutName(program, version string) string { return program + "-" + version + ".oci.tar" }
+
+func (s Set) writeOne(path string, image Image) error {
+	tag, err := name.NewTag(s.Repository + ":" + s.Version)
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(path, tag, image.Image)
+}
+
+// refName names an image in an OCI layout.
+const refName = "org.opencontainers.image.ref.name"
+
+func (s Set) writeLayout(path string) (err error) {
+	folder, err := os.MkdirTemp(filepath.Dir(path), ".layout-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	made, err := layout.Write(folder, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := made.AppendIndex(s.Index, layout.WithAnnotations(map[string]string{refName: s.Version})); err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(packFolder(file, folder), file.Close())
+}
+
+// packFolder writes the files of a folder as an archive, sorted and without times.
+func packFolder(to io.Writer, folder string) error {
+	writer := tar.NewWriter(to)
+	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		file, err := os.Open(filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size(), ModTime: time.Unix(0, 0)}
+		if err := writer.WriteHeader(header); err != nil {
+			return err
+		}
+		_, err = io.Copy(writer, file)
+		return err
+	})
+	return errors.Join(err, writer.Close())
+}

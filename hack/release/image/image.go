@@ -1,0 +1,172 @@
+// Package image makes container images of programs, and the archives that container engines,
+// nodes and registries take.
+//
+// An image has two layers: a base that all images share, with certificates and two users, and
+// the program, which is the entry point. There is no shell and no other file. The same
+// program makes the same image, byte by byte.
+package image
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"vicinity.dev/vicinity/hack/release/program"
+	"vicinity.dev/vicinity/hack/release/source"
+)
+
+// License is that of the programs, by its name in the SPDX list.
+const License = "Apache-2.0"
+
+// Image is a program's image for one platform.
+type Image struct {
+	Platform program.Platform
+	Image    v1.Image
+}
+
+// Set is a program's image for all platforms.
+type Set struct {
+	Program program.Program
+	// Repository is the name of the image, with a registry if there is one.
+	Repository string
+	Version    string
+	Images     []Image
+	// Index names them, and its digest is what pins the image.
+	Index v1.ImageIndex
+}
+
+// New makes the images of a program, whose compiled files are given by platform.
+func New(s source.Source, p program.Program, registry string, platforms []program.Platform, files map[program.Platform]string) (Set, error) {
+	set := Set{Program: p, Repository: Repository(registry, p.Name), Version: s.Version}
+	labels := labels(s, p)
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, platform := range platforms {
+		made, err := one(s, p, platform, files[platform], labels)
+		if err != nil {
+			return Set{}, fmt.Errorf("making the image of %s for %s: %w", p.Name, platform, err)
+		}
+		set.Images = append(set.Images, Image{Platform: platform, Image: made})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add:        made,
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: platform.OS, Architecture: platform.Architecture}},
+		})
+	}
+	set.Index = mutate.Annotations(index, labels).(v1.ImageIndex)
+	return set, nil
+}
+
+// Repository is the name of a program's image in a registry, which may be none.
+func Repository(registry, name string) string {
+	if registry == "" {
+		return name
+	}
+	return registry + "/" + name
+}
+
+// Digest is what pins the image, whatever the platform.
+func (s Set) Digest() (v1.Hash, error) { return s.Index.Digest() }
+
+// labels say what the image is, in the words of the OCI image specification.
+func labels(s source.Source, p program.Program) map[string]string {
+	labels := map[string]string{
+		"org.opencontainers.image.title":       p.Title,
+		"org.opencontainers.image.description": p.Description,
+		"org.opencontainers.image.version":     s.Version,
+		"org.opencontainers.image.licenses":    License,
+		"org.opencontainers.image.url":         "https://vicinity.dev",
+	}
+	if s.Revision != "" {
+		labels["org.opencontainers.image.revision"] = s.Revision
+	}
+	return labels
+}
+
+func one(s source.Source, p program.Program, platform program.Platform, file string, labels map[string]string) (v1.Image, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	created := v1.Time{Time: s.Time}
+	for _, part := range []struct {
+		files   []entry
+		comment string
+	}{
+		{base(), "certificates and users"},
+		{[]entry{{p.Name, 0o755, content}}, p.Name},
+	} {
+		layer, err := layer(part.files)
+		if err != nil {
+			return nil, err
+		}
+		image, err = mutate.Append(image, mutate.Addendum{
+			Layer:   layer,
+			History: v1.History{Created: created, CreatedBy: "vicinity release", Comment: part.comment},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = platform.OS, platform.Architecture, created
+	config.Config = v1.Config{
+		User:       p.User,
+		Entrypoint: []string{"/" + p.Name},
+		WorkingDir: "/",
+		Labels:     labels,
+	}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, err
+	}
+	return mutate.Annotations(image, labels).(v1.Image), nil
+}
+
+func layer(files []entry) (v1.Layer, error) {
+	packed, err := pack(files)
+	if err != nil {
+		return nil, err
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil }
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer),
+		tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
+}
+
+// Sizes are those of what nodes fetch and of the files that it makes.
+func (i Image) Sizes() (compressed, files int64, err error) {
+	manifest, err := i.Image.Manifest()
+	if err != nil {
+		return 0, 0, err
+	}
+	compressed = manifest.Config.Size
+	for _, layer := range manifest.Layers {
+		compressed += layer.Size
+	}
+	layers, err := i.Image.Layers()
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, layer := range layers {
+		packed, err := layer.Uncompressed()
+		if err != nil {
+			return 0, 0, err
+		}
+		size, err := io.Copy(io.Discard, packed)
+		if err != nil {
+			return 0, 0, err
+		}
+		files += size
+	}
+	return compressed, files, nil
+}

@@ -1,0 +1,225 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"vicinity.dev/vicinity/hack/release/program"
+	"vicinity.dev/vicinity/hack/release/source"
+)
+
+var (
+	from  = source.Source{Version: "1.2.3-rc.4", Revision: "0123456789abcdef", Time: time.Unix(1700000000, 0).UTC()}
+	small = program.Program{Name: "vicinity-small", Title: "Small", Description: "Does little", User: "65532:65532"}
+	tag   = "1.2.3-rc.4"
+)
+
+// archives writes those of a program with some content, and returns their folder.
+func archives(t *testing.T, content string) (string, Set) {
+	t.Helper()
+	folder, files := t.TempDir(), map[program.Platform]string{}
+	for _, platform := range program.ImagePlatforms {
+		files[platform] = filepath.Join(t.TempDir(), "compiled")
+		if err := os.WriteFile(files[platform], []byte(content+platform.String()), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set, err := New(from, small, "", program.ImagePlatforms, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := set.Write(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"vicinity-small-" + tag + "-linux-amd64.tar", "vicinity-small-" + tag + "-linux-arm64.tar", "vicinity-small-" + tag + ".oci.tar"}
+	if !slices.Equal(names, want) {
+		t.Fatalf("the archives are %q, want %q", names, want)
+	}
+	left, err := filepath.Glob(filepath.Join(folder, ".*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("beside the archives there are %q, %v", left, err)
+	}
+	return folder, set
+}
+
+func contents(t *testing.T, folder string) map[string][]byte {
+	t.Helper()
+	found := map[string][]byte{}
+	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found[name], err = os.ReadFile(filepath.Join(folder, name))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestSameProgramMakesTheSameArchives(t *testing.T) {
+	folder, set := archives(t, "a program")
+	again, _ := archives(t, "a program")
+	other, changed := archives(t, "another program")
+	second, different := contents(t, again), contents(t, other)
+	for name, content := range contents(t, folder) {
+		if !bytes.Equal(content, second[name]) {
+			t.Errorf("%s is not the same when it is made again", name)
+		}
+		if bytes.Equal(content, different[name]) {
+			t.Errorf("%s is the same with another program", name)
+		}
+	}
+	one, err := set.Digest()
+	two, failed := changed.Digest()
+	if err := errors.Join(err, failed); err != nil || one == two {
+		t.Errorf("another program has the digest %s, too, %v", one, err)
+	}
+}
+
+func TestArchiveOfOnePlatform(t *testing.T) {
+	folder, set := archives(t, "a program")
+	path := filepath.Join(folder, "vicinity-small-"+tag+"-linux-arm64.tar")
+	image, err := tarball.ImageFromPath(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.OS != "linux" || config.Architecture != "arm64" || config.Config.User != small.User || !slices.Equal(config.Config.Entrypoint, []string{"/vicinity-small"}) {
+		t.Errorf("the image is %+v", config)
+	}
+	if !config.Created.Equal(from.Time) {
+		t.Errorf("it was created at %s, want the time of the commit, %s", config.Created, from.Time)
+	}
+	for label, want := range map[string]string{
+		"org.opencontainers.image.title": "Small", "org.opencontainers.image.version": tag, "org.opencontainers.image.revision": from.Revision,
+		"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.description": "Does little",
+	} {
+		if got := config.Config.Labels[label]; got != want {
+			t.Errorf("label %s is %q, want %q", label, got, want)
+		}
+	}
+	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(path) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"vicinity-small:" + tag}; !slices.Equal(manifest[0].RepoTags, want) {
+		t.Errorf("the image is named %q, want %q", manifest[0].RepoTags, want)
+	}
+	compressed, files, err := set.Images[1].Sizes()
+	if err != nil || files < 100_000 || compressed >= files {
+		t.Errorf("the sizes are %d and %d, %v", compressed, files, err)
+	}
+}
+
+// A registry gets the layout as it is, so its digest is the one to pin.
+func TestArchiveOfAllPlatforms(t *testing.T) {
+	folder, set := archives(t, "a program")
+	unpacked := t.TempDir()
+	unpack(t, filepath.Join(folder, LayoutName(small.Name, tag)), unpacked)
+	found, err := layout.ImageIndexFromPath(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer, err := found.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := set.Digest()
+	if err != nil || len(outer.Manifests) != 1 || outer.Manifests[0].Digest != digest || outer.Manifests[0].Annotations[refName] != tag {
+		t.Fatalf("the layout has %+v, want %s of version %s, %v", outer.Manifests, digest, tag, err)
+	}
+	inner, err := found.ImageIndex(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := inner.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var layers []string
+	for at, platform := range program.ImagePlatforms {
+		described := index.Manifests[at]
+		if described.Platform.OS != platform.OS || described.Platform.Architecture != platform.Architecture {
+			t.Errorf("manifest %d is of %s, want %s", at, described.Platform, platform)
+		}
+		image, err := inner.Image(described.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := image.Manifest()
+		if err != nil || len(manifest.Layers) != 2 {
+			t.Fatalf("the image of %s has %d layers, want 2, %v", platform, len(manifest.Layers), err)
+		}
+		layers = append(layers, manifest.Layers[0].Digest.String())
+	}
+	if layers[0] != layers[1] {
+		t.Errorf("the platforms have the bases %q, want one", layers)
+	}
+}
+
+func unpack(t *testing.T, archive, folder string) {
+	t.Helper()
+	file, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	before := ""
+	for reader := tar.NewReader(file); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if header.Name < before || header.ModTime.Unix() != 0 {
+			t.Errorf("%s comes after %s and is of %s", header.Name, before, header.ModTime)
+		}
+		before = header.Name
+		path := filepath.Join(folder, header.Name)
+		content, err := io.ReadAll(reader)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Programs find the roots where Go looks for them.
+func TestCertificatesAreTrusted(t *testing.T) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(certificates()) {
+		t.Fatal("no certificate can be read")
+	}
+	const few = 50
+	if count := bytes.Count(certificates(), []byte("BEGIN CERTIFICATE")); count < few {
+		t.Errorf("there are %d certificates", count)
+	}
+}
+
+func TestRepositoryHasTheRegistry(t *testing.T) {
+	for registry, want := range map[string]string{"": "vicinity", "registry.example.org/tools": "registry.example.org/tools/vicinity"} {
+		if got := Repository(registry, "vicinity"); got != want {
+			t.Errorf("%q: %s, want %s", registry, got, want)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+// Command release makes what is published of Vicinity: images without a container engine,
+// the packaged chart that names them by digest, archives of the kubectl plugin, and what
+// describes and checks them. The targets images, package and release of the Makefile run it.
+//
+// The same commit, built by the same version of Go, makes the same bytes.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"vicinity.dev/vicinity/hack/release/program"
+	"vicinity.dev/vicinity/hack/release/source"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "release: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+// settings are what the Makefile hands on.
+type settings struct {
+	root, out, version, platforms string
+	registry, address, hub        string
+}
+
+func newCommand() *cobra.Command {
+	var s settings
+	command := &cobra.Command{Use: "release", SilenceUsage: true, SilenceErrors: true}
+	flags := command.PersistentFlags()
+	flags.StringVar(&s.root, "root", ".", "`FOLDER` of the repository")
+	flags.StringVar(&s.out, "out", "", "`FOLDER` to write, whose content is replaced")
+	flags.StringVar(&s.version, "version", "", "`VERSION`, made up for development if empty")
+	flags.StringVar(&s.platforms, "platforms", "linux/amd64,linux/arm64", "`PLATFORMS` of the images")
+	flags.StringVar(&s.registry, "registry", "", "registry and folder of the images, none if empty")
+	flags.StringVar(&s.address, "address", "", "`URL` of the folder from which krew fetches archives")
+	flags.StringVar(&s.hub, "artifacthub", "", "`ID` of the repository on Artifact Hub")
+	command.AddCommand(
+		&cobra.Command{Use: "images", Short: "Make images", Args: cobra.NoArgs, RunE: s.run((*release).writeImages)},
+		&cobra.Command{Use: "package", Short: "Make images and the chart that names them", Args: cobra.NoArgs, RunE: s.run((*release).writePackage)},
+		&cobra.Command{Use: "all", Short: "Make all of a release", Args: cobra.NoArgs, RunE: s.run((*release).writeAll)},
+	)
+	return command
+}
+
+// run writes into a new folder, which takes the place of the one before once all is there.
+func (s *settings) run(write func(*release, context.Context) error) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, _ []string) (err error) {
+		ctx := command.Context()
+		platforms, err := program.ParsePlatforms(s.platforms)
+		if err != nil {
+			return err
+		}
+		if s.out == "" {
+			return errors.New("--out is empty: write the folder that gets the files")
+		}
+		from, err := source.Read(ctx, s.root, s.version)
+		if err != nil {
+			return err
+		}
+		r := &release{settings: *s, source: from, platforms: platforms, folder: s.out + ".new", say: command.OutOrStdout()}
+		if err := os.RemoveAll(r.folder); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(r.folder, 0o755); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(r.folder)) }()
+		if err := write(r, ctx); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(s.out); err != nil {
+			return err
+		}
+		return os.Rename(r.folder, s.out)
+	}
+}

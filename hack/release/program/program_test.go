@@ -1,0 +1,62 @@
+package program
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A program is the same wherever its sources are.
+func TestSameSourcesMakeTheSameProgram(t *testing.T) {
+	var made [][]byte
+	for range 2 {
+		folder := t.TempDir()
+		for name, text := range map[string]string{
+			"go.mod":  "module example.org/small\n\ngo 1.26\n",
+			"main.go": "package main\n\nvar word string\n\nfunc main() { print(word) }\n",
+		} {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := filepath.Join(folder, "small")
+		if err := (build{folder, ".", path, "-s -w -X main.word=said", Platform{"linux", runtime.GOARCH}}).run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(content, []byte("said")) || bytes.Contains(content, []byte(folder)) {
+			t.Error("the program lacks what the linker was to write, or names the folder of its sources")
+		}
+		made = append(made, content)
+	}
+	if !bytes.Equal(made[0], made[1]) {
+		t.Error("two folders with the same sources make two programs")
+	}
+}
+
+func TestParsePlatforms(t *testing.T) {
+	amd64, arm64 := Platform{"linux", "amd64"}, Platform{"linux", "arm64"}
+	for text, want := range map[string][]Platform{
+		"linux/amd64":              {amd64},
+		"linux/arm64, linux/amd64": {amd64, arm64},
+	} {
+		if got, err := ParsePlatforms(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                        `"" is none that images are made for; write one or more of linux/amd64, linux/arm64`,
+		"linux/amd64,linux/riscv": `PLATFORMS "linux/amd64,linux/riscv": "linux/riscv" is none`,
+	} {
+		if _, err := ParsePlatforms(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Package source says what a release is made of: the repository's revision and its time,
+// and the version that is made of it.
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+	"sigs.k8s.io/yaml"
+)
+
+// Source is a repository as a release sees it.
+type Source struct {
+	// Root is the folder of the repository.
+	Root string
+	// Version is that of the release, without v.
+	Version string
+	// Revision is the commit, empty without a history.
+	Revision string
+	// Time is that of everything in the release that has one: SOURCE_DATE_EPOCH, or the
+	// commit's.
+	Time time.Time
+	// Modified reports changes that are not committed.
+	Modified bool
+}
+
+// epochVariable fixes the time of a release, as reproducible-builds.org specifies.
+const epochVariable = "SOURCE_DATE_EPOCH"
+
+// Read reads the repository in a folder. Without a version it makes one up that comes
+// before the one in Chart.yaml, which is the next to be released.
+func Read(ctx context.Context, root, version string) (Source, error) {
+	s := Source{Root: root, Version: version}
+	commits := "0"
+	if revision, err := git(ctx, root, "rev-parse", "HEAD"); err == nil {
+		s.Revision = revision
+		status, err := git(ctx, root, "status", "--porcelain")
+		if err != nil {
+			return Source{}, err
+		}
+		s.Modified = status != ""
+		if commits, err = git(ctx, root, "rev-list", "--count", "HEAD"); err != nil {
+			return Source{}, err
+		}
+	}
+	var err error
+	if s.Time, err = s.readTime(ctx); err != nil {
+		return Source{}, err
+	}
+	if version != "" {
+		return s, CheckVersion(version)
+	}
+	s.Version, err = s.development(commits)
+	return s, err
+}
+
+// CheckVersion returns what is wrong with a version that somebody wrote.
+func CheckVersion(version string) error {
+	const write = "write a semantic version such as 0.2.0 or 0.2.0-rc.1"
+	parsed, err := semver.StrictNewVersion(version)
+	switch {
+	case strings.HasPrefix(version, "v"):
+		return fmt.Errorf("VERSION %q begins with v: %s", version, write)
+	case err != nil:
+		return fmt.Errorf("VERSION %q: %s", version, write)
+	case parsed.Metadata() != "":
+		return fmt.Errorf("VERSION %q has build metadata, and the tag of an image cannot have a +: %s", version, write)
+	}
+	return nil
+}
+
+// Prerelease reports whether the version comes before a release.
+func (s Source) Prerelease() bool { return strings.Contains(s.Version, "-") }
+
+func (s Source) readTime(ctx context.Context) (time.Time, error) {
+	text, from := os.Getenv(epochVariable), epochVariable
+	if text == "" {
+		if s.Revision == "" {
+			return time.Time{}, fmt.Errorf("%s is no git repository with a commit, so nothing says which time the release has: set %s to seconds since 1970", s.Root, epochVariable)
+		}
+		var err error
+		if text, err = git(ctx, s.Root, "show", "--no-patch", "--format=%ct", "HEAD"); err != nil {
+			return time.Time{}, err
+		}
+		from = "the time of the commit"
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds < 0 {
+		return time.Time{}, fmt.Errorf("%s is %q: it must be seconds since 1970", from, text)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+// development is the version of what is no release: 0.2.0-dev.1234.g0123456789ab.
+func (s Source) development(commits string) (string, error) {
+	name := filepath.Join(s.Root, "charts", "vicinity", "Chart.yaml")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("reading the chart's version: %w", err)
+	}
+	var metadata struct {
+		Version string `json:"version"`
+	}
+	if err := yaml.Unmarshal(text, &metadata); err != nil {
+		return "", fmt.Errorf("reading the chart's version in %s: %w", name, err)
+	}
+	version := metadata.Version + "-dev." + commits
+	if s.Revision != "" {
+		const digits = 12
+		version += ".g" + s.Revision[:min(digits, len(s.Revision))]
+	}
+	if s.Modified {
+		version += ".modified"
+	}
+	if _, err := semver.StrictNewVersion(version); err != nil {
+		return "", fmt.Errorf("the version %q in %s: write a semantic version such as 0.2.0", metadata.Version, name)
+	}
+	return version, nil
+}
+
+func git(ctx context.Context, root string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", append([]string{"-C", root}, args...)...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return "", fmt.Errorf("git %s: %w: %s", args[0], err, strings.TrimSpace(string(exit.Stderr)))
+		}
+		return "", fmt.Errorf("git %s: %w", args[0], err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,88 @@
+package source
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestCheckVersion(t *testing.T) {
+	for _, version := range []string{"0.1.0", "1.2.3-rc.1", "10.0.0-alpha"} {
+		if err := CheckVersion(version); err != nil {
+			t.Error(err)
+		}
+	}
+	for version, want := range map[string]string{
+		"v0.1.0":      `VERSION "v0.1.0" begins with v: write a semantic version such as 0.2.0`,
+		"0.1":         `VERSION "0.1": write a semantic version`,
+		"01.2.3":      `VERSION "01.2.3": write`,
+		"1.0.0+build": `VERSION "1.0.0+build" has build metadata, and the tag of an image cannot have a +`,
+		"latest":      `VERSION "latest": write`,
+	} {
+		if err := CheckVersion(version); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", version, err, want)
+		}
+	}
+}
+
+// repository makes one with a chart, without commits.
+func repository(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	chart := filepath.Join(root, "charts", "vicinity")
+	if err := os.MkdirAll(chart, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(chart, "Chart.yaml"), []byte("version: 0.3.0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, root, "init", "--quiet")
+	return root
+}
+
+func run(t *testing.T, root string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", root, "-c", "user.name=a", "-c", "user.email=a@example.org"}, args...)...)
+	cmd.Env = append(os.Environ(), "GIT_COMMITTER_DATE=1700000000 +0100", "GIT_CONFIG_GLOBAL=/dev/null")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("git %q: %v\n%s", args, err, out)
+	}
+}
+
+func TestRead(t *testing.T) {
+	t.Setenv(epochVariable, "")
+	root := repository(t)
+	if _, err := Read(t.Context(), root, ""); err == nil || !strings.Contains(err.Error(), "set SOURCE_DATE_EPOCH to seconds since 1970") {
+		t.Errorf("without a commit: %v", err)
+	}
+	run(t, root, "add", ".")
+	run(t, root, "commit", "--quiet", "-m", "first")
+	clean, err := Read(t.Context(), root, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "0.3.0-dev.1.g" + clean.Revision[:12]; clean.Version != want || clean.Modified || !clean.Prerelease() {
+		t.Errorf("a clean tree is %+v, want version %s", clean, want)
+	}
+	if clean.Time.Unix() != 1700000000 || clean.Time.Location().String() != "UTC" {
+		t.Errorf("the time is %s, want that of the commit", clean.Time)
+	}
+	if err := os.WriteFile(filepath.Join(root, "new"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := Read(t.Context(), root, "")
+	if err != nil || !changed.Modified || !strings.HasSuffix(changed.Version, ".modified") {
+		t.Errorf("a changed tree is %+v, %v", changed, err)
+	}
+	t.Setenv(epochVariable, "5")
+	released, err := Read(t.Context(), root, "0.3.0")
+	if err != nil || released.Version != "0.3.0" || released.Prerelease() || released.Time.Unix() != 5 {
+		t.Errorf("with a version and a time it is %+v, %v", released, err)
+	}
+	t.Setenv(epochVariable, "today")
+	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || err.Error() != `SOURCE_DATE_EPOCH is "today": it must be seconds since 1970` {
+		t.Errorf("a wrong time: %v", err)
+	}
+}
