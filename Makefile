@@ -137,8 +137,8 @@ test: programs conformance-programs build kubernetes suite lint vulncheck ## All
 	test -z "$$failed"
 
 .PHONY: up
-up: build kubernetes ## Bring a lab up with Vicinity, and see what traffic between zones costs before and after
-	bin/vicinity lab demo
+up: build package kubernetes ## Bring a lab up with the packaged chart and its images, and see what traffic between zones costs before and after
+	bin/vicinity lab demo --release bin/package
 
 .PHONY: down
 down: build ## Remove all labs

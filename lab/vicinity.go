@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -63,11 +64,28 @@ func isProgram(path string) bool {
 
 // CheckChartValues validates key=value assignments with the chart's schema.
 func CheckChartValues(set []string) error {
+	chart, err := release.Own()
+	if err != nil {
+		return err
+	}
+	return checkValues(chart, set)
+}
+
+// CheckRelease validates them with the chart in a folder that InstallRelease takes.
+func CheckRelease(folder string, set []string) error {
+	bundle, err := release.OpenBundle(folder)
+	if err != nil {
+		return err
+	}
+	return checkValues(bundle.Chart, set)
+}
+
+func checkValues(chart release.Chart, set []string) error {
 	values := release.Values{}
 	if err := values.Set(set...); err != nil {
 		return err
 	}
-	return values.Validate()
+	return chart.Validate(values)
 }
 
 func (o Options) programPath(name string) string {
@@ -78,6 +96,61 @@ func (o Options) programPath(name string) string {
 // assignments. It returns when proxies and controller are available and the webhooks
 // answer.
 func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
+	chart, err := release.Own()
+	if err != nil {
+		return err
+	}
+	return c.install(ctx, func() (release.Chart, release.Values, error) {
+		values, err := c.chartValues()
+		if err == nil {
+			err = c.programValues(values)
+		}
+		return chart, values, err
+	}, set)
+}
+
+// InstallRelease does the same with the chart and the images in a folder, which "make package"
+// or "make release" made: containers have the files of the images alone, and none of this
+// machine.
+func (c *Cluster) InstallRelease(ctx context.Context, folder string, set ...string) error {
+	return c.install(ctx, func() (release.Chart, release.Values, error) {
+		bundle, err := release.OpenBundle(folder)
+		if err != nil {
+			return release.Chart{}, nil, err
+		}
+		for _, archive := range bundle.Images {
+			if _, err := (image.Store{Folder: c.dir.Images()}).Load(archive); err != nil {
+				return release.Chart{}, nil, err
+			}
+		}
+		values, err := c.chartValues()
+		return bundle.Chart, values, err
+	}, set)
+}
+
+// RollbackVicinity brings the revision before back, as "helm rollback" does, and returns when
+// it works. CRDs stay as they are.
+func (c *Cluster) RollbackVicinity(ctx context.Context) error {
+	unlock, err := c.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, vicinityTime)
+	defer cancel()
+	if err := release.Rollback(client.Config()); err != nil {
+		return err
+	}
+	_, err = client.waitVicinity(ctx)
+	return err
+}
+
+// install installs what prepare returns.
+func (c *Cluster) install(ctx context.Context, prepare func() (release.Chart, release.Values, error), set []string) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
@@ -90,11 +163,11 @@ func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 	if why != "" {
 		return fmt.Errorf("installing Vicinity: %s", why)
 	}
-	values, err := c.chartValues()
+	chart, values, err := prepare()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(values.Set(set...), values.Validate()); err != nil {
+	if err := errors.Join(values.Set(set...), chart.Validate(values)); err != nil {
 		return err
 	}
 	client, err := c.Client()
@@ -104,17 +177,17 @@ func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, vicinityTime)
 	defer cancel()
 	begun := time.Now()
-	if err := client.ApplyCRDs(ctx); err != nil {
+	if err := client.ApplyCRDsOf(ctx, chart.CRDs()); err != nil {
 		return err
 	}
-	if err := release.Apply(ctx, client.Config(), values); err != nil {
+	if err := release.Apply(ctx, client.Config(), chart, values); err != nil {
 		return err
 	}
 	works, err := client.waitVicinity(ctx)
 	if err != nil {
 		return err
 	}
-	c.logf("Vicinity works after %.1f s: %s", time.Since(begun).Seconds(), works)
+	c.logf("Vicinity %s works after %.1f s: %s", chart.Version(), time.Since(begun).Seconds(), works)
 	return nil
 }
 
@@ -142,20 +215,39 @@ func (c *Cluster) RemoveVicinity(ctx context.Context) error {
 	return release.Remove(client.Config())
 }
 
+// chartValues are those that a lab needs, whatever the images.
 func (c *Cluster) chartValues() (release.Values, error) {
-	annotations, err := programAnnotations(c.options.programPath(controllerImage))
-	if err != nil {
-		return nil, err
-	}
 	proxy, err := c.proxyValues()
 	if err != nil {
 		return nil, err
 	}
-	values := release.Values{"image": map[string]any{"repository": controllerImage}, "podAnnotations": annotations, "proxy": proxy}
+	values := release.Values{"proxy": proxy}
 	if c.current().Shape.FakeNodes > 0 {
 		values["affinity"] = nodeAffinity(c.current().Shape.Nodes())
 	}
 	return values, nil
+}
+
+// programValues name the programs beside this one.
+func (c *Cluster) programValues(values release.Values) error {
+	controller, err := programAnnotations(c.options.programPath(controllerImage))
+	if err != nil {
+		return err
+	}
+	values["image"], values["podAnnotations"] = map[string]any{"repository": controllerImage}, controller
+	if !c.current().Shape.Proxy.Vicinity() {
+		return nil
+	}
+	annotations, err := programAnnotations(c.options.programPath(proxyImage))
+	if err != nil {
+		return err
+	}
+	proxy, ok := values["proxy"].(map[string]any)
+	if !ok {
+		return fmt.Errorf("the values of the proxy are a %T", values["proxy"])
+	}
+	proxy["image"], proxy["podAnnotations"] = map[string]any{"repository": proxyImage}, annotations
+	return nil
 }
 
 // programAnnotations change with the program: an image has no version in the lab, so they
@@ -182,18 +274,13 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 	if !s.Proxy.Vicinity() {
 		return map[string]any{}, nil
 	}
-	annotations, err := programAnnotations(c.options.programPath(proxyImage))
-	if err != nil {
-		return nil, err
-	}
 	var cidrs []any
 	for _, cidr := range s.PodCIDRs() {
 		cidrs = append(cidrs, cidr.String())
 	}
 	values := map[string]any{
-		"enabled": true, "image": map[string]any{"repository": proxyImage}, "podAnnotations": annotations,
-		"clusterCIDRs": cidrs,
-		"accounting":   map[string]any{"bytes": true},
+		"enabled": true, "clusterCIDRs": cidrs,
+		"accounting": map[string]any{"bytes": true},
 	}
 	if !s.Proxy.KubeProxy() {
 		plane, err := c.controlPlane()

@@ -18,6 +18,11 @@ func (c *Client) ApplyCRDs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.ApplyCRDsOf(ctx, crds)
+}
+
+// ApplyCRDsOf does the same with the CRDs of another chart, as YAML.
+func (c *Client) ApplyCRDsOf(ctx context.Context, crds []string) error {
 	for _, crd := range crds {
 		if err := c.Apply(ctx, "", crd); err != nil {
 			return fmt.Errorf("applying CRDs: %w", err)

@@ -30,6 +30,7 @@ type demoFlags struct {
 	duration time.Duration
 	price    float64
 	noTTY    bool
+	installFlags
 	// given are the flags that say what the lab is to look like.
 	given []string
 }
@@ -53,10 +54,11 @@ vicinity-proxy, as with --proxy kube-proxy, the same is done by hints, and the f
 bytes are what costs.`,
 		Example: `  vicinity lab demo
   vicinity lab demo --no-tty --rate 500 --duration 20s
-  vicinity lab demo --zones a,b,c,d --price 0.02`,
+  vicinity lab demo --zones a,b,c,d --price 0.02
+  vicinity lab demo --release bin/package`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
+			if err := errors.Join(f.validate(), f.installFlags.validate()); err != nil {
 				return err
 			}
 			wanted, err := shaped.shape(s, cmd, lf)
@@ -71,6 +73,7 @@ bytes are what costs.`,
 		},
 	}
 	shaped.register(cmd)
+	f.registerRelease(cmd)
 	flags := cmd.Flags()
 	shaped.Proxy = string(shape.ProxyBoth)
 	flags.Lookup("proxy").DefValue = shaped.Proxy
@@ -172,7 +175,7 @@ func (f *demoFlags) cluster(ctx context.Context, s command.Streams, wanted shape
 	if err != nil || installed {
 		return cluster, found, err
 	}
-	return cluster, found, cluster.InstallVicinity(ctx)
+	return cluster, found, f.install(ctx, cluster)
 }
 
 // demo is one run of the demonstration.

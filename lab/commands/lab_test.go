@@ -153,7 +153,7 @@ func TestFlagsOfAShape(t *testing.T) {
 	for _, match := range regexp.MustCompile(`(?m)^ .{5}--([a-z-]+)`).FindAllStringSubmatch(up.NonInheritedFlags().FlagUsages(), -1) {
 		flags = append(flags, match[1])
 	}
-	want := slices.Concat(fileFlags, otherFlags, []string{"images", "keep", "vicinity", "set"})
+	want := slices.Concat(fileFlags, otherFlags, []string{"images", "keep", "vicinity", "release", "set"})
 	slices.Sort(flags)
 	slices.Sort(want)
 	if !slices.Equal(flags, want) {

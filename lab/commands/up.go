@@ -167,8 +167,8 @@ lab goes on when the command has ended. What an earlier run left behind is remov
 first; a lab that is up already is left alone, with an error.
 
 Vicinity is installed in it by the chart that its users have, and works when the command
-returns, if the program vicinity-controller is beside this one. --set says values of the
-chart; "lab vicinity" changes them later. With --proxy vicinity or both, its vicinity-proxy
+returns, if the program vicinity-controller is beside this one. --release installs chart and
+images of a folder instead. --set says values of the chart; "lab vicinity" changes them later. With --proxy vicinity or both, its vicinity-proxy
 runs on every node.
 
 Pods resolve the cluster's names by vicinity-dns, if its program is beside this one; "lab dns"
@@ -211,6 +211,7 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1 --cross-zone-latency 2ms
   vicinity lab up --name other --ha
   vicinity lab up --proxy both
+  vicinity lab up --release bin/package
   vicinity lab up --set routing.takeOverAuto=true
   vicinity lab up --file shape.yaml
   vicinity lab up --images images.yaml

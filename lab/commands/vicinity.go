@@ -14,12 +14,19 @@ import (
 // installFlags say whether and how Vicinity is installed in a lab.
 type installFlags struct {
 	vicinity bool
+	release  string
 	set      []string
 }
 
-// register adds the flag that says values of the chart.
+// register adds the flags that say which chart it is, and its values.
 func (f *installFlags) register(cmd *cobra.Command) {
+	f.registerRelease(cmd)
 	cmd.Flags().StringArrayVar(&f.set, "set", nil, "`KEY=VALUE` of Vicinity's chart, such as routing.takeOverAuto=true; can be repeated")
+}
+
+// registerRelease adds the flag that says where chart and images are.
+func (f *installFlags) registerRelease(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.release, "release", "", "`FOLDER` with a packaged chart and archives of its images, as make package and make release write it, instead of the programs beside this one")
 }
 
 // whyNot says why Vicinity is not to be installed in a lab of a shape; nothing if it is.
@@ -35,6 +42,9 @@ func (f *installFlags) whyNot(wanted shape.Shape, options lab.Options) (string, 
 	if wanted.Proxy.Vicinity() && why != "" {
 		return "", command.UsageErrorf("--proxy %s has no effect: Vicinity is not installed, %s", wanted.Proxy, why)
 	}
+	if f.release != "" && why != "" {
+		return "", command.UsageErrorf("--release has no effect: Vicinity is not installed, %s", why)
+	}
 	if len(f.set) > 0 && why != "" {
 		return "", command.UsageErrorf("--set has no effect: Vicinity is not installed, %s", why)
 	}
@@ -42,6 +52,12 @@ func (f *installFlags) whyNot(wanted shape.Shape, options lab.Options) (string, 
 }
 
 func (f *installFlags) validate() error {
+	if f.release != "" {
+		if err := lab.CheckRelease(f.release, f.set); err != nil {
+			return command.UsageErrorf("--release: %w", err)
+		}
+		return nil
+	}
 	if err := lab.CheckChartValues(f.set); err != nil {
 		return command.UsageErrorf("--set: %w", err)
 	}
@@ -55,8 +71,15 @@ func (f *installFlags) installer(why string) func(context.Context, *lab.Cluster)
 			_, err := fmt.Fprintf(cluster.Options().Log, "Vicinity is not installed: %s\n", why)
 			return err
 		}
-		return cluster.InstallVicinity(ctx, f.set...)
+		return f.install(ctx, cluster)
 	}
+}
+
+func (f *installFlags) install(ctx context.Context, cluster *lab.Cluster) error {
+	if f.release != "" {
+		return cluster.InstallRelease(ctx, f.release, f.set...)
+	}
+	return cluster.InstallVicinity(ctx, f.set...)
 }
 
 func newLabVicinityCommand(s command.Streams, lf *labFlags) *cobra.Command {
@@ -71,14 +94,22 @@ is ready on every node of a lab that was brought up with --proxy vicinity or bot
 is installed already it gets the values said here and the chart's own for all others, and
 pods are replaced whose program was built anew.
 
+With --release it is what a folder has that make package or make release wrote: the packaged
+chart, and images that containers run without any file of this machine. Without it, it is the
+chart of this program, and the programs beside it.
+
 With --remove it is uninstalled. Its CRDs stay, with all that is written in them.`,
 		Example: `  vicinity lab vicinity
   vicinity lab vicinity --set routing.takeOverAuto=true
+  vicinity lab vicinity --release bin/package
   vicinity lab vicinity --remove`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if remove && len(f.set) > 0 {
+			switch {
+			case remove && len(f.set) > 0:
 				return command.UsageErrorf("--remove and --set do not go together")
+			case remove && f.release != "":
+				return command.UsageErrorf("--remove and --release do not go together")
 			}
 			if err := f.validate(); err != nil {
 				return err
@@ -94,7 +125,7 @@ With --remove it is uninstalled. Its CRDs stay, with all that is written in them
 				_, err = fmt.Fprintln(s.Out, "Vicinity is removed")
 				return err
 			}
-			return cluster.InstallVicinity(cmd.Context(), f.set...)
+			return f.install(cmd.Context(), cluster)
 		},
 	}
 	f.register(cmd)

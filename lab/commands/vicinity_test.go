@@ -23,6 +23,10 @@ func TestInstallingInALabIsRefusedEarly(t *testing.T) {
 		{"vicinity --set routing.mistake=1", "--set: routing: additional properties 'mistake' not allowed"},
 		{"vicinity --set replicas=1 --set replicas=0", "--set: replicas: minimum: got 0, want 1"},
 		{"vicinity --remove --set replicas=1", "--remove and --set do not go together"},
+		{"vicinity --remove --release bin", "--remove and --release do not go together"},
+		{"vicinity --release none", "--release: none has 0 files vicinity-VERSION.tgz, and must have one"},
+		{"up --vicinity=false --release none", "--release has no effect: Vicinity is not installed, as asked for by --vicinity=false"},
+		{"demo --release none", "--release: none has 0 files"},
 		{"vicinity replicas=1", "unexpected argument"},
 	} {
 		t.Setenv("VICINITY_LAB_DIR", t.TempDir())

@@ -132,10 +132,10 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 		return containerSpec{}, err
 	}
 	spec := containerSpec{
-		Image: c.imageName(), Args: image.Command(config.Command, config.Args), Env: n.environmentOf(c, image.Variables()), Root: image.Root,
+		Image: c.imageName(), Args: image.Command(config.Command, config.Args), Env: n.environmentOf(c, image.Variables()), Root: image.Root, Alone: image.Alone,
 		Network: shape.NamespacePath(n.namespaceOf(s)), MountSpace: ownMounts(), Hostname: s.Config.Hostname,
 		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty, Starter: append(slices.Clone(n.runtime.Self), becomeCommand),
-		programSpec: programSpec{Dir: cmp.Or(config.WorkingDir, "/")},
+		programSpec: programSpec{Dir: cmp.Or(config.WorkingDir, "/"), User: image.User, Group: image.Group},
 	}
 	if s.inHostNetwork() {
 		spec.Hostname = n.Name
@@ -145,8 +145,11 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 		spec.Mounts = append(spec.Mounts, mount{Source: filepath.Join(c.folder, t.name), Target: t.target})
 	}
 	resolver := filepath.Join(s.folder, resolverFile)
+	if _, err := os.Stat(resolver); errors.Is(err, fs.ErrNotExist) && image.Alone {
+		resolver = machineResolver // which others see among the machine's files
+	}
 	if _, err := os.Stat(resolver); err == nil {
-		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: "/etc/resolv.conf"})
+		spec.Mounts = append(spec.Mounts, mount{Source: resolver, Target: machineResolver})
 	}
 	for _, m := range config.Mounts {
 		spec.Mounts = append(spec.Mounts, mount{Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly})

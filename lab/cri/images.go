@@ -22,6 +22,8 @@ type Images struct {
 	Folder string
 	// Others are what the lab was brought up with beside its own.
 	Others image.Map
+	// Store has those that were loaded into the lab, which are named by their digests.
+	Store image.Store
 }
 
 // DefaultImages are this program and those in its folder.
@@ -33,8 +35,15 @@ func DefaultImages() (Images, error) {
 	return Images{Program: program, Folder: filepath.Dir(program)}, nil
 }
 
-// Resolve finds what an image runs. The lab's own images come before others.
+// Resolve finds what an image runs. A digest stands for no program of this machine. The lab's
+// own images come before others.
 func (i Images) Resolve(name string) (image.Image, error) {
+	if image.Digest(name) != "" && i.Store.Folder != "" {
+		found, err := i.Store.Find(name)
+		if _, other := i.Others.Find(name); err == nil || !other {
+			return found, err
+		}
+	}
 	short := shape.Image(name)
 	switch program, own := strings.CutPrefix(short, "lab/"); {
 	case own && (program == "echo" || program == "client" || program == "sleep"):
@@ -68,16 +77,28 @@ func checked(name string, found image.Image) (image.Image, error) {
 	return found, nil
 }
 
-// imageID is the identity of an image: its name, since a program has no digest.
-func imageID(image string) string { return "vicinity://" + shape.Image(image) }
+// imageID is the identity of an image: its name, with its digest if it was loaded. A program
+// has none.
+func imageID(name string) string {
+	id := "vicinity://" + shape.Image(name)
+	if digest := image.Digest(name); digest != "" {
+		id += "@" + digest
+	}
+	return id
+}
 
 // ImageStatus returns an image, or nothing if it maps to no program.
 func (n *node) ImageStatus(_ context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	name := r.GetImage().GetImage()
-	if _, err := n.runtime.Images.Resolve(name); err != nil {
+	found, err := n.runtime.Images.Resolve(name)
+	if err != nil {
 		return &runtimeapi.ImageStatusResponse{}, nil
 	}
-	return &runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: imageID(name), RepoTags: []string{name}, Size: 1, Spec: &runtimeapi.ImageSpec{Image: name}}}, nil
+	status := &runtimeapi.Image{Id: imageID(name), RepoTags: []string{name}, Size: 1, Spec: &runtimeapi.ImageSpec{Image: name}}
+	if found.User != nil {
+		status.Uid = &runtimeapi.Int64Value{Value: int64(*found.User)}
+	}
+	return &runtimeapi.ImageStatusResponse{Image: status}, nil
 }
 
 // PullImage fetches nothing. It says why an image maps to no program.

@@ -43,9 +43,11 @@ type containerSpec struct {
 	MountSpace string  `json:"mountSpace,omitempty"`
 	Hostname   string  `json:"hostname,omitempty"`
 	Mounts     []mount `json:"mounts,omitempty"`
-	// Root is a folder that the container gets a copy of, over the machine's files.
-	Root string `json:"root,omitempty"`
-	Log  string `json:"log"`
+	// Root is a folder that the container gets a copy of, over the machine's files, or has
+	// Alone.
+	Root  string `json:"root,omitempty"`
+	Alone bool   `json:"alone,omitempty"`
+	Log   string `json:"log"`
 	// Input gives the process an input that others can write to, Terminal gives it a
 	// terminal.
 	Input    bool `json:"input,omitempty"`
@@ -243,7 +245,7 @@ func (k *keeper) enterNamespaces() error {
 			return fmt.Errorf("setting the host name: %w", err)
 		}
 	}
-	if k.layers, err = makeRoot(filepath.Join(k.folder, "root"), k.spec.Root, k.spec.Mounts); err != nil {
+	if k.layers, err = makeRoot(filepath.Join(k.folder, "root"), rootImage{k.spec.Root, k.spec.Alone}, k.spec.Mounts); err != nil {
 		return err
 	}
 	k.imageBytes, err = layerBytes(k.layers, unix.Fstatfs)

@@ -24,19 +24,27 @@ type mount struct {
 // oldRoot is where the machine's root is while the container's is being made.
 const oldRoot = "/.machine"
 
+// rootImage is the folder of an image's files, if it has one. They are put over those of the
+// machine, or are alone.
+type rootImage struct {
+	folder string
+	alone  bool
+}
+
 // makeRoot gives the thread, which is in a mount namespace of its own, a root that looks
 // like the machine's with the files of an image's folder, if there is one, and has the
 // mounts. The new root is an empty file system into which the machine's folders are bound
 // one by one, as is every folder that lacks a mount point: nothing is created in the
-// machine's folders. It returns descriptors of the layers: the file systems in memory that
-// take what is written outside of mounts.
-func makeRoot(scratch, image string, mounts []mount) (layers []int, err error) {
+// machine's folders. An image that is alone has its own folders bound instead, read-only, and
+// of the machine /dev, /proc and /sys. It returns descriptors of the layers: the file systems
+// in memory that take what is written outside of mounts.
+func makeRoot(scratch string, image rootImage, mounts []mount) (layers []int, err error) {
 	r := root{writable: map[string]bool{"/": true, "/dev": true}}
 	err = r.make(scratch, image, mounts)
 	return r.layers, err
 }
 
-func (r *root) make(scratch, image string, mounts []mount) error {
+func (r *root) make(scratch string, image rootImage, mounts []mount) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
@@ -49,7 +57,7 @@ func (r *root) make(scratch, image string, mounts []mount) error {
 		return err
 	}
 	defer closeAll(sources)
-	files, err := openFolder(image)
+	files, err := openFolder(image.folder)
 	if err != nil {
 		return err
 	}
@@ -57,8 +65,11 @@ func (r *root) make(scratch, image string, mounts []mount) error {
 	if err := os.MkdirAll(scratch, 0o755); err != nil {
 		return err
 	}
-	if err := r.assemble(scratch); err != nil {
+	if err := r.assemble(scratch, image); err != nil {
 		return err
+	}
+	if image.alone {
+		files = nil
 	}
 	if err := unix.PivotRoot(scratch, scratch+oldRoot); err != nil {
 		return fmt.Errorf("changing the root: %w", err)
@@ -137,7 +148,7 @@ func (r *root) mountLayer(folder string, mode fs.FileMode) error {
 	return nil
 }
 
-func (r *root) assemble(scratch string) error {
+func (r *root) assemble(scratch string, image rootImage) error {
 	if err := r.mountLayer(scratch, 0o755); err != nil {
 		return err
 	}
@@ -145,18 +156,61 @@ func (r *root) assemble(scratch string) error {
 	if err := unix.Mount("", scratch, "", unix.MS_UNBINDABLE, ""); err != nil {
 		return err
 	}
-	machine, err := os.Open("/")
-	if err != nil {
-		return err
+	fill := bindMachine
+	if image.alone {
+		fill = image.bind
 	}
-	defer machine.Close()
-	if err := mirror(machine, scratch, "dev"); err != nil {
+	if err := fill(scratch); err != nil {
 		return err
 	}
 	if err := os.Mkdir(scratch+oldRoot, 0o700); err != nil {
 		return err
 	}
 	return makeDevices(scratch + "/dev")
+}
+
+// bindMachine fills a root with the machine's files, but for devices.
+func bindMachine(scratch string) error {
+	machine, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer machine.Close()
+	return mirror(machine, scratch, "dev")
+}
+
+// kernelFolders are what the kernel says, which every container has.
+var kernelFolders = []string{"proc", "sys"}
+
+// bind fills a root with the image's files, which containers share and cannot change, and
+// what the kernel says.
+func (i rootImage) bind(scratch string) error {
+	folder, err := os.Open(i.folder)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := mirror(folder, scratch, append([]string{"dev"}, kernelFolders...)...); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(scratch)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Type()&fs.ModeSymlink != 0 {
+			continue
+		}
+		if err := unix.Mount("", filepath.Join(scratch, entry.Name()), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("making %s read-only: %w", entry.Name(), err)
+		}
+	}
+	for _, name := range kernelFolders {
+		if err := bindFolder("/"+name, filepath.Join(scratch, name)); err != nil {
+			return fmt.Errorf("binding /%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func makeDevices(dev string) error {

@@ -41,7 +41,7 @@ func (o *Options) complete(others image.Map) error {
 		if err != nil {
 			return err
 		}
-		images.Others = others
+		images.Others, images.Store = others, image.Store{Folder: o.State.Images()}
 		o.Images = images
 	}
 	if len(o.Self) == 0 {

@@ -47,6 +47,10 @@ type Image struct {
 	// Root is a folder whose files each container has as its own, beside and in place of
 	// those of this machine.
 	Root string `json:"root,omitempty"`
+	// Alone means that a container has the files of Root and none of this machine's, and
+	// User and Group are whom it runs as. Images of a [Store] say so.
+	Alone       bool    `json:"-"`
+	User, Group *uint32 `json:"-"`
 }
 
 // Find returns the first image that a name matches.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"regexp"
 	"strings"
 
@@ -31,17 +32,55 @@ func (v Values) Set(assignments ...string) error {
 	return nil
 }
 
-// Validate checks values against the chart's schema.
+// Validate checks values against the schema of this program's chart.
 func (v Values) Validate() error {
-	c, err := load()
+	c, err := Own()
 	if err != nil {
 		return err
 	}
-	all, err := util.CoalesceValues(c, v)
+	return c.Validate(v)
+}
+
+// Chart is Vicinity's chart, of some version.
+type Chart struct{ chart *chart.Chart }
+
+// Open reads a packaged chart.
+func Open(path string) (Chart, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return Chart{}, err
+	}
+	defer file.Close()
+	c, err := loader.LoadArchive(file)
+	if err != nil {
+		return Chart{}, fmt.Errorf("reading chart %s: %w", path, err)
+	}
+	if c.Name() != Name {
+		return Chart{}, fmt.Errorf("reading chart %s: it is chart %q, and must be %q", path, c.Name(), Name)
+	}
+	return Chart{c}, nil
+}
+
+// Version is that of the chart.
+func (c Chart) Version() string { return c.chart.Metadata.Version }
+
+// CRDs are those of the chart, as YAML. Helm would install but never upgrade them, so the
+// caller applies them first.
+func (c Chart) CRDs() []string {
+	var all []string
+	for _, crd := range c.chart.CRDObjects() {
+		all = append(all, string(crd.File.Data))
+	}
+	return all
+}
+
+// Validate checks values against the chart's schema.
+func (c Chart) Validate(v Values) error {
+	all, err := util.CoalesceValues(c.chart, v)
 	if err != nil {
 		return fmt.Errorf("reading values: %w", err)
 	}
-	if err := util.ValidateAgainstSchema(c, all); err != nil {
+	if err := util.ValidateAgainstSchema(c.chart, all); err != nil {
 		return errors.New(complaint(err.Error()))
 	}
 	return nil
@@ -62,10 +101,11 @@ func complaint(text string) string {
 	return strings.Join(all, "; ")
 }
 
-func load() (*chart.Chart, error) {
+// Own is the chart that this program was built with.
+func Own() (Chart, error) {
 	folder, err := charts.Vicinity()
 	if err != nil {
-		return nil, err
+		return Chart{}, err
 	}
 	var files []*archive.BufferedFile
 	err = fs.WalkDir(folder, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -77,11 +117,11 @@ func load() (*chart.Chart, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the chart: %w", err)
+		return Chart{}, fmt.Errorf("reading the chart: %w", err)
 	}
 	c, err := loader.LoadFiles(files)
 	if err != nil {
-		return nil, fmt.Errorf("reading the chart: %w", err)
+		return Chart{}, fmt.Errorf("reading the chart: %w", err)
 	}
-	return c, nil
+	return Chart{c}, nil
 }

@@ -32,13 +32,9 @@ const history = 5
 // timeout limits how long Helm waits for removed objects to go.
 const timeout = time.Minute
 
-// Apply installs the chart without its CRDs, or upgrades the release to exactly these
+// Apply installs a chart without its CRDs, or upgrades the release to it and to exactly these
 // values.
-func Apply(ctx context.Context, config *rest.Config, values Values) error {
-	c, err := load()
-	if err != nil {
-		return err
-	}
+func Apply(ctx context.Context, config *rest.Config, c Chart, values Values) error {
 	h, err := connect(config)
 	if err != nil {
 		return err
@@ -48,9 +44,23 @@ func Apply(ctx context.Context, config *rest.Config, values Values) error {
 		return err
 	}
 	if !there {
-		return h.install(ctx, c, values)
+		return h.install(ctx, c.chart, values)
 	}
-	return h.upgrade(ctx, c, values)
+	return h.upgrade(ctx, c.chart, values)
+}
+
+// Rollback brings the chart and the values of the revision before back. CRDs stay as they are.
+func Rollback(config *rest.Config) error {
+	h, err := connect(config)
+	if err != nil {
+		return err
+	}
+	back := action.NewRollback(h.helm)
+	back.MaxHistory, back.WaitStrategy, back.Timeout = history, kube.HookOnlyStrategy, timeout
+	if err := back.Run(Name); err != nil {
+		return fmt.Errorf("rolling the release back: %w", err)
+	}
+	return nil
 }
 
 // Remove removes the release, if there is one. CRDs and custom resources stay.

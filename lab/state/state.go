@@ -63,6 +63,7 @@ const (
 	podsFolder     = "pods"
 	nodesFolder    = "nodes"
 	volumesFolder  = "volumes"
+	imagesFolder   = "images"
 )
 
 var folders = []string{pkiFolder, confFolder, logsFolder, runFolder, podsFolder, nodesFolder}
@@ -209,6 +210,9 @@ func (d Dir) Pod(id string) string { return d.join(podsFolder, id) }
 
 // Nodes is the folder of the nodes' folders.
 func (d Dir) Nodes() string { return d.join(nodesFolder) }
+
+// Images is the folder of the images that were loaded into the lab.
+func (d Dir) Images() string { return d.join(imagesFolder) }
 
 // Volumes is the folder of the folders that are volumes of claims.
 func (d Dir) Volumes() string { return d.join(volumesFolder) }
