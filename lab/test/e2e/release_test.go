@@ -1,0 +1,494 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/dnsquery"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/lab/shape"
+)
+
+// releaseArea is what is published: images, and the chart that names them.
+func releaseArea() area {
+	return area{
+		name:    "release",
+		shape:   releaseShape,
+		prepare: func(ctx context.Context, _ *lab.Cluster) error { return packaged(ctx) },
+		promises: []promise{
+			{name: "reproducible", keep: reproducible, within: 5 * time.Minute},
+			{name: "packaged", keep: packagedWorks, within: 4 * time.Minute},
+			{name: "upgrade-and-rollback", keep: upgradedAndBack, within: 10 * time.Minute},
+			{name: "documentation", keep: documentation("docs/install.md"), within: 10 * time.Minute},
+		},
+	}
+}
+
+// releaseShape is a lab of three zones with both proxies, so that all programs run.
+func releaseShape() shape.Shape {
+	s, err := shape.FromOptions(shape.Options{Name: "release", Proxy: string(shape.ProxyBoth)})
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	return s
+}
+
+// packageFolder is what "make package" writes.
+const packageFolder = root + "/bin/package"
+
+func packaged(ctx context.Context) error {
+	return command(ctx, "make", "-C", root, "package")
+}
+
+// command runs a program, whose output says why it failed.
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// packageInto makes the images and the chart of the sources in a folder.
+func packageInto(ctx context.Context, sources, folder string) error {
+	return command(ctx, root+"/bin/release-maker", "package", "--root", sources, "--out", folder, "--platforms", "linux/"+runtime.GOARCH)
+}
+
+// reproducible makes images and chart once more, of programs that are linked once more, and
+// compares all files.
+func reproducible(ctx context.Context, _ *scene) (figure string, err error) {
+	folder, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	again := filepath.Join(folder, "package")
+	if err := packageInto(ctx, root, again); err != nil {
+		return "", err
+	}
+	before, err := checksums(packageFolder)
+	if err != nil {
+		return "", err
+	}
+	after, err := checksums(again)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(before, after) {
+		return "", fmt.Errorf("made twice, the files are %q and %q", before, after)
+	}
+	return fmt.Sprintf("%d files made twice, the same bytes", len(before)), nil
+}
+
+// checksums are those of the files in a folder, with their names.
+func checksums(folder string) ([]string, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, entry := range entries {
+		file, err := os.Open(filepath.Join(folder, entry.Name()))
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.New()
+		_, err = io.Copy(sum, file)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return nil, err
+		}
+		all = append(all, fmt.Sprintf("%x %s", sum.Sum(nil), entry.Name()))
+	}
+	return all, nil
+}
+
+// packagedWorks installs the packaged chart with the images of the archives, and keeps a
+// Service near by it.
+func packagedWorks(ctx context.Context, s *scene) (string, error) {
+	begun := time.Now()
+	if err := s.cluster.InstallRelease(ctx, packageFolder, "dns.enabled=true"); err != nil {
+		return "", err
+	}
+	if err := s.WaitDeployment(ctx, vicinityNamespace, "vicinity-dns"); err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	pods, err := s.ofImages(ctx, packageFolder)
+	if err != nil {
+		return "", err
+	}
+	if err := s.haveNothingElse(ctx, pods); err != nil {
+		return "", err
+	}
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", echoes); err != nil {
+		return "", err
+	}
+	if err := s.stays(ctx); err != nil {
+		return "", err
+	}
+	if err := s.resolvedByChart(ctx); err != nil {
+		return "", err
+	}
+	sizes, err := imageSizes(packageFolder)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d pods of images without any other file after %.1f s; all traffic in its zone; archives: %s", len(pods), took.Seconds(), sizes), nil
+}
+
+// ofImages returns the pods of Vicinity, whose images must be those that a folder has, by
+// their digests.
+func (s *scene) ofImages(ctx context.Context, folder string) ([]corev1.Pod, error) {
+	pins, err := os.ReadFile(filepath.Join(folder, "DIGESTS"))
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: vicinityObjects})
+	if err != nil {
+		return nil, err
+	}
+	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
+	for i := range pods {
+		for _, container := range pods[i].Status.ContainerStatuses {
+			pin := strings.TrimPrefix(container.ImageID, "vicinity://")
+			if pin == "" || !strings.Contains(string(pins), pin+"\n") {
+				return nil, fmt.Errorf("pod %s runs %q, and the folder has the images %q", pods[i].Name, container.ImageID, pins)
+			}
+		}
+	}
+	if len(pods) == 0 {
+		return nil, errors.New("no pod of Vicinity runs")
+	}
+	return pods, nil
+}
+
+// haveNothingElse tries to run a program of this machine in each pod.
+func (s *scene) haveNothingElse(ctx context.Context, pods []corev1.Pod) error {
+	for i := range pods {
+		var out bytes.Buffer
+		err := s.Exec(ctx, lab.ExecOptions{
+			Namespace: vicinityNamespace, Pod: pods[i].Name, Container: pods[i].Spec.Containers[0].Name, Command: []string{"/bin/sh", "-c", "echo there"}, Stdout: &out, Stderr: &out,
+		})
+		if err == nil || !strings.Contains(err.Error(), "no such file") {
+			return fmt.Errorf("pod %s was to have no /bin/sh: %v, %q", pods[i].Name, err, &out)
+		}
+	}
+	return nil
+}
+
+// resolvedByChart asks the DNS server of the chart for the Service.
+func (s *scene) resolvedByChart(ctx context.Context) error {
+	server, err := s.CoreV1().Services(vicinityNamespace).Get(ctx, "vicinity-dns", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	address, err := netip.ParseAddr(server.Spec.ClusterIP)
+	if err != nil {
+		return err
+	}
+	places, err := s.fromClients(ctx)
+	if err != nil {
+		return err
+	}
+	service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for name, from := range places {
+		answer, _, err := s.resolve(ctx, from, dnsquery.Query{Name: s.fqdn("echo"), Server: netip.AddrPortFrom(address, 53)})
+		if err != nil {
+			return fmt.Errorf("asking from %s: %w", name, err)
+		}
+		if text := fmt.Sprint(answer); !strings.Contains(text, service.Spec.ClusterIP) {
+			return fmt.Errorf("asking from %s: the answer is %s, want %s", name, text, service.Spec.ClusterIP)
+		}
+	}
+	return nil
+}
+
+// The images may be this large, in bytes of what a node fetches: the proxy's is on all nodes.
+const (
+	largestImage      = 60e6
+	largestProxyImage = 35e6
+)
+
+// imageSizes are those of the archives in a folder, which have one platform.
+func imageSizes(folder string) (string, error) {
+	archives, err := filepath.Glob(filepath.Join(folder, "*.oci.tar"))
+	if err != nil {
+		return "", err
+	}
+	var sizes []string
+	version := regexp.MustCompile(`-\d.*`)
+	for _, archive := range archives {
+		info, err := os.Stat(archive)
+		if err != nil {
+			return "", err
+		}
+		name, limit := version.ReplaceAllString(filepath.Base(archive), ""), int64(largestImage)
+		if name == "vicinity-proxy" {
+			limit = largestProxyImage
+		}
+		if info.Size() > limit {
+			return "", fmt.Errorf("the image %s has %d bytes; it may have %d", name, info.Size(), limit)
+		}
+		sizes = append(sizes, fmt.Sprintf("%s %.1f MB", name, float64(info.Size())/1e6))
+	}
+	return strings.Join(sizes, ", "), nil
+}
+
+// releaseBefore is the commit that stands for the release before, until there is one. Since
+// then the CRD of TopologyDisruptionBudgets has changed, and that of DomainRollouts has come.
+const releaseBefore = "10782cb7f996d0b818cd42ad8f8d572fc8de48d1"
+
+// packagedBefore is the folder of the images and the chart of the release before, which are
+// made once.
+func packagedBefore(ctx context.Context) (folder string, err error) {
+	folder = root + "/bin/release-before/" + releaseBefore
+	if _, err := release.OpenBundle(folder); err == nil {
+		return folder, nil
+	}
+	if err := command(ctx, "git", "-C", root, "cat-file", "-e", releaseBefore+"^{commit}"); err != nil {
+		return "", fmt.Errorf("the release before is made of commit %s, which this clone does not have; git fetch --unshallow fetches it: %w", releaseBefore, err)
+	}
+	temporary, err := os.MkdirTemp("", "release-before-")
+	if err != nil {
+		return "", err
+	}
+	sources := filepath.Join(temporary, "sources")
+	if err := command(ctx, "git", "-C", root, "worktree", "add", "--detach", sources, releaseBefore); err != nil {
+		return "", errors.Join(err, os.RemoveAll(temporary))
+	}
+	defer func() {
+		// The context of a promise that took too long has ended.
+		removed := command(context.WithoutCancel(ctx), "git", "-C", root, "worktree", "remove", "--force", sources)
+		err = errors.Join(err, removed, os.RemoveAll(temporary))
+	}()
+	return folder, packageInto(ctx, sources, folder)
+}
+
+// allKept is a budget that allows no eviction.
+const allKept = `
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: echo}
+spec: {selector: {matchLabels: {app: echo}}, maxUnavailable: 0}
+`
+
+// upgradedAndBack upgrades from the release before, and rolls back, under load.
+func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
+	before, err := packagedBefore(ctx)
+	if err != nil {
+		return "", err
+	}
+	if err := crdsDiffer(before, packageFolder); err != nil {
+		return "", err
+	}
+	// Installed anew, with the CRDs of then.
+	if err := s.withoutVicinity(ctx); err != nil {
+		return "", err
+	}
+	if err := s.cluster.InstallRelease(ctx, before, "disruption.enabled=true"); err != nil {
+		return "", fmt.Errorf("installing the release before: %w", err)
+	}
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", preferByGroups); err != nil {
+		return "", err
+	}
+	if _, err := s.settledGroups(ctx, "echo", echoes); err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, allKept); err != nil {
+		return "", err
+	}
+	if err := s.stays(ctx); err != nil {
+		return "", err
+	}
+	watch, err := s.watchKept(ctx)
+	if err != nil {
+		return "", err
+	}
+	var up, back time.Duration
+	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200}}, func(ctx context.Context) error {
+		begun := time.Now()
+		if err := s.cluster.InstallRelease(ctx, packageFolder, "disruption.enabled=true"); err != nil {
+			return fmt.Errorf("upgrading: %w", err)
+		}
+		if _, err := s.ofImages(ctx, packageFolder); err != nil {
+			return fmt.Errorf("after the upgrade: %w", err)
+		}
+		up, begun = time.Since(begun), time.Now()
+		if err := s.cluster.RollbackVicinity(ctx); err != nil {
+			return err
+		}
+		back = time.Since(begun)
+		_, err := s.ofImages(ctx, before)
+		return err
+	})
+	refused, looked, kept := watch.end()
+	if err := errors.Join(err, kept); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d looks; %d evictions refused, 0 allowed",
+		up.Seconds(), back.Seconds(), result.Due, looked, refused), nil
+}
+
+// preferByGroups has vicinity-proxy serve a Service that prefers the client's zone.
+const preferByGroups = `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer","vicinity.dev/proxy":"true"}}}`
+
+// crdsDiffer returns an error unless the charts in two folders have different CRDs.
+func crdsDiffer(before, after string) error {
+	var all [][]string
+	for _, folder := range []string{before, after} {
+		bundle, err := release.OpenBundle(folder)
+		if err != nil {
+			return err
+		}
+		all = append(all, bundle.Chart.CRDs())
+	}
+	if slices.Equal(all[0], all[1]) {
+		return errors.New("the release before has the same CRDs, so an upgrade shows nothing of them")
+	}
+	return nil
+}
+
+// withoutVicinity removes the release and its CRDs.
+func (s *scene) withoutVicinity(ctx context.Context) error {
+	if err := s.cluster.RemoveVicinity(ctx); err != nil {
+		return err
+	}
+	kubectl := exec.CommandContext(ctx, root+"/bin/kubectl", "--kubeconfig", s.cluster.Kubeconfig(), "delete", "--ignore-not-found", "--timeout=60s", "-f", root+"/charts/vicinity/crds")
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		return fmt.Errorf("removing the CRDs: %w: %s", err, out)
+	}
+	return nil
+}
+
+// kept watches over what an upgrade must not change.
+type kept struct {
+	stop            context.CancelFunc
+	ended           chan error
+	refused, looked atomic.Int64
+}
+
+// end returns how many evictions were refused, and how often endpoints were looked at.
+func (k *kept) end() (refused, looked int64, err error) {
+	k.stop()
+	err = <-k.ended
+	refused, looked = k.refused.Load(), k.looked.Load()
+	if err == nil && (refused == 0 || looked == 0) {
+		err = fmt.Errorf("%d evictions were tried and endpoints looked at %d times; both must be some", refused, looked)
+	}
+	return refused, looked, err
+}
+
+// watchKept asks again and again for evictions that the budget does not allow, and for where
+// the endpoints of the Service are used.
+func (s *scene) watchKept(ctx context.Context) (*kept, error) {
+	before, err := s.placements(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := s.field().Pods(ctx, "echo", "")
+	if err != nil || len(pods) == 0 {
+		return nil, errors.Join(err, errors.New("there is no pod to evict"))
+	}
+	// The controller enforces a budget a moment after it is written.
+	err = kube.Wait(ctx, "the budget to be enforced", func(ctx context.Context) (string, error) {
+		err := s.field().Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsTooManyRequests(err) {
+			return "", nil
+		}
+		return fmt.Sprintf("an eviction gives %v", err), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	k := &kept{ended: make(chan error, 1)}
+	ctx, k.stop = context.WithCancel(ctx)
+	go func() {
+		for at := 0; ; at++ {
+			if err := k.look(ctx, s, pods[at%len(pods)].Name, before); err != nil || ctx.Err() != nil {
+				if ctx.Err() != nil {
+					err = nil
+				}
+				k.ended <- err
+				return
+			}
+		}
+	}()
+	return k, nil
+}
+
+// look tries one eviction, and compares the endpoints.
+func (k *kept) look(ctx context.Context, s *scene, pod string, before string) error {
+	switch err := s.field().Evict(ctx, pod, nil); {
+	case err == nil:
+		return fmt.Errorf("the eviction of %s was allowed, and the budget allows none", pod)
+	case !apierrors.IsTooManyRequests(err):
+		return fmt.Errorf("the eviction of %s was to be refused by the budget: %w", pod, err)
+	}
+	k.refused.Add(1)
+	now, err := s.placements(ctx)
+	if err != nil {
+		return err
+	}
+	if now != before {
+		return fmt.Errorf("endpoints moved: they were used as %s, and are as %s", before, now)
+	}
+	k.looked.Add(1)
+	select {
+	case <-ctx.Done():
+	case <-time.After(250 * time.Millisecond):
+	}
+	return nil
+}
+
+// placements say which zones use which endpoint of the Service.
+func (s *scene) placements(ctx context.Context) (string, error) {
+	groups, err := s.groupsOf(ctx, "echo")
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for i := range groups {
+		var zones []string
+		for _, consumer := range groups[i].Spec.Consumers {
+			zones = append(zones, consumer.Zone)
+		}
+		for _, endpoint := range groups[i].Spec.Endpoints {
+			all = append(all, fmt.Sprintf("%s in %q", endpoint.Address, zones))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "; "), nil
+}
