@@ -13,12 +13,13 @@ BENCHCOUNT ?= 6
 # The packages that decide; they are the ones worth measuring.
 CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
 
-# The modules: Vicinity, the lab that it is tried in, and what makes releases.
-MODULES := . lab hack/release
+# The modules: Vicinity, the lab that it is tried in, what makes dashboards and rules, and what
+# makes releases.
+MODULES := . lab monitoring hack/release
 
 # The packages whose tests can write what they would compare, of the module in the
 # working directory.
-GOLDEN = grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && echo --exclude-dir=lab --exclude-dir=release) . | xargs -rn 1 dirname | sort -u
+GOLDEN = grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && printf -- '--exclude-dir=%s ' lab monitoring release) . | xargs -rn 1 dirname | sort -u
 
 # A binary says which revision it was built from, whatever GOFLAGS says. Where git
 # does not know or does not trust the tree, the go command would refuse to build.
@@ -45,6 +46,11 @@ KUBERNETES_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNE
 	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))) \
 	-X k8s.io/component-base/version.gitCommit= -X k8s.io/component-base/version.gitTreeState=clean
 KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+
+# The Prometheus that scrapes a lab, without what finds targets elsewhere than in Kubernetes and
+# in files, and without the files of its web pages.
+PROMETHEUS_TAGS := remove_all_sd,enable_kubernetes_sd
+PROMETHEUS_PROGRAM := bin/prometheus-$(shell { cat monitoring/go.mod monitoring/go.sum; $(GO) env GOVERSION GOOS GOARCH; echo '$(PROMETHEUS_TAGS)'; } | cksum | cut -d ' ' -f 1)
 
 # Kubernetes' own end-to-end tests and the program of their pods, of the same release. The
 # replaces of the modules are those of lab/kubernetes.
@@ -76,6 +82,16 @@ $(KUBERNETES_PROGRAM):
 	@echo "building etcd and Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
 	@mkdir -p bin
 	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
+	@mv '$@.new' '$@'
+
+.PHONY: prometheus
+prometheus: $(PROMETHEUS_PROGRAM) ## Build bin/vicinity-prometheus for the lab, once (minutes when cold)
+	@ln -sfn $(notdir $(PROMETHEUS_PROGRAM)) bin/vicinity-prometheus
+
+$(PROMETHEUS_PROGRAM):
+	@echo "building Prometheus, which takes minutes the first time"
+	@mkdir -p bin
+	cd monitoring && $(GO) build -tags '$(PROMETHEUS_TAGS)' -buildvcs=false -ldflags '-s -w' -o '$(CURDIR)/$@.new' github.com/prometheus/prometheus/cmd/prometheus
 	@mv '$@.new' '$@'
 
 # A folder has the tests, the programs of their pods, and what maps images to them.
@@ -116,7 +132,7 @@ test = { failed=; mkdir -p bin; \
 	$(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./... || failed=1; \
 	wait $$beside || failed=1; cat bin/cri-tests.json; \
 	(cd lab && $(GO) test -vet=off $(1) -json $$($(GO) list ./... | grep -v '/cri$$')) || failed=1; \
-	(cd hack/release && $(GO) test -vet=off $(1) -json ./...) || failed=1; \
+	for module in monitoring hack/release; do (cd "$$module" && $(GO) test -vet=off $(1) -json ./...) || failed=1; done; \
 	test -z "$$failed"; }
 
 .PHONY: check
@@ -145,7 +161,7 @@ down: build ## Remove all labs
 	bin/vicinity lab down --all
 
 .PHONY: e2e
-e2e: build kubernetes ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
+e2e: build kubernetes $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
 	cd lab && $(GO) test -c -o ../bin/e2e ./test/e2e
 	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
 
@@ -245,7 +261,7 @@ notices: ## Write the licences and notices of all that is linked to bin/THIRD_PA
 	$(GO) run ./hack/licences -notices bin/THIRD_PARTY_NOTICES
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, licences, and golden files anew
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, dashboards and rules, the references of flags and values, licences, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
 	@for module in $(MODULES); do (cd "$$module" && $(GO) test $$($(GOLDEN)) -update); done
 

@@ -50,7 +50,7 @@ func ours(importPath string) bool {
 }
 
 // modules are the folders of those whose packages are the project's.
-var modules = []string{".", "lab"}
+var modules = []string{".", "lab", "monitoring"}
 
 // list asks the go command for all packages of the project and all that they
 // depend on.

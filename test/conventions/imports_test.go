@@ -30,7 +30,7 @@ var layers = [][]string{
 	{"internal/requester", "internal/pacing"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
-	{"lab"},
+	{"lab", "monitoring"},
 }
 
 // place finds the part that a package belongs to, and its layer.

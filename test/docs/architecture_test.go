@@ -8,7 +8,7 @@ import (
 )
 
 // place is a file or a folder of the repository, in backquotes or in the picture.
-var place = regexp.MustCompile(`\b(?:api|charts|cmd|docs|internal|lab|test)/[A-Za-z0-9_./-]*[A-Za-z0-9]`)
+var place = regexp.MustCompile(`\b(?:api|charts|cmd|docs|internal|lab|monitoring|test)/[A-Za-z0-9_./-]*[A-Za-z0-9]`)
 
 // TestArchitecture looks whether what docs/architecture.md names is there.
 func TestArchitecture(t *testing.T) {
