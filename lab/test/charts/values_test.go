@@ -204,7 +204,7 @@ func put(values map[string]any, path []string, leaf any) {
 // A value that changes nothing is a promise that is not kept.
 func TestEveryValueIsUsed(t *testing.T) {
 	// What is off by default shows nothing of its other values.
-	const on = "proxy.enabled=true,dns.enabled=true,locators.enabled=true,disruption.enabled=true,rollouts.scaleDown=true,rollouts.enabled=true"
+	const on = "proxy.enabled=true,dns.enabled=true,locators.enabled=true,disruption.enabled=true,rollouts.scaleDown=true,rollouts.enabled=true,monitoring.serviceMonitors.enabled=true,monitoring.rules.enabled=true,monitoring.dashboards.enabled=true"
 	before := rendered(t, on)
 	for _, v := range values(t) {
 		set := map[string]any{}
@@ -215,10 +215,14 @@ func TestEveryValueIsUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			leaf := v.other(t)
-			if slices.Contains([]string{"locators.enabled", "dns.enabled", "disruption.enabled", "rollouts.scaleDown", "rollouts.enabled"}, v.name()) {
+			if strings.Contains(on, v.name()+"=true") {
 				leaf = false
 			}
 			put(set, v.path, leaf)
+			// Without metrics there is nothing for monitors to scrape.
+			if v.name() == "metrics.enabled" {
+				put(set, []string{"monitoring", "serviceMonitors", "enabled"}, false)
+			}
 		}
 		r, err := renderValues(t, set)
 		if err != nil {
@@ -302,6 +306,8 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"proxy.enabled=true,proxy.allServices=true,proxy.healthPort=10249", "proxy.metricsPort: 10249 is the port of proxy.healthPort already; give another"},
 		{"proxy.maxUnavailable=0", "/proxy/maxUnavailable"},
 		{"proxy.maxUnavailable=101%", "/proxy/maxUnavailable"},
+		{"monitoring.serviceMonitors.interval=often", "/monitoring/serviceMonitors/interval"},
+		{"metrics.enabled=false,monitoring.serviceMonitors.enabled=true", "monitoring.serviceMonitors.enabled: true is not allowed without metrics.enabled"},
 		{"metrics.port=8081", "metrics.port: 8081 is the port of the health checks already; give another"},
 		{"webhooks.port=8081", "webhooks.port: 8081 is the port of the health checks already; give another"},
 		{"webhooks.port=8080", "webhooks.port: 8080 is the port of metrics.port already; give another"},
