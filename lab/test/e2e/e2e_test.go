@@ -70,7 +70,8 @@ type scene struct {
 // areas are all areas in the order in which they run.
 func areas() []area {
 	return []area{
-		labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea(), doctorArea(), everythingArea(), releaseArea(),
+		labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea(),
+		doctorArea(), everythingArea(), releaseArea(), metricsArea(),
 	}
 }
 

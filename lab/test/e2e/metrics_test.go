@@ -1,0 +1,715 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/charts"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/dnsquery"
+	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+// metricsArea is what Prometheus and dashboards make of the metrics, with all of Vicinity on.
+func metricsArea() area {
+	return area{
+		name:    "metrics",
+		shape:   metricsShape,
+		prepare: prepareMetrics,
+		promises: []promise{
+			{name: "dashboards", keep: dashboardsHaveData, within: 6 * time.Minute},
+		},
+	}
+}
+
+// networkLabel is that of the nodes whose pods run.
+const networkLabel = "example.com/network"
+
+// metricsShape is a lab of three zones with a node each, and nodes without network for what is
+// evicted and updated.
+func metricsShape() shape.Shape {
+	s, err := shape.FromOptions(shape.Options{Name: "metrics", NodesPerZone: []int{1}, FakeNodes: 9, SingleStack: true, EvictionRequests: true, DNS: string(shape.DNSNone)})
+	if err != nil {
+		panic(err) // the options are constants
+	}
+	s.Proxy = shape.ProxyBoth
+	for z := range s.Zones {
+		for n := range s.Zones[z].Nodes {
+			s.Zones[z].Nodes[n].Labels = map[string]string{networkLabel: "yes"}
+		}
+	}
+	return s
+}
+
+// operatorAPI are the resources of the Prometheus Operator that the chart makes objects of. There
+// is no operator: what it does with a monitor is done by scrapeOf.
+const operatorAPI = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: servicemonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: ServiceMonitor, plural: servicemonitors}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: prometheusrules.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: PrometheusRule, plural: prometheusrules}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+`
+
+// prepareMetrics installs all of Vicinity with its monitors, rules and dashboards.
+func prepareMetrics(ctx context.Context, c *lab.Cluster) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if err := client.Apply(ctx, "", operatorAPI); err != nil {
+		return err
+	}
+	err = kube.Wait(ctx, "the API of the operator to be served", func(ctx context.Context) (string, error) {
+		for _, resource := range []string{"servicemonitors", "prometheusrules"} {
+			if _, err := client.CoreV1().RESTClient().Get().AbsPath(operatorPath + resource).DoRaw(ctx); err != nil {
+				return err.Error(), nil
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.InstallVicinity(ctx, "disruption.enabled=true", "disruption.evictionRequests=true",
+		"rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true", "rollouts.ordinals=true",
+		"locators.enabled=true", "locators.all=true", "dns.enabled=true", "dns.replicas=1", `dns.nodeSelector.example\.com/network=yes`,
+		"monitoring.serviceMonitors.enabled=true", "monitoring.rules.enabled=true", "monitoring.dashboards.enabled=true")
+}
+
+const operatorPath = "/apis/monitoring.coreos.com/v1/"
+
+// operated reads objects of the operator's API in the release's namespace.
+func (s *scene) operated(ctx context.Context, resource string, into any) error {
+	text, err := s.CoreV1().RESTClient().Get().AbsPath(operatorPath + "namespaces/" + release.Namespace + "/" + resource).DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}
+
+// metaLabel is what Prometheus calls a label of an object that it finds.
+func metaLabel(of, name string) string {
+	return "__meta_kubernetes_" + of + "_label_" + strings.NewReplacer(".", "_", "/", "_", "-", "_").Replace(name)
+}
+
+// relabeling is one of Prometheus' configuration.
+type relabeling struct {
+	Source      []string `json:"source_labels,omitempty"`
+	Target      string   `json:"target_label,omitempty"`
+	Regex       string   `json:"regex,omitempty"`
+	Replacement string   `json:"replacement,omitempty"`
+	Action      string   `json:"action,omitempty"`
+}
+
+// scrapeOf is the job that the operator makes of the endpoint of a monitor: the slices of the
+// Services that its selector matches, their port of its name, and the labels that all its
+// targets get, before the monitor's own relabelings.
+func scrapeOf(m *monitoringv1.ServiceMonitor) map[string]any {
+	var relabelings []relabeling
+	for name, value := range m.Spec.Selector.MatchLabels {
+		relabelings = append(relabelings, relabeling{Action: "keep", Source: []string{metaLabel("service", name)}, Regex: value})
+	}
+	endpoint := m.Spec.Endpoints[0]
+	relabelings = append(relabelings,
+		relabeling{Action: "keep", Source: []string{"__meta_kubernetes_endpointslice_port_name"}, Regex: endpoint.Port},
+		relabeling{Source: []string{"__meta_kubernetes_namespace"}, Target: "namespace"},
+		relabeling{Source: []string{"__meta_kubernetes_service_name"}, Target: "service"},
+		relabeling{Source: []string{"__meta_kubernetes_pod_name"}, Target: "pod"},
+		relabeling{Source: []string{"__meta_kubernetes_pod_container_name"}, Target: "container"},
+		relabeling{Source: []string{"__meta_kubernetes_service_name"}, Target: "job"},
+		relabeling{Target: "endpoint", Replacement: endpoint.Port},
+	)
+	for _, r := range endpoint.RelabelConfigs {
+		made := relabeling{Target: r.TargetLabel, Regex: r.Regex, Action: r.Action}
+		for _, name := range r.SourceLabels {
+			made.Source = append(made.Source, string(name))
+		}
+		if r.Replacement != nil {
+			made.Replacement = *r.Replacement
+		}
+		relabelings = append(relabelings, made)
+	}
+	return map[string]any{
+		"job_name": "serviceMonitor/" + m.Namespace + "/" + m.Name, "honor_labels": endpoint.HonorLabels, "relabel_configs": relabelings,
+		"kubernetes_sd_configs": []any{map[string]any{"role": "endpointslice", "namespaces": map[string]any{"names": m.Spec.NamespaceSelector.MatchNames}}},
+	}
+}
+
+// scraping is how often targets are scraped and rules evaluated. Rates of the dashboards are over
+// window, so that what happens during the promise shows.
+const (
+	scraping = 5 * time.Second
+	window   = "4m"
+)
+
+// prometheusManifests are a real Prometheus with its configuration and its rules.
+const prometheusManifests = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: prometheus}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: lab-prometheus}
+rules:
+- {apiGroups: [""], resources: [pods, services, nodes], verbs: [get, list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: lab-prometheus}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lab-prometheus}
+subjects: [{kind: ServiceAccount, name: prometheus, namespace: $NAMESPACE}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: prometheus}
+spec:
+  selector: {app: prometheus}
+  ports: [{name: http, port: 9090}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: prometheus}
+data:
+  prometheus.yaml: '$CONFIGURATION'
+  rules.yaml: '$RULES'
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: prometheus}
+spec:
+  selector: {matchLabels: {app: prometheus}}
+  template:
+    metadata: {labels: {app: prometheus}}
+    spec:
+      serviceAccountName: prometheus
+      terminationGracePeriodSeconds: 5
+      nodeSelector: {` + networkLabel + `: "yes"}
+      containers:
+      - name: prometheus
+        image: vicinity-prometheus
+        args: [--config.file=/etc/prometheus/prometheus.yaml, --storage.tsdb.path=/prometheus, "--web.listen-address=:9090", --log.level=warn]
+        ports: [{containerPort: 9090}]
+        readinessProbe: {httpGet: {path: /-/ready, port: 9090}, periodSeconds: 1}
+        volumeMounts: [{name: config, mountPath: /etc/prometheus}, {name: data, mountPath: /prometheus}]
+      volumes: [{name: config, configMap: {name: prometheus}}, {name: data, emptyDir: {}}]
+`
+
+// startPrometheus starts one that scrapes what the monitors of the release say, with the rules of
+// the release, and returns these.
+func (s *scene) startPrometheus(ctx context.Context) ([]monitoringv1.RuleGroup, error) {
+	var monitors monitoringv1.ServiceMonitorList
+	if err := s.operated(ctx, "servicemonitors", &monitors); err != nil {
+		return nil, err
+	}
+	var rules monitoringv1.PrometheusRuleList
+	if err := s.operated(ctx, "prometheusrules", &rules); err != nil {
+		return nil, err
+	}
+	if len(monitors.Items) != len(jobs) || len(rules.Items) != 1 {
+		return nil, fmt.Errorf("the release has %d ServiceMonitors and %d PrometheusRules, want %d and 1", len(monitors.Items), len(rules.Items), len(jobs))
+	}
+	var scrapes []any
+	for i := range monitors.Items {
+		scrapes = append(scrapes, scrapeOf(&monitors.Items[i]))
+	}
+	configuration, err := json.Marshal(map[string]any{
+		"global":     map[string]any{"scrape_interval": scraping.String(), "evaluation_interval": scraping.String()},
+		"rule_files": []string{"/etc/prometheus/rules.yaml"}, "scrape_configs": scrapes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(rules.Items[0].Spec)
+	if err != nil {
+		return nil, err
+	}
+	quoted := func(text []byte) string { return strings.ReplaceAll(string(text), "'", "''") }
+	err = s.Apply(ctx, s.namespace, strings.NewReplacer("$NAMESPACE", s.namespace, "$CONFIGURATION", quoted(configuration), "$RULES", quoted(text)).Replace(prometheusManifests))
+	if err != nil {
+		return nil, err
+	}
+	return rules.Items[0].Spec.Groups, s.WaitDeployment(ctx, s.namespace, "prometheus")
+}
+
+// asksPrometheus asks for a path of the API of Prometheus, with parameters, and reads its data.
+func (s *scene) asksPrometheus(ctx context.Context, path string, parameters map[string]string, into any) error {
+	text, err := s.CoreV1().Services(s.namespace).ProxyGet("http", "prometheus", "9090", "api/v1/"+path, parameters).DoRaw(ctx)
+	var answer struct {
+		Status, Error string
+		Data          json.RawMessage
+	}
+	if json.Unmarshal(text, &answer) == nil && answer.Error != "" {
+		return fmt.Errorf("Prometheus says %q of %s %v", answer.Error, path, parameters)
+	}
+	if err != nil {
+		return fmt.Errorf("asking Prometheus: %w", err)
+	}
+	return json.Unmarshal(answer.Data, into)
+}
+
+// sample is what a query finds: labels, and a time with a value.
+type sample struct {
+	Metric map[string]string
+	Value  [2]any
+}
+
+// number is the value; NaN if there is none, which panels do not show.
+func (v sample) number() float64 {
+	text, _ := v.Value[1].(string)
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return number
+}
+
+// values are those of a query now that are numbers.
+func (s *scene) values(ctx context.Context, query string) ([]sample, error) {
+	return s.valuesAt(ctx, query, time.Now())
+}
+
+func (s *scene) valuesAt(ctx context.Context, query string, at time.Time) ([]sample, error) {
+	var found struct{ Result []sample }
+	if err := s.asksPrometheus(ctx, "query", map[string]string{"query": query, "time": at.UTC().Format(time.RFC3339Nano)}, &found); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found.Result, func(v sample) bool { return math.IsNaN(v.number()) }), nil
+}
+
+// board is as much of a dashboard as there is to ask.
+type board struct {
+	Title  string
+	Panels []struct {
+		Title       string
+		Targets     []struct{ Expr string }
+		FieldConfig struct{ Defaults struct{ Max *float64 } }
+	}
+	Templating struct {
+		List []struct {
+			Name, Type string
+			Query      any
+		}
+	}
+}
+
+// boards are the dashboards that the chart installs.
+func boards() ([]board, error) {
+	chart, err := charts.Vicinity()
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(chart, "monitoring/dashboards/*.json")
+	if err != nil {
+		return nil, err
+	}
+	var all []board
+	for _, name := range names {
+		text, err := fs.ReadFile(chart, name)
+		if err != nil {
+			return nil, err
+		}
+		var b board
+		if err := json.Unmarshal(text, &b); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// query is one of a dashboard, as Grafana asks it.
+type query struct {
+	from, expr string
+	// most is the greatest value that the panel expects.
+	most float64
+}
+
+// rounding is how far a share may be above 1 or below 0, by the order in which its parts are added.
+const rounding = 1e-9
+
+// outside is an error if a value is none that there can be.
+func (q query) outside(found []sample) error {
+	for _, v := range found {
+		if n := v.number(); n < -rounding || n > q.most+rounding {
+			return fmt.Errorf("%s shows %v of %v, which there cannot be: %s", q.from, n, v.Metric, q.expr)
+		}
+	}
+	return nil
+}
+
+// shows reports whether there is something to see.
+func (q query) shows(found []sample) bool {
+	return len(found) > 0 && (slices.Contains(quiet, q.from) || slices.ContainsFunc(found, func(v sample) bool { return v.number() > rounding }))
+}
+
+// queriesOf are those of dashboards for a Service, with the values of variables.
+func queriesOf(all []board, namespace, service string) (found []query) {
+	variables := strings.NewReplacer("$__rate_interval", window, "$cost_per_gib", "0.01", "$instance", ".*", "$namespace", namespace, "$service", service)
+	for _, b := range all {
+		for _, p := range b.Panels {
+			most := math.Inf(1)
+			if p.FieldConfig.Defaults.Max != nil {
+				most = *p.FieldConfig.Defaults.Max
+			}
+			for i, t := range p.Targets {
+				found = append(found, query{fmt.Sprintf("%s: %s (%c)", b.Title, p.Title, 'A'+i), variables.Replace(t.Expr), most})
+			}
+		}
+	}
+	return found
+}
+
+// choices are what a variable of a dashboard offers: label_values(SERIES, LABEL).
+func (s *scene) choices(ctx context.Context, function string) (values []string, err error) {
+	inside := strings.TrimSuffix(strings.TrimPrefix(function, "label_values("), ")")
+	at := strings.LastIndex(inside, ",")
+	if inside == function || at < 0 {
+		return nil, fmt.Errorf("a variable is %q, which is no label_values", function)
+	}
+	err = s.asksPrometheus(ctx, "label/"+strings.TrimSpace(inside[at+1:])+"/values", map[string]string{"match[]": inside[:at]}, &values)
+	return values, err
+}
+
+// jobs are the targets that there have to be, by the job.
+var jobs = map[string]int{"vicinity-controller": 2, "vicinity-proxy": 3, "vicinity-dns": 1}
+
+// quiet are the queries that show 0 while nothing is wrong and nobody waits. All others have to
+// show more.
+var quiet = []string{
+	"Vicinity / Cluster: Writes of hints (B)",
+	"Vicinity / Cluster: Writes of hints (C)",
+	"Vicinity / Cluster: Work that waits (A)",
+	"Vicinity / Cluster: Endpoints that moved to other zones (B)",
+	"Vicinity / Disruption and rollouts: Blocked the longest (A)",
+	"Vicinity / Disruption and rollouts: Budgets that are not enforced (A)",
+	"Vicinity / Disruption and rollouts: Reservations (A)",
+	"Vicinity / Disruption and rollouts: Pods with EvictionRequests that wait (A)",
+	"Vicinity / Disruption and rollouts: Workloads (B)",
+	"Vicinity / Disruption and rollouts: Pods in the wrong domain (A)",
+	"Vicinity / Disruption and rollouts: Steps and repairs (A)",
+	"Vicinity / Disruption and rollouts: Steps and repairs (B)",
+	"Vicinity / Proxy: Nodes that are bypassed (A)",
+	"Vicinity / Proxy: Ports refused (A)",
+	"Vicinity / Proxy: Services that wait (A)",
+	"Vicinity / Proxy: Ports that clients do not reach (A)",
+	"Vicinity / Proxy: Addresses refused or disputed (A)",
+	"Vicinity / Proxy: Addresses refused or disputed (B)",
+	"Vicinity / Proxy: Rules changed by others (A)",
+	"Vicinity / Proxy: Rules changed by others (B)",
+	"Vicinity / Proxy: Failures (A)",
+	"Vicinity / Proxy: Reports lost, and the CPU of readings (A)",
+	"Vicinity / Service: Overload, predicted (A)",
+}
+
+// dashboardsHaveData has a real Prometheus scrape all programs of a release by its monitors, uses
+// what there is, and shows that every query of every dashboard, every recorded series and every
+// variable has data, that these make sense and add up, and that every alert is evaluated.
+func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
+	groups, err := s.startPrometheus(ctx)
+	if err != nil {
+		return "", err
+	}
+	use, err := s.everythingInUse(ctx)
+	if err != nil {
+		return "", err
+	}
+	all, err := boards()
+	if err != nil {
+		return "", err
+	}
+	queries := queriesOf(all, s.namespace, "echo")
+	asked := len(queries)
+	for _, name := range quiet {
+		if !slices.ContainsFunc(queries, func(q query) bool { return q.from == name }) {
+			return "", fmt.Errorf("no query is %q, which may show 0", name)
+		}
+	}
+	recorded, alerts := 0, 0
+	for _, g := range groups {
+		for _, r := range g.Rules {
+			if r.Alert != "" {
+				alerts++
+				continue
+			}
+			recorded++
+			queries = append(queries, query{"recorded", r.Record, math.Inf(1)})
+		}
+	}
+	if err := use.untilShown(ctx, queries); err != nil {
+		return "", err
+	}
+	if err := s.addsUp(ctx); err != nil {
+		return "", err
+	}
+	err = kube.Wait(ctx, "all targets to answer", func(ctx context.Context) (string, error) { return "", s.targetsUp(ctx) })
+	if err != nil {
+		return "", err
+	}
+	variables, err := s.variablesOffer(ctx, all)
+	if err != nil {
+		return "", err
+	}
+	if err := s.rulesEvaluate(ctx, recorded+alerts); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("all %d queries of %d dashboards return data, of which %d may be 0, all %d recorded series too; %d variables offer values, %d alerts are evaluated",
+		asked, len(all), len(quiet), recorded, variables, alerts), nil
+}
+
+// untilShown has the cluster used until each query has shown something.
+func (u *inUse) untilShown(ctx context.Context, queries []query) error {
+	var outside error
+	err := kube.Wait(ctx, "all queries to have data", func(ctx context.Context) (string, error) {
+		if err := u.again(ctx); err != nil {
+			return "", err
+		}
+		var missing []query
+		var names []string
+		for _, q := range queries {
+			found, err := u.values(ctx, q.expr)
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", q.from, err)
+			}
+			if outside = q.outside(found); outside != nil {
+				return "", nil
+			}
+			if !q.shows(found) {
+				missing = append(missing, q)
+				names = append(names, q.from+": "+q.expr)
+			}
+		}
+		queries = missing
+		if len(missing) == 0 {
+			return "", nil
+		}
+		return fmt.Sprintf("%d have none: %s", len(missing), strings.Join(names, "; ")), nil
+	})
+	return errors.Join(err, outside)
+}
+
+// addsUp is an error unless, at one time, shares and what crosses zones are those that follow
+// from what goes from zone to zone.
+func (s *scene) addsUp(ctx context.Context) error {
+	// The rules of a time before the last are all evaluated.
+	at := time.Now().Add(-2 * scraping)
+	for _, what := range []string{"connections", "bytes"} {
+		zones, err := s.valuesAt(ctx, fmt.Sprintf(`zones:vicinity_proxy_%s:rate5m{source_zone!="",destination_zone!=""}`, what), at)
+		if err != nil {
+			return err
+		}
+		total, crossing := 0.0, 0.0
+		for _, v := range zones {
+			total += v.number()
+			if v.Metric["source_zone"] != v.Metric["destination_zone"] {
+				crossing += v.number()
+			}
+		}
+		for expr, want := range map[string]float64{
+			fmt.Sprintf("sum(service:vicinity_proxy_crossing_%s:rate5m)", what): crossing,
+			fmt.Sprintf("cluster:vicinity_proxy_in_zone_%s:ratio_rate5m", what): 1 - crossing/total,
+		} {
+			found, err := s.valuesAt(ctx, expr, at)
+			if err != nil {
+				return err
+			}
+			if len(found) != 1 || math.Abs(found[0].number()-want) > rounding*max(1, want) {
+				return fmt.Errorf("%s is %v, and by what goes from zone to zone it is %v: %v", expr, found, want, zones)
+			}
+		}
+	}
+	return nil
+}
+
+// targetsUp is an error unless each job has its targets, and all answer.
+func (s *scene) targetsUp(ctx context.Context) error {
+	for job, want := range jobs {
+		found, err := s.values(ctx, fmt.Sprintf("up{job=%q} == 1", job))
+		if err != nil {
+			return err
+		}
+		if len(found) != want {
+			return fmt.Errorf("%d targets of %s answer, want %d", len(found), job, want)
+		}
+		for _, v := range found {
+			if v.Metric["service"] != "" || v.Metric["namespace"] != "" {
+				return fmt.Errorf("a target of %s has the labels %v, by which metrics name Services", job, v.Metric)
+			}
+		}
+	}
+	return nil
+}
+
+// variablesOffer is an error unless each variable that is asked for offers something, and those of
+// Services the Service of the scene. It returns how many there are.
+func (s *scene) variablesOffer(ctx context.Context, all []board) (n int, err error) {
+	for _, b := range all {
+		for _, v := range b.Templating.List {
+			text, ok := v.Query.(string)
+			if v.Type != "query" || !ok {
+				continue
+			}
+			n++
+			values, err := s.choices(ctx, strings.ReplaceAll(text, "$namespace", s.namespace))
+			if err != nil {
+				return n, err
+			}
+			want := map[string]string{"namespace": s.namespace, "service": "echo"}[v.Name]
+			if len(values) == 0 || want != "" && !slices.Contains(values, want) {
+				return n, fmt.Errorf("%s: the variable %s offers %q; it should have %q", b.Title, v.Name, values, want)
+			}
+		}
+	}
+	return n, nil
+}
+
+// rulesEvaluate is an error unless Prometheus evaluates so many rules without errors.
+func (s *scene) rulesEvaluate(ctx context.Context, want int) error {
+	var found struct {
+		Groups []struct {
+			Rules []struct{ Name, Health, LastError string }
+		}
+	}
+	if err := s.asksPrometheus(ctx, "rules", nil, &found); err != nil {
+		return err
+	}
+	n := 0
+	for _, g := range found.Groups {
+		for _, r := range g.Rules {
+			n++
+			if r.Health != "ok" {
+				return fmt.Errorf("the rule %s is %s: %s", r.Name, r.Health, r.LastError)
+			}
+		}
+	}
+	if n != want {
+		return fmt.Errorf("Prometheus evaluates %d rules, want %d", n, want)
+	}
+	return nil
+}
+
+// inUse is a cluster in which all of Vicinity has something to do.
+type inUse struct {
+	*scene
+	dns     netip.AddrPort
+	clients map[string]place
+	turn    int
+}
+
+// everythingInUse runs a Service of vicinity-proxy, one by hints and a headless one, a budget that
+// lets one zone be disturbed, a workload that is kept spread, and one that is updated by domain.
+func (s *scene) everythingInUse(ctx context.Context) (*inUse, error) {
+	onNetwork := strings.NewReplacer("      containers:\n", "      nodeSelector: {"+networkLabel+": \"yes\"}\n      containers:\n")
+	manifests := onNetwork.Replace(lab.EchoManifests("echo", 3) + "---\n" + lab.ClientManifests("client", 3))
+	manifests += headlessOf("near", zoneAnnotation, "Prefer")
+	manifests += fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata: {name: hinted, annotations: {%s: Prefer}}
+spec: {selector: {app: echo}, ports: [{name: http, port: 80, targetPort: http}]}
+`, zoneAnnotation)
+	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"echo", "client"} {
+		if err := s.WaitDeployment(ctx, s.namespace, name); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+		return nil, err
+	}
+	if err := s.handOverEcho(ctx, preferZone); err != nil {
+		return nil, err
+	}
+	f := s.field()
+	budget := evictions.ByZone("guarded", "app", "guarded", "maxUnavailable: 100%", "maxUnavailableDomains: 1")
+	if err := f.Run(ctx, budget, evictions.Workload{Name: "guarded", Replicas: 6, StartTime: time.Second}); err != nil {
+		return nil, err
+	}
+	if err := (zoned{Field: f, name: "spread", replicas: 3}).apply(ctx, keepsSpread); err != nil {
+		return nil, err
+	}
+	rolled, err := s.roll(ctx, ofStatefulSet)
+	if err != nil {
+		return nil, err
+	}
+	service, err := s.CoreV1().Services(release.Namespace).Get(ctx, "vicinity-dns", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	address, err := netip.ParseAddr(service.Spec.ClusterIP)
+	if err != nil {
+		return nil, err
+	}
+	use := &inUse{scene: s, dns: netip.AddrPortFrom(address, 53)}
+	if use.clients, err = s.fromClients(ctx); err != nil {
+		return nil, err
+	}
+	return use, rolled.update(ctx, "2", "500ms", "")
+}
+
+// again has something happen to each part, as it does in a cluster all the time.
+func (u *inUse) again(ctx context.Context) error {
+	u.turn++
+	// Endpoints come and go, and so do PodLocators and hints.
+	if err := u.scale(ctx, "echo", int32(3+u.turn%2)); err != nil {
+		return err
+	}
+	if _, err := u.load(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
+		return err
+	}
+	for _, from := range u.clients {
+		if _, _, err := u.resolve(ctx, from, dnsquery.Query{Name: u.fqdn("near"), Server: u.dns}); err != nil {
+			return err
+		}
+	}
+	return u.evictTwo(ctx)
+}
+
+// evictTwo asks for evictions in two zones at a time, of which the budget allows one.
+func (u *inUse) evictTwo(ctx context.Context) error {
+	f := u.field()
+	for _, zone := range f.Zones()[:2] {
+		pods, err := f.Pods(ctx, "guarded", zone)
+		if err != nil {
+			return err
+		}
+		if len(pods) == 0 {
+			continue // those of the turn before are not there again
+		}
+		if err := f.Evict(ctx, pods[0].Name, nil); err != nil && !apierrors.IsTooManyRequests(err) {
+			return err
+		}
+	}
+	return nil
+}
