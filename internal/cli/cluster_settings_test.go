@@ -16,11 +16,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routingflags"
 )
 
 // settingsOf are the settings that a cluster with these objects has, and what of them is
 // not known.
-func settingsOf(t *testing.T, objects ...runtime.Object) (controllerSettings, []string) {
+func settingsOf(t *testing.T, objects ...runtime.Object) (routingflags.Running, []string) {
 	t.Helper()
 	r := &clusterReader{connection: &connection{typed: fake.NewClientset(objects...)}}
 	settings, err := r.settings(t.Context())
@@ -48,20 +49,20 @@ func chartController(t *testing.T, values string) *appsv1.Deployment {
 // What the chart's values say is what the commands decide by, whatever the release and
 // its objects are called.
 func TestSettingsAreThoseOfTheChart(t *testing.T) {
-	want := defaultSettings()
-	want.exclusion.Own = "vicinity-system"
+	want := routingflags.Defaults()
+	want.Exclusion.Own = "vicinity-system"
 	if got, missing := settingsOf(t, chartController(t, "default")); !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("by default got %+v, want %+v; missing %q", got, want, missing)
 	}
 	got, missing := settingsOf(t, chartController(t, "changed"))
 	want.TakeOverAuto, want.SliceLimit, want.GroupSize = true, 7, 250
-	want.ShrinkGrace, want.exclusion.Namespaces = 90*time.Second, []string{"a", "b"}
+	want.ShrinkGrace, want.Exclusion.Namespaces = 90*time.Second, []string{"a", "b"}
 	want.WithoutGroups, want.WithoutHints = true, true
 	if !reflect.DeepEqual(got, want) || len(missing) > 0 {
 		t.Errorf("got %+v, want %+v; missing %q", got, want, missing)
 	}
-	if got, _ := settingsOf(t, chartController(t, "nothing-excluded")); len(got.exclusion.Namespaces) > 0 {
-		t.Errorf("%q are excluded", got.exclusion.Namespaces)
+	if got, _ := settingsOf(t, chartController(t, "nothing-excluded")); len(got.Exclusion.Namespaces) > 0 {
+		t.Errorf("%q are excluded", got.Exclusion.Namespaces)
 	}
 }
 
@@ -69,29 +70,29 @@ func TestFlagsAsUsersWriteThem(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		args    []string
-		want    func(*controllerSettings)
+		want    func(*routingflags.Running)
 		missing string
 	}{
-		{name: "none", want: func(*controllerSettings) {}},
+		{name: "none", want: func(*routingflags.Running) {}},
 		{
 			name: "words of their own", args: []string{"--log-level", "info", "--group-size", "7", "--take-over-auto"},
-			want: func(s *controllerSettings) { s.GroupSize, s.TakeOverAuto = 7, true },
+			want: func(s *routingflags.Running) { s.GroupSize, s.TakeOverAuto = 7, true },
 		},
 		{
 			name: "a list in parts", args: []string{"--exclude-namespaces=a", "--exclude-namespaces=b,c"},
-			want: func(s *controllerSettings) { s.exclusion.Namespaces = []string{"a", "b", "c"} },
+			want: func(s *routingflags.Running) { s.Exclusion.Namespaces = []string{"a", "b", "c"} },
 		},
-		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *controllerSettings) { s.exclusion.Own = "own" }},
+		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *routingflags.Running) { s.Exclusion.Own = "own" }},
 		{
 			name: "nonsense", args: []string{"--slice-limit=7", "--shrink-grace=soon", "--group-size=7"},
-			want: func(*controllerSettings) {},
+			want: func(*routingflags.Running) {},
 			missing: `Deployment vicinity-system/vicinity-controller has a flag that makes no sense (invalid argument "soon" for "--shrink-grace" flag: ` +
 				`time: invalid duration "soon"); its default flags are assumed`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			want := defaultSettings()
-			want.exclusion.Own = "vicinity-system"
+			want := routingflags.Defaults()
+			want.Exclusion.Own = "vicinity-system"
 			test.want(&want)
 			got, missing := settingsOf(t, aController(test.args...))
 			if !reflect.DeepEqual(got, want) {

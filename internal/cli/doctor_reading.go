@@ -27,6 +27,7 @@ import (
 	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
+	"vicinity.dev/vicinity/internal/routingflags"
 )
 
 const (
@@ -152,23 +153,19 @@ func (d *doctorReader) deployments(ctx context.Context, selector string) ([]*app
 
 // installation reads the parts of Vicinity, and the flags of the controller.
 func (d *doctorReader) installation(ctx context.Context) error {
-	controllers, err := d.deployments(ctx, controllerSelector)
+	controllers, err := d.deployments(ctx, routingflags.ControllerSelector)
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
 		return err
 	}
-	slices.SortStableFunc(controllers, func(a, b *appsv1.Deployment) int { return isScaledDown(a) - isScaledDown(b) })
-	settings := defaultSettings()
+	slices.SortStableFunc(controllers, routingflags.CompareControllers)
 	for i, deployment := range controllers {
 		d.in.Controllers = append(d.in.Controllers, doctor.Controller{Deployment: deployment})
 		for _, container := range deployment.Spec.Template.Spec.Containers {
 			readWebhookFlags(&d.in.Controllers[i], container.Args)
-			if i == 0 {
-				settings.exclusion.Own = deployment.Namespace
-				_ = settings.apply(container.Args) // one with flags that make no sense does not start, which is a finding
-			}
 		}
 	}
-	d.in.Exclusion, d.in.TakesAuto = settings.exclusion, settings.TakeOverAuto
+	running, _ := routingflags.RunningOf(routingflags.ControllerOf(controllers)) // one with flags that make no sense does not start, which is a finding
+	d.in.Exclusion, d.in.TakesAuto = running.Exclusion, running.TakeOverAuto
 	if _, unread := d.in.Unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
 		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s, and -n looks nowhere else", d.namespace)
 	}
@@ -180,17 +177,9 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	return d.without(doctor.SourceDaemonSets, d.inPlace("list daemonsets"), err)
 }
 
-// isScaledDown is 1 for a Deployment that is to have no pods, and 0 for others.
-func isScaledDown(d *appsv1.Deployment) int {
-	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
-		return 1
-	}
-	return 0
-}
-
 // readWebhookFlags reads which webhooks a controller serves.
 func readWebhookFlags(c *doctor.Controller, args []string) {
-	flags := flagsOf("vicinity-controller")
+	flags := routingflags.SetOf("vicinity-controller")
 	name := flags.String("webhook-name", "vicinity", "")
 	on := map[string]*bool{}
 	for _, flag := range []string{

@@ -27,6 +27,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/routingflags"
 )
 
 // nodeReader reads what a node does for a Service depends on.
@@ -127,7 +128,7 @@ func seenGroups(groups []*v1alpha1.EndpointGroup, zone string) ([]*v1alpha1.Endp
 // defaultProxy are the settings of a vicinity-proxy without flags, which make sense.
 func defaultProxy() view.Settings {
 	var none proxyflags.Flags
-	none.Add(flagsOf("vicinity-proxy"))
+	none.Add(routingflags.SetOf("vicinity-proxy"))
 	settings, _ := none.Settings()
 	return settings
 }
@@ -173,7 +174,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 // one makes no sense.
 func (r *nodeReader) apply(container *corev1.Container) error {
 	var given proxyflags.Flags
-	flags := flagsOf("vicinity-proxy")
+	flags := routingflags.SetOf("vicinity-proxy")
 	given.Add(flags)
 	file := flags.String("config", "", "")
 	if err := flags.Parse(container.Args); err != nil {

@@ -1,0 +1,98 @@
+package routingflags
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// ControllerSelector finds the controller's Deployment: no value of the chart changes these
+// labels.
+const ControllerSelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=controller"
+
+// Running are the settings of a cluster's controller that decisions depend on.
+type Running struct {
+	routing.Settings
+	// Exclusion says which Services it leaves alone.
+	Exclusion translate.Exclusion
+	// Stopped is why no controller runs; it is empty if one does, or if that is not known.
+	Stopped string
+}
+
+// Defaults are the settings of a controller without flags.
+func Defaults() Running {
+	return Running{Settings: routing.DefaultSettings(), Exclusion: translate.Exclusion{Namespaces: translate.DefaultExcluded()}}
+}
+
+// ControllerOf is the Deployment of the controller, of those that ControllerSelector finds, nil
+// if there is none.
+func ControllerOf(found []*appsv1.Deployment) *appsv1.Deployment {
+	if len(found) == 0 {
+		return nil
+	}
+	return slices.MinFunc(found, CompareControllers)
+}
+
+// CompareControllers orders Deployments of controllers: those that are to have no pods are last, and
+// names decide among others.
+func CompareControllers(a, b *appsv1.Deployment) int {
+	return cmp.Or(scaledDown(a)-scaledDown(b), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+}
+
+func scaledDown(d *appsv1.Deployment) int {
+	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+		return 1
+	}
+	return 0
+}
+
+// RunningOf are the settings that the cluster's controller was started with, and the defaults
+// where that cannot be known. Notes say what is not known, or not as it should be.
+func RunningOf(controller *appsv1.Deployment) (running Running, notes []string) {
+	running = Defaults()
+	if controller == nil {
+		running.Stopped = "no vicinity-controller is installed"
+		return running, []string{running.Stopped + ", so nothing is written; its default flags are assumed"}
+	}
+	if controller.Status.ReadyReplicas == 0 {
+		running.Stopped = fmt.Sprintf("Deployment %s/%s has no ready pod", controller.Namespace, controller.Name)
+		notes = append(notes, running.Stopped+", so nothing is written")
+	}
+	running.Exclusion.Own = controller.Namespace
+	for _, container := range controller.Spec.Template.Spec.Containers {
+		if err := running.apply(container.Args); err != nil {
+			notes = append(notes, fmt.Sprintf("Deployment %s/%s has a flag that makes no sense (%v); its default flags are assumed",
+				controller.Namespace, controller.Name, err))
+		}
+	}
+	return running, notes
+}
+
+// apply takes over flags of the controller, or none of them if one makes no sense.
+func (r *Running) apply(args []string) error {
+	given := *r
+	flags := SetOf("vicinity-controller")
+	Add(flags, &given.Settings, &given.Exclusion)
+	AddNamespace(flags, &given.Exclusion.Own)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	*r = given
+	return nil
+}
+
+// SetOf is for the arguments of a program, of which unknown ones do not matter.
+func SetOf(program string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(program, pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	return flags
+}
