@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"vicinity.dev/vicinity/internal/cli"
+	"vicinity.dev/vicinity/test/chromium"
 )
 
 var screenshots = flag.String("screenshots", "", "directory to save pictures of the pages in")
@@ -192,7 +193,9 @@ func TestPictureShowsTheTrafficOfOneZone(t *testing.T) {
 
 func TestPagesAreCompleteWithoutScripts(t *testing.T) {
 	b := openBrowser(t)
-	b.call(t, "Emulation.setScriptExecutionDisabled", object{"value": true}, nil)
+	if err := b.Call("Emulation.setScriptExecutionDisabled", chromium.Object{"value": true}, nil); err != nil {
+		t.Fatal(err)
+	}
 	b.visit(t, report(t, "", "simulate", "--dataset", "representative", "--algorithm", "balanced,local"), 1280)
 	checkCharts(t, b, map[string]int{"histogram": 4, "stacks": 1, "flows": 2})
 	var hidden bool

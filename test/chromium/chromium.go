@@ -1,0 +1,344 @@
+// Package chromium drives a headless Chromium for tests that open pages as users do.
+//
+// It speaks the Chrome DevTools protocol over a pair of pipes: messages are JSON that ends with a
+// zero byte. Nothing of it runs beside the caller: messages are read while an answer is awaited.
+package chromium
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Browser is a browser with one page.
+type Browser struct {
+	// Log is what the browser has written.
+	Log bytes.Buffer
+
+	command *exec.Cmd
+	cancel  context.CancelFunc
+	to      io.Writer
+	from    *bufio.Reader
+	session string
+	last    int     // id of the last command
+	events  []Event // since the last visit
+}
+
+// Event is something that the browser tells unasked.
+type Event struct {
+	Method string
+	Params json.RawMessage
+}
+
+// message is what the browser sends: an event, or the answer to a command.
+type message struct {
+	Event
+	ID     int
+	Result json.RawMessage
+	Error  *struct{ Message string }
+}
+
+// Object is a JSON object.
+type Object map[string]any
+
+// ErrNotInstalled is the error where there is no Chromium.
+var ErrNotInstalled = errors.New("chromium is not installed; apt-get install chromium")
+
+// Open starts a browser that keeps its profile in a folder, until it is closed or the context ends.
+func Open(ctx context.Context, folder string) (*Browser, error) {
+	program, err := exec.LookPath("chromium")
+	if err != nil {
+		return nil, ErrNotInstalled
+	}
+	args := []string{
+		"--headless", "--remote-debugging-pipe", "--user-data-dir=" + filepath.Join(folder, "profile"),
+		"--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-breakpad", "--disable-dev-shm-usage",
+		"--hide-scrollbars",
+	}
+	if os.Geteuid() == 0 {
+		// Chromium's sandbox refuses to run as root.
+		args = append(args, "--no-sandbox")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	b := &Browser{cancel: cancel, command: exec.CommandContext(ctx, program, args...)}
+	b.command.Env = append(os.Environ(), "HOME="+folder)
+	b.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// The browser has processes of its own, which must not outlive it: they write to the profile.
+	b.command.Cancel = func() error { return syscall.Kill(-b.command.Process.Pid, syscall.SIGKILL) }
+	b.command.Stderr = &b.Log
+	if err := b.connect(); err != nil {
+		cancel()
+		return nil, err
+	}
+	if err := b.openPage(); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// Close ends the browser.
+func (b *Browser) Close() error {
+	b.cancel()
+	// It was killed, so its exit code tells nothing.
+	var killed *exec.ExitError
+	if err := b.command.Wait(); err != nil && !errors.As(err, &killed) && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("waiting for chromium: %w", err)
+	}
+	return nil
+}
+
+// connect starts the browser with the pipes that it expects as file descriptors 3 and 4.
+func (b *Browser) connect() error {
+	commandsOut, commandsIn, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	answersOut, answersIn, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	b.command.ExtraFiles = []*os.File{commandsOut, answersIn}
+	if err := b.command.Start(); err != nil {
+		return err
+	}
+	for _, theirs := range b.command.ExtraFiles {
+		if err := theirs.Close(); err != nil {
+			return err
+		}
+	}
+	b.to, b.from = commandsIn, bufio.NewReader(answersOut)
+	return nil
+}
+
+// openPage makes the page and asks to be told what goes wrong in it.
+func (b *Browser) openPage() error {
+	var target struct{ TargetID string }
+	if err := b.Call("Target.createTarget", Object{"url": "about:blank"}, &target); err != nil {
+		return err
+	}
+	var attached struct{ SessionID string }
+	if err := b.Call("Target.attachToTarget", Object{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
+		return err
+	}
+	b.session = attached.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		if err := b.Call(domain+".enable", nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Call sends a command and waits for its answer, which is read into result unless that is nil.
+func (b *Browser) Call(method string, params Object, result any) error {
+	b.last++
+	request := Object{"id": b.last, "method": method}
+	if params != nil {
+		request["params"] = params
+	}
+	if b.session != "" {
+		request["sessionId"] = b.session
+	}
+	data, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	if _, err := b.to.Write(append(data, 0)); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	for {
+		m, err := b.read()
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", method, err)
+		case m.ID != b.last:
+			b.events = append(b.events, m.Event)
+		case m.Error != nil:
+			return fmt.Errorf("%s: %s", method, m.Error.Message)
+		case result == nil:
+			return nil
+		default:
+			if err := json.Unmarshal(m.Result, result); err != nil {
+				return fmt.Errorf("%s: %w", method, err)
+			}
+			return nil
+		}
+	}
+}
+
+func (b *Browser) read() (message, error) {
+	data, err := b.from.ReadBytes(0)
+	if err != nil {
+		return message{}, fmt.Errorf("chromium ended: %w", err)
+	}
+	var m message
+	err = json.Unmarshal(data[:len(data)-1], &m)
+	return m, err
+}
+
+// Visit opens an address in a window of the given width and waits until it is loaded.
+func (b *Browser) Visit(url string, width int) error {
+	if err := b.Call("Emulation.setDeviceMetricsOverride", Object{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
+		return err
+	}
+	b.events = nil
+	var went struct{ ErrorText string }
+	if err := b.Call("Page.navigate", Object{"url": url}, &went); err != nil {
+		return err
+	}
+	if went.ErrorText != "" {
+		return fmt.Errorf("opening %s: %s", url, went.ErrorText)
+	}
+	return b.Loaded()
+}
+
+// Loaded waits until a page is loaded that is on its way since the last visit.
+func (b *Browser) Loaded() error {
+	for !b.saw("Page.loadEventFired") {
+		m, err := b.read()
+		if err != nil {
+			return err
+		}
+		b.events = append(b.events, m.Event)
+	}
+	return nil
+}
+
+func (b *Browser) saw(method string) bool {
+	for _, e := range b.events {
+		if e.Method == method {
+			return true
+		}
+	}
+	return false
+}
+
+// Evaluate runs an expression in the page and reads its value into result. A promise is awaited.
+func (b *Browser) Evaluate(expression string, result any) error {
+	var answer struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails *struct {
+			Text      string
+			Exception struct{ Description string }
+		}
+	}
+	if err := b.Call("Runtime.evaluate", Object{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer); err != nil {
+		return err
+	}
+	if e := answer.ExceptionDetails; e != nil {
+		return fmt.Errorf("evaluating %s: %s %s", expression, e.Text, e.Exception.Description)
+	}
+	if err := json.Unmarshal(answer.Result.Value, result); err != nil {
+		return fmt.Errorf("evaluating %s: %w", expression, err)
+	}
+	return nil
+}
+
+// Press presses a key, by its name in the DOM.
+func (b *Browser) Press(key string) error {
+	codes := map[string]int{"Tab": 9, "Enter": 13, "ArrowDown": 40}
+	down := Object{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+	if key == "Enter" {
+		down["text"] = "\r"
+	}
+	if err := b.Call("Input.dispatchKeyEvent", down, nil); err != nil {
+		return err
+	}
+	return b.Call("Input.dispatchKeyEvent", Object{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}, nil)
+}
+
+// Events are those since the last visit.
+func (b *Browser) Events() ([]Event, error) {
+	// What the page did until now has been reported when this is answered.
+	var done bool
+	if err := b.Evaluate("true", &done); err != nil {
+		return nil, err
+	}
+	return b.events, nil
+}
+
+// Complaints are what the browser found wrong since the last visit: errors and warnings on the
+// console, exceptions, requests that failed, and requests that are not allowed.
+func (b *Browser) Complaints(allowed func(url string) bool) ([]string, error) {
+	events, err := b.Events()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, e := range events {
+		switch e.Method {
+		case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Page.javascriptDialogOpening":
+			found = append(found, e.Method+" "+string(e.Params))
+		case "Network.loadingFailed":
+			// A stream of events of the page before ends with it.
+			var failed struct{ Canceled bool }
+			if err := json.Unmarshal(e.Params, &failed); err != nil {
+				return nil, err
+			}
+			if !failed.Canceled {
+				found = append(found, e.Method+" "+string(e.Params))
+			}
+		case "Network.requestWillBeSent":
+			var request struct{ Request struct{ URL string } }
+			if err := json.Unmarshal(e.Params, &request); err != nil {
+				return nil, err
+			}
+			if url := request.Request.URL; url != "data:," && !allowed(url) {
+				found = append(found, "a request for "+url)
+			}
+		}
+	}
+	return found, nil
+}
+
+// Screenshot saves the whole page as a picture, or what of it is in a window of so much height.
+func (b *Browser) Screenshot(file string, height int) error {
+	params := Object{"format": "png", "captureBeyondViewport": height == 0}
+	if height > 0 {
+		var width int
+		if err := b.Evaluate("innerWidth", &width); err != nil {
+			return err
+		}
+		params["clip"] = Object{"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+		params["captureBeyondViewport"] = true
+	}
+	var picture struct{ Data []byte }
+	if err := b.Call("Page.captureScreenshot", params, &picture); err != nil {
+		return err
+	}
+	return os.WriteFile(file, picture.Data, 0o644)
+}
+
+// Prefers has the page be as for users with a preference, such as the color scheme "dark".
+func (b *Browser) Prefers(feature, value string) error {
+	return b.Call("Emulation.setEmulatedMedia", Object{"features": []Object{{"name": feature, "value": value}}}, nil)
+}
+
+// Until evaluates an expression until it is true.
+func (b *Browser) Until(ctx context.Context, expression string) error {
+	const apart = 20 * time.Millisecond
+	for {
+		var so bool
+		if err := b.Evaluate("Boolean("+expression+")", &so); err != nil {
+			return err
+		}
+		if so {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it does not become true that %s: %w", expression, ctx.Err())
+		case <-time.After(apart):
+		}
+	}
+}
