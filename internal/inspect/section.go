@@ -81,12 +81,14 @@ type Planner struct {
 	// are the same if one delivery is for all.
 	Question, Groups explain.Question
 	Capacity         translate.CapacityType // empty: as the Service asks
+	// TakeOverAuto is as in translate.Options.
+	TakeOverAuto bool
 }
 
 // Sections are those of one Service: one, or one for each of its families.
 func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
 	request := translate.RequestOf(service, p.Policies, translate.Options{
-		Defaults: p.Manifests.Defaults(service.Namespace), GivesNames: p.Manifests.GivesNames(service),
+		TakeOverAuto: p.TakeOverAuto, Defaults: p.Manifests.Defaults(service.Namespace), GivesNames: p.Manifests.GivesNames(service),
 	})
 	section := Section{Namespace: service.Namespace, Service: service.Name, NoPlan: request.NoPlan}
 	section.ask(request)

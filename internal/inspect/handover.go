@@ -1,0 +1,163 @@
+package inspect
+
+import (
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/handover"
+	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// HandOverState is how far a Service is on its way between kube-proxy and vicinity-proxy.
+type HandOverState string
+
+// The states.
+const (
+	HandOverNone      HandOverState = "none"      // kube-proxy's, and it stays so
+	HandOverWriting   HandOverState = "writing"   // groups are to come
+	HandOverWaiting   HandOverState = "waiting"   // for proxies to program the groups
+	HandOverDone      HandOverState = "done"      // vicinity-proxy's alone
+	HandOverReturning HandOverState = "returning" // to kube-proxy
+	HandOverOther     HandOverState = "other"     // another proxy's, or no proxy's
+)
+
+// HandOver is where a Service is on its way, and which nodes it waits for.
+type HandOver struct {
+	State HandOverState `json:"state"`
+	// Zones say how many nodes are ready by zone. There are none where that does not matter,
+	// or Leases are not known.
+	Zones []HandOverZone `json:"zones,omitempty"`
+	// Missing are the nodes that it waits for, or that cannot serve it now, in order.
+	Missing []string `json:"missing,omitempty"`
+	// Down are nodes that are not ready for long, in order. No Service waits for them.
+	Down []string `json:"down,omitempty"`
+	// Failures are why packets of nodes do not come through the rules of vicinity-proxy.
+	Failures map[string]string `json:"failures,omitempty"`
+}
+
+// HandOverZone is a zone with how many of its nodes have what the Service needs.
+type HandOverZone struct {
+	Zone  string `json:"zone"`
+	Nodes int    `json:"nodes"`
+	Ready int    `json:"ready"`
+}
+
+// HandOverStateOf is the state of a Service with so many groups.
+func HandOverStateOf(service *corev1.Service, groups int) HandOverState {
+	name, named := service.Labels[v1alpha1.LabelServiceProxyName]
+	wanted := service.Annotations[v1alpha1.AnnotationProxy] == "true"
+	switch {
+	case translate.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName:
+		return HandOverOther
+	case named && name != v1alpha1.ServiceProxyName:
+		return HandOverOther
+	case named && wanted:
+		return HandOverDone
+	case named || !wanted && groups > 0:
+		return HandOverReturning
+	case !wanted:
+		return HandOverNone
+	case groups == 0:
+		return HandOverWriting
+	}
+	return HandOverWaiting
+}
+
+// DependsOnProxies reports whether the Leases of proxies say more than the state.
+func (h *HandOver) DependsOnProxies() bool {
+	return h.State == HandOverWaiting || h.State == HandOverDone
+}
+
+// HandOverOf judges a Service by the proxies of all nodes that run one. Without Leases only
+// the state is known.
+func HandOverOf(in *Reading, proxies []NodeProxy) HandOver {
+	h := HandOver{State: HandOverStateOf(in.Service, len(in.Groups))}
+	if !h.DependsOnProxies() || len(proxies) == 0 || slices.Contains(in.Unread, KindGroups) {
+		return h
+	}
+	waits := make([]handover.NodeProxy, len(proxies))
+	for i := range proxies {
+		waits[i] = proxies[i].NodeProxy
+	}
+	state := handover.State{
+		Service: in.Service.Namespace + "/" + in.Service.Name, Wanted: true, Groups: in.Groups, Written: true, Proxies: waits,
+	}
+	if h.State == HandOverDone {
+		state.ProxyName = v1alpha1.ServiceProxyName
+	}
+	step := state.Next(in.Now)
+	h.Missing, h.Down = step.Missing, step.Down
+	for _, p := range proxies {
+		at := slices.IndexFunc(h.Zones, func(z HandOverZone) bool { return z.Zone == p.Zone })
+		if at < 0 {
+			at = len(h.Zones)
+			h.Zones = append(h.Zones, HandOverZone{Zone: p.Zone})
+		}
+		h.Zones[at].Nodes++
+		if !slices.Contains(h.Missing, p.Node) && !slices.Contains(h.Down, p.Node) {
+			h.Zones[at].Ready++
+		} else if p.Failure != "" {
+			if h.Failures == nil {
+				h.Failures = map[string]string{}
+			}
+			h.Failures[p.Node] = p.Failure
+		}
+	}
+	return h
+}
+
+// NodeProxy is a node with what the Lease of its proxy says.
+type NodeProxy struct {
+	handover.NodeProxy
+	// Failure is why packets of the node do not come through the proxy's rules.
+	Failure string
+}
+
+// Lives reports whether the proxy renews its Lease.
+func (p *NodeProxy) Lives(now time.Time) bool {
+	return !p.Seen.IsZero() && now.Sub(p.Seen) < v1alpha1.LeaseFresh
+}
+
+// NodeProxies join nodes with the Leases of their proxies, in the order of the nodes.
+func NodeProxies(nodes []*corev1.Node, leases []*coordinationv1.Lease) []NodeProxy {
+	byNode := make(map[string]*coordinationv1.Lease, len(leases))
+	for _, lease := range leases {
+		if lease.Spec.HolderIdentity != nil {
+			byNode[*lease.Spec.HolderIdentity] = lease
+		}
+	}
+	proxies := make([]NodeProxy, 0, len(nodes))
+	for _, node := range nodes {
+		p := NodeProxy{NodeProxy: handover.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: notReadySince(node)}}
+		if lease := byNode[node.Name]; lease != nil && lease.Spec.RenewTime != nil {
+			p.Seen = lease.Spec.RenewTime.Time
+			p.Programmed, p.Except = lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]
+			p.Failure = lease.Annotations[v1alpha1.AnnotationProbeFailure]
+		}
+		proxies = append(proxies, p)
+	}
+	return proxies
+}
+
+// notReadySince is since when a node is not ready, zero if it is.
+func notReadySince(node *corev1.Node) time.Time {
+	since := node.CreationTimestamp.Time
+	for _, condition := range node.Status.Conditions {
+		switch {
+		case condition.Type != corev1.NodeReady:
+		case condition.Status == corev1.ConditionTrue:
+			return time.Time{}
+		default:
+			since = condition.LastTransitionTime.Time
+		}
+	}
+	if since.IsZero() {
+		return time.Unix(0, 0) // it is not known since when
+	}
+	return since
+}

@@ -1,0 +1,254 @@
+package inspect
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// Change is what might happen to a Service.
+type Change struct {
+	// Zone is lost, with its nodes and its endpoints; empty if none is.
+	Zone string `json:"zone,omitempty"`
+	// Endpoints is how many are ready then, nil if none comes or goes but those of the zone.
+	Endpoints *int `json:"endpoints,omitempty"`
+	// Algorithm divides the endpoints then, empty if that does not change.
+	Algorithm allocate.Algorithm `json:"algorithm,omitempty"`
+}
+
+// MostEndpoints is how many endpoints may be asked about.
+const MostEndpoints = 10000
+
+// WhatIf is what a change would do to a family of a Service, beside what is so now. Both are
+// planned anew, as plan does.
+type WhatIf struct {
+	Namespace string    `json:"namespace"`
+	Service   string    `json:"service"`
+	Family    string    `json:"family"`
+	Change    Change    `json:"change"`
+	AsksFor   string    `json:"asksFor"`
+	Now       *Prospect `json:"now,omitempty"`  // nil if no endpoint is ready
+	Then      *Prospect `json:"then,omitempty"` // nil if no endpoint is left
+	NoPlan    string    `json:"noPlan,omitempty"`
+	Assumed   []string  `json:"assumed,omitempty"`
+}
+
+// Prospect is what a plan gives. Percentages are from 0 to 100.
+type Prospect struct {
+	Algorithm string   `json:"algorithm"`
+	Endpoints int      `json:"endpoints"`
+	Expected  *Figures `json:"expected"`
+	Why       string   `json:"why"`
+	Zones     []Zone   `json:"zones"`
+	Flows     []Flow   `json:"flows"`
+	Warnings  []string `json:"warnings,omitempty"`
+}
+
+// AlgorithmsFor are those that a Service can have by the way that its plan is delivered.
+func AlgorithmsFor(d *Explanation) []allocate.Algorithm {
+	delivery := allocate.DeliveryHints
+	if d.Delivery == allocate.DeliveryGroups {
+		delivery = allocate.DeliveryGroups
+	}
+	algorithms := carried(delivery)
+	if d.Headless {
+		algorithms = withoutWeights(algorithms)
+	}
+	return algorithms
+}
+
+// situation is one state of a Service: what a Planner knows instead of manifests.
+type situation struct {
+	reading  *Reading
+	families translate.Families
+}
+
+func (s situation) Defaults(string) []*v1alpha1.ClusterRoutingPolicy { return s.reading.Defaults }
+
+func (s situation) Endpoints(*corev1.Service, *translate.Cluster) translate.Families {
+	return s.families
+}
+
+func (s situation) GivesNames(*corev1.Service) bool { return translate.GivesNames(s.reading.Slices) }
+
+// ForeseeChange says what a change would do to each family of a Service. The cluster after it is that
+// without the nodes of the zone that is lost.
+func ForeseeChange(in Reading, change Change, after *translate.Cluster) ([]WhatIf, error) {
+	if err := change.check(&in); err != nil {
+		return nil, err
+	}
+	now := translate.SliceEndpoints(translate.ProxySlices(in.Service, in.Slices), in.Cluster)
+	if len(now) == 0 {
+		now = noEndpoints(in.Service)
+	}
+	then := translate.Families{}
+	for family, endpoints := range now {
+		then[family] = change.endpoints(endpoints, after)
+	}
+	var assumed []string
+	if change.Endpoints != nil {
+		assumed = append(assumed, "pods are added one by one in the zone with the fewest endpoints, and removed from the one with the most")
+	}
+	if change.Zone != "" {
+		assumed = append(assumed, "the nodes of the zone are gone, and so is the traffic from there")
+		if change.Endpoints == nil {
+			assumed = append(assumed, "no pod comes elsewhere for those that are lost")
+		}
+	}
+	before, err := foresee(&in, in.Cluster, now, "")
+	if err != nil {
+		return nil, err
+	}
+	later, err := foresee(&in, after, then, change.Algorithm)
+	if err != nil {
+		return nil, err
+	}
+	all := []WhatIf{}
+	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if _, found := now[family]; !found {
+			continue
+		}
+		w := WhatIf{
+			Namespace: in.Service.Namespace, Service: in.Service.Name, Family: string(family), Change: change,
+			AsksFor: before.asksFor, NoPlan: before.noPlan, Now: before.prospects[family], Then: later.prospects[family], Assumed: assumed,
+		}
+		if w.NoPlan == "" && w.Now == nil && w.Then == nil {
+			w.NoPlan = noEndpoint
+		}
+		all = append(all, w)
+	}
+	return all, nil
+}
+
+// noEndpoints are the families of a Service without an endpoint.
+func noEndpoints(service *corev1.Service) translate.Families {
+	none := translate.Families{}
+	for _, family := range service.Spec.IPFamilies {
+		none[family] = nil
+	}
+	if len(none) == 0 {
+		none[corev1.IPv4Protocol] = nil
+	}
+	return none
+}
+
+// check refuses what cannot be asked.
+func (c *Change) check(in *Reading) error {
+	switch zones := in.Cluster.Zones(); {
+	case c.Zone != "" && !slices.Contains(zones, c.Zone):
+		return fmt.Errorf("zone %q has no node; allowed are %s", c.Zone, firstOf(zones))
+	case c.Endpoints != nil && (*c.Endpoints < 0 || *c.Endpoints > MostEndpoints):
+		return fmt.Errorf("endpoints %d is not allowed; it must be from 0 to %d", *c.Endpoints, MostEndpoints)
+	case c.Algorithm != "" && !slices.Contains(allocate.Algorithms(), c.Algorithm):
+		return fmt.Errorf("algorithm %q is unknown; allowed are %v", c.Algorithm, allocate.Algorithms())
+	}
+	return nil
+}
+
+// endpoints are those that are ready after the change.
+func (c *Change) endpoints(now []translate.Endpoint, after *translate.Cluster) []translate.Endpoint {
+	left := slices.DeleteFunc(slices.Clone(now), func(e translate.Endpoint) bool { return c.Zone != "" && e.Zone == c.Zone })
+	if c.Endpoints == nil {
+		return left
+	}
+	in := map[string]int{} // zones, with how many endpoints they have
+	for i := range left {
+		in[left[i].Zone]++
+	}
+	for len(left) > *c.Endpoints {
+		most := extreme(in, func(a, b int) bool { return a > b })
+		last := len(left) - 1
+		for left[last].Zone != most {
+			last--
+		}
+		left = slices.Delete(left, last, last+1)
+		in[most]--
+	}
+	where := map[string]int{} // pods can be
+	for _, z := range after.Region(translate.Capacity{}, nil).Zones {
+		if z.Capacity > 0 {
+			where[z.Name] = in[z.Name]
+		}
+	}
+	for len(left) < *c.Endpoints && len(where) > 0 {
+		fewest := extreme(where, func(a, b int) bool { return a < b })
+		left = append(left, translate.Endpoint{Address: fmt.Sprintf("new-%d", len(left)), Zone: fewest})
+		where[fewest]++
+	}
+	return left
+}
+
+// extreme is the first zone by name of those whose number comes first.
+func extreme(in map[string]int, before func(a, b int) bool) string {
+	chosen, found := "", false
+	for zone, n := range in {
+		if !found || before(n, in[chosen]) || n == in[chosen] && zone < chosen {
+			chosen, found = zone, true
+		}
+	}
+	return chosen
+}
+
+type foresight struct {
+	asksFor, noPlan string
+	prospects       map[corev1.IPFamily]*Prospect
+}
+
+// foresee plans for the endpoints of a Service in a cluster, by what it asks for or by
+// another algorithm.
+func foresee(in *Reading, cluster *translate.Cluster, families translate.Families, algorithm allocate.Algorithm) (foresight, error) {
+	question := func(d allocate.Delivery) explain.Question {
+		return explain.Question{Delivery: d, Algorithms: carried(d)}
+	}
+	p := Planner{
+		Manifests: situation{in, families}, Policies: in.Policies, Cluster: cluster, TakeOverAuto: in.Settings.TakeOverAuto,
+		Question: question(allocate.DeliveryHints), Groups: question(allocate.DeliveryGroups),
+	}
+	sections, err := p.Sections(in.Service)
+	if err != nil {
+		return foresight{}, err
+	}
+	f := foresight{prospects: map[corev1.IPFamily]*Prospect{}}
+	for i := range sections {
+		s := &sections[i]
+		f.asksFor = s.AsksFor
+		if s.NoPlan != "" {
+			if s.NoPlan != noEndpoint {
+				f.noPlan = s.NoPlan
+			}
+			continue
+		}
+		family := corev1.IPFamily(s.Family)
+		for only := range families {
+			if len(families) == 1 {
+				family = only
+			}
+		}
+		if f.prospects[family], err = s.prospect(algorithm); err != nil {
+			return foresight{}, err
+		}
+	}
+	return f, nil
+}
+
+// prospect is what is asked for, or another algorithm, gives.
+func (s *Section) prospect(algorithm allocate.Algorithm) (*Prospect, error) {
+	shown := s.Comparison.Asked
+	if algorithm != "" {
+		shown = slices.IndexFunc(s.Comparison.Options, func(o explain.Option) bool { return o.Algorithm == algorithm })
+	}
+	if shown < 0 {
+		return nil, fmt.Errorf("algorithm %q cannot be delivered by %s to Service %s/%s", algorithm, s.Question.Delivery, s.Namespace, s.Service)
+	}
+	o := &s.Comparison.Options[shown]
+	return &Prospect{
+		Algorithm: OptionName(o), Endpoints: s.Question.Region.Endpoints(), Expected: figuresOf(o.Figures), Why: explain.Outcome(o.Outcome),
+		Zones: s.zones(), Flows: planFlows(s.Question.Region, o.Plan), Warnings: s.Warnings,
+	}, nil
+}
