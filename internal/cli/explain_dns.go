@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -28,6 +29,9 @@ type explainDNSFlags struct {
 	kind    string
 	plan    bool
 	output  string
+
+	// fromCalled is what messages call the client, if not --from.
+	fromCalled string
 }
 
 func newExplainDNSCommand(s command.Streams, reach connector) *cobra.Command {
@@ -86,33 +90,47 @@ func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach conn
 	if err != nil {
 		return err
 	}
-	q := nameQuestion{plan: f.plan}
-	if q.zone, err = f.zoneName(); err != nil {
-		return err
-	}
-	if q.types, err = f.types(); err != nil {
-		return err
-	}
-	if err := checkName(name); err != nil {
-		return err
-	}
-	from, err := f.client()
-	if err != nil {
+	if _, err := f.asked(name); err != nil {
 		return err
 	}
 	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
 	}
-	n := nameReader{clusterReader: r, question: q}
-	if err := n.readClient(ctx, from); err != nil {
-		return err
-	}
-	e, err := n.explain(ctx, name)
+	e, err := f.explain(ctx, r, name)
 	if err != nil {
 		return err
 	}
 	return write(s.Out, e)
+}
+
+// explain explains a name to the client that the flags mean.
+func (f *explainDNSFlags) explain(ctx context.Context, r *clusterReader, name string) (*inspect.NameExplanation, error) {
+	q, err := f.asked(name)
+	if err != nil {
+		return nil, err
+	}
+	n := nameReader{clusterReader: r, question: q}
+	if err := n.readClient(ctx, q.from); err != nil {
+		return nil, err
+	}
+	return n.explain(ctx, name)
+}
+
+// asked is what is asked for about a name.
+func (f *explainDNSFlags) asked(name string) (q nameQuestion, err error) {
+	q.plan = f.plan
+	if q.zone, err = f.zoneName(); err != nil {
+		return q, err
+	}
+	if q.types, err = f.types(); err != nil {
+		return q, err
+	}
+	if err = checkName(name); err != nil {
+		return q, err
+	}
+	q.from, err = f.client()
+	return q, err
 }
 
 // zoneName is the domain of the cluster, with a dot at its end.
@@ -159,36 +177,39 @@ func checkName(name string) error {
 
 // nameClient is who asks, as --from says it.
 type nameClient struct {
+	called         string     // in messages
 	address        netip.Addr // invalid for a pod
 	namespace, pod string
 }
 
 func (f *explainDNSFlags) client() (nameClient, error) {
+	called := cmp.Or(f.fromCalled, "--from")
 	const allowed = "it must be a pod as NAMESPACE/NAME or NAME, or an address such as 10.1.0.7"
 	if f.from == "" {
-		return nameClient{}, command.UsageErrorf("--from is missing: %s", allowed)
+		return nameClient{}, command.UsageErrorf("%s is missing: %s", called, allowed)
 	}
 	if address, err := netip.ParseAddr(f.from); err == nil {
 		return nameClient{address: address.Unmap().WithZone("")}, nil
 	}
 	if strings.Contains(f.from, ".") && strings.Trim(f.from, "0123456789.") == "" {
-		return nameClient{}, command.UsageErrorf("--from %q is neither a pod's name nor an address; %s", f.from, allowed)
+		return nameClient{}, command.UsageErrorf("%s %q is neither a pod's name nor an address; %s", called, f.from, allowed)
 	}
 	if _, err := netip.ParsePrefix(f.from); err == nil {
-		return nameClient{}, command.UsageErrorf("--from %q is a range; %s", f.from, allowed)
+		return nameClient{}, command.UsageErrorf("%s %q is a range; %s", called, f.from, allowed)
 	}
 	namespace, pod, qualified := strings.Cut(f.from, "/")
 	if !qualified {
 		namespace, pod = "", f.from
 	}
 	if len(validation.IsDNS1123Subdomain(pod)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return nameClient{}, command.UsageErrorf("--from %q is neither; %s", f.from, allowed)
+		return nameClient{}, command.UsageErrorf("%s %q is neither; %s", called, f.from, allowed)
 	}
-	return nameClient{namespace: namespace, pod: pod}, nil
+	return nameClient{called: called, namespace: namespace, pod: pod}, nil
 }
 
-// nameQuestion is what is asked for, beside the name and the client.
+// nameQuestion is what is asked for, beside the name.
 type nameQuestion struct {
+	from  nameClient
 	zone  string
 	types []string
 	plan  bool
@@ -233,7 +254,7 @@ func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
 	if apierrors.IsNotFound(err) {
 		hint := ""
 		if from.namespace != "" {
-			hint = "what stands before the slash in --from is the namespace of the pod"
+			hint = fmt.Sprintf("what stands before the slash in %s is the namespace of the pod", from.called)
 		}
 		return n.podNotFound(ctx, name, hint)
 	}

@@ -63,8 +63,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Doctor, explain and status look at a cluster and change nothing in it. Replan asks the controller
-of a cluster for a better plan. Rollout follows and controls updates by failure domain.
+Doctor, explain, status and console look at a cluster and change nothing in it. Replan asks the
+controller of a cluster for a better plan. Rollout follows and controls updates by failure domain.
 Lab makes a cluster of its own. The other commands need none.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -73,6 +73,7 @@ Lab makes a cluster of its own. The other commands need none.`,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.AddCommand(
+		newConsoleCommand(s, connect),
 		newConvertCommand(s),
 		newDoctorCommand(s, connect),
 		newExplainCommand(s, connect, thisMachine()),

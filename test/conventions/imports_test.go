@@ -28,6 +28,8 @@ var layers = [][]string{
 	{"internal/proxy/view"},
 	{"internal/inspect", "internal/convert", "internal/reservation", "internal/proxy/proxyflags"},
 	{"internal/requester", "internal/pacing"},
+	// A shell that the command line starts, with readers of its own.
+	{"internal/console"},
 	{"internal/controller", "internal/webhook", "internal/proxy", "plugin", "internal/cli"},
 	{"cmd", "test"},
 	{"lab", "monitoring"},

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/console"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+type consoleFlags struct {
+	cluster      clusterFlags
+	address      string
+	port         int
+	trafficEvery time.Duration
+	names        explainDNSFlags
+}
+
+func newConsoleCommand(s command.Streams, reach connector) *cobra.Command {
+	var f consoleFlags
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "Serve pages about a cluster to a browser on this machine",
+		Long: `Console serves pages that show a cluster as it is now, and prints the address to open: zones
+and nodes; Services with what is planned for their traffic beside what was measured; one
+Service with the reasons; the addresses that a client gets for a name; budgets and rollouts;
+and what a change would do. They show what explain, status and plan tell, and follow the
+cluster by themselves. The same values are served as JSON below /api/v1.
+
+It reads with the rights of its user and never writes. What may not be read is said on the
+pages with the right that is missing; -n restricts it to one namespace. Whoever has the
+address that it prints can open it on this machine, until the command ends. It listens on an
+address of the machine itself only; from elsewhere use a tunnel, such as ssh -L.
+
+What it must be allowed to read is in docs/reference/permissions.md.`,
+		Example: `  vicinity console
+  vicinity console --context production --port 8480
+  vicinity console -n shop --traffic-interval 0`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), s, reach) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.cluster.add(flags, "read one `NAMESPACE` only")
+	flags.StringVar(&f.address, "address", "127.0.0.1", "`ADDRESS` of this machine to listen on: 127.0.0.1 or ::1")
+	flags.IntVar(&f.port, "port", 0, "`PORT` to listen on (default one that is free)")
+	flags.DurationVar(&f.trafficEvery, "traffic-interval", 15*time.Second, "how often to ask vicinity-proxy on all nodes what it has counted, while someone looks; 0 for never")
+	flags.StringVar(&f.names.zone, "zone", "cluster.local", "`DOMAIN` of the cluster, for names")
+	flags.BoolVar(&f.names.plan, "plan", false, "the Corefile of the DNS server has the directive plan")
+	return cmd
+}
+
+func (f *consoleFlags) run(ctx context.Context, s command.Streams, reach connector) error {
+	listen, err := f.listen()
+	if err != nil {
+		return err
+	}
+	if f.trafficEvery < 0 || f.trafficEvery > 0 && f.trafficEvery < time.Second {
+		return command.UsageErrorf("--traffic-interval %s is not allowed; it must be 0, or 1s or more", f.trafficEvery)
+	}
+	if _, err := f.names.zoneName(); err != nil {
+		return err
+	}
+	asked, err := reach(&f.cluster)
+	if err != nil {
+		return err
+	}
+	// Watches last.
+	watching := f.cluster
+	watching.timeout = 0
+	watched, err := reach(&watching)
+	if err != nil {
+		return err
+	}
+	return console.Serve(ctx, console.Options{
+		Typed: watched.typed, Dynamic: watched.dynamic, Cluster: &consoleCluster{asked, f.names}, Server: watched.server, Namespace: f.cluster.namespace,
+		TrafficEvery: f.trafficEvery, Listen: listen,
+		Serving: func(url string) {
+			fmt.Fprintln(s.Out, url)
+			fmt.Fprintln(s.Err, "Open this address in a browser. The command serves it until it is interrupted.")
+		},
+	})
+}
+
+// listen is where to serve.
+func (f *consoleFlags) listen() (netip.AddrPort, error) {
+	address, err := netip.ParseAddr(f.address)
+	if err != nil || !address.IsLoopback() {
+		return netip.AddrPort{}, command.UsageErrorf("--address %q is not allowed; it must be an address of this machine alone, such as 127.0.0.1 or ::1", f.address)
+	}
+	if f.port < 0 || f.port > math.MaxUint16 {
+		return netip.AddrPort{}, command.UsageErrorf("--port %d is not allowed; it must be from 0 to %d", f.port, math.MaxUint16)
+	}
+	return netip.AddrPortFrom(address, uint16(f.port)), nil
+}
+
+// consoleCluster answers what a console asks once. Each answer is read anew.
+type consoleCluster struct {
+	connection *connection
+	names      explainDNSFlags
+}
+
+func (c *consoleCluster) reader() *clusterReader {
+	return &clusterReader{connection: c.connection, now: time.Now()}
+}
+
+func (c *consoleCluster) ExplainName(ctx context.Context, name, from string) (*inspect.NameExplanation, error) {
+	asked := c.names
+	asked.from, asked.fromCalled = from, "client"
+	return asked.explain(ctx, c.reader(), name)
+}
+
+func (c *consoleCluster) Traffic(ctx context.Context) (readings []inspect.ProxyReading, notKnown []string, err error) {
+	r := c.reader()
+	pods, err := r.proxies(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if readings, err = r.traffic(ctx, pods); err != nil {
+		return nil, nil, err
+	}
+	r.noteLimits(readings, c.connection.namespace)
+	return readings, r.missing, nil
+}
+
+func (c *consoleCluster) Autoscalers(ctx context.Context, service *corev1.Service) (names, notKnown []string, err error) {
+	r := c.reader()
+	names, err = r.autoscalers(ctx, service)
+	return names, r.missing, err
+}

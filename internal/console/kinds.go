@@ -1,0 +1,235 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routingflags"
+)
+
+// kind is a kind of objects that is watched.
+type kind struct {
+	name string // as people and inspect.Reading call it
+	// right is the resource with its API group, as roles have it.
+	right string
+	// wide says that the right is needed in the whole cluster, whatever the namespace.
+	wide bool
+	// own says that the kind is of Vicinity's own API, which may not be installed.
+	own bool
+	// without says what follows if it cannot be read.
+	without string
+
+	object runtime.Object
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	// slim drops what is not used of an object, so that a large cluster has room in memory.
+	slim cache.TransformFunc
+	// client is who is asked.
+	client any
+}
+
+// The names of the kinds that have none in package inspect.
+const (
+	kindServices        = "Services"
+	kindNamespaces      = "Namespaces"
+	kindDeployments     = "Deployments"
+	kindPolicies        = "RoutingPolicies"
+	kindClusterPolicies = "ClusterRoutingPolicies"
+	kindRollouts        = "DomainRollouts"
+)
+
+// client is a typed client of a kind of objects.
+type client[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// reads has a kind read by a client.
+func reads[L runtime.Object](k kind, c client[L]) kind {
+	k.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, o) }
+	k.watch = c.Watch
+	return k
+}
+
+// kinds are all that are watched.
+func kinds(o Options) []kind {
+	core := o.Typed.CoreV1()
+	typed := []kind{
+		reads(kind{
+			name: kindServices, right: "services", without: "no Service is shown", object: &corev1.Service{}, slim: slimObject,
+		}, core.Services(o.Namespace)),
+		reads(kind{
+			name: inspect.KindNodes, right: "nodes", wide: true, object: &corev1.Node{}, slim: slimNode,
+			without: "where traffic comes from is unknown, and so are plans",
+		}, core.Nodes()),
+		reads(kind{
+			name: inspect.KindSlices, right: "endpointslices.discovery.k8s.io", object: &discoveryv1.EndpointSlice{}, slim: slimObject,
+			without: "no endpoint is known",
+		}, o.Typed.DiscoveryV1().EndpointSlices(o.Namespace)),
+		reads(kind{
+			name: kindNamespaces, right: "namespaces", wide: true, object: &corev1.Namespace{}, slim: slimNamespace,
+			without: "what is written for all Services of some namespaces is left out",
+		}, core.Namespaces()),
+	}
+	controllers := reads(kind{
+		name: kindDeployments, right: "deployments.apps", wide: true, object: &appsv1.Deployment{}, slim: slimObject,
+		without: "vicinity-controller is taken to have its default flags",
+	}, o.Typed.AppsV1().Deployments(metav1.NamespaceAll))
+	all, next := controllers.list, controllers.watch
+	controllers.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		o.LabelSelector = routingflags.ControllerSelector
+		return all(ctx, o)
+	}
+	controllers.watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.LabelSelector = routingflags.ControllerSelector
+		return next(ctx, o)
+	}
+	typed = append(typed, controllers)
+	for i := range typed {
+		typed[i].client = o.Typed
+	}
+	return append(typed,
+		ownKind[v1alpha1.RoutingPolicy](o, kind{name: kindPolicies, right: "routingpolicies", without: "only what is written on a Service itself counts here"}),
+		ownKind[v1alpha1.ClusterRoutingPolicy](o, kind{
+			name: kindClusterPolicies, right: "clusterroutingpolicies", wide: true,
+			without: "what is written for all Services of some namespaces is left out",
+		}),
+		ownKind[v1alpha1.EndpointGroup](o, kind{name: inspect.KindGroups, right: "endpointgroups", without: "what is written for vicinity-proxy is unknown"}),
+		ownKind[v1alpha1.TopologyDisruptionBudget](o, kind{name: inspect.KindBudgets, right: "topologydisruptionbudgets", without: "no budget is shown"}),
+		ownKind[v1alpha1.DomainRollout](o, kind{name: kindRollouts, right: "domainrollouts", without: "no rollout is shown"}),
+	)
+}
+
+// ownKind is a kind of Vicinity's own API.
+func ownKind[T any](o Options, k kind) kind {
+	resource := o.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(k.right))
+	namespace := o.Namespace
+	if k.wide {
+		namespace = metav1.NamespaceAll
+	}
+	k.right += "." + v1alpha1.GroupVersion.Group
+	k.own, k.object, k.client = true, &unstructured.Unstructured{}, o.Dynamic
+	k.slim = slimOwn[T]
+	return reads(k, resource.Namespace(namespace))
+}
+
+// broken is an object that makes no sense as one of its kind. It stands in for it where it is
+// kept, so that it can be named.
+type broken struct {
+	metav1.ObjectMeta
+	err error
+}
+
+// slimOwn reads an object of Vicinity's own API.
+func slimOwn[T any](object any) (any, error) {
+	found, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return object, nil
+	}
+	own := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, own); err != nil {
+		return &broken{metav1.ObjectMeta{Namespace: found.GetNamespace(), Name: found.GetName(), ResourceVersion: found.GetResourceVersion()}, err}, nil
+	}
+	return slimObject(own)
+}
+
+// slimObject drops who wrote what, and what kubectl keeps.
+func slimObject(object any) (any, error) {
+	if m, ok := object.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+		if annotations := m.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
+			annotations = maps.Clone(annotations)
+			delete(annotations, corev1.LastAppliedConfigAnnotation)
+			m.SetAnnotations(annotations)
+		}
+	}
+	return object, nil
+}
+
+// slimNode keeps what plans depend on. What a kubelet reports every few minutes is not among
+// it, so that the node is the same after a report.
+func slimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	slim := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
+			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
+		},
+		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
+	}
+	slim.Status.Allocatable = node.Status.Allocatable
+	slim.Status.NodeInfo.KubeletVersion = node.Status.NodeInfo.KubeletVersion
+	slim.Status.NodeInfo.OperatingSystem = node.Status.NodeInfo.OperatingSystem
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			condition.LastHeartbeatTime = metav1.Time{}
+			slim.Status.Conditions = append(slim.Status.Conditions, condition)
+		}
+	}
+	for _, address := range node.Status.Addresses {
+		if address.Type == corev1.NodeInternalIP {
+			slim.Status.Addresses = append(slim.Status.Addresses, address)
+		}
+	}
+	return slim, nil
+}
+
+// slimNamespace keeps the labels.
+func slimNamespace(object any) (any, error) {
+	namespace, ok := object.(*corev1.Namespace)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: namespace.Name, UID: namespace.UID, ResourceVersion: namespace.ResourceVersion, Labels: namespace.Labels,
+	}}, nil
+}
+
+// fault is why a kind cannot be read.
+type fault struct {
+	verb string
+	err  error
+}
+
+// missing is a sentence about a kind that cannot be read.
+func (k *kind) missing(f fault, namespace string) string {
+	switch {
+	case apierrors.IsForbidden(f.err):
+		where := "in the whole cluster"
+		if namespace != "" && !k.wide {
+			where = fmt.Sprintf("in namespace %q", namespace)
+		}
+		if f.verb == "watch" {
+			return fmt.Sprintf("%s may not be watched, so changes of them are seen late. Missing right: watch %s %s; see %s", k.name, k.right, where, inspect.PermissionsDocument)
+		}
+		return fmt.Sprintf("%s may not be read, so %s. Missing right: list and watch %s %s; see %s", k.name, k.without, k.right, where, inspect.PermissionsDocument)
+	case apierrors.IsNotFound(f.err) && k.own:
+		return fmt.Sprintf("the cluster has no %s, since Vicinity's CRDs are not installed, so %s", k.name, k.without)
+	case apierrors.IsUnauthorized(f.err):
+		return fmt.Sprintf("%s cannot be read: the cluster does not accept the credentials of the kubeconfig", k.name)
+	}
+	return fmt.Sprintf("%s cannot be read now: %v", k.name, f.err)
+}
+
+// isOffline reports whether the fault is that the cluster does not answer, rather than an answer.
+func (f fault) isOffline() bool {
+	var status apierrors.APIStatus
+	return f.err != nil && !errors.As(f.err, &status)
+}

@@ -1,0 +1,158 @@
+// Keeps the part of a page up to date that changes. The console says by events that something
+// has changed; the same page is asked for again, without what stays. A page works without this.
+"use strict";
+(() => {
+  const live = document.getElementById("live");
+  const connection = document.getElementById("connection");
+  if (!live) {
+    return;
+  }
+
+  // How long ago a time is, in words beside it.
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
+  const ago = new Intl.RelativeTimeFormat("en");
+  const sayAges = () => {
+    for (const time of live.querySelectorAll("time")) {
+      const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+      const unit = units.find(([, length]) => seconds >= length);
+      const words = unit ? ago.format(-Math.floor(seconds / unit[1]), unit[0]) : "less than a minute ago";
+      const shown = time.querySelector("span") || time.appendChild(document.createElement("span"));
+      if (shown.textContent !== " (" + words + ")") {
+        shown.textContent = " (" + words + ")";
+      }
+    }
+  };
+  sayAges();
+  setInterval(sayAges, 20000);
+
+  if (!live.dataset.parts || !window.EventSource) {
+    return;
+  }
+  const debounce = 250;        // ms: changes come in bursts
+  const announcedApart = 15000; // ms: a screen reader is not to speak all the time
+  let tag = "";
+  let timer = 0;
+  let asking = false;
+  let again = false;
+  let announced = 0;
+
+  const say = (text, force) => {
+    const now = Date.now();
+    if (!force && now - announced < announcedApart) {
+      return;
+    }
+    announced = now;
+    connection.textContent = text;
+  };
+
+  // What the reader has opened, scrolled and focused stays so.
+  const remember = () => {
+    const focused = live.contains(document.activeElement) ? document.activeElement : null;
+    const regions = [...live.querySelectorAll(".scroll")];
+    return {
+      open: [...live.querySelectorAll("details[open]")].map((d) => d.id),
+      scrolled: regions.map((r) => [r.getAttribute("aria-label"), r.scrollLeft]),
+      id: focused && (focused.id || (focused.parentElement && focused.parentElement.id)),
+      href: focused && focused.getAttribute("href"),
+      region: focused && regions.includes(focused) ? focused.getAttribute("aria-label") : null,
+    };
+  };
+  const restore = (kept) => {
+    for (const id of kept.open) {
+      const details = document.getElementById(id);
+      if (details) {
+        details.open = true;
+      }
+    }
+    for (const region of live.querySelectorAll(".scroll")) {
+      const before = kept.scrolled.find(([label]) => label === region.getAttribute("aria-label"));
+      if (before) {
+        region.scrollLeft = before[1];
+      }
+    }
+    let target = null;
+    if (kept.href) {
+      target = [...live.querySelectorAll("a[href]")].find((a) => a.getAttribute("href") === kept.href);
+    } else if (kept.region) {
+      target = [...live.querySelectorAll(".scroll")].find((r) => r.getAttribute("aria-label") === kept.region);
+    } else if (kept.id) {
+      const found = document.getElementById(kept.id);
+      target = found && found.matches("details") ? found.querySelector("summary") : found;
+    }
+    if (target) {
+      target.focus({ preventScroll: true });
+    }
+  };
+
+  const ask = async () => {
+    if (asking) {
+      again = true;
+      return;
+    }
+    asking = true;
+    try {
+      const headers = { "X-Vicinity-Fragment": "1" };
+      if (tag) {
+        headers["If-None-Match"] = tag;
+      }
+      const answer = await fetch(location.href, { headers, cache: "no-store", credentials: "same-origin" });
+      if (answer.status === 200) {
+        const text = await answer.text();
+        tag = answer.headers.get("ETag") || "";
+        const made = new DOMParser().parseFromString(text, "text/html");
+        const kept = remember();
+        live.replaceChildren(...made.body.childNodes);
+        restore(kept);
+        sayAges();
+        live.dataset.updates = String(Number(live.dataset.updates || 0) + 1);
+        say("Updated " + new Date().toLocaleTimeString());
+      } else if (answer.status !== 304) {
+        say("This view cannot be updated: " + answer.statusText + ". Reload the page.", true);
+      }
+    } catch {
+      say("The console does not answer; what is shown is of before. Is “vicinity console” still running?", true);
+    } finally {
+      asking = false;
+      if (again) {
+        again = false;
+        soon();
+      }
+    }
+  };
+  const soon = () => {
+    clearTimeout(timer);
+    timer = setTimeout(ask, debounce);
+  };
+
+  const query = live.dataset.parts.split(" ").map((part) => "part=" + encodeURIComponent(part)).join("&");
+  let events = null;
+  let lost = false;
+  // A tab that is not seen does not listen: a browser opens few connections to one address, and the
+  // console asks proxies as long as someone looks.
+  const listen = () => {
+    if (document.hidden) {
+      if (events) {
+        events.close();
+        events = null;
+      }
+      return;
+    }
+    if (events) {
+      return;
+    }
+    events = new EventSource("/events?" + query);
+    events.addEventListener("changed", soon);
+    events.addEventListener("open", () => {
+      say(lost ? "Live again." : "Live: changes appear by themselves.", true);
+      lost = false;
+    });
+    events.addEventListener("error", () => {
+      if (!lost) {
+        lost = true;
+        say("The console does not answer; what is shown is of before. Is “vicinity console” still running?", true);
+      }
+    });
+  };
+  document.addEventListener("visibilitychange", listen);
+  listen();
+})();

@@ -1,0 +1,249 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+// The size of a large cluster.
+const (
+	manyNodes    = 5000
+	manyServices = 10000
+	manyBudgets  = 2000
+	manyZones    = 6
+)
+
+// newLarge is a console of a large cluster, as if it had been watched.
+func newLarge(t testing.TB) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.console = newConsole(Options{Typed: w.typed, Dynamic: w.dynamic, Cluster: w.answers, Server: "https://cluster.test"})
+	for _, k := range w.watcher.kinds {
+		w.watcher.stores[k.name] = cache.NewStore(cache.MetaNamespaceKeyFunc)
+		w.watcher.synced[k.name] = func() bool { return true }
+	}
+	add := func(kind string, object any) {
+		if err := w.watcher.stores[kind].Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	zone := func(i int) string { return fmt.Sprintf("zone-%d", i%manyZones) }
+	for i := range manyNodes {
+		add(inspect.KindNodes, aNode(fmt.Sprintf("node-%d", i), zone(i), i%100 != 0))
+	}
+	add(kindDeployments, aController())
+	for i := range manyServices {
+		namespace, name := fmt.Sprintf("team-%d", i%200), fmt.Sprintf("service-%d", i)
+		var annotations map[string]string
+		if i%2 == 0 {
+			annotations = prefer
+		}
+		add(kindServices, aService(namespace, name, annotations))
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: discoveryv1.AddressTypeIPv4,
+		}
+		endpoints := 12
+		if i == 0 {
+			endpoints = 5000
+		}
+		for e := range endpoints {
+			node, in := fmt.Sprintf("node-%d", (i+e)%manyNodes), zone(i+e)
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{fmt.Sprintf("10.%d.%d.%d", i%250, e/250, e%250)}, NodeName: &node, Zone: &in,
+				TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: fmt.Sprintf("%s-%d", name, e)},
+			})
+		}
+		add(inspect.KindSlices, slice)
+	}
+	for i := range manyBudgets {
+		budget := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprintf("team-%d", i%200), Name: fmt.Sprintf("budget-%d", i)}}
+		for d := range 100 {
+			budget.Status.Domains = append(budget.Status.Domains, v1alpha1.DomainStatus{Domain: fmt.Sprintf("rack-%d", d), Allowed: 1})
+		}
+		add(inspect.KindBudgets, budget)
+	}
+	w.watcher.wake(func(c *change) { c.everything, c.nodes, c.isReachable, c.disruption = true, true, true, true })
+	w.watcher.refresh()
+	return w
+}
+
+// page is a page as a browser gets it.
+func (w *world) page(t testing.TB, handler http.Handler, path string) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+	if answer.Code != http.StatusOK {
+		t.Fatalf("GET %s: %d %s", path, answer.Code, answer.Body)
+	}
+	return answer.Body.String()
+}
+
+// Pages of a large cluster stay small, and cost the cluster next to nothing.
+func TestLargeClusters(t *testing.T) {
+	before := heapInUse()
+	w := newLarge(t)
+	t.Logf("what is kept takes %d MiB", (heapInUse()-before)>>20)
+	handler := w.routes()
+	w.typed.ClearActions()
+	w.dynamic.ClearActions()
+	const mostBytes, mostElements = 256 << 10, 6000
+	for _, path := range []string{
+		"/cluster", "/cluster?per=200", "/services", "/services?per=200&sort=overload&order=descending", "/services?q=team-7/", "/services/team-0/service-0",
+		"/services/team-2/service-2", "/names", "/disruption", "/whatif", "/whatif?service=team-0/service-0&zone=zone-1", apiPrefix + "/services?per=200",
+	} {
+		page := w.page(t, handler, path)
+		elements := strings.Count(page, "<") - strings.Count(page, "</")
+		t.Logf("%s: %d KiB, %d elements", path, len(page)>>10, elements)
+		if len(page) > mostBytes || elements > mostElements {
+			t.Errorf("%s has %d bytes and %d elements; want at most %d and %d", path, len(page), elements, mostBytes, mostElements)
+		}
+	}
+	holds(t, w.page(t, handler, "/services"), "1 to 50 of 10,000 rows")
+	for _, action := range append(w.typed.Actions(), w.dynamic.Actions()...) {
+		if action.GetResource().Resource != "leases" {
+			t.Errorf("pages ask the cluster for %s", action.GetResource().Resource)
+		}
+	}
+	if n := len(w.typed.Actions()); n > 2 {
+		t.Errorf("pages ask the cluster %d times", n)
+	}
+}
+
+// heapInUse is how many bytes are in use.
+func heapInUse() uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+// A change of one Service is decided about alone.
+func TestOneChangeIsDecidedAlone(t *testing.T) {
+	w := newLarge(t)
+	before := w.watcher.newest.Load()
+	changed := before.service("team-3", "service-3").DeepCopy()
+	changed.Annotations = map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Require}
+	if err := w.watcher.stores[kindServices].Update(changed); err != nil {
+		t.Fatal(err)
+	}
+	w.watcher.changed(&w.watcher.kinds[0], before.service("team-3", "service-3"), changed)
+	if w.watcher.refresh(); w.watcher.newest.Load() != before {
+		t.Fatal("an object of the same version counts as changed")
+	}
+	changed.ResourceVersion = "2"
+	w.watcher.changed(&w.watcher.kinds[0], before.service("team-3", "service-3"), changed)
+	w.watcher.refresh()
+	after, decided := w.watcher.newest.Load(), 0
+	for name, statuses := range after.statuses {
+		if &statuses[0] != &before.statuses[name][0] {
+			decided++
+		}
+	}
+	if decided != 1 {
+		t.Errorf("%d Services were decided about, want 1", decided)
+	}
+}
+
+// What was explained is not explained again until something changes.
+func TestExplanationsAreKept(t *testing.T) {
+	w := newWorld(t, aCluster()...).start(t)
+	s := w.watcher.newest.Load()
+	service := s.service("shop", "web")
+	first, _, err := w.explain(t.Context(), s, service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, _, err := w.explain(t.Context(), s, service); err != nil || second != first {
+		t.Errorf("it is explained twice, %v", err)
+	}
+	w.watcher.wake(func(c *change) { c.addService(keyOf(service)) })
+	w.eventually(t, "it is explained anew", func() bool {
+		again, _, err := w.explain(t.Context(), w.watcher.newest.Load(), service)
+		return err == nil && again != first
+	})
+}
+
+func BenchmarkServicesPage(b *testing.B) {
+	w := newLarge(b)
+	handler := w.routes()
+	for b.Loop() {
+		w.page(b, handler, "/services?sort=overload&order=descending")
+	}
+}
+
+func BenchmarkClusterPage(b *testing.B) {
+	w := newLarge(b)
+	handler := w.routes()
+	for b.Loop() {
+		w.page(b, handler, "/cluster")
+	}
+}
+
+func BenchmarkOneChange(b *testing.B) {
+	w := newLarge(b)
+	service := w.watcher.newest.Load().service("team-3", "service-3")
+	for b.Loop() {
+		w.watcher.wake(func(c *change) { c.addService(keyOf(service)) })
+		w.watcher.refresh()
+	}
+}
+
+func BenchmarkChangeOfNodes(b *testing.B) {
+	w := newLarge(b)
+	for b.Loop() {
+		w.watcher.wake(func(c *change) { c.everything, c.nodes = true, true })
+		w.watcher.refresh()
+	}
+}
+
+// What is measured pauses while nobody looks.
+func TestTrafficIsMeasuredWhileSomeoneLooks(t *testing.T) {
+	l := newListeners()
+	now := time.Now()
+	if l.anyone(now) {
+		t.Fatal("someone looks who was never there")
+	}
+	l.look([]part{partCluster}, now)
+	l.add([]part{partDisruption})
+	if l.anyone(now) {
+		t.Error("a page without traffic counts")
+	}
+	l.look([]part{partServices, partTraffic}, now)
+	if !l.anyone(now) || l.anyone(now.Add(looksFor)) {
+		t.Error("a look at a page does not count for two minutes")
+	}
+	one, _ := l.add([]part{partTraffic})
+	if !l.anyone(now.Add(time.Hour)) {
+		t.Error("an open page does not count")
+	}
+	l.remove(one)
+	answers := &fakeAnswers{traffic: counted}
+	meter := &trafficMeter{cluster: answers, every: time.Millisecond, listeners: newListeners()}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		meter.run(ctx)
+	}()
+	time.Sleep(50 * time.Millisecond) // that it asks nobody cannot be waited for
+	stop()
+	<-done
+	if answers.asked > 0 {
+		t.Errorf("proxies are asked %d times though nobody looks", answers.asked)
+	}
+}

@@ -1,0 +1,243 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routingflags"
+	"vicinity.dev/vicinity/internal/translate"
+)
+
+// snapshot is what was read at one time. It is never changed.
+type snapshot struct {
+	at time.Time
+	reachability
+
+	nodes    []*corev1.Node // by name
+	cluster  *translate.Cluster
+	services []*corev1.Service // by namespace and name
+	slices   map[types.NamespacedName][]*discoveryv1.EndpointSlice
+	groups   map[types.NamespacedName][]*v1alpha1.EndpointGroup
+	policies map[string][]*v1alpha1.RoutingPolicy
+	wide     []*v1alpha1.ClusterRoutingPolicy
+	spaces   map[string]*corev1.Namespace
+	running  routingflags.Running
+	// statuses are those of Services, in their order, each with one or two families.
+	statuses map[types.NamespacedName][]inspect.ServiceStatus
+	budgets  []inspect.BudgetStatus
+	rollouts []inspect.RolloutStatus
+}
+
+func emptySnapshot(o Options, now time.Time) *snapshot {
+	s := &snapshot{at: now, cluster: capacity.NewCluster(nil), running: routingflags.Defaults()}
+	for _, k := range kinds(o) {
+		s.waiting = append(s.waiting, k.name)
+	}
+	return s
+}
+
+// objects are those of a kind that make sense, and the names of those that do not.
+func objects[T any](w *watcher, kind string) (list []T, wrong []string) {
+	w.mu.Lock()
+	store := w.stores[kind]
+	w.mu.Unlock()
+	if store == nil {
+		return nil, nil
+	}
+	for _, object := range store.List() {
+		switch found := object.(type) {
+		case *broken:
+			wrong = append(wrong, fmt.Sprintf("%s %s makes no sense and is left out: %v", strings.TrimSuffix(kind, "s"), title(found.Namespace, found.Name), found.err))
+		case T:
+			list = append(list, found)
+		}
+	}
+	slices.Sort(wrong)
+	return list, wrong
+}
+
+// title is a name with its namespace, where it has one.
+func title(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// next is the snapshot after a change, and the parts of pages that are other than before. What depends
+// on nothing that has changed is taken over.
+func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
+	n := &snapshot{at: w.now(), reachability: w.reachability()}
+	var changed []part
+	if c.isReachable {
+		// What may not be read is said on each page, and what follows from it on most.
+		changed = append(changed, partCluster, partServices, partDisruption, partAnyService)
+	}
+	if !slices.Equal(n.unread, s.unread) {
+		c.everything = true
+	}
+	n.readPlaces(w, s, c)
+	n.readServices(w)
+	deployments, _ := objects[*appsv1.Deployment](w, kindDeployments)
+	if slices.Contains(n.unread, kindDeployments) || slices.Contains(n.waiting, kindDeployments) {
+		n.running = routingflags.Defaults()
+	} else {
+		var notes []string
+		n.running, notes = routingflags.RunningOf(routingflags.ControllerOf(deployments))
+		n.notKnown = append(n.notKnown, notes...)
+	}
+	n.decide(s, c)
+	n.readDisruption(w)
+	if c.nodes {
+		changed = append(changed, partCluster)
+	}
+	if c.everything {
+		changed = append(changed, partServices, partAnyService)
+	}
+	if len(c.services)+len(c.namespaces) > 0 {
+		changed = append(changed, partServices)
+	}
+	for name := range c.services {
+		changed = append(changed, partService(name.Namespace, name.Name))
+	}
+	if len(c.namespaces) > 0 {
+		changed = append(changed, partAnyService)
+	}
+	if c.disruption {
+		changed = append(changed, partDisruption)
+	}
+	return n, changed
+}
+
+// readPlaces reads nodes, and what holds for namespaces.
+func (s *snapshot) readPlaces(w *watcher, before *snapshot, c change) {
+	s.nodes, s.cluster = before.nodes, before.cluster
+	if c.nodes || c.isReachable {
+		s.nodes, _ = objects[*corev1.Node](w, inspect.KindNodes)
+		slices.SortFunc(s.nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+		s.cluster = capacity.NewCluster(s.nodes)
+	}
+	spaces, _ := objects[*corev1.Namespace](w, kindNamespaces)
+	s.spaces = make(map[string]*corev1.Namespace, len(spaces))
+	for _, space := range spaces {
+		s.spaces[space.Name] = space
+	}
+	policies, wrong := objects[*v1alpha1.RoutingPolicy](w, kindPolicies)
+	s.notKnown = append(s.notKnown, wrong...)
+	s.policies = map[string][]*v1alpha1.RoutingPolicy{}
+	slices.SortFunc(policies, func(a, b *v1alpha1.RoutingPolicy) int { return strings.Compare(a.Name, b.Name) })
+	for _, policy := range policies {
+		s.policies[policy.Namespace] = append(s.policies[policy.Namespace], policy)
+	}
+	s.wide, wrong = objects[*v1alpha1.ClusterRoutingPolicy](w, kindClusterPolicies)
+	s.notKnown = append(s.notKnown, wrong...)
+	slices.SortFunc(s.wide, func(a, b *v1alpha1.ClusterRoutingPolicy) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// readServices reads Services with what is written for them.
+func (s *snapshot) readServices(w *watcher) {
+	s.services, _ = objects[*corev1.Service](w, kindServices)
+	slices.SortFunc(s.services, func(a, b *corev1.Service) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	all, _ := objects[*discoveryv1.EndpointSlice](w, inspect.KindSlices)
+	s.slices = make(map[types.NamespacedName][]*discoveryv1.EndpointSlice, len(s.services))
+	for _, slice := range all {
+		key := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		s.slices[key] = append(s.slices[key], slice)
+	}
+	groups, wrong := objects[*v1alpha1.EndpointGroup](w, inspect.KindGroups)
+	s.notKnown = append(s.notKnown, wrong...)
+	s.groups = map[types.NamespacedName][]*v1alpha1.EndpointGroup{}
+	for _, group := range groups {
+		key := types.NamespacedName{Namespace: group.Namespace, Name: group.Labels[v1alpha1.LabelService]}
+		s.groups[key] = append(s.groups[key], group)
+	}
+	for _, list := range s.slices {
+		slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	}
+	for _, list := range s.groups {
+		slices.SortFunc(list, func(a, b *v1alpha1.EndpointGroup) int { return strings.Compare(a.Name, b.Name) })
+	}
+}
+
+// decide decides about the Services that may have changed.
+func (s *snapshot) decide(before *snapshot, c change) {
+	s.statuses = make(map[types.NamespacedName][]inspect.ServiceStatus, len(s.services))
+	planner := new(allocate.Planner)
+	for _, service := range s.services {
+		name := keyOf(service)
+		if known, found := before.statuses[name]; found && !c.has(name) {
+			s.statuses[name] = known
+			continue
+		}
+		reading := s.reading(service)
+		reading.Planner = planner
+		statuses, err := inspect.StatusOf(reading)
+		if err != nil {
+			statuses = []inspect.ServiceStatus{{
+				Namespace: service.Namespace, Service: service.Name, State: "unknown", Delivery: allocate.DeliveryNone,
+				Notes: []string{fmt.Sprintf("it cannot be decided about: %v", err)},
+			}}
+		}
+		s.statuses[name] = statuses
+	}
+}
+
+func keyOf(service *corev1.Service) types.NamespacedName {
+	return types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+}
+
+// reading is what the decision about a Service depends on.
+func (s *snapshot) reading(service *corev1.Service) inspect.Reading {
+	name := keyOf(service)
+	in := routing.Input{
+		Service: service, Slices: s.slices[name], Groups: s.groups[name], Cluster: s.cluster, Policies: s.policies[name.Namespace], Settings: s.running.Settings,
+	}
+	if space := s.spaces[name.Namespace]; space != nil {
+		in.Defaults = translate.ForNamespace(s.wide, space.Labels)
+	}
+	return inspect.Reading{
+		Input: in, LeftAlone: s.running.Exclusion.Reason(name.Namespace, name.Name), Stopped: s.running.Stopped, Unread: s.unread, Now: s.at,
+	}
+}
+
+// service is a Service by its name, nil if there is none.
+func (s *snapshot) service(namespace, name string) *corev1.Service {
+	at, found := slices.BinarySearchFunc(s.services, types.NamespacedName{Namespace: namespace, Name: name}, func(a *corev1.Service, b types.NamespacedName) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	if !found {
+		return nil
+	}
+	return s.services[at]
+}
+
+// readDisruption reads what budgets and rollouts say of themselves.
+func (s *snapshot) readDisruption(w *watcher) {
+	budgets, wrong := objects[*v1alpha1.TopologyDisruptionBudget](w, inspect.KindBudgets)
+	s.notKnown = append(s.notKnown, wrong...)
+	for _, budget := range budgets {
+		s.budgets = append(s.budgets, inspect.BudgetStatusOf(budget))
+	}
+	slices.SortFunc(s.budgets, inspect.CompareBudgets)
+	rollouts, wrong := objects[*v1alpha1.DomainRollout](w, kindRollouts)
+	s.notKnown = append(s.notKnown, wrong...)
+	for _, rollout := range rollouts {
+		s.rollouts = append(s.rollouts, inspect.RolloutStatusOf(rollout))
+	}
+	slices.SortFunc(s.rollouts, inspect.CompareRollouts)
+}

@@ -1,0 +1,137 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+// trafficMeter measures what proxies count, while someone looks.
+type trafficMeter struct {
+	cluster   Cluster
+	every     time.Duration
+	listeners *listeners
+
+	mu       sync.Mutex
+	readings [][]inspect.ProxyReading // the oldest first
+	measured measured
+}
+
+// measured is the traffic of the time from the oldest reading that is kept to the newest one.
+type measured struct {
+	// Traffic has nothing before proxies were read twice.
+	inspect.Traffic
+	// At is when it was measured, zero before.
+	At time.Time `json:"at,omitzero"`
+	// Off says that nothing is measured, and why.
+	Off string `json:"off,omitempty"`
+
+	byName map[string]*inspect.ServiceTraffic
+}
+
+// of is what was measured of a Service, nil if there is nothing.
+func (m *measured) of(namespace, name string) *inspect.ServiceTraffic {
+	return m.byName[namespace+"/"+name]
+}
+
+// keptReadings is how many readings are kept: figures are of the time between the first and the last.
+const keptReadings = 5
+
+// A large cluster is asked less often: asking takes at most one part in so many of the time.
+const askingRests = 3
+
+func (t *trafficMeter) newest() measured {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.measured
+}
+
+// run measures until the context ends.
+func (t *trafficMeter) run(ctx context.Context) {
+	if t.every == 0 {
+		t.mu.Lock()
+		t.measured.Off = "measuring is switched off (--traffic-interval 0)"
+		t.mu.Unlock()
+		return
+	}
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		}
+		began := time.Now()
+		wait := min(t.every, time.Second) // until someone looks
+		if t.listeners.anyone(began) {
+			t.measure(ctx)
+			wait = max(t.every, askingRests*time.Since(began))
+		} else {
+			t.readings = nil // a rate over the time in between would be of no use
+		}
+		next.Reset(wait)
+	}
+}
+
+// measure asks all proxies once.
+func (t *trafficMeter) measure(ctx context.Context) {
+	readings, notKnown, err := t.cluster.Traffic(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	m := measured{}
+	switch {
+	case err != nil:
+		m.Off = err.Error()
+		t.readings = nil
+	default:
+		t.readings = append(t.readings, readings)
+		t.readings = t.readings[max(0, len(t.readings)-keptReadings):]
+		first := t.readings[0]
+		if len(t.readings) > 1 {
+			rates, leftOut := inspect.TrafficSince(first, readings)
+			if len(leftOut) > 0 {
+				notKnown = append(notKnown, fmt.Sprintf("vicinity-proxy has answered only once on %s, so the traffic from there is missing", inspect.NodeNames(leftOut)))
+			}
+			m = trafficOf(rates, between(first, readings))
+		}
+		m.NotKnown = append(slices.Clip(m.NotKnown), notKnown...)
+	}
+	t.mu.Lock()
+	t.measured = m
+	t.mu.Unlock()
+	t.listeners.publish(partTraffic)
+}
+
+// trafficOf adds up what was counted over some time.
+func trafficOf(rates []inspect.ProxyReading, over time.Duration) measured {
+	m := measured{Traffic: inspect.TrafficOf(rates, "", over, 0), byName: map[string]*inspect.ServiceTraffic{}}
+	for i := range rates {
+		if rates[i].At.After(m.At) {
+			m.At = rates[i].At
+		}
+	}
+	for i := range m.Services {
+		service := &m.Services[i]
+		m.byName[service.Namespace+"/"+service.Service] = service
+	}
+	return m
+}
+
+// between is the time from one reading to another.
+func between(first, last []inspect.ProxyReading) time.Duration {
+	latest := func(readings []inspect.ProxyReading) (at time.Time) {
+		for i := range readings {
+			if readings[i].At.After(at) {
+				at = readings[i].At
+			}
+		}
+		return at
+	}
+	return latest(last).Sub(latest(first))
+}

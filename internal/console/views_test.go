@@ -1,0 +1,434 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+func TestClusterView(t *testing.T) {
+	w := newWorld(t, aCluster()...).start(t)
+	v, about := read[clusterView](t, w, "/cluster")
+	if len(about.NotKnown) > 0 || v.All != 6 || len(v.Regions) != 1 || v.Regions[0].Region != "north" {
+		t.Fatalf("got %+v, not known %q", v, about.NotKnown)
+	}
+	zones := v.Regions[0].Zones
+	if a := zones[0]; a.Zone != "a" || a.Nodes != 2 || a.Ready != 2 || a.Counted != 2 || a.Traffic != 40 || a.Proxies != 1 {
+		t.Errorf("zone a is %+v", a)
+	}
+	if b := zones[1]; b.Ready != 1 || b.Counted != 1 || b.Traffic != 20 {
+		t.Errorf("zone b is %+v", b)
+	}
+	var states []inspect.ProxyState
+	for _, node := range v.Nodes {
+		states = append(states, node.Proxy)
+	}
+	if !slices.Equal(states[:3], []inspect.ProxyState{inspect.ProxyLives, inspect.ProxySilent, inspect.ProxyNone}) {
+		t.Errorf("proxies are %v", states)
+	}
+	holds(t, w.get(t, "/cluster", 200), "Region <strong>north</strong>", `<span class="tag bad">1 of 2</span>`, `<span class="tag bad">not ready</span>`, "vicinity-proxy is silent", `aria-current="page">Cluster`)
+	for query, want := range map[string][]string{
+		"zone=b": {"b-1", "b-2"}, "state=notReady": {"b-2"}, "q=c-": {"c-1", "c-2"}, "state=noProxy&zone=a": {"a-2"}, "per=2&page=2": {"b-1", "b-2"}, "per=2&page=99": {"c-1", "c-2"},
+	} {
+		v, _ := read[clusterView](t, w, "/cluster?"+query)
+		var names []string
+		for _, node := range v.Nodes {
+			names = append(names, node.Node)
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("%s: got %q, want %q", query, names, want)
+		}
+	}
+	for query, says := range map[string]string{
+		"state=odd": `state &#34;odd&#34; is not allowed; it must be one of`, "per=1000": `per &#34;1000&#34; is not allowed; it must be a number from 1 to 200`, "page=0": "page &#34;0&#34;",
+	} {
+		holds(t, w.get(t, "/cluster?"+query, 400), says)
+	}
+}
+
+// counted is what a proxy has counted for shop/web when it is asked every 10 s: 30 connections from zone a
+// to a, and 10 to b, each time.
+func counted(asked int) []inspect.ProxyReading {
+	n := float64(asked)
+	return []inspect.ProxyReading{{Pod: "p", Node: "a-1", At: time.Unix(int64(10*asked), 0), Counts: map[inspect.TrafficKey]inspect.TrafficCount{
+		{Namespace: "shop", Service: "web", From: "a", To: "a"}: {Connections: 30 * n},
+		{Namespace: "shop", Service: "web", From: "a", To: "b"}: {Connections: 10 * n},
+	}}}
+}
+
+func TestServicesView(t *testing.T) {
+	w := newWorld(t, aCluster()...)
+	w.answers.traffic = counted
+	w.start(t)
+	w.eventually(t, "traffic is measured, since someone looks", func() bool {
+		w.get(t, "/services", 200)
+		m := w.traffic.newest()
+		return m.of("shop", "web") != nil
+	})
+	v, _ := read[servicesView](t, w, "/services")
+	if v.All != 3 || v.Services[2].Service != "web" {
+		t.Fatalf("got %+v", v)
+	}
+	web := v.Services[2]
+	if web.Measured == nil || *web.Measured != 75 || *web.Connections != 4 || web.State != "allocated" || web.HandOver != inspect.HandOverNone {
+		t.Errorf("shop/web is %+v", web)
+	}
+	// What status says is what is listed.
+	statuses, err := inspect.StatusOf(w.watcher.newest.Load().reading(w.watcher.newest.Load().service("shop", "web")))
+	if err != nil || statuses[0].Expected.InZone != web.Expected.InZone || statuses[0].Why != web.Why {
+		t.Errorf("listed is %+v, status says %+v, %v", web, statuses, err)
+	}
+	holds(t, w.get(t, "/services", 200), `<a href="/services/shop/web"><span class="ns">shop/</span>web</a>`, "75\u00a0%", "4.0 connections/s", `aria-sort="ascending"`)
+	for query, want := range map[string]string{
+		"q=shop/": "plain web", "namespace=data": "db", "state=allocated": "web", "sort=measured&order=descending": "web plain db", "sort=endpoints": "plain db web",
+		"delivery=Hints": "web", "handover=other": "db", "q=nothing": "", "per=1&page=2": "plain",
+	} {
+		v, _ := read[servicesView](t, w, "/services?"+query)
+		var names []string
+		for i := range v.Services {
+			names = append(names, v.Services[i].Service)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	holds(t, w.get(t, "/services?q=nothing", 200), "No Service is like that.")
+	holds(t, w.get(t, "/services?sort=odd", 400), "sort &#34;odd&#34; is not allowed")
+	holds(t, w.get(t, "/services?delivery=odd", 400), "it must be one of [Hints Groups None]")
+}
+
+func TestServiceView(t *testing.T) {
+	policy := &v1alpha1.RoutingPolicy{
+		TypeMeta: ownMeta("RoutingPolicy"), ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "near"},
+		Spec: v1alpha1.RoutingPolicySpec{Mode: v1alpha1.Prefer, Level: v1alpha1.Zone, Algorithm: "local", OverloadThreshold: "80%"},
+	}
+	governed := aService("shop", "governed", map[string]string{v1alpha1.AnnotationTopologyMode: v1alpha1.PolicyPrefix + "near"})
+	w := newWorld(t, aCluster(policy, governed, aSlice("shop", "governed", "a-1", "b-1", "c-1"))...)
+	w.answers.traffic = counted
+	w.start(t)
+	w.eventually(t, "traffic is measured, since someone looks", func() bool {
+		w.get(t, "/services", 200)
+		m := w.traffic.newest()
+		return m.of("shop", "web") != nil
+	})
+	v, _ := read[serviceView](t, w, "/services/shop/web")
+	if v.Explanation.AsksFor == "" || v.Explanation.Families[0].State != "allocated" || *v.Traffic.InZoneConnections != 75 {
+		t.Fatalf("got %+v", v)
+	}
+	sum := 0.0
+	for _, flow := range v.Families[0].Flows {
+		sum += flow.Percent
+	}
+	if sum < 99.9 || sum > 100.1 {
+		t.Errorf("%v add up to %v %%", v.Families[0].Flows, sum)
+	}
+	if zones := v.Families[0].Zones; len(zones) != 3 || zones[0].Number != 2 || zones[0].Nodes != 2 || zones[1].Nodes != 1 || zones[0].Endpoints[0].Pod != "web-0" {
+		t.Errorf("endpoints are %+v", zones)
+	}
+	page := w.get(t, "/services/shop/web", 200)
+	holds(t, page, "Where its traffic goes", "measured </span>75\u00a0%", "What each algorithm would give", "asked for", "Served by kube-proxy", "<dt>Condition</dt>", `data-parts="service:shop/web traffic"`)
+	holds(t, w.get(t, "/services/shop/governed", 200), "RoutingPolicy near", "overloadThreshold: 80%")
+	holds(t, w.get(t, "/services/data/db", 200), "neither kube-proxy nor vicinity-proxy", `href="/names?name=db.data"`)
+	holds(t, w.get(t, "/services/shop/none", 404), "no Service &#34;none&#34; is in namespace &#34;shop&#34;")
+}
+
+// A Service on its way to vicinity-proxy says which nodes it waits for.
+func TestServiceViewOfAHandOver(t *testing.T) {
+	given := aService("shop", "given", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"})
+	group := &v1alpha1.EndpointGroup{
+		TypeMeta:   ownMeta("EndpointGroup"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "given-1", ResourceVersion: "7", Labels: map[string]string{v1alpha1.LabelService: "given"}},
+		Spec:       v1alpha1.EndpointGroupSpec{Service: "given", AddressType: corev1.IPv4Protocol},
+	}
+	ready := aLease("b-1", 0)
+	ready.Annotations = map[string]string{v1alpha1.AnnotationProgrammed: "9"}
+	failing := aLease("c-1", 0)
+	failing.Annotations = map[string]string{v1alpha1.AnnotationProbeFailure: "packets are lost"}
+	w := newWorld(t, aCluster(given, aSlice("shop", "given", "a-1", "b-1"), group, ready, failing)...).start(t)
+	v, _ := read[serviceView](t, w, "/services/shop/given")
+	if v.HandOver.State != inspect.HandOverWaiting || slices.Contains(v.HandOver.Missing, "b-1") || !slices.Contains(v.HandOver.Missing, "a-1") {
+		t.Errorf("the hand-over is %+v", v.HandOver)
+	}
+	if v.HandOver.Failures["c-1"] != "packets are lost" {
+		t.Errorf("failures are %v", v.HandOver.Failures)
+	}
+	holds(t, w.get(t, "/services/shop/given", 200), "kube-proxy, until all nodes are ready", "has programmed the groups", "c-1: packets are lost")
+}
+
+func TestNamesView(t *testing.T) {
+	w := newWorld(t, aCluster()...).start(t)
+	w.answers.name = &inspect.NameExplanation{
+		Name: "db.data.svc.cluster.local.", Namespace: "data", Service: "db", Rule: inspect.RuleGroups, Why: []string{"the nearest are in its zone"},
+		Answers: []inspect.NameAnswer{{Type: "A", Why: "1 of 2 is near", Of: 2, Records: []inspect.NameRecord{{Type: "A", Address: "10.0.0.1", Zone: "a", Node: "a-1"}}}},
+	}
+	holds(t, w.get(t, "/names", 200), `<option value="db.data">`, `<option value="node/a-1">`)
+	holds(t, w.get(t, "/names?name=db.data&from=shop/client-1", 200), "the nearest are in its zone", "10.0.0.1", "A: 1 of 2 records", `data-parts="service:data/db cluster"`)
+	v, _ := read[namesView](t, w, "/names?name=db.data&from=node/a-1")
+	if w.answers.from != "192.0.2.7" || v.Address != "192.0.2.7" || v.Explanation.Service != "db" {
+		t.Errorf("asked for %q, got %+v", w.answers.from, v)
+	}
+	holds(t, w.get(t, "/names?name=db.data&from=node/none", 400), "there is no such node")
+	holds(t, w.get(t, "/names?name=db.data", 400), "must both be given")
+	w.answers.nameErr = errors.New(`pod "x" does not exist`)
+	holds(t, w.get(t, "/names?name=db.data&from=x", 200), "pod &#34;x&#34; does not exist")
+}
+
+func TestDisruptionView(t *testing.T) {
+	since := metav1.Unix(1700000000, 0)
+	blocked := &v1alpha1.TopologyDisruptionBudget{
+		TypeMeta: ownMeta("TopologyDisruptionBudget"), ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Generation: 2},
+		Status: v1alpha1.TopologyDisruptionBudgetStatus{
+			ObservedGeneration: 2, ExpectedPods: 6, CurrentHealthy: 4, DesiredHealthy: 4,
+			Domains:    []v1alpha1.DomainStatus{{Domain: "b", Expected: 3, Healthy: 3, Desired: 2, Allowed: 1}, {Domain: "a", Expected: 3, Healthy: 1, Desired: 2, Disturbed: true}},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionFalse, Reason: "InsufficientPods", Message: "zone a is disturbed", LastTransitionTime: since}},
+		},
+	}
+	open := &v1alpha1.TopologyDisruptionBudget{TypeMeta: ownMeta("TopologyDisruptionBudget"), ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "open", Generation: 1}}
+	rollout := &v1alpha1.DomainRollout{
+		TypeMeta: ownMeta("DomainRollout"), ObjectMeta: metav1.ObjectMeta{Namespace: "data", Name: "db"},
+		Spec: v1alpha1.DomainRolloutSpec{TargetRef: v1alpha1.RolloutTarget{Kind: "StatefulSet", Name: "db"}, TopologyKey: "topology.kubernetes.io/zone"},
+		Status: v1alpha1.DomainRolloutStatus{
+			Phase: "Updating", Revision: "db-2", Wave: 2, WaitingFor: "waits for pod db-1 to be ready",
+			Domains:    []v1alpha1.RolloutDomain{{Name: "a", Pods: 3, Updated: 3, Healthy: 3, State: v1alpha1.DomainDone}, {Name: "b", Pods: 3, Updated: 1, State: v1alpha1.DomainUpdating}},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionProgressing, Status: metav1.ConditionTrue}},
+		},
+	}
+	w := newWorld(t, aCluster(blocked, open, rollout)...).start(t)
+	v, _ := read[disruptionView](t, w, "/disruption")
+	if v.Blocking != 1 || v.All != 2 || v.Moving != 1 || v.Budgets[0].Name != "web" || v.Budgets[0].Domains[0].Domain != "a" || v.Budgets[1].Current {
+		t.Errorf("got %+v", v)
+	}
+	page := w.get(t, "/disruption", 200)
+	holds(t, page, "lets no pod go", `<time datetime="2023-11-14T22:13:20Z">`, "zone a is disturbed", "It waits for pod db-1 to be ready.", "4 of 6 pods updated, 3 healthy", "wave 2", "the status is older than the spec")
+	if only := w.get(t, "/disruption?state=blocking", 200); strings.Contains(only, "a/</span>open") || strings.Contains(only, "StatefulSet db") {
+		t.Error("the filter lets others through")
+	}
+	// A change of the status is shown.
+	rollout.Status.WaitingFor = "stays as it is"
+	w.update(t, "domainrollouts", rollout)
+	w.eventually(t, "the page has the change", func() bool {
+		return strings.Contains(w.get(t, "/disruption", 200), "It stays as it is.")
+	})
+}
+
+func TestWhatIfView(t *testing.T) {
+	w := newWorld(t, aCluster()...).start(t)
+	holds(t, w.get(t, "/whatif", 200), `<option value="shop/web">`, "Choose a Service and a change.")
+	v, _ := read[whatIfView](t, w, "/whatif?service=shop/web&zone=a")
+	if len(v.Families) != 1 || v.Families[0].Now.Endpoints != 6 || v.Families[0].Then.Endpoints != 4 {
+		t.Fatalf("got %+v", v)
+	}
+	for _, zone := range v.Families[0].Then.Zones {
+		if zone.Zone == "a" {
+			t.Errorf("the zone that is lost is among %+v", v.Families[0].Then.Zones)
+		}
+	}
+	if v, _ = read[whatIfView](t, w, "/whatif?service=shop/web&zone=a&endpoints=9"); v.Families[0].Then.Endpoints != 9 {
+		t.Errorf("got %+v", v.Families[0].Then)
+	}
+	if v, _ = read[whatIfView](t, w, "/whatif?service=shop/web&endpoints=2"); v.Families[0].Then.Endpoints != 2 {
+		t.Errorf("got %+v", v.Families[0].Then)
+	}
+	if v, _ = read[whatIfView](t, w, "/whatif?service=shop/web&algorithm=local"); v.Families[0].Then.Algorithm != "local" || v.Families[0].Now.Algorithm != "optimal" {
+		t.Errorf("got %+v", v.Families[0].Then)
+	}
+	holds(t, w.get(t, "/whatif?service=shop/web&endpoints=0", 200), "no endpoint is left")
+	holds(t, w.get(t, "/whatif?service=shop/web&zone=a", 200), "gone", "no pod comes elsewhere")
+	for query, says := range map[string]string{
+		"service=web": "it must be NAMESPACE/NAME", "service=shop/web&zone=z": `zone &#34;z&#34; has no node; allowed are a, b, c`, "service=shop/web&endpoints=x": "it must be a number from 0 to 10000",
+		"service=shop/web&endpoints=10001": "it must be from 0 to 10000", "service=shop/web&algorithm=odd": "algorithm &#34;odd&#34; is unknown", "service=shop/web&algorithm=flow": "cannot be delivered by hints",
+	} {
+		holds(t, w.get(t, "/whatif?"+query, 400), says)
+	}
+	holds(t, w.get(t, "/whatif?service=shop/none", 404), "no Service")
+}
+
+// What endpoints would give is said of a Service that has none yet.
+func TestWhatIfWithoutEndpoints(t *testing.T) {
+	unready := aSlice("shop", "unready", "a-1")
+	ready := false
+	unready.Endpoints[0].Conditions.Ready = &ready
+	w := newWorld(t, aCluster(aService("shop", "fresh", prefer), aService("shop", "unready", prefer), unready)...).start(t)
+	for _, name := range []string{"shop/fresh", "shop/unready"} {
+		v, _ := read[whatIfView](t, w, "/whatif?service="+name+"&endpoints=6")
+		if len(v.Families) != 1 || v.Families[0].NoPlan != "" || v.Families[0].Now != nil || v.Families[0].Then == nil || v.Families[0].Then.Endpoints != 6 {
+			t.Errorf("%s: got %+v", name, v.Families)
+		}
+		holds(t, w.get(t, "/whatif?service="+name+"&endpoints=6", 200), `<span class="tag bad">no endpoint is ready</span>`, "<td>6</td>")
+		holds(t, w.get(t, "/whatif?service="+name+"&zone=a", 200), "No plan: no endpoint is ready")
+	}
+}
+
+// Cells of a table of zones are shaded by what is planned, as its caption says.
+func TestMatrixIsShadedByThePlan(t *testing.T) {
+	flows := []inspect.Flow{{From: "a", To: "a", Percent: 60}, {From: "b", To: "b", Percent: 3}}
+	routes := map[[2]string]float64{{"a", "b"}: 90, {"b", "b"}: 10}
+	shades := func(m *matrix) (all []int) {
+		for _, row := range m.Rows {
+			for _, cell := range row.Cells {
+				all = append(all, m.Heat(cell))
+			}
+		}
+		return all
+	}
+	if got := shades(newMatrix(flows, routes)); !slices.Equal(got, []int{4, 0, 0, 1}) {
+		t.Errorf("with a plan: %v", got)
+	}
+	if got := shades(newMatrix(nil, routes)); !slices.Equal(got, []int{0, 4, 0, 2}) {
+		t.Errorf("without a plan: %v", got)
+	}
+}
+
+// Who may not read a kind is told which right is missing; the rest works.
+func TestMissingRights(t *testing.T) {
+	for resource, says := range map[string]string{
+		"nodes":                     "Nodes may not be read, so where traffic comes from is unknown, and so are plans. Missing right: list and watch nodes in the whole cluster",
+		"services":                  "Services may not be read, so no Service is shown",
+		"endpointslices":            "Missing right: list and watch endpointslices.discovery.k8s.io in the whole cluster",
+		"namespaces":                "Namespaces may not be read",
+		"deployments":               "vicinity-controller is taken to have its default flags",
+		"leases":                    "Missing right: list leases.coordination.k8s.io",
+		"endpointgroups":            "Missing right: list and watch endpointgroups.vicinity.dev in the whole cluster",
+		"routingpolicies":           "RoutingPolicies may not be read",
+		"clusterroutingpolicies":    "ClusterRoutingPolicies may not be read",
+		"topologydisruptionbudgets": "no budget is shown",
+		"domainrollouts":            "no rollout is shown",
+	} {
+		t.Run(resource, func(t *testing.T) {
+			w := newWorld(t, aCluster()...)
+			w.refuse(resource, forbidden(resource))
+			w.start(t)
+			w.eventually(t, "it is said what is missing", func() bool { return strings.Contains(w.get(t, "/cluster", 200), says) })
+			holds(t, w.get(t, "/cluster", 200), "docs/reference/permissions.md")
+			for _, path := range []string{"/services", "/disruption", "/whatif", "/names"} {
+				w.get(t, path, 200)
+			}
+			status := 200
+			if resource == "services" {
+				status = 404
+			}
+			w.get(t, "/services/shop/web", status)
+		})
+	}
+}
+
+func TestWithoutVicinity(t *testing.T) {
+	w := newWorld(t, aNode("a-1", "a", true), aService("shop", "web", prefer), aSlice("shop", "web", "a-1"))
+	for plural := range ownKinds {
+		w.refuse(plural, &notInstalled)
+	}
+	w.start(t)
+	w.eventually(t, "it is said that CRDs are missing", func() bool {
+		return strings.Contains(w.get(t, "/services", 200), "the cluster has no RoutingPolicies, since Vicinity&#39;s CRDs are not installed")
+	})
+	w.eventually(t, "it is said that no proxy is there", func() bool {
+		return strings.Contains(w.get(t, "/services", 200), "Traffic is not measured: vicinity-proxy is not installed")
+	})
+	holds(t, w.get(t, "/services", 200), "no vicinity-controller is installed")
+	holds(t, w.get(t, "/services/shop/web", 200), "have vicinity-controller run")
+}
+
+// While the cluster does not answer the pages show what was read, and say since when.
+func TestTheClusterIsGone(t *testing.T) {
+	w := newWorld(t, aCluster()...)
+	gone := &url.Error{Op: "Get", URL: "https://cluster.test", Err: errors.New("connection refused")}
+	w.start(t)
+	w.watcher.outcome(&w.watcher.kinds[0], "watch", gone)
+	w.eventually(t, "it is said", func() bool {
+		return strings.Contains(w.get(t, "/services", 200), "The cluster has not answered since")
+	})
+	holds(t, w.get(t, "/services", 200), "shop/</span>web")
+	if _, about := read[servicesView](t, w, "/services"); about.OfflineSince == nil {
+		t.Error("the JSON does not say it")
+	}
+	w.watcher.outcome(&w.watcher.kinds[0], "watch", nil)
+	w.eventually(t, "it is over", func() bool {
+		return !strings.Contains(w.get(t, "/services", 200), "The cluster has not answered since")
+	})
+}
+
+func TestBrokenObjects(t *testing.T) {
+	w := newWorld(t, aCluster()...)
+	bad := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "EndpointGroup",
+		"metadata": map[string]any{"namespace": "shop", "name": "odd"}, "spec": map[string]any{"endpoints": "none"},
+	}}
+	if err := w.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("endpointgroups"), bad, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	w.start(t)
+	w.eventually(t, "it is named", func() bool {
+		return strings.Contains(w.get(t, "/services", 200), "EndpointGroup shop/odd makes no sense and is left out")
+	})
+	holds(t, w.get(t, "/services", 200), "shop/</span>web")
+}
+
+// What tenants write is text wherever it stands.
+func TestHostileTexts(t *testing.T) {
+	service := aService("shop", "odd", map[string]string{v1alpha1.AnnotationSameZone: hostile, v1alpha1.AnnotationTopologyKeys: hostile})
+	service.Status.Conditions = []metav1.Condition{{Type: "vicinity.dev/TopologyRouting", Status: metav1.ConditionTrue, Reason: hostile, Message: hostile}}
+	node := aNode(hostile, hostile, false)
+	slice := aSlice("shop", "odd", "a-1")
+	slice.Endpoints[0].TargetRef.Name, slice.Endpoints[0].Addresses[0] = hostile, hostile
+	budget := &v1alpha1.TopologyDisruptionBudget{TypeMeta: ownMeta("TopologyDisruptionBudget"), ObjectMeta: metav1.ObjectMeta{Namespace: hostile, Name: hostile}}
+	budget.Status.Domains = []v1alpha1.DomainStatus{{Domain: hostile, Group: hostile}}
+	budget.Status.Reservations = []v1alpha1.Reservation{{Pod: hostile}}
+	budget.Status.Conditions = []metav1.Condition{{Type: hostile, Status: metav1.ConditionFalse, Reason: hostile, Message: hostile}}
+	rollout := &v1alpha1.DomainRollout{TypeMeta: ownMeta("DomainRollout"), ObjectMeta: metav1.ObjectMeta{Namespace: hostile, Name: hostile}}
+	rollout.Spec.TargetRef = v1alpha1.RolloutTarget{Kind: hostile, Name: hostile}
+	rollout.Status = v1alpha1.DomainRolloutStatus{Phase: v1alpha1.RolloutPhase(hostile), WaitingFor: hostile, Domains: []v1alpha1.RolloutDomain{{Name: hostile}}}
+	w := newWorld(t, aCluster(service, node, slice, budget, rollout)...)
+	w.answers.name = &inspect.NameExplanation{Name: hostile, Why: []string{hostile}, Answers: []inspect.NameAnswer{{Type: hostile, Records: []inspect.NameRecord{{Address: hostile, Zone: hostile}}}}}
+	w.answers.trafficErr = errors.New(hostile)
+	w.start(t)
+	asked := url.QueryEscape(hostile)
+	found := 0
+	for path, status := range map[string]int{
+		"/cluster?q=" + url.QueryEscape("<"): 200, "/cluster": 200, "/services?q=" + asked: 200, "/services?namespace=" + asked: 200, "/services?state=" + asked: 200,
+		"/services": 200, "/services/shop/odd": 200, "/names?name=" + asked + "&from=" + asked: 200, "/disruption": 200, "/disruption?q=" + asked: 200,
+		"/whatif?service=shop/odd&zone=" + asked: 200, "/whatif?service=" + asked: 400, "/services/shop/" + url.PathEscape(strings.ReplaceAll(hostile, "/", "")): 404,
+	} {
+		page := w.get(t, path, status)
+		for _, no := range []string{"<script>alert", "<img", "</style></script>"} {
+			if strings.Contains(page, no) {
+				t.Errorf("%s has %q", path, no)
+			}
+		}
+		found += strings.Count(page, "&lt;script&gt;alert(1)")
+	}
+	if found < 20 {
+		t.Errorf("the text stands in %d places only: it is not what is tested", found)
+	}
+}
+
+// A page that has not changed is not sent again, and what changes is sent alone.
+func TestFragments(t *testing.T) {
+	w := newWorld(t, aCluster()...).start(t)
+	fragment := func(tag string) *http.Response {
+		return w.raw(t, http.MethodGet, "/disruption", func(r *http.Request) {
+			r.Header.Set(headerFragment, "1")
+			r.Header.Set("If-None-Match", tag)
+		})
+	}
+	first := fragment("")
+	if first.StatusCode != http.StatusOK || first.Header.Get("ETag") == "" {
+		t.Fatalf("%s %v", first.Status, first.Header)
+	}
+	if second := fragment(first.Header.Get("ETag")); second.StatusCode != http.StatusNotModified {
+		t.Errorf("an unchanged part is sent again: %s", second.Status)
+	}
+	if whole := w.get(t, "/disruption", 200); !strings.Contains(whole, "<form") || !strings.Contains(whole, "<!doctype html>") {
+		t.Error("the page is not whole")
+	}
+}

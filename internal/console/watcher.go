@@ -1,0 +1,322 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+// watcher keeps what is watched of a cluster, and the newest snapshot of it.
+type watcher struct {
+	options   Options
+	listeners *listeners
+	now       func() time.Time
+	kinds     []kind
+	newest    atomic.Pointer[snapshot]
+
+	mu     sync.Mutex
+	stores map[string]cache.Store // by kind
+	synced map[string]func() bool
+	faults map[string]map[string]error // by kind and verb
+	change change
+	woken  chan struct{} // with room for one
+	// offlineSince is since when the cluster does not answer, zero if it does.
+	offlineSince time.Time
+}
+
+// change is what is other than in the newest snapshot.
+type change struct {
+	any         bool
+	everything  bool // of Services
+	services    map[types.NamespacedName]bool
+	namespaces  map[string]bool // all Services of them
+	nodes       bool
+	disruption  bool
+	isReachable bool // or what is not known is other than before
+}
+
+func newWatcher(o Options, l *listeners, now func() time.Time) *watcher {
+	w := &watcher{
+		options: o, listeners: l, now: now, kinds: kinds(o), stores: map[string]cache.Store{}, synced: map[string]func() bool{},
+		faults: map[string]map[string]error{}, woken: make(chan struct{}, 1),
+	}
+	w.newest.Store(emptySnapshot(o, now()))
+	return w
+}
+
+// How long the watcher waits for more changes before it looks at them, and that looking at changes
+// takes at most one part in so many of its time: a cluster of thousands of Services takes seconds
+// when its nodes change.
+const (
+	changesApart = 200 * time.Millisecond
+	restOf       = 4
+)
+
+// run watches until the context ends.
+func (w *watcher) run(ctx context.Context) {
+	// What goes wrong is shown in pages; the library would write it to standard error too.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	var running sync.WaitGroup
+	defer running.Wait()
+	for i := range w.kinds {
+		informer := w.informer(&w.kinds[i])
+		running.Go(func() { informer.RunWithContext(ctx) })
+	}
+	// Whether kinds have been read is asked for, since no event comes of a kind without objects.
+	look := time.NewTicker(changesApart)
+	defer look.Stop()
+	waiting := len(w.kinds)
+	pause := time.NewTimer(changesApart)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			if still := len(w.unread()); still != waiting {
+				waiting = still
+				w.wake(func(c *change) { c.isReachable = true })
+			}
+			continue
+		case <-w.woken:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		began := time.Now()
+		w.refresh()
+		pause.Reset(max(changesApart, restOf*time.Since(began)))
+	}
+}
+
+// refresh makes a snapshot of what has changed, and tells browsers.
+func (w *watcher) refresh() {
+	w.mu.Lock()
+	c := w.change
+	w.change = change{}
+	w.mu.Unlock()
+	if !c.any {
+		return
+	}
+	next, changed := w.newest.Load().next(w, c)
+	w.newest.Store(next)
+	w.listeners.publish(changed...)
+}
+
+// wake notes a change.
+func (w *watcher) wake(note func(*change)) {
+	w.mu.Lock()
+	w.change.any = true
+	note(&w.change)
+	w.mu.Unlock()
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// informer watches a kind.
+func (w *watcher) informer(k *kind) cache.Controller {
+	reading := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := k.list(ctx, o)
+			w.outcome(k, "list", err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			changes, err := k.watch(ctx, o)
+			w.outcome(k, "watch", err)
+			return changes, err
+		},
+	}
+	quiet := logr.Discard()
+	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		Logger: &quiet, ListerWatcher: cache.ToListWatcherWithWatchListSemantics(reading, k.client), ObjectType: k.object, Transform: k.slim,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { w.changed(k, nil, object) },
+			UpdateFunc: func(old, object any) { w.changed(k, old, object) },
+			DeleteFunc: func(object any) {
+				if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+					object = last.Obj
+				}
+				w.changed(k, nil, object)
+			},
+		},
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stores[k.name], w.synced[k.name] = store, informer.HasSynced
+	return informer
+}
+
+// outcome notes whether a kind can be read.
+func (w *watcher) outcome(k *kind, verb string, err error) {
+	if errors.Is(err, context.Canceled) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) {
+		return // the library asks in another way, or ends
+	}
+	w.mu.Lock()
+	before := w.faults[k.name][verb]
+	same := (err == nil) == (before == nil) && (err == nil || err.Error() == before.Error())
+	if w.faults[k.name] == nil {
+		w.faults[k.name] = map[string]error{}
+	}
+	w.faults[k.name][verb] = err
+	if verb == "watch" && err == nil {
+		// A watch begins with a list, where the cluster can do that.
+		w.faults[k.name]["list"] = nil
+	}
+	offline := false
+	for _, verbs := range w.faults {
+		for _, err := range verbs {
+			offline = offline || fault{err: err}.isOffline()
+		}
+	}
+	switch {
+	case !offline:
+		w.offlineSince = time.Time{}
+	case w.offlineSince.IsZero():
+		w.offlineSince = w.now()
+	}
+	w.mu.Unlock()
+	if !same {
+		w.wake(func(c *change) { c.isReachable = true })
+	}
+}
+
+// changed notes what depends on an object. Without an old one it is new or gone.
+func (w *watcher) changed(k *kind, old, object any) {
+	if old != nil && isSame(old, object) {
+		return
+	}
+	m, ok := object.(metav1.Object)
+	if !ok {
+		return
+	}
+	service := func(name string) {
+		w.wake(func(c *change) { c.addService(types.NamespacedName{Namespace: m.GetNamespace(), Name: name}) })
+	}
+	switch k.name {
+	case kindServices:
+		service(m.GetName())
+	case inspect.KindSlices, inspect.KindGroups:
+		label := discoveryv1.LabelServiceName
+		if k.name == inspect.KindGroups {
+			label = v1alpha1.LabelService
+		}
+		service(m.GetLabels()[label])
+		if before, ok := old.(metav1.Object); ok && before.GetLabels()[label] != m.GetLabels()[label] {
+			service(before.GetLabels()[label])
+		}
+	case kindPolicies:
+		w.wake(func(c *change) { c.addNamespace(m.GetNamespace()) })
+	case kindNamespaces:
+		w.wake(func(c *change) { c.addNamespace(m.GetName()) })
+	case inspect.KindNodes:
+		w.wake(func(c *change) { c.everything, c.nodes = true, true })
+	case inspect.KindBudgets, kindRollouts:
+		w.wake(func(c *change) { c.disruption = true })
+	default:
+		w.wake(func(c *change) { c.everything = true })
+	}
+}
+
+func (c *change) addService(name types.NamespacedName) {
+	if c.services == nil {
+		c.services = map[types.NamespacedName]bool{}
+	}
+	c.services[name] = true
+}
+
+func (c *change) addNamespace(name string) {
+	if c.namespaces == nil {
+		c.namespaces = map[string]bool{}
+	}
+	c.namespaces[name] = true
+}
+
+// has reports whether a Service may have changed.
+func (c *change) has(name types.NamespacedName) bool {
+	return c.everything || c.services[name] || c.namespaces[name.Namespace]
+}
+
+// isSame reports whether what is used of an object is as before. Objects are written for reasons that
+// do not matter here, and that is often.
+func isSame(old, object any) bool {
+	switch before := old.(type) {
+	case *corev1.Node:
+		now, ok := object.(*corev1.Node)
+		return ok && before.DeletionTimestamp.Equal(now.DeletionTimestamp) && equality.Semantic.DeepEqual(before.Labels, now.Labels) &&
+			equality.Semantic.DeepEqual(before.Spec, now.Spec) && equality.Semantic.DeepEqual(before.Status, now.Status)
+	case *corev1.Namespace:
+		now, ok := object.(*corev1.Namespace)
+		return ok && equality.Semantic.DeepEqual(before.Labels, now.Labels)
+	}
+	before, ok := old.(metav1.Object)
+	now, too := object.(metav1.Object)
+	return ok && too && before.GetResourceVersion() == now.GetResourceVersion() && before.GetUID() == now.GetUID()
+}
+
+// unread are the kinds that were not read yet, and are not known to be unreadable.
+func (w *watcher) unread() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var names []string
+	for i := range w.kinds {
+		name := w.kinds[i].name
+		if synced := w.synced[name]; (synced == nil || !synced()) && w.faults[name]["list"] == nil && w.faults[name]["watch"] == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// reachability is what cannot be read, and why.
+type reachability struct {
+	waiting      []string // kinds that were not read yet
+	unread       []string // kinds that cannot be read
+	notKnown     []string
+	offlineSince time.Time
+}
+
+func (w *watcher) reachability() reachability {
+	r := reachability{waiting: w.unread()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.offlineSince = w.offlineSince
+	for i := range w.kinds {
+		k := &w.kinds[i]
+		synced := w.synced[k.name] != nil && w.synced[k.name]()
+		for _, verb := range []string{"list", "watch"} {
+			f := fault{verb, w.faults[k.name][verb]}
+			if f.err == nil || f.isOffline() {
+				continue
+			}
+			if !synced {
+				f.verb = "list"
+				r.unread = append(r.unread, k.name)
+			}
+			r.notKnown = append(r.notKnown, k.missing(f, w.options.Namespace))
+			break
+		}
+	}
+	return r
+}

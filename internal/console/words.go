@@ -1,0 +1,172 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/inspect"
+)
+
+// functions are what templates call.
+var functions = template.FuncMap{
+	"percent":   percent,
+	"rate":      func(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) + " connections/s" },
+	"zone":      explain.ZoneName,
+	"when":      when,
+	"handOver":  handOver,
+	"count":     func(n int, one, many string) string { return explain.Count(int64(n), one, many) },
+	"join":      strings.Join,
+	"list":      func(of ...string) []string { return of },
+	"path":      servicePath,
+	"trim":      func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) },
+	"bar":       bar,
+	"few":       few,
+	"blocking":  func(c string) string { return conditions[c] },
+	"proxy":     func(p inspect.ProxyState) string { return proxyStates[p] },
+	"sameText":  func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) },
+	"nav":       func() []navEntry { return navigation },
+	"stateWord": stateWord,
+}
+
+// navEntry is a page in the navigation.
+type navEntry struct{ Name, Title, Path string }
+
+var navigation = []navEntry{
+	{"cluster", "Cluster", pathCluster},
+	{"services", "Services", pathServices},
+	{"names", "Names", pathNames},
+	{"disruption", "Disruption", pathDisruption},
+	{"whatif", "What if", pathWhatIf},
+}
+
+// percent is a percentage for people, with a dash for what is not known.
+func percent(value any) string {
+	switch v := value.(type) {
+	case *float64:
+		if v == nil {
+			return "–"
+		}
+		return percent(*v)
+	case float64:
+		if v > 0 && v < 0.1 {
+			return "<0.1 %"
+		}
+		return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + " %"
+	}
+	return "–"
+}
+
+// when is a time for people and programs.
+func when(at any) template.HTML {
+	var t time.Time
+	switch given := at.(type) {
+	case time.Time:
+		t = given
+	case *time.Time:
+		if given != nil {
+			t = *given
+		}
+	case string: // as explain prints it
+		var err error
+		if t, err = time.Parse(time.RFC3339, given); err != nil {
+			return template.HTML(template.HTMLEscapeString(given))
+		}
+	}
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	// Numbers and the separators of the layouts have no meaning in HTML.
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}
+
+// handOver says who serves a Service.
+func handOver(state inspect.HandOverState) string {
+	switch state {
+	case inspect.HandOverNone:
+		return "kube-proxy"
+	case inspect.HandOverWriting:
+		return "kube-proxy, until groups are written"
+	case inspect.HandOverWaiting:
+		return "kube-proxy, until all nodes are ready"
+	case inspect.HandOverDone:
+		return "vicinity-proxy"
+	case inspect.HandOverReturning:
+		return "vicinity-proxy, on the way back to kube-proxy"
+	}
+	return "neither kube-proxy nor vicinity-proxy"
+}
+
+// conditions are what it means if one is not as it should be.
+var conditions = map[string]string{
+	v1alpha1.ConditionEnforced:          "evictions are not checked",
+	v1alpha1.ConditionValid:             "the spec makes no sense",
+	v1alpha1.ConditionSatisfiable:       "it can never be met, or covers nothing",
+	v1alpha1.ConditionBreakGlass:        "everything is let through",
+	v1alpha1.ConditionDisruptionAllowed: "no pod can be evicted",
+	v1alpha1.ConditionDeletesDirectly:   "an owner deletes pods without asking",
+	v1alpha1.ConditionProjected:         "no PodDisruptionBudget is kept for it",
+	v1alpha1.ConditionHealthy:           "it is not healthy",
+}
+
+var proxyStates = map[inspect.ProxyState]string{
+	inspect.ProxyLives: "vicinity-proxy lives", inspect.ProxySilent: "vicinity-proxy is silent",
+	inspect.ProxyNone: "no vicinity-proxy", inspect.ProxyUnknown: "not known",
+}
+
+// stateWord is a state for people; it is empty where nothing is asked for.
+func stateWord(state string) string { return cmp.Or(state, "nothing asked for") }
+
+func servicePath(namespace, name string) string { return pathServices + "/" + namespace + "/" + name }
+
+// bar is the width of a bar of 100 for a percentage.
+func bar(value any) string {
+	v := 0.0
+	switch given := value.(type) {
+	case *float64:
+		if given != nil {
+			v = *given
+		}
+	case float64:
+		v = given
+	}
+	return strconv.FormatFloat(min(100, max(0, v)), 'f', 1, 64)
+}
+
+// fewShown is how many names of many a page lists.
+const fewShown = 10
+
+// few are the first of some names, and how many more there are.
+func few(names []string) string {
+	text := strings.Join(names[:min(fewShown, len(names))], ", ")
+	if more := len(names) - fewShown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// cutName cuts NAMESPACE/NAME.
+func cutName(name string) (namespace, short string, qualified bool) {
+	namespace, short, qualified = strings.Cut(name, "/")
+	return namespace, short, qualified && namespace != "" && short != "" && !strings.Contains(short, "/")
+}
+
+// Deliveries are those to choose from.
+func (*servicesView) Deliveries() []allocate.Delivery { return deliveries }
+
+// States are the outcomes to choose from.
+func (v *servicesView) States() []string {
+	states := []string{"allocated", "waiting", "downgraded", "delivered", "planned", "undelivered", "upstream", "unknown"}
+	if v.Query.State != "" && !slices.Contains(states, v.Query.State) {
+		states = append(states, v.Query.State)
+	}
+	return states
+}
