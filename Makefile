@@ -160,10 +160,16 @@ up: build package kubernetes ## Bring a lab up with the packaged chart and its i
 down: build ## Remove all labs
 	bin/vicinity lab down --all
 
+# The pages of the console are opened in a browser.
 .PHONY: e2e
-e2e: build kubernetes $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
+e2e: build kubernetes $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
 	cd lab && $(GO) test -c -o ../bin/e2e ./test/e2e
 	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
+
+.PHONY: screenshots
+screenshots: ## Take the pictures of the console in docs/images, of a lab with traffic
+	@mkdir -p docs/images
+	@E2E_SCREENSHOTS='$(CURDIR)/docs/images' $(MAKE) e2e AREA=console PROMISE='^screenshots$$'
 
 .PHONY: conformance
 conformance: build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy, vicinity or both; PREFER=1; FOCUS=; SLOW=1; KUBERNETES=oldest
@@ -277,7 +283,7 @@ $(TOOLS)/%:
 	@echo "building $* (pinned in hack/tools)"
 	@cd hack/tools && $(GO) build -buildvcs=false -o '$(CURDIR)/$@' "$$($(GO) list tool | grep '/$*$$')"
 
-# What the tests start: the pages of HTML are opened in a real browser, the rules of the
+# What the tests start: pages of HTML are opened in a real browser, the rules of the
 # kernel are listed by nft, and the probe is tried beside rules of iptables.
 .PHONY: programs
 programs:

@@ -71,7 +71,7 @@ type scene struct {
 func areas() []area {
 	return []area{
 		labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea(),
-		doctorArea(), everythingArea(), releaseArea(), metricsArea(),
+		doctorArea(), everythingArea(), releaseArea(), metricsArea(), consoleArea(),
 	}
 }
 

@@ -1,0 +1,682 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/chromium"
+)
+
+// consoleArea is what "vicinity console" shows of a cluster with traffic, in a browser.
+func consoleArea() area {
+	return area{
+		name:  "console",
+		shape: consoleShape,
+		prepare: func(ctx context.Context, c *lab.Cluster) error {
+			return c.InstallVicinity(ctx, "disruption.enabled=true", "rollouts.enabled=true")
+		},
+		promises: []promise{
+			{name: "as-explained", keep: consoleAsExplained, within: 4 * time.Minute},
+			{name: "live", keep: consoleLive, within: 3 * time.Minute},
+			{name: "keyboard", keep: consoleByKeyboard, within: 3 * time.Minute},
+			{name: "readable", keep: consoleReadable, within: 3 * time.Minute},
+			{name: "fewer-rights", keep: consoleWithFewerRights},
+			{name: "screenshots", keep: consoleScreenshots, within: 3 * time.Minute},
+		},
+	}
+}
+
+// consoleShape is a lab of three zones whose nodes have both proxies.
+func consoleShape() shape.Shape {
+	s := shape.Default()
+	s.Name, s.Proxy = "console", shape.ProxyBoth
+	return s
+}
+
+// servedConsole is a console that runs.
+type servedConsole struct {
+	address *url.URL // of the first page, with the token
+	token   string
+}
+
+// console starts a console as its user does, until the context ends.
+func (s *scene) console(ctx context.Context, args ...string) (*servedConsole, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), append([]string{"console", "--kubeconfig", s.cluster.Kubeconfig(), "--traffic-interval", "2s"}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the console ends: %w", err), cmd.Wait(), errors.New(said.String()))
+	}
+	go func() { _ = cmd.Wait() }() // it ends by the interrupt, with a code that says so
+	address, err := url.Parse(strings.TrimSpace(line))
+	if err != nil {
+		return nil, err
+	}
+	return &servedConsole{address, address.Query().Get("token")}, nil
+}
+
+// page is the address of a page.
+func (c *servedConsole) page(path string) string { return "http://" + c.address.Host + path }
+
+// view reads a view as JSON.
+func (c *servedConsole) view(ctx context.Context, path string, view any) (notKnown []string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.page("/api/v1"+path), nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s: %s", path, answer.Status, text)
+	}
+	whole := struct {
+		About struct {
+			Waiting, NotKnown []string
+		}
+		View any
+	}{View: view}
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, fmt.Errorf("GET %s: %w", path, err)
+	}
+	if len(whole.About.Waiting) > 0 {
+		return whole.About.NotKnown, fmt.Errorf("the console is still reading %s", strings.Join(whole.About.Waiting, ", "))
+	}
+	return whole.About.NotKnown, nil
+}
+
+// said is what a command prints as JSON.
+func (s *scene) said(ctx context.Context, args ...string) (map[string]any, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), append(args, "-o", "json", "--kubeconfig", s.cluster.Kubeconfig())...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("vicinity %s: %w: %s", strings.Join(args, " "), err, &stderr)
+	}
+	var said map[string]any
+	return said, json.Unmarshal(text, &said)
+}
+
+// consoleObjects has the echo Service served by vicinity-proxy near its clients, a headless one beside it, and a budget.
+func (s *scene) consoleObjects(ctx context.Context) error {
+	if err := s.deploy(ctx); err != nil {
+		return err
+	}
+	const objects = `apiVersion: v1
+kind: Service
+metadata:
+  name: members
+  annotations: {endpointslice.kubernetes.io/same-zone: Prefer}
+spec:
+  clusterIP: None
+  selector: {app: echo}
+  ports: [{name: http, port: 8080}]
+---
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata:
+  name: echo
+spec:
+  selector: {matchLabels: {app: echo}}
+  nodeSelectorTerm: {matchExpressions: [{key: topology.kubernetes.io/zone, operator: Exists}]}
+  maxUnavailable: 1
+  maxUnavailableDomains: 1
+`
+	if err := s.Apply(ctx, s.namespace, objects); err != nil {
+		return err
+	}
+	return s.handOverEcho(ctx, annotated(zoneAnnotation, "Prefer"))
+}
+
+// browser opens a browser at a console.
+func (c *servedConsole) browser(ctx context.Context) (b *chromium.Browser, end func(), err error) {
+	folder, err := os.MkdirTemp("", "chromium-")
+	if err != nil {
+		return nil, nil, err
+	}
+	if b, err = chromium.Open(ctx, folder); err != nil {
+		return nil, nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	end = func() {
+		_ = b.Close()
+		_ = os.RemoveAll(folder)
+	}
+	if err := b.Visit(c.address.String(), 1280); err != nil {
+		end()
+		return nil, nil, err
+	}
+	if err := b.Until(ctx, `location.pathname == "/cluster" && document.readyState == "complete"`); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return b, end, nil
+}
+
+// consoleAsExplained compares what the views have with what commands print.
+func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
+	if err := s.consoleObjects(ctx); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.console(ctx)
+	if err != nil {
+		return "", err
+	}
+	compared := 0
+	// The cluster goes on between two looks at it.
+	same := func(what string, look func(context.Context) (got, want any, err error)) error {
+		compared++
+		return kube.Wait(ctx, "the console to show what "+what+" says", func(ctx context.Context) (string, error) {
+			got, want, err := look(ctx)
+			if err != nil || reflect.DeepEqual(got, want) {
+				return "", err
+			}
+			return fmt.Sprintf("it has %v instead of %v", got, want), nil
+		})
+	}
+	for _, service := range []string{"echo", "members"} {
+		err := same("vicinity explain svc/"+service, func(ctx context.Context) (got, want any, err error) {
+			var view struct{ Explanation map[string]any }
+			if _, err := c.view(ctx, "/services/"+s.namespace+"/"+service, &view); err != nil {
+				return nil, nil, err
+			}
+			said, err := s.said(ctx, "explain", "svc/"+service, "-n", s.namespace)
+			return view.Explanation, said, err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	err = same("vicinity status", func(ctx context.Context) (got, want any, err error) {
+		var view struct{ Services []map[string]any }
+		if _, err := c.view(ctx, "/services?namespace="+s.namespace, &view); err != nil {
+			return nil, nil, err
+		}
+		rows := []any{}
+		for _, row := range view.Services {
+			for _, more := range []string{"measuredInZone", "connectionsPerSecond", "handOver"} {
+				delete(row, more)
+			}
+			rows = append(rows, row)
+		}
+		said, err := s.said(ctx, "status", "-n", s.namespace)
+		return rows, said["services"], err
+	})
+	if err != nil {
+		return "", err
+	}
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
+	if err != nil {
+		return "", err
+	}
+	client := s.namespace + "/" + pods.Items[0].Name
+	err = same("vicinity explain dns", func(ctx context.Context) (got, want any, err error) {
+		var view struct{ Explanation map[string]any }
+		name := "members." + s.namespace
+		if _, err := c.view(ctx, "/names?name="+name+"&from="+url.QueryEscape(client), &view); err != nil {
+			return nil, nil, err
+		}
+		said, err := s.said(ctx, "explain", "dns", name, "--from", client)
+		return view.Explanation, said, err
+	})
+	if err != nil {
+		return "", err
+	}
+	const most = 2
+	var measured, near float64
+	err = kube.Wait(ctx, fmt.Sprintf("the console to measure what the clients do, within %d points", most), func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 300, Duration: 3 * time.Second}})
+		if err != nil {
+			return "", err
+		}
+		var view struct {
+			Traffic *struct {
+				InZoneConnectionsPercent *float64
+			}
+		}
+		if _, err := c.view(ctx, "/services/"+s.namespace+"/echo", &view); err != nil {
+			return "", err
+		}
+		if view.Traffic == nil || view.Traffic.InZoneConnectionsPercent == nil {
+			return "nothing is measured", nil
+		}
+		measured, near = *view.Traffic.InZoneConnectionsPercent, 100*result.InZone()
+		if off := measured - near; off > most || off < -most {
+			return fmt.Sprintf("it has measured %.1f %% in zone, the clients %.1f %%", measured, near), nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d views are what explain, status and explain dns print; %.1f %% of connections measured in zone, %.1f %% by the clients", compared, measured, near), nil
+}
+
+// consoleLive changes the cluster and waits for an open page to show it, without reloading it.
+func consoleLive(ctx context.Context, s *scene) (string, error) {
+	if err := s.consoleObjects(ctx); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.console(ctx)
+	if err != nil {
+		return "", err
+	}
+	b, end, err := c.browser(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	var longest time.Duration
+	changes := 0
+	shows := func(path, shown string, change func() error) error {
+		if err := b.Visit(c.page(path), 1280); err != nil {
+			return err
+		}
+		if err := b.Until(ctx, `document.getElementById("connection").textContent != ""`); err != nil {
+			return err
+		}
+		var before bool
+		if err := b.Evaluate(`(() => { window.notReloaded = true; return Boolean(`+shown+`); })()`, &before); err != nil || before {
+			return errors.Join(err, fmt.Errorf("it is so before the change that %s", shown))
+		}
+		if err := change(); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := b.Until(ctx, shown+" && window.notReloaded"); err != nil {
+			return err
+		}
+		longest = max(longest, time.Since(began))
+		changes++
+		return nil
+	}
+	service := "/services/" + s.namespace + "/echo"
+	node := s.cluster.Shape().Nodes()[0].Name
+	has := func(text string) string {
+		return fmt.Sprintf("document.getElementById('live').textContent.includes(%q)", text)
+	}
+	for _, one := range []struct {
+		path, shown string
+		change      func() error
+	}{
+		{service, has("same-zone: Require"), func() error {
+			return s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Require"))
+		}},
+		{service, has("same-zone: Prefer"), func() error {
+			return s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Prefer"))
+		}},
+		{"/services?namespace=" + s.namespace + "&q=another", has("another"), func() error {
+			return s.Apply(ctx, s.namespace, "apiVersion: v1\nkind: Service\nmetadata: {name: another}\nspec: {ports: [{port: 80}]}\n")
+		}},
+		{"/cluster?q=" + node, has("cordoned"), func() error { return s.Cordon(ctx, node, true) }},
+		{"/cluster?q=" + node, "!" + has("cordoned"), func() error { return s.Cordon(ctx, node, false) }},
+		{"/disruption?q=" + s.namespace + "/later", has("/later"), func() error {
+			return s.Apply(ctx, s.namespace, "apiVersion: vicinity.dev/v1alpha1\nkind: TopologyDisruptionBudget\nmetadata: {name: later}\nspec: {selector: {matchLabels: {app: none}}, maxUnavailable: 1}\n")
+		}},
+	} {
+		if err := shows(one.path, one.shown, one.change); err != nil {
+			return "", err
+		}
+	}
+	const most = 5 * time.Second
+	if longest > most {
+		return "", fmt.Errorf("a change was on the page after %s; at most %s is allowed", longest.Round(time.Millisecond), most)
+	}
+	return fmt.Sprintf("%d changes of the cluster are on open pages, without reloading them, after %s at most", changes, longest.Round(time.Millisecond)), nil
+}
+
+// consolePages are all pages, of a scene with consoleObjects.
+func (s *scene) consolePages() []string {
+	return []string{
+		"/cluster", "/services", "/services/" + s.namespace + "/echo", "/services/" + s.namespace + "/members",
+		"/names?name=members." + s.namespace + "&from=node/" + s.cluster.Shape().Nodes()[0].Name,
+		"/disruption", "/whatif?service=" + s.namespace + "/echo&zone=" + s.cluster.Shape().Zones[0].Name,
+	}
+}
+
+// consoleByKeyboard goes through all pages by the keyboard alone: from the first link, which skips to
+// the content, to the last thing that can be used, each of which is seen to have the focus.
+func consoleByKeyboard(ctx context.Context, s *scene) (string, error) {
+	if err := s.consoleObjects(ctx); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.console(ctx)
+	if err != nil {
+		return "", err
+	}
+	b, end, err := c.browser(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	stops := 0
+	for _, path := range s.consolePages() {
+		if err := b.Visit(c.page(path), 1280); err != nil {
+			return "", err
+		}
+		var all int
+		if err := b.Evaluate(`document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`, &all); err != nil {
+			return "", err
+		}
+		for i := range all {
+			if err := b.Press("Tab"); err != nil {
+				return "", err
+			}
+			var at struct {
+				Text, Outline string
+				Seen          bool
+			}
+			err := b.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
+				return {text: e.id || e.textContent.trim().slice(0, 40) || e.name || e.tagName, outline: s.outlineStyle + " " + s.outlineWidth,
+					seen: e !== document.body && s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 && r.width > 0 && r.left >= 0}; })()`, &at)
+			if err != nil {
+				return "", err
+			}
+			if !at.Seen {
+				return "", fmt.Errorf("%s: stop %d of %d, %q, is not seen to have the focus (outline %s)", path, i+1, all, at.Text, at.Outline)
+			}
+			if i == 0 && at.Text != "Skip to the content" {
+				return "", fmt.Errorf("%s: the first stop is %q, and not the link to the content", path, at.Text)
+			}
+			stops++
+		}
+	}
+	// To a Service by the keyboard: past the header, to its row, and in.
+	if err := b.Visit(c.page("/services?q="+s.namespace+"/echo"), 1280); err != nil {
+		return "", err
+	}
+	for _, key := range []string{"Tab", "Enter"} {
+		if err := b.Press(key); err != nil {
+			return "", err
+		}
+	}
+	if err := b.Until(ctx, `document.activeElement.id == "content" || location.hash == "#content"`); err != nil {
+		return "", err
+	}
+	pressed := 2
+	for ; pressed < 40; pressed++ {
+		if err := b.Press("Tab"); err != nil {
+			return "", err
+		}
+		var there bool
+		if err := b.Evaluate(fmt.Sprintf(`document.activeElement.getAttribute("href") == "/services/%s/echo"`, s.namespace), &there); err != nil {
+			return "", err
+		}
+		if there {
+			break
+		}
+	}
+	if err := b.Press("Enter"); err != nil {
+		return "", err
+	}
+	if err := b.Until(ctx, fmt.Sprintf(`location.pathname == "/services/%s/echo"`, s.namespace)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d stops on %d pages have a focus that is seen; a Service is opened by %d keys", stops, len(s.consolePages()), pressed+2), nil
+}
+
+// consoleReadable opens all pages in windows of a laptop and of a phone, light and dark: nothing is asked of
+// others, nothing is beyond the window, texts have contrast, and the structure is one that screen readers
+// can follow.
+func consoleReadable(ctx context.Context, s *scene) (string, error) {
+	if err := s.consoleObjects(ctx); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.console(ctx)
+	if err != nil {
+		return "", err
+	}
+	b, end, err := c.browser(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	least, requests, looks := 21.0, 0, 0
+	for _, scheme := range []string{"light", "dark"} {
+		if err := b.Prefers("prefers-color-scheme", scheme); err != nil {
+			return "", err
+		}
+		for _, path := range s.consolePages() {
+			for _, width := range []int{1280, 375} {
+				if err := b.Visit(c.page(path), width); err != nil {
+					return "", err
+				}
+				where := fmt.Sprintf("%s, %s, %d wide", path, scheme, width)
+				complaints, err := b.Complaints(func(of string) bool {
+					requests++
+					return strings.HasPrefix(of, c.page("/"))
+				})
+				if err != nil {
+					return "", err
+				}
+				var page struct {
+					Width    int
+					Contrast float64
+					Worst    string
+					Faults   []string
+				}
+				if err := b.Evaluate(readability, &page); err != nil {
+					return "", err
+				}
+				faults := append(complaints, page.Faults...)
+				if page.Width > width {
+					faults = append(faults, fmt.Sprintf("the page is %d wide", page.Width))
+				}
+				if page.Contrast < 4.5 {
+					faults = append(faults, fmt.Sprintf("the contrast of %q is %.2f to 1; at least 4.5 is needed", page.Worst, page.Contrast))
+				}
+				if len(faults) > 0 {
+					return "", fmt.Errorf("%s: %s", where, strings.Join(faults, "; "))
+				}
+				least = min(least, page.Contrast)
+				looks++
+			}
+		}
+	}
+	return fmt.Sprintf("%d looks at %d pages, light and dark, 1280 and 375 wide: %d requests, none to others; texts have a contrast of %.1f to 1 at least", looks, len(s.consolePages()), requests, least), nil
+}
+
+// readability looks at a page: its width, the least contrast of its texts, and what of its structure is
+// missing.
+const readability = `(() => {
+	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+	const rgb = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+	const light = (c) => c.slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; } return [255, 255, 255, 255]; };
+	let contrast = 21, worst = "";
+	for (const e of document.body.querySelectorAll("*")) {
+		const own = [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.textContent.trim()).join("");
+		if (!own || !e.getClientRects().length || e.closest(".vh, .skip, datalist, option")) continue;
+		const [a, b] = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
+		const ratio = (a + 0.05) / (b + 0.05);
+		if (ratio < contrast) { contrast = ratio; worst = own.slice(0, 60); }
+	}
+	const faults = [];
+	const one = (selector) => { if (document.querySelectorAll(selector).length !== 1) faults.push("there is not one " + selector); };
+	["h1", "main", "header", "footer", "html[lang]", "title", "[aria-live=polite]", "header nav[aria-label]", "a[aria-current]"].forEach(one);
+	for (const t of document.querySelectorAll("table")) {
+		if (!t.caption || !t.caption.textContent.trim()) faults.push("a table has no caption");
+		if ([...t.querySelectorAll("th")].some(th => !th.scope)) faults.push("a head of a table has no scope");
+	}
+	for (const e of document.querySelectorAll("input:not([type=hidden]), select")) if (!e.labels.length) faults.push("a field has no label: " + e.name);
+	for (const e of document.querySelectorAll("[aria-labelledby]")) if (!document.getElementById(e.getAttribute("aria-labelledby"))) faults.push("a label is missing: " + e.getAttribute("aria-labelledby"));
+	const ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+	if (new Set(ids).size !== ids.length) faults.push("ids are given twice");
+	let level = 0;
+	for (const h of document.querySelectorAll("h1, h2, h3, h4")) { const l = Number(h.tagName[1]); if (l > level + 1) faults.push("a heading skips a level: " + h.textContent); level = l; }
+	return {width: document.documentElement.scrollWidth, contrast, worst, faults};
+})()`
+
+// consoleWithFewerRights has a user of one namespace open a console of it: what is missing is said with
+// the right for it, and the rest is shown.
+func consoleWithFewerRights(ctx context.Context, s *scene) (string, error) {
+	if err := s.consoleObjects(ctx); err != nil {
+		return "", err
+	}
+	const rights = `apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: guest}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: guest}]
+`
+	if err := s.Apply(ctx, s.namespace, rights); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.console(ctx, "--as", "guest", "-n", s.namespace)
+	if err != nil {
+		return "", err
+	}
+	var missing []string
+	err = kube.Wait(ctx, "the console to show what may be read", func(ctx context.Context) (string, error) {
+		var view struct {
+			Services []struct{ Service string }
+		}
+		var err error
+		if missing, err = c.view(ctx, "/services", &view); err != nil {
+			return "", err
+		}
+		if len(view.Services) < 2 {
+			return fmt.Sprintf("it has %d Services", len(view.Services)), nil
+		}
+		all := strings.Join(missing, "\n")
+		for _, right := range []string{"list and watch nodes in the whole cluster", "list and watch namespaces in the whole cluster", "list and watch deployments.apps in the whole cluster"} {
+			if !strings.Contains(all, "Missing right: "+right) {
+				return fmt.Sprintf("%q is not among %q", right, missing), nil
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, right := range []string{"watch services", "endpointslices", "endpointgroups", "topologydisruptionbudgets"} {
+		if strings.Contains(strings.Join(missing, "\n"), right) {
+			return "", fmt.Errorf("the user has the right of which it is said that it is missing: %q", missing)
+		}
+	}
+	b, end, err := c.browser(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	for _, path := range []string{"/services/" + s.namespace + "/echo", "/disruption", "/cluster"} {
+		if err := b.Visit(c.page(path), 1280); err != nil {
+			return "", err
+		}
+		if err := b.Until(ctx, `document.getElementById("not-known")`); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("a user of one namespace sees its Services, and %d rights that are missing", len(missing)), nil
+}
+
+// consoleScreenshots takes the pictures of the documents, if E2E_SCREENSHOTS names a folder for them, and
+// looks at least at the pages that they are of.
+func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
+	if err := s.consoleObjects(ctx); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.console(ctx)
+	if err != nil {
+		return "", err
+	}
+	loaded := make(chan error, 1)
+	go func() {
+		_, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: time.Minute}})
+		loaded <- err
+	}()
+	b, end, err := c.browser(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	folder := os.Getenv("E2E_SCREENSHOTS")
+	var taken int
+	service := "/services/" + s.namespace + "/echo"
+	measured := func(ctx context.Context) error {
+		if err := b.Visit(c.page(service), 1280); err != nil {
+			return err
+		}
+		// What was counted before the plan was in force leaves the figures after a while.
+		return b.Until(ctx, `document.querySelector("table.matrix .m") && [...document.querySelectorAll("table.matrix td.stays .m")].every(e => parseFloat(e.lastChild.textContent) > 25)`)
+	}
+	if err := measured(ctx); err != nil {
+		return "", err
+	}
+	for _, picture := range []struct {
+		name, path, scheme string
+		width, height      int
+	}{
+		{"console-service", service, "light", 1100, 1000},
+		{"console-cluster", "/cluster", "light", 1100, 820},
+		{"console-whatif-dark", "/whatif?service=" + s.namespace + "/echo&zone=" + s.cluster.Shape().Zones[0].Name, "dark", 1100, 900},
+	} {
+		if err := b.Prefers("prefers-color-scheme", picture.scheme); err != nil {
+			return "", err
+		}
+		if err := b.Visit(c.page(picture.path), picture.width); err != nil {
+			return "", err
+		}
+		if folder != "" {
+			if err := b.Screenshot(filepath.Join(folder, picture.name+".png"), picture.height); err != nil {
+				return "", err
+			}
+		}
+		taken++
+	}
+	if err := <-loaded; err != nil {
+		return "", err
+	}
+	if folder == "" {
+		return fmt.Sprintf("%d pages are there to be pictured, with measured traffic", taken), nil
+	}
+	return fmt.Sprintf("%d pictures are in %s", taken, folder), nil
+}
