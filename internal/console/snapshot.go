@@ -38,6 +38,7 @@ type snapshot struct {
 	// statuses are those of Services, in their order, each with one or two families.
 	statuses map[types.NamespacedName][]inspect.ServiceStatus
 	budgets  []inspect.BudgetStatus
+	written  []*v1alpha1.TopologyDisruptionBudget // the same, as they are written
 	rollouts []inspect.RolloutStatus
 }
 
@@ -230,6 +231,7 @@ func (s *snapshot) service(namespace, name string) *corev1.Service {
 func (s *snapshot) readDisruption(w *watcher) {
 	budgets, wrong := objects[*v1alpha1.TopologyDisruptionBudget](w, inspect.KindBudgets)
 	s.notKnown = append(s.notKnown, wrong...)
+	s.written = budgets
 	for _, budget := range budgets {
 		s.budgets = append(s.budgets, inspect.BudgetStatusOf(budget))
 	}
