@@ -21,6 +21,11 @@ MODULES := . lab monitoring hack/release
 # working directory.
 GOLDEN = grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && printf -- '--exclude-dir=%s ' lab monitoring release) . | xargs -rn 1 dirname | sort -u
 
+# All is compiled as the programs of images are, which have nothing of a machine's files and link
+# none of its libraries: what is compiled for one is there for the others.
+export CGO_ENABLED := 0
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+
 # A binary says which revision it was built from, whatever GOFLAGS says. Where git
 # does not know or does not trust the tree, the go command would refuse to build.
 BUILDVCS := $(if $(shell git rev-parse --quiet --verify HEAD 2>/dev/null),auto,false)
@@ -45,17 +50,17 @@ KUBERNETES_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNE
 	-X k8s.io/component-base/version.gitMajor=$(patsubst v%,%,$(word 1,$(subst ., ,$(KUBERNETES_VERSION)))) \
 	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES_VERSION))) \
 	-X k8s.io/component-base/version.gitCommit= -X k8s.io/component-base/version.gitTreeState=clean
-KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(CGO_ENABLED) $(GOFLAGS) $(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
 
 # The Prometheus that scrapes a lab, without what finds targets elsewhere than in Kubernetes and
 # in files, and without the files of its web pages.
 PROMETHEUS_TAGS := remove_all_sd,enable_kubernetes_sd
-PROMETHEUS_PROGRAM := bin/prometheus-$(shell { cat monitoring/go.mod monitoring/go.sum; $(GO) env GOVERSION GOOS GOARCH; echo '$(PROMETHEUS_TAGS)'; } | cksum | cut -d ' ' -f 1)
+PROMETHEUS_PROGRAM := bin/prometheus-$(shell { cat monitoring/go.mod monitoring/go.sum; $(GO) env GOVERSION GOOS GOARCH; echo '$(CGO_ENABLED) $(GOFLAGS) $(PROMETHEUS_TAGS)'; } | cksum | cut -d ' ' -f 1)
 
 # Kubernetes' own end-to-end tests and the program of their pods, of the same release. The
 # replaces of the modules are those of lab/kubernetes.
 CONFORMANCE_FILES := $(addprefix lab/conformance/$(KUBERNETES_MODULE),.mod .sum) lab/conformance/images.yaml lab/kubernetes/$(KUBERNETES_MODULE).mod
-CONFORMANCE_SUITE := bin/suite-$(shell { cat $(CONFORMANCE_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+CONFORMANCE_SUITE := bin/suite-$(shell { cat $(CONFORMANCE_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(CGO_ENABLED) $(GOFLAGS) $(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
 
 # The areas of promises unless AREA says otherwise: with the oldest Kubernetes, those
 # about what runs in clusters of users.
@@ -66,12 +71,10 @@ help: ## List the targets
 	@sed -nE 's/^([a-z][a-z0-9-]*):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
 		printf '  make %-10s %s\n' "$$target" "$$text"; done
 
-# Programs are compiled as those of images are, which have nothing of a machine's files: what
-# is compiled for one is there for the other.
 .PHONY: build
 build: ## Build bin/vicinity and bin/vicinity-controller, -proxy, -dns and -lab
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
-	cd lab && CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(BUILDVCS) -o ../bin/ ./cmd/...
+	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
+	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/ ./cmd/...
 
 .PHONY: kubernetes
 kubernetes: $(KUBERNETES_PROGRAM) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
