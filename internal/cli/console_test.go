@@ -169,17 +169,16 @@ func (c *fakeCluster) manifestsWithout(t *testing.T, zone string) string {
 func TestWhatIfIsWhatPlanPrints(t *testing.T) {
 	c := newFakeCluster(t)
 	address := c.serveConsole(t, "--traffic-interval", "0")
-	for _, zone := range []string{"", "a", "c"} {
+	for _, zone := range []string{"", "zone-a", "zone-c"} {
 		file := c.manifestsWithout(t, zone)
 		for _, name := range []string{"web", "grouped", "crowded", "lonely", "hard"} {
-			var stdout, stderr bytes.Buffer
-			cmd := newPlanCommand(command.Streams{In: strings.NewReader(""), Out: &stdout, Err: &stderr})
 			var sections []inspect.Section
-			if code := command.Execute(t.Context(), cmd, []string{"-f", file, "-o", "json", "shop/" + name}); code != 0 {
-				t.Fatalf("%s: exit code %d: %s", name, code, &stderr)
+			code, stdout, stderr := runPlan(t, nil, "-f", file, "-o", "json", "shop/"+name)
+			if code != 0 {
+				t.Fatalf("%s: exit code %d: %s", name, code, stderr)
 			}
-			if err := json.Unmarshal(stdout.Bytes(), &sections); err != nil || len(sections) != 1 {
-				t.Fatalf("%s: %v, %s", name, err, &stdout)
+			if err := json.Unmarshal([]byte(stdout), &sections); err != nil || len(sections) != 1 {
+				t.Fatalf("%s: %v, %s", name, err, stdout)
 			}
 			for _, algorithm := range sections[0].Algorithms {
 				query := "service=shop/" + name + "&zone=" + zone
