@@ -26,7 +26,7 @@ type Source struct {
 	// Revision is the commit, empty without a history.
 	Revision string
 	// Time is that of everything in the release that has one: SOURCE_DATE_EPOCH, or the
-	// commit's.
+	// commit's. What is no release and has neither is of 1970.
 	Time time.Time
 	// Modified reports changes that are not committed.
 	Modified bool
@@ -83,7 +83,10 @@ func (s Source) Prerelease() bool { return strings.Contains(s.Version, "-") }
 func (s Source) readTime(ctx context.Context) (time.Time, error) {
 	text, from := os.Getenv(epochVariable), epochVariable
 	if text == "" {
-		if s.Revision == "" {
+		switch {
+		case s.Revision == "" && s.Version == "":
+			return time.Unix(0, 0).UTC(), nil
+		case s.Revision == "":
 			return time.Time{}, fmt.Errorf("%s is no git repository with a commit, so nothing says which time the release has: set %s to seconds since 1970", s.Root, epochVariable)
 		}
 		var err error

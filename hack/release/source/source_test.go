@@ -54,7 +54,10 @@ func run(t *testing.T, root string, args ...string) {
 func TestRead(t *testing.T) {
 	t.Setenv(epochVariable, "")
 	root := repository(t)
-	if _, err := Read(t.Context(), root, ""); err == nil || !strings.Contains(err.Error(), "set SOURCE_DATE_EPOCH to seconds since 1970") {
+	if s, err := Read(t.Context(), root, ""); err != nil || s.Version != "0.3.0-dev.0" || s.Time.Unix() != 0 {
+		t.Errorf("without a commit it is %+v, %v", s, err)
+	}
+	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || !strings.Contains(err.Error(), "set SOURCE_DATE_EPOCH to seconds since 1970") {
 		t.Errorf("without a commit: %v", err)
 	}
 	run(t, root, "add", ".")

@@ -160,7 +160,7 @@ func packagedWorks(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d pods of images without any other file after %.1f s; all traffic in its zone; archives: %s", len(pods), took.Seconds(), sizes), nil
+	return fmt.Sprintf("%d pods of the images, by their digests and without a shell, after %.1f s; all traffic in its zone; archives: %s", len(pods), took.Seconds(), sizes), nil
 }
 
 // ofImages returns the pods of Vicinity, whose images must be those that a folder has, by
@@ -268,30 +268,56 @@ func imageSizes(folder string) (string, error) {
 // then the CRD of TopologyDisruptionBudgets has changed, and that of DomainRollouts has come.
 const releaseBefore = "10782cb7f996d0b818cd42ad8f8d572fc8de48d1"
 
+// laterCRD is the one that releaseBefore did not have.
+const laterCRD = "charts/vicinity/crds/vicinity.dev_domainrollouts.yaml"
+
 // packagedBefore is the folder of the images and the chart of the release before, which are
-// made once.
-func packagedBefore(ctx context.Context) (folder string, err error) {
-	folder = root + "/bin/release-before/" + releaseBefore
-	if _, err := release.OpenBundle(folder); err == nil {
-		return folder, nil
+// made once, and what they are.
+func packagedBefore(ctx context.Context) (folder, of string, err error) {
+	of = releaseBefore[:12]
+	sources := ofCommit
+	if command(ctx, "git", "-C", root, "cat-file", "-e", releaseBefore+"^{commit}") != nil {
+		// A shallow clone and an archive of the sources have no history.
+		of, sources = "these sources without DomainRollouts", withoutLaterCRD
 	}
-	if err := command(ctx, "git", "-C", root, "cat-file", "-e", releaseBefore+"^{commit}"); err != nil {
-		return "", fmt.Errorf("the release before is made of commit %s, which this clone does not have; git fetch --unshallow fetches it: %w", releaseBefore, err)
+	folder = root + "/bin/release-before/" + strings.ReplaceAll(of, " ", "-")
+	if _, err := release.OpenBundle(folder); err == nil && of == releaseBefore[:12] {
+		return folder, of, nil
 	}
 	temporary, err := os.MkdirTemp("", "release-before-")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	sources := filepath.Join(temporary, "sources")
-	if err := command(ctx, "git", "-C", root, "worktree", "add", "--detach", sources, releaseBefore); err != nil {
-		return "", errors.Join(err, os.RemoveAll(temporary))
+	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+	remove, err := sources(ctx, temporary+"/sources")
+	if err != nil {
+		return "", "", err
 	}
-	defer func() {
-		// The context of a promise that took too long has ended.
-		removed := command(context.WithoutCancel(ctx), "git", "-C", root, "worktree", "remove", "--force", sources)
-		err = errors.Join(err, removed, os.RemoveAll(temporary))
-	}()
-	return folder, packageInto(ctx, sources, folder)
+	defer func() { err = errors.Join(err, remove()) }()
+	return folder, of, packageInto(ctx, temporary+"/sources", folder)
+}
+
+// ofCommit writes the sources of releaseBefore to a folder, and returns what removes them.
+func ofCommit(ctx context.Context, folder string) (remove func() error, err error) {
+	if err := command(ctx, "git", "-C", root, "worktree", "add", "--detach", folder, releaseBefore); err != nil {
+		return nil, err
+	}
+	// The context of a promise that took too long has ended.
+	ctx = context.WithoutCancel(ctx)
+	return func() error { return command(ctx, "git", "-C", root, "worktree", "remove", "--force", folder) }, nil
+}
+
+// withoutLaterCRD copies these sources to a folder.
+func withoutLaterCRD(ctx context.Context, folder string) (remove func() error, err error) {
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"api", "charts", "cmd", "internal", "go.mod", "go.sum", "LICENSE"} {
+		if err := command(ctx, "cp", "-a", filepath.Join(root, name), folder); err != nil {
+			return nil, err
+		}
+	}
+	return func() error { return nil }, os.Remove(filepath.Join(folder, laterCRD))
 }
 
 // allKept is a budget that allows no eviction.
@@ -304,7 +330,7 @@ spec: {selector: {matchLabels: {app: echo}}, maxUnavailable: 0}
 
 // upgradedAndBack upgrades from the release before, and rolls back, under load.
 func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
-	before, err := packagedBefore(ctx)
+	before, of, err := packagedBefore(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -358,8 +384,8 @@ func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
 	if err := errors.Join(err, kept); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d looks; %d evictions refused, 0 allowed",
-		up.Seconds(), back.Seconds(), result.Due, looked, refused), nil
+	return fmt.Sprintf("from %s up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d looks; %d evictions refused, 0 allowed",
+		of, up.Seconds(), back.Seconds(), result.Due, looked, refused), nil
 }
 
 // preferByGroups has vicinity-proxy serve a Service that prefers the client's zone.
