@@ -47,10 +47,8 @@ func releaseArea() area {
 
 // releaseShape is a lab of three zones with both proxies, so that all programs run.
 func releaseShape() shape.Shape {
-	s, err := shape.FromOptions(shape.Options{Name: "release", Proxy: string(shape.ProxyBoth)})
-	if err != nil {
-		panic(err) // the options are constants
-	}
+	s := shape.Default()
+	s.Name, s.Proxy = "release", shape.ProxyBoth
 	return s
 }
 
@@ -265,10 +263,10 @@ func imageSizes(folder string) (string, error) {
 }
 
 // releaseBefore is the commit that stands for the release before, until there is one. Since
-// then the CRD of TopologyDisruptionBudgets has changed, and that of DomainRollouts has come.
-const releaseBefore = "10782cb7f996d0b818cd42ad8f8d572fc8de48d1"
+// then the CRD of DomainRollouts has changed.
+const releaseBefore = "891cfa69493c8ee8b3faa01ccfb97bbb18531b12"
 
-// laterCRD is the one that releaseBefore did not have.
+// laterCRD is one that an upgrade may bring.
 const laterCRD = "charts/vicinity/crds/vicinity.dev_domainrollouts.yaml"
 
 // packagedBefore is the folder of the images and the chart of the release before, which are
@@ -350,7 +348,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
 	if err := s.PatchService(ctx, s.namespace, "echo", preferByGroups); err != nil {
 		return "", err
 	}
-	if _, err := s.settledGroups(ctx, "echo", echoes); err != nil {
+	if _, err := s.settledGroups(ctx, "echo", 2*echoes); err != nil { // in both families
 		return "", err
 	}
 	if err := s.Apply(ctx, s.namespace, allKept); err != nil {
