@@ -102,7 +102,7 @@ func (s *scene) documented(ctx context.Context, document string) (string, error)
 	if len(commands) == 0 {
 		return "", fmt.Errorf("%s shows no command; are its blocks still marked ```console?", document)
 	}
-	shell, err := newShell(s)
+	shell, err := newShell(ctx, s)
 	if err != nil {
 		return "", err
 	}
@@ -150,7 +150,7 @@ type shell struct {
 	down  func() error
 }
 
-func newShell(s *scene) (*shell, error) {
+func newShell(ctx context.Context, s *scene) (*shell, error) {
 	folder, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -159,6 +159,12 @@ func newShell(s *scene) (*shell, error) {
 	if _, err := os.Stat(filepath.Join(binaries, "kubectl")); err != nil {
 		return nil, fmt.Errorf("the documentation shows kubectl: %w; make kubernetes builds it", err)
 	}
+	// The home of the commands is another; what was compiled is there all the same.
+	caches, err := exec.CommandContext(ctx, "go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		return nil, fmt.Errorf("the documentation shows make: go env: %w", err)
+	}
+	compiled, modules, _ := strings.Cut(strings.TrimSpace(string(caches)), "\n")
 	temporary, err := os.MkdirTemp("", "vicinity-e2e-")
 	if err != nil {
 		return nil, err
@@ -170,7 +176,7 @@ func newShell(s *scene) (*shell, error) {
 		kept:   filepath.Join(temporary, "environment"),
 		usual:  strings.NewReplacer(options.Root, "~/.local/state/vicinity/lab", name, shape.DefaultName),
 		environment: append(os.Environ(),
-			"VICINITY_LAB_DIR="+options.Root, "VICINITY_LAB_NAME="+name, "HOME="+temporary,
+			"VICINITY_LAB_DIR="+options.Root, "VICINITY_LAB_NAME="+name, "HOME="+temporary, "GOCACHE="+compiled, "GOMODCACHE="+modules,
 			"PATH="+binaries+":"+os.Getenv("PATH")),
 		down: func() error {
 			return errors.Join(lab.Down(context.Background(), name, options), os.RemoveAll(temporary))
