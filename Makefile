@@ -142,18 +142,29 @@ test = { failed=; mkdir -p bin; \
 check: build lint vulncheck ## The fast one: build, lint, known vulnerabilities, unit tests
 	$(call test,-short) | $(GO) run ./hack/skips
 
-# What both need is built before: neither builds it again below the other's labs. Kubernetes'
-# tests have a lab of their own. What runs in the background is not told of an interrupt, so it is
-# passed on.
+# The areas of promises that run beside the tests and the other areas, in labs of their own: none of them
+# measures what another lab disturbs.
+BESIDE := names disruption rollouts doctor everything release metrics console
+
+# What is needed beside each other is built before, so that nobody builds it again below the other's labs.
+BUILT := programs build kubernetes suite prometheus e2e-program
+READY = $(MAKE) $(addprefix -o ,$(BUILT))
+
+# What runs in the background is not told of an interrupt, so it is passed on.
 .PHONY: test
-test: programs conformance-programs build kubernetes suite lint vulncheck ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
-	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict
-	@built='-o build -o kubernetes -o suite'; \
-	trap 'kill "$$beside" 2>/dev/null || :; wait; exit 130' INT TERM; \
-	$(MAKE) $$built conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]' >bin/conformance.txt 2>&1 & beside=$$!; \
-	failed=; $(MAKE) $$built e2e || failed=1; \
-	wait $$beside || failed=1; cat bin/conformance.txt; \
+test: conformance-programs $(BUILT) lint vulncheck ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
+	@trap 'kill "$$beside" 2>/dev/null || :; wait; exit 130' INT TERM; failed=; \
+	$(READY) --keep-going test-conformance test-beside >bin/beside.txt 2>&1 & beside=$$!; \
+	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict || failed=1; \
+	$(READY) e2e AREA='$(AREAS) $(addprefix -,$(BESIDE))' || failed=1; \
+	wait "$$beside" || failed=1; cat bin/beside.txt; \
 	test -z "$$failed"
+
+.PHONY: test-conformance test-beside
+test-conformance:
+	@$(READY) conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]'
+test-beside:
+	@$(if $(filter all,$(AREAS)),$(READY) e2e AREA='$(BESIDE)')
 
 .PHONY: up
 up: build package kubernetes ## Bring a lab up with the packaged chart and its images, and see what traffic between zones costs before and after
@@ -163,10 +174,13 @@ up: build package kubernetes ## Bring a lab up with the packaged chart and its i
 down: build ## Remove all labs
 	bin/vicinity lab down --all
 
+.PHONY: e2e-program
+e2e-program:
+	cd lab && $(GO) test -c -o ../bin/e2e ./test/e2e
+
 # The pages of the console are opened in a browser.
 .PHONY: e2e
-e2e: build kubernetes $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises in a lab: all of it, or AREA=lab; KUBERNETES=oldest
-	cd lab && $(GO) test -c -o ../bin/e2e ./test/e2e
+e2e: build kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises in a lab: all of it, or AREA=lab, or AREA='all -lab'; KUBERNETES=oldest
 	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
 
 .PHONY: screenshots

@@ -151,31 +151,40 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// choose finds the promises of the wanted areas whose names match, by area.
+// choose finds the promises of the wanted areas whose names match, by area. The wanted are names of areas or all, and
+// those with a minus before them are left out.
 func choose(wanted, matching string) (map[string][]*record, error) {
 	only, err := regexp.Compile(matching)
 	if err != nil {
 		return nil, fmt.Errorf("PROMISE %q is not a regular expression: %w", matching, err)
 	}
-	byName := make(map[string]area)
 	var names []string
 	for _, a := range areas() {
-		byName[a.name] = a
 		names = append(names, a.name)
 	}
-	of := names
-	if wanted != allAreas {
-		of = strings.Fields(wanted)
+	var of []string
+	for _, name := range strings.Fields(wanted) {
+		left, out := strings.CutPrefix(name, "-")
+		switch {
+		case name == allAreas:
+			of = append(of, names...)
+		case !slices.Contains(names, left):
+			return nil, fmt.Errorf("area %q is unknown; it must be all, one of %s, or several with spaces between them, of which those with a minus before them are left out",
+				left, strings.Join(names, ", "))
+		case out:
+			of = slices.DeleteFunc(of, func(name string) bool { return name == left })
+		default:
+			of = append(of, name)
+		}
 	}
 	chosen := make(map[string][]*record)
-	for _, name := range of {
-		a, ok := byName[name]
-		if !ok {
-			return nil, fmt.Errorf("area %q is unknown; it must be one of %s, or several with spaces between them", name, strings.Join(names, ", "))
+	for _, a := range areas() {
+		if !slices.Contains(of, a.name) {
+			continue
 		}
 		for _, p := range a.promises {
 			if only.MatchString(p.name) {
-				chosen[name] = append(chosen[name], &record{area: a, promise: p})
+				chosen[a.name] = append(chosen[a.name], &record{area: a, promise: p})
 			}
 		}
 	}
