@@ -26,6 +26,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
 	"vicinity.dev/vicinity/internal/routingflags"
 )
@@ -173,7 +174,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
 		return err
 	}
-	d.in.Proxies, err = d.daemonSets(ctx, d.namespace, metav1.ListOptions{LabelSelector: proxySelector})
+	d.in.Proxies, err = d.daemonSets(ctx, d.namespace, metav1.ListOptions{LabelSelector: inspect.ProxySelector})
 	return d.without(doctor.SourceDaemonSets, d.inPlace("list daemonsets"), err)
 }
 
@@ -261,26 +262,16 @@ func (d *doctorReader) proxyConfig(namespace, configMap, text string) *doctor.Pr
 	return &doctor.ProxyConfig{Namespace: namespace, ConfigMap: configMap, Mode: read.Mode, Gates: read.FeatureGates}
 }
 
-// leases reads those of controllers and proxies: where they are installed, and else wherever any are left.
-// Their ages are those of this moment: to read a large cluster takes longer than a Lease lasts.
-func (d *doctorReader) leases(ctx context.Context) error {
+// leases reads those in the namespace of Vicinity. Their ages are those of this moment: to read a large
+// cluster takes longer than a Lease lasts.
+func (d *doctorReader) leases(ctx context.Context) (err error) {
 	d.in.Local = time.Now()
-	var namespaces []string
-	for i := range d.in.Controllers {
-		namespaces = append(namespaces, d.in.Controllers[i].Namespace)
+	home := d.in.Home()
+	if home == "" {
+		return nil
 	}
-	for _, set := range d.in.Proxies {
-		namespaces = append(namespaces, set.Namespace)
-	}
-	slices.Sort(namespaces)
-	for _, namespace := range slices.Compact(namespaces) {
-		found, err := d.leasesOf(ctx, namespace, metav1.ListOptions{})
-		if err := d.without(doctor.SourceLeases, "list leases in namespace "+namespace, err); err != nil {
-			return err
-		}
-		d.in.Leases = append(d.in.Leases, found...)
-	}
-	return nil
+	d.in.Leases, err = d.leasesOf(ctx, home, metav1.ListOptions{})
+	return d.without(doctor.SourceLeases, "list leases in namespace "+home, err)
 }
 
 // definitions reads Vicinity's CRDs one by one: clusters can have hundreds of others.

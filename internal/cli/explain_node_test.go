@@ -386,6 +386,44 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 			want: []string{"Leases may not be read", "so whether the node's proxy lives, and what it has programmed, is unknown", "served by: vicinity-proxy; "},
 		},
 		{
+			name: "a Lease of another namespace", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(leases)(c)
+				forged := aLease(0, "100")
+				forged.Namespace = "shop"
+				c.objects = append(c.objects, forged)
+			},
+			want: []string{"but no Lease says that vicinity-proxy lives on the node"},
+		},
+		{
+			name: "a Lease of the namespace of another proxy than the controller's", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(leases)(c)
+				set, forged := aProxySet(), aLease(0, "100")
+				set.Namespace, forged.Namespace = "a-shop", "a-shop"
+				c.objects = append(c.objects, aController(), set, forged)
+			},
+			want: []string{"but no Lease says that vicinity-proxy lives on the node"},
+		},
+		{
+			name: "a Lease that another node holds", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
+			change: func(c *proxiedCluster) {
+				without(leases)(c)
+				lease := aLease(0, "100")
+				lease.Spec.HolderIdentity = new("a2")
+				c.objects = append(c.objects, lease)
+			},
+			want: []string{"but no Lease says that vicinity-proxy lives on the node"},
+		},
+		{
+			name: "without the right to find the controller", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "deployments",
+			want: []string{"so the namespace of Vicinity is taken to be that of vicinity-proxy", "served by: vicinity-proxy; the label", "hand-over: done"},
+		},
+		{
+			name: "a namespace of Vicinity that cannot be found", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "daemonsets",
+			want: []string{"the namespace of Vicinity is not known, so whether the node's proxy lives, and what it has programmed, is unknown"},
+		},
+		{
 			name: "flags that may not be read", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, refuse: "daemonsets",
 			want: []string{"so vicinity-proxy is taken to have its default flags", "served by: vicinity-proxy; "},
 		},

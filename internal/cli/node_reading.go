@@ -27,6 +27,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routingflags"
 )
 
@@ -34,8 +35,8 @@ import (
 type nodeReader struct {
 	*clusterReader
 	in inspect.NodeReading
-	// proxyNamespace is that of vicinity-proxy.
-	proxyNamespace string
+	// home is the namespace of Vicinity, empty if it is not known.
+	home string
 }
 
 func (r *clusterReader) readNode(ctx context.Context, name, nodeName string) (inspect.NodeReading, error) {
@@ -70,7 +71,7 @@ func (r *nodeReader) read(ctx context.Context, name, nodeName string) error {
 	if err := r.readProxy(ctx); err != nil {
 		return err
 	}
-	if in.Lease, err = r.lease(ctx, nodeName); err != nil {
+	if in.Lease, err = r.lease(ctx); err != nil {
 		return err
 	}
 	services, err := r.rivalServices(ctx, in.Service)
@@ -136,15 +137,20 @@ func defaultProxy() view.Settings {
 // readProxy finds vicinity-proxy, its flags, and whether it should run on the node.
 func (r *nodeReader) readProxy(ctx context.Context) error {
 	r.in.Settings = defaultProxy()
-	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: inspect.ProxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
 	})
 	if err != nil {
 		r.in.Installed = true // or that is not known
-		return r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err)
+		if err := r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err); err != nil {
+			return err
+		}
+	}
+	if err := r.findHome(ctx, sets); err != nil {
+		return err
 	}
 	for _, set := range sets {
-		r.in.Installed, r.proxyNamespace = true, set.Namespace
+		r.in.Installed = true
 		for _, container := range set.Spec.Template.Spec.Containers {
 			for _, variable := range container.Env {
 				if address, err := netip.ParseAddr(variable.Value); err == nil && variable.Name == "KUBERNETES_SERVICE_HOST" {
@@ -167,6 +173,16 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 			r.in.Kept = fmt.Sprintf("DaemonSet %s/%s does not run on the node, whose labels its node affinity leaves out", set.Namespace, set.Name)
 		}
 	}
+	return nil
+}
+
+// findHome finds the namespace of Vicinity.
+func (r *nodeReader) findHome(ctx context.Context, proxies []*appsv1.DaemonSet) error {
+	controller, err := r.controller(ctx)
+	if err := r.optional("Deployments", "the namespace of Vicinity is taken to be that of vicinity-proxy", err); err != nil {
+		return err
+	}
+	r.home = inspect.Home(controller, proxies)
 	return nil
 }
 
@@ -208,19 +224,27 @@ func memoryOf(container *corev1.Container) int64 {
 }
 
 // lease is the Lease of the node's proxy, nil if there is none or it may not be read.
-func (r *clusterReader) lease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
+func (r *nodeReader) lease(ctx context.Context) (*coordinationv1.Lease, error) {
+	const consequence = "whether the node's proxy lives, and what it has programmed, is unknown"
+	if r.home == "" {
+		if r.in.Installed {
+			r.unread = append(r.unread, inspect.KindLeases)
+			r.leaveOut("the namespace of Vicinity is not known, so " + consequence)
+		}
+		return nil, nil
+	}
 	options := metav1.ListOptions{
 		LabelSelector: v1alpha1.LabelProxyLease + "=true",
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ProxyLeasePrefix+node).String(),
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ProxyLeasePrefix+r.in.Node.Name).String(),
 	}
 	leases, err := listAll[coordinationv1.Lease](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, o)
+		return r.typed.CoordinationV1().Leases(r.home).List(ctx, o)
 	})
 	if err != nil {
-		return nil, r.optional(inspect.KindLeases, "whether the node's proxy lives, and what it has programmed, is unknown", err)
+		return nil, r.optional(inspect.KindLeases, consequence, err)
 	}
 	for _, lease := range leases {
-		if holder := lease.Spec.HolderIdentity; holder != nil && *holder == node {
+		if handover.LeaseNode(lease) == r.in.Node.Name {
 			return lease, nil
 		}
 	}
@@ -281,12 +305,12 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 // readPublished reads what vicinity-controller publishes of all nodes and their pods.
 func (r *nodeReader) readPublished(ctx context.Context) (nodes, pods netset.Set, err error) {
 	const unknown = "of the addresses of nodes and pods those of this node alone are known"
-	if r.proxyNamespace == "" {
+	if r.home == "" {
 		return nodes, pods, nil // readProxy has noted why
 	}
-	published, err := r.typed.CoreV1().ConfigMaps(r.proxyNamespace).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
+	published, err := r.typed.CoreV1().ConfigMaps(r.home).Get(ctx, v1alpha1.ConfigMapNodeAddresses, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", r.proxyNamespace, v1alpha1.ConfigMapNodeAddresses, unknown))
+		r.leaveOut(fmt.Sprintf("there is no ConfigMap %s/%s, so %s, to vicinity-proxy too", r.home, v1alpha1.ConfigMapNodeAddresses, unknown))
 		return nodes, pods, nil
 	}
 	if err != nil {

@@ -21,10 +21,6 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// proxySelector finds the DaemonSet of vicinity-proxy, wherever it was installed and
-// whatever it is called: no value of the chart changes these labels.
-const proxySelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=proxy"
-
 // portMetrics is the name of the port on which a pod serves its metrics.
 const portMetrics = "metrics"
 
@@ -46,7 +42,7 @@ type proxyPod struct {
 
 // proxies are the running pods of vicinity-proxy.
 func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
-	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: proxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: inspect.ProxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
 	})
 	if err != nil {

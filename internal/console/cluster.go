@@ -55,7 +55,7 @@ func (c *console) clusterView(ctx context.Context, r *http.Request, s *snapshot)
 
 // proxies are those of all nodes, nil if Leases may not be read.
 func (c *console) proxies(ctx context.Context, s *snapshot, a *about) []inspect.NodeProxy {
-	leases, notKnown := c.leases.read(ctx)
+	leases, notKnown := c.leases.read(ctx, s.home)
 	if notKnown != "" {
 		a.NotKnown = append(a.NotKnown, notKnown)
 		return nil

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,47 +24,69 @@ const leasesEvery = 10 * time.Second
 // askFor is how long an answer of the cluster may take that a page waits for.
 const askFor = 20 * time.Second
 
-// leaseReader reads the Leases of proxies. They are not watched: thousands of proxies renew theirs
-// every few seconds.
+// leaseReader reads the Leases of proxies in the namespace of Vicinity. They are not watched: thousands
+// of proxies renew theirs every few seconds.
 type leaseReader struct {
 	typed kubernetes.Interface
 	now   func() time.Time
 
 	mu       sync.Mutex
 	next     time.Time // when they are read again
+	home     string    // of whose controller they were read
 	leases   []*coordinationv1.Lease
 	notKnown string
 }
 
-// read returns the Leases, nil with a sentence if they cannot be read.
-func (r *leaseReader) read(ctx context.Context) (leases []*coordinationv1.Lease, notKnown string) {
+// read returns the Leases, nil with a sentence if they cannot be read. Without a controller the
+// namespace is that of vicinity-proxy.
+func (r *leaseReader) read(ctx context.Context, controller string) (leases []*coordinationv1.Lease, notKnown string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if began := r.now(); !began.Before(r.next) {
-		r.leases, r.notKnown = r.ask(ctx)
+	if began := r.now(); !began.Before(r.next) || r.home != controller {
+		r.home = controller
+		r.leases, r.notKnown = r.ask(ctx, controller)
 		now := r.now()
 		r.next = now.Add(max(leasesEvery/2, askingRests*now.Sub(began)))
 	}
 	return r.leases, r.notKnown
 }
 
-func (r *leaseReader) ask(ctx context.Context) ([]*coordinationv1.Lease, string) {
+func (r *leaseReader) ask(ctx context.Context, home string) ([]*coordinationv1.Lease, string) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), askFor)
 	defer stop()
 	leases := []*coordinationv1.Lease{}
+	if home == "" {
+		sets, err := r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: inspect.ProxySelector})
+		if err != nil {
+			return nil, leasesNotKnown(err, "DaemonSets", "daemonsets.apps in the whole cluster")
+		}
+		proxies := make([]*appsv1.DaemonSet, len(sets.Items))
+		for i := range sets.Items {
+			proxies[i] = &sets.Items[i]
+		}
+		if home = inspect.Home(nil, proxies); home == "" {
+			return leases, "" // there is no proxy
+		}
+	}
 	err := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, o)
+		return r.typed.CoordinationV1().Leases(home).List(ctx, o)
 	}).EachListItem(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelProxyLease + "=true"}, func(object runtime.Object) error {
 		if lease, ok := object.(*coordinationv1.Lease); ok {
 			leases = append(leases, lease)
 		}
 		return nil
 	})
-	switch {
-	case err == nil:
-		return leases, ""
-	case apierrors.IsForbidden(err):
-		return nil, "Leases may not be read, so which nodes have a vicinity-proxy that lives is unknown. Missing right: list leases.coordination.k8s.io in the whole cluster; see " + inspect.PermissionsDocument
+	if err != nil {
+		return nil, leasesNotKnown(err, "Leases", "leases.coordination.k8s.io in namespace "+home)
 	}
-	return nil, fmt.Sprintf("which nodes have a vicinity-proxy that lives is unknown: reading Leases: %v", err)
+	return leases, ""
+}
+
+// leasesNotKnown says why Leases are not known: a kind could not be listed, for which a right may be missing.
+func leasesNotKnown(err error, kind, right string) string {
+	const unknown = "which nodes have a vicinity-proxy that lives is unknown"
+	if apierrors.IsForbidden(err) {
+		return kind + " may not be read, so " + unknown + ". Missing right: list " + right + "; see " + inspect.PermissionsDocument
+	}
+	return fmt.Sprintf("%s: reading %s: %v", unknown, kind, err)
 }

@@ -35,6 +35,8 @@ type snapshot struct {
 	wide     []*v1alpha1.ClusterRoutingPolicy
 	spaces   map[string]*corev1.Namespace
 	running  routingflags.Running
+	// home is the namespace of vicinity-controller, empty if none is known.
+	home string
 	// statuses are those of Services, in their order, each with one or two families.
 	statuses map[types.NamespacedName][]inspect.ServiceStatus
 	budgets  []inspect.BudgetStatus
@@ -93,6 +95,7 @@ func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
 	n.readPlaces(w, s, c)
 	n.readServices(w)
 	deployments, _ := objects[*appsv1.Deployment](w, kindDeployments)
+	n.home = inspect.Home(routingflags.ControllerOf(deployments), nil)
 	if slices.Contains(n.unread, kindDeployments) || slices.Contains(n.waiting, kindDeployments) {
 		n.running = routingflags.Defaults()
 	} else {

@@ -155,9 +155,13 @@ func TestServiceViewOfAHandOver(t *testing.T) {
 	ready.Annotations = map[string]string{v1alpha1.AnnotationProgrammed: "9"}
 	failing := aLease("c-1", 0)
 	failing.Annotations = map[string]string{v1alpha1.AnnotationProbeFailure: "packets are lost"}
-	w := newWorld(t, aCluster(given, aSlice("shop", "given", "a-1", "b-1"), group, ready, failing)...).start(t)
+	// In other namespaces users write what they like, and a proxy could hold a Lease that is not its node's.
+	forged, held := aLease("c-2", 0), aLease("c-2", 0)
+	forged.Namespace, held.Name = "shop", "vicinity-proxy-other"
+	forged.Annotations, held.Annotations = ready.Annotations, ready.Annotations
+	w := newWorld(t, aCluster(given, aSlice("shop", "given", "a-1", "b-1"), group, ready, failing, forged, held)...).start(t)
 	v, _ := read[serviceView](t, w, "/services/shop/given")
-	if v.HandOver.State != inspect.HandOverWaiting || slices.Contains(v.HandOver.Missing, "b-1") || !slices.Contains(v.HandOver.Missing, "a-1") {
+	if v.HandOver.State != inspect.HandOverWaiting || slices.Contains(v.HandOver.Missing, "b-1") || !slices.Contains(v.HandOver.Missing, "a-1") || !slices.Contains(v.HandOver.Missing, "c-2") {
 		t.Errorf("the hand-over is %+v", v.HandOver)
 	}
 	if v.HandOver.Failures["c-1"] != "packets are lost" {

@@ -127,8 +127,8 @@ func (p *NodeProxy) Lives(now time.Time) bool {
 func NodeProxies(nodes []*corev1.Node, leases []*coordinationv1.Lease) []NodeProxy {
 	byNode := make(map[string]*coordinationv1.Lease, len(leases))
 	for _, lease := range leases {
-		if lease.Spec.HolderIdentity != nil {
-			byNode[*lease.Spec.HolderIdentity] = lease
+		if node := handover.LeaseNode(lease); node != "" {
+			byNode[node] = lease
 		}
 	}
 	proxies := make([]NodeProxy, 0, len(nodes))

@@ -123,34 +123,25 @@ func (t *proxyTable) handler() handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { t.observe(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { t.observe(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) {
-			if lease, ok := e.Object.(*coordinationv1.Lease); ok && holder(lease) != "" {
+			if lease, ok := e.Object.(*coordinationv1.Lease); ok && handover.LeaseNode(lease) != "" {
 				t.mu.Lock()
 				defer t.mu.Unlock()
-				delete(t.proxies, holder(lease))
+				delete(t.proxies, handover.LeaseNode(lease))
 				t.listed = time.Time{}
 			}
 		},
 	}
 }
 
-// holder is the node whose proxy holds the Lease. It is empty if the Lease is not that of the node: a
-// proxy may write the Lease of its own node, in which it could name another one as the holder.
-func holder(lease *coordinationv1.Lease) string {
-	if lease.Spec.HolderIdentity == nil || lease.Name != v1alpha1.ProxyLeasePrefix+*lease.Spec.HolderIdentity {
-		return ""
-	}
-	return *lease.Spec.HolderIdentity
-}
-
 // observe notes a Lease, and wakes the Services that now wait for no node.
 func (t *proxyTable) observe(object client.Object, q queue) {
 	lease, ok := object.(*coordinationv1.Lease)
-	if !ok || holder(lease) == "" || lease.Spec.RenewTime == nil {
+	if !ok || handover.LeaseNode(lease) == "" || lease.Spec.RenewTime == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	node, now := holder(lease), t.clock.Now()
+	node, now := handover.LeaseNode(lease), t.clock.Now()
 	p, known := t.proxies[node]
 	renewed := lease.Spec.RenewTime.Time
 	switch {

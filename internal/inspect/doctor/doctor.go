@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -34,7 +35,7 @@ type Reading struct {
 	Local, Server time.Time
 
 	Nodes []*corev1.Node
-	// NodeLeases are those of kubelets, and Leases those of Vicinity's controllers and proxies.
+	// NodeLeases are those of kubelets, and Leases those in the namespace of Vicinity.
 	NodeLeases, Leases []*coordinationv1.Lease
 
 	// Networks are what is known of programs of others that serve Services.
@@ -83,6 +84,15 @@ type Controller struct {
 	// WebhookName is the name of its webhook configurations. Mutates and Validates say which it serves.
 	WebhookName        string
 	Mutates, Validates bool
+}
+
+// Home is the namespace of Vicinity, empty if neither a controller nor a proxy is known.
+func (r *Reading) Home() string {
+	var controller *appsv1.Deployment
+	if len(r.Controllers) > 0 {
+		controller = r.Controllers[0].Deployment
+	}
+	return inspect.Home(controller, r.Proxies)
 }
 
 // Object names an object of the cluster. The namespace is empty for what has none.
@@ -210,15 +220,11 @@ func (e *examination) installed() bool { return len(e.Controllers) > 0 }
 
 // home is the namespace of Vicinity, for commands.
 func (e *examination) home() string {
-	switch {
-	case len(e.Controllers) > 0:
-		return e.Controllers[0].Namespace
-	case len(e.Proxies) > 0:
-		return e.Proxies[0].Namespace
-	case len(e.NameServers) > 0:
-		return e.NameServers[0].Namespace
+	home := e.Home()
+	if home == "" && len(e.NameServers) > 0 {
+		home = e.NameServers[0].Namespace
 	}
-	return "vicinity-system"
+	return cmp.Or(home, "vicinity-system")
 }
 
 // release is the name of the Helm release, for commands.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
 const (
@@ -98,8 +99,8 @@ func (e *examination) proxies() {
 	}
 	leases := map[string]*coordinationv1.Lease{}
 	for _, lease := range e.Leases {
-		if lease.Labels[v1alpha1.LabelProxyLease] == "true" && holderOf(lease) != "" {
-			leases[holderOf(lease)] = lease
+		if node := handover.LeaseNode(lease); lease.Labels[v1alpha1.LabelProxyLease] == "true" && node != "" {
+			leases[node] = lease
 		}
 	}
 	for _, set := range e.Proxies {
@@ -120,7 +121,7 @@ func runsOn(set *appsv1.DaemonSet, node *corev1.Node) bool {
 
 // proxy is about the Lease of the proxy of one node. A node that is not ready is told of as such.
 func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coordinationv1.Lease) {
-	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: "vicinity-proxy-" + node.Name}
+	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: v1alpha1.ProxyLeasePrefix + node.Name}
 	next := "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
 	if lease == nil {
 		if born := later(node.CreationTimestamp.Time, set.CreationTimestamp.Time); isReady(node) && e.now().Sub(born) > settling {
@@ -187,7 +188,7 @@ func (e *examination) clocks() {
 	}
 	for _, lease := range e.Leases {
 		if lease.Labels[v1alpha1.LabelProxyLease] == "true" {
-			note(holderOf(lease), lease)
+			note(handover.LeaseNode(lease), lease)
 		}
 	}
 	for node, found := range worst {

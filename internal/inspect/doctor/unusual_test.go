@@ -101,6 +101,13 @@ func TestUnusualIsNoFault(t *testing.T) {
 			l.Spec.RenewTime.Time = now.Add(-24 * time.Hour)
 			r.Leases = append(r.Leases, l)
 		}},
+		{name: "Leases that nodes hold and that are not theirs", change: func(r *Reading) {
+			for _, name := range []string{"vicinity-proxy-other", "other"} {
+				l := aProxyLease("node-a1")
+				l.Name, l.Spec.RenewTime.Time = name, now.Add(-24*time.Hour)
+				r.Leases = append(r.Leases, l)
+			}
+		}},
 		{name: "a DNS server of one's own that says no version", change: func(r *Reading) { delete(r.NameServers[0].Labels, labelVersion) }},
 		{name: "a policy for all Services of a namespace with some that have no endpoints to choose", change: func(r *Reading) {
 			external := aService("team", "elsewhere", nil)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -18,6 +19,15 @@ import (
 // silent too. By default Kubernetes deletes a node's pods after the same time; until then
 // they may make connections.
 const DownAfter = 5 * time.Minute
+
+// LeaseNode is the node whose proxy holds a Lease. It is empty if the Lease is not that of the node: a
+// proxy may write the Lease of its own node, in which it could name another one as the holder.
+func LeaseNode(lease *coordinationv1.Lease) string {
+	if holder := lease.Spec.HolderIdentity; holder != nil && lease.Name == v1alpha1.ProxyLeasePrefix+*holder {
+		return *holder
+	}
+	return ""
+}
 
 // State is what the next step of a Service's hand-over depends on.
 type State struct {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,6 +21,25 @@ func groupAt(version string, notFor ...string) *v1alpha1.EndpointGroup {
 		g.Labels[v1alpha1.LabelNotForPrefix+zone] = "true"
 	}
 	return g
+}
+
+func TestLeaseNode(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		holder *string
+		want   string
+	}{
+		{"vicinity-proxy-a1", new("a1"), "a1"},
+		{"vicinity-proxy-a1", new("a2"), ""},
+		{"vicinity-proxy-a1", nil, ""},
+		{"a1", new("a1"), ""},
+		{"vicinity-proxy-", new(""), ""},
+	} {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: test.name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: test.holder}}
+		if got := LeaseNode(lease); got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
 }
 
 func TestHandOverNext(t *testing.T) {
