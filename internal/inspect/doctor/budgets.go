@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,7 +94,11 @@ func (e *examination) pdbs() {
 		object := objectOf("PodDisruptionBudget", pdb)
 		next := "kubectl describe pdb " + pdb.Name + object.at()
 		s := &pdb.Status
-		if s.ObservedGeneration == pdb.Generation {
+		failure := e.syncFailure(pdb)
+		if failure != "" {
+			e.add(pdbSyncFailed, object, fmt.Sprintf("Kubernetes cannot work out %s: %s.", object, failure), next)
+		}
+		if failure == "" && s.ObservedGeneration == pdb.Generation {
 			switch {
 			case s.ExpectedPods == 0 && s.CurrentHealthy == 0:
 				if e.isForNothing(pdb.Spec.Selector, templates[pdb.Namespace]) {
@@ -120,6 +125,16 @@ func (e *examination) pdbs() {
 				"kubectl get pdb"+object.at())
 		}
 	}
+}
+
+// syncFailure is why Kubernetes cannot work a PodDisruptionBudget out, empty if it can. One that fails for a moment, as
+// pods and their owners come and go, is none. Kubernetes then leaves the observed generation as it was.
+func (e *examination) syncFailure(pdb *policyv1.PodDisruptionBudget) string {
+	c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != policyv1.SyncFailedReason || e.now().Sub(c.LastTransitionTime.Time) < settling {
+		return ""
+	}
+	return cmp.Or(sentence(c.Message), "it does not say why")
 }
 
 // wantedPods is how many pods the workloads want that a selector matches. A rollout may have taken some of them away for

@@ -127,6 +127,7 @@ const (
 	budgetLeavesOut     = "budget-leaves-pods-out"
 	budgetGlassBroken   = "budget-glass-broken"
 	pdbsOverlap         = "pdbs-overlap"
+	pdbSyncFailed       = "pdb-sync-failed"
 	pdbBlocks           = "pdb-blocks-for-ever"
 	pdbCoversNothing    = "pdb-covers-nothing"
 
@@ -136,7 +137,7 @@ const (
 
 // catalogue has all checks, in the order in which findings of a severity are listed.
 var catalogue = []Check{
-	{kubernetesTooOld, Problem, "the API server, older than " + OldestKubernetes, "Vicinity is not tried with this release, which gets no patches any more.", runbookVersions},
+	{kubernetesTooOld, Problem, "the API server, older than " + OldestKubernetes, "Vicinity is not tried with this release, which gets no patches from the Kubernetes project any more.", runbookVersions},
 	{kubeletVersion, Warning, "a node whose kubelet is newer than the API server, or more than three minor releases older", "Kubernetes supports no such pair, and kube-proxy is mostly of the kubelet's release: it may not go by hints.", runbookVersions},
 
 	{zonesMissing, Problem, "the cluster, where no node has the label `topology.kubernetes.io/zone`", "Nothing can be kept in its zone: no endpoint and no client has one.", runbookZones},
@@ -208,6 +209,7 @@ var catalogue = []Check{
 	{budgetBlocks, Problem, "a TopologyDisruptionBudget that allows no eviction even if all pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
 	{budgetNotEnforced, Problem, "a TopologyDisruptionBudget whose condition `Enforced` is false", "Evictions of its pods are not checked.", runbookEvictions},
 	{pdbsOverlap, Problem, "a workload with pods under two PodDisruptionBudgets or more", "The API server refuses every eviction of a pod that more than one PodDisruptionBudget covers.", runbookBudget},
+	{pdbSyncFailed, Problem, "a PodDisruptionBudget whose condition `DisruptionAllowed` says `SyncFailed`", "Kubernetes cannot work out how many may go, so the API server refuses to evict pods of it that are ready.", runbookBudget},
 	{budgetCoversNothing, Warning, "a TopologyDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
 	{budgetLeavesOut, Warning, "a TopologyDisruptionBudget with pods on nodes that are in no domain", "These pods are not protected, and the others are counted without them.", runbookBudget},
 	{budgetGlassBroken, Warning, "a TopologyDisruptionBudget with break-glass in force", "Every eviction of its pods is admitted.", runbookBudget},

@@ -36,18 +36,25 @@ func (e *examination) definitions() {
 		have[e.Definitions[i].Name] = &e.Definitions[i]
 	}
 	compare := e.controllerChart() == "" || e.Chart == "" || e.controllerChart() == e.Chart
+	// Of another version it is known only what this program has.
+	elsewhere, apply := "", applyCRDs
+	if !compare {
+		elsewhere = fmt.Sprintf(", which version %s has, the one of this program; %s is of %s, so take the CRDs of %[3]s",
+			e.Chart, objectOf("Deployment", e.Controllers[0]), e.controllerChart())
+		apply = "tar -xzf vicinity-" + strings.ReplaceAll(e.controllerChart(), "_", "+") + ".tgz vicinity/crds && kubectl apply --server-side --force-conflicts -f vicinity/crds/"
+	}
 	for i := range e.Needed {
 		needed := &e.Needed[i]
 		object := Object{Kind: "CustomResourceDefinition", Name: needed.Name}
 		if !e.knows(SourceDefinitions) {
 			if e.knows(SourceServed) && !slices.Contains(e.Served, needed.plural()) {
-				e.add(crdMissing, object, fmt.Sprintf("The API server does not serve %s.", needed.Name), applyCRDs)
+				e.add(crdMissing, object, fmt.Sprintf("The API server does not serve %s%s.", needed.Name, elsewhere), apply)
 			}
 			continue
 		}
 		found := have[needed.Name]
 		if found == nil {
-			e.add(crdMissing, object, fmt.Sprintf("The cluster has no CRD %s.", needed.Name), applyCRDs)
+			e.add(crdMissing, object, fmt.Sprintf("The cluster has no CRD %s%s.", needed.Name, elsewhere), apply)
 			continue
 		}
 		if !compare {

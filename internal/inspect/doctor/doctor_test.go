@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -271,6 +272,7 @@ func faults() []fault {
 			b.Spec.Selector.MatchLabels["app"], b.Status.ExpectedPods = "typo", 0
 		}),
 		{id: pdbsOverlap, object: "Deployment shop/web", inject: set(func(r *Reading) { r.PDBs = append(r.PDBs, aPDB("shop", "web-too", "web")) })},
+		{id: pdbSyncFailed, object: "PodDisruptionBudget shop/web", inject: set(func(r *Reading) { failSync(r.PDBs[0], now.Add(-time.Hour)) })},
 		{id: pdbBlocks, object: "PodDisruptionBudget shop/web", inject: set(func(r *Reading) { r.PDBs[0].Status.DesiredHealthy, r.PDBs[0].Status.DisruptionsAllowed = 3, 0 })},
 		{id: pdbCoversNothing, object: "PodDisruptionBudget shop/idle", inject: set(func(r *Reading) { r.PDBs[1].Spec.Selector.MatchLabels["app"] = "typo" })},
 
@@ -278,6 +280,16 @@ func faults() []fault {
 		{id: clockOfNode, object: "Node node-a1", inject: set(func(r *Reading) { r.Leases[0].Spec.RenewTime.Time = now.Add(-2 * time.Minute) })},
 		{id: clockOfMachine, object: "Machine local", inject: set(func(r *Reading) { r.Local = now.Add(-time.Minute) })},
 	}
+}
+
+// failSync has Kubernetes give a PodDisruptionBudget up at a time, before it has looked at the newest spec.
+func failSync(pdb *policyv1.PodDisruptionBudget, when time.Time) {
+	pdb.Generation++
+	pdb.Status.DisruptionsAllowed = 0
+	pdb.Status.Conditions = []metav1.Condition{{
+		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+		Message: "jobs.batch does not implement the scale subresource", LastTransitionTime: metav1.NewTime(when),
+	}}
 }
 
 // at has a Lease renewed at a time, by a clock that is right.
@@ -504,5 +516,51 @@ func BenchmarkExamine(b *testing.B) {
 	}
 	for b.Loop() {
 		Examine(r)
+	}
+}
+
+// Which version's CRDs are to be applied is said where the controller is of another version than the program.
+func TestMissingCRDsAreThoseOfTheController(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		change         func(*Reading)
+		without, apply string
+	}{
+		{
+			"read", func(r *Reading) { r.Definitions = r.Definitions[1:] }, "The cluster has no CRD ",
+			"tar -xzf vicinity-9.8.7+fix.tgz vicinity/crds && kubectl apply --server-side --force-conflicts -f vicinity/crds/",
+		},
+		{
+			"served", func(r *Reading) {
+				r.Unread[SourceDefinitions], r.Definitions, r.Served = "you may not", nil, r.Served[1:]
+			}, "The API server does not serve ",
+			"tar -xzf vicinity-9.8.7+fix.tgz vicinity/crds && kubectl apply --server-side --force-conflicts -f vicinity/crds/",
+		},
+	} {
+		r := healthy(t)
+		r.Controllers[0].Labels[labelChart] = "vicinity-9.8.7_fix"
+		test.change(r)
+		var found []Finding
+		for _, f := range Examine(r).Findings {
+			if f.ID == crdMissing {
+				found = append(found, f)
+			}
+		}
+		const end = "; Deployment vicinity-system/vicinity-controller is of 9.8.7_fix, so take the CRDs of 9.8.7_fix."
+		if len(found) != 1 || !strings.HasPrefix(found[0].What, test.without) || !strings.HasSuffix(found[0].What, end) || found[0].Next != test.apply {
+			t.Errorf("%s: found %+v", test.name, found)
+		}
+	}
+}
+
+// No proxy serves headless Services, so none of them is left to a proxy.
+func TestHeadlessServicesAreNotLeftBehind(t *testing.T) {
+	r := healthy(t)
+	leave(r)
+	for _, s := range r.Services {
+		s.Spec.ClusterIP, s.Labels[v1alpha1.LabelServiceProxyName] = corev1.ClusterIPNone, v1alpha1.ServiceProxyName
+	}
+	if report := Examine(r); slices.Contains(idsOf(report), leftoverHandedOver) {
+		t.Errorf("found %+v", report.Findings)
 	}
 }

@@ -27,7 +27,8 @@ func (e *examination) leftovers() {
 	var routed []string
 	for _, service := range e.Services {
 		object := objectOf("Service", service)
-		if service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
+		// No proxy serves headless ones, whatever their labels.
+		if service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName && service.Spec.ClusterIP != corev1.ClusterIPNone {
 			e.add(leftoverHandedOver, object, fmt.Sprintf("%s is left to vicinity-proxy, and there is no vicinity-controller.", object),
 				"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
 		}

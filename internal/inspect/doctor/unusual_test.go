@@ -87,6 +87,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 			r.Networks.DaemonSets = append(r.Networks.DaemonSets, daemonSet("calico-node", 7))
 			r.Networks.KubeProxy.Mode = "ipvs"
 		}},
+		{name: "a PodDisruptionBudget that cannot be worked out for a moment", change: func(r *Reading) { failSync(r.PDBs[0], now.Add(-time.Second)) }},
 		{name: "a change of leaders", change: func(r *Reading) {
 			l := lease(r, leaderLease)
 			*l.Spec.HolderIdentity, *l.Spec.LeaseDurationSeconds = "", 1
