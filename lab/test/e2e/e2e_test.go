@@ -130,10 +130,12 @@ func TestPromises(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range areas() {
-		if of := chosen[a.name]; len(of) > 0 {
-			t.Run(a.name, func(t *testing.T) { a.run(ctx, t, of) })
-		}
+	wanted := slices.DeleteFunc(areas(), func(a area) bool { return len(chosen[a.name]) == 0 })
+	left := verdict.Each(ctx, wanted, func(a area) {
+		t.Run(a.name, func(t *testing.T) { a.run(ctx, t, chosen[a.name]) })
+	})
+	for _, a := range left {
+		t.Errorf("area %s was not begun: %v", a.name, ctx.Err())
 	}
 	var outcomes []verdict.Outcome
 	for _, a := range areas() {

@@ -7,6 +7,7 @@
 package verdict
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -110,6 +111,17 @@ func Judge(outcomes []Outcome) (lines []string, passed bool) {
 		total += fmt.Sprintf(", %d not tried", n)
 	}
 	return append(lines, total), len(in[failed]) == 0 && len(in[notTried]) == 0 && !tooMany
+}
+
+// Each runs one after the other until the context ends. It returns those that were not begun.
+func Each[T any](ctx context.Context, all []T, run func(T)) (left []T) {
+	for i, one := range all {
+		if ctx.Err() != nil {
+			return all[i:]
+		}
+		run(one)
+	}
+	return nil
 }
 
 // oneLine is the message of an error, which may join several, on one line.

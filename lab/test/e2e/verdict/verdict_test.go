@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -99,6 +100,32 @@ func TestFailed(t *testing.T) {
 	} {
 		if got := (Outcome{Tries: test.tries}).Failed(); got != test.want {
 			t.Errorf("Failed() = %v after %v, want %v", got, test.tries, test.want)
+		}
+	}
+}
+
+// What was not begun when a run is interrupted is not begun any more, and is named.
+func TestEach(t *testing.T) {
+	for _, test := range []struct{ stopAt, want, left string }{
+		{"", "a b c", ""},
+		{"b", "a b", "c"},
+		{"c", "a b c", ""},
+		{"before", "", "a b c"},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		if test.stopAt == "before" {
+			stop()
+		}
+		var begun []string
+		left := Each(ctx, []string{"a", "b", "c"}, func(name string) {
+			begun = append(begun, name)
+			if name == test.stopAt {
+				stop()
+			}
+		})
+		stop()
+		if got := strings.Join(begun, " "); got != test.want || strings.Join(left, " ") != test.left {
+			t.Errorf("interrupted at %q: begun %q, left %q", test.stopAt, got, left)
 		}
 	}
 }
