@@ -266,6 +266,9 @@ func unpackLayout(archive, folder string) error {
 	}
 	defer root.Close()
 	return eachEntry(file, func(header *tar.Header, content io.Reader) error {
+		if header.Typeflag == tar.TypeSymlink {
+			return errors.New("it is a link, which could lead to what no digest names")
+		}
 		sum := sha256.New()
 		if err := unpackEntry(root, header, io.TeeReader(content, sum)); err != nil {
 			return err

@@ -15,6 +15,9 @@ import (
 	"testing"
 )
 
+// linkTo begins the content of a file that is a link.
+const linkTo = "-> "
+
 // packed makes an archive of files by their names; one that ends in a slash is a folder.
 func packed(t *testing.T, files map[string]string) []byte {
 	t.Helper()
@@ -25,10 +28,14 @@ func packed(t *testing.T, files map[string]string) []byte {
 		if strings.HasSuffix(name, "/") {
 			header.Typeflag = tar.TypeDir
 		}
+		content := files[name]
+		if target, isLink := strings.CutPrefix(content, linkTo); isLink {
+			header.Typeflag, header.Linkname, header.Size, content = tar.TypeSymlink, target, 0, ""
+		}
 		if err := writer.WriteHeader(header); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := writer.Write([]byte(files[name])); err != nil {
+		if _, err := writer.Write([]byte(content)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,6 +163,16 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 		"a changed part": {changed(func(files map[string]string, digest string) {
 			files["blobs/sha256/"+strings.TrimPrefix(digest, "sha256:")] += " "
 		}), "its content has the checksum "},
+		"a part behind a link": {changed(func(files map[string]string, digest string) {
+			part := "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:")
+			files["other"], files[part] = files[part]+" ", linkTo+"../../other"
+		}), "it is a link, which could lead to what no digest names"},
+		"a folder behind a link": {changed(func(files map[string]string, digest string) {
+			part := strings.TrimPrefix(digest, "sha256:")
+			files["other/sha256/"+part] = files["blobs/sha256/"+part] + " "
+			delete(files, "blobs/sha256/"+part)
+			files["blobs"] = linkTo + "other"
+		}), "blobs: it is a link"},
 		"two images": {changed(func(files map[string]string, _ string) {
 			files["index.json"] = `{"manifests": [{}, {}]}`
 		}), "it has 2 images, and must have one"},
