@@ -111,17 +111,31 @@ type build struct {
 }
 
 func (b build) run(ctx context.Context) error {
-	command := exec.CommandContext(ctx, goCommand(), "build", "-trimpath", "-buildvcs=false", "-ldflags", b.linkerFlags, "-o", b.path, b.name)
-	command.Dir = b.folder
-	// Nothing of the machine's own settings gets into the program.
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+b.platform.OS, "GOARCH="+b.platform.Architecture,
-		"GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")
-	command.Stdout, command.Stderr = os.Stderr, os.Stderr
-	return command.Run()
+	asked := b.goCommand(ctx, "env", "GOEXPERIMENT")
+	asked.Stdout = nil
+	experiments, err := asked.Output()
+	if err != nil {
+		return fmt.Errorf("asking the go command for GOEXPERIMENT: %w", err)
+	}
+	if text := strings.TrimSpace(string(experiments)); text != "" {
+		return fmt.Errorf("the go command has GOEXPERIMENT=%s, which makes other programs: take it out by go env -u GOEXPERIMENT", text)
+	}
+	return b.goCommand(ctx, "build", "-ldflags", b.linkerFlags, "-o", b.path, b.name).Run()
 }
 
-// goCommand is the go command that make was told to use.
-func goCommand() string {
+// goCommand is a call of the go command that has nothing of the machine's own settings that
+// gets into programs. A variable that is empty would be what go env -w wrote.
+func (b build) goCommand(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, goProgram(), args...)
+	command.Dir = b.folder
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+b.platform.OS, "GOARCH="+b.platform.Architecture,
+		"GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=-trimpath -buildvcs=false", "GOEXPERIMENT=", "GOFIPS140=off", "GOWORK=off")
+	command.Stdout, command.Stderr = os.Stderr, os.Stderr
+	return command
+}
+
+// goProgram is the go command that make was told to use.
+func goProgram() string {
 	if name := os.Getenv("GO"); name != "" {
 		return name
 	}

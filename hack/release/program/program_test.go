@@ -10,21 +10,39 @@ import (
 	"testing"
 )
 
-// A program is the same wherever its sources are.
+// small is a build of a program in a folder of its own.
+func small(t *testing.T) build {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":  "module example.org/small\n\ngo 1.26\n",
+		"main.go": "package main\n\nvar word string\n\nfunc main() { print(word) }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return build{folder, ".", filepath.Join(folder, "small"), "-s -w -X main.word=said", Platform{"linux", runtime.GOARCH}}
+}
+
+// settings has the go command read what go env -w would have written.
+func settings(t *testing.T, text string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOENV", file)
+}
+
+// A program is the same wherever its sources are, and whatever the machine's settings.
 func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 	var made [][]byte
-	for range 2 {
-		folder := t.TempDir()
-		for name, text := range map[string]string{
-			"go.mod":  "module example.org/small\n\ngo 1.26\n",
-			"main.go": "package main\n\nvar word string\n\nfunc main() { print(word) }\n",
-		} {
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		path := filepath.Join(folder, "small")
-		if err := (build{folder, ".", path, "-s -w -X main.word=said", Platform{"linux", runtime.GOARCH}}).run(t.Context()); err != nil {
+	for _, machine := range []string{"", "GOFLAGS=-tags=other\nGOAMD64=v3\nGOARM64=v8.1\n"} {
+		settings(t, machine)
+		b := small(t)
+		folder, path := b.folder, b.path
+		if err := b.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(path)
@@ -38,6 +56,13 @@ func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 	}
 	if !bytes.Equal(made[0], made[1]) {
 		t.Error("two folders with the same sources make two programs")
+	}
+}
+
+func TestExperimentsAreRefused(t *testing.T) {
+	settings(t, "GOEXPERIMENT=jsonv2\n")
+	if err := small(t).run(t.Context()); err == nil || !strings.Contains(err.Error(), "the go command has GOEXPERIMENT=jsonv2") {
+		t.Errorf("got %v", err)
 	}
 }
 
