@@ -38,11 +38,21 @@ const epochVariable = "SOURCE_DATE_EPOCH"
 // Read reads the repository in a folder. Without a version it makes one up that comes
 // before the one in Chart.yaml, which is the next to be released.
 func Read(ctx context.Context, root, version string) (Source, error) {
+	if version != "" {
+		if err := CheckVersion(version); err != nil {
+			return Source{}, err
+		}
+	}
 	s := Source{Root: root, Version: version}
 	commits := "0"
-	if revision, err := git(ctx, root, "rev-parse", "HEAD"); err == nil {
+	revision, noCommit := head(ctx, root)
+	if noCommit != nil && version != "" && isRepository(root) {
+		// A release without it would not be known to be of what is committed.
+		return Source{}, fmt.Errorf("reading the commit of %s: %w", root, noCommit)
+	}
+	if noCommit == nil {
 		s.Revision = revision
-		status, err := git(ctx, root, "status", "--porcelain")
+		status, err := git(ctx, root, "status", "--porcelain", "--untracked-files=normal")
 		if err != nil {
 			return Source{}, err
 		}
@@ -56,10 +66,27 @@ func Read(ctx context.Context, root, version string) (Source, error) {
 		return Source{}, err
 	}
 	if version != "" {
-		return s, CheckVersion(version)
+		return s, nil
 	}
 	s.Version, err = s.development(commits)
 	return s, err
+}
+
+// head is the commit of a repository. A folder in the repository of something else has none.
+func head(ctx context.Context, root string) (string, error) {
+	prefix, err := git(ctx, root, "rev-parse", "--show-prefix")
+	if err != nil {
+		return "", err
+	}
+	if prefix != "" {
+		return "", fmt.Errorf("it is the folder %s of another repository", prefix)
+	}
+	return git(ctx, root, "rev-parse", "--verify", "HEAD")
+}
+
+func isRepository(root string) bool {
+	_, err := os.Stat(filepath.Join(root, ".git"))
+	return err == nil
 }
 
 // CheckVersion returns what is wrong with a version that somebody wrote.
@@ -90,7 +117,7 @@ func (s Source) readTime(ctx context.Context) (time.Time, error) {
 			return time.Time{}, fmt.Errorf("%s is no git repository with a commit, so nothing says which time the release has: set %s to seconds since 1970", s.Root, epochVariable)
 		}
 		var err error
-		if text, err = git(ctx, s.Root, "show", "--no-patch", "--format=%ct", "HEAD"); err != nil {
+		if text, err = git(ctx, s.Root, "show", "--no-patch", "--no-show-signature", "--format=%ct", "HEAD"); err != nil {
 			return time.Time{}, err
 		}
 		from = "the time of the commit"

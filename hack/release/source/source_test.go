@@ -57,7 +57,7 @@ func TestRead(t *testing.T) {
 	if s, err := Read(t.Context(), root, ""); err != nil || s.Version != "0.3.0-dev.0" || s.Time.Unix() != 0 {
 		t.Errorf("without a commit it is %+v, %v", s, err)
 	}
-	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || !strings.Contains(err.Error(), "set SOURCE_DATE_EPOCH to seconds since 1970") {
+	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || !strings.HasPrefix(err.Error(), "reading the commit of "+root) {
 		t.Errorf("without a commit: %v", err)
 	}
 	run(t, root, "add", ".")
@@ -72,6 +72,7 @@ func TestRead(t *testing.T) {
 	if clean.Time.Unix() != 1700000000 || clean.Time.Location().String() != "UTC" {
 		t.Errorf("the time is %s, want that of the commit", clean.Time)
 	}
+	run(t, root, "config", "status.showUntrackedFiles", "no")
 	if err := os.WriteFile(filepath.Join(root, "new"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -87,5 +88,27 @@ func TestRead(t *testing.T) {
 	t.Setenv(epochVariable, "today")
 	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || err.Error() != `SOURCE_DATE_EPOCH is "today": it must be seconds since 1970` {
 		t.Errorf("a wrong time: %v", err)
+	}
+}
+
+// Sources out of an archive may lie in a repository of something else.
+func TestReadWithoutHistory(t *testing.T) {
+	t.Setenv(epochVariable, "")
+	outer := repository(t)
+	run(t, outer, "add", ".")
+	run(t, outer, "commit", "--quiet", "-m", "first")
+	root := filepath.Join(outer, "sources")
+	if err := os.CopyFS(filepath.Join(root, "charts"), os.DirFS(filepath.Join(outer, "charts"))); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Read(t.Context(), root, ""); err != nil || s.Version != "0.3.0-dev.0" || s.Revision != "" || s.Time.Unix() != 0 {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || !strings.Contains(err.Error(), "set SOURCE_DATE_EPOCH to seconds since 1970") {
+		t.Errorf("without a time: %v", err)
+	}
+	t.Setenv(epochVariable, "5")
+	if s, err := Read(t.Context(), root, "0.3.0"); err != nil || s.Revision != "" || s.Time.Unix() != 5 {
+		t.Errorf("with a time it is %+v, %v", s, err)
 	}
 }
