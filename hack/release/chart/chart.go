@@ -17,6 +17,7 @@ import (
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/ignore"
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/hack/release/changelog"
@@ -58,9 +59,17 @@ func load(s source.Source, images []Image) (*chart.Chart, error) {
 		return nil, err
 	}
 	files := []*archive.BufferedFile{{Name: "LICENSE", Data: license, ModTime: s.Time}}
-	folder := os.DirFS(path.Join(s.Root, "charts", "vicinity"))
+	chartFolder := path.Join(s.Root, "charts", "vicinity")
+	rules, err := ignore.ParseFile(path.Join(chartFolder, ignore.HelmIgnore))
+	if err != nil {
+		return nil, err
+	}
+	folder := os.DirFS(chartFolder)
 	err = fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || name == ".helmignore" {
+		if err != nil || entry.IsDir() || name == ignore.HelmIgnore {
+			return err
+		}
+		if info, err := entry.Info(); err != nil || rules.Ignore(name, info) {
 			return err
 		}
 		data, err := fs.ReadFile(folder, name)

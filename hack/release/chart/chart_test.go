@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,32 @@ func TestSameChartMakesTheSamePackage(t *testing.T) {
 	_, two := packaged(t)
 	if !bytes.Equal(one, two) {
 		t.Error("the package is not the same when it is made again")
+	}
+}
+
+// What an editor leaves beside the chart is not packaged, as helm does not.
+func TestIgnoredFilesAreNotPackaged(t *testing.T) {
+	root := t.TempDir()
+	copied := filepath.Join(root, "charts", "vicinity")
+	if err := os.CopyFS(copied, os.DirFS("../../../charts/vicinity")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"LICENSE", "charts/vicinity/values.yaml.orig", "charts/vicinity/templates/proxy.yaml~"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte("text"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := load(source.Source{Root: root, Version: from.Version, Time: from.Time}, images())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Templates) == 0 || len(c.Files) == 0 {
+		t.Fatal("the chart has no files")
+	}
+	for _, file := range slices.Concat(c.Templates, c.Files) {
+		if strings.HasSuffix(file.Name, ".orig") || strings.HasSuffix(file.Name, "~") {
+			t.Errorf("the chart has %s", file.Name)
+		}
 	}
 }
 
