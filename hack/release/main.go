@@ -9,12 +9,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"vicinity.dev/vicinity/hack/release/image"
+	"vicinity.dev/vicinity/hack/release/plugin"
 	"vicinity.dev/vicinity/hack/release/program"
 	"vicinity.dev/vicinity/hack/release/source"
 )
@@ -64,6 +68,10 @@ func (s *settings) run(write func(*release, context.Context) error) func(*cobra.
 		if s.out == "" {
 			return errors.New("--out is empty: write the folder that gets the files")
 		}
+		s.out = filepath.Clean(s.out)
+		if err := errors.Join(replaceable(s.out), image.CheckRegistry(s.registry), plugin.CheckAddress(s.address)); err != nil {
+			return err
+		}
 		from, err := source.Read(ctx, s.root, s.version)
 		if err != nil {
 			return err
@@ -79,9 +87,37 @@ func (s *settings) run(write func(*release, context.Context) error) func(*cobra.
 		if err := write(r, ctx); err != nil {
 			return err
 		}
-		if err := os.RemoveAll(s.out); err != nil {
-			return err
-		}
-		return os.Rename(r.folder, s.out)
+		return replace(s.out, r.folder)
 	}
+}
+
+// replaceable returns an error if a folder has something that no release wrote, since its
+// content is removed.
+func replaceable(folder string) error {
+	entries, err := os.ReadDir(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, name := range []string{digestsFile, filepath.Join(imagesFolder, digestsFile)} {
+		if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("--out %s: it has files and no %s of a release, and its content would be removed: write another folder", folder, digestsFile)
+}
+
+// replace puts a folder in the place of another, which is removed afterwards: whenever this is
+// interrupted, the folder is whole or missing.
+func replace(folder, by string) error {
+	before := folder + ".old"
+	if err := os.RemoveAll(before); err != nil {
+		return err
+	}
+	if err := os.Rename(folder, before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(os.Rename(by, folder), os.RemoveAll(before))
 }

@@ -36,11 +36,12 @@ type release struct {
 	digests map[string]string
 }
 
-// The folders of a release.
+// The folders of a release, and the file that is with the images.
 const (
 	imagesFolder  = "images"
 	pluginFolder  = "plugin"
 	modulesFolder = "sbom"
+	digestsFile   = "DIGESTS"
 )
 
 // writeImages writes the images alone.
@@ -148,7 +149,7 @@ func (r *release) images(ctx context.Context, folder string) error {
 		r.digests[p.Name] = digest.String()
 		fmt.Fprintf(&pins, "%s@%s\n", set.Repository, digest)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "DIGESTS"), []byte(pins.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, digestsFile), []byte(pins.String()), 0o644); err != nil {
 		return err
 	}
 	return table.Flush()
@@ -247,7 +248,11 @@ func (r *release) notes(changes changelog.Section, packaged string) string {
 	for _, name := range slices.Sorted(maps.Keys(r.digests)) {
 		fmt.Fprintf(&notes, "- `%s:%s@%s`\n", image.Repository(r.registry, name), r.source.Version, r.digests[name])
 	}
-	fmt.Fprintf(&notes, "\nMade of commit %s. SHA256SUMS has the checksums of all files.\n", r.source.Revision)
+	notes.WriteString("\n")
+	if r.source.Revision != "" {
+		fmt.Fprintf(&notes, "Made of commit %s. ", r.source.Revision)
+	}
+	notes.WriteString(sumsFile + " has the checksums of all files.\n")
 	return notes.String()
 }
 

@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -64,11 +66,25 @@ func New(s source.Source, p program.Program, registry string, platforms []progra
 }
 
 // Repository is the name of a program's image in a registry, which may be none.
-func Repository(registry, name string) string {
+func Repository(registry, program string) string {
 	if registry == "" {
-		return name
+		return program
 	}
-	return registry + "/" + name
+	return registry + "/" + program
+}
+
+// registries are the names that the OCI distribution specification allows: a host, and folders.
+var registries = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]+)?(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*$`)
+
+// CheckRegistry returns what is wrong with a registry, which may be none.
+func CheckRegistry(registry string) error {
+	if registry == "" {
+		return nil
+	}
+	if _, err := name.NewRepository(Repository(registry, "vicinity")); err != nil || !registries.MatchString(registry) {
+		return fmt.Errorf("REGISTRY %q: write a host, and folders in lower case if there are any, such as registry.example.org/tools", registry)
+	}
+	return nil
 }
 
 // Digest is what pins the image, whatever the platform.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -220,6 +221,22 @@ func TestRepositoryHasTheRegistry(t *testing.T) {
 	for registry, want := range map[string]string{"": "vicinity", "registry.example.org/tools": "registry.example.org/tools/vicinity"} {
 		if got := Repository(registry, "vicinity"); got != want {
 			t.Errorf("%q: %s, want %s", registry, got, want)
+		}
+	}
+}
+
+func TestCheckRegistry(t *testing.T) {
+	for _, registry := range []string{"", "registry.example.org", "localhost:5000", "registry.example.org:5000/team-a/some_tools", "team"} {
+		if err := CheckRegistry(registry); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, registry := range []string{
+		"https://registry.example.org", "registry.example.org/", "registry.example.org//tools", "registry.example.org/Tools", "Team",
+		"registry.example.org/tools:1", "registry.example.org/../tools", "/tools", "a b", "a@b", "a\nb",
+	} {
+		if err := CheckRegistry(registry); err == nil || !strings.HasPrefix(err.Error(), "REGISTRY ") {
+			t.Errorf("%q: %v", registry, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -55,6 +56,19 @@ type selector struct {
 type operation struct {
 	From string `json:"from"`
 	To   string `json:"to"`
+}
+
+// CheckAddress returns what is wrong with the address of the folder of the archives, which may
+// be none.
+func CheckAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Scheme != "https" && parsed.Scheme != "http" || parsed.Host == "" || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return fmt.Errorf("DOWNLOADS %q: write the URL of a folder, such as https://example.org/vicinity/0.1.0", address)
+	}
+	return nil
 }
 
 // Krew returns the manifest. The address is that of the folder of the archives; without one,

@@ -95,3 +95,16 @@ func TestKrew(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckAddress(t *testing.T) {
+	for _, address := range []string{"", "https://example.org/0/", "http://localhost:8080"} {
+		if err := CheckAddress(address); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, address := range []string{"example.org/0", "ftp://example.org", "https://", "https://example.org/?version=0", "https://example.org/#0", "https://%"} {
+		if err := CheckAddress(address); err == nil || !strings.HasPrefix(err.Error(), "DOWNLOADS ") {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
