@@ -41,7 +41,7 @@ func consoleArea() area {
 			{name: "keyboard", keep: consoleByKeyboard, within: 3 * time.Minute},
 			{name: "readable", keep: consoleReadable, within: 3 * time.Minute},
 			{name: "fewer-rights", keep: consoleWithFewerRights},
-			{name: "screenshots", keep: consoleScreenshots, within: 3 * time.Minute},
+			{name: "screenshots", keep: consoleScreenshots, within: 4 * time.Minute},
 		},
 	}
 }
@@ -630,7 +630,7 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 	}
 	loaded := make(chan error, 1)
 	go func() {
-		_, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: time.Minute}})
+		_, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 3 * time.Minute}})
 		loaded <- err
 	}()
 	b, end, err := c.browser(ctx)
@@ -646,7 +646,7 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 			return err
 		}
 		// What was counted before the plan was in force leaves the figures after a while.
-		return b.Until(ctx, `document.querySelector("table.matrix .m") && [...document.querySelectorAll("table.matrix td.stays .m")].every(e => parseFloat(e.lastChild.textContent) > 25)`)
+		return b.Until(ctx, `document.querySelector("table.matrix .m") && [...document.querySelectorAll("table.matrix td.stays .m")].every(e => parseFloat(e.lastChild.textContent) > 32)`)
 	}
 	if err := measured(ctx); err != nil {
 		return "", err
@@ -672,8 +672,12 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 		}
 		taken++
 	}
-	if err := <-loaded; err != nil {
-		return "", err
+	select {
+	case err := <-loaded:
+		return "", fmt.Errorf("the traffic ended before the pictures were taken: %w", err)
+	default:
+		stop()
+		<-loaded // what is cut short has an error
 	}
 	if folder == "" {
 		return fmt.Sprintf("%d pages are there to be pictured, with measured traffic", taken), nil
