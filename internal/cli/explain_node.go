@@ -13,7 +13,6 @@ import (
 
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -51,14 +50,6 @@ func interfaceAddresses() ([]netip.Addr, error) {
 		}
 	}
 	return all, nil
-}
-
-func openRules() (rulesOfNode, error) {
-	conn, err := kernel.Open()
-	if err != nil {
-		return nil, err
-	}
-	return conn, nil
 }
 
 // A difference may be a change on its way from the API to the kernel, so it is looked at
