@@ -3,6 +3,7 @@ package program
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -82,6 +83,23 @@ func TestParsePlatforms(t *testing.T) {
 	} {
 		if _, err := ParsePlatforms(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// What speaks to the kernel of Linux does not compile for other systems.
+func TestPluginNeedsNoLinux(t *testing.T) {
+	const linux = "vicinity.dev/vicinity/internal/proxy/netlink\n"
+	for _, platform := range PluginPlatforms {
+		command := exec.CommandContext(t.Context(), goProgram(), "list", "-deps", "./cmd/vicinity")
+		command.Dir = "../../.."
+		command.Env = append(os.Environ(), "GOOS="+platform.OS, "GOARCH="+platform.Architecture, "GOWORK=off")
+		packages, err := command.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := strings.Contains(string(packages), linux); has != (platform.OS == "linux") {
+			t.Errorf("%s: whether it has %s is %t", platform, strings.TrimSpace(linux), has)
 		}
 	}
 }
