@@ -234,6 +234,7 @@ func TestTrafficIsMeasuredWhileSomeoneLooks(t *testing.T) {
 	l.remove(one)
 	answers := &fakeAnswers{traffic: counted}
 	meter := &trafficMeter{cluster: answers, every: time.Millisecond, listeners: newListeners()}
+	meter.measured = measured{Traffic: inspect.Traffic{Seconds: 60}} // of when someone looked
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -245,5 +246,8 @@ func TestTrafficIsMeasuredWhileSomeoneLooks(t *testing.T) {
 	<-done
 	if answers.asked > 0 {
 		t.Errorf("proxies are asked %d times though nobody looks", answers.asked)
+	}
+	if m := meter.newest(); m.Seconds != 0 {
+		t.Error("what was measured when someone looked last is still shown")
 	}
 }

@@ -72,10 +72,18 @@ func (t *trafficMeter) run(ctx context.Context) {
 			t.measure(ctx)
 			wait = max(t.every, askingRests*time.Since(began))
 		} else {
-			t.readings = nil // a rate over the time in between would be of no use
+			t.forget()
 		}
 		next.Reset(wait)
 	}
+}
+
+// forget drops what was measured: it says nothing about the time when someone looks again.
+func (t *trafficMeter) forget() {
+	t.readings = nil
+	t.mu.Lock()
+	t.measured = measured{}
+	t.mu.Unlock()
 }
 
 // measure asks all proxies once.
