@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -208,8 +209,13 @@ type fault struct {
 	err  error
 }
 
-// missing is a sentence about a kind that cannot be read.
-func (k *kind) missing(f fault, namespace string) string {
+// missing is a sentence about a kind that cannot be read. What was read of it before is still shown.
+func (k *kind) missing(f fault, namespace string, wasRead bool) string {
+	more, stale, follows := "", "", ", so "+k.without
+	if wasRead {
+		more, stale = " any more", "; what is shown of them is of before"
+		follows = stale
+	}
 	switch {
 	case apierrors.IsForbidden(f.err):
 		where := "in the whole cluster"
@@ -219,17 +225,26 @@ func (k *kind) missing(f fault, namespace string) string {
 		if f.verb == "watch" {
 			return fmt.Sprintf("%s may not be watched, so changes of them are seen late. Missing right: watch %s %s; see %s", k.name, k.right, where, inspect.PermissionsDocument)
 		}
-		return fmt.Sprintf("%s may not be read, so %s. Missing right: list and watch %s %s; see %s", k.name, k.without, k.right, where, inspect.PermissionsDocument)
+		return fmt.Sprintf("%s may not be read%s%s. Missing right: list and watch %s %s; see %s", k.name, more, follows, k.right, where, inspect.PermissionsDocument)
 	case apierrors.IsNotFound(f.err) && k.own:
-		return fmt.Sprintf("the cluster has no %s, since Vicinity's CRDs are not installed, so %s", k.name, k.without)
+		return fmt.Sprintf("the cluster has no %s%s, since Vicinity's CRDs are not installed%s", k.name, more, follows)
 	case apierrors.IsUnauthorized(f.err):
-		return fmt.Sprintf("%s cannot be read: the cluster does not accept the credentials of the kubeconfig", k.name)
+		return fmt.Sprintf("%s cannot be read: the cluster does not accept the credentials of the kubeconfig%s", k.name, stale)
 	}
-	return fmt.Sprintf("%s cannot be read now: %v", k.name, f.err)
+	return fmt.Sprintf("%s cannot be read now: %v%s", k.name, f.err, stale)
 }
 
 // isOffline reports whether the fault is that the cluster does not answer, rather than an answer.
 func (f fault) isOffline() bool {
 	var status apierrors.APIStatus
 	return f.err != nil && !errors.As(f.err, &status)
+}
+
+// reason is why the cluster does not answer, without the address that was asked.
+func (f fault) reason() string {
+	var asked *url.Error
+	if errors.As(f.err, &asked) {
+		return asked.Err.Error()
+	}
+	return f.err.Error()
 }

@@ -222,7 +222,9 @@ func (c *console) explain(ctx context.Context, s *snapshot, service *corev1.Serv
 	if found && known.of == of && c.now().Sub(known.at) < keptFor {
 		return known.explanation, known.notKnown, nil
 	}
-	e, err := inspect.Explain(s.reading(service))
+	reading := s.reading(service)
+	reading.Now = c.now() // what is held until some time follows the time
+	e, err := inspect.Explain(reading)
 	if err != nil {
 		return nil, nil, err
 	}

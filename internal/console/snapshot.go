@@ -23,7 +23,7 @@ import (
 
 // snapshot is what was read at one time. It is never changed.
 type snapshot struct {
-	at time.Time
+	at time.Time // of the newest change of an object
 	reachability
 
 	nodes    []*corev1.Node // by name
@@ -83,7 +83,10 @@ func title(namespace, name string) string {
 // next is the snapshot after a change, and the parts of pages that are other than before. What depends
 // on nothing that has changed is taken over.
 func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
-	n := &snapshot{at: w.now(), reachability: w.reachability()}
+	n := &snapshot{at: s.at, reachability: w.reachability()}
+	if c.hasObjects() {
+		n.at = w.now()
+	}
 	var changed []part
 	if c.isReachable {
 		// What may not be read is said on each page, and what follows from it on most.

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -352,14 +354,59 @@ func TestTheClusterIsGone(t *testing.T) {
 	w.eventually(t, "it is said", func() bool {
 		return strings.Contains(w.get(t, "/services", 200), "The cluster has not answered since")
 	})
-	holds(t, w.get(t, "/services", 200), "shop/</span>web")
-	if _, about := read[servicesView](t, w, "/services"); about.OfflineSince == nil {
+	holds(t, w.get(t, "/services", 200), "shop/</span>web", "the cluster does not answer: connection refused")
+	_, before := read[servicesView](t, w, "/services")
+	if before.OfflineSince == nil {
 		t.Error("the JSON does not say it")
+	}
+	w.watcher.outcome(&w.watcher.kinds[0], "watch", errors.New("connection reset"))
+	w.eventually(t, "the other reason is said", func() bool { return strings.Contains(w.get(t, "/services", 200), "connection reset") })
+	if _, after := read[servicesView](t, w, "/services"); !after.At.Equal(before.At) {
+		t.Errorf("a change seems to be read at %s, when the cluster does not answer", after.At)
 	}
 	w.watcher.outcome(&w.watcher.kinds[0], "watch", nil)
 	w.eventually(t, "it is over", func() bool {
 		return !strings.Contains(w.get(t, "/services", 200), "The cluster has not answered since")
 	})
+}
+
+// What was never read is not said to be absent.
+func TestTheClusterIsNotThere(t *testing.T) {
+	w := newWorld(t)
+	w.console = newConsole(Options{Typed: w.typed, Dynamic: w.dynamic, Cluster: w.answers})
+	for i := range w.watcher.kinds {
+		w.watcher.outcome(&w.watcher.kinds[i], "list", &url.Error{Op: "Get", URL: "https://cluster.test", Err: errors.New("connection refused")})
+	}
+	w.watcher.refresh()
+	for path, says := range map[string]string{"/services/shop/web": "Services are still being read", apiPrefix + "/nodes/a-1": "Nodes are still being read"} {
+		answer := httptest.NewRecorder()
+		if w.routes().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil)); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), says) {
+			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+		}
+	}
+	page := w.page(t, w.routes(), "/services")
+	holds(t, page, "The cluster has not answered since", "Still reading: Services, Nodes", "the cluster does not answer: connection refused")
+	if strings.Contains(page, "no vicinity-controller is installed") {
+		t.Error("a controller that was not looked for is said to be absent")
+	}
+}
+
+// Who loses a right is told that what is shown is of before.
+func TestRightsAreLost(t *testing.T) {
+	w := newWorld(t, aCluster()...).start(t)
+	for name, test := range map[string]struct {
+		err  error
+		says string
+	}{
+		kindServices:        {forbidden("services"), "Services may not be read any more; what is shown of them is of before. Missing right: list and watch services in the whole cluster"},
+		inspect.KindNodes:   {apierrors.NewUnauthorized("expired"), "the cluster does not accept the credentials of the kubeconfig; what is shown of them is of before"},
+		inspect.KindBudgets: {&notInstalled, "the cluster has no TopologyDisruptionBudgets any more"},
+	} {
+		at := slices.IndexFunc(w.watcher.kinds, func(k kind) bool { return k.name == name })
+		w.watcher.outcome(&w.watcher.kinds[at], "list", test.err)
+		w.eventually(t, test.says, func() bool { return strings.Contains(w.get(t, "/services", 200), test.says) })
+	}
+	holds(t, w.get(t, "/services", 200), "shop/</span>web")
 }
 
 func TestBrokenObjects(t *testing.T) {

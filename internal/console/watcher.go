@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -253,6 +254,11 @@ func (c *change) addNamespace(name string) {
 	c.namespaces[name] = true
 }
 
+// hasObjects reports whether an object has changed.
+func (c *change) hasObjects() bool {
+	return c.everything || c.nodes || c.disruption || len(c.services)+len(c.namespaces) > 0
+}
+
 // has reports whether a Service may have changed.
 func (c *change) has(name types.NamespacedName) bool {
 	return c.everything || c.services[name] || c.namespaces[name.Namespace]
@@ -275,18 +281,33 @@ func isSame(old, object any) bool {
 	return ok && too && before.GetResourceVersion() == now.GetResourceVersion() && before.GetUID() == now.GetUID()
 }
 
-// unread are the kinds that were not read yet, and are not known to be unreadable.
+// unread are the kinds that were not read yet, and of which the cluster has not said that they cannot be.
 func (w *watcher) unread() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var names []string
 	for i := range w.kinds {
-		name := w.kinds[i].name
-		if synced := w.synced[name]; (synced == nil || !synced()) && w.faults[name]["list"] == nil && w.faults[name]["watch"] == nil {
+		if name := w.kinds[i].name; !w.isRead(name) && !isRefused(w.faults[name]) {
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+// isRead reports whether a kind was read, by now or before.
+func (w *watcher) isRead(kind string) bool {
+	synced := w.synced[kind]
+	return synced != nil && synced()
+}
+
+// isRefused reports whether the cluster has answered that a kind cannot be read.
+func isRefused(faults map[string]error) bool {
+	for _, err := range faults {
+		if err != nil && !(fault{err: err}).isOffline() {
+			return true
+		}
+	}
+	return false
 }
 
 // reachability is what cannot be read, and why.
@@ -302,21 +323,29 @@ func (w *watcher) reachability() reachability {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r.offlineSince = w.offlineSince
+	offline := ""
 	for i := range w.kinds {
 		k := &w.kinds[i]
-		synced := w.synced[k.name] != nil && w.synced[k.name]()
+		isRead := w.isRead(k.name)
 		for _, verb := range []string{"list", "watch"} {
 			f := fault{verb, w.faults[k.name][verb]}
-			if f.err == nil || f.isOffline() {
+			if f.err == nil {
 				continue
 			}
-			if !synced {
+			if f.isOffline() {
+				offline = cmp.Or(offline, f.reason())
+				continue
+			}
+			if !isRead {
 				f.verb = "list"
 				r.unread = append(r.unread, k.name)
 			}
-			r.notKnown = append(r.notKnown, k.missing(f, w.options.Namespace))
+			r.notKnown = append(r.notKnown, k.missing(f, w.options.Namespace, isRead))
 			break
 		}
+	}
+	if offline != "" {
+		r.notKnown = append(r.notKnown, "the cluster does not answer: "+offline)
 	}
 	return r
 }
