@@ -107,7 +107,7 @@ func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
 		n.notKnown = append(n.notKnown, notes...)
 	}
 	n.decide(s, c)
-	n.readDisruption(w)
+	n.readDisruption(w, s, c)
 	if c.nodes {
 		changed = append(changed, partCluster)
 	}
@@ -234,16 +234,19 @@ func (s *snapshot) service(namespace, name string) *corev1.Service {
 }
 
 // readDisruption reads what budgets and rollouts say of themselves.
-func (s *snapshot) readDisruption(w *watcher) {
+func (s *snapshot) readDisruption(w *watcher, before *snapshot, c change) {
 	budgets, wrong := objects[*v1alpha1.TopologyDisruptionBudget](w, inspect.KindBudgets)
-	s.notKnown = append(s.notKnown, wrong...)
+	rollouts, wrongToo := objects[*v1alpha1.DomainRollout](w, kindRollouts)
+	s.notKnown = slices.Concat(s.notKnown, wrong, wrongToo)
+	if !c.disruption {
+		s.written, s.budgets, s.rollouts = before.written, before.budgets, before.rollouts
+		return
+	}
 	s.written = budgets
 	for _, budget := range budgets {
 		s.budgets = append(s.budgets, inspect.BudgetStatusOf(budget))
 	}
 	slices.SortFunc(s.budgets, inspect.CompareBudgets)
-	rollouts, wrong := objects[*v1alpha1.DomainRollout](w, kindRollouts)
-	s.notKnown = append(s.notKnown, wrong...)
 	for _, rollout := range rollouts {
 		s.rollouts = append(s.rollouts, inspect.RolloutStatusOf(rollout))
 	}
