@@ -92,6 +92,10 @@ func HandOverOf(in *Reading, proxies []NodeProxy) HandOver {
 	}
 	step := state.Next(in.Now)
 	h.Missing, h.Down = step.Missing, step.Down
+	unready := map[string]bool{}
+	for _, node := range slices.Concat(h.Missing, h.Down) {
+		unready[node] = true
+	}
 	for _, p := range proxies {
 		at := slices.IndexFunc(h.Zones, func(z HandOverZone) bool { return z.Zone == p.Zone })
 		if at < 0 {
@@ -99,7 +103,7 @@ func HandOverOf(in *Reading, proxies []NodeProxy) HandOver {
 			h.Zones = append(h.Zones, HandOverZone{Zone: p.Zone})
 		}
 		h.Zones[at].Nodes++
-		if !slices.Contains(h.Missing, p.Node) && !slices.Contains(h.Down, p.Node) {
+		if !unready[p.Node] {
 			h.Zones[at].Ready++
 		} else if p.Failure != "" {
 			if h.Failures == nil {

@@ -88,9 +88,12 @@ func PlacesOf(cluster *translate.Cluster, nodes []*corev1.Node, proxies []NodePr
 	}
 	ignored := map[string]string{}
 	known := cluster.Proxies()
-	for what, names := range map[string][]string{"all hints": known.Windows, "hints of most Services": known.WithoutHints, "hints for nodes": known.WithoutNodeHints} {
-		for _, name := range names {
-			ignored[name] = what
+	for _, of := range []struct {
+		what  string
+		nodes []string
+	}{{"hints for nodes", known.WithoutNodeHints}, {"hints of most Services", known.WithoutHints}, {"all hints", known.Windows}} {
+		for _, name := range of.nodes {
+			ignored[name] = of.what // the last is the most: an old kube-proxy ignores hints for nodes, too
 		}
 	}
 	zones := map[string]*ZonePlace{}
