@@ -6,11 +6,59 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"vicinity.dev/vicinity/test/chromium"
 )
+
+// A page that cannot be brought up to date says so in sight, and takes it back when it can.
+func TestAPageThatIsOfBefore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
+	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer stop()
+	browser, err := chromium.Open(ctx, t.TempDir())
+	if errors.Is(err, chromium.ErrNotInstalled) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer browser.Close()
+	w := newWorld(t, aCluster()...).start(t)
+	var fails atomic.Bool
+	pages := w.routes()
+	served := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if fails.Load() && r.Header.Get(headerFragment) != "" {
+			http.Error(rw, "no", http.StatusInternalServerError)
+			return
+		}
+		pages.ServeHTTP(rw, r)
+	}))
+	defer served.Close()
+	defer served.CloseClientConnections()
+	if err := browser.Visit(served.URL+"/cluster", 800); err != nil {
+		t.Fatal(err)
+	}
+	const says = `document.getElementById("connection")`
+	for _, step := range []struct {
+		fails bool
+		so    string
+	}{
+		{false, says + `.textContent.startsWith("Live")`},
+		{true, says + `.matches(".lost") && getComputedStyle(` + says + `).position == "fixed" && ` + says + `.textContent.includes("is of before")`},
+		{false, says + `.className == "" && ` + says + `.textContent == "Live again."`},
+	} {
+		fails.Store(step.fails)
+		w.listeners.publish(partCluster)
+		if err := browser.Until(ctx, step.so); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // A browser lets a page of the allowed origin read the JSON with the token, and no other page.
 func TestOriginsInABrowser(t *testing.T) {

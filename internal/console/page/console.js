@@ -29,12 +29,15 @@
     return;
   }
   const debounce = 250;        // ms: changes come in bursts
+  const askingRests = 3;       // a page that takes long is asked for at most a quarter of the time
   const announcedApart = 15000; // ms: a screen reader is not to speak all the time
   let tag = "";
   let timer = 0;
   let asking = false;
   let again = false;
+  let rests = 0; // until when
   let announced = 0;
+  let lost = false; // what is shown is of before
 
   const say = (text, force) => {
     const now = Date.now();
@@ -44,6 +47,12 @@
     announced = now;
     connection.textContent = text;
   };
+  const lose = (text) => {
+    lost = true;
+    connection.className = "lost";
+    say(text, true);
+  };
+  const gone = "The console does not answer; what is shown is of before. Is “vicinity console” still running?";
 
   // What the reader has opened, scrolled and focused stays so.
   const remember = () => {
@@ -90,6 +99,7 @@
       return;
     }
     asking = true;
+    const began = Date.now();
     try {
       const headers = { "X-Vicinity-Fragment": "1" };
       if (tag) {
@@ -105,14 +115,22 @@
         restore(kept);
         sayAges();
         live.dataset.updates = String(Number(live.dataset.updates || 0) + 1);
-        say("Updated " + new Date().toLocaleTimeString());
       } else if (answer.status !== 304) {
-        say("This view cannot be updated: " + answer.statusText + ". Reload the page.", true);
+        lose("This view cannot be updated, so what is shown is of before: " + answer.statusText + ". Reload the page.");
+        return;
+      }
+      if (lost) {
+        lost = false;
+        connection.className = "";
+        say("Live again.", true);
+      } else if (answer.status === 200) {
+        say("Updated " + new Date().toLocaleTimeString());
       }
     } catch {
-      say("The console does not answer; what is shown is of before. Is “vicinity console” still running?", true);
+      lose(gone);
     } finally {
       asking = false;
+      rests = Date.now() + askingRests * (Date.now() - began);
       if (again) {
         again = false;
         soon();
@@ -121,12 +139,11 @@
   };
   const soon = () => {
     clearTimeout(timer);
-    timer = setTimeout(ask, debounce);
+    timer = setTimeout(ask, Math.max(debounce, rests - Date.now()));
   };
 
   const query = live.dataset.parts.split(" ").map((part) => "part=" + encodeURIComponent(part)).join("&");
   let events = null;
-  let lost = false;
   // A tab that is not seen does not listen: a browser opens few connections to one address, and the
   // console asks proxies as long as someone looks.
   const listen = () => {
@@ -143,13 +160,16 @@
     events = new EventSource("/events?" + query);
     events.addEventListener("changed", soon);
     events.addEventListener("open", () => {
-      say(lost ? "Live again." : "Live: changes appear by themselves.", true);
-      lost = false;
+      if (!lost) { // else it is live again when what is shown is
+        say("Live: changes appear by themselves.", true);
+      }
     });
     events.addEventListener("error", () => {
-      if (!lost) {
-        lost = true;
-        say("The console does not answer; what is shown is of before. Is “vicinity console” still running?", true);
+      if (events.readyState === EventSource.CLOSED) { // an answer: the browser does not try again
+        events = null;
+        lose("The console does not tell this page of changes, so what is shown is of before. Close other pages of it, and reload this one.");
+      } else if (!lost) {
+        lose(gone);
       }
     });
   };
