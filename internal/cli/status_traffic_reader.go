@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"sync"
 	"time"
@@ -133,7 +134,12 @@ func (r *clusterReader) traffic(ctx context.Context, pods []proxyPod) ([]inspect
 // ask asks one proxy, by way of the API server.
 func (r *clusterReader) ask(ctx context.Context, pod proxyPod) (inspect.ProxyReading, error) {
 	reading := inspect.ProxyReading{Pod: pod.namespace + "/" + pod.name, Node: pod.node}
-	text, err := r.typed.CoreV1().Pods(pod.namespace).ProxyGet("http", pod.name, strconv.Itoa(int(pod.port)), "/metrics", nil).DoRaw(ctx)
+	body, err := r.typed.CoreV1().Pods(pod.namespace).ProxyGet("http", pod.name, strconv.Itoa(int(pod.port)), "/metrics", nil).Stream(ctx)
+	if err != nil {
+		return reading, err
+	}
+	defer func() { _ = body.Close() }() // all that is wanted of it was read
+	text, err := readMetrics(body)
 	if err != nil {
 		return reading, err
 	}
@@ -142,6 +148,20 @@ func (r *clusterReader) ask(ctx context.Context, pod proxyPod) (inspect.ProxyRea
 		return reading, fmt.Errorf("its metrics make no sense: %w", err)
 	}
 	return reading, nil
+}
+
+// mostMetrics is how many bytes of metrics are read of a proxy: anyone may give a pod its labels.
+const mostMetrics = 64 << 20
+
+func readMetrics(body io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(body, mostMetrics+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading its metrics: %w", err)
+	case len(text) > mostMetrics:
+		return nil, fmt.Errorf("its metrics have more than %d MiB", mostMetrics>>20)
+	}
+	return text, nil
 }
 
 // readCounts reads what metrics say.

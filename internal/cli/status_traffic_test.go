@@ -448,6 +448,20 @@ func TestTrafficOverHTTP(t *testing.T) {
 	}
 }
 
+// A pod that answers without an end does not fill the memory.
+func TestMetricsAreBounded(t *testing.T) {
+	if _, err := readMetrics(strings.NewReader(strings.Repeat("#", 1000))); err != nil {
+		t.Error(err)
+	}
+	if _, err := readMetrics(endless{}); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
+		t.Errorf("got %v", err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
 // What proxies say is added up, and nothing is lost between the tables.
 func TestTrafficAddsUp(t *testing.T) {
 	var readings []inspect.ProxyReading
