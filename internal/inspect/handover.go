@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -141,7 +142,7 @@ func NodeProxies(nodes []*corev1.Node, leases []*coordinationv1.Lease) []NodePro
 		if lease := byNode[node.Name]; lease != nil && lease.Spec.RenewTime != nil {
 			p.Seen = lease.Spec.RenewTime.Time
 			p.Programmed, p.Except = lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]
-			p.Failure = lease.Annotations[v1alpha1.AnnotationProbeFailure]
+			p.Failure = plaintext.Of(lease.Annotations[v1alpha1.AnnotationProbeFailure])
 		}
 		proxies = append(proxies, p)
 	}
