@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"reflect"
 	"strings"
 	"syscall"
@@ -502,7 +503,7 @@ func consoleReadable(ctx context.Context, s *scene) (string, error) {
 				if err := b.Evaluate(readability, &page); err != nil {
 					return "", err
 				}
-				faults := append(complaints, page.Faults...)
+				faults := slices.Concat(complaints, page.Faults)
 				if page.Width > width {
 					faults = append(faults, fmt.Sprintf("the page is %d wide", page.Width))
 				}
@@ -677,7 +678,7 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("the traffic ended before the pictures were taken: %w", err)
 	default:
 		stop()
-		<-loaded // what is cut short has an error
+		_ = <-loaded // what is cut short has an error
 	}
 	if folder == "" {
 		return fmt.Sprintf("%d pages are there to be pictured, with measured traffic", taken), nil

@@ -174,6 +174,9 @@ func (s *scene) ofImages(ctx context.Context, folder string) ([]corev1.Pod, erro
 	}
 	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 	for i := range pods {
+		if len(pods[i].Status.ContainerStatuses) == 0 {
+			return nil, fmt.Errorf("pod %s does not say which image it runs", pods[i].Name)
+		}
 		for _, container := range pods[i].Status.ContainerStatuses {
 			pin := strings.TrimPrefix(container.ImageID, "vicinity://")
 			if pin == "" || !strings.Contains(string(pins), pin+"\n") {
@@ -194,8 +197,11 @@ func (s *scene) haveNothingElse(ctx context.Context, pods []corev1.Pod) error {
 		err := s.Exec(ctx, lab.ExecOptions{
 			Namespace: vicinityNamespace, Pod: pods[i].Name, Container: pods[i].Spec.Containers[0].Name, Command: []string{"/bin/sh", "-c", "echo there"}, Stdout: &out, Stderr: &out,
 		})
-		if err == nil || !strings.Contains(err.Error(), "no such file") {
-			return fmt.Errorf("pod %s was to have no /bin/sh: %v, %q", pods[i].Name, err, &out)
+		switch {
+		case err == nil:
+			return fmt.Errorf("pod %s was to have no /bin/sh, and it printed %q", pods[i].Name, &out)
+		case !strings.Contains(err.Error(), "no such file"):
+			return fmt.Errorf("pod %s was to have no /bin/sh: %w: %q", pods[i].Name, err, &out)
 		}
 	}
 	return nil
