@@ -13,8 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -673,12 +673,10 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 		}
 		taken++
 	}
-	select {
-	case err := <-loaded:
-		return "", fmt.Errorf("the traffic ended before the pictures were taken: %w", err)
-	default:
-		stop()
-		_ = <-loaded // what is cut short has an error
+	stop()
+	// What is cut short has an error.
+	if err := <-loaded; err == nil {
+		return "", errors.New("the traffic ended before the pictures were taken")
 	}
 	if folder == "" {
 		return fmt.Sprintf("%d pages are there to be pictured, with measured traffic", taken), nil
