@@ -278,8 +278,8 @@ package: ## Make the images of this machine's platform and the chart that names 
 	@$(call RELEASE,package,bin/package) --platforms "linux/$$($(GO) env GOARCH)"
 
 .PHONY: release
-release: ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
-	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)' --artifacthub '$(ARTIFACTHUB)'
+release: notices ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
+	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)' --artifacthub '$(ARTIFACTHUB)' --notices bin/THIRD_PARTY_NOTICES
 
 # All analyzers of go vet are among the linters.
 .PHONY: lint

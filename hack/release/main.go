@@ -36,6 +36,7 @@ func main() {
 type settings struct {
 	root, out, version, platforms string
 	registry, address, hub        string
+	notices                       string
 }
 
 func newCommand() *cobra.Command {
@@ -48,6 +49,7 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&s.platforms, "platforms", "linux/amd64,linux/arm64", "`PLATFORMS` of the images")
 	flags.StringVar(&s.registry, "registry", "", "registry and folder of the images, none if empty")
 	flags.StringVar(&s.address, "address", "", "`URL` of the folder from which krew fetches archives")
+	flags.StringVar(&s.notices, "notices", "", "`FILE` of the licences and notices of all that is linked, which a release has")
 	flags.StringVar(&s.hub, "artifacthub", "", "`ID` of the repository on Artifact Hub")
 	command.AddCommand(
 		&cobra.Command{Use: "images", Short: "Make images", Args: cobra.NoArgs, RunE: s.run((*release).writeImages)},

@@ -42,6 +42,7 @@ const (
 	pluginFolder  = "plugin"
 	modulesFolder = "sbom"
 	digestsFile   = "DIGESTS"
+	noticesFile   = "THIRD_PARTY_NOTICES"
 )
 
 // writeImages writes the images alone.
@@ -91,6 +92,13 @@ func (r *release) writeAll(ctx context.Context) error {
 		return err
 	}
 	if err := r.hubRepository(); err != nil {
+		return err
+	}
+	notices, err := os.ReadFile(r.notices)
+	if err != nil {
+		return fmt.Errorf("reading --notices, which make notices writes: %w", err)
+	}
+	if err := r.write(noticesFile, notices); err != nil {
 		return err
 	}
 	if err := r.write("RELEASE_NOTES.md", []byte(r.notes(changes, filepath.Base(packaged)))); err != nil {

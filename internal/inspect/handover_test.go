@@ -17,7 +17,7 @@ func TestFailuresOfProxiesAreShort(t *testing.T) {
 	name, renewed := "a-1", metav1.NowMicro()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationProbeFailure: "lost\x1b[2J\n" + strings.Repeat("x", 1<<18)}},
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ProxyLeasePrefix + name, Annotations: map[string]string{v1alpha1.AnnotationProbeFailure: "lost\x1b[2J\n" + strings.Repeat("x", 1<<18)}},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, RenewTime: &renewed},
 	}
 	got := NodeProxies([]*corev1.Node{node}, []*coordinationv1.Lease{lease})[0].Failure
