@@ -101,10 +101,7 @@ func (c *Cluster) InstallVicinity(ctx context.Context, set ...string) error {
 		return err
 	}
 	return c.install(ctx, func() (release.Chart, release.Values, error) {
-		values, err := c.chartValues()
-		if err == nil {
-			err = c.programValues(values)
-		}
+		values, err := c.ownValues()
 		return chart, values, err
 	}, set)
 }
@@ -226,6 +223,15 @@ func (c *Cluster) chartValues() (release.Values, error) {
 		values["affinity"] = nodeAffinity(c.current().Shape.Nodes())
 	}
 	return values, nil
+}
+
+// ownValues are those of the programs beside this one.
+func (c *Cluster) ownValues() (release.Values, error) {
+	values, err := c.chartValues()
+	if err != nil {
+		return nil, err
+	}
+	return values, c.programValues(values)
 }
 
 // programValues name the programs beside this one.

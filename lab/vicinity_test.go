@@ -77,7 +77,7 @@ func TestChartValuesFollowTheProgram(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, "vicinity-controller"), []byte(content), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		values, err := c.chartValues()
+		values, err := c.ownValues()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +110,7 @@ func TestChartValuesOfTheProxy(t *testing.T) {
 		t.Helper()
 		c.known.Shape = shape.Default()
 		c.known.Shape.Proxy = proxy
-		values, err := c.chartValues()
+		values, err := c.ownValues()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestControllerStaysOffFakeNodes(t *testing.T) {
 	}
 	c := &Cluster{options: Options{Program: filepath.Join(folder, "vicinity")}}
 	c.known.Shape = shape.Default()
-	values, err := c.chartValues()
+	values, err := c.ownValues()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestControllerStaysOffFakeNodes(t *testing.T) {
 		t.Errorf("without fake nodes there is an affinity: %v", values["affinity"])
 	}
 	c.known.Shape.FakeNodes = 3
-	if values, err = c.chartValues(); err != nil {
+	if values, err = c.ownValues(); err != nil {
 		t.Fatal(err)
 	}
 	if err := values.Validate(); err != nil {
