@@ -127,15 +127,15 @@ suite-tidy: ## Bring the module files of those tests up to date after a change o
 	@rm -r bin/suite-tidy
 
 # The tests of all modules, as JSON. Long tests mostly wait for control planes, so twice as many
-# packages as there are processors run at once, and those of the lab's container runtime, which
-# wait the longest, beside them. Others of the lab need a machine that has time for thousands of
-# pods. Vetting is left to the linter.
+# packages as there are processors run at once, and beside them those of the lab's container runtime,
+# which wait the longest, and of the small modules. Others of the lab need a machine that has time for
+# thousands of pods. Vetting is left to the linter.
 test = { failed=; mkdir -p bin; \
-	(cd lab && exec $(GO) test -vet=off $(1) -json ./cri) >bin/cri-tests.json & beside=$$!; \
+	{ failed=; for of in lab/cri monitoring hack/release; do (cd "$$of" && $(GO) test -vet=off $(1) -json ./...) || failed=1; done; \
+		test -z "$$failed"; } >bin/tests-beside.json & beside=$$!; \
 	$(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./... || failed=1; \
-	wait $$beside || failed=1; cat bin/cri-tests.json; \
+	wait $$beside || failed=1; cat bin/tests-beside.json; \
 	(cd lab && $(GO) test -vet=off $(1) -json $$($(GO) list ./... | grep -v '/cri$$')) || failed=1; \
-	for module in monitoring hack/release; do (cd "$$module" && $(GO) test -vet=off $(1) -json ./...) || failed=1; done; \
 	test -z "$$failed"; }
 
 .PHONY: check
