@@ -242,85 +242,102 @@ func (r *replay) stepBudget(e event) {
 	r.judge(before, e, made)
 }
 
+// judge counts what is beyond the budget. The writer need not know what pods did by themselves after the version that it had
+// seen: where that makes the difference, they count as they were before.
 func (r *replay) judge(before budget, e event, made map[string]int) {
-	b := e.budget
-	domains := r.domains()
-	down, anywhere := r.down(b, domains)
-	r.forgive(before, e, down, made)
-	total, disturbed, healthy := anywhere, 0, 0
+	standing := r.pods
+	found := r.compare(e, standing, made)
+	observed, decided := max(before.observed, e.budget.observed), e.budget.madeAt(before)
+	for i := len(r.fallen) - 1; found.over > 0 && i >= 0 && r.fallen[i].version > observed; i-- {
+		f := r.fallen[i]
+		since := decided.Sub(f.at)
+		if since >= r.Lag || !r.covers(e.budget, f.pod) {
+			continue
+		}
+		standing = maps.Clone(standing)
+		standing[f.pod.uid] = f.pod
+		without := r.compare(e, standing, made)
+		if without.over < found.over {
+			r.Unseen = max(r.Unseen, since)
+		}
+		found = without
+	}
+	r.Disturbed = max(r.Disturbed, found.disturbed)
+	r.OverBudget += found.over
+	for _, says := range found.says {
+		r.example("at version %d budget %s lets %s: pods were observed up to %d, and now %d%s", e.version, e.budget.name, says, before.observed, e.budget.observed, r.fell(e.budget, decided, observed))
+	}
+}
+
+// comparison is what a state of pods has beyond a budget.
+type comparison struct {
+	over, disturbed int
+	says            []string
+}
+
+// compare compares a state of pods with the budget after a write that made reservations.
+func (r *replay) compare(e event, standing map[types.UID]pod, made map[string]int) (c comparison) {
+	b, domains := e.budget, r.domains()
+	down, anywhere := r.down(b, standing, domains)
+	total, healthy := anywhere, 0
 	for domain, n := range down {
 		total += n
 		healthy += made[domain]
 		if n > 0 {
-			disturbed++
+			c.disturbed++
 		}
 	}
-	r.Disturbed = max(r.Disturbed, disturbed)
 	expected := r.Expected[b.name]
 	for _, domain := range domains {
 		most, limited := b.most(expected, len(domains))
 		if over := min(made[domain], down[domain]+anywhere-most); limited && over > 0 {
-			r.OverBudget += over
-			r.example("at version %d budget %s lets %d pods of %q be down, more than %d: %s", e.version, b.name, down[domain]+anywhere, domain, most, r.describe(before, e, domain))
+			c.over += over
+			c.says = append(c.says, fmt.Sprintf("%d pods of %q be down, more than %d (%s)", down[domain]+anywhere, domain, most, r.describe(b, standing, domain)))
 		}
 	}
 	if b.total != nil {
 		if over := min(healthy, total-amount(*b.total, expected, 1)); over > 0 {
-			r.OverBudget += over
-			r.example("at version %d budget %s lets %d pods be down in all", e.version, b.name, total)
+			c.over += over
+			c.says = append(c.says, fmt.Sprintf("%d pods be down in all", total))
 		}
 	}
-	if b.domains != nil && disturbed > int(*b.domains) && healthy > 0 {
-		r.OverBudget += healthy
-		r.example("at version %d budget %s lets %d domains be disturbed: %v", e.version, b.name, disturbed, down)
+	if b.domains != nil && c.disturbed > int(*b.domains) && healthy > 0 {
+		c.over += healthy
+		c.says = append(c.says, fmt.Sprintf("%d domains be disturbed (%v)", c.disturbed, down))
 	}
+	return c
 }
 
-// describe says what there was in a domain, for who looks for the cause.
-func (r *replay) describe(before budget, e event, domain string) string {
-	var parts []string
-	for uid, p := range r.pods {
-		if !r.covers(e.budget, p) || r.Domains[p.node] != domain {
-			continue
-		}
-		state := "healthy"
-		switch {
-		case p.terminating:
-			state = "terminating"
-		case !p.healthy():
-			state = "not ready"
-		case e.budget.has(uid) && before.has(uid):
-			state = "reserved before"
-		case e.budget.has(uid):
-			state = "reserved now"
-		}
-		parts = append(parts, p.name+" "+state)
-	}
-	slices.Sort(parts)
+// fell says which pods went down by themselves after a version.
+func (r *replay) fell(b budget, decided time.Time, observed uint64) string {
+	var parts strings.Builder
 	for _, f := range r.fallen {
-		if r.covers(e.budget, f.pod) && r.Domains[f.pod.node] == domain {
-			parts = append(parts, fmt.Sprintf("%s fell at version %d, %.1f s before", f.pod.name, f.version, e.budget.madeAt(before).Sub(f.at).Seconds()))
+		if f.version > observed && r.covers(b, f.pod) {
+			fmt.Fprintf(&parts, "; %s of %q fell at version %d, %.1f s before", f.pod.name, r.Domains[f.pod.node], f.version, decided.Sub(f.at).Seconds())
 		}
 	}
-	return fmt.Sprintf("%s; pods were observed up to %d, and now %d", strings.Join(parts, ", "), before.observed, e.budget.observed)
+	return parts.String()
 }
 
-// forgive takes from the pods that are down those that fell too recently for the writer to have
-// to know, where they matter.
-func (r *replay) forgive(before budget, e event, down, made map[string]int) {
-	observed, decided := max(before.observed, e.budget.observed), e.budget.madeAt(before)
-	for i := len(r.fallen) - 1; i >= 0 && r.fallen[i].version > observed; i-- {
-		f := r.fallen[i]
-		domain, since := r.Domains[f.pod.node], decided.Sub(f.at)
-		if since >= r.Lag || !r.covers(e.budget, f.pod) || down[domain] == 0 {
-			continue
-		}
-		down[domain]--
-		most, limited := e.budget.most(r.Expected[e.budget.name], len(r.domains()))
-		if limited && made[domain] > 0 && down[domain]+1 > most {
-			r.Unseen = max(r.Unseen, since)
+// describe counts what there was in a domain, and names the pods that are not healthy, for who looks for the cause.
+func (r *replay) describe(b budget, standing map[types.UID]pod, domain string) string {
+	healthy, reserved := 0, 0
+	var others []string
+	for uid, p := range standing {
+		switch {
+		case !r.covers(b, p) || r.Domains[p.node] != domain:
+		case p.terminating:
+			others = append(others, p.name+" terminating")
+		case !p.healthy():
+			others = append(others, p.name+" not ready")
+		case b.has(uid):
+			reserved++
+		default:
+			healthy++
 		}
 	}
+	slices.Sort(others)
+	return strings.Join(append([]string{fmt.Sprintf("%d healthy", healthy), fmt.Sprintf("%d reserved", reserved)}, others...), ", ")
 }
 
 // domains are all that nodes are in.
@@ -341,10 +358,10 @@ func (b budget) most(expected, domains int) (most int, limited bool) {
 
 // down counts in each domain the pods that are down. A missing pod is one of the domain that lacks the most; what no domain
 // lacks may be missing anywhere.
-func (r *replay) down(b budget, domains []string) (down map[string]int, anywhere int) {
+func (r *replay) down(b budget, standing map[types.UID]pod, domains []string) (down map[string]int, anywhere int) {
 	down = map[string]int{}
 	there, unhealthy, missing := map[string]int{}, map[string]int{}, r.Expected[b.name]
-	for uid, p := range r.pods {
+	for uid, p := range standing {
 		if !r.covers(b, p) || p.finished {
 			continue
 		}

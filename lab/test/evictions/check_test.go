@@ -93,6 +93,15 @@ func TestCheck(t *testing.T) {
 			s.dies("a1")
 			s.reserves(0, "a2")
 		}, 0, ""},
+		{"a pod elsewhere that died while one ends beside the one that takes its place, unseen", budget{perDomain: &two}, func(s *story) {
+			ending, starting := podNamed("a1"), podNamed("a4")
+			ending.terminating, starting.ready = true, false
+			s.add(event{of: pods, uid: "a4", pod: starting})
+			s.add(event{of: pods, uid: "a1", pod: ending})
+			seen := len(s.events)
+			s.dies("b1")
+			s.reserves(seen, "a2")
+		}, 0, ""},
 		{"a pod that died and was seen", perDomain, func(s *story) {
 			s.dies("a1")
 			s.reserves(len(s.events), "a2")
@@ -120,7 +129,7 @@ func TestCheck(t *testing.T) {
 			down.ready, down.changed = false, began.Add(-time.Hour)
 			s.add(event{of: pods, uid: "a1", pod: down})
 			s.reserves(0, "a2")
-		}, 1, "a1 fell at version 8, 3609.0 s before"},
+		}, 1, `a1 of "a" fell at version 8, 3609.0 s before`},
 		{"a percentage is rounded up", budget{perDomain: &third}, func(s *story) { s.reserves(0, "a1", "a2") }, 0, ""},
 		{"a pod that ends beside the one that takes its place", perDomain, func(s *story) {
 			ending, starting := podNamed("a1"), podNamed("a4")
