@@ -13,7 +13,7 @@ import (
 // evictionStorm evicts pods, 200 at a time, over 100 budgets and then over one, while pods die and
 // one of two webhooks is killed and comes back. None is admitted beyond a budget.
 func evictionStorm(ctx context.Context, s *scene) (string, error) {
-	evicted := 400
+	evicted := 250
 	if soaking() {
 		evicted = 5000
 	}
