@@ -34,8 +34,8 @@ type Catalog struct {
 // references have the tables of metrics.
 var references = []string{"metrics.md", "proxy.md", "dns.md"}
 
-// targetLabels are those that Prometheus gives to all series of a target.
-var targetLabels = []string{"job", "instance", "pod", "node"}
+// targetLabels are those that all series of a target have, however it is scraped.
+var targetLabels = []string{"job", "instance"}
 
 const (
 	counter   = "counter"

@@ -33,6 +33,7 @@ func TestProblems(t *testing.T) {
 		{query: `vicinity_budgets{state!="broken"}`, want: []string{`no reference knows state "broken"`}},
 		{query: `vicinity_budgets{state=~"blocked|broken"}`, want: []string{`no reference knows state "broken"`}},
 		{query: `vicinity_budgets{state=~"b.*"}`},
+		{query: `sum by (pod) (vicinity_budgets)`, want: []string{"sum has the label pod"}},
 		{query: `sum by (service) (vicinity_budgets)`, want: []string{"sum has the label service"}},
 		{query: `vicinity_budgets + on (zone) vicinity_budgets`, want: []string{"+ has the label zone"}},
 		{query: `label_replace(vicinity_budgets, "kind", "$1", "zone", "(.*)")`, want: []string{"label_replace has the label zone"}},

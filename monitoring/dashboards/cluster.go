@@ -105,7 +105,7 @@ func cluster() Dashboard {
 				{
 					Title: "Least in zone, measured", Kind: Table, LeastFirst: true, Unit: units.PercentUnit, Max: 1, Steps: share, Width: 8, Height: 9,
 					Description: "The 20 Services of vicinity-proxy whose connections stay in their zone the least. Some ask for nothing, or have no endpoints where clients are.",
-					Queries:     []Query{{Expr: `bottomk(20, sum by (namespace, service) (` + rules.ServiceInZone + `))`, Legend: "in zone"}},
+					Queries:     []Query{{Expr: `bottomk(20, min by (namespace, service) (` + rules.ServiceInZone + `))`, Legend: "in zone"}},
 				},
 				{
 					Title: "Least in zone, predicted", Kind: Table, LeastFirst: true, Unit: units.PercentUnit, Max: 1, Steps: share, Width: 8, Height: 9,
