@@ -219,9 +219,10 @@ func TestEveryValueIsUsed(t *testing.T) {
 				leaf = false
 			}
 			put(set, v.path, leaf)
-			// Without metrics there is nothing for monitors to scrape.
+			// Without metrics there is nothing for monitors to scrape and for rules to read.
 			if v.name() == "metrics.enabled" {
 				put(set, []string{"monitoring", "serviceMonitors", "enabled"}, false)
+				put(set, []string{"monitoring", "rules", "enabled"}, false)
 			}
 		}
 		r, err := renderValues(t, set)
@@ -307,7 +308,11 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"proxy.maxUnavailable=0", "/proxy/maxUnavailable"},
 		{"proxy.maxUnavailable=101%", "/proxy/maxUnavailable"},
 		{"monitoring.serviceMonitors.interval=often", "/monitoring/serviceMonitors/interval"},
+		{"monitoring.serviceMonitors.interval=30s1m", "/monitoring/serviceMonitors/interval"},
+		{"monitoring.rules.runbookBase=@runbooks", "/monitoring/rules/runbookBase"},
+		{"monitoring.rules.runbookBase=https://example.org/run books", "/monitoring/rules/runbookBase"},
 		{"metrics.enabled=false,monitoring.serviceMonitors.enabled=true", "monitoring.serviceMonitors.enabled: true is not allowed without metrics.enabled"},
+		{"metrics.enabled=false,monitoring.rules.enabled=true", "monitoring.rules.enabled: true is not allowed without metrics.enabled"},
 		{"metrics.port=8081", "metrics.port: 8081 is the port of the health checks already; give another"},
 		{"webhooks.port=8081", "webhooks.port: 8081 is the port of the health checks already; give another"},
 		{"webhooks.port=8080", "webhooks.port: 8080 is the port of metrics.port already; give another"},
