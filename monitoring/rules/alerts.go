@@ -134,7 +134,12 @@ func proxyAlerts() []Alert {
 		onNode("VicinityProxyTransactionsFail", `sum by (instance) (increase(vicinity_proxy_transactions_total{result="error"}[15m])) > 0`, 0, Warning,
 			"The kernel of {{ $labels.instance }} refuses changes of rules.",
 			"The difference is read and tried again. If it lasts, changes do not reach the node. The log of the proxy has the kernel's reason."),
-		onNode("VicinityProxyFailures", `sum by (instance, step) (increase(vicinity_proxy_failures_total[15m])) > 0`, 0, Warning,
+		// While the API server restarts these fail on all nodes. Other failures are counted once and may last, as that of
+		// a port that is taken.
+		onNode("VicinityProxyWritesFail", `sum by (instance, step) (increase(vicinity_proxy_failures_total{step=~"lease|event"}[5m])) > 0`, 10*time.Minute, Warning,
+			"vicinity-proxy on {{ $labels.instance }} cannot write to the API server: {{ $labels.step }}.",
+			"Without its Lease nothing is handed over to the proxies; without events nobody is told what is wrong with a Service. Its log has the answer of the API server."),
+		onNode("VicinityProxyFailures", `sum by (instance, step) (increase(vicinity_proxy_failures_total{step!~"lease|event"}[15m])) > 0`, 0, Warning,
 			"Work of vicinity-proxy on {{ $labels.instance }} fails: {{ $labels.step }}.",
 			"It holds up no programming. The reference of vicinity-proxy says what the step is, and its log has the error."),
 		onNode("VicinityProxyChangesLate", `histogram_quantile(0.99, sum by (instance, le) (rate(vicinity_proxy_change_latency_seconds_bucket[5m]))) > 1`, 5*time.Minute, Warning,
@@ -143,13 +148,33 @@ func proxyAlerts() []Alert {
 	}
 }
 
+// proxyAbsentAlerts are for where vicinity-proxy is wanted.
+func proxyAbsentAlerts() []Alert {
+	return []Alert{{
+		Name: "VicinityProxyAbsent", Severity: Critical, For: 5 * time.Minute, Runbook: runbookProxy,
+		Expr:        `absent(up{job="` + JobProxy + `"} == 1)`,
+		Summary:     "No pod of vicinity-proxy answers Prometheus.",
+		Description: "The rules of nodes stay as they are, and changes reach none of them: Services that vicinity-proxy serves lose endpoints as pods are replaced. Look at the DaemonSet vicinity-proxy, also at its events if it has no pods.",
+	}}
+}
+
+// dnsAbsentAlerts are for where vicinity-dns is wanted.
+func dnsAbsentAlerts() []Alert {
+	return []Alert{{
+		Name: "VicinityDNSDown", Severity: Critical, For: 5 * time.Minute, Runbook: runbookDNS,
+		Expr:        `absent(up{job="` + JobDNS + `"} == 1)`,
+		Summary:     "No pod of vicinity-dns answers Prometheus.",
+		Description: "Names do not resolve for those that ask it. Look at the Deployment vicinity-dns and its pods, also at its events if it has none.",
+	}}
+}
+
 func dnsAlerts() []Alert {
 	return []Alert{
 		{
-			Name: "VicinityDNSDown", Severity: Critical, For: 5 * time.Minute, Runbook: runbookDNS,
+			Name: "VicinityDNSPodDown", Severity: Warning, For: 5 * time.Minute, Runbook: runbookDNS,
 			Expr:        `up{job="` + JobDNS + `"} == 0`,
 			Summary:     "vicinity-dns {{ $labels.instance }} does not answer Prometheus.",
-			Description: "If no pod of it is left, names do not resolve for those that ask it. Look at the pods of the Deployment vicinity-dns.",
+			Description: "The other pods of the Deployment vicinity-dns answer in its place. Look at the pod.",
 		},
 		{
 			Name: "VicinityDNSUnsynced", Severity: Critical, For: 5 * time.Minute, Runbook: runbookDNS,
@@ -193,7 +218,7 @@ func disruptionAlerts() []Alert {
 			Description: "Somebody switched their protection off for a while. The condition BreakGlass has the reason and the end. Take the annotation vicinity.dev/break-glass away to end it.",
 		},
 		{
-			Name: "VicinityEvictionsFail", Severity: Critical, For: 2 * time.Minute, Runbook: runbookEvictions,
+			Name: "VicinityEvictionsFail", Severity: Critical, For: 5 * time.Minute, Runbook: runbookEvictions,
 			Expr:        `sum by (name) (rate(apiserver_admission_webhook_rejection_count{name=~".*eviction.*vicinity.dev",error_type!="no_error"}[5m])) > 0`,
 			Summary:     "The API server refuses evictions since {{ $labels.name }} does not answer.",
 			Description: "In namespaces with a TopologyDisruptionBudget nothing is evicted, so drains fail. Bring the pods of vicinity-controller back, or let go as the runbook says.",

@@ -61,7 +61,9 @@ type Alert struct {
 	Runbook string
 }
 
-// group is a list of rules that are evaluated one after the other.
+// group is a list of rules that are evaluated one after the other. An alert that nothing of a
+// program is there is in a group that is installed only with the program: controller, proxy.absent
+// and dns.absent.
 type group struct {
 	name       string
 	recordings []Recording
@@ -73,7 +75,9 @@ func groups() []group {
 		{name: "vicinity.traffic", recordings: Recordings()},
 		{name: "vicinity.controller", alerts: controllerAlerts()},
 		{name: "vicinity.routing", alerts: routingAlerts()},
+		{name: "vicinity.proxy.absent", alerts: proxyAbsentAlerts()},
 		{name: "vicinity.proxy", alerts: proxyAlerts()},
+		{name: "vicinity.dns.absent", alerts: dnsAbsentAlerts()},
 		{name: "vicinity.dns", alerts: dnsAlerts()},
 		{name: "vicinity.disruption", alerts: disruptionAlerts()},
 	}

@@ -75,17 +75,23 @@ func TestMonitorsFindMetrics(t *testing.T) {
 	}
 }
 
-// A release without a controller has no alert that none is there.
-func TestNoControllerIsMissedWhereNoneIsWanted(t *testing.T) {
-	for set, want := range map[string]bool{"routing.enabled=true": true, "routing.enabled=false": false} {
-		rule := object[*monitoringv1.PrometheusRule](t, rendered(t, set+",proxy.enabled=true,monitoring.rules.enabled=true"), "PrometheusRule vicinity")
+// A release has alerts that none of a program is there for the programs that it has, and for no others.
+func TestProgramsAreMissedWhereTheyAreWanted(t *testing.T) {
+	absent := []string{"VicinityControllerDown", "VicinityProxyAbsent", "VicinityDNSDown"}
+	for set, want := range map[string][]string{
+		"routing.enabled=true":                                     absent[:1],
+		"routing.enabled=false,proxy.enabled=true":                 absent[1:2],
+		"routing.enabled=true,proxy.enabled=true,dns.enabled=true": absent,
+	} {
+		rule := object[*monitoringv1.PrometheusRule](t, rendered(t, set+",monitoring.rules.enabled=true"), "PrometheusRule vicinity")
 		found := map[string]bool{}
 		for _, group := range rule.Spec.Groups {
 			for _, r := range group.Rules {
 				found[r.Alert] = true
 			}
 		}
-		if found["VicinityControllerDown"] != want || !found["VicinityProxyDown"] {
+		missed := slices.DeleteFunc(slices.Clone(absent), func(name string) bool { return !found[name] })
+		if !slices.Equal(missed, want) || !found["VicinityProxyDown"] || !found["VicinityDNSUnsynced"] {
 			t.Errorf("with %s the alerts are %v", set, slices.Sorted(maps.Keys(found)))
 		}
 	}
