@@ -63,10 +63,14 @@ func (s *scene) killWebhook(ctx context.Context) error {
 	return s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, atOnce())
 }
 
-// recycle moves a service of 420 pods to other nodes, by draining its nodes: a zone at a time under
+// recycle moves a service of 150 pods, or at full scale 420, to other nodes, by draining its nodes: a zone at a time under
 // a TopologyDisruptionBudget, a pod at a time under a PodDisruptionBudget.
 func recycle(ctx context.Context, s *scene) (string, error) {
-	const pods, startTime = 420, 2 * time.Second
+	const startTime = 2 * time.Second
+	pods := 150
+	if soaking() {
+		pods = 420
+	}
 	f := s.field()
 	byZone, err := f.Recycle(ctx, evictions.RecycleOptions{
 		Pods: pods, StartTime: startTime,
@@ -92,10 +96,10 @@ func recycle(ctx context.Context, s *scene) (string, error) {
 	if byPod.Moved == 0 {
 		return "", errors.New("under a PodDisruptionBudget no pod was moved")
 	}
-	whole := byPod.Took * pods / time.Duration(byPod.Moved)
+	whole := byPod.Took * time.Duration(pods) / time.Duration(byPod.Moved)
 	zones := time.Duration(len(f.Zones()))
 	return fmt.Sprintf("%d pods that take %v to start: a zone at a time in %.0f s, never two zones down, at best %v; under a PodDisruptionBudget with maxUnavailable 1 %d pods in %.0f s, all in %.0f s, at best %v",
-		pods, startTime, byZone.Took.Seconds(), zones*startTime, byPod.Moved, byPod.Took.Seconds(), whole.Seconds(), pods*startTime), nil
+		pods, startTime, byZone.Took.Seconds(), zones*startTime, byPod.Moved, byPod.Took.Seconds(), whole.Seconds(), time.Duration(pods)*startTime), nil
 }
 
 // autoscaler has drainers that look at PodDisruptionBudgets alone ask every second for what a budget
