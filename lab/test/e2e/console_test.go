@@ -629,10 +629,11 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	loaded := make(chan error, 1)
+	ended := make(chan struct{})
+	var failed error
 	go func() {
-		_, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 3 * time.Minute}})
-		loaded <- err
+		defer close(ended)
+		_, failed = s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 3 * time.Minute}})
 	}()
 	b, end, err := c.browser(ctx)
 	if err != nil {
@@ -673,10 +674,12 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 		}
 		taken++
 	}
-	stop()
-	// What is cut short has an error.
-	if err := <-loaded; err == nil {
-		return "", errors.New("the traffic ended before the pictures were taken")
+	select {
+	case <-ended:
+		return "", errors.Join(errors.New("the traffic ended before the pictures were taken"), failed)
+	default:
+		stop()
+		<-ended
 	}
 	if folder == "" {
 		return fmt.Sprintf("%d pages are there to be pictured, with measured traffic", taken), nil
