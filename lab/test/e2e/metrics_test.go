@@ -520,19 +520,29 @@ func (u *inUse) untilShown(ctx context.Context, queries []query) error {
 // addsUp is an error unless, at one time, shares and what crosses zones are those that follow
 // from what goes from zone to zone.
 func (s *scene) addsUp(ctx context.Context) error {
-	// The rules of a time before the last are all evaluated.
-	at := time.Now().Add(-2 * scraping)
 	for _, what := range []string{"connections", "bytes"} {
-		zones, err := s.valuesAt(ctx, fmt.Sprintf(`zones:vicinity_proxy_%s:rate5m{source_zone!="",destination_zone!=""}`, what), at)
+		var at time.Time
+		var zones []sample
+		var total, crossing float64
+		err := kube.Wait(ctx, what+" of zones to be recorded", func(ctx context.Context) (_ string, err error) {
+			// The rules of a time before the last are all evaluated.
+			at, total, crossing = time.Now().Add(-2*scraping), 0, 0
+			if zones, err = s.valuesAt(ctx, fmt.Sprintf(`zones:vicinity_proxy_%s:rate5m{source_zone!="",destination_zone!=""}`, what), at); err != nil {
+				return "", err
+			}
+			for _, v := range zones {
+				total += v.number()
+				if v.Metric["source_zone"] != v.Metric["destination_zone"] {
+					crossing += v.number()
+				}
+			}
+			if total == 0 {
+				return "there are none", nil
+			}
+			return "", nil
+		})
 		if err != nil {
 			return err
-		}
-		total, crossing := 0.0, 0.0
-		for _, v := range zones {
-			total += v.number()
-			if v.Metric["source_zone"] != v.Metric["destination_zone"] {
-				crossing += v.number()
-			}
 		}
 		for expr, want := range map[string]float64{
 			fmt.Sprintf("sum(service:vicinity_proxy_crossing_%s:rate5m)", what): crossing,
