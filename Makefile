@@ -142,9 +142,9 @@ test = { failed=; mkdir -p bin; \
 check: build lint vulncheck ## The fast one: build, lint, known vulnerabilities, unit tests
 	$(call test,-short) | $(GO) run ./hack/skips
 
-# The areas of promises that run beside the tests and the other areas, in labs of their own: none of them
-# measures what another lab disturbs.
-BESIDE := names disruption rollouts doctor everything release metrics console
+# The areas of promises that run beside the tests and the first of the other areas, in labs of their own: none
+# of them measures what another lab disturbs.
+BESIDE := doctor everything release metrics console
 
 # What is needed beside each other is built before, so that nobody builds it again below the other's labs.
 BUILT := programs build kubernetes suite prometheus e2e-program
