@@ -138,7 +138,7 @@ func NodeProxies(nodes []*corev1.Node, leases []*coordinationv1.Lease) []NodePro
 	}
 	proxies := make([]NodeProxy, 0, len(nodes))
 	for _, node := range nodes {
-		p := NodeProxy{NodeProxy: handover.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: notReadySince(node)}}
+		p := NodeProxy{NodeProxy: handover.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: handover.NotReadySince(node)}}
 		if lease := byNode[node.Name]; lease != nil && lease.Spec.RenewTime != nil {
 			p.Seen = lease.Spec.RenewTime.Time
 			p.Programmed, p.Except = lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]
@@ -147,22 +147,4 @@ func NodeProxies(nodes []*corev1.Node, leases []*coordinationv1.Lease) []NodePro
 		proxies = append(proxies, p)
 	}
 	return proxies
-}
-
-// notReadySince is since when a node is not ready, zero if it is.
-func notReadySince(node *corev1.Node) time.Time {
-	since := node.CreationTimestamp.Time
-	for _, condition := range node.Status.Conditions {
-		switch {
-		case condition.Type != corev1.NodeReady:
-		case condition.Status == corev1.ConditionTrue:
-			return time.Time{}
-		default:
-			since = condition.LastTransitionTime.Time
-		}
-	}
-	if since.IsZero() {
-		return time.Unix(0, 0) // it is not known since when
-	}
-	return since
 }

@@ -353,29 +353,11 @@ func (t *proxyTable) nodes(ctx context.Context) ([]handover.NodeProxy, error) {
 	for i := range list.Items {
 		node := &list.Items[i]
 		if t.runs.Matches(node.Labels) {
-			t.list = append(t.list, handover.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: notReadySince(node)})
+			t.list = append(t.list, handover.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: handover.NotReadySince(node)})
 		}
 	}
 	slices.SortFunc(t.list, func(a, b handover.NodeProxy) int { return byNode(a, b.Node) })
 	return t.current(), nil
-}
-
-// notReadySince is since when a node is not ready, zero if it is.
-func notReadySince(node *corev1.Node) time.Time {
-	since := node.CreationTimestamp.Time
-	for _, condition := range node.Status.Conditions {
-		switch {
-		case condition.Type != corev1.NodeReady:
-		case condition.Status == corev1.ConditionTrue:
-			return time.Time{}
-		default:
-			since = condition.LastTransitionTime.Time
-		}
-	}
-	if since.IsZero() {
-		return time.Unix(0, 0) // it is not known since when
-	}
-	return since
 }
 
 func byNode(p handover.NodeProxy, node string) int { return strings.Compare(p.Node, node) }

@@ -29,6 +29,24 @@ func LeaseNode(lease *coordinationv1.Lease) string {
 	return ""
 }
 
+// NotReadySince is since when a node is not ready, zero if it is.
+func NotReadySince(node *corev1.Node) time.Time {
+	since := node.CreationTimestamp.Time
+	for _, condition := range node.Status.Conditions {
+		switch {
+		case condition.Type != corev1.NodeReady:
+		case condition.Status == corev1.ConditionTrue:
+			return time.Time{}
+		default:
+			since = condition.LastTransitionTime.Time
+		}
+	}
+	if since.IsZero() {
+		return time.Unix(0, 0) // it is not known since when
+	}
+	return since
+}
+
 // State is what the next step of a Service's hand-over depends on.
 type State struct {
 	// Service is the Service, as namespace/name.
