@@ -54,16 +54,22 @@
   };
   const gone = "The console does not answer; what is shown is of before. Is “vicinity console” still running?";
 
+  const linksTo = (href) => [...live.querySelectorAll("a[href]")].filter((a) => a.getAttribute("href") === href);
+
   // What the reader has opened, scrolled and focused stays so.
   const remember = () => {
     const focused = live.contains(document.activeElement) ? document.activeElement : null;
     const regions = [...live.querySelectorAll(".scroll")];
+    const href = focused && focused.getAttribute("href");
+    const region = focused && focused.closest(".scroll");
     return {
       open: [...live.querySelectorAll("details[open]")].map((d) => d.id),
       scrolled: regions.map((r) => [r.getAttribute("aria-label"), r.scrollLeft]),
-      id: focused && (focused.id || (focused.parentElement && focused.parentElement.id)),
-      href: focused && focused.getAttribute("href"),
-      region: focused && regions.includes(focused) ? focused.getAttribute("aria-label") : null,
+      focused: focused !== null,
+      id: focused && (focused.matches("summary") ? focused.parentElement.id : focused.id),
+      href,
+      nth: href ? linksTo(href).indexOf(focused) : 0,
+      region: region && region.getAttribute("aria-label"),
     };
   };
   const restore = (kept) => {
@@ -79,18 +85,18 @@
         region.scrollLeft = before[1];
       }
     }
-    let target = null;
-    if (kept.href) {
-      target = [...live.querySelectorAll("a[href]")].find((a) => a.getAttribute("href") === kept.href);
-    } else if (kept.region) {
-      target = [...live.querySelectorAll(".scroll")].find((r) => r.getAttribute("aria-label") === kept.region);
-    } else if (kept.id) {
+    if (!kept.focused) {
+      return;
+    }
+    // The same element, or else the table that it was in, or what is live of the page.
+    const links = kept.href ? linksTo(kept.href) : [];
+    let target = links[kept.nth] || links[0];
+    if (!target && kept.id) {
       const found = document.getElementById(kept.id);
       target = found && found.matches("details") ? found.querySelector("summary") : found;
     }
-    if (target) {
-      target.focus({ preventScroll: true });
-    }
+    target ||= [...live.querySelectorAll(".scroll")].find((r) => r.getAttribute("aria-label") === kept.region);
+    (target || live).focus({ preventScroll: true });
   };
 
   const ask = async () => {
