@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
@@ -381,6 +382,9 @@ func consoleByKeyboard(ctx context.Context, s *scene) (string, error) {
 	if err := s.consoleObjects(ctx); err != nil {
 		return "", err
 	}
+	if err := s.othersGone(ctx); err != nil {
+		return "", err
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	c, err := s.console(ctx)
@@ -456,6 +460,21 @@ func consoleByKeyboard(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%d stops on %d pages have a focus that is seen; a Service is opened by %d keys", stops, len(s.consolePages()), pressed+2), nil
+}
+
+// othersGone waits until the namespaces of the promises before this one are gone. A row that vanishes
+// while the test tabs through a page would be counted as a stop that is not there.
+func (s *scene) othersGone(ctx context.Context) error {
+	return kube.Wait(ctx, "the namespaces of before to be gone", func(ctx context.Context) (string, error) {
+		list, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		if i := slices.IndexFunc(list.Items, func(n corev1.Namespace) bool { return n.DeletionTimestamp != nil }); i >= 0 {
+			return list.Items[i].Name + " is not", nil
+		}
+		return "", nil
+	})
 }
 
 // consoleReadable opens all pages in windows of a laptop and of a phone, light and dark: nothing is asked of
