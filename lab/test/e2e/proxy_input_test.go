@@ -430,7 +430,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 // failuresWithoutCause counts connections that fail although their endpoints are healthy,
 // during churn and after it: as many through either proxy.
 func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
-	each := int64(20_000)
+	each := int64(12_000)
 	if soaking() {
 		each = 100_000
 	}

@@ -23,12 +23,12 @@ import (
 const (
 	// newRate is how many connections a second are opened while something is done to the
 	// proxies, and longNumber how many are open all the time.
-	newRate    = 500
+	newRate    = 300
 	longNumber = 200
 	// alsoRate is how many connections a second are opened to each other Service.
 	alsoRate = 100
 	// longBeat is how often each of these asks.
-	longBeat = 250 * time.Millisecond
+	longBeat = 500 * time.Millisecond
 	// longest is longer than anything that is done meanwhile takes.
 	longest = 20 * time.Minute
 )
@@ -48,7 +48,7 @@ func (u under) String() string {
 	return text
 }
 
-// unharmed has 500 new connections a second and 200 long ones to the echo Service while
+// unharmed opens connections to the echo Service all the time, and asks by long ones, while
 // something is done, and for a while before and after it. None may be lost, and no long one
 // may end before its endpoint. All of it is done again if the machine disturbs it.
 func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (under, error) {

@@ -19,10 +19,10 @@ import (
 // connection to be lost: until then all nodes have to lead new ones elsewhere.
 const shortDrain = 5 * time.Second
 
-// proxyRollingUpdate replaces all endpoints twice: the first time by such that serve on for
-// a short time when they are to end, and then these. Beside a Service without affinity one is
-// asked whose clients stay with their endpoints: they lose nothing when these end, and stay
-// with others then.
+// proxyRollingUpdate replaces all endpoints, which drain for patientDrain. Its long form, for
+// which the machine must not stand still for seconds, then replaces the new ones, which drain
+// for shortDrain. Beside a Service without affinity one is asked whose clients stay with their
+// endpoints: they lose nothing when these end, and stay with others then.
 func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	const endpoints = 12
 	if err := s.deployed(ctx, endpoints, annotated(zoneAnnotation, "Prefer")); err != nil {
@@ -34,8 +34,14 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if err := s.servedBy(ctx, "sticky", true); err != nil {
 		return "", err
 	}
-	u, err := s.unharmedWithin(ctx, shortDrain, func(ctx context.Context, _ *traffic) error {
-		for _, drain := range []time.Duration{shortDrain, patientDrain} {
+	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s", endpoints, patientDrain)
+	notice, drains := patientDrain, []time.Duration{shortDrain}
+	if soaking() {
+		replaced += fmt.Sprintf(", and then as many for %s", shortDrain)
+		notice, drains = shortDrain, append(drains, patientDrain)
+	}
+	u, err := s.unharmedWithin(ctx, notice, func(ctx context.Context, _ *traffic) error {
+		for _, drain := range drains {
 			if err := s.redeploy(ctx, drain); err != nil {
 				return err
 			}
@@ -48,8 +54,7 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d endpoints replaced that serve on for %s, and then as many for %s, also of a Service with affinity; %s",
-		endpoints, patientDrain, shortDrain, u), nil
+	return fmt.Sprintf("%s, also of a Service with affinity; %s", replaced, u), nil
 }
 
 // redeploy replaces all pods of the echo Deployment by such that serve on for a time when they

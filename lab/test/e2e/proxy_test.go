@@ -56,7 +56,7 @@ func proxyArea() area {
 			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
 			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
 			{name: "churn", keep: endpointChurn, within: 2*churnTime() + 5*time.Minute},
-			{name: "no-cause", keep: failuresWithoutCause, within: 15 * time.Minute},
+			{name: "no-cause", keep: failuresWithoutCause, within: 30 * time.Minute},
 			{name: "without-kube-proxy", keep: withoutKubeProxy, within: 12 * time.Minute},
 			{name: "documentation", keep: documentation("docs/proxy.md"), within: 8 * time.Minute},
 		},
@@ -181,12 +181,12 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 
 // patientDrain is how long endpoints of deployPatient serve on when they are to end: longer
 // than the news of it takes to all nodes, also on a machine that does much else.
-const patientDrain = 10 * time.Second
+const patientDrain = 15 * time.Second
 
 // deployPatient is deploy with endpoints that serve on for long when they are to end.
 func (s *scene) deployPatient(ctx context.Context, endpoints int, spec ...string) error {
 	manifests := strings.NewReplacer(
-		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 20",
+		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 30",
 		"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n", patientDrain),
 	).Replace(lab.EchoManifests("echo", endpoints, spec...))
 	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
