@@ -419,7 +419,7 @@ func thresholds(ctx context.Context, s *scene) (string, error) {
 	steps := []struct {
 		endpoints int
 		hinted    bool
-	}{{3, false}, {9, false}, {11, false}, {12, true}, {15, true}, {9, true}, {7, true}, {6, false}, {9, false}, {11, false}, {12, true}}
+	}{{3, false}, {11, false}, {12, true}, {15, true}, {7, true}, {6, false}, {11, false}, {12, true}}
 	var walked []string
 	for _, step := range steps {
 		if err := s.scale(ctx, "echo", int32(step.endpoints)); err != nil {

@@ -23,7 +23,7 @@ func soaking() bool { return os.Getenv("E2E_SOAK") != "" }
 // scale brings up a lab with many nodes that have no network, and as many pods as the
 // project promises to bear.
 func scale(ctx context.Context, s *scene) (figure string, err error) {
-	nodes, deployments, each := 500, 2, 1000
+	nodes, deployments, each := 200, 2, 250
 	if soaking() {
 		nodes, deployments, each = 5000, 10, 5000
 	}

@@ -24,9 +24,9 @@ import (
 
 // upAndDown brings a second lab up beside the first, again and again, and looks at what
 // it leaves of itself and in the machine.
-func upAndDown(ctx context.Context, s *scene) (string, error) {
+func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	const most = time.Minute
-	times := 3
+	times := 2
 	if soaking() {
 		times = 5
 	}
@@ -35,6 +35,7 @@ func upAndDown(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
 	var slowest time.Duration
 	for range times {
 		begun := time.Now()
@@ -56,12 +57,13 @@ func upAndDown(ctx context.Context, s *scene) (string, error) {
 }
 
 // killedInTheMiddle kills up at several moments, and brings the lab up after it.
-func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
+func killedInTheMiddle(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	before, err := program.machine()
 	if err != nil {
 		return "", err
 	}
+	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
 	moments := []string{"run/etcd.json", "run/kube-apiserver.json", "run/runtime.json"}
 	for _, moment := range moments {
 		if err := program.killAt(ctx, moment); err != nil {
@@ -97,10 +99,10 @@ func killedInTheMiddle(ctx context.Context, s *scene) (string, error) {
 func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
+	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
 	if err := program.run(ctx, "up", "--vicinity=false", "--zones", "a,b", "--nodes-per-zone", "1"); err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
 	cluster, err := lab.Open(program.name, program.options)
 	if err != nil {
 		return "", err
