@@ -152,7 +152,7 @@ READY = $(MAKE) $(addprefix -o ,$(BUILT))
 
 # What runs in the background is not told of an interrupt, so it is passed on.
 .PHONY: test
-test: conformance-programs $(BUILT) lint vulncheck ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests of networking and workloads labelled [Conformance]
+test: conformance-programs $(BUILT) lint vulncheck ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests labelled [Conformance] that concern Vicinity
 	@trap 'kill "$$beside" 2>/dev/null || :; wait; exit 130' INT TERM; failed=; \
 	$(READY) --keep-going test-conformance test-beside >bin/beside.txt 2>&1 & beside=$$!; \
 	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict || failed=1; \
@@ -162,7 +162,7 @@ test: conformance-programs $(BUILT) lint vulncheck ## All that CI runs: check, t
 
 .PHONY: test-conformance test-beside
 test-conformance:
-	@$(READY) conformance PROXY=vicinity FOCUS='sig-(network|apps).*\[Conformance\]'
+	@$(READY) conformance PROXY=vicinity FOCUS='sig-(network|apps\] (ControllerRevision|Daemon|Deployment|Disruption|ReplicaSet|StatefulSet)).*\[Conformance\]'
 test-beside:
 	@$(if $(filter all,$(AREAS)),$(READY) e2e AREA='$(BESIDE)')
 
@@ -194,7 +194,8 @@ conformance: build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE
 	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(if $(PREFER),-prefer) $(CONFORMANCEFLAGS)
 
 .PHONY: soak
-soak: ## Keep the promises in their long forms too: at full scale, for hours (AREA, PROMISE as for e2e)
+soak: ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
+	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -timeout 3h ./test/acceptance ./internal/proxy ./internal/proxy/kernel)
 	@E2E_SOAK=1 $(MAKE) e2e
 	@$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest)
 	@$(if $(AREA)$(PROMISE),,$(MAKE) conformance-all)
