@@ -85,20 +85,22 @@ func serveDatagrams(t *testing.T, answer func(id string) []byte) netip.AddrPort 
 // nobody is an address where nobody listens.
 func nobody(t *testing.T, network string) netip.AddrPort {
 	t.Helper()
-	if network == "udp" {
-		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		return netip.MustParseAddrPort(conn.LocalAddr().String())
-	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return netip.MustParseAddrPort(listener.Addr().String())
+	t.Cleanup(func() { _ = listener.Close() })
+	// A connection keeps the port from all others, and takes nothing from them.
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+	if network == "udp" {
+		dialer.LocalAddr = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	}
+	conn, err := dialer.DialContext(t.Context(), network, listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return netip.MustParseAddrPort(conn.LocalAddr().String())
 }
 
 // readRequest reads a line, or the head of an HTTP request, and returns the id.
@@ -236,7 +238,7 @@ func TestEachKindOfFailureIsCountedAsWhatItIs(t *testing.T) {
 			}
 			timeout := 10 * time.Second
 			if test.want == TimedOut {
-				timeout = 50 * time.Millisecond
+				timeout = 500 * time.Millisecond
 			}
 			plan := Plan{
 				Targets: []netip.AddrPort{test.target}, Protocol: test.protocol, Service: "default/echo",
@@ -253,7 +255,8 @@ func TestEachKindOfFailureIsCountedAsWhatItIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			balanced(t, r)
-			if got := r.FailedAs(test.want); got == 0 || got != r.Due-r.Unsent.Total() || r.Answered != 0 {
+			// What this machine may have kept from an answer counts apart.
+			if got := r.FailedAs(test.want); got == 0 || got+r.Stalled != r.Due-r.Unsent.Total() || r.Answered != 0 {
 				t.Fatalf("%d of %d %s: %+v", got, r.Due, test.want, r.Failures)
 			}
 			if len(told) != 1 || int64(len(r.Examples)) != r.Failed() {
