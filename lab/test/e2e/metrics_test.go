@@ -691,8 +691,12 @@ spec: {selector: {app: echo}, ports: [{name: http, port: 80, targetPort: http}]}
 // again has something happen to each part, as it does in a cluster all the time.
 func (u *inUse) again(ctx context.Context) error {
 	u.turn++
-	// Endpoints come and go, and so do PodLocators and hints.
+	// Endpoints come and go, and so do PodLocators and hints. These the controller writes itself where
+	// slices do not change.
 	if err := u.scale(ctx, "echo", int32(3+u.turn%2)); err != nil {
+		return err
+	}
+	if err := u.PatchService(ctx, u.namespace, "hinted", annotated(zoneAnnotation, []string{"Prefer", "Balanced"}[u.turn%2])); err != nil {
 		return err
 	}
 	if _, err := u.load(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
