@@ -415,10 +415,18 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 		return "there is no answer within " + reachTime.String(), nil
 	case apierrors.IsForbidden(err):
 		return "", d.without(doctor.SourceReach, "get services/proxy in namespace "+name.Namespace, err)
+	case refusedByTLS(err):
+		return "", nil
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return command.OneLine(err), nil
 	}
 	return "", nil
+}
+
+// refusedByTLS reports whether who was asked has answered, by an alert of TLS: webhooks that want a
+// certificate get none of the API server when it proxies.
+func refusedByTLS(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "remote error: tls: ")
 }
 
 func (d *doctorReader) services(ctx context.Context) (err error) {

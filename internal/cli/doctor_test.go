@@ -279,6 +279,7 @@ func TestDoctorReachesWebhooks(t *testing.T) {
 		{nil, false, ""},
 		{apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", schema.GroupResource{}, "", "404 page not found", 0, true), false, ""},
 		{apierrors.NewServiceUnavailable("error trying to reach service: dial tcp 10.0.0.1:9443: connect: connection refused"), true, ""},
+		{apierrors.NewServiceUnavailable("error trying to reach service: remote error: tls: certificate required"), false, ""},
 		{forbidden("", "services/proxy"), false, "cannot tell whether the API server reaches the webhooks, beyond that their endpoints are ready: you may not get services/proxy in namespace vicinity-system"},
 	} {
 		c := newExaminedCluster(t)
