@@ -224,6 +224,12 @@ func disruptionAlerts() []Alert {
 			Description: "In namespaces with a TopologyDisruptionBudget nothing is evicted, so drains fail. Bring the pods of vicinity-controller back, or let go as the runbook says.",
 		},
 		{
+			Name: "VicinityScaleDownsFail", Severity: Warning, For: 5 * time.Minute, Runbook: runbookEvictions,
+			Expr:        `sum by (name) (rate(apiserver_admission_webhook_rejection_count{name=~".*[.]scale[.]vicinity[.]dev",error_type!="no_error"}[5m])) > 0`,
+			Summary:     "The API server refuses scale-downs since {{ $labels.name }} does not answer.",
+			Description: "In namespaces with the label vicinity.dev/pace-scale-down no workload gets smaller; all else goes on. Bring the pods of vicinity-controller back, or take the label away.",
+		},
+		{
 			Name: "VicinityRolloutFailed", Severity: Warning, For: 5 * time.Minute, Runbook: runbookRolloutFailed,
 			Expr:        `max by (phase) (vicinity_rollouts{phase=~"Failed|Invalid"}) > 0`,
 			Summary:     "{{ $value }} DomainRollouts are in the phase {{ $labels.phase }}.",

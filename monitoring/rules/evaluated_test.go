@@ -305,6 +305,16 @@ func evaluations() []evaluated {
 			),
 		},
 		{
+			alert:   "VicinityScaleDownsFail",
+			fires:   of(`apiserver_admission_webhook_rejection_count{name="deployment.scale.vicinity.dev",error_type="calling_webhook_error"}`, `0+1x30`),
+			labels:  map[string]string{"name": "deployment.scale.vicinity.dev"},
+			summary: "The API server refuses scale-downs since deployment.scale.vicinity.dev does not answer.",
+			silent: of(
+				`apiserver_admission_webhook_rejection_count{name="deployment.scale.vicinity.dev",error_type="no_error"}`, `0+1x30`,
+				`apiserver_admission_webhook_rejection_count{name="autoscale.example.com",error_type="calling_webhook_error"}`, `0+1x30`,
+			),
+		},
+		{
 			alert:   "VicinityRolloutFailed",
 			fires:   of(`vicinity_rollouts{instance="c-1",phase="Failed"}`, `2x30`),
 			labels:  map[string]string{"phase": "Failed"},
