@@ -407,7 +407,11 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 	}
 	within, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	_, err := d.typed.CoreV1().Services(name.Namespace).ProxyGet("https", name.Name, strconv.Itoa(number), "/", nil).DoRaw(within)
+	// DoRaw loses what the API server says of whom it could not reach.
+	answer, err := d.typed.CoreV1().Services(name.Namespace).ProxyGet("https", name.Name, strconv.Itoa(number), "/", nil).Stream(within)
+	if err == nil {
+		_ = answer.Close() // that there is one is enough
+	}
 	switch {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
@@ -415,18 +419,14 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 		return "there is no answer within " + reachTime.String(), nil
 	case apierrors.IsForbidden(err):
 		return "", d.without(doctor.SourceReach, "get services/proxy in namespace "+name.Namespace, err)
-	case refusedByTLS(err):
-		return "", nil
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		// Webhooks that want a certificate get none when the API server proxies, and say so.
+		if strings.Contains(err.Error(), "remote error: tls: ") {
+			return "", nil
+		}
 		return command.OneLine(err), nil
 	}
 	return "", nil
-}
-
-// refusedByTLS reports whether who was asked has answered, by an alert of TLS: webhooks that want a
-// certificate get none of the API server when it proxies.
-func refusedByTLS(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "remote error: tls: ")
 }
 
 func (d *doctorReader) services(ctx context.Context) (err error) {

@@ -288,6 +288,11 @@ func TestDoctorReachesWebhooks(t *testing.T) {
 		if got := found(&report, id, object); got != test.found {
 			t.Errorf("%v: found %t", test.answer, got)
 		}
+		for _, f := range report.Findings {
+			if f.ID == id && !strings.Contains(f.What, "connection refused") {
+				t.Errorf("it does not say why: %s", f.What)
+			}
+		}
 		if test.unknown != "" && !slices.Contains(report.NotKnown, test.unknown) {
 			t.Errorf("not known: %q", report.NotKnown)
 		}
