@@ -420,8 +420,8 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 	case apierrors.IsForbidden(err):
 		return "", d.without(doctor.SourceReach, "get services/proxy in namespace "+name.Namespace, err)
 	case apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		// Webhooks that want a certificate get none when the API server proxies, and say so.
-		if strings.Contains(err.Error(), "remote error: tls: ") {
+		// Webhooks with a client CA say so: the API server shows no certificate when it proxies.
+		if strings.Contains(err.Error(), "remote error: tls: certificate required") {
 			return "", nil
 		}
 		return command.OneLine(err), nil
