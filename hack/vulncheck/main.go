@@ -71,8 +71,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return fmt.Errorf("GOVULNDB: %s is no database of vulnerabilities: %w", o.database, err)
 	}
 	command := exec.CommandContext(ctx, o.tool, append([]string{"-db", o.database, "-scan", o.scan}, o.patterns...)...)
-	var said bytes.Buffer
-	both := io.MultiWriter(out, &said)
+	var output bytes.Buffer
+	both := io.MultiWriter(out, &output)
 	command.Dir, command.Stdout, command.Stderr = o.folder, both, both
 	err = command.Run()
 	var exit *exec.ExitError
@@ -82,8 +82,8 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return fmt.Errorf("there are known vulnerabilities in what is linked, by %s: see above. Take the version that they are fixed in", o.database)
 	case err != nil:
 		return fmt.Errorf("running %s: %w", o.tool, err)
-	case !bytes.Contains(said.Bytes(), []byte("No vulnerabilities found")):
-		// A panic of it can end with 0, too.
+	case !bytes.Contains(output.Bytes(), []byte("No vulnerabilities found")):
+		// Its main may return 0 while what it runs beside that panics.
 		return fmt.Errorf("%s ended before it said what it found: nothing is known of what is linked", o.tool)
 	}
 	fmt.Fprintf(out, "vulncheck: no known vulnerability, by %s with -scan %s\n", o.database, o.scan)

@@ -150,7 +150,7 @@ func (s *session) request(ctx context.Context, n int64) {
 func (s *session) isExcused(kind Kind, began, failed time.Time) bool {
 	switch kind {
 	case TimedOut:
-		// The kernel may give up sooner, and what is still to come is no stall.
+		// The kernel may give up before the timeout. Only stalls before the failure count.
 		within := min(s.Plan.Timeout, failed.Sub(began))
 		return s.stalls.Stalled(began, began.Add(within)) >= s.Plan.Timeout/5 || s.notice > 0 && s.stalls.Excuses(began.Add(-s.notice), s.notice)
 	case Refused, Unreachable:
