@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,10 +36,10 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s", endpoints, patientDrain)
-	notice, drains := patientDrain, []time.Duration{shortDrain}
+	notice, drains := patientDrain, []time.Duration{patientDrain}
 	if soaking() {
 		replaced += fmt.Sprintf(", and then as many for %s", shortDrain)
-		notice, drains = shortDrain, append(drains, patientDrain)
+		notice, drains = shortDrain, []time.Duration{shortDrain, patientDrain}
 	}
 	u, err := s.unharmedWithin(ctx, notice, func(ctx context.Context, _ *traffic) error {
 		for _, drain := range drains {
@@ -54,13 +55,18 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if u.ended == 0 {
+		return "", errors.New("no long connection ended with its endpoint, so none was replaced")
+	}
 	return fmt.Sprintf("%s, also of a Service with affinity; %s", replaced, u), nil
 }
 
 // redeploy replaces all pods of the echo Deployment by such that serve on for a time when they
 // are to end, and waits until those of before have ended.
 func (s *scene) redeploy(ctx context.Context, drain time.Duration) error {
-	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":%q}]}]}}}}`, drain)
+	// The time has pods replaced that are as they should be already.
+	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"redeployed":%q}},"spec":{"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":%q}]}]}}}}`,
+		time.Now().Format(time.RFC3339Nano), drain)
 	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return err
 	}
