@@ -46,6 +46,19 @@ func TestDatabasesThatCannotBeReached(t *testing.T) {
 	}
 }
 
+// A tool that ends well and says nothing has found nothing out.
+func TestSilenceIsAnError(t *testing.T) {
+	silent, err := exec.LookPath("true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err = run(t.Context(), options{tool: silent, scan: "package", database: madeUp(t, "github.com/spf13/cobra")}, &out)
+	if err == nil || !strings.Contains(err.Error(), "ended before it said") || strings.Contains(out.String(), "no known vulnerability") {
+		t.Errorf("%v, %q", err, out.String())
+	}
+}
+
 // A vulnerability that is made up, of a package that we link, is found, and one of another package of the module is not.
 func TestVulnerabilitiesAreFound(t *testing.T) {
 	if testing.Short() {

@@ -93,7 +93,7 @@ func TestPublishedTable(t *testing.T) {
 }
 
 func TestOptimalBeatsThePublishedAlgorithms(t *testing.T) {
-	// Figures of the study, and for its smaller cases of these algorithms.
+	// Of the beginning of the data set as measured, of the whole as the study has them.
 	dataset, want := "medium", struct {
 		cases                       int64
 		optimal, local, localShared float64

@@ -53,6 +53,9 @@ type Object map[string]any
 // ErrNotInstalled is the error where there is no Chromium.
 var ErrNotInstalled = errors.New("chromium is not installed; apt-get install chromium")
 
+// errLeft is the error of what was asked of a page that was left for another before it answered.
+var errLeft = errors.New("the page was left")
+
 // Open starts a browser that keeps its profile in a folder, until it is closed or the context ends.
 func Open(ctx context.Context, folder string) (*Browser, error) {
 	program, err := exec.LookPath("chromium")
@@ -136,7 +139,7 @@ func (b *Browser) openPage() error {
 			return err
 		}
 	}
-	return nil
+	return b.Call("Page.setLifecycleEventsEnabled", Object{"enabled": true}, nil)
 }
 
 // Call sends a command and waits for its answer, which is read into result unless that is nil.
@@ -163,6 +166,8 @@ func (b *Browser) Call(method string, params Object, result any) error {
 			return fmt.Errorf("%s: %w", method, err)
 		case m.ID != b.last:
 			b.events = append(b.events, m.Event)
+		case m.Error != nil && m.Error.Message == "Inspected target navigated or closed":
+			return fmt.Errorf("%s: %w", method, errLeft)
 		case m.Error != nil:
 			return fmt.Errorf("%s: %s", method, m.Error.Message)
 		case result == nil:
@@ -192,35 +197,33 @@ func (b *Browser) Visit(url string, width int) error {
 		return err
 	}
 	b.events = nil
-	var went struct{ ErrorText string }
+	var went struct{ ErrorText, LoaderID string }
 	if err := b.Call("Page.navigate", Object{"url": url}, &went); err != nil {
 		return err
 	}
 	if went.ErrorText != "" {
 		return fmt.Errorf("opening %s: %s", url, went.ErrorText)
 	}
-	return b.Loaded()
-}
-
-// Loaded waits until a page is loaded that is on its way since the last visit.
-func (b *Browser) Loaded() error {
-	for !b.saw("Page.loadEventFired") {
-		m, err := b.read()
-		if err != nil {
+	// A page before this one may have been loaded meanwhile; it has another loader.
+	for read := 0; ; read++ {
+		for read == len(b.events) {
+			m, err := b.read()
+			if err != nil {
+				return err
+			}
+			b.events = append(b.events, m.Event)
+		}
+		if b.events[read].Method != "Page.lifecycleEvent" {
+			continue
+		}
+		var step struct{ Name, LoaderID string }
+		if err := json.Unmarshal(b.events[read].Params, &step); err != nil {
 			return err
 		}
-		b.events = append(b.events, m.Event)
-	}
-	return nil
-}
-
-func (b *Browser) saw(method string) bool {
-	for _, e := range b.events {
-		if e.Method == method {
-			return true
+		if step.Name == "load" && step.LoaderID == went.LoaderID {
+			return nil
 		}
 	}
-	return false
 }
 
 // Evaluate runs an expression in the page and reads its value into result. A promise is awaited.
@@ -324,12 +327,12 @@ func (b *Browser) Prefers(feature, value string) error {
 	return b.Call("Emulation.setEmulatedMedia", Object{"features": []Object{{"name": feature, "value": value}}}, nil)
 }
 
-// Until evaluates an expression until it is true.
+// Until evaluates an expression until it is true, in whichever page is open then.
 func (b *Browser) Until(ctx context.Context, expression string) error {
 	const apart = 20 * time.Millisecond
 	for {
 		var so bool
-		if err := b.Evaluate("Boolean("+expression+")", &so); err != nil {
+		if err := b.Evaluate("Boolean("+expression+")", &so); err != nil && !errors.Is(err, errLeft) {
 			return err
 		}
 		if so {

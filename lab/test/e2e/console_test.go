@@ -382,6 +382,7 @@ func consoleByKeyboard(ctx context.Context, s *scene) (string, error) {
 	if err := s.consoleObjects(ctx); err != nil {
 		return "", err
 	}
+	// A row that vanishes while the test tabs through a page would be counted as a stop that is not there.
 	if err := s.othersGone(ctx); err != nil {
 		return "", err
 	}
@@ -462,8 +463,7 @@ func consoleByKeyboard(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d stops on %d pages have a focus that is seen; a Service is opened by %d keys", stops, len(s.consolePages()), pressed+2), nil
 }
 
-// othersGone waits until the namespaces of the promises before this one are gone. A row that vanishes
-// while the test tabs through a page would be counted as a stop that is not there.
+// othersGone waits until the namespaces of the promises before this one are gone.
 func (s *scene) othersGone(ctx context.Context) error {
 	return kube.Wait(ctx, "the namespaces of before to be gone", func(ctx context.Context) (string, error) {
 		list, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

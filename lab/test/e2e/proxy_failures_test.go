@@ -215,16 +215,8 @@ func (s *scene) ruleHandles(ctx context.Context) (map[string]string, error) {
 // rulesRest waits until the rules of all nodes have not changed for a while and nothing of
 // earlier promises is left.
 func (s *scene) rulesRest(ctx context.Context) error {
-	namespaces, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-	if err != nil {
+	if err := s.othersGone(ctx); err != nil {
 		return err
-	}
-	for i := range namespaces.Items {
-		if namespaces.Items[i].DeletionTimestamp != nil {
-			if err := s.WaitGone(ctx, namespaces.Items[i].Name); err != nil {
-				return err
-			}
-		}
 	}
 	last, err := s.ruleHandles(ctx)
 	if err != nil {
