@@ -181,7 +181,7 @@ e2e-program:
 # The pages of the console are opened in a browser.
 .PHONY: e2e
 e2e: build kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises in a lab: all of it, or AREA=lab, or AREA='all -lab'; KUBERNETES=oldest
-	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,90m)
+	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,150m)
 
 .PHONY: screenshots
 screenshots: ## Take the pictures of the console in docs/images, of a lab with traffic

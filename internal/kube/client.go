@@ -138,16 +138,16 @@ func (c *Client) Resource(object *unstructured.Unstructured, namespace string) (
 	return c.dynamic.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-const poll = 20 * time.Millisecond
+// Wait looks at most every poll, and rests as long as a look takes, up to restless: some start a program.
+const poll, restless = 20 * time.Millisecond, 250 * time.Millisecond
 
 // Wait waits until the condition returns neither what is missing nor an error. Errors count
 // as missing, since an API server may be restarting. When the context ends, the error says
 // what was waited for and what was missing last.
 func Wait(ctx context.Context, what string, condition func(context.Context) (missing string, err error)) error {
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
 	last := "not looked at yet"
 	for {
+		began := time.Now()
 		missing, err := condition(ctx)
 		switch {
 		case err == nil && missing == "":
@@ -162,7 +162,7 @@ func Wait(ctx context.Context, what string, condition func(context.Context) (mis
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s (%s): %w", what, last, ctx.Err())
-		case <-ticker.C:
+		case <-time.After(min(max(poll, time.Since(began)), restless)):
 		}
 	}
 }

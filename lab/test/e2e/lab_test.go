@@ -486,7 +486,7 @@ func connections(ctx context.Context, s *scene) (string, error) {
 // podStart is the time from when a pod is bound to a node until it is ready. A kubelet looks
 // every 300 ms whether the volumes of a pod are mounted.
 func podStart(ctx context.Context, s *scene) (string, error) {
-	const pods, most = 30, time.Second
+	const pods, most = 30, 2 * time.Second
 	watched, err := s.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
@@ -752,6 +752,14 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.stays(ctx); err != nil {
 		return "", err
 	}
+	// It is known before who asks whom: nodes that are cut off are not ready after a while.
+	outside, err := s.cluster.PlanLoad(ctx, lab.LoadOptions{
+		Namespace: s.namespace, Service: "echo", Via: lab.ViaEndpoints,
+		Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond},
+	})
+	if err != nil {
+		return "", err
+	}
 	zone := s.cluster.Shape().Zones[0].Name
 	if err := s.cluster.CutZone(ctx, zone, true); err != nil {
 		return "", err
@@ -763,8 +771,7 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 		return "", fmt.Errorf("inside the zone that is cut off: %w", err)
 	}
 	// Nothing outside reaches its endpoints.
-	outside := lab.LoadOptions{Via: lab.ViaEndpoints, Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond}}
-	all, err := s.load(ctx, outside)
+	all, err := outside.Run(ctx, load.Watch{})
 	if err != nil {
 		return "", err
 	}

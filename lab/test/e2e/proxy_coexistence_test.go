@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,18 +51,26 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	} else if address.Is6() {
 		family, nowhere = "ip6", "2001:db8::77"
 	}
-	if _, err := s.nft(ctx, node, fmt.Sprintf("table %[1]s translates-first { chain output { type nat hook output priority -102; %[1]s daddr %[2]s dnat to %[3]s; }; }",
-		family, probe.Spec.ClusterIP, nowhere)); err != nil {
-		return "", err
-	}
-	remove := sync.OnceValue(func() error {
-		_, err := s.nft(context.WithoutCancel(ctx), node, "delete", "table", family, "translates-first")
+	table := family + " translates-first"
+	remove := func(ctx context.Context) error {
+		_, err := s.nft(ctx, node, "table "+table+"; delete table "+table) // also if there is none
 		return err
-	})
-	defer func() { err = errors.Join(err, remove()) }()
+	}
+	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	var noticed time.Duration
-	translated := time.Now()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+		// A measurement that is repeated begins as the first one did.
+		if err := s.PatchService(ctx, s.namespace, "echo", byKubeProxy); err != nil {
+			return err
+		}
+		if err := s.servedBy(ctx, "echo", false); err != nil {
+			return err
+		}
+		if _, err := s.nft(ctx, node, fmt.Sprintf("table %s { chain output { type nat hook output priority -102; %s daddr %s dnat to %s; }; }",
+			table, family, probe.Spec.ClusterIP, nowhere)); err != nil {
+			return err
+		}
+		translated := time.Now()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -108,7 +115,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 				return errors.Join(fmt.Errorf("the probe of %s fails too: %s", other.Name, failure), err)
 			}
 		}
-		if err := remove(); err != nil {
+		if err := remove(ctx); err != nil {
 			return err
 		}
 		if err := s.servedBy(ctx, "echo", true); err != nil {

@@ -581,10 +581,15 @@ func (s *scene) staysAndLeaves(ctx context.Context, client *corev1.Pod, by serve
 // error if another endpoint answers.
 func comesBack(ctx context.Context, p probe, stay time.Duration) error {
 	var first string
-	var begun time.Time
+	var begun, last time.Time
 	var left error
 	err := kube.Wait(ctx, "the client to come back often enough", func(ctx context.Context) (string, error) {
+		came := time.Now()
 		answer, _, err := exchange(ctx, p)
+		if time.Since(last) >= stay {
+			first = "" // it may have come back too late
+		}
+		last = came
 		switch {
 		case err != nil && first == "":
 			return err.Error(), nil // not programmed yet

@@ -575,7 +575,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := alone.handOverEcho(ctx, ""); err != nil {
 		return "", err
 	}
-	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.redeploy(ctx, shortDrain) })
+	u, err := alone.unharmedWithin(ctx, patientDrain, func(ctx context.Context, _ *traffic) error { return alone.redeploy(ctx, patientDrain) })
 	if err != nil {
 		return "", err
 	}

@@ -179,16 +179,21 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 	return s.handOverEcho(ctx, patch)
 }
 
-// patientDrain is how long endpoints of deployPatient serve on when they are to end: longer
+// patientDrain is how long endpoints of patientEcho serve on when they are to end: longer
 // than the news of it takes to all nodes, also on a machine that does much else.
 const patientDrain = 15 * time.Second
 
-// deployPatient is deploy with endpoints that serve on for long when they are to end.
-func (s *scene) deployPatient(ctx context.Context, endpoints int, spec ...string) error {
-	manifests := strings.NewReplacer(
+// patientEcho has the pods of manifests of echo Services serve on for patientDrain.
+func patientEcho(manifests string) string {
+	return strings.NewReplacer(
 		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 30",
 		"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n", patientDrain),
-	).Replace(lab.EchoManifests("echo", endpoints, spec...))
+	).Replace(manifests)
+}
+
+// deployPatient is deploy with endpoints that serve on for long when they are to end.
+func (s *scene) deployPatient(ctx context.Context, endpoints int, spec ...string) error {
+	manifests := patientEcho(lab.EchoManifests("echo", endpoints, spec...))
 	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -367,10 +368,9 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		const most = 3
 		far, where := farthest(result, want)
-		if far > most {
-			return "", fmt.Errorf("%s; at most %d points are allowed", where, most)
+		if most := max(3, byChance(result)); far > most {
+			return "", fmt.Errorf("%s; at most %.1f points are allowed", where, most)
 		}
 		return fmt.Sprintf("7, 5 and 2 endpoints: shares at most %.1f points from the plan, which sends %.0f %% of a zone's traffic to another at most; %d connections, 0 failed",
 			far, 100*lent, result.Answered), nil
@@ -468,6 +468,17 @@ func farthest(result load.Result, want map[[2]string]float64) (far float64, wher
 		}
 	}
 	return far, where
+}
+
+// byChance is how many points the shares of a zone's traffic are from what is planned at most if
+// each connection goes by chance: four times the standard deviation, which is large on a machine
+// that is too slow for many.
+func byChance(result load.Result) float64 {
+	answers := map[string]int64{}
+	for _, flow := range result.Flows {
+		answers[flow.Zone] += flow.Answers
+	}
+	return 4 * 50 / math.Sqrt(float64(slices.Min(slices.Collect(maps.Values(answers)))))
 }
 
 // newZone adds a node in a zone that no group knows, and takes the zone from another: a

@@ -19,15 +19,13 @@ import (
 )
 
 // echoSet is the echo Service with a StatefulSet, two pods in each zone, that are ready some seconds after they start and serve on for
-// some when they end, and a DomainRollout of it.
+// patientDrain when they end, and a DomainRollout of it.
 func echoSet() string {
-	text := lab.EchoManifests("echo", 6)
+	text := patientEcho(lab.EchoManifests("echo", 6))
 	for _, change := range [][2]string{
 		{"kind: Deployment", "kind: StatefulSet"},
 		{"  replicas: 6\n", "  replicas: 6\n  serviceName: echo\n  podManagementPolicy: Parallel\n  updateStrategy: {type: OnDelete}\n"},
-		{"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 30"},
 		{"        matchLabelKeys: [pod-template-hash]\n", ""}, // which StatefulSets do not have
-		{"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n", shortDrain)},
 	} {
 		text = strings.ReplaceAll(text, change[0], change[1])
 	}
@@ -89,7 +87,7 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 	}
 	ended := make(chan outcome, 1)
 	go func() {
-		result, err := job.Run(flow, load.Watch{Notice: shortDrain})
+		result, err := job.Run(flow, load.Watch{Notice: patientDrain})
 		ended <- outcome{result, err}
 	}()
 	measured, err := s.overloads(ctx, r)

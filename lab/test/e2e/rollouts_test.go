@@ -56,6 +56,8 @@ func rolloutsShape() shape.Shape {
 	if err != nil {
 		panic(err) // the options are constants
 	}
+	// A node that is silent for a while because the machine is busy is not lost: its pods would be unavailable.
+	s.Timing.MonitorGrace = shape.Duration{Duration: 30 * time.Second}
 	return s
 }
 

@@ -147,6 +147,7 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 		}
 		leader, err := s.leader(ctx)
 		if err != nil || leader == "" {
+			clear(before) // the change is answered once one leads
 			return waits, err
 		}
 		how := metav1.DeleteOptions{}

@@ -30,14 +30,14 @@ func routingArea() area {
 		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx) },
 		promises: []promise{
 			{name: "install", keep: installed, within: 4 * time.Minute},
-			{name: "prefer", keep: preferNear, beside: true},
+			{name: "prefer", keep: preferNear, within: 5 * time.Minute, beside: true},
 			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byHints), within: 4 * time.Minute, beside: true},
-			{name: "nearest-region", keep: nearestRegion, beside: true},
-			{name: "thresholds", keep: thresholds, within: 4 * time.Minute, beside: true},
+			{name: "nearest-region", keep: nearestRegion, within: 5 * time.Minute, beside: true},
+			{name: "thresholds", keep: thresholds, within: 8 * time.Minute, beside: true},
 			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute, beside: true},
 			{name: "groups", keep: groups, within: 5 * time.Minute, beside: true},
-			{name: "cluster-policy", keep: clusterPolicy, beside: true},
-			{name: "replan", keep: replan, beside: true},
+			{name: "cluster-policy", keep: clusterPolicy, within: 5 * time.Minute, beside: true},
+			{name: "replan", keep: replan, within: 5 * time.Minute, beside: true},
 			{name: "uneven", keep: uneven},
 			{name: "live-switch", keep: liveSwitch},
 			{name: "churn", keep: churn, within: 40 * time.Minute},
@@ -199,12 +199,17 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 // routeUneven runs an echo Service with its own number of endpoints in each zone, and
 // clients, and says how it is to be routed.
 func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) error {
+	return s.routeZones(ctx, func(manifests string) string { return manifests }, patch, numbers...)
+}
+
+// routeZones is routeUneven with changed manifests.
+func (s *scene) routeZones(ctx context.Context, changed func(manifests string) string, patch string, numbers ...int) error {
 	inZones, all := map[string]int{}, 0
 	for i, zone := range s.cluster.Shape().Zones {
 		inZones[zone.Name] = numbers[i]
 		all += numbers[i]
 	}
-	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", inZones), all); err != nil {
+	if err := s.serve(ctx, changed(lab.UnevenEchoManifests("echo", inZones)), all); err != nil {
 		return err
 	}
 	return s.PatchService(ctx, s.namespace, "echo", patch)
