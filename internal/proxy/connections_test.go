@@ -314,7 +314,7 @@ func TestCleaningIsTriedAgain(t *testing.T) {
 	c.disconnect([]ruleset.Stale{stale})
 	eventually(t, "the connections failed", func() bool { return failures(stepTrack) == 1 && now.HasWaiters() })
 	c.forget(ruleset.IPv4, []ruleset.Forget{{Set: "old", Keep: keep(1)}, {Set: "same", Keep: keep(1)}})
-	eventually(t, "the clients failed, and connections again", func() bool { return failures(stepForget) == 2 && failures(stepTrack) == 2 && now.HasWaiters() })
+	eventually(t, "the clients failed, and connections again", func() bool { return failures(stepForget) == 2 && failures(stepTrack) == 2 && now.Waiters() == 2 })
 
 	c.mu.Lock()
 	c.clients[remembered{ruleset.IPv4, "same"}] = ruleset.Forget{Set: "same", Keep: keep(2)}

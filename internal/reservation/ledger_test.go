@@ -177,13 +177,13 @@ func TestLateWrites(t *testing.T) {
 func TestNoAnswerOfTheServer(t *testing.T) {
 	s, r, first, second := started(t)
 	block := make(chan struct{})
+	ctx, cancel := context.WithCancelCause(t.Context())
 	s.onUpdate(func(write func() error) error {
 		err := write()
+		cancel(context.DeadlineExceeded)
 		<-block
 		return err
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
 	var slow *slowError
 	if answer, err := r.askIn(ctx, first, "x"); !errors.As(err, &slow) || !strings.Contains(err.Error(), "its status was written") || !strings.Contains(err.Error(), "shop/web") {
 		t.Fatalf("the answer is %q, %v", answer, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -335,42 +336,43 @@ func TestHighAvailability(t *testing.T) {
 			}
 		}
 	}
-	said := func(line string) int {
-		log, err := os.ReadFile(c.config.Dir.Log(Gateway))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Count(string(log), line)
-	}
-	// reported does something and waits until the gateway says a line because of it.
-	reported := func(t *testing.T, line string, do func() error) {
+	// reported does something and waits until what the gateway said last of a server is that it is left out, or back. It may
+	// have left out a slow one before.
+	reported := func(t *testing.T, at netip.AddrPort, state string, do func() error) {
 		t.Helper()
-		before := said(line)
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.Now().Add(startPatience)
-		for said(line) == before {
+		for deadline := time.Now().Add(startPatience); ; time.Sleep(10 * time.Millisecond) {
+			log, err := os.ReadFile(c.config.Dir.Log(Gateway))
+			if err != nil {
+				t.Fatal(err)
+			}
+			about := at.String() + " is "
+			if i := strings.LastIndex(string(log), about); i >= 0 && strings.HasPrefix(string(log)[i+len(about):], state) {
+				return
+			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the gateway does not say %q", line)
+				t.Fatalf("the gateway does not say that %s is %s", at, state)
 			}
 		}
 	}
 	keep(t, c)
 	balanced(t)
 	for i, at := range c.addrs.apiServers {
-		name, out, back := apiServer(i), at.String()+" is left out: ", at.String()+" is back"
+		const out, back = "left out: ", "back"
+		name := apiServer(i)
 		t.Run(name, func(t *testing.T) {
-			reported(t, out, func() error { return c.PauseComponent(name) })
+			reported(t, at, out, func() error { return c.PauseComponent(name) })
 			balanced(t)
-			reported(t, back, func() error { return c.ResumeComponent(ctx, name) })
+			reported(t, at, back, func() error { return c.ResumeComponent(ctx, name) })
 			balanced(t)
-			reported(t, out, func() error { return c.KillComponent(ctx, name) })
+			reported(t, at, out, func() error { return c.KillComponent(ctx, name) })
 			balanced(t)
 			if err := c.Ready(ctx, ControllerManager); err != nil {
 				t.Errorf("with one API server killed: %v", err)
 			}
-			reported(t, back, func() error { return c.StartComponent(ctx, name) })
+			reported(t, at, back, func() error { return c.StartComponent(ctx, name) })
 			balanced(t)
 		})
 	}

@@ -134,7 +134,7 @@ func TestStreamsEndWithAnAnswer(t *testing.T) {
 			<-s.over
 		}
 	}()
-	s.connections.end(100 * time.Millisecond)
+	s.connections.end(3 * time.Second)
 	for conn, want := range map[net.Conn]string{answered: "failed", stuck: ""} {
 		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)

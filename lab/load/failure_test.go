@@ -316,7 +316,7 @@ func TestAllProtocolsAreAnswered(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, keep-alive %t", protocol, keepAlive), func(t *testing.T) {
 				plan := Plan{
 					Targets: []netip.AddrPort{target}, Protocol: protocol, Service: "echo", KeepAlive: keepAlive,
-					Rate: 1000, Duration: 100 * time.Millisecond, Concurrency: 100, Timeout: 30 * time.Second,
+					Rate: 100, Duration: time.Second, Concurrency: 100, Timeout: 30 * time.Second,
 				}
 				r, err := Run(t.Context(), plan, zones(dialer.DialContext, "zone-a", "zone-b"), Watch{})
 				if err != nil {

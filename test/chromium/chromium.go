@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -55,6 +56,9 @@ var ErrNotInstalled = errors.New("chromium is not installed; apt-get install chr
 
 // errLeft is the error of what was asked of a page that was left for another before it answered.
 var errLeft = errors.New("the page was left")
+
+// leaving is what the browser says then.
+var leaving = []string{"Inspected target navigated or closed", "Execution context was destroyed.", "Cannot find default execution context"}
 
 // Open starts a browser that keeps its profile in a folder, until it is closed or the context ends.
 func Open(ctx context.Context, folder string) (*Browser, error) {
@@ -166,8 +170,8 @@ func (b *Browser) Call(method string, params Object, result any) error {
 			return fmt.Errorf("%s: %w", method, err)
 		case m.ID != b.last:
 			b.events = append(b.events, m.Event)
-		case m.Error != nil && m.Error.Message == "Inspected target navigated or closed":
-			return fmt.Errorf("%s: %w", method, errLeft)
+		case m.Error != nil && slices.Contains(leaving, m.Error.Message):
+			return fmt.Errorf("%s: %w: %s", method, errLeft, m.Error.Message)
 		case m.Error != nil:
 			return fmt.Errorf("%s: %s", method, m.Error.Message)
 		case result == nil:

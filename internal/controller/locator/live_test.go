@@ -283,8 +283,18 @@ func (c *cluster) awaitGone(name string) {
 func (c *cluster) wrote(created, updated, deleted int) {
 	c.Helper()
 	for operation, want := range map[string]int{operationCreate: created, operationUpdate: updated, operationDelete: deleted} {
-		if got := testutil.ToFloat64(c.running.metrics.writes.WithLabelValues(operation, string(shell.Done))); int(got) != want {
-			c.Errorf("%s: %v writes, want %d", operation, got, want)
+		done := func() int {
+			return int(testutil.ToFloat64(c.running.metrics.writes.WithLabelValues(operation, string(shell.Done))))
+		}
+		// The last one is counted once the API server has answered.
+		c.Await(fmt.Sprintf("%d writes by %s", want, operation), func(context.Context) (string, error) {
+			if got := done(); got < want {
+				return fmt.Sprintf("there are %d", got), nil
+			}
+			return "", nil
+		})
+		if got := done(); got != want {
+			c.Errorf("%s: %d writes, want %d", operation, got, want)
 		}
 		for _, outcome := range []shell.Outcome{shell.Conflict, shell.Failed} {
 			if got := testutil.ToFloat64(c.running.metrics.writes.WithLabelValues(operation, string(outcome))); got != 0 {

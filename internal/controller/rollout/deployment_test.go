@@ -429,7 +429,7 @@ func TestFindsMarksWhenItBegins(t *testing.T) {
 	for _, name := range []string{"old-0", "old-1"} { // only this one has a mark
 		newUnfollowed(w.r).heldHandler().Create(t.Context(), event.CreateEvent{Object: w.pod(name), IsInInitialList: true}, q)
 	}
-	for deadline := time.Now().Add(5 * time.Second); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing is woken")
 		}

@@ -427,7 +427,7 @@ func TestDeletionWakesTheNextRollout(t *testing.T) {
 		},
 	} {
 		wake()
-		for deadline := time.Now().Add(5 * time.Second); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: none is woken", name)
 			}

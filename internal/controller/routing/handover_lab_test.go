@@ -370,20 +370,19 @@ func TestHandOverInACluster(t *testing.T) {
 	}
 
 	g.annotate(`"vicinity.dev/proxy":null`)
-	labelled := true
 	g.Await("the Service to be kube-proxy's and the groups to go", func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		if err != nil {
 			return "", err
 		}
-		if len(list) == 0 && labelled {
-			t.Fatal("the groups went before the Service was handed back")
-		}
 		service, err := g.service(ctx)
 		if err != nil {
 			return "", err
 		}
-		labelled = service.Labels[v1alpha1.LabelServiceProxyName] != ""
+		labelled := service.Labels[v1alpha1.LabelServiceProxyName] != ""
+		if len(list) == 0 && labelled {
+			t.Fatal("the groups went before the Service was handed back")
+		}
 		if labelled || len(list) > 0 {
 			return fmt.Sprintf("label %t, %d groups", labelled, len(list)), nil
 		}

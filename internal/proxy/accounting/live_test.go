@@ -343,6 +343,10 @@ func TestLossesAreCounted(t *testing.T) {
 		defer a.mu.Unlock()
 		return a.health.lost > 0
 	})
+	// What is reported after it was forgotten would count twice.
+	if err := errors.Join(listening.close(), <-done); err != nil {
+		t.Error(err)
+	}
 	for range 3 {
 		c.Step(clearEvery)
 		a.look(t.Context())
@@ -356,9 +360,6 @@ func TestLossesAreCounted(t *testing.T) {
 		t.Errorf("%d connections are remembered", len(a.ledger.open))
 	}
 	a.mu.Unlock()
-	if err := errors.Join(listening.close(), <-done); err != nil {
-		t.Error(err)
-	}
 }
 
 // Only connections with a translated destination are reported: the filter is the

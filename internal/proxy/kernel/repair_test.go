@@ -30,20 +30,21 @@ func TestRepairedHooksKeepStrangersOut(t *testing.T) {
 	guarded := a.front(2, 80)
 	guarded.ClusterIP, guarded.Sources = false, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: a.all(1, 2), Fronts: []ruleset.FrontEnd{guarded}})
-	getsIn := func() bool {
-		_, err := w.client.connect(a.stranger, to(guarded), 300*time.Millisecond)
+	getsIn := func(within time.Duration) bool {
+		_, err := w.client.connect(a.stranger, to(guarded), within)
 		return err == nil
 	}
-	if getsIn() {
+	const moment = 300 * time.Millisecond
+	if getsIn(moment) {
 		t.Fatal("a stranger gets in")
 	}
 	w.node.nft(t, "delete", "chain", "ip", "vicinity", "firewall-prerouting")
 	w.node.nft(t, "add", "chain", "ip", "vicinity", "firewall-prerouting")
-	if !getsIn() {
+	if !getsIn(patience) {
 		t.Fatal("a stranger is kept out without the hook: the test shows nothing")
 	}
 	repair(t, w, table)
-	if getsIn() {
+	if getsIn(moment) {
 		t.Error("a stranger gets in after the repair")
 	}
 }
@@ -69,8 +70,8 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 			table := ruleset.NewTable(w.config())
 			front := w.front(1, 80)
 			stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{front}})
-			works := func() bool {
-				_, err := w.client.connect(w.stranger, to(front), time.Second)
+			works := func(within time.Duration) bool {
+				_, err := w.client.connect(w.stranger, to(front), within)
 				return err == nil
 			}
 			chain := func() string { return w.node.nft(t, "list", "chain", "ip", "vicinity", test.chain) }
@@ -79,7 +80,11 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 			if test.new != "" {
 				w.node.nft(t, strings.Replace(before, test.old, test.new, 1))
 			}
-			if works() == test.stops {
+			within := patience
+			if test.stops {
+				within = time.Second
+			}
+			if works(within) == test.stops {
 				t.Fatalf("it works: %t, so that the test shows nothing", !test.stops)
 			}
 			for what, read := range map[string]func(ruleset.Family) (ruleset.Listing, error){"Read": w.conn.Read, "Shape": w.conn.Shape} {
@@ -92,7 +97,7 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 				}
 			}
 			repair(t, w, table)
-			if !works() {
+			if !works(patience) {
 				t.Error("it does not work after the repair")
 			}
 			wantTable(t, w.conn, w.family, table)
