@@ -138,8 +138,8 @@ func (c *Client) Resource(object *unstructured.Unstructured, namespace string) (
 	return c.dynamic.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-// Wait looks at most every poll, and rests as long as a look takes, up to restless: some start a program.
-const poll, restless = 20 * time.Millisecond, 250 * time.Millisecond
+// Wait rests as long as a look took, within these bounds: some looks start a program, and would keep a processor busy.
+const leastRest, mostRest = 20 * time.Millisecond, 250 * time.Millisecond
 
 // Wait waits until the condition returns neither what is missing nor an error. Errors count
 // as missing, since an API server may be restarting. When the context ends, the error says
@@ -162,7 +162,7 @@ func Wait(ctx context.Context, what string, condition func(context.Context) (mis
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %s (%s): %w", what, last, ctx.Err())
-		case <-time.After(min(max(poll, time.Since(began)), restless)):
+		case <-time.After(min(max(leastRest, time.Since(began)), mostRest)):
 		}
 	}
 }

@@ -336,26 +336,32 @@ func TestHighAvailability(t *testing.T) {
 			}
 		}
 	}
-	// reported does something and waits until what the gateway said last of a server is that it is left out, or back. It may
-	// have left out a slow one before.
-	reported := func(t *testing.T, at netip.AddrPort, state string, do func() error) {
+	// awaits waits until what the gateway said last of a server is a state, or is not.
+	awaits := func(t *testing.T, at netip.AddrPort, state string, wanted bool) {
 		t.Helper()
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
 		for deadline := time.Now().Add(startPatience); ; time.Sleep(10 * time.Millisecond) {
 			log, err := os.ReadFile(c.config.Dir.Log(Gateway))
 			if err != nil {
 				t.Fatal(err)
 			}
 			about := at.String() + " is "
-			if i := strings.LastIndex(string(log), about); i >= 0 && strings.HasPrefix(string(log)[i+len(about):], state) {
+			i := strings.LastIndex(string(log), about)
+			if is := i >= 0 && strings.HasPrefix(string(log)[i+len(about):], state); is == wanted {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the gateway does not say that %s is %s", at, state)
+				t.Fatalf("that %s is %q is said last by the gateway: %t, want %t", at, state, !wanted, wanted)
 			}
 		}
+	}
+	// reported does something and waits until the gateway says a state because of it. It may have left out a slow server before.
+	reported := func(t *testing.T, at netip.AddrPort, state string, do func() error) {
+		t.Helper()
+		awaits(t, at, state, false)
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+		awaits(t, at, state, true)
 	}
 	keep(t, c)
 	balanced(t)

@@ -811,7 +811,7 @@ func TestProcessesInNamespaces(t *testing.T) {
 		if err != nil || ctx.Err() != nil {
 			t.Fatalf("the process does not see its pod's address %s: %v", p.addrs[0], err)
 		}
-		// Until then there is a process for what it prints.
+		// By the last line cat, which is a process too, has ended.
 		if strings.Contains(string(log), p.addrs[0].String()) && strings.HasSuffix(string(log), "seen\n") {
 			break
 		}

@@ -93,7 +93,7 @@ func TestPublishedTable(t *testing.T) {
 }
 
 func TestOptimalBeatsThePublishedAlgorithms(t *testing.T) {
-	// Of the beginning of the data set as measured, of the whole as the study has them.
+	// The figures of the medium data set were measured here; those of the whole are the study's.
 	dataset, want := "medium", struct {
 		cases                       int64
 		optimal, local, localShared float64

@@ -195,7 +195,8 @@ func (b *Browser) read() (message, error) {
 	return m, err
 }
 
-// Visit opens an address in a window of the given width and waits until it is loaded.
+// Visit opens an address in a window of the given width and waits until it is loaded, which has to
+// be before the page goes on to another by itself.
 func (b *Browser) Visit(url string, width int) error {
 	if err := b.Call("Emulation.setDeviceMetricsOverride", Object{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
 		return err
@@ -207,6 +208,9 @@ func (b *Browser) Visit(url string, width int) error {
 	}
 	if went.ErrorText != "" {
 		return fmt.Errorf("opening %s: %s", url, went.ErrorText)
+	}
+	if went.LoaderID == "" {
+		return fmt.Errorf("opening %s: the page is open already", url)
 	}
 	// A page before this one may have been loaded meanwhile; it has another loader.
 	for read := 0; ; read++ {

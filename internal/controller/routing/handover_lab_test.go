@@ -370,6 +370,7 @@ func TestHandOverInACluster(t *testing.T) {
 	}
 
 	g.annotate(`"vicinity.dev/proxy":null`)
+	// Looks may miss what was first; TestHandBackWaitsForKubernetes shows the order.
 	g.Await("the Service to be kube-proxy's and the groups to go", func(ctx context.Context) (string, error) {
 		list, err := g.groups(ctx)
 		if err != nil {

@@ -291,11 +291,11 @@ func TestNoneIsCountedTwice(t *testing.T) {
 	}
 }
 
-// By default the kernel does not report the ends of connections that were opened when
-// nobody listened, in this namespace or any other. They are forgotten all the same.
+// The kernel may not report the ends of connections, as it does not by default of those that
+// were opened when nothing listened. They are forgotten all the same.
 func TestWhatIsNotReportedIsForgotten(t *testing.T) {
 	n := newNamespace(t)
-	n.set(switchEnds, "0") // a proxy beside this test may listen
+	n.set(switchEnds, "0") // the default depends on whether anything listens, in any namespace
 	n.many(10)
 	c := clocktesting.NewFakeClock(noon)
 	l := n.watch(Options{Clock: c})

@@ -73,7 +73,7 @@ func recycle(ctx context.Context, s *scene) (string, error) {
 	}
 	f := s.field()
 	byZone, err := f.Recycle(ctx, evictions.RecycleOptions{
-		Pods: pods, StartTime: startTime, Patient: true,
+		Pods: pods, StartTime: startTime,
 		Budget: evictions.ByZone("service", "app", "service", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"),
 	})
 	if err != nil {

@@ -753,9 +753,8 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	// It is known before who asks whom: nodes that are cut off are not ready after a while.
-	outside, err := s.cluster.PlanLoad(ctx, lab.LoadOptions{
-		Namespace: s.namespace, Service: "echo", Via: lab.ViaEndpoints,
-		Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond},
+	outside, err := s.planLoad(ctx, lab.LoadOptions{
+		Via: lab.ViaEndpoints, Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond},
 	})
 	if err != nil {
 		return "", err

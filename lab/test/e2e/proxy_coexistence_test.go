@@ -74,7 +74,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Until(translated.Add(trusted))):
+		case <-time.After(trusted):
 		}
 		if err := s.PatchService(ctx, s.namespace, "echo", byVicinity); err != nil {
 			return err

@@ -497,21 +497,21 @@ func (s *scene) recoveryOnce(ctx context.Context, node shape.Node, do func() err
 	if err := do(); err != nil {
 		return 0, 0, err
 	}
+	// It has recovered if nothing failed for the time that it may take to notice. One connection is tried right after the other.
 	begun := time.Now()
-	last := begun
-	// It has recovered if nothing failed for the time that it may take to notice.
-	err = kube.Wait(ctx, "connections to work again", func(ctx context.Context) (string, error) {
+	for last := begun; ; {
 		sent := time.Now()
-		if _, _, err := exchange(ctx, p); err != nil {
+		if _, _, err = exchange(ctx, p); err != nil {
 			last = sent
-			return err.Error(), nil
+		} else if time.Since(last) >= 3*time.Second {
+			return last.Sub(begun), stalls.Stalled(begun, last), nil
 		}
-		if time.Since(last) < 3*time.Second {
-			return "they work since a moment", nil
+		select {
+		case <-ctx.Done():
+			return 0, 0, fmt.Errorf("connections do not work again: %w", errors.Join(err, ctx.Err()))
+		case <-time.After(20 * time.Millisecond):
 		}
-		return "", nil
-	})
-	return last.Sub(begun), stalls.Stalled(begun, last), err
+	}
 }
 
 // affinityTimeout checks that a client keeps its endpoint if it returns within the timeout,
@@ -586,7 +586,7 @@ func comesBack(ctx context.Context, p probe, stay time.Duration) error {
 	err := kube.Wait(ctx, "the client to come back often enough", func(ctx context.Context) (string, error) {
 		came := time.Now()
 		answer, _, err := exchange(ctx, p)
-		if time.Since(last) >= stay {
+		if err == nil && time.Since(last) >= stay {
 			first = "" // it may have come back too late
 		}
 		last = came

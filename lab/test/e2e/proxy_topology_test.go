@@ -368,8 +368,12 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		chance, err := byChance(result)
+		if err != nil {
+			return "", err
+		}
 		far, where := farthest(result, want)
-		if most := max(3, byChance(result)); far > most {
+		if most := max(3, chance); far > most {
 			return "", fmt.Errorf("%s; at most %.1f points are allowed", where, most)
 		}
 		return fmt.Sprintf("7, 5 and 2 endpoints: shares at most %.1f points from the plan, which sends %.0f %% of a zone's traffic to another at most; %d connections, 0 failed",
@@ -470,15 +474,21 @@ func farthest(result load.Result, want map[[2]string]float64) (far float64, wher
 	return far, where
 }
 
-// byChance is how many points the shares of a zone's traffic are from what is planned at most if
-// each connection goes by chance: four times the standard deviation, which is large on a machine
-// that is too slow for many.
-func byChance(result load.Result) float64 {
+// byChance is how many points a share may be off if each connection goes by chance: four standard
+// deviations of a share of one half, for the zone with the fewest answers. If those are so few that
+// it is much, a measurement shows nothing.
+func byChance(result load.Result) (float64, error) {
 	answers := map[string]int64{}
 	for _, flow := range result.Flows {
 		answers[flow.Zone] += flow.Answers
 	}
-	return 4 * 50 / math.Sqrt(float64(slices.Min(slices.Collect(maps.Values(answers)))))
+	const much = 4
+	fewest := slices.Min(slices.Collect(maps.Values(answers)))
+	chance := 4 * 50 / math.Sqrt(float64(fewest))
+	if chance > much {
+		return 0, fmt.Errorf("a zone has %d answers alone, whose shares are off by up to %.1f points by chance", fewest, chance)
+	}
+	return chance, nil
 }
 
 // newZone adds a node in a zone that no group knows, and takes the zone from another: a

@@ -147,15 +147,19 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 		}
 		leader, err := s.leader(ctx)
 		if err != nil || leader == "" {
-			clear(before) // the change is answered once one leads
+			clear(before) // the next leader is killed for this change
 			return waits, err
 		}
 		how := metav1.DeleteOptions{}
 		if kills == 0 {
 			how = atOnce()
 		}
+		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, how); err != nil {
+			clear(before)
+			return waits, err
+		}
 		kills++
-		return waits, s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, how)
+		return waits, nil
 	})
 	return kills, errors.Join(err, s.vicinityWorks(ctx))
 }
