@@ -2,37 +2,25 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/test/chromium"
 )
 
-// openBrowser opens a browser for two minutes, and skips the test if there is none.
+// openBrowser opens a browser, unless tests are to be short.
 func openBrowser(t *testing.T) (context.Context, *chromium.Browser) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts a browser")
 	}
-	ctx, stop := context.WithTimeout(context.Background(), 2*time.Minute)
-	t.Cleanup(stop)
-	browser, err := chromium.Open(ctx, t.TempDir())
-	if errors.Is(err, chromium.ErrNotInstalled) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = browser.Close() })
-	return ctx, browser
+	return chromium.ForTest(t)
 }
 
 // A page that cannot be brought up to date says so in sight, and takes it back when it can.

@@ -1,10 +1,7 @@
 package browser_test
 
 import (
-	"context"
-	"errors"
 	"testing"
-	"time"
 
 	"vicinity.dev/vicinity/test/chromium"
 )
@@ -12,29 +9,10 @@ import (
 // browser is a browser whose errors fail the test.
 type browser struct{ *chromium.Browser }
 
-// patience is how long the browser may take for all that a test asks of it.
-const patience = 2 * time.Minute
-
 // openBrowser starts a browser with one empty page, for as long as the test runs.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	opened, err := chromium.Open(ctx, t.TempDir())
-	if errors.Is(err, chromium.ErrNotInstalled) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := opened.Close(); err != nil {
-			t.Log(err)
-		}
-		cancel()
-		if t.Failed() {
-			t.Logf("chromium said: %s", opened.Log.Bytes())
-		}
-	})
+	_, opened := chromium.ForTest(t)
 	return &browser{opened}
 }
 

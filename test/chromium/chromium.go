@@ -51,8 +51,8 @@ type message struct {
 // Object is a JSON object.
 type Object map[string]any
 
-// ErrNotInstalled is the error where there is no Chromium.
-var ErrNotInstalled = errors.New("chromium is not installed; apt-get install chromium")
+// errNotInstalled is the error where there is no Chromium.
+var errNotInstalled = errors.New("chromium is not installed; apt-get install chromium")
 
 // errLeft is the error of what was asked of a page that was left for another before it answered.
 var errLeft = errors.New("the page was left")
@@ -64,7 +64,7 @@ var leaving = []string{"Inspected target navigated or closed", "Execution contex
 func Open(ctx context.Context, folder string) (*Browser, error) {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		return nil, ErrNotInstalled
+		return nil, errNotInstalled
 	}
 	args := []string{
 		"--headless", "--remote-debugging-pipe", "--user-data-dir=" + filepath.Join(folder, "profile"),

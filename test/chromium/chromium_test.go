@@ -1,7 +1,6 @@
 package chromium
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,20 +11,7 @@ import (
 
 // TestLeaving opens pages that are left for others by themselves, and asks them while they are.
 func TestLeaving(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	b, err := Open(ctx, t.TempDir())
-	if errors.Is(err, ErrNotInstalled) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	ctx, b := ForTest(t)
 	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		switch r.URL.Path {

@@ -486,7 +486,7 @@ func connections(ctx context.Context, s *scene) (string, error) {
 // podStart is the time from when a pod is bound to a node until it is ready. A kubelet looks
 // every 300 ms whether the volumes of a pod are mounted.
 func podStart(ctx context.Context, s *scene) (string, error) {
-	const pods, most = 30, 2 * time.Second
+	const pods, most = 30, time.Second
 	watched, err := s.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err

@@ -474,7 +474,7 @@ func farthest(result load.Result, want map[[2]string]float64) (far float64, wher
 	return far, where
 }
 
-// byChance is how many points a share may be off if each connection goes by chance: four standard
+// byChance is how many points a share may be off if each connection goes by chance: three standard
 // deviations of a share of one half, for the zone with the fewest answers. If those are so few that
 // it is much, a measurement shows nothing.
 func byChance(result load.Result) (float64, error) {
@@ -484,7 +484,7 @@ func byChance(result load.Result) (float64, error) {
 	}
 	const much = 4
 	fewest := slices.Min(slices.Collect(maps.Values(answers)))
-	chance := 4 * 50 / math.Sqrt(float64(fewest))
+	chance := 3 * 50 / math.Sqrt(float64(fewest))
 	if chance > much {
 		return 0, fmt.Errorf("a zone has %d answers alone, whose shares are off by up to %.1f points by chance", fewest, chance)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func (r *rolled) inOrder() []string {
 func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills int, err error) {
 	before := map[*rolled]string{}
 	err = kube.Wait(ctx, "the rollouts to be complete", func(ctx context.Context) (string, error) {
-		waits, changed := "", false
+		waits, changed := "", map[*rolled]string{}
 		for _, r := range rollouts {
 			d, err := r.rollout(ctx, r.name)
 			if err != nil {
@@ -139,15 +140,14 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 			}
 			waits += fmt.Sprintf("%s %s: %s. ", r.kind, d.Status.Phase, d.Status.WaitingFor)
 			if d.ResourceVersion != before[r] && d.Status.Phase != v1alpha1.PhaseComplete {
-				before[r], changed = d.ResourceVersion, true
+				changed[r] = d.ResourceVersion
 			}
 		}
-		if !changed {
+		if len(changed) == 0 {
 			return waits, nil
 		}
 		leader, err := s.leader(ctx)
 		if err != nil || leader == "" {
-			clear(before) // the next leader is killed for this change
 			return waits, err
 		}
 		how := metav1.DeleteOptions{}
@@ -155,10 +155,10 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 			how = atOnce()
 		}
 		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, how); err != nil {
-			clear(before)
 			return waits, err
 		}
 		kills++
+		maps.Copy(before, changed)
 		return waits, nil
 	})
 	return kills, errors.Join(err, s.vicinityWorks(ctx))

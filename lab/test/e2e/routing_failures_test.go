@@ -211,7 +211,7 @@ func churn(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	// How upstream batches the kills is chance, of which there is more with fewer kills.
-	const chance = 1.15
+	const chance = 1.1
 	if with.events > chance*without.events {
 		return "", fmt.Errorf("each killed pod changed the slices %.2f times, and %.2f times balanced", with.events, without.events)
 	}
