@@ -57,10 +57,9 @@ KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) en
 PROMETHEUS_TAGS := remove_all_sd,enable_kubernetes_sd
 PROMETHEUS_PROGRAM := bin/prometheus-$(shell { cat monitoring/go.mod monitoring/go.sum; $(GO) env GOVERSION GOOS GOARCH; echo '$(CGO_ENABLED) $(GOFLAGS) $(PROMETHEUS_TAGS)'; } | cksum | cut -d ' ' -f 1)
 
-# Kubernetes' own end-to-end tests and the program of their pods, of the same release. The
-# replaces of the modules are those of lab/kubernetes.
-CONFORMANCE_FILES := $(addprefix lab/conformance/$(KUBERNETES_MODULE),.mod .sum) lab/conformance/images.yaml lab/kubernetes/$(KUBERNETES_MODULE).mod
-CONFORMANCE_SUITE := bin/suite-$(shell { cat $(CONFORMANCE_FILES); $(GO) env GOVERSION GOOS GOARCH; echo '$(CGO_ENABLED) $(GOFLAGS) $(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
+# Kubernetes' own end-to-end tests and the programs of their pods, of the same release: tools of lab/kubernetes.
+SUITE_IMAGES := lab/test/conformance/images.yaml
+CONFORMANCE_SUITE := bin/suite-$(shell { cat lab/kubernetes/$(KUBERNETES_MODULE).mod lab/kubernetes/$(KUBERNETES_MODULE).sum $(SUITE_IMAGES); $(GO) env GOVERSION GOOS GOARCH; echo '$(CGO_ENABLED) $(GOFLAGS) $(KUBERNETES_LDFLAGS)'; } | cksum | cut -d ' ' -f 1)
 
 # The areas of promises unless AREA says otherwise: with the oldest Kubernetes, those
 # about what runs in clusters of users.
@@ -101,30 +100,15 @@ $(PROMETHEUS_PROGRAM):
 .PHONY: suite
 suite: $(CONFORMANCE_SUITE) ## Build Kubernetes' own end-to-end tests, once (minutes when cold)
 
-# suite_modules writes module files with the replaces into a folder.
-define suite_modules
-mkdir -p '$(1)'; \
-	{ cat lab/conformance/$(KUBERNETES_MODULE).mod; sed -n '/^replace (/,/^)/p' lab/kubernetes/$(KUBERNETES_MODULE).mod; } >'$(1)/suite.mod'; \
-	cp lab/conformance/$(KUBERNETES_MODULE).sum '$(1)/suite.sum'
-endef
-
 $(CONFORMANCE_SUITE): | conformance-programs
 	@echo "building the end-to-end tests of Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
-	@rm -rf '$@.new'; $(call suite_modules,$@.new)
-	cd lab/conformance && $(GO) test -c -vet=off -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/e2e.test' k8s.io/kubernetes/test/e2e
-	cd lab/conformance && $(GO) build -modfile '$(CURDIR)/$@.new/suite.mod' -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/' \
+	@rm -rf '$@.new' && mkdir -p '$@.new/agnhost-root'
+	cd lab/kubernetes && $(GO) test -c -vet=off -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/e2e.test' k8s.io/kubernetes/test/e2e
+	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/' \
 		k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/regression-issue-74839
-	@mkdir '$@.new/agnhost-root' && cd lab/conformance && cp "$$($(GO) list -modfile '$(CURDIR)/$@.new/suite.mod' -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* '$(CURDIR)/$@.new/agnhost-root/'
-	@cp "$$(command -v busybox)" lab/conformance/images.yaml '$@.new/' && touch '$@.new/agnhost-root/index.html'
+	@cp "$$(cd lab/kubernetes && $(GO) list -modfile $(KUBERNETES_MODULE).mod -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* '$@.new/agnhost-root/'
+	@cp "$$(command -v busybox)" $(SUITE_IMAGES) '$@.new/' && touch '$@.new/agnhost-root/index.html'
 	@mv '$@.new' '$@'
-
-.PHONY: suite-tidy
-suite-tidy: ## Bring the module files of those tests up to date after a change of lab/kubernetes: KUBERNETES=oldest
-	@$(call suite_modules,bin/suite-tidy)
-	cd lab/conformance && $(GO) mod tidy -modfile '$(CURDIR)/bin/suite-tidy/suite.mod'
-	@sed '/^replace (/,/^)/d' bin/suite-tidy/suite.mod | sed -e :a -e '/^\n*$$/{$$d;N;ba' -e '}' >lab/conformance/$(KUBERNETES_MODULE).mod
-	@mv bin/suite-tidy/suite.sum lab/conformance/$(KUBERNETES_MODULE).sum
-	@rm -r bin/suite-tidy
 
 # The tests of all modules, as JSON. Long tests mostly wait for control planes, so twice as many
 # packages as there are processors run at once, and beside them those of the lab's container runtime,

@@ -21,18 +21,11 @@ const (
 	oldestFile  = "lab/kubernetes/oldest.mod"
 )
 
-// suiteFiles pin the end-to-end tests of the releases that a lab runs.
-var suiteFiles = map[string]string{
-	newestFile: "lab/conformance/go.mod",
-	oldestFile: "lab/conformance/oldest.mod",
-}
-
 // supported is how many minor releases of Kubernetes get patches at a time.
 const supported = 3
 
 var (
-	suiteKubernetes = regexp.MustCompile(`(?m)^require k8s\.io/kubernetes v1\.(\d+)\.(\d+)$`)
-	labKubernetes   = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes v1\.(\d+)\.(\d+)$`)
+	labKubernetes = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes v1\.(\d+)\.(\d+)$`)
 	// staged are the modules that Kubernetes is released with, by what replaces them.
 	staged = regexp.MustCompile(`(?m)^\t(k8s\.io/[a-z-]+) => k8s\.io/[a-z-]+ v0\.(\d+)\.(\d+)$`)
 	// libraries are those of the modules that the project itself is built with.
@@ -67,9 +60,6 @@ func releases(files map[string]string) []string {
 				violate("%s: %s is v0.%s, and Kubernetes v1.%s", name, module[1], strings.Join(module[2:], "."), strings.Join(release[1:], "."))
 			}
 		}
-		if suite := found(suiteFiles[name], suiteKubernetes); !slices.Equal(suite[1:], release[1:]) {
-			violate("%s has the tests of Kubernetes 1.%s, and %s runs 1.%s", suiteFiles[name], strings.Join(suite[1:], "."), name, strings.Join(release[1:], "."))
-		}
 	}
 	newest, errNewest := strconv.Atoi(minor[newestFile])
 	oldest, errOldest := strconv.Atoi(minor[oldestFile])
@@ -100,7 +90,7 @@ func releases(files map[string]string) []string {
 func readReleases(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for _, name := range []string{chartFile, installFile, libraryFile, labFile, newestFile, oldestFile, suiteFiles[newestFile], suiteFiles[oldestFile]} {
+	for _, name := range []string{chartFile, installFile, libraryFile, labFile, newestFile, oldestFile} {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
@@ -124,9 +114,6 @@ func TestReleasesFindsWhatDiffers(t *testing.T) {
 		labFile:     "require (\n\tk8s.io/cri-streaming v0.37.2\n)\n",
 		newestFile:  "require (\n\tk8s.io/kubernetes v1.37.2\n)\nreplace (\n\tk8s.io/api => k8s.io/api v0.37.2\n)\n",
 		oldestFile:  "require (\n\tk8s.io/kubernetes v1.35.4\n)\nreplace (\n\tk8s.io/api => k8s.io/api v0.35.4\n)\n",
-
-		suiteFiles[newestFile]: "require k8s.io/kubernetes v1.37.2\n",
-		suiteFiles[oldestFile]: "require k8s.io/kubernetes v1.35.4\n",
 	}
 	if violations := releases(agreed); len(violations) > 0 {
 		t.Fatalf("in files that agree: %q", violations)
@@ -140,7 +127,6 @@ func TestReleasesFindsWhatDiffers(t *testing.T) {
 		"the libraries of the lab are older":     {labFile, "v0.37.2", "v0.36.3"},
 		"a part is not of the newest release":    {newestFile, "api v0.37.2", "api v0.37.1"},
 		"a part is not of the oldest release":    {oldestFile, "api v0.35.4", "api v0.35.5"},
-		"the end-to-end tests are older":         {suiteFiles[newestFile], "v1.37.2", "v1.37.1"},
 		"the newest has moved on":                {newestFile, "1.37", "1.38"},
 	} {
 		files := map[string]string{}
