@@ -38,7 +38,7 @@ type Test interface {
 // The lab runs bin/vicinity-lab of the test's repository, or the program that VICINITY_LAB names.
 func Start(t Test, s shape.Shape) *Cluster {
 	t.Helper()
-	program, err := testProgram()
+	program, err := TestProgram()
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -66,7 +66,8 @@ func Start(t Test, s shape.Shape) *Cluster {
 	return cluster
 }
 
-func testProgram() (string, error) {
+// TestProgram is the vicinity-lab program of tests: the one that VICINITY_LAB names, or bin/vicinity-lab.
+func TestProgram() (string, error) {
 	if program := os.Getenv("VICINITY_LAB"); program != "" {
 		return filepath.Abs(program)
 	}

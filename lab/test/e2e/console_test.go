@@ -25,7 +25,6 @@ import (
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
-	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/test/chromium"
 )
 
@@ -33,12 +32,9 @@ import (
 func consoleArea() area {
 	return area{
 		name:  "console",
-		shape: consoleShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error {
-			return c.InstallVicinity(ctx, "disruption.enabled=true", "rollouts.enabled=true")
-		},
+		setup: zones,
 		promises: []promise{
-			{name: "as-explained", keep: consoleAsExplained, within: 4 * time.Minute},
+			{name: "as-explained", keep: consoleAsExplained, within: 4 * time.Minute, tier: inTest},
 			{name: "live", keep: consoleLive, within: 3 * time.Minute},
 			{name: "keyboard", keep: consoleByKeyboard, within: 3 * time.Minute},
 			{name: "readable", keep: consoleReadable, within: 3 * time.Minute},
@@ -46,13 +42,6 @@ func consoleArea() area {
 			{name: "screenshots", keep: consoleScreenshots, within: 4 * time.Minute},
 		},
 	}
-}
-
-// consoleShape is a lab of three zones whose nodes have both proxies.
-func consoleShape() shape.Shape {
-	s := shape.Default()
-	s.Name, s.Proxy = "console", shape.ProxyBoth
-	return s
 }
 
 // servedConsole is a console that runs.

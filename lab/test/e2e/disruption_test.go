@@ -1,11 +1,8 @@
 package e2e_test
 
 import (
-	"context"
 	"time"
 
-	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
@@ -13,35 +10,22 @@ import (
 func disruptionArea() area {
 	return area{
 		name:  "disruption",
-		shape: disruptionShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error {
-			return c.InstallVicinity(ctx, "disruption.enabled=true", "disruption.evictionRequests=true")
-		},
+		setup: fleet,
 		promises: []promise{
 			{name: "drain-waits", keep: drainWaits},
-			{name: "contract", keep: evictionContract},
-			{name: "stories", keep: stories, within: 4 * time.Minute, beside: true},
+			{name: "contract", keep: evictionContract, tier: inTest},
+			{name: "stories", keep: stories, within: 4 * time.Minute, beside: true, tier: inTest},
 			{name: "requests", keep: evictionRequests, within: 3 * time.Minute, beside: true},
 			{name: "never-blocked", keep: neverBlocked, within: 3 * time.Minute, beside: true},
 			{name: "bad-budgets", keep: badBudgets, within: 3 * time.Minute},
 			{name: "recycle", keep: recycle, within: time.Hour},
-			{name: "storm", keep: evictionStorm, within: time.Hour},
-			{name: "webhooks-down", keep: evictionWebhooksDown, within: 4 * time.Minute},
+			{name: "storm", keep: evictionStorm, within: time.Hour, tier: inTest},
+			{name: "webhooks-down", keep: evictionWebhooksDown, within: 4 * time.Minute, tier: inTest},
 			{name: "control-plane-away", keep: evictionsWithoutControlPlane, within: 6 * time.Minute},
 			{name: "zone-lost", keep: evictionsInLostZone, within: 4 * time.Minute},
 			{name: "autoscaler", keep: autoscaler, within: 10 * time.Minute},
 		},
 	}
-}
-
-// disruptionShape is a lab of three zones with a node each, where the controller runs, and nodes
-// without network, for the pods that are evicted.
-func disruptionShape() shape.Shape {
-	s, err := shape.FromOptions(shape.Options{Name: "disruption", NodesPerZone: []int{1}, FakeNodes: 36, SingleStack: true, EvictionRequests: true, DNS: string(shape.DNSNone)})
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return s
 }
 
 // field is the scene for evictions.

@@ -16,32 +16,18 @@ import (
 	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // doctorArea is what "vicinity doctor" finds in a cluster that has all parts of Vicinity.
 func doctorArea() area {
 	return area{
 		name:  "doctor",
-		shape: doctorShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error {
-			return c.InstallVicinity(ctx, examinedParts...)
-		},
+		setup: zones,
 		promises: []promise{
-			{name: "faults", keep: faultsFound, within: 6 * time.Minute},
+			{name: "faults", keep: faultsFound, within: 6 * time.Minute, tier: inTest},
 			{name: "leftovers", keep: leftoversFound, within: 4 * time.Minute},
 		},
 	}
-}
-
-// examinedParts are the values of the chart for all parts that a lab's proxies are not.
-var examinedParts = []string{"disruption.enabled=true", "dns.enabled=true"}
-
-// doctorShape is a lab of three zones whose nodes have both proxies.
-func doctorShape() shape.Shape {
-	s := shape.Default()
-	s.Name, s.Proxy = "doctor", shape.ProxyBoth
-	return s
 }
 
 // examinedFinding is what a promise looks at of a finding.
@@ -364,7 +350,7 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 		return "", fmt.Errorf("before it is uninstalled: %w", err)
 	}
 	defer func() {
-		err = errors.Join(err, s.cluster.InstallVicinity(context.WithoutCancel(ctx), examinedParts...))
+		err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster))
 	}()
 	if err := s.cluster.RemoveVicinity(ctx); err != nil {
 		return "", err
@@ -376,7 +362,7 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.findsOnly(ctx, nil, left...); err != nil {
 		return "", err
 	}
-	if err := s.cluster.InstallVicinity(ctx, examinedParts...); err != nil {
+	if err := installZones(ctx, s.cluster); err != nil {
 		return "", err
 	}
 	if err := s.findsOnly(ctx, nil); err != nil {

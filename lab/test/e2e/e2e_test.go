@@ -1,17 +1,18 @@
-// Package e2e_test shows in a lab what the project promises. An area is a part of the
-// project, a promise a sentence about it that can be checked. Each prints one line, "ok
-// AREA/promise figure" or "FAIL AREA/promise why". All are tried, whatever failed before;
-// one that failed is tried once more after all others, alone in a new lab. The package
-// verdict decides what that means for the run.
+// Package e2e_test shows in labs what the project promises. An area is a part of the project, a
+// promise a sentence about it that can be checked. Each prints one line, "ok AREA/promise figure" or
+// "FAIL AREA/promise why". A promise that fails fails the run; the others are tried all the same.
 //
-// "make e2e" runs them, or those of one area: AREA=lab. They need root and minutes, so
-// nothing runs without the variable E2E_AREA, which it sets.
+// Areas share labs, and one lab runs at a time. "make test" shows the promises of its tier, "make e2e"
+// all, or those of some areas: AREA=proxy. They need root and minutes, so nothing runs without the
+// variable E2E_AREA, which make sets.
 package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"os/signal"
 	"regexp"
@@ -27,51 +28,67 @@ import (
 	"vicinity.dev/vicinity/lab/test/e2e/verdict"
 )
 
-// area is a part of the project. Its promises run in order in a common cluster, each in a
-// namespace of its own; neighbours that may run beside each other do.
+// setup is a lab that areas share.
+type setup struct {
+	name    string
+	shape   func() shape.Shape
+	prepare func(context.Context, *lab.Cluster) error // nil for a bare cluster
+}
+
+// area is a part of the project. Its promises run in order, each in a namespace of its own;
+// neighbours that may run beside each other do.
 type area struct {
-	name  string
-	shape func() shape.Shape
-	// prepare makes in the cluster what all promises need, if anything.
-	prepare  func(context.Context, *lab.Cluster) error
+	name     string
+	setup    *setup
 	promises []promise
 }
 
 // promise is something that the project promises.
 type promise struct {
 	name string
+	tier tier
 	// within limits its duration; the default is usualTime.
 	within time.Duration
 	// beside says that it changes nothing that others of the area use, and measures nothing that
 	// they disturb.
 	beside bool
+	// alone says that it brings up a lab itself: no other one runs meanwhile.
+	alone bool
 	// keep checks the promise and returns its figure.
 	keep func(context.Context, *scene) (figure string, err error)
 }
+
+// tier is the smallest of make's targets that shows a promise.
+type tier string
+
+const (
+	inE2E  tier = "" // make e2e
+	inTest tier = "test"
+)
 
 const usualTime = 2 * time.Minute
 
 // together is how many promises run beside each other at most.
 const together = 3
 
-// scene is where a promise is checked.
+// scene is where a promise is checked. One that is alone has options only.
 type scene struct {
 	*lab.Client
 	cluster *lab.Cluster
 	// namespace belongs to the promise.
 	namespace string
-	// root is where this run has its labs; promises about whole labs make theirs
-	// there too.
+	// options are those of this run's labs.
 	options lab.Options
 	// cutOff are the nodes that the promise has cut off.
 	cutOff []string
 }
 
-// areas are all areas in the order in which they run.
+// areas are all areas in the order in which they run. Those that share a lab are neighbours.
 func areas() []area {
 	return []area{
-		labArea(), routingArea(), proxyArea(), namesArea(), disruptionArea(), rolloutsArea(),
-		doctorArea(), everythingArea(), releaseArea(), metricsArea(), consoleArea(),
+		routingArea(), proxyArea(), namesArea(), doctorArea(), consoleArea(), releaseArea(),
+		disruptionArea(), rolloutsArea(),
+		labArea(), everythingArea(), metricsArea(),
 	}
 }
 
@@ -113,10 +130,8 @@ type record struct {
 	tries   []verdict.Try
 }
 
-func (r *record) name() string { return r.area.name + "/" + r.promise.name }
-
 func (r *record) outcome() verdict.Outcome {
-	return verdict.Outcome{Promise: r.name(), Tries: r.tries}
+	return verdict.Outcome{Area: r.area.name, Promise: r.promise.name, Tries: r.tries}
 }
 
 func TestPromises(t *testing.T) {
@@ -126,36 +141,76 @@ func TestPromises(t *testing.T) {
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-takeDownTime))
 		defer cancel()
 	}
-	chosen, err := choose(os.Getenv(areaVariable), os.Getenv("E2E_PROMISE"))
+	chosen, err := choose(os.Getenv(areaVariable), os.Getenv("E2E_TIER"), os.Getenv("E2E_PROMISE"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := slices.DeleteFunc(areas(), func(a area) bool { return len(chosen[a.name]) == 0 })
-	left := verdict.Each(ctx, wanted, func(a area) {
-		t.Run(a.name, func(t *testing.T) { a.run(ctx, t, chosen[a.name]) })
-	})
-	for _, a := range left {
-		t.Errorf("area %s was not begun: %v", a.name, ctx.Err())
+	begun := time.Now()
+	for shared := range inLabs(chosen) {
+		t.Run(shared[0].area.setup.name, func(t *testing.T) { runAll(ctx, t, shared) })
 	}
-	var outcomes []verdict.Outcome
-	for _, a := range areas() {
-		for _, r := range chosen[a.name] {
-			if r.outcome().Failed() && ctx.Err() == nil {
-				t.Run("again/"+r.name(), func(t *testing.T) { a.run(ctx, t, []*record{r}) })
+	if os.Getenv("E2E_RETRIES") != "" {
+		for _, r := range chosen {
+			if r.outcome().Failed() {
+				t.Run("again/"+r.outcome().Name(), func(t *testing.T) { runAll(ctx, t, []*record{r}) })
 			}
-			outcomes = append(outcomes, r.outcome())
 		}
 	}
+	var outcomes []verdict.Outcome
+	for _, r := range chosen {
+		outcomes = append(outcomes, r.outcome())
+	}
 	lines, passed := verdict.Judge(outcomes)
-	summary = append(summary, lines...)
+	summary = append(slices.Concat(verdict.Table(outcomes), lines, summary), fmt.Sprintf("labs took %s", time.Since(begun).Round(time.Second)))
+	if err := writeTimes(root+"/bin/e2e-times.json", outcomes); err != nil {
+		t.Error(err)
+	}
 	if !passed {
 		t.Fail()
 	}
 }
 
-// choose finds the promises of the wanted areas whose names match, by area. The wanted are names of areas or all, and
-// those with a minus before them are left out.
-func choose(wanted, matching string) (map[string][]*record, error) {
+// writeTimes writes what each promise took, for whoever chooses the promises of a tier.
+func writeTimes(file string, outcomes []verdict.Outcome) error {
+	text, err := json.MarshalIndent(verdict.Times(outcomes), "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+// inLabs yields the promises lab by lab: those that share one together, each that is alone by itself.
+func inLabs(chosen []*record) iter.Seq[[]*record] {
+	return func(yield func([]*record) bool) {
+		for len(chosen) > 0 {
+			n := 1
+			for n < len(chosen) && chosen[n].area.setup == chosen[0].area.setup {
+				n++
+			}
+			var shared, alone []*record
+			for _, r := range chosen[:n] {
+				if r.promise.alone {
+					alone = append(alone, r)
+				} else {
+					shared = append(shared, r)
+				}
+			}
+			if len(shared) > 0 && !yield(shared) {
+				return
+			}
+			for _, r := range alone {
+				if !yield([]*record{r}) {
+					return
+				}
+			}
+			chosen = chosen[n:]
+		}
+	}
+}
+
+// choose finds the promises of the wanted areas and tier whose names match. The wanted are names of areas or all; an area with a
+// minus before it is left out.
+func choose(wanted, wantedTier, matching string) ([]*record, error) {
 	only, err := regexp.Compile(matching)
 	if err != nil {
 		return nil, fmt.Errorf("PROMISE %q is not a regular expression: %w", matching, err)
@@ -164,42 +219,56 @@ func choose(wanted, matching string) (map[string][]*record, error) {
 	for _, a := range areas() {
 		names = append(names, a.name)
 	}
-	var of []string
+	var in []string
 	for _, name := range strings.Fields(wanted) {
 		left, out := strings.CutPrefix(name, "-")
 		switch {
 		case name == allAreas:
-			of = append(of, names...)
+			in = append(in, names...)
 		case !slices.Contains(names, left):
-			return nil, fmt.Errorf("area %q is unknown; it must be all, one of %s, or several with spaces between them, of which those with a minus before them are left out",
+			return nil, fmt.Errorf("AREA %q is unknown; it must be all, or one or more of %s; a minus before an area leaves it out",
 				left, strings.Join(names, ", "))
 		case out:
-			of = slices.DeleteFunc(of, func(name string) bool { return name == left })
+			in = slices.DeleteFunc(in, func(name string) bool { return name == left })
 		default:
-			of = append(of, name)
+			in = append(in, name)
 		}
 	}
-	chosen := make(map[string][]*record)
+	var chosen []*record
 	for _, a := range areas() {
-		if !slices.Contains(of, a.name) {
+		if !slices.Contains(in, a.name) {
 			continue
 		}
 		for _, p := range a.promises {
-			if only.MatchString(p.name) {
-				chosen[a.name] = append(chosen[a.name], &record{area: a, promise: p})
+			if only.MatchString(p.name) && (wantedTier == "" || p.tier == tier(wantedTier)) {
+				chosen = append(chosen, &record{area: a, promise: p})
 			}
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("PROMISE %q matches no promise of %s", matching, strings.Join(of, ", "))
+		return nil, fmt.Errorf("PROMISE %q matches no promise of %s", matching, strings.Join(in, ", "))
 	}
 	return chosen, nil
 }
 
-// run tries promises of an area in a common lab: one after the other, but for neighbours that may
+// runAll tries promises in a lab of their setup: one after the other, but for neighbours that may
 // run beside each other.
-func (a area) run(ctx context.Context, t *testing.T, records []*record) {
-	cluster := lab.Start(observed{T: t, records: records}, a.shape())
+func runAll(ctx context.Context, t *testing.T, records []*record) {
+	if ctx.Err() != nil {
+		t.Errorf("not begun: %v", ctx.Err())
+		return
+	}
+	if records[0].promise.alone {
+		program, err := lab.TestProgram()
+		if err != nil {
+			t.Fatal(err)
+		}
+		records[0].try(ctx, &scene{options: lab.Options{Root: t.TempDir(), Program: program}})
+		return
+	}
+	begun := time.Now()
+	in := records[0].area.setup
+	cluster := lab.Start(observed{T: t, records: records}, in.shape())
 	client, err := cluster.Client()
 	if err != nil {
 		t.Fatal(err)
@@ -208,14 +277,14 @@ func (a area) run(ctx context.Context, t *testing.T, records []*record) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("%s: Kubernetes %s\n", a.name, release.GitVersion)
-	if a.prepare != nil {
-		if err := a.prepare(t.Context(), cluster); err != nil {
-			line := fmt.Sprintf("FAIL %s could not be prepared: %v", a.name, err)
+	if in.prepare != nil {
+		if err := in.prepare(t.Context(), cluster); err != nil {
+			line := fmt.Sprintf("FAIL lab %s could not be prepared: %v", in.name, err)
 			summary = append(summary, line)
 			t.Fatal(line)
 		}
 	}
+	fmt.Printf("lab %s: Kubernetes %s, up after %.0f s\n", in.name, release.GitVersion, time.Since(begun).Seconds())
 	for len(records) > 0 {
 		n := 1
 		for n < len(records) && records[n-1].promise.beside && records[n].promise.beside {
@@ -248,11 +317,11 @@ func (r *record) try(ctx context.Context, s *scene) {
 	if err != nil {
 		word = "FAIL"
 	}
-	fmt.Println(word, r.name(), try)
+	fmt.Println(word, r.outcome().Name(), try)
 }
 
-// observed also shows the lab's logs of promises that failed and will be tried again, at
-// once: go test prints no logs of a test that passes.
+// observed also shows the lab's logs when a promise failed: a promise does not fail its test before
+// the end of the run.
 type observed struct {
 	*testing.T
 	records []*record
@@ -271,6 +340,9 @@ func (p promise) show(ctx context.Context, s *scene) (figure string, err error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
+	if p.alone {
+		return p.keep(ctx, s)
+	}
 	if s.namespace, err = s.MakeNamespace(ctx, p.name); err != nil {
 		return "", err
 	}

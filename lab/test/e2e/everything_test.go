@@ -24,24 +24,27 @@ import (
 // everythingArea has all parts of Vicinity do their work at once.
 func everythingArea() area {
 	return area{
-		name:  "everything",
-		shape: everythingShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error {
-			if err := c.InstallVicinity(ctx, append(slices.Clone(locateAll), "disruption.enabled=true", "disruption.projectPDBs=true",
-				"rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true")...); err != nil {
-				return err
-			}
-			return configureNames(ctx, c)
-		},
+		name:     "everything",
+		setup:    everything,
 		promises: []promise{{name: "day", keep: day, within: dayTime()}},
 	}
 }
 
-// everythingShape is a lab of three zones with two nodes each and both proxies. Its DNS server is installed afterwards.
-func everythingShape() shape.Shape {
-	s := shape.Default()
-	s.Name, s.Proxy, s.DNS = "everything", shape.ProxyBoth, shape.DNSNone
-	return s
+// everything is a cluster with all parts of Vicinity, whose budgets are also written as PodDisruptionBudgets.
+var everything = &setup{
+	name: "everything",
+	shape: func() shape.Shape {
+		s := shape.Default()
+		s.Name, s.Proxy, s.DNS = "everything", shape.ProxyBoth, shape.DNSNone
+		return s
+	},
+	prepare: func(ctx context.Context, c *lab.Cluster) error {
+		set := []string{"disruption.enabled=true", "disruption.projectPDBs=true", "rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true"}
+		if err := c.InstallVicinity(ctx, append(set, locateAll...)...); err != nil {
+			return err
+		}
+		return configureNames(ctx, c)
+	},
 }
 
 // A day of a large cluster is taken to be an update, a drain, a scale-down and a restart of each part every hour, and a zone that is

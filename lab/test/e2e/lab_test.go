@@ -28,7 +28,7 @@ import (
 func labArea() area {
 	return area{
 		name:  "lab",
-		shape: shape.Default,
+		setup: bare,
 		promises: []promise{
 			{name: "spread", keep: spread},
 			{name: "prefer-same-zone", keep: preferSameZone},
@@ -54,14 +54,14 @@ func labArea() area {
 			{name: "probes", keep: probes, beside: true},
 			{name: "volumes-update", keep: volumesUpdate, beside: true},
 			{name: "kubelet-killed", keep: kubeletKilled},
-			{name: "high-availability", keep: highAvailability},
-			{name: "control-plane-only", keep: controlPlaneOnly},
-			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute},
-			{name: "node-removed", keep: nodeRemoved, within: 5 * time.Minute},
-			{name: "port-taken", keep: portTaken, within: 5 * time.Minute},
-			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute},
-			{name: "scale", keep: scale, within: time.Hour},
-			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute},
+			{name: "high-availability", keep: highAvailability, alone: true},
+			{name: "control-plane-only", keep: controlPlaneOnly, alone: true},
+			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute, alone: true},
+			{name: "node-removed", keep: nodeRemoved, within: 5 * time.Minute, alone: true},
+			{name: "port-taken", keep: portTaken, within: 5 * time.Minute, alone: true},
+			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute, alone: true},
+			{name: "scale", keep: scale, within: time.Hour, alone: true},
+			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute, alone: true},
 		},
 	}
 }

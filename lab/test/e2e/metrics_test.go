@@ -29,9 +29,8 @@ import (
 // metricsArea is what Prometheus and dashboards make of the metrics, with all of Vicinity on.
 func metricsArea() area {
 	return area{
-		name:    "metrics",
-		shape:   metricsShape,
-		prepare: prepareMetrics,
+		name:  "metrics",
+		setup: metrics,
 		promises: []promise{
 			{name: "dashboards", keep: dashboardsHaveData, within: 6 * time.Minute},
 		},
@@ -41,20 +40,23 @@ func metricsArea() area {
 // networkLabel is that of the nodes whose pods run.
 const networkLabel = "example.com/network"
 
-// metricsShape is a lab of three zones with a node each, and nodes without network for what is
-// evicted and updated.
-func metricsShape() shape.Shape {
-	s, err := shape.FromOptions(shape.Options{Name: "metrics", NodesPerZone: []int{1}, FakeNodes: 9, SingleStack: true, EvictionRequests: true, DNS: string(shape.DNSNone)})
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	s.Proxy = shape.ProxyBoth
-	for z := range s.Zones {
-		for n := range s.Zones[z].Nodes {
-			s.Zones[z].Nodes[n].Labels = map[string]string{networkLabel: "yes"}
+// metrics is a cluster with a node in each zone for Vicinity, and nodes without network whose pods are evicted
+// and updated.
+var metrics = &setup{
+	name: "metrics",
+	shape: func() shape.Shape {
+		s := shaped(shape.Options{
+			Name: "metrics", NodesPerZone: []int{1}, FakeNodes: 9, SingleStack: true, EvictionRequests: true, DNS: string(shape.DNSNone),
+		})
+		s.Proxy = shape.ProxyBoth
+		for z := range s.Zones {
+			for n := range s.Zones[z].Nodes {
+				s.Zones[z].Nodes[n].Labels = map[string]string{networkLabel: "yes"}
+			}
 		}
-	}
-	return s
+		return s
+	},
+	prepare: prepareMetrics,
 }
 
 // operatorAPI are the resources of the Prometheus Operator that the chart makes objects of. There

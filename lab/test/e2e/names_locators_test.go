@@ -148,8 +148,8 @@ func locators(ctx context.Context, s *scene) (figure string, err error) {
 			all = append(all, asked{from, dnsquery.Query{Name: s.fqdn("near")}, want})
 		}
 	}
-	defer func() { err = errors.Join(err, s.cluster.InstallVicinity(context.WithoutCancel(ctx), locateAll...)) }()
-	if err := s.cluster.InstallVicinity(ctx, locateAuto...); err != nil {
+	defer func() { err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster)) }()
+	if err := installZones(ctx, s.cluster, "locators.all=false"); err != nil {
 		return "", err
 	}
 	// Of a pod on a node that has no range of addresses.

@@ -17,19 +17,18 @@ import (
 // namesArea is what names resolve to with vicinity-dns as the cluster's DNS server.
 func namesArea() area {
 	return area{
-		name:    "names",
-		shape:   namesShape,
-		prepare: prepareNames,
+		name:  "names",
+		setup: zones,
 		promises: []promise{
 			{name: "resolve", keep: namesResolve},
-			{name: "nearest", keep: namesNearest},
+			{name: "nearest", keep: namesNearest, tier: inTest},
 			{name: "peers", keep: namesOfPeers},
-			{name: "planned", keep: namesPlanned},
-			{name: "pod-moved", keep: podMoved},
+			{name: "planned", keep: namesPlanned, tier: inTest},
+			{name: "pod-moved", keep: podMoved, tier: inTest},
 			{name: "node-relabelled", keep: nodeRelabelled},
 			{name: "zone-lost", keep: zoneLost},
 			{name: "address-reused", keep: addressReused},
-			{name: "locators", keep: locators, within: 4 * time.Minute},
+			{name: "locators", keep: locators, within: 4 * time.Minute, tier: inTest},
 			{name: "odd-names", keep: oddNames},
 			{name: "odd-locators", keep: oddLocators},
 			{name: "large-answers", keep: largeAnswers},
@@ -37,32 +36,9 @@ func namesArea() area {
 			{name: "node-cache", keep: nodeCaches},
 			{name: "drop-in", keep: dropIn, within: 5 * time.Minute},
 			{name: "api-server-away", keep: namesWithoutAPIServer, within: 4 * time.Minute},
-			{name: "locators-at-scale", keep: locatorsAtScale, within: time.Hour},
+			{name: "locators-at-scale", keep: locatorsAtScale, within: time.Hour, alone: true},
 		},
 	}
-}
-
-// namesShape is a lab of three zones with two nodes each.
-func namesShape() shape.Shape {
-	s := shape.Default()
-	s.Name, s.DNS = "names", shape.DNSNone // prepareNames installs one
-	for z := range s.Zones {
-		for n := range s.Zones[z].Nodes {
-			node := &s.Zones[z].Nodes[n]
-			if rack := racks[node.Name]; rack != "" {
-				node.Labels = map[string]string{rackLabel: rack}
-			}
-		}
-	}
-	return s
-}
-
-// prepareNames installs Vicinity with PodLocators, and vicinity-dns as DNS server of the cluster.
-func prepareNames(ctx context.Context, c *lab.Cluster) error {
-	if err := c.InstallVicinity(ctx, locateAll...); err != nil {
-		return err
-	}
-	return configureNames(ctx, c)
 }
 
 // exampleAddress is that of all names below example.com, which the DNS server knows by itself.
@@ -79,11 +55,8 @@ func configureNames(ctx context.Context, c *lab.Cluster) error {
 	return c.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSVicinity, Corefile: corefile})
 }
 
-// The chart's values for PodLocators: of all pods, and of those that their nodes do not locate.
-var (
-	locateAll  = []string{"locators.enabled=true", "locators.all=true"}
-	locateAuto = []string{"locators.enabled=true", "locators.all=false"}
-)
+// locateAll are the chart's values for PodLocators of all pods.
+var locateAll = []string{"locators.enabled=true", "locators.all=true"}
 
 // headlessOf is a headless Service for the echo pods of a scene, with annotations.
 func headlessOf(name string, annotations ...string) string {

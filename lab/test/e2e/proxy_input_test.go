@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -511,7 +512,7 @@ func howFailed(r load.Result) string {
 // tries the table there, too.
 func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) {
 	wanted := shape.Default()
-	wanted.Name, wanted.Proxy = s.cluster.Shape().Name+"-alone", shape.ProxyVicinity
+	wanted.Name, wanted.Proxy = fmt.Sprintf("alone-%d", os.Getpid()), shape.ProxyVicinity
 	begun := time.Now()
 	cluster, err := lab.Up(ctx, wanted, s.options)
 	if err != nil {

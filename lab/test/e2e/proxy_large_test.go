@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ var largeRange = netip.MustParsePrefix("198.18.0.0/15")
 // programmed, it is not handed over, and changes of other Services are programmed meanwhile.
 func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 	wanted := shape.Default()
-	wanted.Name, wanted.Proxy = s.cluster.Shape().Name+"-large", shape.ProxyVicinity
+	wanted.Name, wanted.Proxy = fmt.Sprintf("large-%d", os.Getpid()), shape.ProxyVicinity
 	wanted.Zones = wanted.Zones[:2]
 	for z := range wanted.Zones {
 		wanted.Zones[z].Nodes = wanted.Zones[z].Nodes[:1]

@@ -12,53 +12,51 @@ import (
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // proxyArea is the data plane of the nodes, vicinity-proxy, beside kube-proxy.
 func proxyArea() area {
 	return area{
-		name:    "proxy",
-		shape:   proxyShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx) },
+		name:  "proxy",
+		setup: zones,
 		promises: []promise{
 			{name: "hand-over", keep: handOver, within: 3 * time.Minute},
 			{name: "hand-over-cordoned", keep: handOverCordoned, within: 4 * time.Minute},
 			{name: "hand-over-affinity", keep: handOverSticky, within: 3 * time.Minute},
 			{name: "probe", keep: proxyProbed, within: 4 * time.Minute},
-			{name: "conformance", keep: conformance, within: 10 * time.Minute},
+			{name: "conformance", keep: conformance, within: 10 * time.Minute, tier: inTest},
 			{name: "confined", keep: confined},
-			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute, beside: true},
+			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute, beside: true, tier: inTest},
 			{name: "affinity-timeout", keep: affinityTimeout, within: 3 * time.Minute, beside: true},
 			{name: "udp-follows", keep: udpFollows, within: 3 * time.Minute, beside: true},
 			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byGroups), within: 4 * time.Minute, beside: true},
 			{name: "keys", keep: proxyKeys, within: 4 * time.Minute, beside: true},
-			{name: "hard-keys", keep: proxyHardKeys, within: 4 * time.Minute, beside: true},
+			{name: "hard-keys", keep: proxyHardKeys, within: 4 * time.Minute, beside: true, tier: inTest},
 			{name: "racks", keep: proxyRacks, within: 4 * time.Minute, beside: true},
 			{name: "require", keep: proxyRequire, within: 4 * time.Minute, beside: true},
 			{name: "hostname-beside-local", keep: hostnameBesideLocal, within: 4 * time.Minute, beside: true},
 			{name: "local-shared", keep: planKept("local-shared"), within: 4 * time.Minute},
 			{name: "local-weighted", keep: planKept("local-weighted"), within: 4 * time.Minute},
-			{name: "flow", keep: proxyFlow, within: 5 * time.Minute},
+			{name: "flow", keep: proxyFlow, within: 5 * time.Minute, tier: inTest},
 			{name: "new-zone", keep: newZone, within: 4 * time.Minute},
 			{name: "switches", keep: proxySwitches, within: 5 * time.Minute},
-			{name: "hand-over-under-load", keep: handOverUnderLoad, within: 5 * time.Minute},
+			{name: "hand-over-under-load", keep: handOverUnderLoad, within: 5 * time.Minute, tier: inTest},
 			{name: "rolling-update", keep: proxyRollingUpdate, within: 5 * time.Minute},
-			{name: "killed", keep: proxyKilled, within: 4 * time.Minute},
+			{name: "killed", keep: proxyKilled, within: 4 * time.Minute, tier: inTest},
 			{name: "replaced", keep: proxyReplaced, within: 4 * time.Minute},
 			{name: "zone-changed", keep: zoneChanged, within: 4 * time.Minute},
 			{name: "api-server-away", keep: apiServerAway, within: 7 * time.Minute},
 			{name: "foreign-flush", keep: foreignFlush, within: 4 * time.Minute},
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
 			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
-			{name: "tenants-take-nothing", keep: tenantsTakeNothing, within: 5 * time.Minute},
-			{name: "too-large", keep: tooLarge, within: 4 * time.Minute},
+			{name: "tenants-take-nothing", keep: tenantsTakeNothing, within: 5 * time.Minute, tier: inTest},
+			{name: "too-large", keep: tooLarge, within: 4 * time.Minute, alone: true},
 			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
 			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
 			{name: "churn", keep: endpointChurn, within: 2*churnTime() + 5*time.Minute},
 			{name: "no-cause", keep: failuresWithoutCause, within: 30 * time.Minute},
-			{name: "without-kube-proxy", keep: withoutKubeProxy, within: 12 * time.Minute},
-			{name: "documentation", keep: documentation("docs/proxy.md"), within: 8 * time.Minute},
+			{name: "without-kube-proxy", keep: withoutKubeProxy, within: 12 * time.Minute, alone: true},
+			{name: "documentation", keep: documentation("docs/proxy.md"), within: 8 * time.Minute, alone: true},
 		},
 	}
 }
@@ -69,21 +67,6 @@ const rackLabel = "example.com/rack"
 // racks are those of the nodes. The last node is in none.
 var racks = map[string]string{
 	"zone-a-1": "r1", "zone-a-2": "r2", "zone-b-1": "r1", "zone-b-2": "r2", "zone-c-1": "r3",
-}
-
-// proxyShape is a lab of three zones whose nodes have both proxies.
-func proxyShape() shape.Shape {
-	s := shape.Default()
-	s.Name, s.Proxy = "proxy", shape.ProxyBoth
-	for z := range s.Zones {
-		for n := range s.Zones[z].Nodes {
-			node := &s.Zones[z].Nodes[n]
-			if rack := racks[node.Name]; rack != "" {
-				node.Labels = map[string]string{rackLabel: rack}
-			}
-		}
-	}
-	return s
 }
 
 // What Services say about who serves them.

@@ -27,29 +27,20 @@ import (
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/release"
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // releaseArea is what is published: images, and the chart that names them.
 func releaseArea() area {
 	return area{
-		name:    "release",
-		shape:   releaseShape,
-		prepare: func(ctx context.Context, _ *lab.Cluster) error { return packaged(ctx) },
+		name:  "release",
+		setup: zones,
 		promises: []promise{
 			{name: "reproducible", keep: reproducible, within: 5 * time.Minute},
-			{name: "packaged", keep: packagedWorks, within: 4 * time.Minute},
+			{name: "packaged", keep: packagedWorks, within: 4 * time.Minute, tier: inTest},
 			{name: "upgrade-and-rollback", keep: upgradedAndBack, within: 10 * time.Minute},
-			{name: "documentation", keep: documentation("docs/install.md"), within: 10 * time.Minute},
+			{name: "documentation", keep: documentation("docs/install.md"), within: 10 * time.Minute, alone: true},
 		},
 	}
-}
-
-// releaseShape is a lab of three zones with both proxies, so that all programs run.
-func releaseShape() shape.Shape {
-	s := shape.Default()
-	s.Name, s.Proxy = "release", shape.ProxyBoth
-	return s
 }
 
 // packageFolder is what "make package" writes.

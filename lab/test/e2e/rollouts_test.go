@@ -18,7 +18,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
@@ -27,19 +26,16 @@ import (
 func rolloutsArea() area {
 	return area{
 		name:  "rollouts",
-		shape: rolloutsShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error {
-			return c.InstallVicinity(ctx, "disruption.enabled=true", "rollouts.enabled=true", "rollouts.scaleDown=true", "rollouts.pacing=true", "rollouts.ordinals=true")
-		},
+		setup: fleet,
 		promises: []promise{
-			{name: "by-domain", keep: rolledByDomain, within: 5 * time.Minute},
-			{name: "stories", keep: storiesOfUpdates, within: 8 * time.Minute, beside: true},
-			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute, beside: true},
+			{name: "by-domain", keep: rolledByDomain, within: 5 * time.Minute, tier: inTest},
+			{name: "stories", keep: storiesOfUpdates, within: 8 * time.Minute, beside: true, tier: inTest},
+			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute, beside: true, tier: inTest},
 			{name: "in-between", keep: changedInBetween, within: 5 * time.Minute, beside: true},
-			{name: "paced", keep: storiesOfScaleDowns, within: 4 * time.Minute, beside: true},
+			{name: "paced", keep: storiesOfScaleDowns, within: 4 * time.Minute, beside: true, tier: inTest},
 			{name: "scale-down", keep: scaledDown, within: 3 * time.Minute, beside: true},
 			{name: "spread", keep: updatedSpread, within: 6 * time.Minute, beside: true},
-			{name: "ordinals", keep: ordinalsSpread, within: time.Minute, beside: true},
+			{name: "ordinals", keep: ordinalsSpread, within: time.Minute, beside: true, tier: inTest},
 			{name: "bad-input", keep: rolloutsBadInput, within: 3 * time.Minute},
 			{name: "node-lost", keep: rolledWithoutNode, within: 6 * time.Minute},
 			{name: "without-capacity", keep: updatedWithoutCapacity, within: 3 * time.Minute},
@@ -47,18 +43,6 @@ func rolloutsArea() area {
 			{name: "compared", keep: updatesCompared, within: 2 * time.Hour},
 		},
 	}
-}
-
-// rolloutsShape is a lab of three zones with a node each, where the controller runs, and three without network, for the pods
-// that are updated.
-func rolloutsShape() shape.Shape {
-	s, err := shape.FromOptions(shape.Options{Name: "rollouts", NodesPerZone: []int{1}, FakeNodes: 9, SingleStack: true, DNS: string(shape.DNSNone)})
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	// A node that is silent for a while because the machine is busy is not lost: its pods would be unavailable.
-	s.Timing.MonitorGrace = shape.Duration{Duration: 30 * time.Second}
-	return s
 }
 
 const (

@@ -20,7 +20,7 @@ const autoMode = `service.kubernetes.io/topology-mode: Auto`
 // routeBesideAuto runs an echo Service that says something, and another for the same
 // pods that asks for Auto, of which Vicinity takes care in the cluster from now on.
 func (s *scene) routeBesideAuto(ctx context.Context, patch string) error {
-	if err := s.cluster.InstallVicinity(ctx, "routing.takeOverAuto=true"); err != nil {
+	if err := installZones(ctx, s.cluster, "routing.takeOverAuto=true"); err != nil {
 		return err
 	}
 	if err := s.route(ctx, 12, patch); err != nil {
@@ -74,7 +74,7 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, s.labelZone(ctx, true, all...), s.cluster.InstallVicinity(ctx))
+		err = errors.Join(err, s.labelZone(ctx, true, all...), installZones(ctx, s.cluster))
 	}()
 	if err := s.routeBesideAuto(ctx, preferZone); err != nil {
 		return "", err
@@ -134,7 +134,7 @@ spec: {capacity: {type: CPU}}
 		for name := range nodes {
 			err = errors.Join(err, s.Delete(ctx, "", nodeManifest(name, "", "")))
 		}
-		err = errors.Join(err, s.cluster.InstallVicinity(ctx))
+		err = errors.Join(err, installZones(ctx, s.cluster))
 	}()
 	if err := s.Apply(ctx, s.namespace, policy); err != nil {
 		return "", err

@@ -18,50 +18,39 @@ import (
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // routingArea is topology-aware routing by the controller, delivered as hints to stock
 // proxies.
 func routingArea() area {
 	return area{
-		name:    "routing",
-		shape:   routingShape,
-		prepare: func(ctx context.Context, c *lab.Cluster) error { return c.InstallVicinity(ctx) },
+		name:  "routing",
+		setup: zones,
 		promises: []promise{
-			{name: "install", keep: installed, within: 4 * time.Minute},
-			{name: "prefer", keep: preferNear, within: 5 * time.Minute, beside: true},
+			{name: "install", keep: installed, within: 4 * time.Minute, alone: true},
+			{name: "prefer", keep: preferNear, within: 5 * time.Minute, beside: true, tier: inTest},
 			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byHints), within: 4 * time.Minute, beside: true},
 			{name: "nearest-region", keep: nearestRegion, within: 5 * time.Minute, beside: true},
-			{name: "thresholds", keep: thresholds, within: 8 * time.Minute, beside: true},
-			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute, beside: true},
+			{name: "thresholds", keep: thresholds, within: 8 * time.Minute, beside: true, tier: inTest},
+			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute, beside: true, tier: inTest},
 			{name: "groups", keep: groups, within: 5 * time.Minute, beside: true},
 			{name: "cluster-policy", keep: clusterPolicy, within: 5 * time.Minute, beside: true},
 			{name: "replan", keep: replan, within: 5 * time.Minute, beside: true},
-			{name: "uneven", keep: uneven},
+			{name: "uneven", keep: uneven, tier: inTest},
 			{name: "live-switch", keep: liveSwitch},
 			{name: "churn", keep: churn, within: 40 * time.Minute},
-			{name: "controller-killed", keep: controllerKilled, within: 4 * time.Minute},
+			{name: "controller-killed", keep: controllerKilled, within: 4 * time.Minute, tier: inTest},
 			{name: "leader-changed", keep: leaderChanged, within: 5 * time.Minute},
-			{name: "webhook-away", keep: webhookAway, within: 4 * time.Minute},
+			{name: "webhook-away", keep: webhookAway, within: 4 * time.Minute, tier: inTest},
 			{name: "webhook-hanging", keep: webhookHanging, within: 5 * time.Minute},
 			{name: "control-plane-restarted", keep: controlPlaneRestarted, within: 4 * time.Minute},
 			{name: "bad-input", keep: badInput},
 			{name: "host-names", keep: hostNames},
 			{name: "zones-without-labels", keep: zonesWithoutLabels, within: 6 * time.Minute},
 			{name: "node-without-cpu", keep: nodeWithoutCPU, within: 6 * time.Minute},
-			{name: "documentation", keep: documentation("docs/routing.md"), within: 8 * time.Minute},
+			{name: "documentation", keep: documentation("docs/routing.md"), within: 8 * time.Minute, alone: true, tier: inTest},
 		},
 	}
-}
-
-// routingShape is a lab of three zones in two regions.
-func routingShape() shape.Shape {
-	s, err := shape.FromOptions(shape.Options{Name: "routing", Regions: []string{"west", "west", "east"}})
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return s
 }
 
 // What Services say.

@@ -282,7 +282,7 @@ type second struct {
 }
 
 func (s *scene) second() second {
-	return second{options: s.cluster.Options(), name: fmt.Sprintf("second-%d", os.Getpid())}
+	return second{options: s.options, name: fmt.Sprintf("second-%d", os.Getpid())}
 }
 
 func (p second) command(ctx context.Context, args ...string) *exec.Cmd {

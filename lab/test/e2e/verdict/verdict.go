@@ -1,25 +1,15 @@
-// Package verdict decides whether a run of promises has passed, from the results of their
-// tries.
+// Package verdict decides whether a run of promises has passed, from the results of their tries.
 //
-// A promise that failed may be tried once more: on a shared machine a single failure can be
-// chance, but not a second one, nor many single ones. A try that the machine disturbed
-// shows nothing: another one must keep the promise, and it does not count as a failure.
+// A promise that fails has failed. Where a second try is asked for, a promise that it keeps is a
+// flake: it is printed with both results, and does not fail the run.
 package verdict
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
-
-// MostOnSecondTry is how many promises of a run may need their second try, except those
-// whose first one was disturbed.
-const MostOnSecondTry = 2
-
-// ErrDisturbed is wrapped in the error of a disturbed try.
-var ErrDisturbed = errors.New("the machine stood still")
 
 // Try is a try to keep a promise.
 type Try struct {
@@ -32,99 +22,110 @@ type Try struct {
 
 // String is the figure or the error on one line, and the duration.
 func (t Try) String() string {
-	text := t.Figure
-	if t.Err != nil {
-		text = oneLine(t.Err)
+	return fmt.Sprintf("%s (%s)", t.text(), t.Took.Round(100*time.Millisecond))
+}
+
+func (t Try) text() string {
+	if t.Err == nil {
+		return t.Figure
 	}
-	return fmt.Sprintf("%s (%s)", text, t.Took.Round(100*time.Millisecond))
+	// An error may join several.
+	return strings.Join(strings.FieldsFunc(t.Err.Error(), func(r rune) bool { return r == '\n' }), "; ")
 }
 
 // Outcome is the result of a promise.
 type Outcome struct {
-	// Promise is AREA/promise.
-	Promise string
-	// Tries is empty if the run ended before, and has a second one only after a failed
-	// first one.
+	Area, Promise string
+	// Tries is empty if the run ended before.
 	Tries []Try
 }
 
-type state int
-
-const (
-	notTried state = iota
-	kept
-	keptOnSecondTry
-	failed
-)
-
-func (o Outcome) state() state {
-	switch n := len(o.Tries); {
-	case n == 0:
-		return notTried
-	case o.Tries[n-1].Err != nil:
-		return failed
-	case n > 1:
-		return keptOnSecondTry
-	}
-	return kept
-}
-
-// disturbed reports whether the first try was disturbed.
-func (o Outcome) disturbed() bool { return errors.Is(o.Tries[0].Err, ErrDisturbed) }
+// Name is AREA/promise.
+func (o Outcome) Name() string { return o.Area + "/" + o.Promise }
 
 // Failed reports whether the last try failed.
-func (o Outcome) Failed() bool { return o.state() == failed }
+func (o Outcome) Failed() bool { return len(o.Tries) > 0 && o.Tries[len(o.Tries)-1].Err != nil }
 
-// Judge decides whether a run has passed, and returns the lines to print. A run passes if
-// all promises were kept, at most MostOnSecondTry of them on their second try after an
-// undisturbed first one.
+func (o Outcome) isFlake() bool { return len(o.Tries) > 1 && !o.Failed() }
+
+// Judge decides whether a run has passed, and returns the lines to print. A run passes if it tried
+// all promises and the last try of each kept it.
 func Judge(outcomes []Outcome) (lines []string, passed bool) {
-	in := make(map[state][]Outcome)
+	kept, failed, notTried := 0, 0, 0
 	for _, o := range outcomes {
-		in[o.state()] = append(in[o.state()], o)
-	}
-	if len(in[keptOnSecondTry]) > 0 {
-		lines = append(lines, "kept on the second try")
-	}
-	for _, o := range in[keptOnSecondTry] {
-		lines = append(lines, "  "+o.Promise, "    first:  "+o.Tries[0].String(), "    second: "+o.Tries[1].String())
-	}
-	for _, o := range in[failed] {
-		line := "FAIL " + o.Promise + " " + o.Tries[0].String()
-		if len(o.Tries) > 1 {
-			line += "; second try: " + o.Tries[1].String()
+		switch {
+		case len(o.Tries) == 0:
+			notTried++
+			continue
+		case o.Failed():
+			failed++
+			lines = append(lines, "FAIL "+o.Name()+" "+tries(o))
+			continue
+		case o.isFlake():
+			lines = append(lines, "FLAKE "+o.Name()+" "+tries(o))
 		}
-		lines = append(lines, line)
+		kept++
 	}
-	failedOnce := 0
-	for _, o := range in[keptOnSecondTry] {
-		if !o.disturbed() {
-			failedOnce++
-		}
+	total := fmt.Sprintf("promises: %d passed, %d failed", kept, failed)
+	if notTried > 0 {
+		total += fmt.Sprintf(", %d not tried", notTried)
 	}
-	tooMany := failedOnce > MostOnSecondTry
-	if tooMany {
-		lines = append(lines, fmt.Sprintf("FAIL %d promises needed a second try; at most %d may", failedOnce, MostOnSecondTry))
-	}
-	total := fmt.Sprintf("promises: %d passed, %d failed", len(in[kept])+len(in[keptOnSecondTry]), len(in[failed]))
-	if n := len(in[notTried]); n > 0 {
-		total += fmt.Sprintf(", %d not tried", n)
-	}
-	return append(lines, total), len(in[failed]) == 0 && len(in[notTried]) == 0 && !tooMany
+	return append(lines, total), failed+notTried == 0
 }
 
-// Each runs one after the other until the context ends. It returns those that were not begun.
-func Each[T any](ctx context.Context, all []T, run func(T)) (left []T) {
-	for i, one := range all {
-		if ctx.Err() != nil {
-			return all[i:]
-		}
-		run(one)
+func tries(o Outcome) string {
+	var all []string
+	for _, t := range o.Tries {
+		all = append(all, t.String())
 	}
-	return nil
+	return strings.Join(all, "; second try: ")
 }
 
-// oneLine is the message of an error, which may join several, on one line.
-func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+// figureWidth is how much of a figure a table shows. The line of the promise has all of it.
+const figureWidth = 110
+
+// Table shows the outcomes: capability, promise, seconds and figure.
+func Table(outcomes []Outcome) []string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CAPABILITY\tPROMISE\tSECONDS\tFIGURE")
+	for _, o := range outcomes {
+		seconds, figure := "-", "not tried"
+		if n := len(o.Tries); n > 0 {
+			last := o.Tries[n-1]
+			seconds, figure = fmt.Sprintf("%.1f", last.Took.Seconds()), shortened(last.text())
+			if last.Err != nil {
+				figure = "FAIL " + figure
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", o.Area, o.Promise, seconds, figure)
+	}
+	w.Flush() // a strings.Builder takes all
+	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+}
+
+func shortened(figure string) string {
+	if letters := []rune(figure); len(letters) > figureWidth {
+		return string(letters[:figureWidth-1]) + "…"
+	}
+	return figure
+}
+
+// Time is what a promise took.
+type Time struct {
+	Area    string  `json:"area"`
+	Promise string  `json:"promise"`
+	Seconds float64 `json:"seconds"`
+	Kept    bool    `json:"kept"`
+}
+
+// Times are those of the first tries.
+func Times(outcomes []Outcome) []Time {
+	var all []Time
+	for _, o := range outcomes {
+		if len(o.Tries) > 0 {
+			all = append(all, Time{o.Area, o.Promise, o.Tries[0].Took.Round(100 * time.Millisecond).Seconds(), o.Tries[0].Err == nil})
+		}
+	}
+	return all
 }
