@@ -256,8 +256,8 @@ func TestRequirementsAreShown(t *testing.T) {
 }
 
 func TestUntrueRequirementsAreFound(t *testing.T) {
-	const document = "| requirement | shown by | tier |\n| --- | --- | --- |\n| a | `a.TestOne` | `check` |\n| b | `a.TestOne` | `e2e` |\n" +
-		"| c | `proxy/two` | `test` |\n| d | as usual | `test` |\n| e | `proxy/three` | `e2e` |\n\n| tier | runs |\n| --- | --- |\n| `check` | all |\n"
+	const document = "| requirement | shown by | tier |\n| --- | --- | --- |\n| a | `a.TestOne` | `check` |\n" +
+		"| b | `a.TestOne` | `e2e` |\n| c | `proxy/two` | `test` |\n| d | as usual | `test` |\n| e | `proxy/three` | `e2e` |\n\n| tier | runs |\n| --- | --- |\n| `check` | all |\n"
 	faults, rows := untrue(document, map[string]string{"a.TestOne": "check", "proxy/two": "e2e"})
 	if rows != 5 || len(faults) != 4 {
 		t.Fatalf("of %d rows are untrue: %q", rows, faults)
