@@ -1,10 +1,12 @@
 package docs_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,17 +17,23 @@ import (
 // threats is the page whose tables say which test shows each row.
 const threats = "docs/threat-model.md"
 
+// requirements is the page that names the test of each requirement, and the target of make that runs it.
+const requirements = "docs/requirements.md"
+
 var (
 	span         = regexp.MustCompile("`([^`\n]+)`")
-	functionName = regexp.MustCompile(`^(Test|Benchmark|Fuzz)[A-Z]\w*$`)
-	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything)/[a-z-]+$`)
+	functionName = regexp.MustCompile(`^([a-z][\w/-]*\.)?(Test|Benchmark|Fuzz)[A-Z]\w*$`)
+	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything|doctor|console|release|metrics)/[a-z-]+$`)
 )
 
-// evidence are the tests of the tree that documents may name: functions by their names, and
-// promises by those of their areas, as proxy/probe.
-func evidence(t *testing.T) map[string]bool {
+// tiers are the targets of make that run tests, the quickest first.
+var tiers = []string{"check", "test", "e2e", "soak"}
+
+// evidence maps the tests that documents may name to their tiers: functions by their names, also with their folders as in
+// test/docs.TestCommands, and promises by those of their areas, as proxy/probe.
+func evidence(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]bool{}
+	packages := map[string][]*ast.FuncDecl{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -39,30 +47,98 @@ func evidence(t *testing.T) map[string]bool {
 		if err != nil {
 			return err
 		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
 		for _, declared := range file.Decls {
-			function, ok := declared.(*ast.FuncDecl)
-			if !ok || function.Recv != nil {
-				continue
-			}
-			if functionName.MatchString(function.Name.Name) {
-				all[function.Name.Name] = true
-			}
-			if area, is := strings.CutSuffix(function.Name.Name, "Area"); is {
-				for _, promise := range promises(function) {
-					all[area+"/"+promise] = true
-				}
+			if function, ok := declared.(*ast.FuncDecl); ok {
+				packages[filepath.ToSlash(folder)] = append(packages[filepath.ToSlash(folder)], function)
 			}
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := map[string]string{}
+	for folder, functions := range packages {
+		tierOf := tiersOf(functions)
+		for _, function := range functions {
+			name := function.Name.Name
+			if functionName.MatchString(name) {
+				all[name], all[folder+"."+name] = tierOf[name], tierOf[name]
+			}
+			if area, is := strings.CutSuffix(name, "Area"); is {
+				for promise, tier := range promises(function) {
+					all[area+"/"+promise] = tier
+				}
+			}
+		}
+	}
 	return all
 }
 
-// promises are the names of those that a function lists with how they are kept.
-func promises(function *ast.FuncDecl) (names []string) {
+// tiersOf are the tiers of the functions of a package by name. A test that skips with -short is not run by make check,
+// nor is one that uses a control plane, or calls such a function.
+func tiersOf(functions []*ast.FuncDecl) map[string]string {
+	tierOf := map[string]string{}
+	for _, function := range functions {
+		tierOf[function.Name.Name] = tiers[0]
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, function := range functions {
+			if slices.Index(tiers, tierOf[function.Name.Name]) < slices.Index(tiers, needs(function, tierOf)) {
+				tierOf[function.Name.Name], changed = needs(function, tierOf), true
+			}
+		}
+	}
+	return tierOf
+}
+
+// needs is the highest tier that the body of a function asks for.
+func needs(function *ast.FuncDecl, tierOf map[string]string) string {
+	highest := 0
+	atLeast := func(tier string) { highest = max(highest, slices.Index(tiers, tier)) }
+	ast.Inspect(function, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			switch {
+			case !calls(n.Body, "Skip") && !calls(n.Body, "Skipf"):
+			case calls(n.Cond, "Short"):
+				atLeast("test")
+			case slices.Contains(texts(n.Cond), "E2E_SOAK"):
+				atLeast("soak")
+			}
+		case *ast.CallExpr:
+			switch called := n.Fun.(type) {
+			case *ast.Ident:
+				atLeast(tierOf[called.Name])
+			case *ast.SelectorExpr:
+				if of, ok := called.X.(*ast.Ident); ok && of.Name == "rig" {
+					atLeast("test")
+				}
+				atLeast(tierOf[called.Sel.Name])
+			}
+		}
+		return true
+	})
+	return tiers[highest]
+}
+
+// calls reports whether a method or a function of another package is called by that name.
+func calls(node ast.Node, name string) (found bool) {
+	ast.Inspect(node, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			called, ok := call.Fun.(*ast.SelectorExpr)
+			found = found || ok && called.Sel.Name == name
+		}
+		return true
+	})
+	return found
+}
+
+// promises maps the names of the promises that a function lists to their tiers.
+func promises(function *ast.FuncDecl) map[string]string {
+	tierOf := map[string]string{}
 	ast.Inspect(function, func(n ast.Node) bool {
 		list, ok := n.(*ast.CompositeLit)
 		if !ok {
@@ -76,12 +152,19 @@ func promises(function *ast.FuncDecl) (names []string) {
 				}
 			}
 		}
-		if fields["keep"] != nil && fields["name"] != nil {
-			names = append(names, texts(fields["name"])...)
+		if fields["keep"] == nil || fields["name"] == nil {
+			return true
+		}
+		tier := "e2e"
+		if in, ok := fields["tier"].(*ast.Ident); ok { // as inTest
+			tier = strings.ToLower(strings.TrimPrefix(in.Name, "in"))
+		}
+		for _, name := range texts(fields["name"]) {
+			tierOf[name] = tier
 		}
 		return true
 	})
-	return names
+	return tierOf
 }
 
 // named are what a text has in marks of code that are names of tests, or of promises.
@@ -119,7 +202,7 @@ func TestNamedTestsExist(t *testing.T) {
 	for document, text := range documents(t) {
 		for _, name := range named(prose(text)) {
 			found++
-			if !known[name] {
+			if known[name] == "" {
 				t.Errorf("%s names the test %s, which is not there", document, name)
 			}
 		}
@@ -139,6 +222,79 @@ func TestRowsAboutThreatsAreShown(t *testing.T) {
 	}
 }
 
+// untrue are the rows "requirement | shown by | tier" of a document that do not name one test with its tier.
+func untrue(document string, known map[string]string) (faults []string, rows int) {
+	for line := range strings.Lines(document) {
+		line = strings.TrimSpace(line)
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		if !strings.HasPrefix(line, "|") || len(cells) != 3 || strings.Contains(line, "| shown by |") || strings.HasPrefix(cells[0], " ---") {
+			continue
+		}
+		rows++
+		tests, tier := named(cells[1]), strings.Trim(cells[2], " `")
+		switch {
+		case len(tests) != 1:
+			faults = append(faults, fmt.Sprintf("%s: it names %d tests, want 1", line, len(tests)))
+		case known[tests[0]] == "":
+			faults = append(faults, fmt.Sprintf("%s: the test is not there", line))
+		case known[tests[0]] != tier:
+			faults = append(faults, fmt.Sprintf("%s: the test is one of make %s", line, known[tests[0]]))
+		}
+	}
+	return faults, rows
+}
+
+// Each requirement names a test, and the target of make that runs it.
+func TestRequirementsAreShown(t *testing.T) {
+	faults, rows := untrue(text(t, requirements), evidence(t))
+	for _, fault := range faults {
+		t.Errorf("%s: %s", requirements, fault)
+	}
+	if rows < 50 {
+		t.Errorf("%s has %d rows; are they still tables of three columns?", requirements, rows)
+	}
+}
+
+func TestUntrueRequirementsAreFound(t *testing.T) {
+	const document = "| requirement | shown by | tier |\n| --- | --- | --- |\n| a | `a.TestOne` | `check` |\n" +
+		"| b | `a.TestOne` | `e2e` |\n| c | `proxy/two` | `test` |\n| d | as usual | `test` |\n| e | `proxy/three` | `e2e` |\n\n| tier | runs |\n| --- | --- |\n| `check` | all |\n"
+	faults, rows := untrue(document, map[string]string{"a.TestOne": "check", "proxy/two": "e2e"})
+	if rows != 5 || len(faults) != 4 {
+		t.Fatalf("of %d rows are untrue: %q", rows, faults)
+	}
+	for i, want := range []string{"make check", "make e2e", "names 0 tests", "not there"} {
+		if !strings.Contains(faults[i], want) {
+			t.Errorf("fault %d is %q, want one about %q", i+1, faults[i], want)
+		}
+	}
+}
+
+func TestTiersAreRead(t *testing.T) {
+	const source = `package a
+func TestFast(t *testing.T) { if testing.Short() { n = 1 }; quick(t) }
+func TestSlow(t *testing.T) { if testing.Short() { t.Skip("slow") } }
+func TestLive(t *testing.T) { live(t) }
+func live(t *testing.T) cluster { return cluster{rig.Start(t)} }
+func TestSoak(t *testing.T) { if os.Getenv("E2E_SOAK") == "" { t.Skip("hours") } }
+func area() { return area{promises: []promise{{name: "one", keep: one}, {name: "two", keep: two, tier: inTest}}} }
+`
+	file, err := parser.ParseFile(token.NewFileSet(), "a_test.go", source, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var functions []*ast.FuncDecl
+	for _, declared := range file.Decls {
+		functions = append(functions, declared.(*ast.FuncDecl))
+	}
+	want := map[string]string{"TestFast": "check", "TestSlow": "test", "TestLive": "test", "live": "test", "TestSoak": "soak", "area": "check"}
+	if got := tiersOf(functions); !maps.Equal(got, want) {
+		t.Errorf("tiers are %v, want %v", got, want)
+	}
+	if got, want := promises(functions[5]), map[string]string{"one": "e2e", "two": "test"}; !maps.Equal(got, want) {
+		t.Errorf("promises are %v, want %v", got, want)
+	}
+}
+
 func TestMissingEvidenceIsFound(t *testing.T) {
 	const document = "| a | shown by |\n| --- | --- |\n| one | `TestOne`, `proxy/two` |\n| none | |\n| prose | as usual |\n\n| a | b |\n| --- | --- |\n| other | |\n"
 	if got, want := unshown(document), []string{"| none | |", "| prose | as usual |"}; !slices.Equal(got, want) {
@@ -150,8 +306,8 @@ func TestMissingEvidenceIsFound(t *testing.T) {
 	}
 	known := evidence(t)
 	for name, want := range map[string]bool{"TestMissingEvidenceIsFound": true, "TestOfNobody": false, "proxy/probe": true, "routing/probe": false, "proxy/nothing": false} {
-		if known[name] != want {
-			t.Errorf("%s is known: %t", name, known[name])
+		if (known[name] != "") != want {
+			t.Errorf("%s is known as one of make %s", name, known[name])
 		}
 	}
 }

@@ -1,0 +1,158 @@
+package conventions_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// apart are the module files that may require other versions than the rest, each with the cause.
+var apart = map[string]string{
+	"hack/tools/go.mod":         "each tool is built with the libraries that its authors chose, and the project links none of them",
+	"lab/kubernetes/oldest.mod": "an older release of Kubernetes comes with older libraries",
+}
+
+// required maps modules to the versions that a module file has compiled.
+type required map[string]string
+
+// versionViolations finds the modules that files by name require in different versions, which are compiled once for each
+// version, and the files in apart that need not be there.
+func versionViolations(files map[string]required, apart map[string]string) []string {
+	// users has the files that require a module, by its versions.
+	users := map[string]map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if apart[name] != "" {
+			continue
+		}
+		for module, version := range files[name] {
+			if users[module] == nil {
+				users[module] = map[string][]string{}
+			}
+			users[module][version] = append(users[module][version], name)
+		}
+	}
+	var violations []string
+	for _, module := range slices.Sorted(maps.Keys(users)) {
+		if len(users[module]) == 1 {
+			continue
+		}
+		var versions []string
+		for _, version := range slices.Sorted(maps.Keys(users[module])) {
+			versions = append(versions, version+" in "+strings.Join(users[module][version], " and "))
+		}
+		violations = append(violations, fmt.Sprintf("%s is compiled more than once: %s", module, strings.Join(versions, ", ")))
+	}
+	for _, name := range slices.Sorted(maps.Keys(apart)) {
+		differs := false
+		for module, version := range files[name] {
+			differs = differs || users[module] != nil && users[module][version] == nil
+		}
+		if !differs {
+			violations = append(violations, name+" is in the list apart and differs from no other module file")
+		}
+	}
+	return violations
+}
+
+// readModuleFile asks the go command for the versions in a module file. A replacement by a folder has none.
+func readModuleFile(t *testing.T, name string) required {
+	t.Helper()
+	type version struct{ Path, Version string }
+	var file struct {
+		Require []version
+		Replace []struct{ Old, New version }
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json", name).Output()
+	if err != nil {
+		t.Fatalf("go mod edit -json %s: %v", name, err)
+	}
+	if err := json.Unmarshal(out, &file); err != nil {
+		t.Fatal(err)
+	}
+	versions := required{}
+	for _, require := range file.Require {
+		versions[require.Path] = require.Version
+	}
+	for _, replace := range file.Replace {
+		if _, ok := versions[replace.Old.Path]; ok {
+			versions[replace.Old.Path] = replace.New.Version
+		}
+	}
+	return versions
+}
+
+func TestModulesHaveOneVersion(t *testing.T) {
+	files := map[string]required{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (name == ".git" || name == "bin") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(name) == ".mod" {
+			files[filepath.ToSlash(name)] = readModuleFile(t, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report(t, versionViolations(files, apart))
+}
+
+func TestDifferentVersionsAreFound(t *testing.T) {
+	apart := map[string]string{"tools/go.mod": "a cause"}
+	files := func(lab, tools string) map[string]required {
+		return map[string]required{
+			"go.mod":       {"example.com/a": "v1.0.0", "example.com/b": "v1.0.0"},
+			"lab/go.mod":   {"example.com/a": lab, "example.com/c": "v1.0.0"},
+			"tools/go.mod": {"example.com/a": tools, "example.com/d": "v1.0.0"},
+		}
+	}
+	expect(t, versionViolations(files("v1.0.0", "v1.1.0"), apart))
+	expect(t, versionViolations(files("v1.2.0", "v1.1.0"), apart),
+		"example.com/a is compiled more than once: v1.0.0 in go.mod, v1.2.0 in lab/go.mod")
+	expect(t, versionViolations(files("v1.0.0", "v1.0.0"), apart), "tools/go.mod is in the list apart")
+}
+
+// recompiling are the flags with which the go command compiles every package anew.
+var recompiling = regexp.MustCompile(`[\s"]-(race|msan|asan|cover\w*|gcflags|asmflags|buildmode|pgo|installsuffix)\b`)
+
+// flagViolations finds what makes a file that runs the go command compile otherwise than the rest.
+func flagViolations(name, text string) []string {
+	var violations []string
+	for _, match := range recompiling.FindAllStringSubmatch(text, -1) {
+		violations = append(violations, fmt.Sprintf("%s compiles every package once more, for the flag -%s", name, match[1]))
+	}
+	for _, setting := range []string{`CGO_ENABLED\s*:?=\s*0`, `GOFLAGS\s*:?=.*-trimpath`} {
+		if !regexp.MustCompile(setting).MatchString(text) {
+			violations = append(violations, fmt.Sprintf("%s has nothing like %s, with which the others compile", name, setting))
+		}
+	}
+	return violations
+}
+
+func TestAllIsCompiledWithTheSameFlags(t *testing.T) {
+	for _, name := range []string{"Makefile", "hack/release/program/program.go"} {
+		report(t, flagViolations(name, read(t, name)))
+	}
+}
+
+func TestOtherFlagsAreFound(t *testing.T) {
+	const settings = "export CGO_ENABLED := 0\nexport GOFLAGS := -trimpath\n"
+	expect(t, flagViolations("Makefile", settings+"\tgo build -tags x -ldflags -s ./...\n"))
+	expect(t, flagViolations("Makefile", settings+"\tgo test -race ./...\n"), "for the flag -race")
+	expect(t, flagViolations("Makefile", "export CGO_ENABLED := 1\n"), "CGO_ENABLED", "GOFLAGS")
+}
