@@ -23,6 +23,7 @@ import (
 const (
 	vicinityNamespace = "vicinity-system"
 	vicinityObjects   = "app.kubernetes.io/instance=vicinity"
+	controllerObjects = vicinityObjects + ",app.kubernetes.io/component=controller"
 )
 
 // installed installs Vicinity in a lab of its own as users do, changes how it is
@@ -89,7 +90,7 @@ func installedIn(ctx context.Context, cluster *lab.Cluster) (string, error) {
 
 // controllers are the pods of the controller that are ready.
 func controllers(ctx context.Context, client *lab.Client) ([]corev1.Pod, error) {
-	list, err := client.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: vicinityObjects})
+	list, err := client.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: controllerObjects})
 	if err != nil {
 		return nil, err
 	}

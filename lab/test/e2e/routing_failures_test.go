@@ -415,16 +415,9 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	return "all pods of the controller killed: no slice written, no endpoint moved, and the next change was planned", nil
 }
 
-// replicas sets the number of Vicinity's pods, and waits until it is so.
-func (s *scene) replicas(ctx context.Context, number int) error {
-	list, err := s.AppsV1().Deployments(vicinityNamespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	if len(list.Items) != 1 {
-		return fmt.Errorf("Vicinity has %d Deployments, want 1", len(list.Items))
-	}
-	return s.scaleIn(ctx, vicinityNamespace, list.Items[0].Name, int32(number))
+// replicas sets the number of the controller's pods, and waits until it is so.
+func (s *scene) replicas(ctx context.Context, number int32) error {
+	return s.scaleIn(ctx, vicinityNamespace, "vicinity-controller", number)
 }
 
 // webhookAway takes all of Vicinity away. Traffic goes on, upstream's updates are not
