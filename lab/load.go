@@ -64,16 +64,8 @@ type LoadJob struct {
 	Sources []load.Source
 }
 
-// Run executes the job. By default it observes all processors for stalls.
+// Run executes the job.
 func (j LoadJob) Run(ctx context.Context, watch load.Watch) (load.Result, error) {
-	if watch.Stalls == nil {
-		stalls, stop, err := load.DetectStalls()
-		if err != nil {
-			return load.Result{}, err
-		}
-		defer stop()
-		watch.Stalls = stalls
-	}
 	return load.Run(ctx, j.Plan, j.Sources, watch)
 }
 

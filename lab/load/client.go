@@ -14,8 +14,6 @@ import (
 type client struct {
 	dial     DialFunc
 	recorder *recorder
-	stalls   *StallDetector
-	notice   time.Duration   // as in Watch
 	enough   <-chan struct{} // as in Watch
 }
 
@@ -94,10 +92,6 @@ func (s *session) request(ctx context.Context, n int64) {
 			return
 		}
 		failure.Time, failure.Kind, failure.Error = time.Now(), kindOf(err), err.Error()
-		if s.isExcused(failure.Kind, began, failure.Time) {
-			s.recorder.update(failure.Time, func(r *Result) { r.Stalled++ })
-			return
-		}
 		failure.After = failure.Time.Sub(began)
 		s.recorder.failed(failure)
 	}
@@ -123,7 +117,7 @@ func (s *session) request(ctx context.Context, n int64) {
 	r := request{protocol: s.Plan.Protocol, id: fmt.Sprintf("%s-%d", s.name, n), last: !s.Plan.KeepAlive}
 	answer, reusable, err := conn.exchange(r)
 	now := time.Now()
-	undisturbed := stop()
+	running := stop()
 	if err == nil && s.Plan.Service != "" && !answer.serves(s.Plan.Service) {
 		err = &answerError{WrongService, fmt.Sprintf("the answer is from Service %s/%s, not from %s",
 			answer.Namespace, answer.Service, s.Plan.Service)}
@@ -136,43 +130,15 @@ func (s *session) request(ctx context.Context, n int64) {
 		fail(err)
 		return
 	}
-	s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
-	s.recordLate(began, now)
-	if reusable && undisturbed {
+	took := now.Sub(began)
+	s.recorder.answered(now, s.Place, answer.Endpoint, took)
+	if took > s.Plan.Timeout/2 {
+		s.recorder.update(now, func(r *Result) { r.Slow++ })
+	}
+	if reusable && running {
 		s.putIdle(conn)
 	} else {
-		conn.finish(undisturbed && s.Plan.Protocol != UDP)
-	}
-}
-
-// isExcused reports whether a request may have failed only because this machine stood
-// still.
-func (s *session) isExcused(kind Kind, began, failed time.Time) bool {
-	switch kind {
-	case TimedOut:
-		// The kernel may give up before the timeout. Only stalls before the failure count.
-		within := min(s.Plan.Timeout, failed.Sub(began))
-		return s.stalls.Stalled(began, began.Add(within)) >= s.Plan.Timeout/5 || s.notice > 0 && s.stalls.Excuses(began.Add(-s.notice), s.notice)
-	case Refused, Unreachable:
-		return s.notice > 0 && s.stalls.Excuses(began.Add(-s.notice), s.notice)
-	case Closed, Reset:
-		// The request was under way when its endpoint ended, which had time to answer it.
-		return s.notice > 0 && s.stalls.Excuses(began.Add(-s.notice), s.notice+failed.Sub(began))
-	}
-	return false
-}
-
-// recordLate counts answers that took more than half of the timeout. Those that may have
-// taken so long only because this machine stood still are counted apart: TCP retransmits
-// what was lost after up to twice that time.
-func (s *session) recordLate(began, now time.Time) {
-	took := now.Sub(began)
-	switch {
-	case took <= s.Plan.Timeout/2:
-	case took-2*s.stalls.Stalled(began, now) > s.Plan.Timeout/2:
-		s.recorder.update(now, func(r *Result) { r.Slow++ })
-	default:
-		s.recorder.update(now, func(r *Result) { r.Delayed++ })
+		conn.finish(running && s.Plan.Protocol != UDP)
 	}
 }
 

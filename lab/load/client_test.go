@@ -43,9 +43,9 @@ func reply(conn net.Conn, id string) {
 // balanced checks that every request has exactly one fate.
 func balanced(t *testing.T, r Result) {
 	t.Helper()
-	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Stalled + r.Abandoned; sum != r.Due {
-		t.Errorf("%d requests were due, %d have a fate: %d answered, %d failed, %+v unsent, %d stalled, %d abandoned",
-			r.Due, sum, r.Answered, r.Failed(), r.Unsent, r.Stalled, r.Abandoned)
+	if sum := r.Answered + r.Failed() + r.Unsent.Total() + r.Abandoned; sum != r.Due {
+		t.Errorf("%d requests were due, %d have a fate: %d answered, %d failed, %+v unsent, %d abandoned",
+			r.Due, sum, r.Answered, r.Failed(), r.Unsent, r.Abandoned)
 	}
 	var flows int64
 	for _, f := range r.Flows {
@@ -283,6 +283,26 @@ func TestTargetsTakeTurns(t *testing.T) {
 			t.Errorf("asked first %v", asked)
 		}
 	})
+}
+
+func TestSlowAnswersAreCounted(t *testing.T) {
+	for takes, slow := range map[time.Duration]int64{2 * time.Second: 0, 3 * time.Second: 10} {
+		synctest.Test(t, func(t *testing.T) {
+			dial := piped(func(conn net.Conn, id string) {
+				time.Sleep(takes)
+				reply(conn, id)
+			})
+			plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, Timeout: 5 * time.Second}
+			r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			balanced(t, r)
+			if r.Slow != slow || r.Answered != 10 {
+				t.Errorf("%d of %d answers that took %v were slow, want %d of 10", r.Slow, r.Answered, takes, slow)
+			}
+		})
+	}
 }
 
 func TestSourcesAreChecked(t *testing.T) {

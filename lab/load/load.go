@@ -4,9 +4,9 @@
 // A [Plan] says where to send how many requests for how long. The rate is an open loop:
 // requests leave on schedule, whether earlier ones were answered or not, so that a slow
 // Service is seen as slow instead of being asked less. Requests never leave early. What
-// could not leave in time counts as not sent, and is not made up for; what timed out while
-// this machine stood still counts as stalled, not as failed. Requests go only to addresses
-// in the plan, and a run ends by itself.
+// could not leave in time counts as not sent, and is not made up for. Every request that
+// left and has no right answer within its timeout has failed, whatever the cause. Requests
+// go only to addresses in the plan, and a run ends by itself.
 //
 // A [Source] opens connections as if from a pod. All sources add up in one [Result], which
 // a [Summary] expresses in shares and percentiles. Table, Live and Line render it as text.
@@ -48,13 +48,6 @@ type Watch struct {
 	// Failure is called at once at the first failure of the run, to look at the kernel's
 	// state. It does not block other requests, but the run does not end before it returns.
 	Failure func(Failure)
-	// Stalls detects when this machine stands still. By default, only this process is
-	// observed.
-	Stalls *StallDetector
-	// Notice is for how long endpoints that are going to end still serve, and thus the time
-	// in which all nodes must learn of it; zero if no endpoint ends during the run. A
-	// failed request is excused if this machine stood still during the Notice before it.
-	Notice time.Duration
 	// Enough ends the sending when it is closed. Requests in flight are waited for.
 	Enough <-chan struct{}
 }
@@ -92,16 +85,9 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 	}
 	start := time.Now()
 	recorder := newRecorder(watch.Failure)
-	stalls := watch.Stalls
-	if stalls == nil {
-		stalls = NewStallDetector(start)
-		observing, still := context.WithCancel(context.WithoutCancel(ctx))
-		defer still()
-		go stalls.Run(observing)
-	}
 	var running sync.WaitGroup
 	for i, source := range sources {
-		c := &client{dial: source.Dial, recorder: recorder, stalls: stalls, notice: watch.Notice, enough: watch.Enough}
+		c := &client{dial: source.Dial, recorder: recorder, enough: watch.Enough}
 		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
 	}
 	ended := make(chan struct{})

@@ -28,7 +28,7 @@ func TestThePartsOfAScheduleAreTheWhole(t *testing.T) {
 	})
 }
 
-// Whenever the machine stands still, no request leaves early.
+// However late the pacer is asked, no request leaves early.
 func TestThePacerIsNeverAheadOfItsSchedule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		plan := Plan{Rate: rapid.Float64Range(1, 2000).Draw(t, "rate"), Duration: 3 * time.Second}

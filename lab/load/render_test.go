@@ -78,9 +78,9 @@ func measured() Result {
 		r.failed(f)
 	}
 	r.update(noon, func(r *Result) {
-		r.Due += 13
+		r.Due += 6
 		r.Unsent = Unsent{Busy: 3, Late: 2}
-		r.Slow, r.Stalled, r.Abandoned = 5, 7, 1
+		r.Slow, r.Abandoned = 5, 1
 		r.Replaced = 4
 	})
 	return r.take()

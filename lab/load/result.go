@@ -9,7 +9,7 @@ import (
 )
 
 // Result is what was measured. Every request that became due is in exactly one of Answered,
-// Failures, Unsent, Stalled and Abandoned, or still in flight.
+// Failures, Unsent and Abandoned, or still in flight.
 type Result struct {
 	// Start and End enclose what was measured. They are zero if nothing was.
 	Start time.Time
@@ -17,10 +17,8 @@ type Result struct {
 
 	Due       int64
 	Answered  int64
-	Slow      int64 // of Answered: after half of the timeout, and not because this machine stood still
-	Delayed   int64 // of Answered: after half of the timeout, perhaps only because this machine stood still
+	Slow      int64 // of Answered: after half of the timeout
 	Unsent    Unsent
-	Stalled   int64 // failed, perhaps only because this machine stood still
 	Abandoned int64 // when the run was stopped
 
 	// Connections were opened. Replaced are idle ones that the other side closed in good
@@ -41,7 +39,7 @@ type Result struct {
 
 // Unsent are requests that never left.
 type Unsent struct {
-	Late  int64 `json:"late"`  // the machine stood still when they were due
+	Late  int64 `json:"late"`  // this machine was too late to send them
 	Busy  int64 `json:"busy"`  // as many as allowed were under way
 	Local int64 `json:"local"` // no port or file was left to open a connection
 }
@@ -159,11 +157,9 @@ func (t *tally) add(r Result) {
 	s.Due += r.Due
 	s.Answered += r.Answered
 	s.Slow += r.Slow
-	s.Delayed += r.Delayed
 	s.Unsent.Late += r.Unsent.Late
 	s.Unsent.Busy += r.Unsent.Busy
 	s.Unsent.Local += r.Unsent.Local
-	s.Stalled += r.Stalled
 	s.Abandoned += r.Abandoned
 	s.Connections += r.Connections
 	s.Replaced += r.Replaced

@@ -25,7 +25,6 @@ type Summary struct {
 	Slow        int64  `json:"slow"`
 	Failed      int64  `json:"failed"`
 	Unsent      Unsent `json:"unsent"`
-	Stalled     int64  `json:"stalled"`
 	Abandoned   int64  `json:"abandoned"`
 	Connections int64  `json:"connections"`
 	Replaced    int64  `json:"replaced"`
@@ -87,7 +86,7 @@ func Summarize(plan Plan, sources int, r Result) Summary {
 		Service: plan.Service, Targets: []string{}, Protocol: plan.Protocol, KeepAlive: plan.KeepAlive, Sources: sources,
 		RateAsked: plan.Rate, Seconds: plan.Duration.Seconds(),
 		Due: r.Due, Sent: r.Due - r.Unsent.Total(), Answered: r.Answered, Slow: r.Slow, Failed: r.Failed(), Unsent: r.Unsent,
-		Stalled: r.Stalled, Abandoned: r.Abandoned, Connections: r.Connections, Replaced: r.Replaced,
+		Abandoned: r.Abandoned, Connections: r.Connections, Replaced: r.Replaced,
 		InZone: round(r.InZone()), InNode: round(r.InNode()),
 		Latency: percentiles(r.Latency()), Lag: percentiles(r.Lag),
 		Failures: append([]FailureCount{}, r.Failures...), Examples: append([]Failure{}, r.Examples...),

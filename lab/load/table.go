@@ -28,9 +28,6 @@ func Table(s Summary) string {
 		failed += " (" + percent(fraction(s.Failed, s.Sent)) + ")"
 	}
 	facts = append(facts, []string{"failed", failed})
-	if s.Stalled > 0 {
-		facts = append(facts, []string{"stalled", count(s.Stalled) + " timed out while this machine stood still"})
-	}
 	if s.Abandoned > 0 {
 		facts = append(facts, []string{"abandoned", count(s.Abandoned)})
 	}

@@ -22,7 +22,7 @@ const (
 type result struct {
 	name  string
 	state state
-	// reason is one line, for a test that did not pass, or not at the first try.
+	// reason is one line, for a test that did not pass.
 	reason string
 	// allowed is a skip that the list has.
 	allowed bool
@@ -129,19 +129,15 @@ func firstLine(n note) string {
 	return "its report gives no reason"
 }
 
-// judge returns the lines about tests that did not pass at once and about all, and whether the
-// run has passed.
+// judge returns the lines about tests that did not pass and about all, and whether the run has
+// passed.
 func judge(suite, mode string, results []result) (lines []string, ok bool) {
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
 	count := map[state]int{}
-	second := 0
 	ok = true
 	for _, r := range results {
 		count[r.state]++
 		switch {
-		case r.state == passed && r.reason != "":
-			second++
-			lines = append(lines, fmt.Sprintf("second %s: it passed at the second try, alone; the first failed: %s", r.name, r.reason))
 		case r.state == failed:
 			ok = false
 			lines = append(lines, fmt.Sprintf("FAIL %s: %s", r.name, r.reason))
@@ -152,10 +148,6 @@ func judge(suite, mode string, results []result) (lines []string, ok bool) {
 			lines = append(lines, fmt.Sprintf("skip %s: %s", r.name, r.reason))
 		}
 	}
-	figures := fmt.Sprintf("RESULT suite=%s %s passed=%d failed=%d skipped=%d",
-		suite, mode, count[passed], count[failed], count[skipped])
-	if second > 0 {
-		figures += fmt.Sprintf(" second=%d", second)
-	}
-	return append(lines, figures), ok
+	return append(lines, fmt.Sprintf("RESULT suite=%s %s passed=%d failed=%d skipped=%d",
+		suite, mode, count[passed], count[failed], count[skipped])), ok
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +28,7 @@ type batch struct {
 // runAll runs the tests of a plan. Those that skip themselves run once more when grow has made
 // the lab larger: some need two nodes in each zone, where most others only take longer.
 func (o *options) runAll(ctx context.Context, kubeconfig string, p plan, grow func(context.Context) error) ([]result, error) {
-	results, err := o.runTwice(ctx, kubeconfig, o.reports, p)
+	results, err := o.runTests(ctx, kubeconfig, o.reports, p)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +45,7 @@ func (o *options) runAll(ctx context.Context, kubeconfig string, p plan, grow fu
 	if err := grow(ctx); err != nil {
 		return nil, fmt.Errorf("adding nodes: %w", err)
 	}
-	later, err := o.runTwice(ctx, kubeconfig, filepath.Join(o.reports, moreNodesFolder), order(again))
+	later, err := o.runTests(ctx, kubeconfig, filepath.Join(o.reports, moreNodesFolder), order(again))
 	if err != nil {
 		return nil, err
 	}
@@ -55,41 +54,6 @@ func (o *options) runAll(ctx context.Context, kubeconfig string, p plan, grow fu
 
 // moreNodesFolder has the reports of tests that ran with more nodes.
 const moreNodesFolder = "more-nodes"
-
-// runTwice runs the tests of a plan, and once more, one by one, those that failed: tests wait
-// for fixed times, and beside others they may wait in vain. Where many fail, the cause is another.
-func (o *options) runTwice(ctx context.Context, kubeconfig, reports string, p plan) ([]result, error) {
-	results, err := o.runTests(ctx, kubeconfig, reports, p)
-	if err != nil {
-		return nil, err
-	}
-	reasons := map[string]string{}
-	for _, r := range results {
-		if r.state == failed {
-			reasons[r.name] = r.reason
-		}
-	}
-	if len(reasons) == 0 || len(reasons) > mostSecondTries {
-		return results, nil
-	}
-	fmt.Fprintf(o.log, "%d tests failed; they run again one by one\n", len(reasons))
-	second, err := o.runTests(ctx, kubeconfig, filepath.Join(reports, secondFolder), plan{serial: slices.Sorted(maps.Keys(reasons))})
-	if err != nil {
-		return nil, err
-	}
-	for i, r := range second {
-		if r.state == passed {
-			second[i].reason = reasons[r.name]
-		}
-	}
-	return replace(results, second), nil
-}
-
-// secondFolder has the reports of second tries.
-const secondFolder = "second-try"
-
-// mostSecondTries is how many tests may fail and be tried again.
-const mostSecondTries = 10
 
 // replace puts later results of tests in place of earlier ones.
 func replace(results, later []result) []result {

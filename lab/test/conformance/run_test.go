@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// fakeTests reports each test of its focus as passed, but those called bad as failed, and the first
-// try of one called slow.
+// fakeTests reports each test of its focus as passed, but those called bad as failed.
 const fakeTests = `#!/bin/sh
 for arg; do case $arg in --report-dir=*) folder=${arg#*=} ;; --ginkgo.focus=*) focus=${arg#*=} ;; esac; done
 {
@@ -23,7 +22,6 @@ for arg; do case $arg in --report-dir=*) folder=${arg#*=} ;; --ginkgo.focus=*) f
 		'') ;;
 		few*) if [ -e "$0.grown" ]; then echo "<testcase name='[It] $name' status='passed'/>"; else echo "<testcase name='[It] $name' status='skipped'><skipped message='skipped - few nodes'/></testcase>"; fi ;;
 		odd*) echo "<testcase name='[It] $name' status='skipped'><skipped message='skipped - odd'/></testcase>" ;;
-		slow*) if [ -e "$0.slow" ]; then echo "<testcase name='[It] $name' status='passed'/>"; else echo "<testcase name='[It] $name' status='failed'><failure>too slow</failure></testcase>"; touch "$0.slow"; fi ;;
 		bad*) echo "<testcase name='[It] $name' status='failed'><failure>it is bad</failure></testcase>" ;;
 		*) echo "<testcase name='[It] $name' status='passed'/>" ;;
 		esac
@@ -74,38 +72,6 @@ func TestRunAll(t *testing.T) {
 	failing := func(context.Context) error { return errors.New("no room") }
 	if _, err = o.runAll(t.Context(), "kubeconfig", plan{parallel: []string{"few"}}, failing); err == nil || !strings.Contains(err.Error(), "adding nodes: no room") {
 		t.Errorf("the error is %v", err)
-	}
-}
-
-// A test that failed gets a second try, and the result says so. Many that fail get none.
-func TestRunTwice(t *testing.T) {
-	o, log := fakeSuite(t)
-	results, err := o.runTwice(t.Context(), "kubeconfig", o.reports, plan{parallel: []string{"good", "slow", "bad"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, ok := judge("apps", "proxy=kube-proxy", results)
-	want := []string{
-		"FAIL bad: it is bad", "second slow: it passed at the second try, alone; the first failed: too slow",
-		"RESULT suite=apps proxy=kube-proxy passed=2 failed=1 skipped=0 second=1",
-	}
-	if ok || !slices.Equal(lines, want) {
-		t.Errorf("passed: %v, %q\n%s", ok, lines, log)
-	}
-	if err := os.Remove(o.program() + ".slow"); err != nil {
-		t.Fatal(err)
-	}
-	many := plan{parallel: []string{"slow"}}
-	for i := range mostSecondTries {
-		many.parallel = append(many.parallel, fmt.Sprintf("bad%d", i))
-	}
-	if results, err = o.runTwice(t.Context(), "kubeconfig", o.reports, many); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range results {
-		if r.state != failed {
-			t.Errorf("%s was tried again where many failed", r.name)
-		}
 	}
 }
 

@@ -255,7 +255,7 @@ func (d *daily) under(ctx context.Context, zones []string, do func(context.Conte
 	}
 	ended := make(chan outcome, 1)
 	go func() {
-		result, err := job.Run(flow, load.Watch{Notice: patientDrain, Enough: enough})
+		result, err := job.Run(flow, load.Watch{Enough: enough})
 		ended <- outcome{result, err}
 	}()
 	var names *steady

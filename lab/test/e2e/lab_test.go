@@ -153,29 +153,18 @@ func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, e
 	if err != nil {
 		return load.Result{}, err
 	}
-	return s.runFlawless(ctx, job)
+	return s.runFlawless(ctx, job, load.Watch{})
 }
 
-func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob) (result load.Result, err error) {
-	err = undisturbed(ctx, func() (disturbed string, err error) {
-		result, disturbed, err = s.runOnce(ctx, job, load.Watch{})
-		return disturbed, err
-	})
-	return result, err
-}
-
-// runOnce is runFlawless that is not repeated, and says how the machine disturbed it.
-func (s *scene) runOnce(ctx context.Context, job lab.LoadJob, watch load.Watch) (result load.Result, disturbed string, err error) {
-	if result, err = job.Run(ctx, watch); err != nil {
-		return result, "", err
-	}
-	if disturbed = disturbance(result); disturbed != "" {
-		return result, disturbed, nil
+func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob, watch load.Watch) (load.Result, error) {
+	result, err := job.Run(ctx, watch)
+	if err != nil {
+		return result, err
 	}
 	if text := failures(result); text != "" {
-		return result, "", errors.Join(errors.New(text), s.keepConnections())
+		return result, errors.Join(errors.New(text), s.keepConnections())
 	}
-	return result, "", nil
+	return result, nil
 }
 
 // keepConnections writes the tracked connections of each node to a file, since they are
@@ -205,15 +194,14 @@ func (s *scene) keepConnections() error {
 // longer is lost.
 const patience = 10 * time.Second
 
-// failures says what failed, or nothing. Requests during which the machine stood still
-// count as failed: callers repeat what was disturbed.
+// failures says what failed, or nothing.
 func failures(r load.Result) string {
-	if r.Failed() == 0 && r.Answered > 0 && r.Stalled == 0 {
+	if r.Failed() == 0 && r.Answered > 0 {
 		return lateness(r)
 	}
 	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
-	if r.Stalled+r.Unsent.Late > 0 {
-		text += fmt.Sprintf(" (and %d failed, %d were late while the machine stood still)", r.Stalled, r.Unsent.Late)
+	if unsent := r.Unsent.Total(); unsent > 0 {
+		text += fmt.Sprintf(" (%d were not sent)", unsent)
 	}
 	if len(r.Examples) > 0 {
 		first := r.Examples[0]
@@ -223,17 +211,15 @@ func failures(r load.Result) string {
 }
 
 // lateness says that answers were so late that there was an outage of seconds, or nothing.
+// TCP hides such an outage: it sends again after 1, 3 and 7 seconds what was lost.
 func lateness(r load.Result) string {
-	if !tooLate(r, r.Slow) {
+	if r.Slow <= max(2, r.Answered/2000) {
 		return ""
 	}
 	times := r.Latency().Quantiles(0.5, 0.99)
 	return fmt.Sprintf("%d of %d answers took over half of the time that is waited for them, up to %.1f s (half of all %.3f s, 99 of 100 %.3f s; %d were not sent since too many were under way)",
 		r.Slow, r.Answered, r.Latency().Max().Seconds(), times[0].Seconds(), times[1].Seconds(), r.Unsent.Busy)
 }
-
-// tooLate reports whether there are more late answers than by chance.
-func tooLate(r load.Result, late int64) bool { return late > max(2, r.Answered/2000) }
 
 // heavyPlan is enough to measure shares within one or two points.
 func heavyPlan() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second} }
@@ -247,20 +233,15 @@ func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (result load.Re
 	if err != nil {
 		return result, nil, err
 	}
-	err = undisturbed(ctx, func() (string, error) {
-		before, err := s.cluster.Traffic()
-		if err != nil {
-			return "", err
-		}
-		var disturbed string
-		if result, disturbed, err = s.runOnce(ctx, job, load.Watch{}); err != nil {
-			return "", err
-		}
-		after, err := s.cluster.Traffic()
-		traffic = after.Since(before)
-		return disturbed, err
-	})
-	return result, traffic, err
+	before, err := s.cluster.Traffic()
+	if err != nil {
+		return result, nil, err
+	}
+	if result, err = s.runFlawless(ctx, job, load.Watch{}); err != nil {
+		return result, nil, err
+	}
+	after, err := s.cluster.Traffic()
+	return result, after.Since(before), err
 }
 
 // crossings are the shares of traffic between nodes that crosses zones: by the clients'
@@ -581,7 +562,7 @@ func memory(ctx context.Context, s *scene) (figure string, err error) {
 }
 
 // during sends traffic while something is done, and for a while after: for the duration that it
-// is planned for, or without one until that is done. It repeats both if the machine disturbed them.
+// is planned for, or without one until that is done.
 func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.Context) error) (result load.Result, err error) {
 	endless := o.Plan.Duration == 0
 	if endless {
@@ -593,29 +574,24 @@ func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.C
 		return load.Result{}, err
 	}
 	type outcome struct {
-		result    load.Result
-		disturbed string
-		err       error
+		result load.Result
+		err    error
 	}
-	err = undisturbed(ctx, func() (string, error) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		done, enough := make(chan outcome, 1), make(chan struct{})
-		go func() {
-			result, disturbed, err := s.runOnce(ctx, job, load.Watch{Enough: enough})
-			done <- outcome{result, disturbed, err}
-		}()
-		if err := do(ctx); err != nil {
-			return "", err
-		}
-		if endless {
-			close(enough)
-		}
-		end := <-done
-		result = end.result
-		return end.disturbed, end.err
-	})
-	return result, err
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done, enough := make(chan outcome, 1), make(chan struct{})
+	go func() {
+		result, err := s.runFlawless(ctx, job, load.Watch{Enough: enough})
+		done <- outcome{result, err}
+	}()
+	if err := do(ctx); err != nil {
+		return load.Result{}, err
+	}
+	if endless {
+		close(enough)
+	}
+	end := <-done
+	return end.result, end.err
 }
 
 // identities are the pods of the scene with what a restart changes.

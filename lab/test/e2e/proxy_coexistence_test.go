@@ -59,13 +59,6 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	var noticed time.Duration
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
-		// A measurement that is repeated begins as the first one did.
-		if err := s.PatchService(ctx, s.namespace, "echo", byKubeProxy); err != nil {
-			return err
-		}
-		if err := s.servedBy(ctx, "echo", false); err != nil {
-			return err
-		}
 		if _, err := s.nft(ctx, node, fmt.Sprintf("table %s { chain output { type nat hook output priority -102; %s daddr %s dnat to %s; }; }",
 			table, family, probe.Spec.ClusterIP, nowhere)); err != nil {
 			return err

@@ -32,7 +32,7 @@ func proxyFlow(ctx context.Context, s *scene) (string, error) {
 	if err := reshape(ctx, 6, 4, 2); err != nil {
 		return "", err
 	}
-	u, err := s.unharmedWithin(ctx, patientDrain, func(ctx context.Context, _ *traffic) error {
+	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
 		if err := reshape(ctx, 6, 4, 0); err != nil {
 			return err
 		}

@@ -236,7 +236,7 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if _, err := s.runFlawless(ctx, job); err != nil {
+		if _, err := s.runFlawless(ctx, job, load.Watch{}); err != nil {
 			return "", fmt.Errorf("%s: %w", service, err)
 		}
 	}
@@ -369,34 +369,24 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	var before map[[2]string]float64
 	var bytesBefore float64
 	// What was before must have been counted before it can be taken away.
-	rest := func() error {
-		var since time.Time
-		return kube.Wait(ctx, "the counters to rest", func(ctx context.Context) (string, error) {
-			now, bytes, err := count(ctx)
-			if err != nil {
-				return "", err
-			}
-			if since.IsZero() || total(now) != total(before) || bytes != bytesBefore {
-				before, bytesBefore, since = now, bytes, time.Now()
-			}
-			if time.Since(since) < accountingRest {
-				return "they changed just now", nil
-			}
-			return "", nil
-		})
-	}
-	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	var since time.Time
+	err := kube.Wait(ctx, "the counters to rest", func(ctx context.Context) (string, error) {
+		now, bytes, err := count(ctx)
+		if err != nil {
+			return "", err
+		}
+		if since.IsZero() || total(now) != total(before) || bytes != bytesBefore {
+			before, bytesBefore, since = now, bytes, time.Now()
+		}
+		if time.Since(since) < accountingRest {
+			return "they changed just now", nil
+		}
+		return "", nil
+	})
 	if err != nil {
 		return "", err
 	}
-	var result load.Result
-	err = undisturbed(ctx, func() (disturbed string, err error) {
-		if err := rest(); err != nil {
-			return "", err
-		}
-		result, disturbed, err = s.runOnce(ctx, job, load.Watch{})
-		return disturbed, err
-	})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
 	if err != nil {
 		return "", err
 	}
@@ -444,23 +434,16 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 	if err := s.servedBy(ctx, "twin", true); err != nil {
 		return "", err
 	}
-	var text string
-	err := undisturbed(ctx, func() (string, error) {
-		results, replaced, err := s.duringRestarts(ctx, time.Duration(float64(each)/newRate*float64(time.Second)), "echo", "twin")
-		if err != nil {
-			return "", err
-		}
-		text = fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
-			echoes, replaced, results["echo"].Due, howFailed(results["echo"]), results["twin"].Due, results["twin"].Failed())
-		if disturbed := disturbance(results["twin"]); disturbed != "" {
-			return disturbed, nil
-		}
-		if failed := failures(results["twin"]); failed != "" {
-			return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
-		}
-		return "", nil
-	})
-	return text, err
+	results, replaced, err := s.duringRestarts(ctx, time.Duration(float64(each)/newRate*float64(time.Second)), "echo", "twin")
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
+		echoes, replaced, results["echo"].Due, howFailed(results["echo"]), results["twin"].Due, results["twin"].Failed())
+	if failed := failures(results["twin"]); failed != "" {
+		return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
+	}
+	return text, nil
 }
 
 // duringRestarts has Services asked for a while, and replaces all endpoints again and again
@@ -576,7 +559,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := alone.handOverEcho(ctx, ""); err != nil {
 		return "", err
 	}
-	u, err := alone.unharmedWithin(ctx, patientDrain, func(ctx context.Context, _ *traffic) error { return alone.redeploy(ctx, patientDrain) })
+	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.redeploy(ctx, patientDrain) })
 	if err != nil {
 		return "", err
 	}

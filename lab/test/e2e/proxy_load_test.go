@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,60 +47,43 @@ func (u under) String() string {
 	return text
 }
 
-// unharmed opens connections to the echo Service all the time, and asks by long ones, while
-// something is done, and for a while before and after it. None may be lost, and no long one
-// may end before its endpoint. All of it is done again if the machine disturbs it.
-func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (under, error) {
-	return s.unharmedWithin(ctx, 0, do)
-}
-
-// unharmedWithin is unharmed while endpoints end that serve on for a time: in it all nodes
-// have to lead new connections elsewhere, for which the machine must not stand still. Other
-// Services for the same pods are asked, too.
-func (s *scene) unharmedWithin(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
-	err = undisturbed(ctx, func() (disturbed string, err error) {
-		u, disturbed, err = s.unharmedOnce(ctx, notice, do, also)
-		return disturbed, err
-	})
-	return u, err
-}
-
-// unharmedOnce says how the machine disturbed it.
-func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(context.Context, *traffic) error, also []string) (u under, disturbed string, err error) {
+// unharmed opens connections to the echo Service, and to others for the same pods, while
+// something is done, and for a while before and after it. Long connections ask all the time.
+// No connection may be lost, and no long one may end before its endpoint.
+func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
 	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest, Interval: 100 * time.Millisecond}})
 	if err != nil {
-		return u, "", err
+		return u, err
 	}
 	jobs := []lab.LoadJob{job}
 	for _, service := range also {
 		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: alsoRate, Duration: longest})
 		if err != nil {
-			return u, "", err
+			return u, err
 		}
 		jobs = append(jobs, job)
 	}
 	held, err := s.holdLong(ctx)
 	if err != nil {
-		return u, "", err
+		return u, err
 	}
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
 	enough := make(chan struct{})
 	t := &traffic{}
 	type outcome struct {
-		result    load.Result
-		disturbed string
-		err       error
+		result load.Result
+		err    error
 	}
 	ended := make(chan outcome, len(jobs))
 	for i, job := range jobs {
-		watch := load.Watch{Stalls: held.stalls, Notice: notice, Enough: enough}
+		watch := load.Watch{Enough: enough}
 		if i == 0 {
 			watch.Progress = func(p load.Progress) { t.answered.Store(p.Total.Answered) }
 		}
 		go func() {
-			result, disturbed, err := s.runOnce(flow, job, watch)
-			ended <- outcome{result, disturbed, err}
+			result, err := s.runFlawless(flow, job, watch)
+			ended <- outcome{result, err}
 		}()
 	}
 	err = t.more(ctx, 2*newRate)
@@ -120,18 +102,15 @@ func (s *scene) unharmedOnce(ctx context.Context, notice time.Duration, do func(
 	for range jobs {
 		one := <-ended
 		u.answered += one.result.Answered
-		disturbed, err = max(disturbed, one.disturbed), errors.Join(err, one.err)
+		err = errors.Join(err, one.err)
 	}
 	if err = errors.Join(err, held.end()); err != nil {
-		return u, "", err
+		return u, err
 	}
 	for _, number := range held.ended {
 		u.ended += number
 	}
-	if held.stalled > 0 {
-		disturbed = fmt.Sprintf("%d of %d long connections were not answered in time", held.stalled, longNumber)
-	}
-	return u, disturbed, s.haveEnded(ctx, held.ended)
+	return u, s.haveEnded(ctx, held.ended)
 }
 
 // haveEnded is an error if one of the pods that ended connections goes on: those that are to
@@ -157,7 +136,7 @@ func (s *scene) answering(ctx context.Context, service string, plan load.Plan) (
 	if err != nil {
 		return nil, err
 	}
-	result, err := s.runFlawless(ctx, job)
+	result, err := s.runFlawless(ctx, job, load.Watch{})
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +174,6 @@ type long struct {
 	first   error
 	// ended is how many ended in order, by the pods that ended them.
 	ended map[string]int
-	// stalled were not answered in time since the machine stood still.
-	stalled int
-	stalls  *load.StallDetector
 }
 
 // holdLong opens long connections from all clients in turn, each of which asks again and
@@ -208,15 +184,8 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 		return nil, err
 	}
 	target := job.Plan.Targets[0].String()
-	stalls, still, err := load.DetectStalls()
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	l := &long{ended: map[string]int{}, stalls: stalls, enough: make(chan struct{}), stop: func() {
-		cancel()
-		still()
-	}}
+	l := &long{ended: map[string]int{}, enough: make(chan struct{}), stop: cancel}
 	opened := make(chan error, longNumber)
 	for i := range longNumber {
 		source := job.Sources[i%len(job.Sources)]
@@ -243,18 +212,6 @@ func (s *scene) holdLong(ctx context.Context) (*long, error) {
 	return l, nil
 }
 
-// excuse has a connection opened again that was not answered in time since the machine
-// stood still, which shows nothing about the others either.
-func (l *long) excuse(ctx context.Context, sent time.Time, err error) error {
-	if ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) || !l.stalls.Excuses(sent, patience) {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stalled++
-	return nil
-}
-
 // converse asks until the other side closes the connection in order, for which there is
 // no error.
 func (l *long) converse(ctx context.Context, conn net.Conn) error {
@@ -264,19 +221,18 @@ func (l *long) converse(ctx context.Context, conn net.Conn) error {
 	beat := time.NewTicker(longBeat)
 	defer beat.Stop()
 	for {
-		sent := time.Now()
-		if err := conn.SetDeadline(sent.Add(patience)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if _, err := io.WriteString(conn, "x\n"); err != nil {
-			return l.excuse(ctx, sent, err)
+			return err
 		}
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return l.excuse(ctx, sent, err)
+			return err
 		}
 		answer, err := load.ParseAnswer(line)
 		if err != nil {

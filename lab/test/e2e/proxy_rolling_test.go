@@ -20,9 +20,8 @@ import (
 // connection to be lost: until then all nodes have to lead new ones elsewhere.
 const shortDrain = 5 * time.Second
 
-// proxyRollingUpdate replaces all endpoints, which drain for patientDrain. Its long form, for
-// which the machine must not stand still for seconds, then replaces the new ones, which drain
-// for shortDrain. Beside a Service without affinity one is asked whose clients stay with their
+// proxyRollingUpdate replaces all endpoints, which drain for patientDrain. Its long form then
+// replaces the new ones, which drain for shortDrain. Beside a Service without affinity one is asked whose clients stay with their
 // endpoints: they lose nothing when these end, and stay with others then.
 func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	const endpoints = 12
@@ -36,12 +35,12 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s", endpoints, patientDrain)
-	notice, drains := patientDrain, []time.Duration{patientDrain}
+	drains := []time.Duration{patientDrain}
 	if soaking() {
 		replaced += fmt.Sprintf(", and then as many for %s", shortDrain)
-		notice, drains = shortDrain, []time.Duration{shortDrain, patientDrain}
+		drains = []time.Duration{shortDrain, patientDrain}
 	}
-	u, err := s.unharmedWithin(ctx, notice, func(ctx context.Context, _ *traffic) error {
+	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
 		for _, drain := range drains {
 			if err := s.redeploy(ctx, drain); err != nil {
 				return err

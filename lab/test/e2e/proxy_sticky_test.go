@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -33,75 +31,56 @@ func handOverSticky(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	try := 0
-	err = undisturbed(ctx, func() (disturbed string, err error) {
-		try++
-		figure, disturbed, err = s.handOverStickyOnce(ctx, fmt.Sprintf("sticky-%d", try))
-		return disturbed, err
-	})
-	return figure, err
-}
-
-// handOverStickyOnce says how the machine disturbed it.
-func (s *scene) handOverStickyOnce(ctx context.Context, service string) (figure, disturbed string, err error) {
+	const service = "sticky"
 	if err := s.Apply(ctx, s.namespace, twin(service, "")+"  sessionAffinity: ClientIP\n"); err != nil {
-		return "", "", err
+		return "", err
 	}
 	clients, err := s.stickyClients(ctx, service)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
-	stalls, still, err := load.DetectStalls()
-	if err != nil {
-		return "", "", err
-	}
-	defer still()
 	flow, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	// The clients end before the detector does.
 	defer func() {
 		stop()
 		running.Wait()
 	}()
 	for _, c := range clients {
-		running.Go(func() { c.connect(flow, stalls) })
+		running.Go(func() { c.connect(flow) })
 	}
 
 	if err := clients.more(ctx, stickyAnswers); err != nil {
-		return "", "", err
+		return "", err
 	}
 	if err := clients.stay("while kube-proxy serves the Service", 1); err != nil {
-		return "", "", err
+		return "", err
 	}
 	begun := time.Now()
 	if err := s.PatchService(ctx, s.namespace, service, byVicinity); err != nil {
-		return "", "", err
+		return "", err
 	}
 	if err := s.servedBy(ctx, service, true); err != nil {
-		return "", "", err
+		return "", err
 	}
 	took := time.Since(begun)
 	// The first of two connections may have begun before.
 	if err := clients.more(ctx, 2); err != nil {
-		return "", "", err
+		return "", err
 	}
 	moved := clients.moved()
 	if err := clients.more(ctx, stickyAnswers); err != nil {
-		return "", "", err
+		return "", err
 	}
 	stop()
 	running.Wait()
-	if disturbed := clients.disturbed(); disturbed != "" {
-		return "", disturbed, nil
-	}
 	if err := clients.stay("at the hand-over and afterwards", 2); err != nil {
-		return "", "", err
+		return "", err
 	}
 	if late := clients.moved() - moved; late > 0 {
-		return "", "", fmt.Errorf("%d clients moved to another endpoint after the hand-over was over", late)
+		return "", fmt.Errorf("%d clients moved to another endpoint after the hand-over was over", late)
 	}
 	return fmt.Sprintf("handed over after %.1f s; of %d clients %d moved to another endpoint, each once, and stay with it; %d connections, 0 failed",
-		took.Seconds(), len(clients), moved, clients.connections()), "", nil
+		took.Seconds(), len(clients), moved, clients.connections()), nil
 }
 
 // stickyClient connects to a Service again and again.
@@ -113,10 +92,8 @@ type stickyClient struct {
 	answers int
 	// pods are those that answered, each after another.
 	pods []string
-	// stalled were not answered in time since the machine stood still, and failed is why
-	// another failed, after which the client ends.
-	stalled int
-	failed  error
+	// failed is why a connection failed, after which the client ends.
+	failed error
 }
 
 type stickyClients []*stickyClient
@@ -161,17 +138,15 @@ func newStickyClient(labName string, pod *corev1.Pod, to netip.AddrPort) *sticky
 }
 
 // connect connects until a connection fails or all is over.
-func (c *stickyClient) connect(ctx context.Context, stalls *load.StallDetector) {
+func (c *stickyClient) connect(ctx context.Context) {
 	pause := time.NewTicker(stickyPause)
 	defer pause.Stop()
 	for ctx.Err() == nil {
-		sent := time.Now()
 		answer, _, err := exchange(ctx, c.probe)
 		if ctx.Err() != nil {
 			return
 		}
-		late := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
-		c.note(answer.Pod, err, late && stalls.Excuses(sent, patience))
+		c.note(answer.Pod, err)
 		if err != nil {
 			return
 		}
@@ -182,20 +157,17 @@ func (c *stickyClient) connect(ctx context.Context, stalls *load.StallDetector) 
 	}
 }
 
-// note notes the answer of a pod, or why there is none and whether the machine is to blame.
-func (c *stickyClient) note(pod string, err error, excused bool) {
+// note notes the answer of a pod, or why there is none.
+func (c *stickyClient) note(pod string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case excused:
-		c.stalled++
-	case err != nil:
+	if err != nil {
 		c.failed = err
-	default:
-		c.answers++
-		if len(c.pods) == 0 || c.pods[len(c.pods)-1] != pod {
-			c.pods = append(c.pods, pod)
-		}
+		return
+	}
+	c.answers++
+	if len(c.pods) == 0 || c.pods[len(c.pods)-1] != pod {
+		c.pods = append(c.pods, pod)
 	}
 }
 
@@ -219,14 +191,6 @@ func (all stickyClients) connections() int {
 	return all.sum(func(c *stickyClient) int { return c.answers })
 }
 
-// disturbed says how the machine disturbed the clients, or nothing.
-func (all stickyClients) disturbed() string {
-	if n := all.sum(func(c *stickyClient) int { return c.stalled }); n > 0 {
-		return fmt.Sprintf("%d connections were not answered in time", n)
-	}
-	return ""
-}
-
 // more waits until each client has so many more answers, or one of them cannot go on. It is
 // an error if a connection failed.
 func (all stickyClients) more(ctx context.Context, number int) error {
@@ -240,7 +204,7 @@ func (all stickyClients) more(ctx context.Context, number int) error {
 		missing := ""
 		for i, c := range all {
 			c.mu.Lock()
-			answers, over := c.answers, c.failed != nil || c.stalled > 0
+			answers, over := c.answers, c.failed != nil
 			c.mu.Unlock()
 			if over {
 				return "", nil

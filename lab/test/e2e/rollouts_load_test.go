@@ -87,7 +87,7 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 	}
 	ended := make(chan outcome, 1)
 	go func() {
-		result, err := job.Run(flow, load.Watch{Notice: patientDrain})
+		result, err := job.Run(flow, load.Watch{})
 		ended <- outcome{result, err}
 	}()
 	measured, err := s.overloads(ctx, r)

@@ -85,17 +85,13 @@ func leaderChanged(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	written := l.count("calm")
-	morePods := func(ctx context.Context) error {
-		return errors.Join(s.Delete(ctx, vicinityNamespace, noMorePods), s.vicinityWorks(ctx))
-	}
-	defer func() { err = errors.Join(err, morePods(context.WithoutCancel(ctx))) }()
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		err = errors.Join(err, s.Delete(ctx, vicinityNamespace, noMorePods), s.vicinityWorks(ctx))
+	}()
 	o := lab.LoadOptions{Plan: load.Plan{Rate: 300}}
 	var change leaderChange
 	result, err := s.during(ctx, o, func(ctx context.Context) error {
-		// A measurement that was disturbed left one pod.
-		if err := morePods(ctx); err != nil {
-			return err
-		}
 		// The pod that would take the place of the one that is killed would want to lead, too.
 		if err := s.Apply(ctx, vicinityNamespace, noMorePods); err != nil {
 			return err

@@ -152,7 +152,7 @@ func (s *scene) optedOut(ctx context.Context, service string) (load.Result, erro
 	if err != nil {
 		return load.Result{}, err
 	}
-	result, err := s.runFlawless(ctx, job)
+	result, err := s.runFlawless(ctx, job, load.Watch{})
 	if err == nil && result.InZone() > 0.6 {
 		err = fmt.Errorf("%.1f %% of the traffic of %s, which opts out, stayed in its zone; a third should", 100*result.InZone(), service)
 	}
