@@ -54,6 +54,7 @@ KUBERNETES_PROGRAM := bin/kubernetes-$(shell { cat $(KUBERNETES_FILES); $(GO) en
 
 # The Prometheus that scrapes a lab, without what finds targets elsewhere than in Kubernetes and
 # in files, and without the files of its web pages.
+PROMETHEUS := github.com/prometheus/prometheus/cmd/prometheus
 PROMETHEUS_TAGS := remove_all_sd,enable_kubernetes_sd
 PROMETHEUS_PROGRAM := bin/prometheus-$(shell { cat monitoring/go.mod monitoring/go.sum; $(GO) env GOVERSION GOOS GOARCH; echo '$(CGO_ENABLED) $(GOFLAGS) $(PROMETHEUS_TAGS)'; } | cksum | cut -d ' ' -f 1)
 
@@ -65,6 +66,12 @@ CONFORMANCE_SUITE := bin/suite-$(shell { cat lab/kubernetes/$(KUBERNETES_MODULE)
 # about what runs in clusters of users.
 AREAS := $(if $(filter oldest,$(KUBERNETES)),routing proxy,all)
 
+# A stage says what it does, how far it is and the time so far, and shows its output if it fails. A target with
+# several names them in STAGES. packages lists what is compiled: of a module, and there the arguments of go list.
+STAGE := hack/stage
+export STAGES_BEGUN := $(or $(STAGES_BEGUN),$(shell date +%s))
+packages = (cd $(1) && $(GO) list -deps $(2));
+
 .PHONY: help
 help: ## List the targets
 	@sed -nE 's/^([a-z][a-z0-9-]*):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
@@ -72,39 +79,50 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/vicinity and bin/vicinity-controller, -proxy, -dns and -lab
-	$(GO) build -buildvcs=$(BUILDVCS) -o bin/ ./cmd/...
-	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/ ./cmd/...
+	@$(STAGE) --packages '$(call packages,hack/release,.) $(call packages,.,./cmd/...) $(call packages,lab,./cmd/...)' \
+		build "Vicinity: command line, controller, proxy, DNS server, lab" $(MAKE) compile
+
+# Images have the programs of bin/.
+.PHONY: compile release-maker
+compile: release-maker
+	@GO='$(GO)' bin/release-maker programs --out bin --version '$(VERSION)'
+	@cd lab && $(GO) build -v -buildvcs=$(BUILDVCS) -ldflags '-s -w' -o ../bin/ ./cmd/...
+
+release-maker:
+	@cd hack/release && $(GO) build -v -buildvcs=false -o ../../bin/release-maker .
 
 .PHONY: kubernetes
-kubernetes: $(KUBERNETES_PROGRAM) ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
+kubernetes: ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (minutes when cold)
+	@$(STAGE) --packages '$(call packages,lab/kubernetes,-modfile $(KUBERNETES_MODULE).mod .)' \
+		kubernetes 'Kubernetes $(KUBERNETES_VERSION) and its etcd' $(MAKE) $(KUBERNETES_PROGRAM)
 	@for name in vicinity-kubernetes kubectl; do ln -sfn $(notdir $(KUBERNETES_PROGRAM)) bin/$$name; done
 
 # Whoever is interrupted leaves nothing that looks built.
 $(KUBERNETES_PROGRAM):
-	@echo "building etcd and Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
 	@mkdir -p bin
-	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
+	cd lab/kubernetes && $(GO) build -v -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
 	@mv '$@.new' '$@'
 
 .PHONY: prometheus
-prometheus: $(PROMETHEUS_PROGRAM) ## Build bin/vicinity-prometheus for the lab, once (minutes when cold)
+prometheus: ## Build bin/vicinity-prometheus for the lab, once (minutes when cold)
+	@$(STAGE) --packages '$(call packages,monitoring,-tags $(PROMETHEUS_TAGS) $(PROMETHEUS))' prometheus Prometheus $(MAKE) $(PROMETHEUS_PROGRAM)
 	@ln -sfn $(notdir $(PROMETHEUS_PROGRAM)) bin/vicinity-prometheus
 
 $(PROMETHEUS_PROGRAM):
-	@echo "building Prometheus, which takes minutes the first time"
 	@mkdir -p bin
-	cd monitoring && $(GO) build -tags '$(PROMETHEUS_TAGS)' -buildvcs=false -ldflags '-s -w' -o '$(CURDIR)/$@.new' github.com/prometheus/prometheus/cmd/prometheus
+	cd monitoring && $(GO) build -v -tags '$(PROMETHEUS_TAGS)' -buildvcs=false -ldflags '-s -w' -o '$(CURDIR)/$@.new' $(PROMETHEUS)
 	@mv '$@.new' '$@'
 
 # A folder has the tests, the programs of their pods, and what maps images to them.
 .PHONY: suite
-suite: $(CONFORMANCE_SUITE) ## Build Kubernetes' own end-to-end tests, once (minutes when cold)
+suite: conformance-programs ## Build Kubernetes' own end-to-end tests, once (minutes when cold)
+	@$(STAGE) --packages '$(call packages,lab/kubernetes,-test -modfile $(KUBERNETES_MODULE).mod k8s.io/kubernetes/test/e2e)' \
+		suite 'the end-to-end tests of Kubernetes $(KUBERNETES_VERSION)' $(MAKE) $(CONFORMANCE_SUITE)
 
-$(CONFORMANCE_SUITE): | conformance-programs
-	@echo "building the end-to-end tests of Kubernetes $(KUBERNETES_VERSION), which takes minutes the first time"
+$(CONFORMANCE_SUITE):
 	@rm -rf '$@.new' && mkdir -p '$@.new/agnhost-root'
 	cd lab/kubernetes && $(GO) test -c -vet=off -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/e2e.test' k8s.io/kubernetes/test/e2e
-	cd lab/kubernetes && $(GO) build -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/' \
+	cd lab/kubernetes && $(GO) build -v -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new/' \
 		k8s.io/kubernetes/test/images/agnhost k8s.io/kubernetes/test/images/regression-issue-74839
 	@cp "$$(cd lab/kubernetes && $(GO) list -modfile $(KUBERNETES_MODULE).mod -m -f '{{.Dir}}' k8s.io/kubernetes)"/test/images/agnhost/porter/localhost.* '$@.new/agnhost-root/'
 	@cp "$$(command -v busybox)" $(SUITE_IMAGES) '$@.new/' && touch '$@.new/agnhost-root/index.html'
@@ -151,8 +169,9 @@ test-beside:
 	@$(if $(filter all,$(AREAS)),$(READY) e2e AREA='$(BESIDE)')
 
 .PHONY: up
+up: export STAGES := build package kubernetes up
 up: build package kubernetes ## Bring a lab up with the packaged chart and its images, and see what traffic between zones costs before and after
-	bin/vicinity lab demo --release bin/package
+	@$(STAGE) --show up 'a cluster of three zones, and its traffic' bin/vicinity lab demo --release bin/package
 
 .PHONY: down
 down: build ## Remove all labs
@@ -250,20 +269,23 @@ fuzz-targets:
 # What is published is made by the program in hack/release, for the platforms of PLATFORMS
 # and with the registry of REGISTRY in the names of images, if there is one. Without VERSION
 # it is a version of development.
-RELEASE = cd hack/release && $(GO) build -buildvcs=false -o ../../bin/release-maker . && cd ../.. && \
-	GO='$(GO)' bin/release-maker $(1) --out '$(2)' --version '$(VERSION)' --registry '$(REGISTRY)' --platforms '$(or $(PLATFORMS),linux/amd64$(comma)linux/arm64)'
+RELEASE = GO='$(GO)' bin/release-maker $(1) --out '$(2)' --version '$(VERSION)' --registry '$(REGISTRY)' --platforms '$(or $(PLATFORMS),linux/amd64$(comma)linux/arm64)'
 comma := ,
 
 .PHONY: images
-images: ## Make the images of all programs without a container engine: VERSION, REGISTRY, PLATFORMS
+images: release-maker ## Make the images of all programs without a container engine: VERSION, REGISTRY, PLATFORMS
 	@$(call RELEASE,images,bin/images)
 
 .PHONY: package
 package: ## Make the images of this machine's platform and the chart that names them, which the lab runs
+	@$(STAGE) --packages '$(call packages,hack/release,.) $(call packages,.,./cmd/...)' package "images of Vicinity's programs and the packaged chart" $(MAKE) packaged
+
+.PHONY: packaged
+packaged: release-maker
 	@$(call RELEASE,package,bin/package) --platforms "linux/$$($(GO) env GOARCH)"
 
 .PHONY: release
-release: notices ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
+release: notices release-maker ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
 	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)' --artifacthub '$(ARTIFACTHUB)' --notices bin/THIRD_PARTY_NOTICES
 
 # All analyzers of go vet are among the linters.

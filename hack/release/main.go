@@ -1,6 +1,7 @@
 // Command release makes what is published of Vicinity: images without a container engine,
 // the packaged chart that names them by digest, archives of the kubectl plugin, and what
-// describes and checks them. The targets images, package and release of the Makefile run it.
+// describes and checks them. The targets build, images, package and release of the Makefile run
+// it, so that each program is linked once.
 //
 // The same commit, built by the same version of Go, makes the same bytes.
 package main
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -52,6 +54,7 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&s.notices, "notices", "", "`FILE` of the licences and notices of all that is linked, which a release has")
 	flags.StringVar(&s.hub, "artifacthub", "", "`ID` of the repository on Artifact Hub")
 	command.AddCommand(
+		&cobra.Command{Use: "programs", Short: "Build the programs of images for this machine", Args: cobra.NoArgs, RunE: s.programs},
 		&cobra.Command{Use: "images", Short: "Make images", Args: cobra.NoArgs, RunE: s.run((*release).writeImages)},
 		&cobra.Command{Use: "package", Short: "Make images and the chart that names them", Args: cobra.NoArgs, RunE: s.run((*release).writePackage)},
 		&cobra.Command{Use: "all", Short: "Make all of a release", Args: cobra.NoArgs, RunE: s.run((*release).writeAll)},
@@ -91,6 +94,47 @@ func (s *settings) run(write func(*release, context.Context) error) func(*cobra.
 		}
 		return replace(s.out, r.folder)
 	}
+}
+
+// programs builds the programs for this machine where images take them from, and gives the folder
+// out the same files.
+func (s *settings) programs(command *cobra.Command, _ []string) error {
+	from, err := source.Read(command.Context(), s.root, s.version)
+	if err != nil {
+		return err
+	}
+	folder, err := filepath.Abs(filepath.Join(s.out, programsFolder))
+	if err != nil {
+		return err
+	}
+	platform := program.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
+	if folder, err = program.Compile(command.Context(), from, program.All, platform, folder); err != nil {
+		return err
+	}
+	for _, p := range program.All {
+		name := platform.File(p.Name)
+		err = errors.Join(err, share(filepath.Join(folder, name), filepath.Join(s.out, name)))
+	}
+	return err
+}
+
+// share makes one file of two names. A process that runs what the second name had goes on.
+func share(file, as string) error {
+	from, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	// Renaming one name of a file to another name of it would leave both.
+	if to, err := os.Stat(as); err == nil && os.SameFile(from, to) {
+		return nil
+	}
+	if err := os.Remove(as + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(file, as+".new"); err != nil {
+		return err
+	}
+	return os.Rename(as+".new", as)
 }
 
 // replaceable returns an error if a folder has something that no release wrote, since its

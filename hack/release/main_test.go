@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,32 @@ func TestReplace(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(folder, digestsFile)); err == nil {
 		t.Error("a file of the folder before is left")
+	}
+}
+
+// A program that runs keeps its file, and giving a name the file that it has leaves nothing beside it.
+func TestShare(t *testing.T) {
+	folder := t.TempDir()
+	made, name := filepath.Join(folder, "made"), filepath.Join(folder, "name")
+	write(t, name, "before")
+	runs, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.Close()
+	write(t, made, "after")
+	for range 2 {
+		if err := share(made, name); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(name)
+		entries, listed := os.ReadDir(folder)
+		if string(content) != "after" || len(entries) != 2 || err != nil || listed != nil {
+			t.Errorf("it has %q, beside %v, %v, %v", content, entries, err, listed)
+		}
+	}
+	if content, err := io.ReadAll(runs); err != nil || string(content) != "before" {
+		t.Errorf("what ran has %q, %v", content, err)
 	}
 }
 

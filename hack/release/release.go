@@ -36,6 +36,9 @@ type release struct {
 	digests map[string]string
 }
 
+// programsFolder is beside what is made of the programs in it.
+const programsFolder = "programs"
+
 // The folders of a release, and the file that is with the images.
 const (
 	imagesFolder  = "images"
@@ -111,19 +114,24 @@ func (r *release) write(name string, content []byte) error {
 	return os.WriteFile(filepath.Join(r.folder, name), content, 0o644)
 }
 
-// compiled is the folder of compiled programs, which stays between releases.
-func (r *release) compiled() string { return filepath.Join(filepath.Dir(r.out), "programs") }
-
-func (r *release) compile(ctx context.Context, p program.Program, platform program.Platform) (string, error) {
-	folder, err := filepath.Abs(r.compiled())
+// compile returns the folder of the compiled programs, which stays between releases.
+func (r *release) compile(ctx context.Context, platform program.Platform, programs ...program.Program) (string, error) {
+	folder, err := filepath.Abs(filepath.Join(filepath.Dir(r.out), programsFolder))
 	if err != nil {
 		return "", err
 	}
-	return program.Compile(ctx, r.source, p, platform, folder)
+	return program.Compile(ctx, r.source, programs, platform, folder)
 }
 
 // images writes the archives of all images into a folder, and prints what they are.
 func (r *release) images(ctx context.Context, folder string) error {
+	folders := map[program.Platform]string{}
+	for _, platform := range r.platforms {
+		var err error
+		if folders[platform], err = r.compile(ctx, platform, program.All...); err != nil {
+			return err
+		}
+	}
 	r.digests = map[string]string{}
 	table := tabwriter.NewWriter(r.say, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "image\tplatform\tcompressed\tfiles\tdigest")
@@ -131,12 +139,8 @@ func (r *release) images(ctx context.Context, folder string) error {
 	for _, p := range program.All {
 		files := map[program.Platform]string{}
 		for _, platform := range r.platforms {
-			file, err := r.compile(ctx, p, platform)
-			if err != nil {
-				return err
-			}
-			files[platform] = file
-			if err := r.modules(p, platform, file); err != nil {
+			files[platform] = filepath.Join(folders[platform], platform.File(p.Name))
+			if err := r.modules(p, platform, files[platform]); err != nil {
 				return err
 			}
 		}
@@ -214,10 +218,11 @@ func (r *release) plugin(ctx context.Context) error {
 	}
 	var downloads []plugin.Download
 	for _, platform := range program.PluginPlatforms {
-		file, err := r.compile(ctx, program.CommandLine, platform)
+		folder, err := r.compile(ctx, platform, program.CommandLine)
 		if err != nil {
 			return err
 		}
+		file := filepath.Join(folder, platform.File(program.CommandLine.Name))
 		if err := r.modules(program.CommandLine, platform, file); err != nil {
 			return err
 		}

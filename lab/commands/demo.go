@@ -78,7 +78,7 @@ bytes are what costs.`,
 	shaped.Proxy = string(shape.ProxyBoth)
 	flags.Lookup("proxy").DefValue = shaped.Proxy
 	flags.Float64Var(&f.rate, "rate", 300, "`NUMBER` of requests a second, from all clients together")
-	flags.DurationVar(&f.duration, "duration", 8*time.Second, "`TIME` to send traffic before and after the change")
+	flags.DurationVar(&f.duration, "duration", 5*time.Second, "`TIME` to send traffic before and after the change")
 	flags.Float64Var(&f.price, "price", 0.02, "`PRICE` of 1 GiB between zones, in your currency")
 	flags.BoolVar(&f.noTTY, "no-tty", false, "print plain lines, as it does when the output is no terminal")
 	return cmd
@@ -153,7 +153,7 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	if after.counted, err = d.counters.counted(ctx, after); err != nil {
 		return err
 	}
-	d.screen.say("\n%s%s", d.compare(before, after), goOn(strings.TrimSuffix(os.Args[0], "-lab"), cluster))
+	d.screen.say("\n%s%s", d.compare(before, after), d.goOn(strings.TrimSuffix(os.Args[0], "-lab"), before, after))
 	return d.screen.err
 }
 

@@ -3,15 +3,12 @@ package commands
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -154,34 +151,27 @@ func milliseconds(m measurement) string {
 	return fmt.Sprintf("%.2f ms", float64(median)/float64(time.Millisecond))
 }
 
-// goOn says what to try next. program is the name that vicinity was called by.
-func goOn(program string, cluster *lab.Cluster) string {
-	kubectl, name := "kubectl", ""
-	// With a path the program was not found in the PATH, so what is beside it is not.
-	if beside := filepath.Join(filepath.Dir(program), kubectl); strings.Contains(program, "/") && isFile(beside) {
-		kubectl = beside
+// goOn says what came up, what was shown of it, and what to try next. program is the name that vicinity was
+// called by.
+func (d *demo) goOn(program string, before, after measurement) string {
+	up, name, status := d.cluster.Shape(), "", "status"
+	if up.Name != shape.DefaultName {
+		name = " --name " + up.Name
 	}
-	if own := cluster.Shape().Name; own != shape.DefaultName {
-		name = " --name " + own
-	}
-	traffic := ""
-	if cluster.Shape().Proxy.Vicinity() {
-		traffic = fmt.Sprintf("  %s status --traffic --cost-per-gib 0.02\n", program)
+	if up.Proxy.Vicinity() {
+		status = fmt.Sprintf("status --traffic --cost-per-gib %g", d.price)
 	}
 	return fmt.Sprintf(`
-The lab is up. To go on:
+Up:    lab %[1]s, a Kubernetes of %[2]s, with Vicinity
+Shown: the annotation keeps %[3]s of the answers in the client's zone, instead of %[4]s
+Next:
 
-  export KUBECONFIG=%[1]s
-  %[4]s explain svc/%[6]s -n %[3]s
-  %[4]s explain svc/%[6]s -n %[3]s --node %[8]s
-%[7]s  %[2]s scale deployment/%[6]s --replicas 7 -n %[3]s
-  %[4]s lab load %[6]s -n %[3]s --live%[5]s
+  export KUBECONFIG=%[5]s
+  %[6]s explain svc/%[7]s -n %[8]s
+  %[6]s %[9]s
+  %[6]s lab load %[7]s -n %[8]s --live%[10]s
 
-"%[4]s lab down%[5]s" removes it.
-`, cluster.Kubeconfig(), kubectl, demoNamespace, program, name, demoService, traffic, cluster.Shape().Nodes()[0].Name)
-}
-
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+"%[6]s lab down%[10]s" removes it.
+`, up.Name, describeShape(up), percent(after.result.InZone()), percent(before.result.InZone()),
+		d.cluster.Kubeconfig(), program, demoService, demoNamespace, status, name)
 }

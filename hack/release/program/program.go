@@ -84,14 +84,17 @@ func ParsePlatforms(text string) ([]Platform, error) {
 // versions is the package whose variables say what a program is built from.
 const versions = "vicinity.dev/vicinity/internal/version."
 
-// Compile compiles a program into a folder of its platform, and returns its path. What is
-// there and up to date is not linked again.
-func Compile(ctx context.Context, s source.Source, p Program, platform Platform, folder string) (string, error) {
-	path := filepath.Join(folder, platform.Hyphened(), platform.File(p.Name))
-	if err := (build{s.Root, "./cmd/" + p.Name, path, linkerFlags(s), platform}).run(ctx); err != nil {
-		return "", fmt.Errorf("building %s for %s: %w", p.Name, platform, err)
+// Compile compiles programs into a folder of their platform, and returns that folder. A program
+// that is there and up to date is not linked again.
+func Compile(ctx context.Context, s source.Source, programs []Program, platform Platform, folder string) (string, error) {
+	b := build{folder: s.Root, out: filepath.Join(folder, platform.Hyphened()), linkerFlags: linkerFlags(s), platform: platform}
+	for _, p := range programs {
+		b.packages = append(b.packages, "./cmd/"+p.Name)
 	}
-	return path, nil
+	if err := b.run(ctx); err != nil {
+		return "", fmt.Errorf("building programs for %s: %w", platform, err)
+	}
+	return b.out, nil
 }
 
 func linkerFlags(s source.Source) string {
@@ -104,10 +107,11 @@ func linkerFlags(s source.Source) string {
 
 // build is one call of the go command.
 type build struct {
-	folder, name string // where the sources are, and the package there
-	path         string // of the program
-	linkerFlags  string
-	platform     Platform
+	folder      string // of the sources
+	packages    []string
+	out         string // the folder that gets the programs
+	linkerFlags string
+	platform    Platform
 }
 
 func (b build) run(ctx context.Context) error {
@@ -120,7 +124,9 @@ func (b build) run(ctx context.Context) error {
 	if text := strings.TrimSpace(string(experiments)); text != "" {
 		return fmt.Errorf("the go command has GOEXPERIMENT=%s, which makes other programs: take it out by go env -u GOEXPERIMENT", text)
 	}
-	return b.goCommand(ctx, "build", "-ldflags", b.linkerFlags, "-o", b.path, b.name).Run()
+	// It names each package that it compiles, which shows how far it is.
+	args := []string{"build", "-v", "-ldflags", b.linkerFlags, "-o", b.out + string(filepath.Separator)}
+	return b.goCommand(ctx, append(args, b.packages...)...).Run()
 }
 
 // goCommand is a call of the go command that has nothing of the machine's own settings that

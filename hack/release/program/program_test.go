@@ -23,7 +23,7 @@ func small(t *testing.T) build {
 			t.Fatal(err)
 		}
 	}
-	return build{folder, ".", filepath.Join(folder, "small"), "-s -w -X main.word=said", Platform{"linux", runtime.GOARCH}}
+	return build{folder, []string{"."}, filepath.Join(folder, "out"), "-s -w -X main.word=said", Platform{"linux", runtime.GOARCH}}
 }
 
 // settings has the go command read what go env -w would have written.
@@ -42,15 +42,14 @@ func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 	for _, machine := range []string{"", "GOFLAGS=-tags=other\nGOAMD64=v3\nGOARM64=v8.1\n"} {
 		settings(t, machine)
 		b := small(t)
-		folder, path := b.folder, b.path
 		if err := b.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		content, err := os.ReadFile(path)
+		content, err := os.ReadFile(filepath.Join(b.out, "small"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Contains(content, []byte("said")) || bytes.Contains(content, []byte(folder)) {
+		if !bytes.Contains(content, []byte("said")) || bytes.Contains(content, []byte(b.folder)) {
 			t.Error("the program lacks what the linker was to write, or names the folder of its sources")
 		}
 		made = append(made, content)
