@@ -128,45 +128,42 @@ $(CONFORMANCE_SUITE):
 	@cp "$$(command -v busybox)" $(SUITE_IMAGES) '$@.new/' && touch '$@.new/agnhost-root/index.html'
 	@mv '$@.new' '$@'
 
-# The tests of all modules, as JSON. Long tests mostly wait for control planes, so twice as many
-# packages as there are processors run at once, and beside them those of the lab's container runtime,
-# which wait the longest, and of the small modules. Others of the lab need a machine that has time for
-# thousands of pods. Vetting is left to the linter.
-test = { failed=; mkdir -p bin; \
-	{ failed=; for of in lab/cri monitoring hack/release; do (cd "$$of" && $(GO) test -vet=off $(1) -json ./...) || failed=1; done; \
-		test -z "$$failed"; } >bin/tests-beside.json & beside=$$!; \
-	$(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./... || failed=1; \
-	wait $$beside || failed=1; cat bin/tests-beside.json; \
-	(cd lab && $(GO) test -vet=off $(1) -json $$($(GO) list ./... | grep -v '/cri$$')) || failed=1; \
-	test -z "$$failed"; }
+# tests runs the tests of all modules with some flags. Most of them wait more than they work.
+tests = for module in $(MODULES); do (cd "$$module" && $(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./...) || :; done | $(GO) run ./hack/skips
 
 .PHONY: check
-check: build lint vulncheck ## The fast one: build, lint, known vulnerabilities, unit tests
-	$(call test,-short) | $(GO) run ./hack/skips
+check: export STAGES := build vet unit
+check: build vet ## Before each commit: build, vet, unit tests
+	@$(STAGE) --show unit 'unit tests' $(MAKE) unit
 
-# The areas of promises that run beside the tests and the first of the other areas, in labs of their own: none
-# of them measures what another lab disturbs.
-BESIDE := doctor everything release metrics console
+.PHONY: unit
+unit:
+	@$(call tests,-short)
 
-# What is needed beside each other is built before, so that nobody builds it again below the other's labs.
-BUILT := programs build kubernetes suite prometheus e2e-program
-READY = $(MAKE) $(addprefix -o ,$(BUILT))
+.PHONY: vet
+vet:
+	@$(STAGE) vet 'go vet of all modules' bash -c 'for module in $(MODULES); do (cd "$$module" && $(GO) vet ./...); done'
 
-# What runs in the background is not told of an interrupt, so it is passed on.
+# A stage that fails does not keep the next ones from saying what they find.
 .PHONY: test
-test: conformance-programs $(BUILT) lint vulncheck ## All that CI runs: check, the long tests, no test skipped, e2e, and Kubernetes' tests labelled [Conformance] that concern Vicinity
-	@trap 'kill "$$beside" 2>/dev/null || :; wait; exit 130' INT TERM; failed=; \
-	$(READY) --keep-going test-conformance test-beside >bin/beside.txt 2>&1 & beside=$$!; \
-	$(call test,-timeout 30m) | $(GO) run ./hack/skips -strict || failed=1; \
-	$(READY) e2e AREA='$(AREAS) $(addprefix -,$(BESIDE))' || failed=1; \
-	wait "$$beside" || failed=1; cat bin/beside.txt; \
+test: export STAGES := build package kubernetes promises vet live e2e
+test: programs build package kubernetes e2e-program vet ## All tests, and the promises that show every part in a cluster: RETRIES=1
+	@failed=; \
+	$(STAGE) --show live 'unit tests, and tests on one control plane' $(MAKE) live || failed=1; \
+	$(STAGE) --show e2e 'promises in two labs, one after the other' $(MAKE) promises AREA=all TIER=test || failed=1; \
 	test -z "$$failed"
 
-.PHONY: test-conformance test-beside
-test-conformance:
-	@$(READY) conformance PROXY=vicinity FOCUS='sig-(network|apps\] (ControllerRevision|Daemon|Deployment|Disruption|ReplicaSet|StatefulSet)).*\[Conformance\]'
-test-beside:
-	@$(if $(filter all,$(AREAS)),$(READY) e2e AREA='$(BESIDE)')
+# Tests that need a control plane share the one that CONTROL_PLANE names.
+CONTROL_PLANE := bin/control-plane
+SHARED := $(CONTROL_PLANE)/shared/kubeconfig
+LAB = VICINITY_LAB_DIR='$(CURDIR)/$(CONTROL_PLANE)' bin/vicinity-lab
+
+.PHONY: live
+live:
+	@$(LAB) down --name shared >/dev/null 2>&1 || :
+	@$(LAB) up --name shared --control-plane-only --vicinity=false --nodes-per-zone 1 --fake-nodes 9 --eviction-requests
+	@trap '$(LAB) down --name shared' EXIT; \
+	export VICINITY_CONTROL_PLANE='$(CURDIR)/$(SHARED)'; $(call tests,-timeout 30m) -strict
 
 .PHONY: up
 up: export STAGES := build package kubernetes up
@@ -179,12 +176,17 @@ down: build ## Remove all labs
 
 .PHONY: e2e-program
 e2e-program:
-	cd lab && $(GO) test -c -o ../bin/e2e ./test/e2e
+	@$(STAGE) promises 'the program that shows promises' bash -c 'cd lab && $(GO) test -c -vet=off -o ../bin/e2e ./test/e2e'
 
-# The pages of the console are opened in a browser.
+# Promises about metrics ask Prometheus, and those about the console open its pages in a browser.
 .PHONY: e2e
-e2e: build kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises in a lab: all of it, or AREA=lab, or AREA='all -lab'; KUBERNETES=oldest
-	cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_PROMISE='$(PROMISE)' '$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,150m)
+e2e: build package kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises, one lab at a time: all of it, or AREA=lab, or AREA='all -lab'; PROMISE=; KUBERNETES=oldest
+	@$(MAKE) promises
+
+.PHONY: promises
+promises:
+	@cd lab/test/e2e && E2E_AREA='$(or $(AREA),$(AREAS))' E2E_TIER='$(TIER)' E2E_PROMISE='$(PROMISE)' E2E_RETRIES='$(RETRIES)' \
+		'$(CURDIR)/bin/e2e' -test.timeout $(if $(E2E_SOAK),6h,150m)
 
 .PHONY: screenshots
 screenshots: ## Take the pictures of the console in docs/images, of a lab with traffic
