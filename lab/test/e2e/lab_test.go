@@ -235,11 +235,11 @@ func lateness(r load.Result) string {
 // tooLate reports whether there are more late answers than by chance.
 func tooLate(r load.Result, late int64) bool { return late > max(2, r.Answered/2000) }
 
-// heavyPlan is enough to measure shares within one or two points.
-func heavyPlan() load.Plan { return load.Plan{Rate: 1000, Duration: 6 * time.Second} }
+// heavyPlan is enough to measure shares: one of a third has a standard deviation of one point.
+func heavyPlan() load.Plan { return load.Plan{Rate: 1000, Duration: 2500 * time.Millisecond} }
 
 // lightPlan is enough to see that something works.
-func lightPlan() load.Plan { return load.Plan{Rate: 200, Duration: 2 * time.Second} }
+func lightPlan() load.Plan { return load.Plan{Rate: 400, Duration: time.Second} }
 
 // measured is load with what the fabric counted during it.
 func (s *scene) measured(ctx context.Context, o lab.LoadOptions) (result load.Result, traffic lab.Traffic, err error) {

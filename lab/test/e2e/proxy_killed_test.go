@@ -42,7 +42,7 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 				return err
 			}
 		}
-		return t.more(ctx, newRate*int64(deferred.Seconds()))
+		return t.more(ctx, newRate*int64(afterRestart.Seconds()))
 	})
 	if err != nil {
 		return "", err
@@ -98,7 +98,7 @@ func (s *scene) changedWhileDead(ctx context.Context) (figure string, err error)
 		return "", err
 	}
 	begun := time.Now()
-	answering, err := s.answering(ctx, "unseen", load.Plan{Protocol: load.TCP, Rate: 300, Duration: 2 * time.Second})
+	answering, err := s.answering(ctx, "unseen", load.Plan{Protocol: load.TCP, Rate: 300, Duration: time.Second})
 	if err != nil {
 		return "", err
 	}

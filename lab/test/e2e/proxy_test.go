@@ -180,8 +180,8 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 }
 
 // patientDrain is how long endpoints of patientEcho serve on when they are to end: longer
-// than the news of it takes to all nodes, also on a machine that does much else.
-const patientDrain = 15 * time.Second
+// than the news of it takes to all nodes, with time to spare.
+const patientDrain = 8 * time.Second
 
 // patientEcho has the pods of manifests of echo Services serve on for patientDrain.
 func patientEcho(manifests string) string {
@@ -258,6 +258,6 @@ func handOver(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("there after %.1f s, back after %.1f s with the grace of 10 s; the rules of %d nodes say so; %d requests, 0 failed",
+	return fmt.Sprintf("there after %.1f s, back after %.1f s; the rules of %d nodes say so; %d requests, 0 failed",
 		there.Seconds(), back.Seconds(), holder, result.Due+again.Due), nil
 }

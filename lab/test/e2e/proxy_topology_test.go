@@ -112,7 +112,7 @@ type reach map[string][]string
 func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err error) {
 	for _, plan := range []load.Plan{
 		{Rate: 100, Duration: 500 * time.Millisecond, Timeout: 2 * time.Second},
-		{Rate: 200, Duration: 3 * time.Second, Timeout: 5 * time.Second},
+		{Rate: 200, Duration: time.Second, Timeout: 5 * time.Second},
 	} {
 		err := kube.Wait(ctx, "clients to reach what they should", func(ctx context.Context) (string, error) {
 			type ended struct {
@@ -364,7 +364,7 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if err := s.followsPlan(ctx, want); err != nil {
 			return "", err
 		}
-		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: 15 * time.Second}})
+		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1500, Duration: 6 * time.Second}})
 		if err != nil {
 			return "", err
 		}
@@ -474,7 +474,7 @@ func farthest(result load.Result, want map[[2]string]float64) (far float64, wher
 	return far, where
 }
 
-// byChance is how many points a share may be off if each connection goes by chance: three standard
+// byChance is how many points a share may be off if each connection goes by chance: four standard
 // deviations of a share of one half, for the zone with the fewest answers. If those are so few that
 // it is much, a measurement shows nothing.
 func byChance(result load.Result) (float64, error) {
@@ -482,9 +482,9 @@ func byChance(result load.Result) (float64, error) {
 	for _, flow := range result.Flows {
 		answers[flow.Zone] += flow.Answers
 	}
-	const much = 4
+	const much = 5
 	fewest := slices.Min(slices.Collect(maps.Values(answers)))
-	chance := 3 * 50 / math.Sqrt(float64(fewest))
+	chance := 4 * 50 / math.Sqrt(float64(fewest))
 	if chance > much {
 		return 0, fmt.Errorf("a zone has %d answers alone, whose shares are off by up to %.1f points by chance", fewest, chance)
 	}
