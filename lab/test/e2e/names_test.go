@@ -30,6 +30,7 @@ func namesArea() area {
 			{name: "zone-lost", keep: zoneLost},
 			{name: "address-reused", keep: addressReused},
 			{name: "locators", keep: locators, within: 4 * time.Minute},
+			{name: "locators-auto", keep: locatorsAuto, within: 4 * time.Minute},
 			{name: "odd-names", keep: oddNames},
 			{name: "odd-locators", keep: oddLocators},
 			{name: "large-answers", keep: largeAnswers},
@@ -79,11 +80,8 @@ func configureNames(ctx context.Context, c *lab.Cluster) error {
 	return c.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSVicinity, Corefile: corefile})
 }
 
-// The chart's values for PodLocators: of all pods, and of those that their nodes do not locate.
-var (
-	locateAll  = []string{"locators.enabled=true", "locators.all=true"}
-	locateAuto = []string{"locators.enabled=true", "locators.all=false"}
-)
+// locateAll are the chart's values for PodLocators of all pods.
+var locateAll = []string{"locators.enabled=true", "locators.all=true"}
 
 // headlessOf is a headless Service for the echo pods of a scene, with annotations.
 func headlessOf(name string, annotations ...string) string {
