@@ -34,6 +34,7 @@ func routingArea() area {
 			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byHints), within: 4 * time.Minute, beside: true},
 			{name: "nearest-region", keep: nearestRegion, within: 5 * time.Minute, beside: true},
 			{name: "thresholds", keep: thresholds, within: 8 * time.Minute, beside: true},
+			{name: "gardener", keep: ownZone, beside: true},
 			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute, beside: true},
 			{name: "groups", keep: groups, within: 5 * time.Minute, beside: true},
 			{name: "cluster-policy", keep: clusterPolicy, within: 5 * time.Minute, beside: true},
@@ -45,7 +46,6 @@ func routingArea() area {
 			{name: "leader-changed", keep: leaderChanged, within: 5 * time.Minute},
 			{name: "webhook-away", keep: webhookAway, within: 4 * time.Minute},
 			{name: "webhook-hanging", keep: webhookHanging, within: 5 * time.Minute},
-			{name: "control-plane-restarted", keep: controlPlaneRestarted, within: 4 * time.Minute},
 			{name: "bad-input", keep: badInput},
 			{name: "host-names", keep: hostNames},
 			{name: "zones-without-labels", keep: zonesWithoutLabels, within: 6 * time.Minute},
@@ -205,7 +205,7 @@ func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) e
 // routeZones is routeUneven with changed manifests.
 func (s *scene) routeZones(ctx context.Context, changed func(manifests string) string, patch string, numbers ...int) error {
 	inZones, all := map[string]int{}, 0
-	for i, zone := range s.cluster.Shape().Zones {
+	for i, zone := range s.inhabited() {
 		inZones[zone.Name] = numbers[i]
 		all += numbers[i]
 	}
@@ -361,7 +361,7 @@ func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
 		return "", err
 	}
-	zones := s.cluster.Shape().Zones
+	zones := s.inhabited()
 	empty, near := zones[0].Name, zones[1].Name // both in the west
 	var result load.Result
 	err := kube.Wait(ctx, "traffic to stay in its region", func(ctx context.Context) (string, error) {
