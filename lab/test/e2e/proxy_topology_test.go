@@ -210,17 +210,18 @@ func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch strin
 		if err != nil {
 			return "", err
 		}
+		const most = 2 // points: four standard deviations
 		answers, all := map[string]float64{}, 0.0
 		for _, flow := range result.Flows {
 			answers[flow.To.Node] += float64(flow.Answers)
 			all += float64(flow.Answers)
 		}
 		// A sixth of the traffic is from zone-a-1, and a quarter of that stays there.
-		if alone := answers["zone-a-1"] / all; points(alone, 1.0/24) > agreement {
+		if alone := answers["zone-a-1"] / all; points(alone, 1.0/24) > most {
 			return "", fmt.Errorf("the endpoint on zone-a-1 gets %.1f %% of the traffic, want %.1f %%", 100*alone, 100.0/24)
 		}
 		each := answers["zone-a-2"] / all / 3
-		if points(each, 7.0/72) > agreement {
+		if points(each, 7.0/72) > most {
 			return "", fmt.Errorf("an endpoint on zone-a-2 gets %.1f %% of the traffic, want %.1f %%", 100*each, 700.0/72)
 		}
 		return fmt.Sprintf("alone on its node: %.2f times the even share, would be 2; the busiest %.2f times, predicted 1.17; %d requests",

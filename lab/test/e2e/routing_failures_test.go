@@ -407,7 +407,7 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	if !maps.Equal(before, after) || l.events["echo"] > 0 {
 		return "", fmt.Errorf("a restart wrote slices %d times: hints were %v and are %v", l.events["echo"], before, after)
 	}
-	if err := s.scale(ctx, "echo-"+s.cluster.Shape().Zones[2].Name, 6); err != nil {
+	if err := s.scale(ctx, "echo-"+s.inhabited()[2].Name, 6); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 16); err != nil {
@@ -555,36 +555,4 @@ func webhookHanging(ctx context.Context, s *scene) (figure string, err error) {
 			hanging.Seconds(), usual.Seconds(), most.Seconds())
 	}
 	return fmt.Sprintf("a killed pod left the slices after %.1f s with the webhook hanging, %.1f s usually", hanging.Seconds(), usual.Seconds()), nil
-}
-
-// controlPlaneRestarted kills the API server, and restarts etcd, while pods come and go.
-func controlPlaneRestarted(ctx context.Context, s *scene) (string, error) {
-	if err := s.route(ctx, 12, preferZone); err != nil {
-		return "", err
-	}
-	for turn, restart := range []func() error{
-		func() error {
-			return errors.Join(s.cluster.KillComponent(ctx, "kube-apiserver"), s.cluster.StartComponent(ctx, "kube-apiserver"))
-		},
-		func() error {
-			return errors.Join(s.cluster.StopComponent(ctx, "etcd"), s.cluster.StartComponent(ctx, "etcd"))
-		},
-	} {
-		if err := s.killPod(ctx, turn); err != nil {
-			return "", err
-		}
-		if err := restart(); err != nil {
-			return "", err
-		}
-		if err := kube.Wait(ctx, "a pod to be killed", func(ctx context.Context) (string, error) { return "", s.killPod(ctx, turn+1) }); err != nil {
-			return "", err
-		}
-		if _, err := s.converged(ctx, "echo", 12); err != nil {
-			return "", err
-		}
-		if hinted, err := s.hinted(ctx, "echo"); err != nil || !hinted {
-			return "", errors.Join(err, errors.New("hints are not there"))
-		}
-	}
-	return "API server killed and etcd restarted amid changes: the slices say what a fresh computation gives", nil
 }
