@@ -53,7 +53,7 @@ func proxyFlow(ctx context.Context, s *scene) (string, error) {
 // measures by how many points it is off.
 func (s *scene) reshaped(ctx context.Context, numbers ...int) (far float64, answered uint64, err error) {
 	all := 0
-	for i, zone := range s.cluster.Shape().Zones {
+	for i, zone := range s.inhabited() {
 		if err := s.scale(ctx, "echo-"+zone.Name, int32(numbers[i])); err != nil {
 			return 0, 0, err
 		}
@@ -67,7 +67,7 @@ func (s *scene) reshaped(ctx context.Context, numbers ...int) (far float64, answ
 		return 0, 0, err
 	}
 	// The zones have as many nodes each, so what they keep is known without the plan.
-	zones := s.cluster.Shape().Zones
+	zones := s.inhabited()
 	even := float64(all) / float64(len(zones))
 	for i, zone := range zones {
 		own := min(1, float64(numbers[i])/even)

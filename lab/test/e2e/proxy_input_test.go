@@ -330,7 +330,6 @@ func (s *scene) crowdIsServed(ctx context.Context) error {
 	})
 }
 
-
 // proxyAccounting compares what proxies count with what clients and endpoints did.
 func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	if err := s.deploy(ctx); err != nil {
@@ -346,6 +345,9 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 			return "", err
 		}
 		if err := s.servedBy(ctx, service(), true); err != nil {
+			return "", err
+		}
+		if _, err := s.onlyIn(ctx, service(), "vicinity"); err != nil {
 			return "", err
 		}
 		job, err := s.planLoadOf(ctx, service(), heavyPlan())
@@ -395,8 +397,8 @@ func (s *scene) counted(ctx context.Context, service string) (connections map[[2
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, from := range s.cluster.Shape().Zones {
-			for _, to := range s.cluster.Shape().Zones {
+		for _, from := range s.inhabited() {
+			for _, to := range s.inhabited() {
 				connections[[2]string{from.Name, to.Name}] += metrics.sum("vicinity_proxy_connections_total",
 					append(slices.Clone(of), fmt.Sprintf("source_zone=%q", from.Name), fmt.Sprintf("destination_zone=%q", to.Name))...)
 			}
@@ -497,7 +499,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 		return "", err
 	}
 	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
-	if err := cluster.InstallVicinity(ctx); err != nil {
+	if err := cluster.InstallVicinity(ctx, quickValues...); err != nil {
 		return "", err
 	}
 	took := time.Since(begun)
