@@ -240,7 +240,7 @@ spec:
 			finding: "pdbs-overlap Deployment " + s.namespace + "/echo",
 			objects: pdb("one", ofEcho+"maxUnavailable: 1}") + "---\n" + pdb("two", ofEcho+"maxUnavailable: 1}"),
 		},
-		{finding: "pdb-covers-nothing PodDisruptionBudget " + s.namespace + "/nobody", objects: pdb("nobody", "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 1}")},
+		{finding: "pdb-covers-nothing PodDisruptionBudget " + s.namespace + "/unused", objects: pdb("unused", "{selector: {matchLabels: {app: unused}}, maxUnavailable: 1}")},
 	}}
 }
 
@@ -266,7 +266,7 @@ spec: {selector: {app: nothing}, ports: [{port: 80}], %s}`, name, s.namespace, m
 apiVersion: vicinity.dev/v1alpha1
 kind: TopologyDisruptionBudget
 metadata: {name: %s, namespace: %s}
-spec: {selector: {matchLabels: {app: nobody}}, maxUnavailable: %s}`, name, s.namespace, maxUnavailable)}
+spec: {selector: {matchLabels: {app: unused}}, maxUnavailable: %s}`, name, s.namespace, maxUnavailable)}
 	}
 	lease := func(finding, command string) clusterFault {
 		return clusterFault{finding: finding, inject: ownKubectl + command}
@@ -281,13 +281,13 @@ spec: {selector: {matchLabels: {app: nobody}}, maxUnavailable: %s}`, name, s.nam
 			finding: "service-left-alone Service kube-system/left",
 			objects: "apiVersion: v1\nkind: Service\nmetadata: {name: left, namespace: kube-system, " + prefer + "}\nspec: {ports: [{port: 80}]}",
 		},
-		{finding: "policy-matches-nothing RoutingPolicy " + s.namespace + "/nobody", objects: fmt.Sprintf(`
+		{finding: "policy-matches-nothing RoutingPolicy " + s.namespace + "/unused", objects: fmt.Sprintf(`
 apiVersion: vicinity.dev/v1alpha1
 kind: RoutingPolicy
-metadata: {name: nobody, namespace: %s}
-spec: {selector: {matchLabels: {app: nobody}}, mode: Prefer, level: Zone}`, s.namespace)},
+metadata: {name: unused, namespace: %s}
+spec: {selector: {matchLabels: {app: unused}}, mode: Prefer, level: Zone}`, s.namespace)},
 		budget("budget-blocks-for-ever", "never", "0"),
-		budget("budget-covers-nothing", "nobody", "1"),
+		budget("budget-covers-nothing", "unused", "1"),
 		lease("proxy-lease-missing Lease vicinity-system/vicinity-proxy-zone-a-1", "delete lease --ignore-not-found vicinity-proxy-zone-a-1"),
 		lease("proxy-probe-fails Lease vicinity-system/vicinity-proxy-zone-a-2", "annotate lease vicinity-proxy-zone-a-2 --overwrite vicinity.dev/probe-failure='something else answers'"),
 		lease("clock-of-node Node zone-b-1", `patch lease vicinity-proxy-zone-b-1 --type=merge -p '{"spec":{"renewTime":"'"$(date -u -d '+1 hour' +%Y-%m-%dT%H:%M:%S.000000Z)"'"}}'`),

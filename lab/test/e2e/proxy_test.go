@@ -196,8 +196,8 @@ func patientEcho(manifests string) string {
 }
 
 // deployPatient is deploy with endpoints that serve on for long when they are to end.
-func (s *scene) deployPatient(ctx context.Context, endpoints int, spec ...string) error {
-	manifests := patientEcho(lab.EchoManifests("echo", endpoints, spec...))
+func (s *scene) deployPatient(ctx context.Context, endpoints int) error {
+	manifests := patientEcho(lab.EchoManifests("echo", endpoints))
 	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
 		return err
 	}
