@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/image"
@@ -125,9 +126,20 @@ func (c *Cluster) InstallRelease(ctx context.Context, folder string, set ...stri
 	}, set)
 }
 
+// ChangeVicinity adds key=value assignments to the values that Vicinity was installed with, and returns
+// when it works.
+func (c *Cluster) ChangeVicinity(ctx context.Context, set ...string) error {
+	return c.revise(ctx, func(ctx context.Context, config *rest.Config) error { return release.Change(ctx, config, set...) })
+}
+
 // RollbackVicinity brings the revision before back, as "helm rollback" does, and returns when
 // it works. CRDs stay as they are.
 func (c *Cluster) RollbackVicinity(ctx context.Context) error {
+	return c.revise(ctx, func(_ context.Context, config *rest.Config) error { return release.Rollback(config) })
+}
+
+// revise makes another revision of the release, and waits until it works.
+func (c *Cluster) revise(ctx context.Context, do func(context.Context, *rest.Config) error) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
@@ -139,7 +151,7 @@ func (c *Cluster) RollbackVicinity(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, vicinityTime)
 	defer cancel()
-	if err := release.Rollback(client.Config()); err != nil {
+	if err := do(ctx, client.Config()); err != nil {
 		return err
 	}
 	_, err = client.waitVicinity(ctx)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
@@ -47,6 +48,27 @@ func Apply(ctx context.Context, config *rest.Config, c Chart, values Values) err
 		return h.install(ctx, c.chart, values)
 	}
 	return h.upgrade(ctx, c.chart, values)
+}
+
+// Change upgrades the release with its own chart, and with key=value assignments added to its values.
+func Change(ctx context.Context, config *rest.Config, assignments ...string) error {
+	h, err := connect(config)
+	if err != nil {
+		return err
+	}
+	last, err := h.last()
+	if err != nil {
+		return err
+	}
+	if last == nil {
+		return fmt.Errorf("there is no release %s to change", Name)
+	}
+	values := Values{}
+	maps.Copy(values, last.Config)
+	if err := values.Set(assignments...); err != nil {
+		return err
+	}
+	return h.upgrade(ctx, last.Chart, values)
 }
 
 // Rollback brings the chart and the values of the revision before back. CRDs stay as they are.
@@ -88,28 +110,28 @@ func connect(config *rest.Config) (cluster, error) {
 	return cluster{helm: configuration}, nil
 }
 
-// status is that of the last revision, empty without a release.
-func (h cluster) status() (common.Status, error) {
+// last is the last revision, nil without a release.
+func (h cluster) last() (*helm.Release, error) {
 	last, err := h.helm.Releases.Last(Name)
 	if errors.Is(err, driver.ErrReleaseNotFound) {
-		return "", nil
+		return nil, nil
 	} else if err != nil {
-		return "", fmt.Errorf("looking for release %s: %w", Name, err)
+		return nil, fmt.Errorf("looking for release %s: %w", Name, err)
 	}
 	found, ok := last.(*helm.Release)
 	if !ok {
-		return "", fmt.Errorf("looking for release %s: it is a %T, and this program knows %T", Name, last, found)
+		return nil, fmt.Errorf("looking for release %s: it is a %T, and this program knows %T", Name, last, found)
 	}
-	return found.Info.Status, nil
+	return found, nil
 }
 
 // isInstalled reports whether there is a release to upgrade. It removes one that was
 // interrupted.
 func (h cluster) isInstalled() (bool, error) {
-	switch status, err := h.status(); {
-	case err != nil || status == "":
+	switch last, err := h.last(); {
+	case err != nil || last == nil:
 		return false, err
-	case status != common.StatusDeployed:
+	case last.Info.Status != common.StatusDeployed:
 		return false, h.remove()
 	}
 	return true, nil

@@ -33,14 +33,14 @@ func consoleArea() area {
 	return area{
 		name:  "console",
 		setup: zones,
-		promises: []promise{
+		promises: append([]promise{
 			{name: "as-explained", keep: consoleAsExplained, within: 4 * time.Minute, tier: inTest},
+			{name: "measured", keep: consoleMeasures, within: 4 * time.Minute},
 			{name: "live", keep: consoleLive, within: 3 * time.Minute},
 			{name: "keyboard", keep: consoleByKeyboard, within: 3 * time.Minute},
 			{name: "readable", keep: consoleReadable, within: 3 * time.Minute},
 			{name: "fewer-rights", keep: consoleWithFewerRights},
-			{name: "screenshots", keep: consoleScreenshots, within: 4 * time.Minute},
-		},
+		}, consoleScreenshots()...),
 	}
 }
 
@@ -251,6 +251,21 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return fmt.Sprintf("%d views are what explain, status and explain dns print", compared), nil
+}
+
+// consoleMeasures compares the share of connections in zone that the console shows with what clients measure. Proxies count
+// every 15 s.
+func consoleMeasures(ctx context.Context, s *scene) (string, error) {
+	if err := s.consoleObjects(ctx); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c, err := s.console(ctx)
+	if err != nil {
+		return "", err
+	}
 	const most = 2
 	var measured, near float64
 	err = kube.Wait(ctx, fmt.Sprintf("the console to measure what the clients do, within %d points", most), func(ctx context.Context) (string, error) {
@@ -278,7 +293,7 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d views are what explain, status and explain dns print; %.1f %% of connections measured in zone, %.1f %% by the clients", compared, measured, near), nil
+	return fmt.Sprintf("%.1f %% of connections measured in zone, %.1f %% by the clients", measured, near), nil
 }
 
 // consoleLive changes the cluster and waits for an open page to show it, without reloading it.
@@ -361,7 +376,7 @@ func (s *scene) consolePages() []string {
 	return []string{
 		"/cluster", "/services", "/services/" + s.namespace + "/echo", "/services/" + s.namespace + "/members",
 		"/names?name=members." + s.namespace + "&from=node/" + s.cluster.Shape().Nodes()[0].Name,
-		"/disruption", "/whatif?service=" + s.namespace + "/echo&zone=" + s.cluster.Shape().Zones[0].Name,
+		"/disruption", "/whatif?service=" + s.namespace + "/echo&zone=" + s.inhabited()[0].Name,
 	}
 }
 
@@ -625,9 +640,19 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: guest}]
 	return fmt.Sprintf("a user of one namespace sees its Services, and %d rights that are missing", len(missing)), nil
 }
 
-// consoleScreenshots takes the pictures of the documents, if E2E_SCREENSHOTS names a folder for them, and
-// looks at least at the pages that they are of.
-func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
+// screenshotsVariable names the folder for the pictures of the documents, which "make screenshots" sets.
+const screenshotsVariable = "E2E_SCREENSHOTS"
+
+// consoleScreenshots takes the pictures where there is a folder for them.
+func consoleScreenshots() []promise {
+	if os.Getenv(screenshotsVariable) == "" {
+		return nil
+	}
+	return []promise{{name: "screenshots", keep: takeScreenshots, within: 4 * time.Minute}}
+}
+
+// takeScreenshots takes the pictures, of a Service with traffic.
+func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 	if err := s.consoleObjects(ctx); err != nil {
 		return "", err
 	}
@@ -648,7 +673,7 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	defer end()
-	folder := os.Getenv("E2E_SCREENSHOTS")
+	folder := os.Getenv(screenshotsVariable)
 	var taken int
 	service := "/services/" + s.namespace + "/echo"
 	measured := func(ctx context.Context) error {
@@ -667,7 +692,7 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 	}{
 		{"console-service", service, "light", 1100, 1000},
 		{"console-cluster", "/cluster", "light", 1100, 820},
-		{"console-whatif-dark", "/whatif?service=" + s.namespace + "/echo&zone=" + s.cluster.Shape().Zones[0].Name, "dark", 1100, 900},
+		{"console-whatif-dark", "/whatif?service=" + s.namespace + "/echo&zone=" + s.inhabited()[0].Name, "dark", 1100, 900},
 	} {
 		if err := b.Prefers("prefers-color-scheme", picture.scheme); err != nil {
 			return "", err
@@ -675,10 +700,8 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 		if err := b.Visit(c.page(picture.path), picture.width); err != nil {
 			return "", err
 		}
-		if folder != "" {
-			if err := b.Screenshot(filepath.Join(folder, picture.name+".png"), picture.height); err != nil {
-				return "", err
-			}
+		if err := b.Screenshot(filepath.Join(folder, picture.name+".png"), picture.height); err != nil {
+			return "", err
 		}
 		taken++
 	}
@@ -688,9 +711,6 @@ func consoleScreenshots(ctx context.Context, s *scene) (string, error) {
 	default:
 		stop()
 		<-ended
-	}
-	if folder == "" {
-		return fmt.Sprintf("%d pages are there to be pictured, with measured traffic", taken), nil
 	}
 	return fmt.Sprintf("%d pictures are in %s", taken, folder), nil
 }

@@ -184,7 +184,7 @@ func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message s
 // evictionsWithoutControlPlane kills the controller that leads and the API server, and stops etcd
 // for a while, amid evictions. None is admitted beyond a budget, and they go on after it.
 func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error) {
-	stopped := 8 * time.Second
+	stopped := 3 * time.Second
 	if soaking() {
 		stopped = time.Minute
 	}
@@ -237,7 +237,8 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 	if err != nil {
 		return "", err
 	}
-	if err := f.AtRest(ctx); err != nil {
+	// Reservations that were cut off end after two minutes by themselves, which this does not wait for.
+	if err := f.WaitDeployment(ctx, f.Namespace, w.Name); err != nil {
 		return "", err
 	}
 	report, err := f.Judge(ctx, h, map[string]int{"shaken": w.Replicas})
@@ -252,7 +253,7 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 // same, and evictions go on when it is back.
 func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err error) {
 	f := s.field()
-	w := evictions.Workload{Name: "zonal", Replicas: 18}
+	w := evictions.Workload{Name: "zonal", Replicas: 18, Toleration: 3 * time.Second}
 	if err := f.Run(ctx, evictions.ByZone("zonal", "app", "zonal", "maxUnavailable: 2", "maxUnavailableDomains: 1"), w); err != nil {
 		return "", err
 	}

@@ -108,8 +108,7 @@ func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
-		// The next story has pods with the same labels.
-		err = errors.Join(err, s.RemoveNamespace(ctx, f.Namespace), s.WaitGone(ctx, f.Namespace))
+		err = errors.Join(err, s.removeStory(ctx, f.Namespace, manifests), s.RemoveNamespace(ctx, f.Namespace))
 	}()
 	if err := f.Apply(ctx, f.Namespace, manifests); err != nil {
 		return "", err
@@ -163,6 +162,21 @@ func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
 	}
 	return fmt.Sprintf("story %d: %d nodes drained in %.0f s, %d pods evicted, refused %d times in between",
 		t.number, len(nodes), took.Seconds(), evicted, strings.Count(printed, "will retry after 5s")), nil
+}
+
+// removeStory deletes a story and waits until its pods are gone: the next one has pods with the same
+// labels, and on the same nodes.
+func (s *scene) removeStory(ctx context.Context, namespace, manifests string) error {
+	if err := s.Delete(ctx, namespace, manifests); err != nil {
+		return err
+	}
+	return kube.Wait(ctx, "the pods of the story to go", func(ctx context.Context) (string, error) {
+		list, err := s.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			return fmt.Sprintf("%d are there", len(list.Items)), nil
+		}
+		return "", err
+	})
 }
 
 // opensZone waits until all pods of the first zone have been replaced, and none of the second, and

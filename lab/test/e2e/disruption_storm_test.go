@@ -10,29 +10,30 @@ import (
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
-// evictionStorm evicts pods, 200 at a time, over 100 budgets and then over one, while pods die and
-// one of two webhooks is killed and comes back. None is admitted beyond a budget.
+// evictionStorm evicts pods, many at a time, over as many budgets as workloads and then over one, while
+// pods die and one of two webhooks is killed and comes back. None is admitted beyond a budget.
 func evictionStorm(ctx context.Context, s *scene) (string, error) {
-	evicted := 250
+	o := evictions.BudgetsOptions{Workloads: 20, Evictions: 60, Died: 500 * time.Millisecond}
 	if soaking() {
-		evicted = 5000
+		o.Workloads, o.Evictions = 100, 5000
 	}
+	// About as many as one budget over all allows, so that it refuses some.
+	o.InFlight = 2 * o.Workloads
 	f := s.field()
-	if err := f.Run(ctx, "", evictions.CrowdWorkloads()...); err != nil {
+	if err := f.Run(ctx, "", evictions.CrowdWorkloads(o.Workloads)...); err != nil {
 		return "", err
 	}
-	const inFlight, died = 200, 500 * time.Millisecond
-	many, err := f.EvictCrowd(ctx, evictions.BudgetsOptions{
-		Budgets: evictions.Crowd, InFlight: inFlight, Evictions: evicted, Died: died,
-		Midway: func(ctx context.Context) error { return s.killWebhook(ctx) },
-	})
+	shaken := o
+	shaken.Midway = s.killWebhook
+	many, err := f.EvictCrowd(ctx, shaken)
 	if err != nil {
-		return "", fmt.Errorf("over %d budgets: %w", evictions.Crowd, err)
+		return "", fmt.Errorf("over %d budgets: %w", o.Workloads, err)
 	}
 	if err := s.vicinityWorks(ctx); err != nil {
 		return "", err
 	}
-	one, err := f.EvictCrowd(ctx, evictions.BudgetsOptions{InFlight: inFlight, Evictions: evicted, Died: died})
+	o.OneBudget = true
+	one, err := f.EvictCrowd(ctx, o)
 	if err != nil {
 		return "", fmt.Errorf("over one budget: %w", err)
 	}
@@ -47,7 +48,7 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	fmt.Printf("RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f\n", all.Admitted, over, p99, all.PerSecond(), calls, perAnswer)
 	return fmt.Sprintf("%d evictions over %d budgets and one, %d at a time, %d refused and %d deaths meanwhile: over budget %d; %.0f a second, %.0f ms at p99, of which the webhook %v over many and %v over one; "+
 		"%.2f API calls a pod and %.2f an answer, %.2f evictions a write over one budget; %d not answered while a webhook was killed, and a death not known for %.0f s at most",
-		all.Admitted, evictions.Crowd, inFlight, all.Refused, all.Deaths, over, all.PerSecond(), p99, many.Webhook.Quantile(0.99), one.Webhook.Quantile(0.99),
+		all.Admitted, o.Workloads, o.InFlight, all.Refused, all.Deaths, over, all.PerSecond(), p99, many.Webhook.Quantile(0.99), one.Webhook.Quantile(0.99),
 		calls, perAnswer, float64(one.Reservations)/float64(one.Writes), many.Failed, max(many.Unseen, one.Unseen).Seconds()), nil
 }
 
@@ -63,11 +64,11 @@ func (s *scene) killWebhook(ctx context.Context) error {
 	return s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, atOnce())
 }
 
-// recycle moves a service of 150 pods, or at full scale 420, to other nodes, by draining its nodes: a zone at a time under
+// recycle moves a service of 60 pods, or at full scale 420, to other nodes, by draining its nodes: a zone at a time under
 // a TopologyDisruptionBudget, a pod at a time under a PodDisruptionBudget.
 func recycle(ctx context.Context, s *scene) (string, error) {
 	const startTime = 2 * time.Second
-	pods := 150
+	pods := 60
 	if soaking() {
 		pods = 420
 	}
@@ -82,7 +83,7 @@ func recycle(ctx context.Context, s *scene) (string, error) {
 	if byZone.Report.Disturbed > 1 || byZone.Moved != pods {
 		return "", fmt.Errorf("%d pods were moved with up to %d zones down, want %d and 1", byZone.Moved, byZone.Report.Disturbed, pods)
 	}
-	within := 10 * time.Second // for four pods or five
+	within := 5 * time.Second // for two pods or three
 	if soaking() {
 		within = 0
 	}

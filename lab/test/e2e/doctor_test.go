@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
@@ -129,67 +131,86 @@ func (s *scene) findsOnly(ctx context.Context, before func(context.Context) erro
 	})
 }
 
-// clusterFault is something wrong that is done to a cluster and undone again by commands. Both may be run more than once.
+// clusterFault is something wrong that is done to a cluster: objects that are made, or a command, which another one undoes. Commands may be
+// run more than once.
 type clusterFault struct {
-	finding    string
-	inject     string
-	undo       string
-	besides    []string // other findings, which follow
-	unsettling bool     // components write over what is injected, so that it is injected again while it is looked for
+	finding string
+	objects string
+	inject  string
+	undo    string
+	besides []string // other findings, which follow
 }
 
-// aDocument makes a command of objects.
-func aDocument(verb, objects string) string {
-	return "kubectl " + verb + " -f - <<'EOF'\n" + objects + "\nEOF"
+// faultBatch are faults that do not hide each other.
+type faultBatch struct {
+	faults []clusterFault
+	// unsettling says that components write over what is injected, so that the commands run again before each look.
+	unsettling bool
 }
 
-// objectFault is a fault that is an object of the promise's namespace, or of another that it says.
-func objectFault(finding, objects string) clusterFault {
-	return clusterFault{finding: finding, inject: aDocument("apply", objects), undo: aDocument("delete --ignore-not-found", objects)}
-}
-
-// clusterFaults are those that doctor finds, in a namespace, with Vicinity of a version.
-func clusterFaults(namespace, chartVersion string) []clusterFault {
-	service := func(finding, name, meta, spec string) clusterFault {
-		return objectFault(finding+" Service "+namespace+"/"+name, fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: %s, %s}
-spec: {selector: {app: nothing}, ports: [{port: 80}], %s}`, name, namespace, meta, spec))
+// script is a command of objects and then those of the faults.
+func (b faultBatch) script(verb string, command func(*clusterFault) string) string {
+	objects, commands := "", ""
+	for i := range b.faults {
+		if f := &b.faults[i]; f.objects != "" {
+			objects += "---\n" + f.objects + "\n"
+		} else if c := command(f); c != "" {
+			commands += c + "\n"
+		}
 	}
-	const prefer = "annotations: {endpointslice.kubernetes.io/same-zone: Prefer}"
-	budget := func(finding, name, spec string) clusterFault {
-		return objectFault(finding+" TopologyDisruptionBudget "+namespace+"/"+name, fmt.Sprintf(`
-apiVersion: vicinity.dev/v1alpha1
-kind: TopologyDisruptionBudget
-metadata: {name: %s, namespace: %s}
-spec: %s`, name, namespace, spec))
+	if objects != "" {
+		commands = "kubectl " + verb + " -f - <<'EOF'\n" + objects + "EOF\n" + commands
+	}
+	return commands
+}
+
+// injects and undoes are the commands for all faults.
+func (b faultBatch) injects() string {
+	return b.script("apply", func(f *clusterFault) string { return f.inject })
+}
+
+func (b faultBatch) undoes() string {
+	return b.script("delete --ignore-not-found", func(f *clusterFault) string { return f.undo })
+}
+
+// findings are those of all faults.
+func (b faultBatch) findings() (all []string) {
+	for i := range b.faults {
+		all = append(append(all, b.faults[i].finding), b.faults[i].besides...)
+	}
+	return all
+}
+
+const (
+	ownKubectl  = "kubectl -n vicinity-system "
+	chartFolder = root + "/charts/vicinity"
+)
+
+// faultsOfNodes are those of nodes, of programs of others, of versions and of PodDisruptionBudgets.
+func (s *scene) faultsOfNodes(chartVersion string) faultBatch {
+	label := func(finding, node, key, value string) clusterFault {
+		object, _ := s.cluster.Shape().Node(node)
+		before := map[string]string{corev1.LabelTopologyZone: object.Zone, corev1.LabelTopologyRegion: object.Region}[key]
+		return clusterFault{
+			finding: finding, inject: fmt.Sprintf("kubectl label node %s --overwrite %s%s", node, key, value),
+			undo: fmt.Sprintf("kubectl label node %s --overwrite %s=%s", node, key, before),
+		}
+	}
+	version := func(finding, kind, name, label, wrong, right string) clusterFault {
+		command := ownKubectl + "label " + kind + " " + name + " --overwrite " + label + "="
+		return clusterFault{finding: finding, inject: command + wrong, undo: command + right}
 	}
 	pdb := func(name, spec string) string {
-		return fmt.Sprintf("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s, namespace: %s}\nspec: %s\n---\n", name, namespace, spec)
+		return fmt.Sprintf("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, s.namespace, spec)
 	}
-	settings := func(finding, name, key, text string) clusterFault {
-		return objectFault(finding+" ConfigMap kube-system/"+name, fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: kube-system}\ndata: {%s: %q}", name, key, text))
-	}
-	const own = "kubectl -n vicinity-system "
-	return []clusterFault{
-		{
-			finding: "node-without-zone Node zone-a-1", inject: "kubectl label node zone-a-1 topology.kubernetes.io/zone-",
-			undo: "kubectl label node zone-a-1 --overwrite topology.kubernetes.io/zone=zone-a",
-		},
-		{
-			finding: "zone-in-two-regions Zone zone-b", inject: "kubectl label node zone-b-1 --overwrite topology.kubernetes.io/region=elsewhere",
-			undo: "kubectl label node zone-b-1 --overwrite topology.kubernetes.io/region=local",
-		},
-		{
-			finding: "zones-look-alike Zone zone-c", inject: "kubectl label node zone-c-2 --overwrite topology.kubernetes.io/zone=Zone_C",
-			undo: "kubectl label node zone-c-2 --overwrite topology.kubernetes.io/zone=zone-c",
-		},
-		settings("kube-proxy-gate-off", "kube-proxy", "config.conf", "featureGates: {TopologyAwareHints: false}\n"),
-		settings("kube-proxy-ipvs", "kube-proxy", "config.conf", "mode: ipvs\n"),
-		settings("cilium-ignores-hints", "cilium-config", "kube-proxy-replacement", "true"),
-		settings("antrea-ignores-hints", "antrea-config", "antrea-agent.conf", "featureGates: {TopologyAwareHints: false}\n"),
-		objectFault("kube-proxy-version DaemonSet kube-system/kube-proxy", `
+	const ofEcho = "{selector: {matchLabels: {app: echo}}, "
+	return faultBatch{faults: []clusterFault{
+		label("node-without-zone Node zone-a-1", "zone-a-1", corev1.LabelTopologyZone, "-"),
+		label("zone-in-two-regions Zone zone-b", "zone-b-1", corev1.LabelTopologyRegion, "=elsewhere"),
+		label("zones-look-alike Zone zone-c", "zone-c-2", corev1.LabelTopologyZone, "=Zone_C"),
+		settingsFault("kube-proxy-gate-off", "kube-proxy", "config.conf", "featureGates: {TopologyAwareHints: false}\n"),
+		settingsFault("antrea-ignores-hints", "antrea-config", "antrea-agent.conf", "featureGates: {TopologyAwareHints: false}\n"),
+		{finding: "kube-proxy-version DaemonSet kube-system/kube-proxy", objects: `
 apiVersion: apps/v1
 kind: DaemonSet
 metadata: {name: kube-proxy, namespace: kube-system}
@@ -197,15 +218,72 @@ spec:
   selector: {matchLabels: {k8s-app: old-kube-proxy}}
   template:
     metadata: {labels: {k8s-app: old-kube-proxy}}
-    spec: {nodeSelector: {no-node: has-this}, containers: [{name: kube-proxy, image: "kube-proxy:v1.30.4"}]}`),
+    spec: {nodeSelector: {no-node: has-this}, containers: [{name: kube-proxy, image: "kube-proxy:v1.30.4"}]}`},
+		version("versions-differ DaemonSet vicinity-system/vicinity-proxy", "daemonset", "vicinity-proxy", "app.kubernetes.io/version", "0.0.9", chartVersion),
+		version("program-version-differs Deployment vicinity-system/vicinity-controller", "deployment", "vicinity-controller", "helm.sh/chart", "vicinity-9.9.9", "vicinity-"+chartVersion),
+		{finding: "pdb-blocks-for-ever PodDisruptionBudget " + s.namespace + "/never", objects: pdb("never", ofEcho+"minAvailable: 2}")},
 		{
-			finding: "versions-differ DaemonSet vicinity-system/vicinity-proxy", inject: own + "label daemonset vicinity-proxy --overwrite app.kubernetes.io/version=0.0.9",
-			undo: own + "label daemonset vicinity-proxy --overwrite app.kubernetes.io/version=" + chartVersion,
+			finding: "pdbs-overlap Deployment " + s.namespace + "/echo",
+			objects: pdb("one", ofEcho+"maxUnavailable: 1}") + "---\n" + pdb("two", ofEcho+"maxUnavailable: 1}"),
 		},
+		{finding: "pdb-covers-nothing PodDisruptionBudget " + s.namespace + "/unused", objects: pdb("unused", "{selector: {matchLabels: {app: unused}}, maxUnavailable: 1}")},
+	}}
+}
+
+// settingsFault is a ConfigMap of another program that serves Services.
+func settingsFault(finding, name, key, text string) clusterFault {
+	return clusterFault{
+		finding: finding + " ConfigMap kube-system/" + name,
+		objects: fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: kube-system}\ndata: {%s: %q}", name, key, text),
+	}
+}
+
+// faultsOfServices are those of Services, policies and budgets, and of the Leases of proxies.
+func (s *scene) faultsOfServices() faultBatch {
+	service := func(finding, name, meta, spec string) clusterFault {
+		return clusterFault{finding: finding + " Service " + s.namespace + "/" + name, objects: fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: %s, %s}
+spec: {selector: {app: nothing}, ports: [{port: 80}], %s}`, name, s.namespace, meta, spec)}
+	}
+	budget := func(finding, name, maxUnavailable string) clusterFault {
+		return clusterFault{finding: finding + " TopologyDisruptionBudget " + s.namespace + "/" + name, objects: fmt.Sprintf(`
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: %s, namespace: %s}
+spec: {selector: {matchLabels: {app: unused}}, maxUnavailable: %s}`, name, s.namespace, maxUnavailable)}
+	}
+	lease := func(finding, command string) clusterFault {
+		return clusterFault{finding: finding, inject: ownKubectl + command}
+	}
+	const prefer = "annotations: {endpointslice.kubernetes.io/same-zone: Prefer}"
+	return faultBatch{unsettling: true, faults: []clusterFault{
+		settingsFault("kube-proxy-ipvs", "kube-proxy", "config.conf", "mode: ipvs\n"),
+		service("service-part-ignored", "mistyped", "annotations: {endpointslice.kubernetes.io/same-zone: Nearby}", ""),
+		service("service-not-routable", "local", prefer, "internalTrafficPolicy: Local"),
+		service("service-members-hidden", "ring", prefer, "clusterIP: None, publishNotReadyAddresses: true"),
 		{
-			finding: "program-version-differs Deployment vicinity-system/vicinity-controller", inject: own + "label deployment vicinity-controller --overwrite helm.sh/chart=vicinity-9.9.9",
-			undo: own + "label deployment vicinity-controller --overwrite helm.sh/chart=vicinity-" + chartVersion,
+			finding: "service-left-alone Service kube-system/left",
+			objects: "apiVersion: v1\nkind: Service\nmetadata: {name: left, namespace: kube-system, " + prefer + "}\nspec: {ports: [{port: 80}]}",
 		},
+		{finding: "policy-matches-nothing RoutingPolicy " + s.namespace + "/unused", objects: fmt.Sprintf(`
+apiVersion: vicinity.dev/v1alpha1
+kind: RoutingPolicy
+metadata: {name: unused, namespace: %s}
+spec: {selector: {matchLabels: {app: unused}}, mode: Prefer, level: Zone}`, s.namespace)},
+		budget("budget-blocks-for-ever", "never", "0"),
+		budget("budget-covers-nothing", "unused", "1"),
+		lease("proxy-lease-missing Lease vicinity-system/vicinity-proxy-zone-a-1", "delete lease --ignore-not-found vicinity-proxy-zone-a-1"),
+		lease("proxy-probe-fails Lease vicinity-system/vicinity-proxy-zone-a-2", "annotate lease vicinity-proxy-zone-a-2 --overwrite vicinity.dev/probe-failure='something else answers'"),
+		lease("clock-of-node Node zone-b-1", `patch lease vicinity-proxy-zone-b-1 --type=merge -p '{"spec":{"renewTime":"'"$(date -u -d '+1 hour' +%Y-%m-%dT%H:%M:%S.000000Z)"'"}}'`),
+	}}
+}
+
+// faultsOfController are those of the controller, of its webhooks and CRDs, and of Cilium in place of kube-proxy, which hides faults of that.
+func faultsOfController() faultBatch {
+	return faultBatch{unsettling: true, faults: []clusterFault{
+		settingsFault("cilium-ignores-hints", "cilium-config", "kube-proxy-replacement", "true"),
 		{
 			finding: "crd-old CustomResourceDefinition routingpolicies.vicinity.dev",
 			inject:  `kubectl get crd routingpolicies.vicinity.dev -o json | sed 's/"services": {/"formerly": {/' | kubectl replace -f -`,
@@ -217,57 +295,24 @@ spec:
 			undo:    `kubectl create -f "$SCRATCH/validating.yaml"`,
 		},
 		{
-			finding: "proxy-probe-fails Lease vicinity-system/vicinity-proxy-zone-a-2", inject: own + "annotate lease vicinity-proxy-zone-a-2 --overwrite vicinity.dev/probe-failure='something else answers'",
-			undo: "true", unsettling: true,
+			finding: "controller-not-ready Deployment vicinity-system/vicinity-controller",
+			// The Lease of the leader would be missed half a minute later.
+			inject: ownKubectl + "scale deployment vicinity-controller --replicas=0; " + ownKubectl + "delete lease --ignore-not-found vicinity-controller",
+			undo:   ownKubectl + "scale deployment vicinity-controller --replicas=2; " + ownKubectl + "rollout status deployment/vicinity-controller",
+			besides: []string{
+				"leader-missing Lease vicinity-system/vicinity-controller", "webhook-without-endpoint Service vicinity-system/vicinity-webhook",
+			},
 		},
 		{
-			finding: "clock-of-node Node zone-b-1",
-			inject:  own + `patch lease vicinity-proxy-zone-b-1 --type=merge -p '{"spec":{"renewTime":"'"$(date -u -d '+1 hour' +%Y-%m-%dT%H:%M:%S.000000Z)"'"}}'`,
-			undo:    "true", unsettling: true,
-		},
-		service("service-part-ignored", "mistyped", "annotations: {endpointslice.kubernetes.io/same-zone: Nearby}", ""),
-		service("service-not-routable", "local", prefer, "internalTrafficPolicy: Local"),
-		service("service-members-hidden", "ring", prefer, "clusterIP: None, publishNotReadyAddresses: true"),
-		objectFault("service-left-alone Service kube-system/left", "apiVersion: v1\nkind: Service\nmetadata: {name: left, namespace: kube-system, "+prefer+"}\nspec: {ports: [{port: 80}]}"),
-		objectFault("policy-matches-nothing RoutingPolicy "+namespace+"/nobody", fmt.Sprintf(`
-apiVersion: vicinity.dev/v1alpha1
-kind: RoutingPolicy
-metadata: {name: nobody, namespace: %s}
-spec: {selector: {matchLabels: {app: nobody}}, mode: Prefer, level: Zone}`, namespace)),
-		budget("budget-blocks-for-ever", "never", "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 0}"),
-		budget("budget-covers-nothing", "nobody", "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 1}"),
-		objectFault("pdb-blocks-for-ever PodDisruptionBudget "+namespace+"/never", pdb("never", "{selector: {matchLabels: {app: echo}}, minAvailable: 2}")),
-		objectFault("pdbs-overlap Deployment "+namespace+"/echo", pdb("one", "{selector: {matchLabels: {app: echo}}, maxUnavailable: 1}")+
-			pdb("two", "{selector: {matchLabels: {app: echo}}, maxUnavailable: 1}")),
-		objectFault("pdb-covers-nothing PodDisruptionBudget "+namespace+"/nobody", pdb("nobody", "{selector: {matchLabels: {app: nobody}}, maxUnavailable: 1}")),
-		// By now the nodes are old enough to have a Lease each.
-		{
-			finding: "proxy-lease-missing Lease vicinity-system/vicinity-proxy-zone-a-1", inject: own + "delete lease --ignore-not-found vicinity-proxy-zone-a-1",
-			undo: "true", unsettling: true,
-		},
-		// The controller would write the authority back, so it is away meanwhile.
-		{
-			finding: "controller-not-ready Deployment vicinity-system/vicinity-controller", inject: own + "scale deployment vicinity-controller --replicas=0",
-			besides: controllerAway,
-		},
-		{
+			// The controller writes the authority, and is away.
 			finding: "webhook-without-authority MutatingWebhookConfiguration vicinity",
 			inject:  `kubectl patch mutatingwebhookconfiguration vicinity --type=json -p '[{"op":"replace","path":"/webhooks/0/clientConfig/caBundle","value":""}]'`,
-			undo:    own + "scale deployment vicinity-controller --replicas=2; " + own + "rollout status deployment/vicinity-controller",
-			besides: append([]string{"controller-not-ready Deployment vicinity-system/vicinity-controller"}, controllerAway...),
 		},
-	}
+	}}
 }
 
-// controllerAway is what doctor finds besides where no controller runs.
-var controllerAway = []string{
-	"leader-missing Lease vicinity-system/vicinity-controller", "webhook-without-endpoint Service vicinity-system/vicinity-webhook",
-}
-
-const chartFolder = root + "/charts/vicinity"
-
-// faultsFound injects one fault after the other: doctor finds each, by identifier and object, and nothing that is
-// none; and does not any more when the fault is undone. One without a command for that is undone with the next.
+// faultsFound injects faults, some at a time: doctor finds each, by identifier and object, and nothing that is
+// none; and does not any more when they are undone.
 func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	scratch, err := os.MkdirTemp("", "doctor-")
 	if err != nil {
@@ -287,46 +332,47 @@ func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
-	all := clusterFaults(s.namespace, version)
-	for i := range all {
-		if err := s.findsFault(ctx, &all[i], "SCRATCH="+scratch+"\n"); err != nil {
-			return "", fmt.Errorf("%d of %d: %w", i, len(all), err)
+	found := 0
+	for _, batch := range []faultBatch{s.faultsOfNodes(version), s.faultsOfServices(), faultsOfController()} {
+		if err := s.findsFaults(ctx, batch, "SCRATCH="+scratch+"\n"); err != nil {
+			return "", fmt.Errorf("after %d faults: %w", found, err)
 		}
+		found += len(batch.faults)
 	}
-	return fmt.Sprintf("%d of %d faults found and gone when undone, 0 false, 0 in the healthy cluster", len(all), len(all)), nil
+	return fmt.Sprintf("%d faults found and gone when undone, 0 false, 0 in the healthy cluster", found), nil
 }
 
-// faultTime is how long a fault may take to be found, and to be gone.
-const faultTime = time.Minute
+// faultTime is how long faults may take to be found, and to be gone. A node that is new has a minute to get a Lease.
+const faultTime = 90 * time.Second
 
-func (s *scene) findsFault(ctx context.Context, f *clusterFault, setting string) (err error) {
-	undo := f.undo
+func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting string) (err error) {
+	undone := false
 	defer func() {
 		// What is left would be found in the next promise, too.
-		if err != nil && undo != "" {
-			err = errors.Join(err, s.bash(context.WithoutCancel(ctx), setting+undo))
+		if !undone {
+			err = errors.Join(err, s.bash(context.WithoutCancel(ctx), setting+batch.undoes()))
 		}
 	}()
 	within, cancel := context.WithTimeout(ctx, faultTime)
 	defer cancel()
-	if err := s.bash(within, setting+f.inject); err != nil {
-		return fmt.Errorf("injecting %s: %w", f.finding, err)
+	if err := s.bash(within, setting+batch.injects()); err != nil {
+		return fmt.Errorf("injecting faults: %w", err)
 	}
 	var again func(context.Context) error
-	if f.unsettling {
-		again = func(ctx context.Context) error { return s.bash(ctx, setting+f.inject) }
+	if batch.unsettling {
+		again = func(ctx context.Context) error { return s.bash(ctx, setting+batch.injects()) }
 	}
-	if err := s.findsOnly(within, again, append([]string{f.finding}, f.besides...)...); err != nil || f.undo == "" {
+	if err := s.findsOnly(within, again, batch.findings()...); err != nil {
 		return err
 	}
 	after, stop := context.WithTimeout(ctx, faultTime)
 	defer stop()
-	if err := s.bash(after, setting+f.undo); err != nil {
-		return fmt.Errorf("undoing %s: %w", f.finding, err)
+	undone = true
+	if err := s.bash(after, setting+batch.undoes()); err != nil {
+		return fmt.Errorf("undoing faults: %w", err)
 	}
-	undo = ""
 	if err := s.findsOnly(after, nil); err != nil {
-		return fmt.Errorf("after %s was undone: %w", f.finding, err)
+		return fmt.Errorf("after %q were undone: %w", batch.findings(), err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ const (
 	// dayRate is how many requests a second are sent all the time.
 	dayRate = 200
 	// lossTime is how long a zone is lost.
-	lossTime = 8 * time.Second
+	lossTime = 4 * time.Second
 )
 
 func dayTime() time.Duration {
@@ -295,7 +295,7 @@ func (d *daily) nameIsKnown(ctx context.Context) (*steady, error) {
 		return nil, err
 	}
 	var all []asked
-	for _, zone := range d.cluster.Shape().Zones {
+	for _, zone := range d.inhabited() {
 		all = append(all, asked{d.fromNode(zone.Nodes[0]), dnsquery.Query{Name: d.fqdn("echo")}, service.Spec.ClusterIP})
 	}
 	return d.askSteadily(ctx, all)

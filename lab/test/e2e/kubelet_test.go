@@ -10,20 +10,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -31,8 +24,6 @@ import (
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/fabric"
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // run makes a pod of a specification in YAML, and waits until it is as wanted.
@@ -111,7 +102,7 @@ func (s *scene) execWithInput(ctx context.Context) error {
 	write := lab.ExecOptions{Pod: "talker", Container: "echo", Command: []string{"sh", "-c", "cat > /dev/shm/file; exit 7"}, Stdin: bytes.NewReader(file)}
 	_, err := s.exec(ctx, write)
 	if exit, ok := errors.AsType[*lab.ExitError](err); !ok || exit.Code != 7 {
-		return fmt.Errorf("the exit code is 7, and exec says: %w", err)
+		return errors.Join(err, errors.New("exec does not say the exit code 7"))
 	}
 	var read bytes.Buffer
 	err = s.Exec(ctx, lab.ExecOptions{Namespace: s.namespace, Pod: "talker", Container: "echo", Command: []string{"cat", "/dev/shm/file"}, Stdout: &read})
@@ -156,11 +147,11 @@ func (s *scene) attach(ctx context.Context, container string, tty bool, input io
 func (s *scene) attaches(ctx context.Context) error {
 	text, err := s.attach(ctx, "once", false, strings.NewReader("hello\n"))
 	if err != nil || text != "hello\n" {
-		return fmt.Errorf("cat says %q: %w", text, err)
+		return errors.Join(err, fmt.Errorf("cat says %q", text))
 	}
 	text, err = s.attach(ctx, "shell", true, strings.NewReader("tty -s && echo $((40+2)); exit\n"))
 	if err != nil || !strings.Contains(text, "\n42\r\n") {
-		return fmt.Errorf("a shell says %q: %w", text, err)
+		return errors.Join(err, fmt.Errorf("a shell says %q", text))
 	}
 	_, err = s.until(ctx, "talker", func(pod *corev1.Pod) bool {
 		return exitCode(pod.Status.ContainerStatuses, "once") == 0 && exitCode(pod.Status.ContainerStatuses, "shell") == 0
@@ -300,113 +291,6 @@ containers:
 	return fmt.Sprintf("unready, ready and restarted by gRPC in %.1f s", time.Since(begun).Seconds()), nil
 }
 
-// hostPorts has a pod answer at ports of its node, for all clients, until it is removed.
-func hostPorts(ctx context.Context, s *scene) (string, error) {
-	nodes := s.cluster.Shape().Nodes()
-	node, other := nodes[0], nodes[len(nodes)-1]
-	spec := fmt.Sprintf(`
-nodeName: %s
-containers:
-- name: echo
-  image: lab/echo
-  readinessProbe: {tcpSocket: {port: 8081}}
-  ports:
-  - {containerPort: 8081, hostPort: 18081}
-  - {containerPort: 8082, hostPort: 18082, protocol: UDP}
-`, node.Name)
-	pod, err := s.run(ctx, "bound", spec, kube.PodReady)
-	if err != nil {
-		return "", err
-	}
-	name := s.cluster.Shape().Name
-	asked := 0
-	for _, from := range []string{
-		shape.NodeNamespace(name, other.Index), shape.NodeNamespace(name, node.Index), shape.PodNamespace(name, string(pod.UID)),
-	} {
-		for _, addr := range s.cluster.Shape().NodeAddrs(node) {
-			for network, port := range map[string]uint16{"tcp": 18081, "udp": 18082} {
-				conn, err := fabric.Dial(ctx, from, network, netip.AddrPortFrom(addr, port).String())
-				if err != nil {
-					return "", err
-				}
-				if err := answers(conn, "bound"); err != nil {
-					return "", fmt.Errorf("asking %s %s from %s: %w", network, addr, from, err)
-				}
-				asked++
-			}
-		}
-	}
-	// A pod that is bound by hand to a port in use is refused, and another gets the port later.
-	refused, err := s.run(ctx, "refused", spec, func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodFailed })
-	if err != nil {
-		return "", err
-	}
-	if refused.Status.Reason != "NodePorts" {
-		return "", fmt.Errorf("a pod that asks for a port in use failed for reason %q: %s", refused.Status.Reason, refused.Status.Message)
-	}
-	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, "bound", metav1.DeleteOptions{}); err != nil {
-		return "", err
-	}
-	err = kube.Wait(ctx, "pod bound to go", func(ctx context.Context) (string, error) {
-		_, err := s.CoreV1().Pods(s.namespace).Get(ctx, "bound", metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return "", nil
-		case err != nil:
-			return "", err
-		}
-		return "it is still there", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	if _, err := s.run(ctx, "next", spec, kube.PodReady); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d answers by TCP and UDP, both families, from another node, the node and the pod itself", asked), nil
-}
-
-// podDNS checks the resolv.conf of pods with a DNS Service in the cluster.
-func podDNS(ctx context.Context, s *scene) (figure string, err error) {
-	api := s.CoreV1().Services(metav1.NamespaceSystem)
-	server, err := api.Get(ctx, "kube-dns", metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		server, err = api.Create(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "kube-dns"},
-			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(53)}}},
-		}, metav1.CreateOptions{})
-		defer func() {
-			err = errors.Join(err, api.Delete(context.WithoutCancel(ctx), "kube-dns", metav1.DeleteOptions{}))
-		}()
-	}
-	if err != nil {
-		return "", err
-	}
-	machine, err := os.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		return "", err
-	}
-	dns := "nameserver " + strings.Join(server.Spec.ClusterIPs, "\nnameserver ")
-	for name, want := range map[string]struct{ spec, begins string }{
-		"cluster": {"dnsPolicy: ClusterFirst", fmt.Sprintf("%s\nsearch %s.svc.cluster.local svc.cluster.local cluster.local", dns, s.namespace)},
-		"machine": {"dnsPolicy: Default", strings.TrimSpace(string(machine))},
-		"host":    {"dnsPolicy: ClusterFirstWithHostNet\nhostNetwork: true", dns},
-		"own":     {"dnsPolicy: None\ndnsConfig: {nameservers: [192.0.2.1], searches: [home]}", "nameserver 192.0.2.1\nsearch home"},
-	} {
-		if _, err := s.run(ctx, name, want.spec+"\ncontainers: [{name: sleep, image: lab/sleep}]", kube.PodReady); err != nil {
-			return "", err
-		}
-		text, err := s.exec(ctx, lab.ExecOptions{Pod: name, Command: []string{"cat", "/etc/resolv.conf"}})
-		if err != nil {
-			return "", err
-		}
-		if !strings.HasPrefix(text, want.begins) {
-			return "", fmt.Errorf("%s: resolv.conf is %q and should begin with %q", want.spec, text, want.begins)
-		}
-	}
-	return "resolv.conf of 4 pods as their dnsPolicy and dnsConfig say", nil
-}
-
 // volumesUpdate changes the objects behind the files of a running pod.
 func volumesUpdate(ctx context.Context, s *scene) (string, error) {
 	objects := func(value string) string {
@@ -432,7 +316,7 @@ containers:
 		return s.exec(ctx, lab.ExecOptions{Pod: "reader", Command: []string{"sh", "-c", "echo $(cat /settings/value /both/value /both/label)"}})
 	}
 	if text, err := read(ctx); err != nil || text != "oldold" {
-		return "", fmt.Errorf("at first the files say %q: %w", text, err)
+		return "", errors.Join(err, fmt.Errorf("at first the files say %q", text))
 	}
 	begun := time.Now()
 	if err := s.Apply(ctx, s.namespace, objects("new")); err != nil {
@@ -471,46 +355,6 @@ func (s *scene) another(ctx context.Context, program second, args ...string) (*s
 	return &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: program.options}, nil
 }
 
-// kubeletKilled kills the kubelet of one node: others go on, and it finds its pods again.
-func kubeletKilled(ctx context.Context, s *scene) (figure string, err error) {
-	program := s.second()
-	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
-	s, err = s.another(ctx, program, "--zones", "a,b", "--nodes-per-zone", "1", "--proxy", "none")
-	if err != nil {
-		return "", err
-	}
-	on := func(node string) string {
-		return "nodeName: " + node + "\ncontainers: [{name: echo, image: lab/echo, readinessProbe: {tcpSocket: {port: 8080}}}]"
-	}
-	before, err := s.run(ctx, "first", on("a-1"), kube.PodReady)
-	if err != nil {
-		return "", err
-	}
-	if err := s.cluster.KillComponent(ctx, "kubelet-a-1"); err != nil {
-		return "", err
-	}
-	if _, err := s.run(ctx, "second", on("b-1"), kube.PodReady); err != nil {
-		return "", fmt.Errorf("without the kubelet of a-1: %w", err)
-	}
-	if err := s.cluster.StartComponent(ctx, "kubelet-a-1"); err != nil {
-		return "", err
-	}
-	if _, err := s.run(ctx, "third", on("a-1"), kube.PodReady); err != nil {
-		return "", fmt.Errorf("with the kubelet of a-1 again: %w", err)
-	}
-	after, err := s.until(ctx, "first", kube.PodReady)
-	if err != nil {
-		return "", err
-	}
-	if was, is := before.Status.ContainerStatuses[0], after.Status.ContainerStatuses[0]; was.ContainerID != is.ContainerID || is.RestartCount != 0 {
-		return "", fmt.Errorf("the container was %s and is %s", was.ContainerID, is.ContainerID)
-	}
-	if _, err := s.exec(ctx, lab.ExecOptions{Pod: "first", Command: []string{"true"}}); err != nil {
-		return "", err
-	}
-	return "one kubelet of two killed: the other goes on, its own pod was adopted", nil
-}
-
 // highAvailability kills each API server in turn: the cluster works by the other.
 func highAvailability(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
@@ -539,90 +383,4 @@ func highAvailability(ctx context.Context, s *scene) (figure string, err error) 
 		}
 	}
 	return fmt.Sprintf("a pod was ready at most %.1f s after either API server was killed", slowest.Seconds()), nil
-}
-
-// nobody is an unprivileged user.
-const nobody = 65534
-
-// controlPlaneOnly brings a control plane up without root, with nodes and pods as objects
-// only.
-func controlPlaneOnly(ctx context.Context, s *scene) (figure string, err error) {
-	program := s.second()
-	// The programs may be in a folder that other users cannot read.
-	folder, err := os.MkdirTemp("", "vicinity-nobody-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	if err := os.Chown(folder, nobody, nobody); err != nil {
-		return "", err
-	}
-	if program.options.Program, err = copyPrograms(program.options.Program, folder); err != nil {
-		return "", err
-	}
-	program.options.Root = filepath.Join(folder, "labs")
-	run := func(ctx context.Context, args ...string) (string, error) {
-		cmd := program.command(ctx, args...)
-		cmd.Dir, cmd.Env = folder, append(cmd.Env, "HOME="+folder)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		text, err := cmd.CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("vicinity lab %s: %w: %s", strings.Join(args, " "), err, text)
-		}
-		return string(text), err
-	}
-	begun := time.Now()
-	text, err := run(ctx, "up", "--control-plane-only")
-	defer func() {
-		_, failed := run(context.WithoutCancel(ctx), "down")
-		traces, missed := lab.Traces(program.name, program.options)
-		if len(traces) > 0 {
-			missed = fmt.Errorf("left behind: %s", strings.Join(traces, ", "))
-		}
-		err = errors.Join(err, failed, missed)
-	}()
-	if err != nil {
-		return "", err
-	}
-	took := time.Since(begun)
-	if !strings.Contains(text, "no network") {
-		return "", fmt.Errorf("up does not say that there is no network: %s", text)
-	}
-	cluster, err := lab.Open(program.name, program.options)
-	if err != nil {
-		return "", err
-	}
-	client, err := cluster.Client()
-	if err != nil {
-		return "", err
-	}
-	if err := client.Apply(ctx, metav1.NamespaceDefault, lab.EchoManifests("echo", echoes)); err != nil {
-		return "", err
-	}
-	if err := client.WaitDeployment(ctx, metav1.NamespaceDefault, "echo"); err != nil {
-		return "", err
-	}
-	pods, err := client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", err
-	}
-	err = client.Logs(ctx, io.Discard, lab.LogOptions{Namespace: metav1.NamespaceDefault, Pod: pods.Items[0].Name})
-	if err == nil || !strings.Contains(err.Error(), "this node has no network") {
-		return "", fmt.Errorf("asked for a log, the node says: %w", err)
-	}
-	return fmt.Sprintf("up without root in %.1f s, %d pods ready, down leaves nothing", took.Seconds(), len(pods.Items)), nil
-}
-
-// copyPrograms copies the programs to where all users can run them.
-func copyPrograms(program, folder string) (string, error) {
-	kubernetes, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(program), "vicinity-kubernetes"))
-	if err != nil {
-		return "", err
-	}
-	for name, path := range map[string]string{"vicinity-lab": program, "vicinity-kubernetes": kubernetes} {
-		if text, err := exec.Command("cp", path, filepath.Join(folder, name)).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("copying %s: %w: %s", path, err, text)
-		}
-	}
-	return filepath.Join(folder, "vicinity-lab"), nil
 }

@@ -215,7 +215,7 @@ func (p place) get(ctx context.Context, server netip.AddrPort, path string) (*ht
 // the lab in turn.
 func (s *scene) handWritten(service, network string, number int) string {
 	const each = 500
-	zones := s.cluster.Shape().Zones
+	zones := s.inhabited()
 	var text strings.Builder
 	for i := range number {
 		if i%each == 0 {
@@ -260,7 +260,7 @@ func largeAnswers(ctx context.Context, s *scene) (string, error) {
 	from := s.fromPod(pod)
 	inZone := 0
 	for i := range number {
-		if s.cluster.Shape().Zones[i%3].Name == "zone-b" {
+		if s.inhabited()[i%3].Name == "zone-b" {
 			inZone++
 		}
 	}

@@ -112,8 +112,7 @@ func misplaced(l v1alpha1.PodLocator, pod corev1.Pod, node *corev1.Node) string 
 }
 
 // locators checks that all pods have PodLocators with the labels that Services name, that they go
-// with their pods, and that tenants cannot write them. With "auto" only a pod has one whose address
-// its node does not locate, and names resolve as before.
+// with their pods, and that tenants cannot write them.
 func locators(ctx context.Context, s *scene) (figure string, err error) {
 	services := headlessOf("near", keysAnnotation, zoneKey) + headlessOf("racks", keysAnnotation, rackLabel)
 	if err := s.namedPods(ctx, services, inEachZone...); err != nil {
@@ -133,6 +132,14 @@ func locators(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
+	return fmt.Sprintf("%d pods have theirs, and one goes with its pod; tenants are refused: %s", number, refused), nil
+}
+
+// locatorsAuto has only pods have PodLocators whose address their node does not locate. Names resolve as before.
+func locatorsAuto(ctx context.Context, s *scene) (figure string, err error) {
+	if err := s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey), inEachZone...); err != nil {
+		return "", err
+	}
 	clients, err := s.fromClients(ctx)
 	if err != nil {
 		return "", err
@@ -148,8 +155,10 @@ func locators(ctx context.Context, s *scene) (figure string, err error) {
 			all = append(all, asked{from, dnsquery.Query{Name: s.fqdn("near")}, want})
 		}
 	}
-	defer func() { err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster)) }()
-	if err := installZones(ctx, s.cluster, "locators.all=false"); err != nil {
+	defer func() {
+		err = errors.Join(err, s.cluster.ChangeVicinity(context.WithoutCancel(ctx), "locators.all=true"))
+	}()
+	if err := s.cluster.ChangeVicinity(ctx, "locators.all=false"); err != nil {
 		return "", err
 	}
 	// Of a pod on a node that has no range of addresses.
@@ -177,7 +186,7 @@ func locators(ctx context.Context, s *scene) (figure string, err error) {
 	if _, err := s.answers(ctx, all); err != nil {
 		return "", fmt.Errorf("with the ranges of nodes alone: %w", err)
 	}
-	return fmt.Sprintf("all: %d pods have theirs, and one goes with its pod; auto: 1, of the pod that no range locates, and names resolve as before; tenants are refused: %s", number, refused), nil
+	return fmt.Sprintf("1 PodLocator, of the pod that no range locates; %d names resolve without", len(all)), nil
 }
 
 // tenantLocatesNothing has a tenant with the role edit, and then with all rights in the namespace,

@@ -211,7 +211,7 @@ func namesOfPeers(ctx context.Context, s *scene) (string, error) {
 		manifests += placedPod("client-"+node.Name, node.Name, "client")
 	}
 	var readers []string
-	for _, zone := range s.cluster.Shape().Zones {
+	for _, zone := range s.inhabited() {
 		name := "reader-" + zone.Name
 		readers = append(readers, name)
 		manifests += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {app: db, reads: \"yes\"}}\nspec:\n  nodeName: %s\n  terminationGracePeriodSeconds: 0\n  containers: [{name: echo, image: lab/echo}]\n",

@@ -28,7 +28,7 @@ const grpcPort = 8083
 // addresses in turn, spread as explain predicts.
 func namesPlanned(ctx context.Context, s *scene) (string, error) {
 	numbers := map[string]int{}
-	for i, zone := range s.cluster.Shape().Zones {
+	for i, zone := range s.inhabited() {
 		numbers[zone.Name] = []int{6, 4, 2}[i]
 	}
 	manifests := strings.ReplaceAll(lab.UnevenEchoManifests("echo", numbers), "        env:\n",
@@ -110,7 +110,7 @@ func (s *scene) callInTurn(ctx context.Context, clients map[string]place, planne
 		}
 	}
 	near := 0
-	for _, zone := range s.cluster.Shape().Zones {
+	for _, zone := range s.inhabited() {
 		counts, err := s.roundRobin(ctx, clients[zone.Nodes[0].Name], s.fqdn("near"), planned[zone.Name], rounds*12)
 		if err != nil {
 			return nil, 0, 0, fmt.Errorf("from %s: %w", zone.Name, err)

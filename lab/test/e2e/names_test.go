@@ -29,6 +29,7 @@ func namesArea() area {
 			{name: "zone-lost", keep: zoneLost},
 			{name: "address-reused", keep: addressReused},
 			{name: "locators", keep: locators, within: 4 * time.Minute, tier: inTest},
+			{name: "locators-auto", keep: locatorsAuto, within: 4 * time.Minute},
 			{name: "odd-names", keep: oddNames},
 			{name: "odd-locators", keep: oddLocators},
 			{name: "large-answers", keep: largeAnswers},

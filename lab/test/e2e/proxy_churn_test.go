@@ -45,7 +45,7 @@ const (
 	// takingTurns is how many endpoints exist in one half of the time only.
 	takingTurns = 10
 	// following is how long proxies may lag behind at this rate.
-	following = 10 * time.Second
+	following = 6 * time.Second
 	// watched is the number of Services that get requests, watchRate their rate per second.
 	watched, watchRate = 4, 50
 	// stickyEvery is after how many writes one also changes session affinity, whose sets
@@ -58,7 +58,7 @@ func churnTime() time.Duration {
 	if soaking() {
 		return 5 * time.Minute
 	}
-	return 30 * time.Second
+	return 20 * time.Second
 }
 
 // endpointChurn changes endpoints of Services as fast as the machine can, up to churnRate.

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
@@ -35,13 +36,9 @@ func proxySwitches(ctx context.Context, s *scene) (string, error) {
 		{annotated(zoneAnnotation, "Require"), true, false},
 		{annotated(zoneAnnotation, "Balanced"), false, true},
 		{annotated(zoneAnnotation, "Prefer"), true, false},
-		{annotated(zoneAnnotation, "Require"), true, false},
-		{annotated(zoneAnnotation, "", keysAnnotation, zoneKey+",*"), true, false},
-		{annotated(keysAnnotation, zoneKey), true, false},
+		{annotated(zoneAnnotation, "", keysAnnotation, zoneKey), true, false},
 		{annotated(keysAnnotation, hostnameKey+","+zoneKey+",*"), true, false},
 		{annotated(keysAnnotation, ""), false, true},
-		{annotated(zoneAnnotation, "Prefer"), true, false},
-		{annotated(zoneAnnotation, ""), false, true},
 	}
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for i, step := range steps {
@@ -75,7 +72,7 @@ func proxySwitches(ctx context.Context, s *scene) (string, error) {
 
 // handOverUnderLoad gives a Service from proxy to proxy.
 func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
-	times := 2 // each takes the grace of 10 s
+	times := 1
 	if soaking() {
 		times = 20
 	}
@@ -112,7 +109,7 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 // pods go on making connections, does not run. The Service stays kube-proxy's and says which
 // node it waits for; it is handed over when the proxy runs again.
 func handOverCordoned(ctx context.Context, s *scene) (figure string, err error) {
-	const waits = 10 * time.Second
+	const waits = 3 * time.Second
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
@@ -246,7 +243,7 @@ func proxyReplaced(ctx context.Context, s *scene) (string, error) {
 		if err := s.WaitDaemonSet(ctx, vicinityNamespace, proxyDaemonSet); err != nil {
 			return err
 		}
-		return t.more(ctx, newRate*int64(deferred.Seconds()))
+		return t.more(ctx, newRate*int64(afterRestart.Seconds()))
 	})
 	if err != nil {
 		return "", err
@@ -254,8 +251,8 @@ func proxyReplaced(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("all pods of the DaemonSet replaced in turn; %s", u), nil
 }
 
-// deferred is for how long a proxy may put off a change of rules.
-const deferred = 10 * time.Second
+// afterRestart is how long traffic goes on after proxies have started anew.
+const afterRestart = 3 * time.Second
 
 // proxyDaemonSet is what the chart calls it.
 const proxyDaemonSet = "vicinity-proxy"
@@ -319,12 +316,16 @@ func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
 const maxBehind = time.Minute
 
 // apiServerAway takes the API server away. When it is back the next change is followed in time.
+// In the long form the Leases of the proxies run out meanwhile, after 45 s.
 func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
 		return "", err
 	}
-	// Longer than the 45 s after which a proxy's Lease counts as gone.
-	const component, away = "kube-apiserver", 50 * time.Second
+	const component = "kube-apiserver"
+	away := 8 * time.Second
+	if soaking() {
+		away = v1alpha1.LeaseFresh + 5*time.Second
+	}
 	defer func() { err = errors.Join(err, s.cluster.StartComponent(context.WithoutCancel(ctx), component)) }()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		if err := s.cluster.KillComponent(ctx, component); err != nil {
@@ -389,9 +390,7 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 		"flush map ip vicinity services", "flush map ip vicinity slots", "delete table ip vicinity; add table ip vicinity",
 		"delete chain ip vicinity nat-prerouting",
 	}
-	// Only a busy machine takes more than a second. A proxy that misses the attack compares its
-	// rules after minutes.
-	const most = 3 * time.Second
+	const most = quietTime
 	worst, how := time.Duration(0), ""
 	for _, attack := range attacks {
 		took, err := s.recovery(ctx, node, func() error {
@@ -454,6 +453,9 @@ func changedLines(before, after string) string {
 	return strings.Join(all, " | ")
 }
 
+// quietTime is how long no connection may fail for those of a node to work again.
+const quietTime = time.Second
+
 // recovery measures how long connections of a node fail after an action, as a client sees
 // it.
 func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) (time.Duration, error) {
@@ -472,13 +474,13 @@ func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) 
 	if err := do(); err != nil {
 		return 0, err
 	}
-	// It has recovered if nothing failed for the time that it may take to notice. One connection is tried right after the other.
+	// One connection is tried right after the other.
 	begun := time.Now()
 	for last := begun; ; {
 		sent := time.Now()
 		if _, _, err = exchange(ctx, p); err != nil {
 			last = sent
-		} else if time.Since(last) >= 3*time.Second {
+		} else if time.Since(last) >= quietTime {
 			return last.Sub(begun), nil
 		}
 		select {
@@ -492,7 +494,7 @@ func (s *scene) recovery(ctx context.Context, node shape.Node, do func() error) 
 // affinityTimeout checks that a client keeps its endpoint if it returns within the timeout,
 // and may get another one afterwards.
 func affinityTimeout(ctx context.Context, s *scene) (string, error) {
-	const stay = 2 * time.Second
+	const stay = time.Second
 	text := tablePods
 	for _, letter := range []string{"a", "b", "c"} {
 		text += backendPod(letter)
@@ -590,7 +592,7 @@ func leaves(ctx context.Context, p probe, stay time.Duration) error {
 	var first string
 	var last time.Time
 	return kube.Wait(ctx, "another endpoint to answer after the affinity has ended", func(ctx context.Context) (string, error) {
-		if time.Since(last) < stay+500*time.Millisecond {
+		if time.Since(last) < stay+stay/2 {
 			return "the time is not over", nil
 		}
 		answer, _, err := exchange(ctx, p)

@@ -11,8 +11,9 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// proxyFlow changes a Service step by step, and measures that each zone sends to others
-// what the weights say, within chance. No connection is lost meanwhile.
+// proxyFlow takes the endpoints of a zone away, and measures before and after it that each zone
+// sends to others what the weights say, within chance. No connection is lost meanwhile. In the long
+// form they come back, and then zones share two endpoints.
 func proxyFlow(ctx context.Context, s *scene) (string, error) {
 	if err := s.routeZones(ctx, patientEcho, annotated("vicinity.dev/proxy", "true", zoneAnnotation, "Prefer"), 6, 4, 2); err != nil {
 		return "", err
@@ -29,30 +30,30 @@ func proxyFlow(ctx context.Context, s *scene) (string, error) {
 		far, answered = max(far, off), answered+n
 		return nil
 	}
-	if err := reshape(ctx, 6, 4, 2); err != nil {
-		return "", err
+	steps := [][]int{{6, 4, 2}, {6, 4, 0}}
+	if soaking() {
+		steps = append(steps, []int{6, 4, 2}, []int{1, 1, 0})
 	}
 	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
-		if err := reshape(ctx, 6, 4, 0); err != nil {
-			return err
+		for _, numbers := range steps {
+			if err := reshape(ctx, numbers...); err != nil {
+				return err
+			}
 		}
-		return reshape(ctx, 6, 4, 2)
+		return nil
 	})
 	if err != nil {
 		return "", err
 	}
-	if err := reshape(ctx, 1, 1, 0); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("6, 4 and 2 endpoints, a zone's lost and regained, 2 for 3 zones: shares at most %.1f points from the plan over %d connections; while weights changed: %s",
-		far, answered, u), nil
+	return fmt.Sprintf("%d endpoints in 3 zones: shares at most %.1f points from the plan over %d connections; while weights changed: %s",
+		steps, far, answered, u), nil
 }
 
 // reshaped gives the zones so many endpoints, waits until traffic follows the plan, and
 // measures by how many points it is off.
 func (s *scene) reshaped(ctx context.Context, numbers ...int) (far float64, answered uint64, err error) {
 	all := 0
-	for i, zone := range s.cluster.Shape().Zones {
+	for i, zone := range s.inhabited() {
 		if err := s.scale(ctx, "echo-"+zone.Name, int32(numbers[i])); err != nil {
 			return 0, 0, err
 		}
@@ -66,7 +67,7 @@ func (s *scene) reshaped(ctx context.Context, numbers ...int) (far float64, answ
 		return 0, 0, err
 	}
 	// The zones have as many nodes each, so what they keep is known without the plan.
-	zones := s.cluster.Shape().Zones
+	zones := s.inhabited()
 	even := float64(all) / float64(len(zones))
 	for i, zone := range zones {
 		own := min(1, float64(numbers[i])/even)
@@ -90,7 +91,7 @@ func (s *scene) reshaped(ctx context.Context, numbers ...int) (far float64, answ
 	if err != nil {
 		return 0, 0, err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 2000, Duration: 10 * time.Second}})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 2000, Duration: 4 * time.Second}})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -331,62 +331,27 @@ func (s *scene) crowdIsServed(ctx context.Context) error {
 	})
 }
 
-// accountingRest is longer than the time between two readings of all connections.
-const accountingRest = 20 * time.Second
-
 // proxyAccounting compares what proxies count with what clients and endpoints did.
 func proxyAccounting(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 12, ""); err != nil {
+	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+	// A Service of which nothing is counted yet.
+	const service = "counted"
+	if err := s.Apply(ctx, s.namespace, twin(service, `vicinity.dev/proxy: "true"`)); err != nil {
 		return "", err
 	}
-	own := fmt.Sprintf("namespace=%q", s.namespace)
-	count := func(ctx context.Context) (connections map[[2]string]float64, bytes float64, err error) {
-		connections = map[[2]string]float64{}
-		for _, node := range s.cluster.Shape().Nodes() {
-			metrics, err := s.proxyMetrics(ctx, node)
-			if err != nil {
-				return nil, 0, err
-			}
-			for _, from := range s.cluster.Shape().Zones {
-				for _, to := range s.cluster.Shape().Zones {
-					connections[[2]string{from.Name, to.Name}] += metrics.sum("vicinity_proxy_connections_total", own, `service="echo"`,
-						fmt.Sprintf("source_zone=%q", from.Name), fmt.Sprintf("destination_zone=%q", to.Name))
-				}
-			}
-			bytes += metrics.sum("vicinity_proxy_bytes_total", own, `service="echo"`)
-		}
-		return connections, bytes, nil
+	if err := s.servedBy(ctx, service, true); err != nil {
+		return "", err
 	}
-	total := func(m map[[2]string]float64) (sum float64) {
-		for _, n := range m {
-			sum += n
-		}
-		return sum
+	if _, err := s.onlyIn(ctx, service, "vicinity"); err != nil {
+		return "", err
 	}
-	var before map[[2]string]float64
-	var bytesBefore float64
-	// What was before must have been counted before it can be taken away.
-	var since time.Time
-	err := kube.Wait(ctx, "the counters to rest", func(ctx context.Context) (string, error) {
-		now, bytes, err := count(ctx)
-		if err != nil {
-			return "", err
-		}
-		if since.IsZero() || total(now) != total(before) || bytes != bytesBefore {
-			before, bytesBefore, since = now, bytes, time.Now()
-		}
-		if time.Since(since) < accountingRest {
-			return "they changed just now", nil
-		}
-		return "", nil
-	})
+	job, err := s.planLoadOf(ctx, service, heavyPlan())
 	if err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
+	result, err := s.runFlawless(ctx, job, load.Watch{})
 	if err != nil {
 		return "", err
 	}
@@ -396,14 +361,13 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	}
 	var bytes float64
 	err = kube.Wait(ctx, "proxies to have counted all", func(ctx context.Context) (string, error) {
-		now, b, err := count(ctx)
-		if err != nil {
+		var now map[[2]string]float64
+		if now, bytes, err = s.counted(ctx, service); err != nil {
 			return "", err
 		}
-		bytes = b - bytesBefore
 		for pair, n := range want {
-			if got := now[pair] - before[pair]; got != n {
-				return fmt.Sprintf("from %s to %s %.0f connections are counted of %.0f", pair[0], pair[1], got, n), nil
+			if now[pair] != n {
+				return fmt.Sprintf("from %s to %s %.0f connections are counted of %.0f", pair[0], pair[1], now[pair], n), nil
 			}
 		}
 		// A request and its answer have some hundred bytes.
@@ -418,10 +382,31 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d connections between 3 zones counted to the one, %.0f bytes each", result.Answered, bytes/float64(result.Answered)), nil
 }
 
+// counted are the connections of a Service that the proxies of all nodes have counted, by the zones of
+// client and endpoint, and their bytes.
+func (s *scene) counted(ctx context.Context, service string) (connections map[[2]string]float64, bytes float64, err error) {
+	connections = map[[2]string]float64{}
+	of := []string{fmt.Sprintf("namespace=%q", s.namespace), fmt.Sprintf("service=%q", service)}
+	for _, node := range s.cluster.Shape().Nodes() {
+		metrics, err := s.proxyMetrics(ctx, node)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, from := range s.inhabited() {
+			for _, to := range s.inhabited() {
+				connections[[2]string{from.Name, to.Name}] += metrics.sum("vicinity_proxy_connections_total",
+					append(slices.Clone(of), fmt.Sprintf("source_zone=%q", from.Name), fmt.Sprintf("destination_zone=%q", to.Name))...)
+			}
+		}
+		bytes += metrics.sum("vicinity_proxy_bytes_total", of...)
+	}
+	return connections, bytes, nil
+}
+
 // failuresWithoutCause counts connections that fail although their endpoints are healthy,
 // during churn and after it: as many through either proxy.
 func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
-	each := int64(12_000)
+	each := int64(6_000)
 	if soaking() {
 		each = 100_000
 	}
@@ -502,7 +487,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 		return "", err
 	}
 	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
-	if err := cluster.InstallVicinity(ctx); err != nil {
+	if err := cluster.InstallVicinity(ctx, quickValues...); err != nil {
 		return "", err
 	}
 	took := time.Since(begun)
@@ -528,7 +513,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := tried.tryAll(ctx, rows, []server{{name: "vicinity-proxy alone", suffix: "s"}}); err != nil {
 		return "", err
 	}
-	if err := alone.deployPatient(ctx, echoes, "trafficDistribution: PreferSameZone", "type: NodePort"); err != nil {
+	if err := alone.deploy(ctx, "trafficDistribution: PreferSameZone", "type: NodePort"); err != nil {
 		return "", err
 	}
 	if err := alone.WaitHints(ctx, alone.namespace, "echo", true); err != nil {
@@ -559,10 +544,16 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	if err := alone.handOverEcho(ctx, ""); err != nil {
 		return "", err
 	}
-	u, err := alone.unharmed(ctx, func(ctx context.Context, _ *traffic) error { return alone.redeploy(ctx, patientDrain) })
+	if err := alone.stays(ctx); err != nil {
+		return "", err
+	}
+	grouped, err := alone.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a lab without kube-proxy is up after %.1f s; the table without groups: %s; by hints %d answers, by node ports over IPv6 %d; %s; and by groups %s",
-		took.Seconds(), described(rows), near.Answered, by.Answered, dropped, u), nil
+	if grouped.InZone() < 1 {
+		return "", fmt.Errorf("by groups %.1f %% stays in its zone", 100*grouped.InZone())
+	}
+	return fmt.Sprintf("a lab without kube-proxy is up after %.1f s; the table without groups: %s; by hints %d answers, by node ports over IPv6 %d; %s; and by groups %d",
+		took.Seconds(), described(rows), near.Answered, by.Answered, dropped, grouped.Answered), nil
 }

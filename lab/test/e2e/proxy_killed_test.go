@@ -42,7 +42,7 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 				return err
 			}
 		}
-		return t.more(ctx, newRate*int64(deferred.Seconds()))
+		return t.more(ctx, newRate*int64(afterRestart.Seconds()))
 	})
 	if err != nil {
 		return "", err
@@ -98,7 +98,7 @@ func (s *scene) changedWhileDead(ctx context.Context) (figure string, err error)
 		return "", err
 	}
 	begun := time.Now()
-	answering, err := s.answering(ctx, "unseen", load.Plan{Protocol: load.TCP, Rate: 300, Duration: 2 * time.Second})
+	answering, err := s.answering(ctx, "unseen", load.Plan{Protocol: load.TCP, Rate: 300, Duration: time.Second})
 	if err != nil {
 		return "", err
 	}
@@ -214,13 +214,15 @@ func (u *missedChange) flowTo(ctx context.Context, client *corev1.Pod, address, 
 }
 
 // whileDead calls a function while no proxy runs. Proxies are paused before they are
-// killed, since killed ones restart at once.
+// killed, since killed ones restart at once. Their pods go, too: a kubelet waits before it
+// restarts a container that was killed before.
 func (u *missedChange) whileDead(ctx context.Context, do func(context.Context) error) (err error) {
 	nodes := u.cluster.Shape().Nodes()
 	defer func() {
 		for _, node := range nodes {
 			err = errors.Join(err, u.cluster.KillComponent(context.WithoutCancel(ctx), "vicinity-proxy-"+node.Name))
 		}
+		err = errors.Join(err, u.CoreV1().Pods(vicinityNamespace).DeleteCollection(context.WithoutCancel(ctx), atOnce(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"}))
 		for _, node := range nodes {
 			err = errors.Join(err, u.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name))
 		}

@@ -45,7 +45,7 @@ func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
-	if err := cluster.InstallVicinity(ctx); err != nil {
+	if err := cluster.InstallVicinity(ctx, quickValues...); err != nil {
 		return "", err
 	}
 	client, err := cluster.Client()

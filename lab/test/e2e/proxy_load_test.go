@@ -86,12 +86,12 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 			ended <- outcome{result, err}
 		}()
 	}
-	err = t.more(ctx, 2*newRate)
+	err = t.more(ctx, newRate)
 	if err == nil {
 		err = do(ctx, t)
 	}
 	if err == nil {
-		err = t.more(ctx, 3*newRate)
+		err = t.more(ctx, 2*newRate)
 	}
 	// What is lost in the end shows when nothing is waited for any more.
 	if close(enough); err == nil {

@@ -44,7 +44,7 @@ const (
 )
 
 // do makes the connections of a try, and says in a few words what came of them.
-func (st *stage) do(ctx context.Context, service string, t try, family corev1.IPFamily, want string) (string, error) {
+func (st *stage) do(ctx context.Context, service string, t try, family corev1.IPFamily) (string, error) {
 	namespace, err := st.namespaceOf(t.from)
 	if err != nil {
 		return "", err
@@ -63,7 +63,7 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 	if strings.HasSuffix(t.port, "udp") {
 		network = "udp"
 	}
-	switch want {
+	switch t.want {
 	case refused:
 		number, timeout = 1, stubborn
 	case noAnswer:
@@ -73,7 +73,7 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 	who, as := map[string]bool{}, map[string]bool{}
 	for range number {
 		answer, local, err := exchange(ctx, probe{
-			namespace: namespace, network: network, to: target, http: t.port == "http", timeout: timeout, insist: want == refused,
+			namespace: namespace, network: network, to: target, http: t.port == "http", timeout: timeout, insist: t.want == refused,
 		})
 		if err != nil {
 			seen[outcomeOf(err)] = true
@@ -82,13 +82,13 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 			as[st.client(answer.Client, local)] = true
 		}
 		// What is wrong already need not be waited for again and again.
-		if err != nil && outcomeOf(err) != want {
+		if err != nil && outcomeOf(err) != t.want {
 			break
 		}
 	}
 	if len(who) > 0 {
 		names := strings.Join(slices.Sorted(maps.Keys(who)), " ")
-		if strings.HasPrefix(want, "always the same") && len(who) == 1 {
+		if strings.HasPrefix(t.want, "always the same") && len(who) == 1 {
 			names = "always the same"
 		}
 		seen[names+" as "+strings.Join(slices.Sorted(maps.Keys(as)), ", ")] = true

@@ -139,7 +139,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	if err != nil {
 		return "", err
 	}
-	const rounds = 5
+	const rounds = 2
 	all := 0
 	for range rounds {
 		taken, of, err := s.taken(ctx, tenant.namespace, s.victims())
@@ -239,40 +239,53 @@ func (s *scene) wrongRules(ctx context.Context) (string, error) {
 			own[address.IP] = true
 		}
 	}
+	addresses := map[victim][]string{}
 	for _, victim := range s.victims() {
 		object, err := s.CoreV1().Services(victim.namespace).Get(ctx, victim.name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
-		for _, node := range s.cluster.Shape().Nodes() {
-			for _, address := range object.Spec.ClusterIPs {
-				family := "ip"
-				if strings.Contains(address, ":") {
-					family = "ip6"
-				}
-				text, err := s.nft(ctx, node, "list", "table", family, "vicinity")
-				if err != nil {
-					return "", err
-				}
-				if victim.byKubeProxy {
-					if slices.Contains(strings.FieldsFunc(text, notOfAddress), address) {
-						return fmt.Sprintf("the rules of vicinity-proxy on %s have %s, which is an address of %s/%s", node.Name, address, victim.namespace, victim.name), nil
+		addresses[victim] = object.Spec.ClusterIPs
+	}
+	for _, node := range s.cluster.Shape().Nodes() {
+		for _, family := range []string{"ip", "ip6"} {
+			text, err := s.nft(ctx, node, "list", "table", family, "vicinity")
+			if err != nil {
+				return "", err
+			}
+			for victim, all := range addresses {
+				for _, address := range all {
+					if strings.Contains(address, ":") != (family == "ip6") {
+						continue
 					}
-					continue
-				}
-				targets := heldBy(text).targets(address)
-				if len(targets) == 0 {
-					return fmt.Sprintf("the rules of vicinity-proxy on %s lead %s of %s/%s nowhere", node.Name, address, victim.namespace, victim.name), nil
-				}
-				for _, target := range targets {
-					if !own[target] {
-						return fmt.Sprintf("the rules of vicinity-proxy on %s lead %s of %s/%s to %s, which is not an endpoint of it", node.Name, address, victim.namespace, victim.name, target), nil
+					if wrong := victim.wrongIn(text, address, own); wrong != "" {
+						return fmt.Sprintf("the rules of vicinity-proxy on %s %s of %s/%s", node.Name, wrong, victim.namespace, victim.name), nil
 					}
 				}
 			}
 		}
 	}
 	return "", nil
+}
+
+// wrongIn says what rules do wrongly with an address of the victim, whose endpoints have own addresses.
+func (v victim) wrongIn(rules, address string, own map[string]bool) string {
+	if v.byKubeProxy {
+		if slices.Contains(strings.FieldsFunc(rules, notOfAddress), address) {
+			return "have the address " + address
+		}
+		return ""
+	}
+	targets := heldBy(rules).targets(address)
+	if len(targets) == 0 {
+		return "lead nowhere the address " + address
+	}
+	for _, target := range targets {
+		if !own[target] {
+			return fmt.Sprintf("lead to %s, which is not an endpoint, the address %s", target, address)
+		}
+	}
+	return ""
 }
 
 // targets are the addresses that the slots of an address, at any port, lead to.

@@ -112,17 +112,12 @@ func checksums(folder string) ([]string, error) {
 	return all, nil
 }
 
-// packagedWorks installs the packaged chart with the images of the archives, and keeps a
-// Service near by it.
+// packagedWorks looks at what the packaged chart and the images of the archives made in this lab, and keeps
+// a Service near by it.
 func packagedWorks(ctx context.Context, s *scene) (string, error) {
-	begun := time.Now()
-	if err := s.cluster.InstallRelease(ctx, packageFolder, "dns.enabled=true"); err != nil {
-		return "", err
-	}
 	if err := s.WaitDeployment(ctx, vicinityNamespace, "vicinity-dns"); err != nil {
 		return "", err
 	}
-	took := time.Since(begun)
 	pods, err := s.ofImages(ctx, packageFolder)
 	if err != nil {
 		return "", err
@@ -149,7 +144,7 @@ func packagedWorks(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d pods of the images, by their digests and without a shell, after %.1f s; all traffic in its zone; archives: %s", len(pods), took.Seconds(), sizes), nil
+	return fmt.Sprintf("%d pods of the images, by their digests and without a shell; all traffic in its zone; archives: %s", len(pods), sizes), nil
 }
 
 // ofImages returns the pods of Vicinity, whose images must be those that a folder has, by
@@ -263,28 +258,23 @@ func imageSizes(folder string) (string, error) {
 // then the CRD of DomainRollouts has changed.
 const releaseBefore = "891cfa69493c8ee8b3faa01ccfb97bbb18531b12"
 
-// laterCRD is one that an upgrade may bring.
-const laterCRD = "charts/vicinity/crds/vicinity.dev_domainrollouts.yaml"
-
 // packagedBefore is the folder of the images and the chart of the release before, which are
 // made once, and what they are.
 func packagedBefore(ctx context.Context) (folder, of string, err error) {
 	of = releaseBefore[:12]
-	sources := ofCommit
-	if command(ctx, "git", "-C", root, "cat-file", "-e", releaseBefore+"^{commit}") != nil {
-		// A shallow clone and an archive of the sources have no history.
-		of, sources = "these sources without DomainRollouts", withoutLaterCRD
-	}
-	folder = root + "/bin/release-before/" + strings.ReplaceAll(of, " ", "-")
-	if _, err := release.OpenBundle(folder); err == nil && of == releaseBefore[:12] {
+	folder = root + "/bin/release-before/" + of
+	if _, err := release.OpenBundle(folder); err == nil {
 		return folder, of, nil
+	}
+	if err := command(ctx, "git", "-C", root, "cat-file", "-e", releaseBefore+"^{commit}"); err != nil {
+		return "", "", fmt.Errorf("the release before is made of commit %s, which a shallow clone does not have; run git fetch --unshallow: %w", releaseBefore, err)
 	}
 	temporary, err := os.MkdirTemp("", "release-before-")
 	if err != nil {
 		return "", "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
-	remove, err := sources(ctx, temporary+"/sources")
+	remove, err := ofCommit(ctx, temporary+"/sources")
 	if err != nil {
 		return "", "", err
 	}
@@ -300,19 +290,6 @@ func ofCommit(ctx context.Context, folder string) (remove func() error, err erro
 	// The context of a promise that took too long has ended.
 	ctx = context.WithoutCancel(ctx)
 	return func() error { return command(ctx, "git", "-C", root, "worktree", "remove", "--force", folder) }, nil
-}
-
-// withoutLaterCRD copies these sources to a folder.
-func withoutLaterCRD(ctx context.Context, folder string) (remove func() error, err error) {
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{"api", "charts", "cmd", "internal", "go.mod", "go.sum", "LICENSE"} {
-		if err := command(ctx, "cp", "-a", filepath.Join(root, name), folder); err != nil {
-			return nil, err
-		}
-	}
-	return func() error { return nil }, os.Remove(filepath.Join(folder, laterCRD))
 }
 
 // allKept is a budget that allows no eviction.
@@ -336,7 +313,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
 	if err := s.withoutVicinity(ctx); err != nil {
 		return "", err
 	}
-	if err := s.cluster.InstallRelease(ctx, before, "disruption.enabled=true"); err != nil {
+	if err := s.cluster.InstallRelease(ctx, before, "disruption.enabled=true", "proxy.maxUnavailable=50%"); err != nil {
 		return "", fmt.Errorf("installing the release before: %w", err)
 	}
 	if err := s.deploy(ctx); err != nil {
@@ -361,7 +338,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
 	var up, back time.Duration
 	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200}}, func(ctx context.Context) error {
 		begun := time.Now()
-		if err := s.cluster.InstallRelease(ctx, packageFolder, "disruption.enabled=true"); err != nil {
+		if err := s.cluster.InstallRelease(ctx, packageFolder, "disruption.enabled=true", "proxy.maxUnavailable=50%"); err != nil {
 			return fmt.Errorf("upgrading: %w", err)
 		}
 		if _, err := s.ofImages(ctx, packageFolder); err != nil {

@@ -12,7 +12,7 @@ import (
 // updatesCompared updates a StatefulSet by a DomainRollout, by a controller of the test that evicts whatever it is let, and by its
 // own rolling updates. The first two disturb one zone at a time, and none sends requests without end.
 func updatesCompared(ctx context.Context, s *scene) (string, error) {
-	pods, startTime, within := 45, time.Second, 20*time.Second
+	pods, startTime, within := 27, time.Second, 5*time.Second
 	if soaking() {
 		pods, startTime, within = 420, 2*time.Second, time.Hour
 	}

@@ -18,8 +18,8 @@ import (
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
-// echoSet is the echo Service with a StatefulSet, two pods in each zone, that are ready some seconds after they start and serve on for
-// patientDrain when they end, and a DomainRollout of it.
+// echoSet is the echo Service with a StatefulSet, two pods in each zone, that serve on for patientDrain when they end, and a
+// DomainRollout of it.
 func echoSet() string {
 	text := patientEcho(lab.EchoManifests("echo", 6))
 	for _, change := range [][2]string{
@@ -37,7 +37,7 @@ spec:
   targetRef: {kind: StatefulSet, name: echo}
   topologyKey: topology.kubernetes.io/zone
   maxUnavailable: "100%"
-  healthGate: {readyFor: 3s, maxOverload: "60%"}
+  healthGate: {readyFor: 1s, maxOverload: "60%"}
 `
 }
 
@@ -140,7 +140,7 @@ func expectedOverload(d *v1alpha1.DomainRollout, zone string) (percent float64, 
 // overloads has the pods updated, and measures the highest overload of endpoints in percent while each zone is empty.
 func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]float64, err error) {
 	// Each zone is empty for as long as it takes to measure.
-	const patch = `{"spec":{"template":{"metadata":{"labels":{"version":"2"}},"spec":{"containers":[{"name":"echo","readinessProbe":{"initialDelaySeconds":12}}]}}}}`
+	const patch = `{"spec":{"template":{"metadata":{"labels":{"version":"2"}},"spec":{"containers":[{"name":"echo","readinessProbe":{"initialDelaySeconds":4}}]}}}}`
 	if _, err := s.AppsV1().StatefulSets(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]f
 			if err != nil {
 				return "", err
 			}
-			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 4 * time.Second}})
+			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 2000, Duration: 2 * time.Second}})
 			if err != nil {
 				return "", err
 			}

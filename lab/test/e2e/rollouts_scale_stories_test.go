@@ -67,12 +67,13 @@ func (s *scene) tellShrunk(ctx context.Context, w shrunk) (figure string, err er
 	if err != nil {
 		return "", err
 	}
-	plain, err := s.shrinkStory(ctx, w, manifests, "plain", shrunk.unpaced)
-	if err != nil {
-		return "", err
-	}
+	var plain string
+	var failed error
+	var work sync.WaitGroup
+	work.Go(func() { plain, failed = s.shrinkStory(ctx, w, manifests, "plain", shrunk.unpaced) })
 	paced, err := s.shrinkStory(ctx, w, manifests, "paced", shrunk.paced)
-	return fmt.Sprintf("story %d: %s; %s", w.number, plain, paced), err
+	work.Wait()
+	return fmt.Sprintf("story %d: %s; %s", w.number, plain, paced), errors.Join(failed, err)
 }
 
 // shrinkStory makes the story in a namespace of its own.
@@ -173,7 +174,7 @@ func (w shrunk) paced(ctx context.Context, l *leaving) (string, error) {
 		return "", fmt.Errorf("the refusal is %q", refusal)
 	}
 	if replicas, _, err := w.replicas(ctx); err != nil || replicas != storyPods {
-		return "", fmt.Errorf("after a refusal there are %d replicas, want %d: %w", replicas, storyPods, err)
+		return "", errors.Join(err, fmt.Errorf("after a refusal there are %d replicas, want %d", replicas, storyPods))
 	}
 	if _, err := w.pace(ctx, v1alpha1.PaceClamp); err != nil {
 		return "", err

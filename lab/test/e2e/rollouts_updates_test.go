@@ -124,8 +124,8 @@ func (r *rolled) inOrder() []string {
 	return []string{zones[1], zones[0], zones[2]}
 }
 
-// killAtEveryStep kills the controller that leads each time that the status of a rollout has changed, until all are complete. The first
-// time its lease has to run out; then it gives it back, so that the next one is killed soon.
+// killAtEveryStep ends the controller that leads each time that the status of a rollout has changed, until all are complete. It gives
+// its lease back, so that the next one is ended soon; in the long form that of the first one has to run out.
 func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills int, err error) {
 	before := map[*rolled]string{}
 	err = kube.Wait(ctx, "the rollouts to be complete", func(ctx context.Context) (string, error) {
@@ -151,7 +151,7 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 			return waits, err
 		}
 		how := metav1.DeleteOptions{}
-		if kills == 0 {
+		if kills == 0 && soaking() {
 			how = atOnce()
 		}
 		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, how); err != nil {
@@ -164,12 +164,28 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 	return kills, errors.Join(err, s.vicinityWorks(ctx))
 }
 
-// badRevision has a revision that is bad in the second zone, and one that is bad everywhere: the rollout stops there, and a
-// rollback restores.
+// badRevision has a revision that is bad in the second zone, and beside it one that is bad everywhere: the rollout stops there,
+// and a rollback restores.
 func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 	var waits string
+	parts := []func(context.Context, *scene, string) error{
+		func(ctx context.Context, part *scene, kind string) error {
+			said, err := part.badInSecondZone(ctx, kind)
+			if kind == ofStatefulSet {
+				waits = said
+			}
+			return err
+		},
+		func(ctx context.Context, part *scene, kind string) error { return part.neverReady(ctx, kind) },
+	}
+	err = meter.InParallel(ctx, len(parts), len(parts), func(ctx context.Context, i int) error { return s.withEach(ctx, parts[i]) })
+	return fmt.Sprintf("in the second zone it stops (%q) and a rollback restores; of pods that are never ready one was made, under a budget of one, and the rollback got past it; a Deployment keeps the old pods", waits), err
+}
+
+// badInSecondZone has a revision that takes no zone with a blocker, and there is one in the second zone of the order. It returns what
+// the rollout waits for.
+func (s *scene) badInSecondZone(ctx context.Context, kind string) (waits string, err error) {
 	zones := s.field().Zones()
-	// The bad revision takes no zone with a blocker, and there is one in the second zone of the order.
 	const blocker = `
 apiVersion: v1
 kind: Pod
@@ -180,99 +196,91 @@ spec:
   containers: [{name: main, image: none}]
 `
 	const elsewhere = `,"spec":{"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"topology.kubernetes.io/zone","labelSelector":{"matchLabels":{"app":"blocker"}}}]}}}`
-	err = s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
-		r, err := part.roll(ctx, kind, "healthGate: {progressDeadline: 10s}", `maxUnavailable: "100%"`)
-		if err != nil {
-			return err
-		}
-		block := &rolled{Field: r.Field, name: "blocker", pods: 1}
-		if err := errors.Join(r.Apply(ctx, r.Namespace, fmt.Sprintf(blocker, zones[0])), block.healthy(ctx)); err != nil {
-			return err
-		}
-		o, err := r.observe(ctx)
-		if err != nil {
-			return err
-		}
-		defer o.stop()
-		if err := r.update(ctx, "2", "500ms", elsewhere); err != nil {
-			return err
-		}
-		d, err := r.phase(ctx, v1alpha1.PhaseFailed)
-		if err != nil {
-			return err
-		}
-		if f := d.Status.Failure; f == nil || f.Domain != zones[0] {
-			return fmt.Errorf("the failure is %+v, want one in %s", f, zones[0])
-		}
-		want := []string{zones[1], zones[0]}
-		switch kind {
-		case ofDeployment: // no pod goes before another one has come
-			want = want[:1]
-		case ofStatefulSet:
-			waits = d.Status.WaitingFor
-		}
-		if err := o.since().within(3, want...); err != nil {
-			return err
-		}
-		// It stays as it is: a person has to look.
-		if err := r.edit(ctx, fmt.Sprintf(`{"stop":{"revision":%q,"action":"Rollback"},"healthGate":null}`, d.Status.Revision)); err != nil {
-			return err
-		}
-		if err := r.completes(ctx, ""); err != nil {
-			return err
-		}
-		restored, err := r.rollout(ctx, r.name)
-		if err != nil {
-			return err
-		}
-		if st := restored.Status; st.Revision != d.Status.PreviousRevision || !slices.Contains(st.AbandonedRevisions, d.Status.Revision) {
-			return fmt.Errorf("%s was rolled back to %s, and the revision is %s with %v abandoned", d.Status.Revision, d.Status.PreviousRevision, st.Revision, st.AbandonedRevisions)
-		}
-		if slices.Contains(o.since().order, zones[2]) {
-			return fmt.Errorf("a pod of %s went, which the rollout had not come to", zones[2])
-		}
-		return nil
-	})
+	r, err := s.roll(ctx, kind, "healthGate: {progressDeadline: 8s}", `maxUnavailable: "100%"`)
 	if err != nil {
 		return "", err
 	}
-	// Pods that are never ready, under a budget that they use up.
-	err = s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
-		r, err := part.roll(ctx, kind, "healthGate: {progressDeadline: 8s}", "onFailure: Rollback", "maxUnavailable: 2")
-		if err != nil {
-			return err
-		}
-		if err := r.Apply(ctx, r.Namespace, oneDown); err != nil {
-			return err
-		}
-		if err := r.AtRest(ctx); err != nil {
-			return err
-		}
-		o, err := r.observe(ctx)
-		if err != nil {
-			return err
-		}
-		defer o.stop()
-		if err := r.update(ctx, "2", "1h", ""); err != nil {
-			return err
-		}
-		// A Deployment has all its old pods, so that it is rolled back at once.
-		_, err = r.says(ctx, "rolling back", func(d *v1alpha1.DomainRollout) bool {
-			return d.Status.RollingBack || kind == ofDeployment && len(d.Status.AbandonedRevisions) > 0
-		})
-		if err != nil {
-			return err
-		}
-		if err := r.completes(ctx, ""); err != nil {
-			return err
-		}
-		down := 1
-		if kind == ofDeployment {
-			down = 0
-		}
-		return o.since().within(down, zones[1])
+	block := &rolled{Field: r.Field, name: "blocker", pods: 1}
+	if err := errors.Join(r.Apply(ctx, r.Namespace, fmt.Sprintf(blocker, zones[0])), block.healthy(ctx)); err != nil {
+		return "", err
+	}
+	o, err := r.observe(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer o.stop()
+	if err := r.update(ctx, "2", "500ms", elsewhere); err != nil {
+		return "", err
+	}
+	d, err := r.phase(ctx, v1alpha1.PhaseFailed)
+	if err != nil {
+		return "", err
+	}
+	if f := d.Status.Failure; f == nil || f.Domain != zones[0] {
+		return "", fmt.Errorf("the failure is %+v, want one in %s", f, zones[0])
+	}
+	want := []string{zones[1], zones[0]}
+	if kind == ofDeployment { // no pod goes before another one has come
+		want = want[:1]
+	}
+	if err := o.since().within(3, want...); err != nil {
+		return "", err
+	}
+	// It stays as it is: a person has to look.
+	if err := r.edit(ctx, fmt.Sprintf(`{"stop":{"revision":%q,"action":"Rollback"},"healthGate":null}`, d.Status.Revision)); err != nil {
+		return "", err
+	}
+	if err := r.completes(ctx, ""); err != nil {
+		return "", err
+	}
+	restored, err := r.rollout(ctx, r.name)
+	if err != nil {
+		return "", err
+	}
+	if st := restored.Status; st.Revision != d.Status.PreviousRevision || !slices.Contains(st.AbandonedRevisions, d.Status.Revision) {
+		return "", fmt.Errorf("%s was rolled back to %s, and the revision is %s with %v abandoned", d.Status.Revision, d.Status.PreviousRevision, st.Revision, st.AbandonedRevisions)
+	}
+	if slices.Contains(o.since().order, zones[2]) {
+		return "", fmt.Errorf("a pod of %s went, which the rollout had not come to", zones[2])
+	}
+	return d.Status.WaitingFor, nil
+}
+
+// neverReady has a revision whose pods are never ready, under a budget that they use up.
+func (s *scene) neverReady(ctx context.Context, kind string) error {
+	r, err := s.roll(ctx, kind, "healthGate: {progressDeadline: 6s}", "onFailure: Rollback", "maxUnavailable: 2")
+	if err != nil {
+		return err
+	}
+	if err := r.Apply(ctx, r.Namespace, oneDown); err != nil {
+		return err
+	}
+	if err := r.AtRest(ctx); err != nil {
+		return err
+	}
+	o, err := r.observe(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.stop()
+	if err := r.update(ctx, "2", "1h", ""); err != nil {
+		return err
+	}
+	// A Deployment has all its old pods, so that it is rolled back at once.
+	_, err = r.says(ctx, "rolling back", func(d *v1alpha1.DomainRollout) bool {
+		return d.Status.RollingBack || kind == ofDeployment && len(d.Status.AbandonedRevisions) > 0
 	})
-	return fmt.Sprintf("in the second zone it stops (%q) and a rollback restores; of pods that are never ready one was made, under a budget of one, and the rollback got past it; a Deployment keeps the old pods", waits), err
+	if err != nil {
+		return err
+	}
+	if err := r.completes(ctx, ""); err != nil {
+		return err
+	}
+	down := 1
+	if kind == ofDeployment {
+		down = 0
+	}
+	return o.since().within(down, r.Zones()[1])
 }
 
 // oneDown is a budget that one bad pod uses up.
@@ -434,7 +442,7 @@ func rolledWithoutNode(ctx context.Context, s *scene) (figure string, err error)
 		}()
 		for _, r := range both {
 			if n, err := r.on(ctx, lost); err != nil || n == 0 {
-				return fmt.Errorf("the %s has %d pods on %s, want one at least: %w", r.kind, n, lost, err)
+				return errors.Join(err, fmt.Errorf("the %s has %d pods on %s, want one at least", r.kind, n, lost))
 			}
 		}
 		if err := s.cluster.StopNode(ctx, lost); err != nil {
@@ -524,27 +532,43 @@ func budgetsOfStory(number int) (string, error) {
 	return strings.Join(budgets, "---\n"), nil
 }
 
-// storiesOfUpdates has the proposal's stories, as the documentation writes them, hold for updates of a StatefulSet, a DaemonSet and a Deployment.
+// storiesOfUpdates has the proposal's stories, as the documentation writes them, hold for updates of a StatefulSet, one of them for a
+// DaemonSet and one for a Deployment; in the long form all for each kind.
 func storiesOfUpdates(ctx context.Context, s *scene) (string, error) {
+	type telling struct {
+		number int
+		kind   string
+	}
+	tellings := []telling{{1, ofStatefulSet}, {2, ofStatefulSet}, {3, ofStatefulSet}, {4, ofStatefulSet}, {1, ofDaemonSet}, {4, ofDeployment}}
+	if soaking() {
+		tellings = nil
+		for _, kind := range []string{ofStatefulSet, ofDaemonSet, ofDeployment} {
+			for number := range 4 {
+				tellings = append(tellings, telling{number + 1, kind})
+			}
+		}
+	}
 	var mu sync.Mutex
 	most := 0
 	stopped := ""
-	err := meter.InParallel(ctx, 4, 4, func(ctx context.Context, i int) error {
-		return s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
-			found, waits, err := part.tellOfUpdate(ctx, i+1, kind)
+	err := meter.InParallel(ctx, len(tellings), len(tellings), func(ctx context.Context, i int) error {
+		t := tellings[i]
+		return s.inNamespace(ctx, fmt.Sprintf("story-%d", t.number), func(ctx context.Context, part *scene) error {
+			found, waits, err := part.tellOfUpdate(ctx, t.number, t.kind)
 			if err != nil {
-				return fmt.Errorf("story %d: %w", i+1, err)
+				return fmt.Errorf("story %d with a %s: %w", t.number, t.kind, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			most = max(most, found.most)
-			if waits != "" && kind == ofStatefulSet {
+			if waits != "" && t.kind == ofStatefulSet {
 				stopped = waits
 			}
 			return nil
 		})
 	})
-	return fmt.Sprintf("four stories with a StatefulSet, a DaemonSet and a Deployment, %d pods of a zone down at most; in the first one the rollout %s, and goes on as the budget is edited", most, stopped), err
+	return fmt.Sprintf("four stories, %d updates of StatefulSets, DaemonSets and Deployments, %d pods of a zone down at most; in the first one the rollout %s, and goes on as the budget is edited",
+		len(tellings), most, stopped), err
 }
 
 // tellOfUpdate updates a workload of the stories under the budgets of one.

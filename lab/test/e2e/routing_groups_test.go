@@ -38,7 +38,7 @@ func (s *scene) watchGroups(ctx context.Context) (*zoneViews, error) {
 	groups := client.Resource(v1alpha1.GroupVersion.WithResource("endpointgroups")).Namespace(s.namespace)
 	ctx, stop := context.WithCancel(ctx)
 	v := &zoneViews{groups: map[string]map[string]*v1alpha1.EndpointGroup{}, armed: map[string]bool{}, stop: stop}
-	for _, zone := range s.cluster.Shape().Zones {
+	for _, zone := range s.inhabited() {
 		v.groups[zone.Name] = map[string]*v1alpha1.EndpointGroup{}
 		w, err := groups.Watch(ctx, metav1.ListOptions{LabelSelector: "!" + v1alpha1.LabelNotForPrefix + zone.Name})
 		if err != nil {

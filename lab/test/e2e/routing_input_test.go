@@ -101,7 +101,7 @@ func (s *scene) crowded(ctx context.Context) error {
 	service := func(name, annotations string) {
 		fmt.Fprintf(&manifests, "---\napiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}, labels: {service.kubernetes.io/service-proxy-name: nobody}}\nspec: {ports: [{port: 80}]}\n", name, annotations)
 	}
-	zones := s.cluster.Shape().Zones
+	zones := s.inhabited()
 	slice := func(service string, index, endpoints int) {
 		fmt.Fprintf(&manifests, "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %[1]s-%[2]d, labels: {kubernetes.io/service-name: %[1]s, service.kubernetes.io/service-proxy-name: nobody}}\naddressType: IPv4\nports: [{port: 80, protocol: TCP, name: \"\"}]\nendpoints:\n", service, index)
 		for i := range endpoints {
@@ -162,7 +162,7 @@ addressType: IPv4
 ports: [{port: 80, protocol: TCP, name: ""}]
 endpoints:
 `)
-	zones := s.cluster.Shape().Zones
+	zones := s.inhabited()
 	for i := range 12 {
 		fmt.Fprintf(&manifests, "- {addresses: [10.199.0.%d], zone: %s, conditions: {ready: true}}\n", i+1, zones[i%len(zones)].Name)
 	}

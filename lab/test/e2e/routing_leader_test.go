@@ -10,7 +10,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
@@ -56,14 +55,13 @@ func leaderChanged(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.Apply(ctx, s.namespace, lab.EchoManifests("calm", 12)); err != nil {
 		return "", err
 	}
-	if err := s.route(ctx, 12, preferZone); err != nil {
+	if err := s.serve(ctx, patientEcho(lab.EchoManifests("echo", 12)), 12); err != nil {
 		return "", err
 	}
-	if err := s.PatchService(ctx, s.namespace, "calm", preferZone); err != nil {
-		return "", err
-	}
-	if err := s.drainSlowly(ctx, "echo"); err != nil {
-		return "", err
+	for _, service := range []string{"echo", "calm"} {
+		if err := s.PatchService(ctx, s.namespace, service, preferZone); err != nil {
+			return "", err
+		}
 	}
 	for _, service := range []string{"echo", "calm"} {
 		if _, err := s.converged(ctx, service, 12); err != nil {
@@ -138,16 +136,6 @@ kind: ResourceQuota
 metadata: {name: no-more-pods}
 spec: {hard: {pods: "0"}}
 `
-
-// drainSlowly has the pods of a Deployment serve on long enough, when they are to end,
-// for every proxy to notice, also while updates of slices wait for a webhook that is gone.
-func (s *scene) drainSlowly(ctx context.Context, deployment string) error {
-	const patch = `{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":30,"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":"12s"}]}]}}}}`
-	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("changing Deployment %s: %w", deployment, err)
-	}
-	return s.WaitDeployment(ctx, s.namespace, deployment)
-}
 
 // leaderChange is what happened while another controller came to lead.
 type leaderChange struct {

@@ -20,7 +20,7 @@ const autoMode = `service.kubernetes.io/topology-mode: Auto`
 // routeBesideAuto runs an echo Service that says something, and another for the same
 // pods that asks for Auto, of which Vicinity takes care in the cluster from now on.
 func (s *scene) routeBesideAuto(ctx context.Context, patch string) error {
-	if err := installZones(ctx, s.cluster, "routing.takeOverAuto=true"); err != nil {
+	if err := s.takesOverAuto(ctx, true); err != nil {
 		return err
 	}
 	if err := s.route(ctx, 12, patch); err != nil {
@@ -30,6 +30,11 @@ func (s *scene) routeBesideAuto(ctx context.Context, patch string) error {
 		return err
 	}
 	return s.bothNear(ctx)
+}
+
+// takesOverAuto has Vicinity take care of Services with the mode Auto, or not.
+func (s *scene) takesOverAuto(ctx context.Context, does bool) error {
+	return s.cluster.ChangeVicinity(ctx, fmt.Sprintf("routing.takeOverAuto=%t", does))
 }
 
 // bothNear waits until both Services are routed, by hints.
@@ -65,7 +70,7 @@ func (s *scene) labelZone(ctx context.Context, written bool, nodes ...string) er
 // Conditions explain it, traffic goes on, and is near again when the labels are back.
 func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error) {
 	var all, away []string
-	zones := s.cluster.Shape().Zones
+	zones := s.inhabited()
 	for _, node := range s.cluster.Shape().Nodes() {
 		all = append(all, node.Name)
 		if node.Zone == zones[len(zones)-1].Name {
@@ -74,7 +79,7 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, s.labelZone(ctx, true, all...), installZones(ctx, s.cluster))
+		err = errors.Join(err, s.labelZone(ctx, true, all...), s.takesOverAuto(ctx, false))
 	}()
 	if err := s.routeBesideAuto(ctx, preferZone); err != nil {
 		return "", err
@@ -134,7 +139,7 @@ spec: {capacity: {type: CPU}}
 		for name := range nodes {
 			err = errors.Join(err, s.Delete(ctx, "", nodeManifest(name, "", "")))
 		}
-		err = errors.Join(err, installZones(ctx, s.cluster))
+		err = errors.Join(err, s.takesOverAuto(ctx, false))
 	}()
 	if err := s.Apply(ctx, s.namespace, policy); err != nil {
 		return "", err
@@ -147,7 +152,7 @@ spec: {capacity: {type: CPU}}
 		return "", err
 	}
 	for name, allocatable := range nodes {
-		if err := s.Apply(ctx, "", nodeManifest(name, s.cluster.Shape().Zones[0].Name, allocatable)); err != nil {
+		if err := s.Apply(ctx, "", nodeManifest(name, s.inhabited()[0].Name, allocatable)); err != nil {
 			return "", err
 		}
 	}

@@ -32,7 +32,7 @@ func replan(ctx context.Context, s *scene) (string, error) {
 	if err := s.planned(ctx, 8, 100); err != nil {
 		return "", err
 	}
-	emptied := s.cluster.Shape().Zones[1].Name
+	emptied := s.inhabited()[1].Name
 	if err := s.scale(ctx, "echo-"+emptied, 0); err != nil {
 		return "", err
 	}

@@ -40,7 +40,7 @@ var zones = &setup{
 // need it.
 func installZones(ctx context.Context, c *lab.Cluster, set ...string) error {
 	all := []string{"dns.enabled=true", "disruption.enabled=true", "rollouts.enabled=true"}
-	return c.InstallRelease(ctx, packageFolder, slices.Concat(all, locateAll, set)...)
+	return c.InstallRelease(ctx, packageFolder, slices.Concat(all, locateAll, quickValues, set)...)
 }
 
 // fleet is a cluster of nodes that have no network, whose pods are ready at once, and a node in each zone for

@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -14,12 +12,12 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
-	"vicinity.dev/vicinity/lab/state"
 )
 
 // upAndDown brings a second lab up beside the first, again and again, and looks at what
@@ -31,6 +29,8 @@ func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 		times = 5
 	}
 	program := s.second()
+	// The user has a proxy set, which a lab does not use.
+	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
 	before, err := program.machine()
 	if err != nil {
 		return "", err
@@ -92,84 +92,71 @@ func killedInTheMiddle(ctx context.Context, s *scene) (figure string, err error)
 	return fmt.Sprintf("killed %d times on the way up; up works after it, down leaves nothing", len(moments)+1), nil
 }
 
-// nodeRemoved brings a lab up for a user with an HTTP proxy set, which the lab must not use.
-// A removed node leaves nothing behind, although its own kubelet managed its pods, and a
-// later node of its name inherits nothing, although the first one
-// was stopped.
-func nodeRemoved(ctx context.Context, s *scene) (figure string, err error) {
-	program := s.second()
-	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
-	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
-	if err := program.run(ctx, "up", "--vicinity=false", "--zones", "a,b", "--nodes-per-zone", "1"); err != nil {
-		return "", err
-	}
-	cluster, err := lab.Open(program.name, program.options)
+// nodeAdded adds a node in a zone of its own and runs pods there that answer through the Service. Then it
+// stops the node and removes it: nothing is left of its pods, although the kubelet that ran them cannot end
+// them, and a later node of its name inherits nothing.
+func nodeAdded(ctx context.Context, s *scene) (figure string, err error) {
+	begun := time.Now()
+	const role = "node-role.kubernetes.io/new"
+	wanted := shape.Node{Zone: "zone-new", Region: shape.DefaultRegion, Labels: map[string]string{role: "true"}}
+	node, err := s.cluster.AddNode(ctx, wanted)
 	if err != nil {
 		return "", err
 	}
-	client, err := cluster.Client()
+	took := time.Since(begun)
+	defer func() { err = errors.Join(err, s.cluster.RemoveNode(context.WithoutCancel(ctx), node.Name)) }()
+	object, err := s.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
-	if err := client.Apply(ctx, "default", lab.ClientManifests("client", 2)); err != nil {
+	if object.Labels[role] != "true" || object.Labels[corev1.LabelTopologyZone] != node.Zone || len(object.Spec.PodCIDRs) == 0 {
+		return "", fmt.Errorf("the Node has labels %v and ranges of pods %v", object.Labels, object.Spec.PodCIDRs)
+	}
+	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	if err := client.WaitDeployment(ctx, "default", "client"); err != nil {
-		return "", err
-	}
-	if err := cluster.StopNode(ctx, "a-1"); err != nil {
-		return "", err
-	}
-	removed, err := podsOn(ctx, client, "a-1")
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
 	if err != nil {
 		return "", err
 	}
-	if err := cluster.RemoveNode(ctx, "a-1"); err != nil {
-		return "", err
-	}
-	if err := program.nothingOf(removed); err != nil {
-		return "", err
-	}
-	// Controllers may not have replaced the pods yet.
-	err = kube.Wait(ctx, "clients to run in the pods of the other node and nowhere else", func(ctx context.Context) (string, error) {
-		there, err := podsOn(ctx, client, "b-1")
-		if err != nil {
-			return "", err
+	there := int64(0)
+	for _, flow := range result.Flows {
+		if flow.To.Node == node.Name {
+			there += flow.Answers
 		}
-		run, err := program.clients()
-		if err != nil {
-			return "", err
-		}
-		wanted := slices.Sorted(maps.Keys(there))
-		if !slices.Equal(run, wanted) {
-			return fmt.Sprintf("clients run in %q, and the API has %q", run, wanted), nil
-		}
-		return "", nil
-	})
+	}
+	if there == 0 {
+		return "", errors.New("no answer came from the new node")
+	}
+	removed, err := s.podsOn(ctx, node.Name)
 	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(s.cluster.StopNode(ctx, node.Name), s.cluster.RemoveNode(ctx, node.Name)); err != nil {
+		return "", err
+	}
+	if err := s.nothingOf(removed); err != nil {
 		return "", err
 	}
 	// Its name is free again, and it is not silent.
-	if _, err := cluster.AddNode(ctx, shape.Node{Name: "a-1", Zone: "a"}); err != nil {
+	wanted.Name = node.Name
+	if _, err := s.cluster.AddNode(ctx, wanted); err != nil {
 		return "", err
 	}
-	status, err := cluster.Status(ctx)
-	if err != nil {
+	if err := s.WaitDeployment(ctx, s.namespace, "echo"); err != nil {
 		return "", err
 	}
-	for _, component := range status.Components {
-		if component.State != "ready" {
-			return "", fmt.Errorf("component %s is %s", component.Name, component.State)
-		}
-	}
-	return fmt.Sprintf("a node and its %d pods removed, %d components ready after it came again", len(removed), len(status.Components)), nil
+	return fmt.Sprintf("ready after %.1f s, %d answers from it; removed with its %d pods, of which nothing is left, and added again", took.Seconds(), there, len(removed)), nil
 }
 
-// podsOn are the client pods that the API has on a node: their names and unique ids.
-func podsOn(ctx context.Context, client *lab.Client, node string) (map[string]string, error) {
-	list, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=client", FieldSelector: "spec.nodeName=" + node})
+// podsOn are the scene's pods on a node: their names and unique ids.
+func (s *scene) podsOn(ctx context.Context, node string) (map[string]string, error) {
+	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	if err != nil {
 		return nil, err
+	}
+	if len(list.Items) == 0 {
+		return nil, fmt.Errorf("no pod is on %s", node)
 	}
 	pods := map[string]string{}
 	for i := range list.Items {
@@ -178,9 +165,10 @@ func podsOn(ctx context.Context, client *lab.Client, node string) (map[string]st
 	return pods, nil
 }
 
-// nothingOf returns an error if the lab or the machine has anything of some pods.
-func (p second) nothingOf(pods map[string]string) error {
-	traces, err := lab.Traces(p.name, p.options)
+// nothingOf is an error if the lab or the machine has anything of some pods.
+func (s *scene) nothingOf(pods map[string]string) error {
+	name := s.cluster.Shape().Name
+	traces, err := lab.Traces(name, s.cluster.Options())
 	if err != nil {
 		return err
 	}
@@ -190,35 +178,18 @@ func (p second) nothingOf(pods map[string]string) error {
 		return err
 	}
 	for _, process := range all {
-		if name := podOf(process); pods[name] != "" {
-			traces = append(traces, process+" of pod "+pods[name])
+		if pod := podOf(process); pods[pod] != "" {
+			traces = append(traces, process+" of pod "+pods[pod])
 		}
 	}
-	for name, id := range pods {
+	for pod, id := range pods {
 		for _, trace := range traces {
-			if strings.Contains(trace, id) || strings.Contains(trace, shape.PodNamespace(p.name, id)) {
-				return fmt.Errorf("of pod %s on the node that was removed there is left: %s", name, trace)
+			if strings.Contains(trace, id) || strings.Contains(trace, shape.PodNamespace(name, id)) {
+				return fmt.Errorf("of pod %s on the node that was removed there is left: %s", pod, trace)
 			}
 		}
 	}
 	return nil
-}
-
-// clients are the names of the pods that the lab's client programs run in, one for each.
-func (p second) clients() ([]string, error) {
-	traces, err := lab.Traces(p.name, p.options)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, trace := range traces {
-		fields := strings.Fields(trace)
-		if fields[0] == "process" && strings.Contains(trace, "lab program client") {
-			names = append(names, podOf("/proc/"+fields[1]))
-		}
-	}
-	slices.Sort(names)
-	return names, nil
 }
 
 // podOf is the name of the pod that a process runs in, or nothing.
@@ -234,43 +205,6 @@ func podOf(process string) string {
 		}
 	}
 	return ""
-}
-
-// portTaken takes a lab's port away from it while it comes up: it comes up with another.
-func portTaken(ctx context.Context, s *scene) (figure string, err error) {
-	program := s.second()
-	cmd := program.command(ctx, "up", "--vicinity=false", "--zones", "a", "--nodes-per-zone", "1")
-	var printed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &printed, &printed
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
-	var port int
-	var taken net.Listener
-	err = kube.Wait(ctx, "the lab to choose its port", func(context.Context) (string, error) {
-		folder, err := state.Open(program.options.Root, program.name)
-		if err != nil {
-			return "", err
-		}
-		chosen, err := folder.Load()
-		if err != nil {
-			return "", err
-		}
-		port = chosen.Port
-		taken, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		return "", err
-	})
-	if err == nil {
-		defer taken.Close()
-	}
-	if err := errors.Join(err, cmd.Wait()); err != nil {
-		return "", fmt.Errorf("%w: %s", err, &printed)
-	}
-	if want := fmt.Sprintf("another program took port %d in the meantime", port); !strings.Contains(printed.String(), want) {
-		return "", fmt.Errorf("it did not say %q but %q", want, &printed)
-	}
-	return fmt.Sprintf("up with another port after %d was taken", port), nil
 }
 
 // second is the program with another lab than the area's.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -26,13 +28,18 @@ type Workload struct {
 	Labels    map[string]string
 	// Responder, if given, is what pods name as their controller for EvictionRequests.
 	Responder string
+	// Toleration, if not zero, is how long pods stay on a node that is lost.
+	Toleration time.Duration
 }
 
 // Manifest is the Deployment.
 func (w Workload) Manifest() string {
-	responders := ""
+	more := ""
 	if w.Responder != "" {
-		responders = fmt.Sprintf("\n      evictionResponders: [{name: %s, priority: 10000}]", w.Responder)
+		more = fmt.Sprintf("\n      evictionResponders: [{name: %s, priority: 10000}]", w.Responder)
+	}
+	if w.Toleration > 0 {
+		more += fmt.Sprintf("\n      tolerations: [{key: %s, operator: Exists, effect: NoExecute, tolerationSeconds: %d}]", corev1.TaintNodeUnreachable, int(w.Toleration.Seconds()))
 	}
 	var labels strings.Builder
 	for key, value := range w.Labels {
@@ -59,7 +66,7 @@ spec:
         whenUnsatisfiable: DoNotSchedule
         labelSelector: {matchLabels: {app: %[1]s}}
       containers: [{name: main, image: none}]%[7]s
-`, w.Name, w.Replicas, labels.String(), shape.AnnotationStartTime, w.StartTime, shape.LabelFake, responders)
+`, w.Name, w.Replicas, labels.String(), shape.AnnotationStartTime, w.StartTime, shape.LabelFake, more)
 }
 
 // ByZone is a TopologyDisruptionBudget by zone for the pods with a label, with more lines of its

@@ -18,8 +18,9 @@ import (
 
 // BudgetsOptions describe evictions over many budgets.
 type BudgetsOptions struct {
-	// Budgets is how many there are, or 0 for one over all pods.
-	Budgets             int
+	// Workloads is how many there are, each with a budget, or with OneBudget all under one.
+	Workloads           int
+	OneBudget           bool
 	InFlight, Evictions int
 	// Died is how often a pod dies by itself.
 	Died time.Duration
@@ -37,16 +38,13 @@ type BudgetsFigures struct {
 	Webhook WebhookTimes
 }
 
-// Crowd is how many workloads there are in the storms, and CrowdPods how many pods of each.
-const (
-	Crowd     = 100
-	CrowdPods = 6
-)
+// CrowdPods is how many pods each workload of a storm has.
+const CrowdPods = 6
 
-// CrowdWorkloads are the workloads of the storms.
-func CrowdWorkloads() []Workload {
+// CrowdWorkloads are the workloads of a storm.
+func CrowdWorkloads(number int) []Workload {
 	var all []Workload
-	for i := range Crowd {
+	for i := range number {
 		all = append(all, Workload{Name: fmt.Sprintf("crowd-%d", i), Replicas: CrowdPods, Labels: map[string]string{"crowd": "true"}})
 	}
 	return all
@@ -56,11 +54,11 @@ func CrowdWorkloads() []Workload {
 // time.
 func (o BudgetsOptions) manifests() (manifests []string, expected map[string]int) {
 	expected = map[string]int{}
-	if o.Budgets == 0 {
-		expected["all"] = Crowd * CrowdPods
-		return []string{ByZone("all", "crowd", "true", fmt.Sprintf("maxUnavailable: %d", Crowd*CrowdPods/9))}, expected
+	if o.OneBudget {
+		expected["all"] = o.Workloads * CrowdPods
+		return []string{ByZone("all", "crowd", "true", fmt.Sprintf("maxUnavailable: %d", o.Workloads*CrowdPods/9))}, expected
 	}
-	for i := range o.Budgets {
+	for i := range o.Workloads {
 		name := fmt.Sprintf("crowd-%d", i)
 		expected[name] = CrowdPods
 		manifests = append(manifests, ByZone(name, "app", name, "maxUnavailable: 1"))
@@ -137,12 +135,13 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 func (f *Field) EvictNatively(ctx context.Context, o BudgetsOptions) (figures Figures, err error) {
 	const zones = 3
 	var manifests strings.Builder
-	if o.Budgets == 0 {
-		manifests.WriteString(native("all", "crowd", "true", zones*(Crowd*CrowdPods/9)))
-	}
-	for i := range o.Budgets {
-		name := fmt.Sprintf("crowd-%d", i)
-		manifests.WriteString(native(name, "app", name, zones))
+	if o.OneBudget {
+		manifests.WriteString(native("all", "crowd", "true", zones*(o.Workloads*CrowdPods/9)))
+	} else {
+		for i := range o.Workloads {
+			name := fmt.Sprintf("crowd-%d", i)
+			manifests.WriteString(native(name, "app", name, zones))
+		}
 	}
 	if err := f.Apply(ctx, f.Namespace, manifests.String()); err != nil {
 		return figures, err

@@ -42,7 +42,7 @@ func (f *figures) String() string {
 		name string
 		of   *evictions.BudgetsFigures
 		than *evictions.Figures
-	}{{fmt.Sprintf("over %d budgets", evictions.Crowd), &f.many, &f.manyNative}, {"over one budget", &f.one, &f.oneNative}} {
+	}{{fmt.Sprintf("over %d budgets", crowd), &f.many, &f.manyNative}, {"over one budget", &f.one, &f.oneNative}} {
 		g := part.of
 		row(fmt.Sprintf("evictions %s, %d at a time", part.name, f.inFlight), fmt.Sprintf("%d, %d refused", g.Admitted, g.Refused), "")
 		row("  admitted beyond the budget", fmt.Sprint(g.OverBudget+g.Unreserved), "0")

@@ -22,6 +22,9 @@ import (
 // died is how often a pod dies by itself during evictions.
 const died = 500 * time.Millisecond
 
+// crowd is how many workloads the storms have.
+const crowd = 100
+
 // run runs the benchmark and prints the figures.
 func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	begun := time.Now()
@@ -61,16 +64,16 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := storm.Run(ctx, "", evictions.CrowdWorkloads()...); err != nil {
+	if err := storm.Run(ctx, "", evictions.CrowdWorkloads(crowd)...); err != nil {
 		return err
 	}
-	say("%d evictions over %d budgets begin", o.evictions/2, evictions.Crowd)
-	options := evictions.BudgetsOptions{Budgets: evictions.Crowd, InFlight: o.inFlight, Evictions: o.evictions / 2, Died: died, Midway: func(ctx context.Context) error { return replaceReplica(ctx, client) }}
+	say("%d evictions over %d budgets begin", o.evictions/2, crowd)
+	options := evictions.BudgetsOptions{Workloads: crowd, InFlight: o.inFlight, Evictions: o.evictions / 2, Died: died, Midway: func(ctx context.Context) error { return replaceReplica(ctx, client) }}
 	if f.many, err = storm.EvictCrowd(ctx, options); err != nil {
 		return err
 	}
 	say("as many over one budget begin")
-	options.Budgets = 0
+	options.OneBudget = true
 	if f.one, err = storm.EvictCrowd(ctx, options); err != nil {
 		return err
 	}
@@ -79,7 +82,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if f.oneNative, err = storm.EvictNatively(ctx, options); err != nil {
 		return err
 	}
-	options.Budgets = evictions.Crowd
+	options.OneBudget = false
 	if f.manyNative, err = storm.EvictNatively(ctx, options); err != nil {
 		return err
 	}
