@@ -111,7 +111,10 @@ func one(s source.Source, p program.Program, platform program.Platform, file str
 		return nil, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	created := v1.Time{Time: s.Time}
+	created, level := v1.Time{Time: s.Time}, gzip.DefaultCompression
+	if s.Development {
+		level = gzip.BestSpeed
+	}
 	for _, part := range []struct {
 		files   []entry
 		comment string
@@ -119,7 +122,7 @@ func one(s source.Source, p program.Program, platform program.Platform, file str
 		{base(), "certificates and users"},
 		{[]entry{{p.Name, 0o755, content}}, p.Name},
 	} {
-		layer, err := layer(part.files)
+		layer, err := layer(part.files, level)
 		if err != nil {
 			return nil, err
 		}
@@ -149,14 +152,14 @@ func one(s source.Source, p program.Program, platform program.Platform, file str
 	return mutate.Annotations(image, labels).(v1.Image), nil
 }
 
-func layer(files []entry) (v1.Layer, error) {
+func layer(files []entry, level int) (v1.Layer, error) {
 	packed, err := pack(files)
 	if err != nil {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil }
 	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer),
-		tarball.WithCompressionLevel(gzip.DefaultCompression), tarball.WithCompressedCaching)
+		tarball.WithCompressionLevel(level), tarball.WithCompressedCaching)
 }
 
 // Sizes are those of what nodes fetch and of the files that it makes.

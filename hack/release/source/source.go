@@ -28,6 +28,8 @@ type Source struct {
 	// Time is that of everything in the release that has one: SOURCE_DATE_EPOCH, or the
 	// commit's. What is no release and has neither is of 1970.
 	Time time.Time
+	// Development reports that the version is made up: what is made is for this machine.
+	Development bool
 	// Modified reports changes that are not committed.
 	Modified bool
 }
@@ -43,7 +45,7 @@ func Read(ctx context.Context, root, version string) (Source, error) {
 			return Source{}, err
 		}
 	}
-	s := Source{Root: root, Version: version}
+	s := Source{Root: root, Version: version, Development: version == ""}
 	commits := "0"
 	revision, noCommit := head(ctx, root)
 	if noCommit != nil && version != "" && isRepository(root) {
