@@ -183,6 +183,8 @@ func TestCIRunsTheTestCommandOfTheREADME(t *testing.T) {
 	if !ok {
 		t.Fatalf("%s does not end in exec make", script)
 	}
+	// CI may set variables.
+	target, _, _ = strings.Cut(target, " ")
 	if !slices.Contains(makeCommands(read(t, "README.md")), target) {
 		t.Errorf("%s runs make %s, which README.md does not show", script, target)
 	}
