@@ -102,8 +102,7 @@ func (l lines) Write(text []byte) (int, error) {
 
 // TestRolloutAgainstKubernetes has the API server judge what the commands write, and watches as they do.
 func TestRolloutAgainstKubernetes(t *testing.T) {
-	plane := rig.Start(t, rig.Shape{Name: "test-rollout-cli", Zones: []string{"a"}, SingleStack: true})
-	plane.Define()
+	plane := rig.Start(t)
 	namespace, err := plane.MakeNamespace(t.Context(), "rollout")
 	if err != nil {
 		t.Fatal(err)

@@ -59,9 +59,8 @@ type order struct {
 
 // TestAgainstKubernetes has Kubernetes' own controllers and scheduler replace the pods.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{seen: &order{}, ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollout", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9, EvictionRequests: true})}
+	c := &cluster{seen: &order{}, ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
-	c.Define()
 	var err error
 	if c.api, err = client.NewWithWatch(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
@@ -470,18 +469,12 @@ func (c *cluster) hallsInOrder() []string {
 // label puts the nodes in halls.
 func (c *cluster) label() {
 	c.Helper()
-	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
-	if err != nil || len(nodes.Items) < 9 {
-		c.Fatalf("%d nodes, %v", len(nodes.Items), err)
-	}
-	c.halls = map[string]string{}
-	for i := range nodes.Items[:9] {
-		node := &nodes.Items[i]
-		c.halls[node.Name] = halls[i%len(halls)]
-		c.patch(node, map[string]any{"metadata": map[string]any{"labels": map[string]any{hall: halls[i%len(halls)]}}})
-		if c.halls[node.Name] != "a" {
-			beds := map[string]any{bed: "10"}
-			c.patchStatus(node, map[string]any{"status": map[string]any{"capacity": beds, "allocatable": beds}})
+	c.halls = rig.Halls(3)
+	c.Label(hall, c.halls)
+	beds := map[string]any{"status": map[string]any{"capacity": map[string]any{bed: "10"}, "allocatable": map[string]any{bed: "10"}}}
+	for name, in := range c.halls {
+		if in != "a" {
+			c.patchStatus(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, beds)
 		}
 	}
 }

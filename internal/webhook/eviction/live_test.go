@@ -89,7 +89,7 @@ func (c *cluster) on(t *testing.T) *cluster {
 func live(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
-		ControlPlane: rig.Start(t, rig.Shape{Name: "test-evictions", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 6}),
+		ControlPlane: rig.Start(t),
 		between:      &atomic.Pointer[func()]{}, after: &atomic.Pointer[func()]{}, veto: &atomic.Bool{},
 	}
 	log.SetLogger(logr.Discard())
@@ -104,10 +104,7 @@ func live(t *testing.T) *cluster {
 	if c.metrics, err = admission.NewMetrics(prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
-	c.Define()
-	for i := range 6 {
-		c.label(fmt.Sprintf("fake-%d", i+1), string('a'+rune(i/2)))
-	}
+	c.Label(hall, rig.Halls(2))
 	c.Make("", `
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
 ---
@@ -115,14 +112,6 @@ func live(t *testing.T) *cluster {
 `)
 	c.serve(scheme)
 	return c
-}
-
-func (c *cluster) label(node, value string) {
-	c.Helper()
-	c.Await("node "+node, func(ctx context.Context) (string, error) {
-		_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, value), metav1.PatchOptions{})
-		return "", err
-	})
 }
 
 // serve runs a manager with the webhooks, and registers them as the chart does.
