@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
