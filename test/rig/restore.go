@@ -58,9 +58,11 @@ func (c ControlPlane) restore() {
 		c.Fatal(err)
 	}
 	r := &restorer{ControlPlane: c, metadata: client}
-	if r.resources, err = c.deletable(); err != nil {
-		c.Fatal(err)
-	}
+	c.Await("the kinds of objects", func(context.Context) (string, error) { // some are in between when CRDs go
+		var err error
+		r.resources, err = c.deletable()
+		return "", err
+	})
 	if r.original, err = r.read(); err != nil {
 		c.Fatal(err)
 	}
@@ -159,7 +161,7 @@ type leftover struct {
 func (r *restorer) sweep(ctx context.Context) (string, error) {
 	var all []leftover
 	for _, resource := range r.resources {
-		list, err := r.metadata.Resource(resource.GroupVersionResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		list, err := r.metadata.Resource(resource.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {
 			continue // a test's own CRD, which goes
 		} else if err != nil {
