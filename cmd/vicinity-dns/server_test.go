@@ -244,11 +244,12 @@ const domain = ".default.svc.cluster.local."
 
 // TestServer runs the program's server with the API server of a lab.
 func TestServer(t *testing.T) {
-	kubernetes := rig.Start(t, rig.Shape{Name: "dns", Zones: []string{"a"}})
+	kubernetes := rig.Start(t)
 	reach := kubeconfig(t, kubernetes.Config(), "")
 
 	t.Run("without Vicinity's resources", func(t *testing.T) {
 		kubernetes := kubernetes.For(t)
+		kubernetes.Undefine()
 		kubernetes.Make("default", manifests(false))
 		s := start(t, reach, corefile)
 		s.await("127.1.0.9", "hard"+domain, "10.1.0.1 10.2.0.1")

@@ -146,8 +146,7 @@ func (c *evictable) answered(pod string) (inspect.Verdict, error) {
 // TestExplainPodAgreesWithKubernetes asks Kubernetes for the eviction of pods that
 // PodDisruptionBudgets cover, and compares the answers.
 func TestExplainPodAgreesWithKubernetes(t *testing.T) {
-	plane := rig.Start(t, rig.Shape{Name: "test-explain-pod", Zones: []string{"a"}, FakeNodes: 3, SingleStack: true})
-	plane.Define()
+	plane := rig.Start(t)
 	plane.Make("", "{apiVersion: v1, kind: Node, metadata: {name: silent}}")
 	for _, test := range []struct {
 		name    string

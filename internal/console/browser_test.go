@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,18 +13,9 @@ import (
 	"vicinity.dev/vicinity/test/chromium"
 )
 
-// openBrowser opens a browser, unless tests are to be short.
-func openBrowser(t *testing.T) (context.Context, *chromium.Browser) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
-	return chromium.ForTest(t)
-}
-
 // A page that cannot be brought up to date says so in sight, and takes it back when it can.
 func TestAPageThatIsOfBefore(t *testing.T) {
-	ctx, browser := openBrowser(t)
+	ctx, browser := chromium.ForTest(t)
 	w := newWorld(t, aCluster()...).start(t)
 	var fails atomic.Bool
 	pages := w.routes()
@@ -61,7 +51,7 @@ func TestAPageThatIsOfBefore(t *testing.T) {
 // A live update keeps the focus on the element that had it, or else on its table, or else on what
 // is live of the page.
 func TestFocusStays(t *testing.T) {
-	ctx, browser := openBrowser(t)
+	ctx, browser := chromium.ForTest(t)
 	w := newWorld(t, aCluster(aService("shop", "old", nil), aSlice("shop", "old", "b-1"))...).start(t)
 	served := httptest.NewServer(w.routes())
 	defer served.Close()
@@ -109,7 +99,7 @@ func TestFocusStays(t *testing.T) {
 
 // A browser lets a page of the allowed origin read the JSON with the token, and no other page.
 func TestOriginsInABrowser(t *testing.T) {
-	_, browser := openBrowser(t)
+	_, browser := chromium.ForTest(t)
 	empty := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/html") })
 	allowed, other := httptest.NewServer(empty), httptest.NewServer(empty)
 	defer allowed.Close()

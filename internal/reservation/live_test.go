@@ -44,16 +44,9 @@ type cluster struct {
 
 func live(t testing.TB) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-ledger", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 2 * halls})}
+	c := &cluster{ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
-	c.Define()
-	for i := range 2 * halls {
-		node := fmt.Sprintf("fake-%d", i+1)
-		c.Await("node "+node, func(ctx context.Context) (string, error) {
-			_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, hallOf(i/2)), metav1.PatchOptions{})
-			return "", err
-		})
-	}
+	c.Label(hall, rig.Halls(2))
 	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
 	return c
 }

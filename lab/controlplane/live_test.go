@@ -2,9 +2,7 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -307,100 +305,4 @@ func startPatiently(t *testing.T, c *ControlPlane, names ...string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// TestHighAvailability loses each of two API servers, in each way, and always has one.
-func TestHighAvailability(t *testing.T) {
-	c := live(t, shape.Options{Name: "test-ha", HA: true, Zones: []string{"a"}, NodesPerZone: []int{1}})
-	ctx := t.Context()
-	host, err := c.clientIn("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// balanced waits until the API answers every time, for the host and inside.
-	balanced := func(t *testing.T) {
-		t.Helper()
-		deadline := time.Now().Add(startPatience)
-		for {
-			var failed error
-			for range 4 {
-				failed = errors.Join(failed,
-					host.get(ctx, "https://"+c.addrs.outside.String()+"/readyz"),
-					c.admin.get(ctx, apiOf(c)+keptPath))
-			}
-			if failed == nil {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatal(failed)
-			}
-		}
-	}
-	// awaits waits until what the gateway said last of a server is a state, or is not.
-	awaits := func(t *testing.T, at netip.AddrPort, state string, wanted bool) {
-		t.Helper()
-		for deadline := time.Now().Add(startPatience); ; time.Sleep(10 * time.Millisecond) {
-			log, err := os.ReadFile(c.config.Dir.Log(Gateway))
-			if err != nil {
-				t.Fatal(err)
-			}
-			about := at.String() + " is "
-			i := strings.LastIndex(string(log), about)
-			if is := i >= 0 && strings.HasPrefix(string(log)[i+len(about):], state); is == wanted {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("that %s is %q is said last by the gateway: %t, want %t", at, state, !wanted, wanted)
-			}
-		}
-	}
-	// reported does something and waits until the gateway says a state because of it. It may have left out a slow server before.
-	reported := func(t *testing.T, at netip.AddrPort, state string, do func() error) {
-		t.Helper()
-		awaits(t, at, state, false)
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
-		awaits(t, at, state, true)
-	}
-	keep(t, c)
-	balanced(t)
-	for i, at := range c.addrs.apiServers {
-		const out, back = "left out: ", "back"
-		name := apiServer(i)
-		t.Run(name, func(t *testing.T) {
-			reported(t, at, out, func() error { return c.PauseComponent(name) })
-			balanced(t)
-			reported(t, at, back, func() error { return c.ResumeComponent(ctx, name) })
-			balanced(t)
-			reported(t, at, out, func() error { return c.KillComponent(ctx, name) })
-			balanced(t)
-			if err := c.Ready(ctx, ControllerManager); err != nil {
-				t.Errorf("with one API server killed: %v", err)
-			}
-			reported(t, at, back, func() error { return c.StartComponent(ctx, name) })
-			balanced(t)
-		})
-	}
-}
-
-// TestControlPlaneOnly brings up a control plane that needs neither root nor namespaces.
-func TestControlPlaneOnly(t *testing.T) {
-	t.Run("one", func(t *testing.T) {
-		c := live(t, shape.Options{Name: "test-only", ControlPlaneOnly: true})
-		keep(t, c)
-		if _, err := c.find(Gateway); err == nil {
-			t.Error("there is a gateway although the host reaches the API without")
-		}
-	})
-	t.Run("two", func(t *testing.T) {
-		c := live(t, shape.Options{Name: "test-only-ha", ControlPlaneOnly: true, HA: true})
-		keep(t, c)
-		if err := c.KillComponent(t.Context(), KubeAPIServer); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.admin.get(t.Context(), apiOf(c)+keptPath); err != nil {
-			t.Errorf("with one API server killed: %v", err)
-		}
-	})
 }

@@ -23,7 +23,6 @@ import (
 	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/fabric"
-	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -191,11 +190,11 @@ containers:
 
 func TestKubeletsRunPods(t *testing.T) {
 	l := live(t)
-	// A kubelet takes a minute to clean up after a pod, so tests that only wait for that wait together.
+	// They wait for kubelets, which look every few seconds, so they wait together.
 	t.Run("pods", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T){
 			"runs": l.testRuns, "mounts": l.testMounts, "ends": l.testEnds, "image": l.testImage,
-			"user": l.testUser, "exec": l.testExec, "processes": l.testProcesses, "hooks": l.testHooks, "storage": l.testStorage,
+			"user": l.testUser, "hooks": l.testHooks, "storage": l.testStorage,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -203,7 +202,6 @@ func TestKubeletsRunPods(t *testing.T) {
 			})
 		}
 	})
-	t.Run("adopts", l.testAdopts)
 	t.Run("nodes", l.testNodes)
 }
 
@@ -222,8 +220,7 @@ func (l *rig) testRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.Stop()
-	var last *corev1.Pod
-	for range 5 {
+	for range 2 {
 		l.pod("runs", echoSpec)
 		var bound time.Time
 		for event := range watch.ResultChan() {
@@ -238,7 +235,6 @@ func (l *rig) testRuns(t *testing.T) {
 			}
 		}
 		pod := l.get("runs")
-		last = pod
 		if len(pod.Status.PodIPs) != 2 || len(pod.Status.HostIPs) != 2 || pod.Status.QOSClass != corev1.PodQOSBestEffort {
 			t.Errorf("status is %+v", pod.Status)
 		}
@@ -256,8 +252,6 @@ func (l *rig) testRuns(t *testing.T) {
 			}
 		}
 	}
-	// Once, since a kubelet looks every minute.
-	l.removed(last)
 }
 
 func (l *rig) testMounts(t *testing.T) {
@@ -321,7 +315,6 @@ containers:
 	}
 	l.remove("mounts", 0)
 	l.gone("mounts")
-	l.removed(pod)
 }
 
 func (l *rig) testEnds(t *testing.T) {
@@ -332,7 +325,7 @@ containers:
 `)
 	pod := l.until("ends", "backs off", func(p *corev1.Pod) bool {
 		s := p.Status.ContainerStatuses
-		return len(s) > 0 && s[0].RestartCount >= 2 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CrashLoopBackOff"
+		return len(s) > 0 && s[0].RestartCount >= 1 && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "CrashLoopBackOff"
 	})
 	if last := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ExitCode != 1 {
 		t.Errorf("last state is %+v", last)
@@ -491,171 +484,17 @@ func (l *rig) rootBytes(ctx context.Context, pod *corev1.Pod) (uint64, error) {
 	return 0, fmt.Errorf("the kubelet of %s has no numbers of pod %s", pod.Spec.NodeName, pod.Name)
 }
 
-func (l *rig) executor(name string, o *corev1.PodExecOptions) remotecommand.Executor {
+func (l *rig) exec(name string, args ...string) (string, error) {
 	l.t.Helper()
 	request := l.client.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name(name).SubResource("exec").
-		VersionedParams(o, scheme.ParameterCodec)
+		VersionedParams(&corev1.PodExecOptions{Command: args, Stdout: true, Stderr: true}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewSPDYExecutor(l.client.Config(), "POST", request.URL())
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return executor
-}
-
-func (l *rig) exec(name string, args ...string) (string, error) {
-	l.t.Helper()
-	executor := l.executor(name, &corev1.PodExecOptions{Command: args, Stdin: true, Stdout: true, Stderr: true})
 	var out, failed bytes.Buffer
-	err := executor.StreamWithContext(l.t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("input\n"), Stdout: &out, Stderr: &failed})
+	err = executor.StreamWithContext(l.t.Context(), remotecommand.StreamOptions{Stdout: &out, Stderr: &failed})
 	return strings.TrimSpace(out.String() + failed.String()), err
-}
-
-func (l *rig) testExec(t *testing.T) {
-	l = l.with(t)
-	l.pod("exec", echoSpec)
-	l.until("exec", "is ready", isReady)
-	if out, err := l.exec("exec", "sh", "-c", "cat; hostname; echo $VICINITY_POD; exit 7"); out != "input\nexec\nexec" || err == nil || !strings.Contains(err.Error(), "7") {
-		t.Errorf("exec says %q, %v", out, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	input, _ := io.Pipe()
-	r, w := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		o := remotecommand.StreamOptions{Stdin: input, Stdout: w, Tty: true}
-		ended <- l.executor("exec", &corev1.PodExecOptions{Command: []string{"sh", "-c", "echo $$; exec sleep 1000"}, Stdin: true, Stdout: true, TTY: true}).StreamWithContext(ctx, o)
-	}()
-	var pid int
-	if _, err := fmt.Fscanln(r, &pid); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.exec("exec", "test", "-e", fmt.Sprintf("/proc/%d", pid)); err != nil {
-		t.Errorf("another exec does not see process %d: %v", pid, err)
-	}
-	cancel()
-	if err := <-ended; err == nil {
-		t.Error("exec ended without an error although it was aborted")
-	}
-	l.wait("process of an exec that was aborted is gone", func(ctxt) (bool, string) {
-		_, err := l.exec("exec", "test", "!", "-e", fmt.Sprintf("/proc/%d", pid))
-		return err == nil, fmt.Sprintf("process %d: %v", pid, err)
-	})
-	l.remove("exec", 5)
-	l.gone("exec")
-}
-
-// A container sees the processes that its pod asks for, and its program ends by a signal that it
-// has no handler for only if it is not the first of them.
-func (l *rig) testProcesses(t *testing.T) {
-	l = l.with(t)
-	const spec = `
-containers:
-- {name: c, image: lab/sleep, command: [sh, -c, "echo up; exec sleep 1000"]}
-`
-	for _, test := range []struct {
-		name, options, first string
-		outlives             bool
-	}{
-		{name: "own", first: "sleep", outlives: true},
-		{name: "shared", options: "shareProcessNamespace: true", first: "vicinity-lab"},
-		{name: "host", options: "hostPID: true", first: l.firstProcess()},
-	} {
-		l.pod(test.name, test.options+spec)
-		l.printed(test.name, &corev1.PodLogOptions{})
-		pod := l.until(test.name, "is ready", isReady)
-		if out, err := l.exec(test.name, "cat", "/proc/1/comm"); err != nil || out != test.first {
-			t.Errorf("%s: process 1 is %q, %v; want %q", test.name, out, err, test.first)
-		}
-		began := time.Now()
-		l.remove(test.name, 1)
-		l.gone(test.name)
-		if took := time.Since(began); took < 900*time.Millisecond && test.outlives {
-			t.Errorf("%s: gone after %v, before its grace was over", test.name, took)
-		}
-		l.wait("processes of "+test.name+" are gone", func(ctxt) (bool, string) {
-			left := l.processes(pod)
-			return len(left) == 0, fmt.Sprint(left)
-		})
-	}
-}
-
-func (l *rig) firstProcess() string {
-	l.t.Helper()
-	name, err := os.ReadFile("/proc/1/comm")
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	return strings.TrimSpace(string(name))
-}
-
-// processes are those of a pod's containers that have not ended.
-func (l *rig) processes(pod *corev1.Pod) []int {
-	l.t.Helper()
-	all, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	var found []int
-	for _, path := range all {
-		environment, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(environment), "VICINITY_POD="+pod.Name+"\x00") ||
-			!strings.Contains(string(environment), process.Marker(l.dir)) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err != nil {
-			l.t.Fatal(err)
-		}
-		found = append(found, pid)
-	}
-	return found
-}
-
-func (l *rig) testAdopts(t *testing.T) {
-	l = l.with(t)
-	adopted := []string{"adopted", "together"}
-	l.pod("adopted", echoSpec)
-	l.pod("together", "shareProcessNamespace: true"+echoSpec)
-	l.pod("orphan", echoSpec)
-	before := map[string]*corev1.Pod{}
-	for _, name := range adopted {
-		before[name] = l.until(name, "is ready", isReady)
-	}
-	orphan := l.until("orphan", "is ready", isReady)
-	components := []string{"runtime", "kubelet-a-1", "kubelet-b-1"}
-	for _, name := range components {
-		if err := l.cluster.KillComponent(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.remove("orphan", 0)
-	for _, name := range components {
-		if err := l.cluster.StartComponent(t.Context(), name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	l.removed(orphan)
-	for _, name := range adopted {
-		after := l.get(name)
-		if after.Status.ContainerStatuses[0].ContainerID != before[name].Status.ContainerStatuses[0].ContainerID ||
-			after.Status.ContainerStatuses[0].RestartCount != 0 || !isReady(after) {
-			t.Errorf("status of %s was %+v and is %+v", name, before[name].Status, after.Status)
-		}
-		if out, err := l.exec(name, "sh", "-c", "cat; cat /proc/1/comm"); err != nil || out != "input\nvicinity-lab" {
-			t.Errorf("exec in %s says %q, %v", name, out, err)
-		}
-	}
-	for _, name := range adopted {
-		l.remove(name, 5)
-	}
-	for _, name := range adopted {
-		l.gone(name)
-		l.wait("processes of "+name+" are gone", func(ctxt) (bool, string) {
-			left := l.processes(before[name])
-			return len(left) == 0, fmt.Sprint(left)
-		})
-	}
 }
 
 func (l *rig) testHooks(t *testing.T) {
@@ -753,12 +592,4 @@ func (l *rig) sandboxes(pod *corev1.Pod) []string {
 		}
 	}
 	return found
-}
-
-func (l *rig) removed(pod *corev1.Pod) {
-	l.t.Helper()
-	l.wait("sandbox of "+pod.Name+" is removed", func(ctxt) (bool, string) {
-		found := l.sandboxes(pod)
-		return len(found) == 0, fmt.Sprint(found)
-	})
 }

@@ -153,6 +153,12 @@ func TestNodeStopsContainers(t *testing.T) {
 			if s.FirstProcess != nil {
 				waitGone(t, "the first process of the pod", *s.FirstProcess)
 			}
+			if _, err := n.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.ID}); err != nil {
+				t.Fatal(err)
+			}
+			if left, err := filepath.Glob(filepath.Join(d.Pods(), "*")); err != nil || len(left) > 0 {
+				t.Errorf("the sandbox is removed and has left %v, %v", left, err)
+			}
 		})
 	}
 }

@@ -25,7 +25,7 @@ const user = "vicinity:lab-storage"
 
 // Claims of the real controllers get a folder, which goes with them if their class does not say otherwise.
 func TestClaimsGetFolders(t *testing.T) {
-	l := rig.Start(t, rig.Shape{Name: "test-storage", Zones: []string{"a"}})
+	l := rig.Start(t)
 	class := &storagev1.StorageClass{}
 	if err := yaml.UnmarshalStrict([]byte(ClassManifest), class); err != nil {
 		t.Fatal(err)

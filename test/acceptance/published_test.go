@@ -1,7 +1,7 @@
-// Package acceptance_test runs the whole program on the published data set and compares
-// with the figures of the published study. That takes a minute or two, so -short leaves it
-// out. "optimal" would take as long again, so it has the whole data set in the long form of
-// "make soak", and the cases of up to 50 endpoints in a zone else.
+// Package acceptance_test runs the whole program on the data sets of the published study and compares the scores with its
+// figures. The whole data set takes a minute or two on all processors, so it is left to "make soak"; else the small data
+// set is scored, which takes seconds. Of that the study has the scores of "local" by starting threshold. The others were measured
+// by the program whose scores of the whole are those of the study.
 package acceptance_test
 
 import (
@@ -32,9 +32,6 @@ type row struct {
 // run runs "vicinity simulate" with the given arguments.
 func run(t *testing.T, args string) []row {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("scores millions of cases")
-	}
 	var out, err bytes.Buffer
 	if code := cli.Main(t.Context(), append([]string{"simulate", "-o", "json"}, strings.Fields(args)...), nil, &out, &err); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &err)
@@ -58,34 +55,54 @@ func near(t *testing.T, name string, got, published, tolerance float64) {
 	}
 }
 
-// publishedCases is the size of the published data set.
-const publishedCases = 39_273_145
+// dataset is the data set to score, with its number of cases. It is the whole one in a soak.
+func dataset() (name string, cases int64, whole bool) {
+	if os.Getenv("E2E_SOAK") != "" {
+		return "published", 39_273_145, true
+	}
+	return "small", 389_400, false
+}
 
 func TestPublishedTable(t *testing.T) {
-	rows := run(t, "--dataset published --algorithm balanced,local,local-shared,local-weighted,local-opt --delivery groups")
-	published := []row{
-		{Algorithm: "balanced", Total: 72.48, InZone: 38.84, Overload: 100, Slices: 100},
-		{Algorithm: "local", Total: 86.69, InZone: 84.27, Overload: 98.26, Slices: 63.1},
-		{Algorithm: "local-shared", Total: 86.87, InZone: 83.92, Overload: 98.98, Slices: 63.41},
-		{Algorithm: "local-weighted", Total: 84.34, InZone: 83.9, Overload: 100, Slices: 43.88},
-		{Algorithm: "local-opt", Total: 84.89, InZone: 83.74, Overload: 99.47, Slices: 49.35},
+	name, cases, whole := dataset()
+	rows := run(t, "--dataset "+name+" --algorithm balanced,local,local-shared,local-weighted,local-opt --delivery groups")
+	table := []row{
+		{Algorithm: "balanced", Total: 72.56, InZone: 39.01, Overload: 100, Slices: 100},
+		{Algorithm: "local", Total: 80.07, InZone: 84.39, Overload: 90.67, Slices: 34.84},
+		{Algorithm: "local-shared", Total: 80.8, InZone: 84.04, Overload: 93.74, Slices: 33.73},
+		{Algorithm: "local-weighted", Total: 80.81, InZone: 82.98, Overload: 100, Slices: 23.1},
+		{Algorithm: "local-opt", Total: 79.79, InZone: 82.07, Overload: 96.45, Slices: 26.13},
 	}
-	if len(rows) != len(published) {
+	totals, parts := 0.01, 0.01
+	if whole {
+		totals, parts = 0.1, 0.3
+		table = []row{
+			{Algorithm: "balanced", Total: 72.48, InZone: 38.84, Overload: 100, Slices: 100},
+			{Algorithm: "local", Total: 86.69, InZone: 84.27, Overload: 98.26, Slices: 63.1},
+			{Algorithm: "local-shared", Total: 86.87, InZone: 83.92, Overload: 98.98, Slices: 63.41},
+			{Algorithm: "local-weighted", Total: 84.34, InZone: 83.9, Overload: 100, Slices: 43.88},
+			{Algorithm: "local-opt", Total: 84.89, InZone: 83.74, Overload: 99.47, Slices: 49.35},
+		}
+	}
+	if len(rows) != len(table) {
 		t.Fatalf("%d algorithms", len(rows))
 	}
-	for i, want := range published {
+	for i, want := range table {
 		got := rows[i]
-		if got.Algorithm != want.Algorithm || got.Cases != publishedCases || got.Invalid != 0 {
+		if got.Algorithm != want.Algorithm || got.Cases != cases || got.Invalid != 0 {
 			t.Errorf("%s has %d cases, %d of them invalid", got.Algorithm, got.Cases, got.Invalid)
 		}
-		near(t, got.Algorithm+": total", got.Total, want.Total, 0.1)
-		near(t, got.Algorithm+": in-zone", got.InZone, want.InZone, 0.3)
-		// The published totals are 45 % in-zone, 40 % overload and 15 % slices: that
-		// column is the mean of greatest overload and evenness.
-		overload := (got.Total - 0.45*got.InZone - 0.15*got.Slices) / 0.4
-		near(t, got.Algorithm+": overload", overload, want.Overload, 0.3)
-		slices := 0.3
-		if got.Algorithm == "local-shared" {
+		near(t, got.Algorithm+": total", got.Total, want.Total, totals)
+		near(t, got.Algorithm+": in-zone", got.InZone, want.InZone, parts)
+		overload := got.Overload
+		if whole {
+			// The study's totals are 45 % in-zone, 40 % overload and 15 % slices: that
+			// column is the mean of greatest overload and evenness.
+			overload = (got.Total - 0.45*got.InZone - 0.15*got.Slices) / 0.4
+		}
+		near(t, got.Algorithm+": overload", overload, want.Overload, parts)
+		slices := parts
+		if whole && got.Algorithm == "local-shared" {
 			slices = 0.36 // the one mean that its steps do not give as near: 63.06
 		}
 		near(t, got.Algorithm+": slices", got.Slices, want.Slices, slices)
@@ -93,37 +110,38 @@ func TestPublishedTable(t *testing.T) {
 }
 
 func TestOptimalBeatsThePublishedAlgorithms(t *testing.T) {
-	// The figures of the medium data set were measured here; those of the whole are the study's.
-	dataset, want := "medium", struct {
-		cases                       int64
-		optimal, local, localShared float64
-	}{5_153_500, 92.18, 91.6, 92}
-	if os.Getenv("E2E_SOAK") != "" {
+	name, cases, whole := dataset()
+	optimalTotal, localTotal, sharedTotal := 91.24, 89.85, 90.74
+	if whole {
 		// An exact search over partitions of the zones reaches 92.517.
-		dataset, want.cases, want.optimal, want.local, want.localShared = "published", publishedCases, 92.51, 92.2, 92.4
+		optimalTotal, localTotal, sharedTotal = 92.51, 92.2, 92.4
 	}
-	rows := run(t, "--algorithm optimal,local,local-shared --delivery hints --dataset "+dataset)
+	rows := run(t, "--algorithm optimal,local,local-shared --delivery hints --dataset "+name)
 	optimal, local, shared := rows[0], rows[1], rows[2]
 	for _, r := range rows {
-		if r.Cases != want.cases || r.Invalid != 0 || r.MaxOverload >= 50 {
+		if r.Cases != cases || r.Invalid != 0 || r.MaxOverload >= 50 {
 			t.Errorf("%s has %d cases, %d of them invalid, and overload up to %.2f", r.Algorithm, r.Cases, r.Invalid, r.MaxOverload)
 		}
 	}
-	if optimal.Total < want.optimal {
-		t.Errorf("optimal has a total of %.3f, want at least %.2f", optimal.Total, want.optimal)
+	if optimal.Total < optimalTotal {
+		t.Errorf("optimal has a total of %.3f, want at least %.2f", optimal.Total, optimalTotal)
 	}
-	near(t, "local: total", local.Total, want.local, 0.1)
-	near(t, "local-shared: total", shared.Total, want.localShared, 0.1)
+	near(t, "local: total", local.Total, localTotal, 0.1)
+	near(t, "local-shared: total", shared.Total, sharedTotal, 0.1)
 }
 
 func TestFlowBeatsTheStudy(t *testing.T) {
-	r := run(t, "--dataset published --algorithm flow --delivery groups")[0]
-	if r.Cases != publishedCases || r.Invalid != 0 || r.MaxOverload >= 1 {
+	name, cases, whole := dataset()
+	least := 82.7 // the best of the others has 80.81
+	if whole {
+		least = 87.8 // the best of the study has 86.87
+	}
+	r := run(t, "--delivery groups --algorithm flow --dataset "+name)[0]
+	if r.Cases != cases || r.Invalid != 0 || r.MaxOverload >= 1 {
 		t.Errorf("flow has %d cases, %d of them invalid, and overload up to %.2f", r.Cases, r.Invalid, r.MaxOverload)
 	}
-	// The best of the study has 86.87.
-	if r.Total < 87.8 {
-		t.Errorf("flow has a total of %.3f, want at least 87.8", r.Total)
+	if r.Total < least {
+		t.Errorf("flow has a total of %.3f, want at least %.2f", r.Total, least)
 	}
 }
 

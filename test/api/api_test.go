@@ -31,8 +31,7 @@ const (
 
 // TestAPI shares one API server among all that is written.
 func TestAPI(t *testing.T) {
-	kubernetes := rig.Start(t, rig.Shape{Name: "api"})
-	kubernetes.Define()
+	kubernetes := rig.Start(t)
 	config := kubernetes.Config()
 	said := &warnings{}
 	config.WarningHandlerWithContext = said

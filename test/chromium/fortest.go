@@ -14,6 +14,9 @@ const patience = 5 * time.Minute
 // browser has written is shown if the test fails.
 func ForTest(t testing.TB) (context.Context, *Browser) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a browser")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	b, err := Open(ctx, t.TempDir())

@@ -1,12 +1,16 @@
 // Package rig gives tests a control plane: the real API server and controllers of
-// Kubernetes, in a lab whose nodes and pods are only objects. It starts in seconds, needs
-// no root, and ends with the test. The lab is a module of its own, so rig runs its program,
-// bin/vicinity-lab.
+// Kubernetes, in a lab whose nodes and pods are only objects. All such tests can share one,
+// which VICINITY_CONTROL_PLANE names by the path of its kubeconfig; without it each test starts
+// one of its own, which takes seconds and needs no root. Either way a test finds the control plane
+// as "vicinity lab up" leaves it, with Vicinity's CRDs, whatever ran before.
+//
+// The lab is a module of its own, so rig runs its program, bin/vicinity-lab.
 package rig
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,22 +18,27 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/internal/kube"
 )
 
-const deadline = 2 * time.Minute
+const (
+	deadline = 2 * time.Minute
+	// Shared is the environment variable with the kubeconfig of the control plane that tests share.
+	Shared = "VICINITY_CONTROL_PLANE"
+	// FakeNodes is the number of nodes fake-1 and so on. Their pods are ready at once and run nothing,
+	// as those of zone-a-1, zone-b-1 and zone-c-1.
+	FakeNodes = 9
+)
 
-// Shape is what differs between control planes.
-type Shape struct {
-	Name string // tells labs of a process apart
-	// Zones have one node each. The default is that of "vicinity lab up".
-	Zones       []string
-	SingleStack bool // without IPv6
-	FakeNodes   int  // nodes whose pods are ready at once, and run nothing
-	// EvictionRequests has the API server serve them.
-	EvictionRequests bool
-}
+// up starts a control plane of the shape that tests expect. The Makefile does the same.
+var up = []string{"up", "--control-plane-only", "--vicinity=false", "--nodes-per-zone=1", fmt.Sprintf("--fake-nodes=%d", FakeNodes), "--eviction-requests"}
 
 // ControlPlane belongs to a test or subtest.
 type ControlPlane struct {
@@ -38,28 +47,39 @@ type ControlPlane struct {
 	Kubeconfig string // the path of the file
 }
 
-// Start starts a control plane. It skips short tests, and those for which the lab's
-// programs are not built.
-func Start(t testing.TB, s Shape) ControlPlane {
+// Start gives a control plane to a test, which has it alone until it ends. It skips short tests, and
+// those for which the lab's programs are not built.
+func Start(t testing.TB) ControlPlane {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("starts a control plane, which takes a while")
+		t.Skip("needs a control plane, which takes a while")
 	}
+	kubeconfig := os.Getenv(Shared)
+	if kubeconfig == "" {
+		kubeconfig = startOwn(t)
+	} else {
+		lock(t, kubeconfig)
+	}
+	client, err := kube.New(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := ControlPlane{TB: t, Client: client, Kubeconfig: kubeconfig}
+	c.Define()
+	if os.Getenv(Shared) != "" {
+		c.restore()
+	}
+	return c
+}
+
+// startOwn starts a control plane that ends with the test.
+func startOwn(t testing.TB) (kubeconfig string) {
+	t.Helper()
 	program, err := built.Program("vicinity-lab", "vicinity-kubernetes")
 	if err != nil {
 		t.Skip(err)
 	}
-	l := lab{program: program, name: fmt.Sprintf("%s-%d", s.Name, os.Getpid()), folder: t.TempDir()}
-	up := []string{"up", "--control-plane-only", "--vicinity=false", fmt.Sprintf("--single-stack=%t", s.SingleStack)}
-	if s.EvictionRequests {
-		up = append(up, "--eviction-requests")
-	}
-	if s.FakeNodes > 0 {
-		up = append(up, fmt.Sprintf("--fake-nodes=%d", s.FakeNodes))
-	}
-	if len(s.Zones) > 0 {
-		up = append(up, "--nodes-per-zone=1", "--zones="+strings.Join(s.Zones, ","))
-	}
+	l := lab{program: program, name: fmt.Sprintf("test-%d", os.Getpid()), folder: t.TempDir()}
 	if _, err := l.run(t.Context(), up...); err != nil {
 		t.Fatal(err)
 	}
@@ -75,16 +95,11 @@ func Start(t testing.TB, s Shape) ControlPlane {
 			t.Error(err)
 		}
 	})
-	kubeconfig, err := l.run(t.Context(), "kubeconfig")
+	path, err := l.run(t.Context(), "kubeconfig")
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig = strings.TrimSpace(kubeconfig)
-	client, err := kube.New(kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ControlPlane{TB: t, Client: client, Kubeconfig: kubeconfig}
+	return strings.TrimSpace(path)
 }
 
 // lab is a lab of the program bin/vicinity-lab.
@@ -117,13 +132,62 @@ func (c ControlPlane) Make(namespace, manifests string) {
 	}
 }
 
-// Define installs Vicinity's CRDs.
+// Define installs Vicinity's CRDs, for a test that has removed them by Undefine.
 func (c ControlPlane) Define() {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), deadline)
 	defer cancel()
 	if err := c.ApplyCRDs(ctx); err != nil {
 		c.Fatal(err)
+	}
+}
+
+// Undefine removes Vicinity's CRDs and waits until the API does not serve them.
+func (c ControlPlane) Undefine() {
+	c.Helper()
+	crds, err := charts.CRDs()
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, crd := range crds {
+		if err := c.Delete(c.Context(), "", crd); err != nil {
+			c.Fatal(err)
+		}
+	}
+	c.Await("Vicinity's API to go", func(context.Context) (string, error) {
+		_, err := c.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "it is served", err
+	})
+}
+
+// Halls has as many of the fake nodes as are asked for, 3 at most, in each of the domains a, b and c, in order: fake-1 is in a.
+func Halls(each int) map[string]string {
+	halls := map[string]string{}
+	for i := range 3 * each {
+		halls[fmt.Sprintf("fake-%d", i+1)] = string('a' + rune(i/each))
+	}
+	return halls
+}
+
+// Label gives nodes the values of a label, by their names. All other nodes lose it.
+func (c ControlPlane) Label(key string, values map[string]string) {
+	c.Helper()
+	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	for i := range nodes.Items {
+		value, given := values[nodes.Items[i].Name]
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: map[bool]any{true: value}[given]}}})
+		if err == nil {
+			_, err = c.CoreV1().Nodes().Patch(c.Context(), nodes.Items[i].Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		if err != nil {
+			c.Fatal(err)
+		}
 	}
 }
 

@@ -22,7 +22,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -166,10 +165,11 @@ func (c *cluster) saysAsDocumented(r result, code int, words ...string) {
 
 func TestCommandsAtRollouts(t *testing.T) {
 	c := &cluster{
-		ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollouts", Zones: []string{"a"}, SingleStack: true, FakeNodes: 4}),
+		ControlPlane: rig.Start(t),
 		namespace:    metav1.NamespaceDefault, documented: documented(t),
 	}
 	log.SetLogger(logr.Discard())
+	c.Undefine()
 	for _, line := range []string{"status", "status db", "status db --watch", "pause db"} {
 		c.says(c.vicinity(line), 1, "CRDs are not installed", "apply charts/vicinity/crds")
 	}
@@ -182,7 +182,7 @@ func TestCommandsAtRollouts(t *testing.T) {
 	if c.api, err = client.New(c.Config(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	c.label()
+	c.Label(hall, map[string]string{"fake-1": "a", "fake-2": "b", "fake-3": "a", "fake-4": "b"})
 	c.in(t, "mistakes").mistakes()
 	c.run()
 	for kind := range workloads {
@@ -203,21 +203,6 @@ func (c *cluster) in(t *testing.T, namespace string) *cluster {
 		t.Fatal(err)
 	}
 	return &inner
-}
-
-// label puts the nodes in halls.
-func (c *cluster) label() {
-	c.Helper()
-	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
-	if err != nil || len(nodes.Items) < 4 {
-		c.Fatalf("%d nodes, %v", len(nodes.Items), err)
-	}
-	for i := range nodes.Items[:4] {
-		body := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, []string{"a", "b"}[i%2])
-		if _, err := c.CoreV1().Nodes().Patch(c.Context(), nodes.Items[i].Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-			c.Fatal(err)
-		}
-	}
 }
 
 // mistakes are those that people make, and a cluster without the controller.

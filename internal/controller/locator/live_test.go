@@ -38,13 +38,12 @@ type cluster struct {
 // TestAgainstKubernetes runs the controller with a real API server and Kubernetes' own
 // controllers, which delete what a pod owns.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-locator", Zones: []string{"a"}, SingleStack: true})}
+	c := &cluster{ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
 	var err error
 	if c.objects, err = client.New(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	c.Define()
 	if c.namespace, err = c.MakeNamespace(t.Context(), "shop"); err != nil {
 		t.Fatal(err)
 	}

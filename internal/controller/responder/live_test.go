@@ -48,13 +48,12 @@ type cluster struct {
 }
 
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-responder", Zones: []string{"a"}, SingleStack: true, FakeNodes: 3, EvictionRequests: true})}
+	c := &cluster{ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
 	var err error
 	if c.objects, err = client.New(c.Config(), client.Options{Scheme: newScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	c.Define()
 	detector := lifecycle.NewDetector(c.Discovery(), logr.Discard())
 	detector.Look(t.Context())
 	if !detector.Served() {

@@ -59,24 +59,14 @@ type order struct {
 
 // TestAgainstKubernetes has Kubernetes' own controllers and scheduler replace the pods.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{seen: &order{}, ControlPlane: rig.Start(t, rig.Shape{Name: "test-rollout", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9, EvictionRequests: true})}
+	c := &cluster{seen: &order{}, ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
-	c.Define()
 	var err error
 	if c.api, err = client.NewWithWatch(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
 	c.label()
-	for _, kind := range []string{v1alpha1.KindStatefulSet, v1alpha1.KindDaemonSet} {
-		if c.namespace, err = c.MakeNamespace(t.Context(), strings.ToLower(kind)); err != nil {
-			t.Fatal(err)
-		}
-		t.Run(kind, func(t *testing.T) {
-			inner := *c
-			inner.ControlPlane = c.For(t)
-			inner.follows(kind)
-		})
-	}
+	t.Run("StatefulSet", func(t *testing.T) { c.in(t, "statefulset").follows() })
 	t.Run("Deployment", func(t *testing.T) { c.in(t, "deployment").updatesDeployment() })
 	t.Run("a Deployment with budgets", func(t *testing.T) { c.in(t, "deployment-budgets").isAskedFor() })
 	t.Run("a budget that is edited", func(t *testing.T) { c.in(t, "budget").isHeld() })
@@ -108,7 +98,7 @@ spec:
 // isHeld updates a set that makes its pods in order, under a budget that lets go those of the first hall only, until it
 // is edited.
 func (c *cluster) isHeld() {
-	c.Make(c.namespace, strings.ReplaceAll(strings.Replace(workloads[v1alpha1.KindStatefulSet], "Parallel", "OrderedReady", 1), "HALL", hall))
+	c.Make(c.namespace, strings.ReplaceAll(strings.Replace(statefulSet, "Parallel", "OrderedReady", 1), "HALL", hall))
 	c.Make(c.namespace, strings.ReplaceAll(heldBudget, "HALL", hall))
 	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
 	c.updated("1")
@@ -169,7 +159,7 @@ const deleter = "example.com/deleter"
 
 // isAnswered updates pods whose evictions another one answers.
 func (c *cluster) isAnswered() {
-	set := strings.Replace(workloads[v1alpha1.KindStatefulSet], "      tolerations:", "      evictionResponders: [{name: "+deleter+", priority: 10000}]\n      tolerations:", 1)
+	set := strings.Replace(statefulSet, "      tolerations:", "      evictionResponders: [{name: "+deleter+", priority: 10000}]\n      tolerations:", 1)
 	c.Make(c.namespace, strings.ReplaceAll(set, "HALL", hall))
 	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
 	c.updated("1")
@@ -224,10 +214,10 @@ func (c *cluster) requested(intent lifecyclev1alpha1.EvictionRequestIntent) {
 	})
 }
 
-// follows takes one workload from revision to revision.
-func (c *cluster) follows(kind string) {
-	c.Make(c.namespace, strings.ReplaceAll(workloads[kind], "HALL", hall))
-	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, kind))
+// follows takes a StatefulSet from revision to revision.
+func (c *cluster) follows() {
+	c.Make(c.namespace, strings.ReplaceAll(statefulSet, "HALL", hall))
+	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
 	c.updated("1")
 	stop := c.run()
 	c.phase(v1alpha1.PhaseComplete)
@@ -235,7 +225,7 @@ func (c *cluster) follows(kind string) {
 	c.hallsInOrder() // those of another workload
 
 	// The whole, in the order that is asked for.
-	c.template(kind, "2", false)
+	c.template(v1alpha1.KindStatefulSet, "2", false)
 	c.updated("2")
 	c.phase(v1alpha1.PhaseComplete)
 	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
@@ -244,7 +234,7 @@ func (c *cluster) follows(kind string) {
 	stop()
 
 	// A controller that restarts after each write of the status.
-	c.template(kind, "3", false)
+	c.template(v1alpha1.KindStatefulSet, "3", false)
 	c.crashing(func(ctx context.Context) bool { return c.missing(ctx, "3") == "" })
 	stop = c.run()
 	c.phase(v1alpha1.PhaseComplete)
@@ -254,9 +244,9 @@ func (c *cluster) follows(kind string) {
 
 	// A new revision while hall b is approved and a is not.
 	c.spec(map[string]any{"pauseBefore": []string{"a"}})
-	c.template(kind, "4", false)
+	c.template(v1alpha1.KindStatefulSet, "4", false)
 	c.phase(v1alpha1.PhasePaused)
-	c.template(kind, "5", false)
+	c.template(v1alpha1.KindStatefulSet, "5", false)
 	c.Await("hall b to be updated again", func(ctx context.Context) (string, error) {
 		return c.missingIn(ctx, "5", "b"), nil
 	})
@@ -267,7 +257,7 @@ func (c *cluster) follows(kind string) {
 
 	// A bad revision in the second hall: no node there takes its pods. It pauses, and a rollback restores.
 	c.spec(map[string]any{"pauseBefore": nil, "healthGate": map[string]any{"progressDeadline": "5s"}})
-	c.template(kind, "6", true)
+	c.template(v1alpha1.KindStatefulSet, "6", true)
 	d = c.phase(v1alpha1.PhaseFailed)
 	if d.Status.Failure == nil || !meta.IsStatusConditionFalse(d.Status.Conditions, v1alpha1.ConditionHealthy) || d.Status.PreviousRevision != good {
 		c.Errorf("the failure is reported as %+v", d.Status)
@@ -281,8 +271,7 @@ func (c *cluster) follows(kind string) {
 	stop()
 }
 
-var workloads = map[string]string{
-	v1alpha1.KindStatefulSet: `
+const statefulSet = `
 apiVersion: apps/v1
 kind: StatefulSet
 metadata: {name: db}
@@ -301,22 +290,7 @@ spec:
         - {maxSkew: 1, topologyKey: HALL, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: db}}}
       tolerations: [{operator: Exists}]
       affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
-`,
-	v1alpha1.KindDaemonSet: `
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: db}
-spec:
-  selector: {matchLabels: {app: db}}
-  updateStrategy: {type: OnDelete}
-  template:
-    metadata: {labels: {app: db, version: "1"}}
-    spec:
-      terminationGracePeriodSeconds: 0
-      containers: [{name: c, image: "registry.example/c"}]
-      affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: HALL, operator: Exists}]}]}}}
-`,
-}
+`
 
 const rolloutManifest = `
 apiVersion: vicinity.dev/v1alpha1
@@ -470,18 +444,12 @@ func (c *cluster) hallsInOrder() []string {
 // label puts the nodes in halls.
 func (c *cluster) label() {
 	c.Helper()
-	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
-	if err != nil || len(nodes.Items) < 9 {
-		c.Fatalf("%d nodes, %v", len(nodes.Items), err)
-	}
-	c.halls = map[string]string{}
-	for i := range nodes.Items[:9] {
-		node := &nodes.Items[i]
-		c.halls[node.Name] = halls[i%len(halls)]
-		c.patch(node, map[string]any{"metadata": map[string]any{"labels": map[string]any{hall: halls[i%len(halls)]}}})
-		if c.halls[node.Name] != "a" {
-			beds := map[string]any{bed: "10"}
-			c.patchStatus(node, map[string]any{"status": map[string]any{"capacity": beds, "allocatable": beds}})
+	c.halls = rig.Halls(3)
+	c.Label(hall, c.halls)
+	beds := map[string]any{"status": map[string]any{"capacity": map[string]any{bed: "10"}, "allocatable": map[string]any{bed: "10"}}}
+	for name, in := range c.halls {
+		if in != "a" {
+			c.patchStatus(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, beds)
 		}
 	}
 }
@@ -528,10 +496,7 @@ func (c *cluster) template(kind, version string, needsBed bool) {
 	c.Helper()
 	meta := metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}
 	var object client.Object = &appsv1.StatefulSet{ObjectMeta: meta}
-	switch kind {
-	case v1alpha1.KindDaemonSet:
-		object = &appsv1.DaemonSet{ObjectMeta: meta}
-	case v1alpha1.KindDeployment:
+	if kind == v1alpha1.KindDeployment {
 		object = &appsv1.Deployment{ObjectMeta: meta}
 	}
 	template := map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": version}}}

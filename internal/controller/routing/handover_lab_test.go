@@ -44,8 +44,7 @@ type groupLab struct {
 
 func startGroupLab(t *testing.T) *groupLab {
 	t.Helper()
-	g := &groupLab{ControlPlane: rig.Start(t, rig.Shape{Name: "groups"})}
-	g.Define()
+	g := &groupLab{ControlPlane: rig.Start(t)}
 	g.Make("", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+vicinityNamespace+"}\n")
 	var err error
 	if g.space, err = g.MakeNamespace(t.Context(), "groups-"); err != nil {

@@ -61,16 +61,16 @@ func (c *cluster) on(t *testing.T) *cluster { return &cluster{c.For(t), c.object
 
 func live(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{
-		Name: "test-routing", Zones: []string{"a", "b", "c"}, SingleStack: true,
-	})}
+	c := &cluster{ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
 	var err error
 	if c.objects, err = client.New(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	c.Define()
 	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
+	zones := rig.Halls(3) // as the slices of tests name them
+	zones["zone-a-1"], zones["zone-b-1"], zones["zone-c-1"] = "a", "b", "c"
+	c.Label(corev1.LabelTopologyZone, zones)
 	return c
 }
 
@@ -261,7 +261,7 @@ func (c *cluster) stripped(t *testing.T) {
 	for i := range 12 {
 		c.Make("shop", fmt.Sprintf(`
 {apiVersion: v1, kind: Pod, metadata: {name: pods-%d, labels: {app: pods}}, spec: {
-  nodeName: %c-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}
+  nodeName: zone-%c-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}
 `, i, 'a'+rune(i%3)))
 	}
 	service := c.waitReason(t, "pods", "Allocated,HintsLost")

@@ -20,20 +20,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-func TestMetricsAreWellNamed(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	for _, c := range w.reconciler.metrics.all() {
-		problems, err := testutil.CollectAndLint(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, problem := range problems {
-			t.Errorf("%s: %s", problem.Metric, problem.Text)
-		}
-	}
-}
-
 // However many Services there are, there are as many series as were asked for.
 func TestMetricsOfServices(t *testing.T) {
 	// One of two families counts once, by the family that is larger.

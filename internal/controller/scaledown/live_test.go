@@ -45,9 +45,8 @@ type cluster struct {
 
 // TestAgainstKubernetes has Kubernetes' own controllers and scheduler scale and update Deployments.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-scaledown", Zones: []string{"a"}, SingleStack: true, FakeNodes: 9})}
+	c := &cluster{ControlPlane: rig.Start(t)}
 	log.SetLogger(logr.Discard())
-	c.Define()
 	var err error
 	if c.namespace, err = c.MakeNamespace(t.Context(), "shop"); err != nil {
 		t.Fatal(err)

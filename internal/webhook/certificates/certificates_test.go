@@ -81,7 +81,7 @@ const (
 // called by a webhook of its own, mutating or validating in turn, that fails closed.
 func start(t *testing.T, replicas int, o Options) *scene {
 	t.Helper()
-	s := &scene{T: t, Client: rig.Start(t, rig.Shape{Name: "test-certificates", Zones: []string{"a"}}).Client}
+	s := &scene{T: t, Client: rig.Start(t).Client}
 	log.SetLogger(logr.Discard())
 	if err := s.Apply(t.Context(), namespace, `
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}

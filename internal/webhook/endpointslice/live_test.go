@@ -61,10 +61,8 @@ const (
 func live(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
-		ControlPlane: rig.Start(t, rig.Shape{
-			Name: "test-slices", Zones: []string{"zone-a", "zone-b", "zone-c"}, SingleStack: true,
-		}),
-		registry: prometheus.NewRegistry(),
+		ControlPlane: rig.Start(t),
+		registry:     prometheus.NewRegistry(),
 	}
 	log.SetLogger(logr.Discard())
 	config := c.Config()

@@ -89,7 +89,7 @@ func (c *cluster) on(t *testing.T) *cluster {
 func live(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
-		ControlPlane: rig.Start(t, rig.Shape{Name: "test-evictions", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 6}),
+		ControlPlane: rig.Start(t),
 		between:      &atomic.Pointer[func()]{}, after: &atomic.Pointer[func()]{}, veto: &atomic.Bool{},
 	}
 	log.SetLogger(logr.Discard())
@@ -104,10 +104,7 @@ func live(t *testing.T) *cluster {
 	if c.metrics, err = admission.NewMetrics(prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
-	c.Define()
-	for i := range 6 {
-		c.label(fmt.Sprintf("fake-%d", i+1), string('a'+rune(i/2)))
-	}
+	c.Label(hall, rig.Halls(2))
 	c.Make("", `
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
 ---
@@ -115,14 +112,6 @@ func live(t *testing.T) *cluster {
 `)
 	c.serve(scheme)
 	return c
-}
-
-func (c *cluster) label(node, value string) {
-	c.Helper()
-	c.Await("node "+node, func(ctx context.Context) (string, error) {
-		_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, value), metav1.PatchOptions{})
-		return "", err
-	})
 }
 
 // serve runs a manager with the webhooks, and registers them as the chart does.
@@ -331,7 +320,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	for name, test := range map[string]func(*cluster){
 		"denial": denial, "drain": drain, "dry_runs": dryRuns, "missing_pod": missingPod, "nothing_to_lose": nothingToLose,
 		"replaced_pod": replacedPod, "native_budget": nativeBudget, "two_native_budgets": twoNativeBudgets, "veto": vetoed,
-		"deletions": deletions, "budget_changes": budgetChanges, "thousand_budgets": thousandBudgets, "two_budgets": twoBudgets,
+		"budget_changes": budgetChanges, "thousand_budgets": thousandBudgets, "two_budgets": twoBudgets,
 		"owner_of_another_kind": ownerOfAnotherKind,
 	} {
 		t.Run(name, func(t *testing.T) { test(c.on(t)) })
@@ -668,45 +657,6 @@ func vetoed(c *cluster) {
 	if len(again) != 1 || again[0].UID != first[0].UID || !again[0].Expires.Equal(&first[0].Expires) {
 		c.Errorf("the reservation was %+v, and is %+v after more tries", first, again)
 	}
-}
-
-// The garbage collector, the deletion of a node and that of a namespace delete pods without
-// evicting them, and are held back by no budget.
-func deletions(c *cluster) {
-	c.budget("web", "maxUnavailable: 0")
-	c.Make("", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: gone, labels: {%s: c}}}`, hall))
-	c.Make(c.namespace, `
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: 2, selector: {matchLabels: {app: web}}, template: {
-  metadata: {labels: {app: web}}, spec: {nodeSelector: {example.com/hall: a}, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: on-node, labels: {app: web}}, spec: {nodeName: gone, automountServiceAccountToken: false,
-  tolerations: [{operator: Exists}], containers: [{name: c, image: lab/sleep}]}}`)
-	c.Await("the pods of the Deployment", func(ctx context.Context) (string, error) {
-		d, err := c.AppsV1().Deployments(c.namespace).Get(ctx, "web", metav1.GetOptions{})
-		if err == nil && d.Status.ReadyReplicas != 2 {
-			return fmt.Sprint(d.Status.ReadyReplicas), nil
-		}
-		return "", err
-	})
-	list, err := c.CoreV1().Pods(c.namespace).List(c.Context(), metav1.ListOptions{})
-	c.must(err)
-	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.Name != "on-node" })
-	c.awaitDenial(list.Items[i].Name, "budget")
-	c.must(c.CoreV1().Nodes().Delete(c.Context(), "gone", metav1.DeleteOptions{}))
-	c.awaitGone("on-node")
-	c.must(c.AppsV1().Deployments(c.namespace).Delete(c.Context(), "web", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}))
-	for _, pod := range list.Items {
-		c.awaitGone(pod.Name)
-	}
-	c.Make(c.namespace, `{apiVersion: v1, kind: Pod, metadata: {name: last, labels: {app: web}}, spec: {nodeName: fake-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`)
-	c.must(c.CoreV1().Namespaces().Delete(c.Context(), c.namespace, metav1.DeleteOptions{}))
-	c.Await("the end of the namespace", func(ctx context.Context) (string, error) {
-		_, err := c.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
-		return c.namespace, err
-	})
 }
 
 // A budget counts as it is stored when it is asked, and not at all once it is deleted.

@@ -38,16 +38,9 @@ type cluster struct {
 
 // TestAgainstKubernetes has Kubernetes scale a StatefulSet down whose ordinals take turns, and place one that cannot have them so.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{rig.Start(t, rig.Shape{Name: "test-ordinals", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 6}), map[string]string{}}
+	c := &cluster{rig.Start(t), rig.Halls(2)}
 	log.SetLogger(logr.Discard())
-	for i := range 6 {
-		name := fmt.Sprintf("fake-%d", i+1)
-		c.halls[name] = string('a' + rune(i/2))
-		c.Await("node "+name, func(ctx context.Context) (string, error) {
-			_, err := c.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, c.halls[name]), metav1.PatchOptions{})
-			return "", err
-		})
-	}
+	c.Label(hall, c.halls)
 	c.serve()
 	namespace, err := c.MakeNamespace(t.Context(), "ordinals")
 	if err != nil {

@@ -61,12 +61,9 @@ type cluster struct {
 
 // TestAgainstKubernetes has Kubernetes' own controllers scale workloads down that are paced.
 func TestAgainstKubernetes(t *testing.T) {
-	c := &cluster{ControlPlane: rig.Start(t, rig.Shape{Name: "test-scales", Zones: []string{"zone-a"}, SingleStack: true, FakeNodes: 6}), halls: map[string]string{}}
+	c := &cluster{ControlPlane: rig.Start(t), halls: rig.Halls(2)}
 	log.SetLogger(logr.Discard())
-	c.Define()
-	for i := range 6 {
-		c.label(fmt.Sprintf("fake-%d", i+1), string('a'+rune(i/2)))
-	}
+	c.Label(hall, c.halls)
 	c.serve()
 	for name, test := range map[string]func(*cluster){
 		"deny":         testDeny,
@@ -95,15 +92,6 @@ func (c *cluster) on(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	return &part
-}
-
-func (c *cluster) label(node, value string) {
-	c.Helper()
-	c.halls[node] = value
-	c.Await("node "+node, func(ctx context.Context) (string, error) {
-		_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, hall, value), metav1.PatchOptions{})
-		return "", err
-	})
 }
 
 // serve runs a manager with the controller and the webhooks, and registers these as the chart does.

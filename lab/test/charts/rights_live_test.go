@@ -2,14 +2,14 @@ package charts_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,28 +22,57 @@ import (
 	"vicinity.dev/vicinity/test/rig"
 )
 
-// TestRightsInACluster has an API server judge what somebody with the controller's account
-// writes: what the controller does is allowed, and what it never does is refused.
+// rights are the kinds of the chart's objects that allow and refuse.
+var rights = regexp.MustCompile(`(?m)^kind: (Cluster)?Role(Binding)?$|^kind: ValidatingAdmissionPolicy(Binding)?$`)
+
+// TestRightsInACluster has an API server judge what the controller's account and others do, with all roles and policies of
+// the chart. What the policies of Services, namespaces and pods refuse in detail is tested without one.
 func TestRightsInACluster(t *testing.T) {
-	c := rig.Start(t, rig.Shape{Name: "test-rights", Zones: []string{"a"}, SingleStack: true})
-	ctx, r := t.Context(), rendered(t, "locators.enabled=true")
-	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop}}\n")
-	c.Make(namespace, "{apiVersion: v1, kind: Secret, metadata: {name: vicinity-webhook-certificate}}\n---\n{apiVersion: v1, kind: Secret, metadata: {name: other}}\n")
-	rbac, admission := c.RbacV1(), c.AdmissionregistrationV1()
-	for _, err := range []error{
-		second(rbac.ClusterRoles().Create(ctx, object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller"), metav1.CreateOptions{})),
-		second(rbac.ClusterRoleBindings().Create(ctx, object[*rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding vicinity-controller"), metav1.CreateOptions{})),
-		second(rbac.Roles(namespace).Create(ctx, object[*rbacv1.Role](t, r, "Role vicinity-controller"), metav1.CreateOptions{})),
-		second(rbac.RoleBindings(namespace).Create(ctx, object[*rbacv1.RoleBinding](t, r, "RoleBinding vicinity-controller"), metav1.CreateOptions{})),
-		second(admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy vicinity-controller-writes"), metav1.CreateOptions{})),
-		second(admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding vicinity-controller-writes"), metav1.CreateOptions{})),
-		second(admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy vicinity-podlocators"), metav1.CreateOptions{})),
-		second(admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding vicinity-podlocators"), metav1.CreateOptions{})),
-	} {
-		if err != nil {
-			t.Fatal(err)
+	c := rig.Start(t)
+	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {pod-security.kubernetes.io/enforce: restricted}}}\n")
+	r := rendered(t, "locators.enabled=true", "disruption.enabled=true", "disruption.projectPDBs=true", "rollouts.enabled=true", "rollouts.pacing=true", "rollouts.scaleDown=true")
+	for document := range strings.SplitSeq(r.Manifest, "\n---\n") {
+		if rights.MatchString(document) {
+			c.Make("", document)
 		}
 	}
+	t.Run("Services", func(t *testing.T) { onServices(t, c.For(t)) })
+	t.Run("namespaces and budgets", func(t *testing.T) { onNamespaces(t, c.For(t)) })
+	t.Run("rollouts", func(t *testing.T) { onRollouts(t, c.For(t)) })
+	t.Run("PodLocators", func(t *testing.T) { onLocators(t, c.For(t)) })
+}
+
+// as is a client of a user, or of the administrator if there is no name.
+func as(t *testing.T, c rig.ControlPlane, user string) kubernetes.Interface {
+	t.Helper()
+	config := rest.CopyConfig(c.Config())
+	if user != "" {
+		config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// judged compares an answer with what is to refuse a write: a policy, "cannot" for a role, or nothing.
+func judged(t *testing.T, what string, err error, refused string) {
+	t.Helper()
+	switch {
+	case refused == "" && err != nil:
+		t.Errorf("%s: %v", what, err)
+	case refused != "" && (err == nil || !strings.Contains(err.Error(), refused)):
+		t.Errorf("%s: the answer is %v, want that %q refuses it", what, err, refused)
+	}
+}
+
+// cannot is what an API server says for want of a role.
+const cannot = "cannot"
+
+// onServices has the controller write to a Service and to a slice that is as large as they get.
+func onServices(t *testing.T, c rig.ControlPlane) {
+	ctx, controller := t.Context(), as(t, c, own)
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: new(int32(80))}},
@@ -65,12 +94,6 @@ func TestRightsInACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	config := rest.CopyConfig(c.Config())
-	config.Impersonate = rest.ImpersonationConfig{UserName: own, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
-	controller, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	onService := func(sub ...string) func(context.Context, string) error {
 		return func(ctx context.Context, patch string) error {
 			return second(controller.CoreV1().Services("shop").Patch(ctx, "web", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, sub...))
@@ -86,7 +109,7 @@ func TestRightsInACluster(t *testing.T) {
 	secrets := func(ctx context.Context, selector string) error {
 		return second(controller.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector}))
 	}
-	const policy, role = "vicinity-controller-writes", "cannot"
+	const policy = "vicinity-controller-writes"
 	// The API server takes a moment to know of the roles and of the policy. Each try changes
 	// something, because the policy has nothing against a write that changes nothing.
 	tries := 0
@@ -104,53 +127,129 @@ func TestRightsInACluster(t *testing.T) {
 		what          string
 	}{
 		{"the label of routed Services", "", onService(), `{"metadata":{"labels":{"vicinity.dev/routed":"true"}}}`},
-		{"a Service is taken", "", onService(), `{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"vicinity"}}}`},
-		{"it is given back", "", onService(), `{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":null}}}`},
 		{"the outcome", "", onService("status"), `{"status":{"conditions":[{"type":"vicinity.dev/TopologyRouting","status":"True","reason":"Allocated","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`},
 		{"the outcome goes", "", onService("status"), `{"status":{"conditions":[{"$patch":"delete","type":"vicinity.dev/TopologyRouting"}]}}`},
 		{"hints of 1,000 endpoints", "", onSlice, "[" + strings.Join(hints, ",") + "]"},
-		{"what is held", "", onSlice, `[{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/held":"a"}}]`},
-		{"the Secret", "", secrets, "metadata.name=vicinity-webhook-certificate"},
-
-		{"another proxy", policy, onService(), `{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":"other"}}}`},
-		{"a foreign label", policy, onService(), `{"metadata":{"labels":{"app":"other"}}}`},
-		{"a foreign annotation", policy, onService(), `{"metadata":{"annotations":{"a":null}}}`},
-		{"the selector", policy, onService(), `{"spec":{"selector":{"app":"other"}}}`},
-		{"a port", policy, onService(), `{"spec":{"ports":[{"port":80,"targetPort":22}]}}`},
 		{"an external address", policy, onService(), `{"spec":{"externalIPs":["192.0.2.1"]}}`},
 		{"a load balancer", policy, onService("status"), `{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.1"}]}}}`},
-		{"a foreign condition", policy, onService("status"), `{"status":{"conditions":[{"type":"Other","status":"True","reason":"A","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`},
 		{"an address", policy, onSlice, `[{"op":"replace","path":"/endpoints/999/addresses","value":["192.0.2.1"]}]`},
-		{"an endpoint less", policy, onSlice, `[{"op":"remove","path":"/endpoints/0"}]`},
-		{"the Service of a slice", policy, onSlice, `[{"op":"replace","path":"/metadata/labels/kubernetes.io~1service-name","value":"other"}]`},
-		{"all Secrets", role, secrets, ""},
-		{"another Secret", role, secrets, "metadata.name=other"},
+		{"the Secret", "", secrets, "metadata.name=vicinity-webhook-certificate"},
+		{"all Secrets", cannot, secrets, ""},
+		{"another Secret", cannot, secrets, "metadata.name=other"},
 	} {
-		err := test.do(ctx, test.what)
-		switch {
-		case test.refused == "" && err != nil:
-			t.Errorf("%s: %v", test.name, err)
-		case test.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.refused)):
-			t.Errorf("%s: the answer is %v, want that %q refuses it", test.name, err, test.refused)
-		}
+		judged(t, test.name, test.do(ctx, test.what), test.refused)
 	}
-	t.Run("PodLocators", func(t *testing.T) { locators(t, c.For(t)) })
 	// The policy is in the way of nobody else.
 	if err := second(c.CoreV1().Services("shop").Patch(ctx, "web", types.MergePatchType, []byte(`{"spec":{"externalIPs":["192.0.2.1"]}}`), metav1.PatchOptions{})); err != nil {
 		t.Errorf("an administrator: %v", err)
 	}
 }
 
-// locators sees who may write PodLocators: the controller, and those with the verb forge or all
+// onNamespaces has the controller write to namespaces and PodDisruptionBudgets, and users with the cluster's roles to budgets.
+func onNamespaces(t *testing.T, c rig.ControlPlane) {
+	ctx := t.Context()
+	c.Make("shop", `
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: edits}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: editor}]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: views}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: viewer}]}
+---
+{apiVersion: vicinity.dev/v1alpha1, kind: TopologyDisruptionBudget, metadata: {name: web}, spec: {selector: {}, maxUnavailable: 1}}
+---
+{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: theirs}, spec: {maxUnavailable: 1}}
+`)
+	label := func(user, name string) func(patch string) error {
+		return func(patch string) error {
+			return second(as(t, c, user).CoreV1().Namespaces().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+		}
+	}
+	onBudget := func(user, sub string) func(patch string) error {
+		client := as(t, c, user).CoreV1().RESTClient()
+		return func(patch string) error {
+			path := "/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web" + sub
+			return client.Patch(types.MergePatchType).AbsPath(path).Body([]byte(patch)).Do(ctx).Error()
+		}
+	}
+	readBudget := func(user string) func(string) error {
+		return func(string) error {
+			return as(t, c, user).CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web").Do(ctx).Error()
+		}
+	}
+	var web metav1.PartialObjectMetadata
+	stored, err := c.CoreV1().RESTClient().Get().AbsPath("/apis/vicinity.dev/v1alpha1/namespaces/shop/topologydisruptionbudgets/web").Do(ctx).Raw()
+	if err == nil {
+		err = json.Unmarshal(stored, &web)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pdb := func(name, labels string) string {
+		return `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"` + name + `","labels":{` + labels + `},"ownerReferences":[
+{"apiVersion":"vicinity.dev/v1alpha1","kind":"TopologyDisruptionBudget","name":"web","uid":"` + string(web.UID) + `","controller":true}]},"spec":{"maxUnavailable":1}}`
+	}
+	pdbs := func(verb, name string) func(string) error {
+		path := "/apis/policy/v1/namespaces/shop/poddisruptionbudgets" + name
+		return func(body string) error {
+			return as(t, c, own).PolicyV1().RESTClient().Verb(verb).AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
+		}
+	}
+	relabel := func(name string) func(string) error {
+		return func(manager string) error {
+			there, err := c.PolicyV1().PodDisruptionBudgets("shop").Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			there.Labels = map[string]string{v1alpha1.LabelManagedBy: manager}
+			return second(as(t, c, own).PolicyV1().PodDisruptionBudgets("shop").Update(ctx, there, metav1.UpdateOptions{}))
+		}
+	}
+	const managed = `"vicinity.dev/managed-by":"vicinity-controller"`
+	tries := 0
+	c.Await("the rights to be known", func(context.Context) (string, error) {
+		tries++
+		err := label(own, "shop")(fmt.Sprintf(`{"metadata":{"labels":{"try":"%d"}}}`, tries))
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), policyOfNamespaces) {
+			err = pdbs("POST", "")(pdb("try", ""))
+		}
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), policyOfPDBs) {
+			return "", onBudget("editor", "")(`{"spec":{"maxUnavailable":2}}`)
+		}
+		return fmt.Sprint(err), nil
+	})
+	for _, test := range []struct {
+		name, refused string
+		do            func(string) error
+		what          string
+	}{
+		{"the label", "", label(own, "shop"), `{"metadata":{"labels":{"vicinity.dev/disruption-budgets":"true"}}}`},
+		{"pod security", policyOfNamespaces, label(own, "shop"), `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`},
+		{"a PodDisruptionBudget of its own", "", pdbs("POST", ""), pdb("own", managed)},
+		{"one without the label", policyOfPDBs, pdbs("POST", ""), pdb("other", "")},
+		{"one of another owner becomes its own", policyOfPDBs, relabel("theirs"), "vicinity-controller"},
+		{"its own loses the label", policyOfPDBs, relabel("own"), "other"},
+		{"one of another owner goes", policyOfPDBs, pdbs("DELETE", "/theirs"), "{}"},
+		{"its own goes", "", pdbs("DELETE", "/own"), "{}"},
+		{"an administrator's label", "", label("", "shop"), `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`},
+		{"the controller writes a spec", cannot, onBudget(own, ""), `{"spec":{"maxUnavailable":9}}`},
+		{"an editor writes a spec", "", onBudget("editor", ""), `{"spec":{"maxUnavailable":3}}`},
+		{"an editor breaks the glass", "", onBudget("editor", ""), `{"metadata":{"annotations":{"vicinity.dev/break-glass":"2026-01-01T00:00:00Z test"}}}`},
+		{"an editor writes a status", cannot, onBudget("editor", "/status"), `{"status":{"disruptionsAllowed":9}}`},
+		{"a viewer reads", "", readBudget("viewer"), ""},
+		{"a viewer writes a spec", cannot, onBudget("viewer", ""), `{"spec":{"maxUnavailable":9}}`},
+		{"a viewer writes a status", cannot, onBudget("viewer", "/status"), `{"status":{"disruptionsAllowed":9}}`},
+	} {
+		judged(t, test.name, test.do(test.what), test.refused)
+	}
+}
+
+// onLocators sees who may write PodLocators: the controller, and those with the verb forge or all
 // verbs on them in the whole cluster; Kubernetes' own controllers as far as objects go with
 // others; and not those who may write all of the cluster by other verbs, or do everything in a
 // namespace.
-func locators(t *testing.T, c rig.ControlPlane) {
+func onLocators(t *testing.T, c rig.ControlPlane) {
 	const (
 		collector  = "system:serviceaccount:kube-system:generic-garbage-collector"
 		namespaces = "system:serviceaccount:kube-system:namespace-controller"
 	)
-	c.Define()
 	c.Make("", "{apiVersion: v1, kind: Namespace, metadata: {name: going}}")
 	c.Make("shop", `
 {apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: all}, rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]}
@@ -185,7 +284,7 @@ func locators(t *testing.T, c rig.ControlPlane) {
 		}
 		return client.Resource(resource).Namespace(namespace)
 	}
-	as := func(user string) dynamic.ResourceInterface { return in("shop", user) }
+	shop := func(user string) dynamic.ResourceInterface { return in("shop", user) }
 	object := func(name string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "vicinity.dev/v1alpha1", "kind": "PodLocator",
@@ -195,20 +294,20 @@ func locators(t *testing.T, c rig.ControlPlane) {
 		}}
 	}
 	create := func(user, name string) error {
-		return second(as(user).Create(t.Context(), object(name), metav1.CreateOptions{}))
+		return second(shop(user).Create(t.Context(), object(name), metav1.CreateOptions{}))
 	}
 	patch := func(user, patch string) error {
-		return second(as(user).Patch(t.Context(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+		return second(shop(user).Patch(t.Context(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
 	}
-	remove := func(user, name string) error { return as(user).Delete(t.Context(), name, metav1.DeleteOptions{}) }
+	remove := func(user, name string) error { return shop(user).Delete(t.Context(), name, metav1.DeleteOptions{}) }
 	// The controller may not patch: it writes all of a PodLocator.
 	update := func() error {
-		made, err := as("operator").Get(t.Context(), "web", metav1.GetOptions{})
+		made, err := shop("operator").Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		made.Object["nodeName"] = "n2"
-		return second(as(own).Update(t.Context(), made, metav1.UpdateOptions{}))
+		return second(shop(own).Update(t.Context(), made, metav1.UpdateOptions{}))
 	}
 	const policy = "vicinity-podlocators"
 	tries := 0
@@ -247,7 +346,7 @@ func locators(t *testing.T, c rig.ControlPlane) {
 		{"a tenant takes the controller's label away", true, patch("tenant", `{"metadata":{"labels":{"vicinity.dev/managed-by":null}}}`)},
 		{"a tenant sets an annotation", true, patch("tenant", `{"metadata":{"annotations":{"a":"b"}}}`)},
 		{"a tenant deletes one", true, remove("tenant", "web")},
-		{"a tenant deletes all", true, as("tenant").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})},
+		{"a tenant deletes all", true, shop("tenant").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})},
 		{"a tenant's account with a name of Kubernetes' deletes one", true, remove("system:serviceaccount:shop:generic-garbage-collector", "web")},
 		{"an operator sets a finalizer", false, patch("operator", `{"metadata":{"finalizers":["example.com/keep"]}}`)},
 		{"the garbage collector takes it away", false, patch(collector, `{"metadata":{"finalizers":null}}`)},

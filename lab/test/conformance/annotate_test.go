@@ -179,7 +179,7 @@ func TestEffect(t *testing.T) {
 
 // A real API server has Services annotated, and takes none while the webhook does not answer.
 func TestAPIServerAsks(t *testing.T) {
-	l := rig.Start(t, rig.Shape{Name: "test-conformance", Zones: []string{"a"}})
+	l := rig.Start(t)
 	trusted := httptest.NewTLSServer(nil) // for its certificate
 	trusted.Close()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -192,8 +192,12 @@ func TestAPIServerAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	const manifest = "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {ports: [{port: 80}]}\n"
-	l.Make("kube-public", fmt.Sprintf(manifest, "web"))
-	service, err := l.CoreV1().Services("kube-public").Get(t.Context(), "web", metav1.GetOptions{})
+	namespace, err := l.MakeNamespace(t.Context(), "services")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Make(namespace, fmt.Sprintf(manifest, "web"))
+	service, err := l.CoreV1().Services(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil || service.Annotations["vicinity.dev/proxy"] != "true" {
 		t.Errorf("the annotations are %v, %v", service.Annotations, err)
 	}
@@ -203,11 +207,11 @@ func TestAPIServerAsks(t *testing.T) {
 	if err := a.server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Apply(t.Context(), "kube-public", fmt.Sprintf(manifest, "other")); err == nil || !strings.Contains(err.Error(), webhookName) {
+	if err := l.Apply(t.Context(), namespace, fmt.Sprintf(manifest, "other")); err == nil || !strings.Contains(err.Error(), webhookName) {
 		t.Errorf("without an answer of the webhook the error is %v", err)
 	}
 	if err := a.stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	l.Make("kube-public", fmt.Sprintf(manifest, "other"))
+	l.Make(namespace, fmt.Sprintf(manifest, "other"))
 }

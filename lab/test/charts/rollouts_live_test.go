@@ -6,20 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"vicinity.dev/vicinity/test/rig"
 )
 
 const (
-	withRollouts      = "rollouts.enabled=true"
 	policyOfAbandoned = "vicinity-controller-abandoned-pods"
 	policyOfTemplates = "vicinity-controller-templates"
 	policyOfScales    = "vicinity-controller-scales"
@@ -104,27 +99,9 @@ spec:
 const released = `{"op":"remove","path":"/spec/schedulingGates/0"},{"op":"add","path":"/spec/nodeSelector","value":{"zone":"a"}},` +
 	`{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/released-for":"web-1"}}`
 
-// TestRightsOfRollouts has an API server judge what somebody with the controller's account deletes, restores and
-// scales down.
-func TestRightsOfRollouts(t *testing.T) {
-	c := rig.Start(t, rig.Shape{Name: "test-rollouts", Zones: []string{"a"}, SingleStack: true})
-	ctx, r := t.Context(), rendered(t, withRollouts, "rollouts.pacing=true", "disruption.enabled=true")
-	_, err := c.RbacV1().ClusterRoles().Create(ctx, object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller"), metav1.CreateOptions{})
-	if err == nil {
-		_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, object[*rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding vicinity-controller"), metav1.CreateOptions{})
-	}
-	admission := c.AdmissionregistrationV1()
-	for _, name := range []string{policyOfPods, policyOfAbandoned, policyOfTemplates, policyOfScales, policyOfSurges} {
-		if err == nil {
-			_, err = admission.ValidatingAdmissionPolicies().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicy](t, r, "ValidatingAdmissionPolicy "+name), metav1.CreateOptions{})
-		}
-		if err == nil {
-			_, err = admission.ValidatingAdmissionPolicyBindings().Create(ctx, object[*admissionv1.ValidatingAdmissionPolicyBinding](t, r, "ValidatingAdmissionPolicyBinding "+name), metav1.CreateOptions{})
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+// onRollouts has the controller delete, restore and scale down what it may, and what it may not.
+func onRollouts(t *testing.T, c rig.ControlPlane) {
+	ctx, controller := t.Context(), as(t, c, own)
 	shop, err := c.MakeNamespace(ctx, "shop")
 	if err != nil {
 		t.Fatal(err)
@@ -132,12 +109,6 @@ func TestRightsOfRollouts(t *testing.T) {
 	c.Make(shop, rolledOut)
 	ready := `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`
 	if _, err := c.CoreV1().Pods(shop).Patch(ctx, "ready", types.StrategicMergePatchType, []byte(ready), metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
-	config := rest.CopyConfig(c.Config())
-	config.Impersonate = rest.ImpersonationConfig{UserName: own, Groups: []string{"system:authenticated"}}
-	controller, err := kubernetes.NewForConfig(config)
-	if err != nil {
 		t.Fatal(err)
 	}
 	remove := func(name string, byUID bool, dryRun ...string) error {
@@ -211,9 +182,7 @@ func TestRightsOfRollouts(t *testing.T) {
 		{"a template whose pods are not held is written", patch("deployments", "rolling", `{"spec":{"template":{"metadata":{"labels":{"v":"2"}}}}}`), policyOfSurges},
 		{"more replicas of a Deployment are written", patch("deployments", "db", `{"spec":{"replicas":3}}`), policyOfScales},
 	} {
-		if test.policy == "" && test.err != nil || test.policy != "" && (test.err == nil || !strings.Contains(test.err.Error(), test.policy)) {
-			t.Errorf("%s: the answer is %v, want %q", test.what, test.err, test.policy)
-		}
+		judged(t, test.what, test.err, test.policy)
 	}
 	if pods, err := c.CoreV1().Pods(shop).List(ctx, metav1.ListOptions{}); err != nil || !hasPods(pods, "other", "ready", "unmarked") {
 		t.Errorf("the pods that stay are %v, %v", pods, err)

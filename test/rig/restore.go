@@ -1,0 +1,256 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+)
+
+// lock waits until no other test, of whatever process, has the shared control plane.
+func lock(t testing.TB, kubeconfig string) {
+	t.Helper()
+	file, err := os.OpenFile(kubeconfig+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatalf("locking the shared control plane: %v", err)
+	}
+}
+
+// original is the control plane before the first test, which keeps it in a file beside the kubeconfig.
+type original struct {
+	Objects []string // cluster-scoped, as "resource.group name"
+	Nodes   []corev1.Node
+}
+
+// changing are cluster-scoped resources that the control plane itself makes and deletes.
+var changing = []string{"namespaces", "apiservices.apiregistration.k8s.io", "ipaddresses.networking.k8s.io"}
+
+// permanent are objects that the control plane makes anew in every namespace, or keeps.
+var permanent = []string{"serviceaccounts default", "configmaps kube-root-ca.crt", "services kubernetes", "endpoints kubernetes", "endpointslices.discovery.k8s.io kubernetes"}
+
+// restore undoes what the tests before have changed, be it that one of them crashed. It deletes all objects but those of
+// the original and of kube-system and its like. Namespaces stay, since Kubernetes takes seconds to delete one, and
+// lose their labels.
+func (c ControlPlane) restore() {
+	c.Helper()
+	client, err := metadata.NewForConfig(c.Config())
+	if err != nil {
+		c.Fatal(err)
+	}
+	r := &restorer{ControlPlane: c, metadata: client}
+	c.Await("the kinds of objects", func(context.Context) (string, error) { // some are in between when CRDs go
+		var err error
+		r.resources, err = c.deletable()
+		return "", err
+	})
+	if r.original, err = r.read(); err != nil {
+		c.Fatal(err)
+	}
+	if len(r.original.Nodes) != FakeNodes+3 {
+		c.Fatalf("%s is of a control plane with %d nodes; start it by: vicinity lab %s", c.Kubeconfig, len(r.original.Nodes), strings.Join(up, " "))
+	}
+	c.Await("what earlier tests have made to go", r.sweep)
+	c.Await("namespaces without labels", r.namespaces)
+	c.Await("nodes as they were", r.nodes)
+}
+
+type restorer struct {
+	ControlPlane
+	metadata  metadata.Interface
+	resources []resource
+	original  original
+}
+
+type resource struct {
+	schema.GroupVersionResource
+	namespaced bool
+}
+
+// deletable are all kinds of objects that can be listed and deleted. Those that judge the deletion of others are first.
+func (c ControlPlane) deletable() ([]resource, error) {
+	lists, err := c.Discovery().ServerPreferredResources()
+	if err != nil {
+		return nil, err
+	}
+	var found []resource
+	for _, list := range lists {
+		of, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.APIResources {
+			at := of.WithResource(r.Name)
+			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && !slices.Contains(changing, at.GroupResource().String()) {
+				found = append(found, resource{at, r.Namespaced})
+			}
+		}
+	}
+	judges := func(r resource) int {
+		if r.Group == "admissionregistration.k8s.io" {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(found, func(a, b resource) int { return judges(a) - judges(b) })
+	return found, nil
+}
+
+// read returns the original, which is the present if no test ran before.
+func (r *restorer) read() (original, error) {
+	var o original
+	file := r.Kubeconfig + ".original"
+	text, err := os.ReadFile(file)
+	if err == nil {
+		return o, json.Unmarshal(text, &o)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return o, err
+	}
+	for _, resource := range r.resources {
+		if resource.namespaced {
+			continue
+		}
+		list, err := r.metadata.Resource(resource.GroupVersionResource).List(r.Context(), metav1.ListOptions{})
+		if err != nil {
+			return o, err
+		}
+		for _, object := range list.Items {
+			o.Objects = append(o.Objects, resource.name(object.Name))
+		}
+	}
+	nodes, err := r.CoreV1().Nodes().List(r.Context(), metav1.ListOptions{})
+	if err != nil {
+		return o, err
+	}
+	o.Nodes = nodes.Items
+	if text, err = json.Marshal(o); err != nil {
+		return o, err
+	}
+	return o, os.WriteFile(file, text, 0o600)
+}
+
+func (r resource) name(object string) string { return r.GroupResource().String() + " " + object }
+
+// leftover is an object that a test has made.
+type leftover struct {
+	resource
+	metav1.PartialObjectMetadata
+}
+
+// sweep deletes what is left over, and names one of these objects.
+func (r *restorer) sweep(ctx context.Context) (string, error) {
+	var all []leftover
+	for _, resource := range r.resources {
+		list, err := r.metadata.Resource(resource.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			continue // a test's own CRD, which goes
+		} else if err != nil {
+			return "", err
+		}
+		for _, object := range list.Items {
+			if l := (leftover{resource, object}); !r.stays(l) {
+				all = append(all, l)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return "", nil
+	}
+	failures := make([]error, len(all))
+	var work sync.WaitGroup
+	for worker := range 16 {
+		work.Go(func() {
+			for i := worker; i < len(all); i += 16 {
+				failures[i] = r.remove(ctx, all[i])
+			}
+		})
+	}
+	work.Wait()
+	return fmt.Sprintf("%d objects are there, such as %s in namespace %q", len(all), all[0].name(all[0].Name), all[0].Namespace), errors.Join(failures...)
+}
+
+func (r *restorer) stays(l leftover) bool {
+	if l.namespaced {
+		return strings.HasPrefix(l.Namespace, "kube-") || slices.Contains(permanent, l.name(l.Name))
+	}
+	return slices.Contains(r.original.Objects, l.name(l.Name))
+}
+
+// remove deletes an object at once, whatever waits for its end.
+func (r *restorer) remove(ctx context.Context, l leftover) error {
+	at := r.metadata.Resource(l.GroupVersionResource).Namespace(l.Namespace)
+	err := at.Delete(ctx, l.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: new(metav1.DeletePropagationBackground)})
+	if err == nil && len(l.Finalizers) > 0 {
+		_, err = at.Patch(ctx, l.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// namespaces takes the labels away that tests have put on namespaces.
+func (r *restorer) namespaces(ctx context.Context) (string, error) {
+	list, err := r.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		n := &list.Items[i]
+		switch {
+		case n.DeletionTimestamp != nil:
+			return n.Name + " is being deleted", nil
+		case strings.HasPrefix(n.Name, "kube-") || len(n.Labels) < 2 && len(n.Annotations) == 0:
+			continue
+		}
+		n.Labels, n.Annotations = nil, nil // the API server sets the label with the name
+		if _, err := r.CoreV1().Namespaces().Update(ctx, n, metav1.UpdateOptions{}); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// nodes takes back what tests have written to nodes.
+func (r *restorer) nodes(ctx context.Context) (string, error) {
+	for i := range r.original.Nodes {
+		was := &r.original.Nodes[i]
+		n, err := r.CoreV1().Nodes().Get(ctx, was.Name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if !maps.Equal(n.Labels, was.Labels) || !maps.Equal(n.Annotations, was.Annotations) || !reflect.DeepEqual(n.Spec, was.Spec) {
+			n.Labels, n.Annotations, n.Spec = was.Labels, was.Annotations, was.Spec
+			if n, err = r.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{}); err != nil {
+				return "", err
+			}
+		}
+		if len(n.Status.Capacity) != len(was.Status.Capacity) || len(n.Status.Allocatable) != len(was.Status.Allocatable) {
+			n.Status.Capacity, n.Status.Allocatable = was.Status.Capacity, was.Status.Allocatable
+			if _, err = r.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
+				return "", err
+			}
+		}
+	}
+	return "", nil
+}
