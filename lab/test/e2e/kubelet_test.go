@@ -27,15 +27,16 @@ import (
 )
 
 // run makes a pod of a specification in YAML, and waits until it is as wanted.
-func (s *scene) run(ctx context.Context, name, spec string, met func(*corev1.Pod) bool) (*corev1.Pod, error) {
+func (s *scene) run(ctx context.Context, name, spec string, met func(*corev1.Pod) bool) error {
 	manifest := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  terminationGracePeriodSeconds: 0\n", name)
 	for line := range strings.Lines(strings.TrimSpace(spec)) {
 		manifest += "  " + line
 	}
 	if err := s.Apply(ctx, s.namespace, manifest); err != nil {
-		return nil, err
+		return err
 	}
-	return s.until(ctx, name, met)
+	_, err := s.until(ctx, name, met)
+	return err
 }
 
 // until waits until a pod is as wanted.
@@ -66,7 +67,7 @@ func (s *scene) exec(ctx context.Context, o lab.ExecOptions) (string, error) {
 
 // execAttachForward tries exec, attach and port forwarding.
 func execAttachForward(ctx context.Context, s *scene) (string, error) {
-	_, err := s.run(ctx, "talker", `
+	err := s.run(ctx, "talker", `
 restartPolicy: Never
 containers:
 - {name: echo, image: lab/echo, readinessProbe: {tcpSocket: {port: 8081}}}
@@ -258,7 +259,7 @@ func answers(conn net.Conn, pod string) error {
 
 // probes has gRPC probes of all kinds succeed and fail.
 func probes(ctx context.Context, s *scene) (string, error) {
-	_, err := s.run(ctx, "probed", `
+	err := s.run(ctx, "probed", `
 containers:
 - name: echo
   image: lab/echo
@@ -300,7 +301,7 @@ func volumesUpdate(ctx context.Context, s *scene) (string, error) {
 	if err := s.Apply(ctx, s.namespace, objects("old")); err != nil {
 		return "", err
 	}
-	_, err := s.run(ctx, "reader", `
+	err := s.run(ctx, "reader", `
 volumes:
 - {name: settings, configMap: {name: settings}}
 - {name: both, projected: {sources: [{secret: {name: secret}}, {downwardAPI: {items: [{path: label, fieldRef: {fieldPath: "metadata.labels['value']"}}]}}]}}
@@ -371,7 +372,7 @@ func highAvailability(ctx context.Context, s *scene) (figure string, err error) 
 		begun := time.Now()
 		// Connections to the one that was killed break once.
 		err := kube.Wait(ctx, "the other API server", func(ctx context.Context) (string, error) {
-			_, err := s.run(ctx, "without-"+server, "containers: [{name: sleep, image: lab/sleep}]", kube.PodReady)
+			err := s.run(ctx, "without-"+server, "containers: [{name: sleep, image: lab/sleep}]", kube.PodReady)
 			return "", err
 		})
 		if err != nil {

@@ -17,9 +17,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// dnsPods is how many pods the DNS server of a lab has.
-const dnsPods = 2
-
 // dnsServer resolves a Service from pods of all nodes, exchanges the DNS server twice while
 // they go on asking, gives it another Corefile, and removes it.
 func dnsServer(ctx context.Context, s *scene) (figure string, err error) {

@@ -46,10 +46,6 @@ func releaseArea() area {
 // packageFolder is what "make package" writes.
 const packageFolder = root + "/bin/package"
 
-func packaged(ctx context.Context) error {
-	return command(ctx, "make", "-C", root, "package")
-}
-
 // command runs a program, whose output says why it failed.
 func command(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()

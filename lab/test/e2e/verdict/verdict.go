@@ -100,7 +100,7 @@ func Table(outcomes []Outcome) []string {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", o.Area, o.Promise, seconds, figure)
 	}
-	w.Flush() // a strings.Builder takes all
+	_ = w.Flush() // a strings.Builder takes all
 	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 }
 

@@ -25,15 +25,18 @@ func TestJudge(t *testing.T) {
 		"all kept": {[]Outcome{outcome("a", held), outcome("b", held)}, []string{"promises: 2 passed, 0 failed"}, true},
 		"one failed": {
 			[]Outcome{outcome("a", held), outcome("b", lost)},
-			[]string{"FAIL lab/b 3 of 10 lost; 2 late (2s)", "promises: 1 passed, 1 failed"}, false,
+			[]string{"FAIL lab/b 3 of 10 lost; 2 late (2s)", "promises: 1 passed, 1 failed"},
+			false,
 		},
 		"kept by the second try": {
 			[]Outcome{outcome("a", lost, held)},
-			[]string{"FLAKE lab/a 3 of 10 lost; 2 late (2s); second try: 0 of 10 lost (1.2s)", "promises: 1 passed, 0 failed"}, true,
+			[]string{"FLAKE lab/a 3 of 10 lost; 2 late (2s); second try: 0 of 10 lost (1.2s)", "promises: 1 passed, 0 failed"},
+			true,
 		},
 		"failed twice": {
 			[]Outcome{outcome("a", lost, lost)},
-			[]string{"FAIL lab/a 3 of 10 lost; 2 late (2s); second try: 3 of 10 lost; 2 late (2s)", "promises: 0 passed, 1 failed"}, false,
+			[]string{"FAIL lab/a 3 of 10 lost; 2 late (2s); second try: 3 of 10 lost; 2 late (2s)", "promises: 0 passed, 1 failed"},
+			false,
 		},
 		"the run ended before": {[]Outcome{outcome("a", held), outcome("b")}, []string{"promises: 1 passed, 0 failed, 1 not tried"}, false},
 	} {
@@ -47,8 +50,10 @@ func TestJudge(t *testing.T) {
 func TestTable(t *testing.T) {
 	long := Try{Figure: strings.Repeat("x", 2*figureWidth), Took: time.Minute}
 	got := Table([]Outcome{
-		{Area: "routing", Promise: "prefer", Tries: []Try{held}}, {Area: "proxy", Promise: "flow", Tries: []Try{lost}},
-		{Area: "names", Promise: "nearest", Tries: []Try{long}}, {Area: "names", Promise: "planned"},
+		{Area: "routing", Promise: "prefer", Tries: []Try{held}},
+		{Area: "proxy", Promise: "flow", Tries: []Try{lost}},
+		{Area: "names", Promise: "nearest", Tries: []Try{long}},
+		{Area: "names", Promise: "planned"},
 	})
 	want := []string{
 		"CAPABILITY  PROMISE  SECONDS  FIGURE",
