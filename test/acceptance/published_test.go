@@ -32,6 +32,9 @@ type row struct {
 // run runs "vicinity simulate" with the given arguments.
 func run(t *testing.T, args string) []row {
 	t.Helper()
+	if !isWhole() {
+		args = strings.Replace(args, "--dataset published", "--dataset small", 1)
+	}
 	var out, err bytes.Buffer
 	if code := cli.Main(t.Context(), append([]string{"simulate", "-o", "json"}, strings.Fields(args)...), nil, &out, &err); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &err)
@@ -55,17 +58,19 @@ func near(t *testing.T, name string, got, published, tolerance float64) {
 	}
 }
 
-// dataset is the data set to score, with its number of cases. It is the whole one in a soak.
-func dataset() (name string, cases int64, whole bool) {
-	if os.Getenv("E2E_SOAK") != "" {
-		return "published", 39_273_145, true
+// isWhole reports whether the whole published data set is scored.
+func isWhole() bool { return os.Getenv("E2E_SOAK") != "" }
+
+// cases is the number of cases that are scored.
+func cases() int64 {
+	if isWhole() {
+		return 39_273_145
 	}
-	return "small", 389_400, false
+	return 389_400
 }
 
 func TestPublishedTable(t *testing.T) {
-	name, cases, whole := dataset()
-	rows := run(t, "--dataset "+name+" --algorithm balanced,local,local-shared,local-weighted,local-opt --delivery groups")
+	rows := run(t, "--dataset published --algorithm balanced,local,local-shared,local-weighted,local-opt --delivery groups")
 	table := []row{
 		{Algorithm: "balanced", Total: 72.56, InZone: 39.01, Overload: 100, Slices: 100},
 		{Algorithm: "local", Total: 80.07, InZone: 84.39, Overload: 90.67, Slices: 34.84},
@@ -74,7 +79,7 @@ func TestPublishedTable(t *testing.T) {
 		{Algorithm: "local-opt", Total: 79.79, InZone: 82.07, Overload: 96.45, Slices: 26.13},
 	}
 	totals, parts := 0.01, 0.01
-	if whole {
+	if isWhole() {
 		totals, parts = 0.1, 0.3
 		table = []row{
 			{Algorithm: "balanced", Total: 72.48, InZone: 38.84, Overload: 100, Slices: 100},
@@ -89,20 +94,20 @@ func TestPublishedTable(t *testing.T) {
 	}
 	for i, want := range table {
 		got := rows[i]
-		if got.Algorithm != want.Algorithm || got.Cases != cases || got.Invalid != 0 {
+		if got.Algorithm != want.Algorithm || got.Cases != cases() || got.Invalid != 0 {
 			t.Errorf("%s has %d cases, %d of them invalid", got.Algorithm, got.Cases, got.Invalid)
 		}
 		near(t, got.Algorithm+": total", got.Total, want.Total, totals)
 		near(t, got.Algorithm+": in-zone", got.InZone, want.InZone, parts)
 		overload := got.Overload
-		if whole {
+		if isWhole() {
 			// The study's totals are 45 % in-zone, 40 % overload and 15 % slices: that
 			// column is the mean of greatest overload and evenness.
 			overload = (got.Total - 0.45*got.InZone - 0.15*got.Slices) / 0.4
 		}
 		near(t, got.Algorithm+": overload", overload, want.Overload, parts)
 		slices := parts
-		if whole && got.Algorithm == "local-shared" {
+		if isWhole() && got.Algorithm == "local-shared" {
 			slices = 0.36 // the one mean that its steps do not give as near: 63.06
 		}
 		near(t, got.Algorithm+": slices", got.Slices, want.Slices, slices)
@@ -110,16 +115,15 @@ func TestPublishedTable(t *testing.T) {
 }
 
 func TestOptimalBeatsThePublishedAlgorithms(t *testing.T) {
-	name, cases, whole := dataset()
 	optimalTotal, localTotal, sharedTotal := 91.24, 89.85, 90.74
-	if whole {
+	if isWhole() {
 		// An exact search over partitions of the zones reaches 92.517.
 		optimalTotal, localTotal, sharedTotal = 92.51, 92.2, 92.4
 	}
-	rows := run(t, "--algorithm optimal,local,local-shared --delivery hints --dataset "+name)
+	rows := run(t, "--dataset published --algorithm optimal,local,local-shared --delivery hints")
 	optimal, local, shared := rows[0], rows[1], rows[2]
 	for _, r := range rows {
-		if r.Cases != cases || r.Invalid != 0 || r.MaxOverload >= 50 {
+		if r.Cases != cases() || r.Invalid != 0 || r.MaxOverload >= 50 {
 			t.Errorf("%s has %d cases, %d of them invalid, and overload up to %.2f", r.Algorithm, r.Cases, r.Invalid, r.MaxOverload)
 		}
 	}
@@ -131,13 +135,12 @@ func TestOptimalBeatsThePublishedAlgorithms(t *testing.T) {
 }
 
 func TestFlowBeatsTheStudy(t *testing.T) {
-	name, cases, whole := dataset()
 	least := 82.7 // the best of the others has 80.81
-	if whole {
+	if isWhole() {
 		least = 87.8 // the best of the study has 86.87
 	}
-	r := run(t, "--delivery groups --algorithm flow --dataset "+name)[0]
-	if r.Cases != cases || r.Invalid != 0 || r.MaxOverload >= 1 {
+	r := run(t, "--dataset published --algorithm flow --delivery groups")[0]
+	if r.Cases != cases() || r.Invalid != 0 || r.MaxOverload >= 1 {
 		t.Errorf("flow has %d cases, %d of them invalid, and overload up to %.2f", r.Cases, r.Invalid, r.MaxOverload)
 	}
 	if r.Total < least {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -183,6 +184,9 @@ func onRollouts(t *testing.T, c rig.ControlPlane) {
 		{"more replicas of a Deployment are written", patch("deployments", "db", `{"spec":{"replicas":3}}`), policyOfScales},
 	} {
 		judged(t, test.what, test.err, test.policy)
+	}
+	if err := controller.CoreV1().Pods(shop).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}); err != nil {
+		t.Errorf("a pod is not evicted: %v", err)
 	}
 	if pods, err := c.CoreV1().Pods(shop).List(ctx, metav1.ListOptions{}); err != nil || !hasPods(pods, "other", "ready", "unmarked") {
 		t.Errorf("the pods that stay are %v, %v", pods, err)
