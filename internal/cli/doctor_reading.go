@@ -29,6 +29,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
 	"vicinity.dev/vicinity/internal/routingflags"
+	"vicinity.dev/vicinity/internal/version"
 )
 
 const (
@@ -97,9 +98,16 @@ func (d *doctorReader) own() error {
 		}
 		d.in.Needed = append(d.in.Needed, definitionOf(&unstructured.Unstructured{Object: object}))
 	}
-	chart, err := charts.Version()
-	d.in.Chart = strings.ReplaceAll(chart, "+", "_") // as labels have it
-	return err
+	source, err := charts.Version()
+	if err != nil {
+		return err
+	}
+	for _, chart := range []string{version.Released(), source} {
+		if chart != "" {
+			d.in.Charts = append(d.in.Charts, strings.ReplaceAll(chart, "+", "_")) // as labels have it
+		}
+	}
+	return nil
 }
 
 // without notes that a source may not be read. Other errors are returned, but for that of an API which

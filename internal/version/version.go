@@ -31,6 +31,10 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
+// Released is the version that this program was released as, and that of the chart packaged with it; empty in a
+// program that is no release.
+func Released() string { return released }
+
 // Read returns how this program was built.
 func Read() Build {
 	info, _ := debug.ReadBuildInfo()

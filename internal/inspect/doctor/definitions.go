@@ -35,12 +35,12 @@ func (e *examination) definitions() {
 	for i := range e.Definitions {
 		have[e.Definitions[i].Name] = &e.Definitions[i]
 	}
-	compare := e.controllerChart() == "" || e.Chart == "" || e.controllerChart() == e.Chart
+	compare := !e.isOtherVersion()
 	// Of another version it is known only what this program has.
 	elsewhere, apply := "", applyCRDs
 	if !compare {
 		elsewhere = fmt.Sprintf(", which version %s has, the one of this program; %s is of %s, so take the CRDs of %[3]s",
-			e.Chart, objectOf("Deployment", e.Controllers[0]), e.controllerChart())
+			e.Charts[0], objectOf("Deployment", e.Controllers[0]), e.controllerChart())
 		apply = "tar -xzf vicinity-" + strings.ReplaceAll(e.controllerChart(), "_", "+") + ".tgz vicinity/crds && kubectl apply --server-side --force-conflicts -f vicinity/crds/"
 	}
 	for i := range e.Needed {

@@ -46,8 +46,9 @@ type Reading struct {
 	Controllers []Controller
 	Proxies     []*appsv1.DaemonSet
 	NameServers []*appsv1.Deployment
-	// Chart is the version of the chart that this program was built with.
-	Chart string
+	// Charts are the versions of this program's chart: of the packaged one, if the program is a release, and of
+	// the one in its sources.
+	Charts []string
 
 	// Definitions are Vicinity's CRDs as the cluster has them, and Needed as this program was built with
 	// them. Served are the names of the resources that the API server serves.

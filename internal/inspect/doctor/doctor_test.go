@@ -151,7 +151,7 @@ func faults() []fault {
 		{id: nameServerNotReady, object: "Deployment vicinity-system/vicinity-dns", inject: set(func(r *Reading) { r.NameServers[0].Status.ReadyReplicas = 0 })},
 		{id: versionsDiffer, object: "DaemonSet vicinity-system/vicinity-proxy", inject: set(func(r *Reading) { r.Proxies[0].Labels[labelVersion] = "0.0.9" })},
 		{id: programVersionDiffer, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
-			r.Chart, r.Needed[0].Versions["v1alpha1"]["more"] = "0.2.0", map[string]any{} // which is not compared
+			r.Charts, r.Needed[0].Versions["v1alpha1"]["more"] = []string{"0.2.0"}, map[string]any{} // which is not compared
 		})},
 		{id: leaderMissing, object: "Lease vicinity-system/vicinity-controller", inject: set(func(r *Reading) {
 			*lease(r, leaderLease).Spec.HolderIdentity = ""

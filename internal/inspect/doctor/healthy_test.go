@@ -166,7 +166,7 @@ func aDefinition(name string) Definition {
 func healthy(t testing.TB) *Reading {
 	t.Helper()
 	r := &Reading{
-		Unread: map[Source]string{}, Version: "v1.37.2", Local: now.Add(time.Second), Server: now, Chart: "0.1.0",
+		Unread: map[Source]string{}, Version: "v1.37.2", Local: now.Add(time.Second), Server: now, Charts: []string{"0.1.0-dev", "0.1.0"},
 		Backends:  map[types.NamespacedName]Backend{{Namespace: home, Name: "vicinity-webhook"}: {Exists: true, Ready: 2}},
 		Grouped:   map[types.NamespacedName]bool{{Namespace: "shop", Name: "grouped"}: true},
 		Exclusion: translate.Exclusion{Own: home, Namespaces: translate.DefaultExcluded()},

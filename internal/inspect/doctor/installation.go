@@ -153,9 +153,16 @@ func (e *examination) versions() {
 				"helm list -n "+part.Object.Namespace)
 		}
 	}
-	if chart := e.controllerChart(); e.Chart != "" && chart != "" && chart != e.Chart {
-		e.add(programVersionDiffer, objectOf("Deployment", controller), fmt.Sprintf("%s is of the chart %s, and this program is of %s.", objectOf("Deployment", controller), chart, e.Chart), "vicinity version")
+	if e.isOtherVersion() {
+		e.add(programVersionDiffer, objectOf("Deployment", controller),
+			fmt.Sprintf("%s is of the chart %s, and this program is of %s.", objectOf("Deployment", controller), e.controllerChart(), e.Charts[0]), "vicinity version")
 	}
+}
+
+// isOtherVersion reports whether the controller was installed by a chart of another version than this program's.
+func (e *examination) isOtherVersion() bool {
+	chart := e.controllerChart()
+	return chart != "" && len(e.Charts) > 0 && !slices.Contains(e.Charts, chart)
 }
 
 // controllerChart is the version of the chart that the controller was installed by, empty if it does not say.

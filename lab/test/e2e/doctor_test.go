@@ -14,8 +14,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 )
@@ -328,10 +328,11 @@ func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("in a healthy cluster: %w", err)
 	}
-	version, err := charts.Version()
+	controller, err := s.AppsV1().Deployments(vicinityNamespace).Get(ctx, "vicinity-controller", metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
+	version := controller.Labels["app.kubernetes.io/version"]
 	found := 0
 	for _, batch := range []faultBatch{s.faultsOfNodes(version), s.faultsOfServices(), faultsOfController()} {
 		if err := s.findsFaults(ctx, batch, "SCRATCH="+scratch+"\n"); err != nil {
