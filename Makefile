@@ -4,6 +4,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# Targets share the files of bin/, and none may disturb what another one measures.
+.NOTPARALLEL:
 
 GO ?= go
 FUZZTIME ?= 30s
@@ -24,6 +26,9 @@ GOLDEN = grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module
 # All is compiled as the programs of images are, which have nothing of a machine's files and link
 # none of its libraries: what is compiled for one is there for the others.
 export CGO_ENABLED := 0
+export GOAMD64 := v1
+export GOARM64 := v8.0
+export GOFIPS140 := off
 export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 # A binary says which revision it was built from, whatever GOFLAGS says. Where git
@@ -66,6 +71,9 @@ CONFORMANCE_SUITE := bin/suite-$(shell { cat lab/kubernetes/$(KUBERNETES_MODULE)
 # about what runs in clusters of users.
 AREAS := $(if $(filter oldest,$(KUBERNETES)),routing proxy,all)
 
+# The tier of the promises that run, empty for all. Only make test sets it.
+TIER :=
+
 # A stage says what it does, how far it is and the time so far, and shows its output if it fails. A target with
 # several names them in STAGES. packages lists what is compiled: of a module, and there the arguments of go list.
 STAGE := hack/stage
@@ -97,7 +105,7 @@ kubernetes: ## Build bin/vicinity-kubernetes and bin/kubectl for the lab, once (
 		kubernetes 'Kubernetes $(KUBERNETES_VERSION) and its etcd' $(MAKE) $(KUBERNETES_PROGRAM)
 	@for name in vicinity-kubernetes kubectl; do ln -sfn $(notdir $(KUBERNETES_PROGRAM)) bin/$$name; done
 
-# Whoever is interrupted leaves nothing that looks built.
+# An interrupted build leaves nothing that looks built.
 $(KUBERNETES_PROGRAM):
 	@mkdir -p bin
 	cd lab/kubernetes && $(GO) build -v -modfile $(KUBERNETES_MODULE).mod -buildvcs=false -ldflags '$(KUBERNETES_LDFLAGS)' -o '$(CURDIR)/$@.new' .
@@ -128,8 +136,11 @@ $(CONFORMANCE_SUITE):
 	@cp "$$(command -v busybox)" $(SUITE_IMAGES) '$@.new/' && touch '$@.new/agnhost-root/index.html'
 	@mv '$@.new' '$@'
 
-# tests runs the tests of all modules with some flags. Most of them wait more than they work.
-tests = for module in $(MODULES); do (cd "$$module" && $(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./...) || :; done | $(GO) run ./hack/skips
+# tests runs the tests of all modules with some flags. Most of them wait more than they work. The go command ends an
+# interrupt as a failure, so the trap is what stops the loop.
+tests = { trap 'exit 130' INT TERM; failed=; \
+	for module in $(MODULES); do (cd "$$module" && $(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./...) || failed=1; done; \
+	test -z "$$failed"; } | $(GO) run ./hack/skips
 
 .PHONY: check
 check: export STAGES := build vet unit
@@ -142,28 +153,32 @@ unit:
 
 .PHONY: vet
 vet:
-	@$(STAGE) vet 'go vet of all modules' bash -c 'for module in $(MODULES); do (cd "$$module" && $(GO) vet ./...); done'
+	@$(STAGE) vet 'go vet of all modules' bash -ec 'for module in $(MODULES); do (cd "$$module" && $(GO) vet ./...); done'
 
 # A stage that fails does not keep the next ones from saying what they find.
 .PHONY: test
 test: export STAGES := build package kubernetes promises vet live e2e
-test: programs build package kubernetes e2e-program vet ## All tests, and the promises that show every part in a cluster: RETRIES=1
-	@failed=; \
+test: root programs build package kubernetes e2e-program vet ## All tests, and the promises that show every part in a cluster: RETRIES=1
+	$(if $(filter oldest,$(KUBERNETES)),$(error make test is for the newest Kubernetes: make e2e KUBERNETES=oldest shows what holds on the oldest))
+	@trap 'exit 130' INT TERM; failed=; \
 	$(STAGE) --show live 'unit tests, and tests on one control plane' $(MAKE) live || failed=1; \
 	$(STAGE) --show e2e 'promises in two labs, one after the other' $(MAKE) promises AREA=all TIER=test || failed=1; \
 	test -z "$$failed"
 
-# Tests that need a control plane share the one that CONTROL_PLANE names.
-CONTROL_PLANE := bin/control-plane
-SHARED := $(CONTROL_PLANE)/shared/kubeconfig
-LAB = VICINITY_LAB_DIR='$(CURDIR)/$(CONTROL_PLANE)' bin/vicinity-lab
+# Tests that need a control plane share one. It is of the shape that test/rig expects.
+CONTROL_PLANE := $(CURDIR)/bin/control-plane
 
 .PHONY: live
+live: export VICINITY_LAB_DIR := $(CONTROL_PLANE)
+live: export VICINITY_CONTROL_PLANE := $(CONTROL_PLANE)/shared/kubeconfig
 live:
-	@$(LAB) down --name shared >/dev/null 2>&1 || :
-	@$(LAB) up --name shared --control-plane-only --vicinity=false --nodes-per-zone 1 --fake-nodes 9 --eviction-requests
-	@trap '$(LAB) down --name shared' EXIT; \
-	export VICINITY_CONTROL_PLANE='$(CURDIR)/$(SHARED)'; $(call tests,-timeout 30m) -strict
+	@bin/vicinity-lab down --name shared >/dev/null 2>&1 || :
+	@bin/vicinity-lab up --name shared --control-plane-only --vicinity=false --nodes-per-zone=1 --fake-nodes=9 --eviction-requests
+	@trap 'bin/vicinity-lab down --name shared' EXIT; $(call tests,-timeout 60m) -strict
+
+.PHONY: root
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "labs make network namespaces, so run this as root; make check needs no root" >&2; exit 1; }
 
 .PHONY: up
 up: export STAGES := build package kubernetes up
@@ -173,6 +188,7 @@ up: build package kubernetes ## Bring a lab up with the packaged chart and its i
 .PHONY: down
 down: build ## Remove all labs
 	bin/vicinity lab down --all
+	@VICINITY_LAB_DIR='$(CONTROL_PLANE)' bin/vicinity lab down --all
 
 .PHONY: e2e-program
 e2e-program:
@@ -180,7 +196,7 @@ e2e-program:
 
 # Promises about metrics ask Prometheus, and those about the console open its pages in a browser.
 .PHONY: e2e
-e2e: build package kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises, one lab at a time: all of it, or AREA=lab, or AREA='all -lab'; PROMISE=; KUBERNETES=oldest
+e2e: root build package kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises, one lab at a time: all of it, or AREA=lab, or AREA='all -lab'; PROMISE=; KUBERNETES=oldest
 	@$(MAKE) promises
 
 .PHONY: promises
@@ -199,7 +215,7 @@ conformance: build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE
 	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(if $(PREFER),-prefer) $(CONFORMANCEFLAGS)
 
 .PHONY: soak
-soak: ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
+soak: vulncheck ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
 	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -timeout 3h ./test/acceptance ./internal/proxy ./internal/proxy/kernel)
 	@E2E_SOAK=1 $(MAKE) e2e
 	@$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest)

@@ -103,6 +103,9 @@ func (s *settings) programs(command *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
+	if s.out == "" {
+		return errors.New("--out is empty: write the folder that gets the programs")
+	}
 	folder, err := filepath.Abs(filepath.Join(s.out, programsFolder))
 	if err != nil {
 		return err

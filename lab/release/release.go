@@ -19,6 +19,7 @@ import (
 	"helm.sh/helm/v4/pkg/release/common"
 	helm "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 )
 
@@ -63,8 +64,11 @@ func Change(ctx context.Context, config *rest.Config, assignments ...string) err
 	if last == nil {
 		return fmt.Errorf("there is no release %s to change", Name)
 	}
+	if last.Info.Status != common.StatusDeployed {
+		return fmt.Errorf("the last revision of release %s is %s, not deployed: install it again", Name, last.Info.Status)
+	}
 	values := Values{}
-	maps.Copy(values, last.Config)
+	maps.Copy(values, runtime.DeepCopyJSON(last.Config))
 	if err := values.Set(assignments...); err != nil {
 		return err
 	}

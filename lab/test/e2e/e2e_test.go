@@ -9,7 +9,6 @@ package e2e_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -83,7 +82,7 @@ type scene struct {
 	cutOff []string
 }
 
-// areas are all areas in the order in which they run. Those that share a lab are neighbours.
+// areas are all areas in the order in which they run. Areas that share a lab are neighbours.
 func areas() []area {
 	return []area{
 		routingArea(), proxyArea(), namesArea(), doctorArea(), consoleArea(), releaseArea(),
@@ -149,7 +148,7 @@ func TestPromises(t *testing.T) {
 	for shared := range inLabs(chosen) {
 		t.Run(shared[0].area.setup.name, func(t *testing.T) { runAll(ctx, t, shared) })
 	}
-	if os.Getenv("E2E_RETRIES") != "" {
+	if os.Getenv("E2E_RETRIES") == "1" {
 		for _, r := range chosen {
 			if r.outcome().Failed() {
 				t.Run("again/"+r.outcome().Name(), func(t *testing.T) { runAll(ctx, t, []*record{r}) })
@@ -162,7 +161,7 @@ func TestPromises(t *testing.T) {
 	}
 	lines, passed := verdict.Judge(outcomes)
 	summary = append(slices.Concat(verdict.Table(outcomes), lines, summary), fmt.Sprintf("labs took %s", time.Since(begun).Round(time.Second)))
-	if err := writeTimes(root+"/bin/e2e-times.json", outcomes); err != nil {
+	if err := verdict.WriteTimes(root+"/bin/e2e-times.json", outcomes); err != nil {
 		t.Error(err)
 	}
 	if !passed {
@@ -170,16 +169,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// writeTimes writes what each promise took, for whoever chooses the promises of a tier.
-func writeTimes(file string, outcomes []verdict.Outcome) error {
-	text, err := json.MarshalIndent(verdict.Times(outcomes), "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
-}
-
-// inLabs yields the promises lab by lab: those that share one together, each that is alone by itself.
+// inLabs yields promises lab by lab: all that share a lab at once, and each that is alone by itself.
 func inLabs(chosen []*record) iter.Seq[[]*record] {
 	return func(yield func([]*record) bool) {
 		for len(chosen) > 0 {
@@ -214,6 +204,9 @@ func choose(wanted, wantedTier, matching string) ([]*record, error) {
 	only, err := regexp.Compile(matching)
 	if err != nil {
 		return nil, fmt.Errorf("PROMISE %q is not a regular expression: %w", matching, err)
+	}
+	if wantedTier := tier(wantedTier); wantedTier != inE2E && wantedTier != inTest {
+		return nil, fmt.Errorf("TIER %q is unknown; it must be %s, or empty for all promises", wantedTier, inTest)
 	}
 	var names []string
 	for _, a := range areas() {
@@ -287,7 +280,7 @@ func runAll(ctx context.Context, t *testing.T, records []*record) {
 	fmt.Printf("lab %s: Kubernetes %s, up after %.0f s\n", in.name, release.GitVersion, time.Since(begun).Seconds())
 	for len(records) > 0 {
 		n := 1
-		for n < len(records) && records[n-1].promise.beside && records[n].promise.beside {
+		for n < len(records) && records[n-1].mayRunBeside(records[n]) {
 			n++
 		}
 		var running sync.WaitGroup
@@ -302,6 +295,11 @@ func runAll(ctx context.Context, t *testing.T, records []*record) {
 		running.Wait()
 		records = records[n:]
 	}
+}
+
+// mayRunBeside reports whether a promise may run beside its neighbour.
+func (r *record) mayRunBeside(next *record) bool {
+	return r.area.name == next.area.name && r.promise.beside && next.promise.beside
 }
 
 // try tries a promise, unless the run has ended.

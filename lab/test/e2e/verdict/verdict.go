@@ -5,7 +5,11 @@
 package verdict
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -113,19 +117,30 @@ func shortened(figure string) string {
 
 // Time is what a promise took.
 type Time struct {
-	Area    string  `json:"area"`
-	Promise string  `json:"promise"`
 	Seconds float64 `json:"seconds"`
 	Kept    bool    `json:"kept"`
 }
 
-// Times are those of the first tries.
-func Times(outcomes []Outcome) []Time {
-	var all []Time
-	for _, o := range outcomes {
-		if len(o.Tries) > 0 {
-			all = append(all, Time{o.Area, o.Promise, o.Tries[0].Took.Round(100 * time.Millisecond).Seconds(), o.Tries[0].Err == nil})
+// WriteTimes writes to a file what the first try of each promise took. Promises that did not run keep the
+// time that the file has.
+func WriteTimes(file string, outcomes []Outcome) error {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	times := map[string]Time{}
+	if text != nil {
+		if err := json.Unmarshal(text, &times); err != nil {
+			return fmt.Errorf("%s: %w; remove it", file, err)
 		}
 	}
-	return all
+	for _, o := range outcomes {
+		if len(o.Tries) > 0 {
+			times[o.Name()] = Time{o.Tries[0].Took.Round(100 * time.Millisecond).Seconds(), o.Tries[0].Err == nil}
+		}
+	}
+	if text, err = json.MarshalIndent(times, "", "  "); err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
