@@ -24,7 +24,7 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	shaken := o
-	shaken.Midway = s.killWebhook
+	shaken.Midway, shaken.Hasty = s.killWebhook, !soaking()
 	many, err := f.EvictCrowd(ctx, shaken)
 	if err != nil {
 		return "", fmt.Errorf("over %d budgets: %w", o.Workloads, err)

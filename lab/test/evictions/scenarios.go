@@ -26,6 +26,8 @@ type BudgetsOptions struct {
 	Died time.Duration
 	// Midway is called when a third of the evictions were admitted.
 	Midway func(context.Context) error
+	// Hasty ends when all pods are healthy. A reservation that Midway cut off ends two minutes later.
+	Hasty bool
 }
 
 // BudgetsFigures are what evictions over many budgets measured.
@@ -113,7 +115,7 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 	if err := errors.Join(err, failed); err != nil {
 		return figures, err
 	}
-	if err := f.AtRest(ctx); err != nil {
+	if err := f.settled(ctx, o); err != nil {
 		return figures, err
 	}
 	after, err := calls.Total(ctx)
@@ -127,6 +129,19 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 	figures.Webhook = figures.Webhook.Since(times)
 	figures.Report, err = f.Judge(ctx, h, expected)
 	return figures, err
+}
+
+// settled waits until evictions have left nothing behind, or in haste nothing that a pod shows.
+func (f *Field) settled(ctx context.Context, o BudgetsOptions) error {
+	if !o.Hasty {
+		return f.AtRest(ctx)
+	}
+	for _, w := range CrowdWorkloads(o.Workloads) {
+		if err := f.WaitDeployment(ctx, f.Namespace, w.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // EvictNatively evicts pods of CrowdWorkloads as EvictCrowd does, under PodDisruptionBudgets that let
