@@ -296,8 +296,9 @@ metadata: {name: echo}
 spec: {selector: {matchLabels: {app: echo}}, maxUnavailable: 0}
 `
 
-// upgradedAndBack upgrades from the release before, and rolls back, under load.
-func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
+// upgradedAndBack upgrades from the release before, and rolls back, under load. Then it installs the packaged chart again, which
+// the promises after it need.
+func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	before, of, err := packagedBefore(ctx)
 	if err != nil {
 		return "", err
@@ -305,6 +306,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
 	if err := crdsDiffer(before, packageFolder); err != nil {
 		return "", err
 	}
+	defer func() { err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster)) }()
 	// Installed anew, with the CRDs of then.
 	if err := s.withoutVicinity(ctx); err != nil {
 		return "", err
