@@ -355,7 +355,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	return fmt.Sprintf("from %s up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d looks; %d evictions refused, 0 allowed",
-		of, up.Seconds(), back.Seconds(), result.Due, looked, refused), nil
+		of, up.Seconds(), back.Seconds(), result.Answered, looked, refused), nil
 }
 
 // preferByGroups has vicinity-proxy serve a Service that prefers the client's zone.
