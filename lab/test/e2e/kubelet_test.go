@@ -387,7 +387,7 @@ func runtimeKilled(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	node := s.inhabited()[0].Nodes[0].Name
-	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 5 * time.Second}}, func(ctx context.Context) error {
+	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200}}, func(ctx context.Context) error {
 		for _, change := range []func(context.Context, string) error{s.cluster.KillComponent, s.cluster.StartComponent} {
 			for _, component := range []string{"runtime", "kubelet-" + node} {
 				if err := change(ctx, component); err != nil {
@@ -395,13 +395,13 @@ func runtimeKilled(ctx context.Context, s *scene) (string, error) {
 				}
 			}
 		}
+		if err := s.run(ctx, "later", "nodeName: "+node+"\ncontainers: [{name: sleep, image: lab/sleep}]", kube.PodReady); err != nil {
+			return fmt.Errorf("after they started again: %w", err)
+		}
 		return nil
 	})
 	if err != nil {
 		return "", err
-	}
-	if err := s.run(ctx, "later", "nodeName: "+node+"\ncontainers: [{name: sleep, image: lab/sleep}]", kube.PodReady); err != nil {
-		return "", fmt.Errorf("after they started again: %w", err)
 	}
 	after, err := s.containers(ctx)
 	if err != nil {

@@ -114,7 +114,7 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 		}
 		return errors.Join(a.since().within(2, a.inOrder()...), b.since().within(2, b.inOrder()...))
 	})
-	return fmt.Sprintf("a StatefulSet, a DaemonSet and a Deployment by zones %v, %d pods of one zone down at most; of the first and the last one zone at a time as well while the controller's leader was killed once and deleted %d times",
+	return fmt.Sprintf("a StatefulSet, a DaemonSet and a Deployment by zones %v, %d pods of one zone down at most; the StatefulSet and the Deployment again so while the leading controller was killed once and deleted %d times",
 		first.order, first.most, ends-1), err
 }
 
