@@ -56,14 +56,14 @@ func as(t *testing.T, c rig.ControlPlane, user string) kubernetes.Interface {
 	return client
 }
 
-// judged compares an answer with what is to refuse a write: a policy, "cannot" for a role, or nothing.
+// judged compares an answer with what should refuse a write: a policy, "cannot" for a role, or nothing. Each refusal is Forbidden.
 func judged(t *testing.T, what string, err error, refused string) {
 	t.Helper()
 	switch {
 	case refused == "" && err != nil:
 		t.Errorf("%s: %v", what, err)
-	case refused != "" && (err == nil || !strings.Contains(err.Error(), refused)):
-		t.Errorf("%s: the answer is %v, want that %q refuses it", what, err, refused)
+	case refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), refused)):
+		t.Errorf("%s: the answer is %v, want that %q forbids it", what, err, refused)
 	}
 }
 

@@ -237,8 +237,12 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 	if err != nil {
 		return "", err
 	}
-	// Reservations that were cut off end after two minutes by themselves, which this does not wait for.
-	if err := f.WaitDeployment(ctx, f.Namespace, w.Name); err != nil {
+	// Reservations that were cut off expire after two minutes, for which the short form does not wait.
+	err = f.WaitDeployment(ctx, f.Namespace, w.Name)
+	if err == nil && soaking() {
+		err = f.AtRest(ctx)
+	}
+	if err != nil {
 		return "", err
 	}
 	report, err := f.Judge(ctx, h, map[string]int{"shaken": w.Replicas})

@@ -311,8 +311,8 @@ func faultsOfController() faultBatch {
 	}}
 }
 
-// faultsFound injects faults, some at a time: doctor finds each, by identifier and object, and nothing that is
-// none; and does not any more when they are undone.
+// faultsFound injects faults, some at a time. Doctor finds each by identifier and object, and nothing else. When they
+// are undone, it finds nothing.
 func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	scratch, err := os.MkdirTemp("", "doctor-")
 	if err != nil {
@@ -368,10 +368,10 @@ func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting strin
 	}
 	after, stop := context.WithTimeout(ctx, faultTime)
 	defer stop()
-	undone = true
 	if err := s.bash(after, setting+batch.undoes()); err != nil {
 		return fmt.Errorf("undoing faults: %w", err)
 	}
+	undone = true
 	if err := s.findsOnly(after, nil); err != nil {
 		return fmt.Errorf("after %q were undone: %w", batch.findings(), err)
 	}
@@ -396,8 +396,11 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("before it is uninstalled: %w", err)
 	}
+	installed := false
 	defer func() {
-		err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster))
+		if !installed {
+			err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster))
+		}
 	}()
 	if err := s.cluster.RemoveVicinity(ctx); err != nil {
 		return "", err
@@ -412,6 +415,7 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	if err := installZones(ctx, s.cluster); err != nil {
 		return "", err
 	}
+	installed = true
 	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("after it is installed again: %w", err)
 	}

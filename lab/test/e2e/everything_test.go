@@ -280,9 +280,9 @@ func (d *daily) under(ctx context.Context, zones []string, do func(context.Conte
 	if err = errors.Join(err, failed, one.err); err != nil {
 		return err
 	}
-	d.requests += one.result.Due
+	d.requests += one.result.Answered
 	d.churned += churned
-	if one.result.Failed() > 0 {
+	if one.result.Failed() > 0 || unsent(one.result) != "" {
 		return errors.New(failures(one.result))
 	}
 	return nil

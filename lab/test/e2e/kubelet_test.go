@@ -10,8 +10,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +28,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
 )
 
 // run makes a pod of a specification in YAML, and waits until it is as wanted.
@@ -356,7 +361,59 @@ func (s *scene) another(ctx context.Context, program second, args ...string) (*s
 	return &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: program.options}, nil
 }
 
-// highAvailability kills each API server in turn: the cluster works by the other.
+// containers are those of the echo pods and the clients, with what a restart changes.
+func (s *scene) containers(ctx context.Context) ([]string, error) {
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app in (echo, client)"})
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for i := range pods.Items {
+		for _, c := range pods.Items[i].Status.ContainerStatuses {
+			all = append(all, fmt.Sprintf("%s %s %s %d", pods.Items[i].Name, pods.Items[i].UID, c.ContainerID, c.RestartCount))
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// runtimeKilled kills the runtime and the kubelet of a node under load: they find their pods again, and run new ones.
+func runtimeKilled(ctx context.Context, s *scene) (string, error) {
+	if err := s.deploy(ctx); err != nil {
+		return "", err
+	}
+	before, err := s.containers(ctx)
+	if err != nil {
+		return "", err
+	}
+	node := s.inhabited()[0].Nodes[0].Name
+	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200}}, func(ctx context.Context) error {
+		for _, change := range []func(context.Context, string) error{s.cluster.KillComponent, s.cluster.StartComponent} {
+			for _, component := range []string{"runtime", "kubelet-" + node} {
+				if err := change(ctx, component); err != nil {
+					return err
+				}
+			}
+		}
+		if err := s.run(ctx, "later", "nodeName: "+node+"\ncontainers: [{name: sleep, image: lab/sleep}]", kube.PodReady); err != nil {
+			return fmt.Errorf("after they started again: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	after, err := s.containers(ctx)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(before, after) {
+		return "", fmt.Errorf("pods were restarted: before %q, after %q", before, after)
+	}
+	return fmt.Sprintf("%d pods found again by the runtime and a kubelet that were killed, none restarted; %d requests during it, 0 failed", len(before), result.Answered), nil
+}
+
+// highAvailability kills each API server in turn, and pauses one: the cluster works by the other.
 func highAvailability(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
@@ -365,23 +422,114 @@ func highAvailability(ctx context.Context, s *scene) (figure string, err error) 
 		return "", err
 	}
 	var slowest time.Duration
-	for _, server := range []string{"kube-apiserver", "kube-apiserver-2"} {
-		if err := s.cluster.KillComponent(ctx, server); err != nil {
+	for _, loss := range []struct {
+		name, server string
+		lose, regain func(context.Context, string) error
+	}{
+		{"killed", "kube-apiserver", s.cluster.KillComponent, s.cluster.StartComponent},
+		{"killed", "kube-apiserver-2", s.cluster.KillComponent, s.cluster.StartComponent},
+		{"paused", "kube-apiserver", s.cluster.PauseComponent, s.cluster.ResumeComponent},
+	} {
+		if err := loss.lose(ctx, loss.server); err != nil {
 			return "", err
 		}
 		begun := time.Now()
-		// Connections to the one that was killed break once.
+		// Connections to the one that is lost break once. A paused one accepts new ones until the gateway leaves it out.
 		err := kube.Wait(ctx, "the other API server", func(ctx context.Context) (string, error) {
-			err := s.run(ctx, "without-"+server, "containers: [{name: sleep, image: lab/sleep}]", kube.PodReady)
-			return "", err
+			return "", s.run(ctx, loss.name+"-"+loss.server, "containers: [{name: sleep, image: lab/sleep}]", kube.PodReady)
 		})
 		if err != nil {
-			return "", fmt.Errorf("without %s: %w", server, err)
+			return "", fmt.Errorf("%s %s: %w", loss.server, loss.name, err)
 		}
 		slowest = max(slowest, time.Since(begun))
-		if err := s.cluster.StartComponent(ctx, server); err != nil {
+		if err := loss.regain(ctx, loss.server); err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("a pod was ready at most %.1f s after either API server was killed", slowest.Seconds()), nil
+	return fmt.Sprintf("a pod was ready at most %.1f s after either API server was killed, and one paused", slowest.Seconds()), nil
+}
+
+// unprivileged is the number of a user without rights.
+const unprivileged = 65534
+
+// controlPlaneOnly brings a control plane up without root, with nodes and pods as objects only.
+func controlPlaneOnly(ctx context.Context, s *scene) (figure string, err error) {
+	program := s.second()
+	// The programs may be in a folder that other users cannot read.
+	folder, err := os.MkdirTemp("", "vicinity-unprivileged-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if err := os.Chown(folder, unprivileged, unprivileged); err != nil {
+		return "", err
+	}
+	if program.options.Program, err = copyPrograms(ctx, program.options.Program, folder); err != nil {
+		return "", err
+	}
+	program.options.Root = filepath.Join(folder, "labs")
+	run := func(ctx context.Context, args ...string) (string, error) {
+		cmd := program.command(ctx, args...)
+		cmd.Dir, cmd.Env = folder, append(cmd.Env, "HOME="+folder)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
+		text, err := cmd.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("vicinity lab %s: %w: %s", strings.Join(args, " "), err, text)
+		}
+		return string(text), err
+	}
+	begun := time.Now()
+	text, err := run(ctx, "up", "--control-plane-only")
+	defer func() {
+		_, failed := run(context.WithoutCancel(ctx), "down")
+		traces, missed := lab.Traces(program.name, program.options)
+		if len(traces) > 0 {
+			missed = fmt.Errorf("left behind: %s", strings.Join(traces, ", "))
+		}
+		err = errors.Join(err, failed, missed)
+	}()
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(begun)
+	if !strings.Contains(text, "no network") {
+		return "", fmt.Errorf("up does not say that there is no network: %s", text)
+	}
+	cluster, err := lab.Open(program.name, program.options)
+	if err != nil {
+		return "", err
+	}
+	client, err := cluster.Client()
+	if err != nil {
+		return "", err
+	}
+	if err := client.Apply(ctx, metav1.NamespaceDefault, lab.EchoManifests("echo", echoes)); err != nil {
+		return "", err
+	}
+	if err := client.WaitDeployment(ctx, metav1.NamespaceDefault, "echo"); err != nil {
+		return "", err
+	}
+	pods, err := client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	err = client.Logs(ctx, io.Discard, lab.LogOptions{Namespace: metav1.NamespaceDefault, Pod: pods.Items[0].Name})
+	if err == nil || !strings.Contains(err.Error(), "this node has no network") {
+		return "", errors.Join(err, errors.New("asked for a log, the node does not say that it has no network"))
+	}
+	return fmt.Sprintf("up without root in %.1f s, %d pods ready, down leaves nothing", took.Seconds(), len(pods.Items)), nil
+}
+
+// copyPrograms copies the programs to where all users can run them.
+func copyPrograms(ctx context.Context, program, folder string) (string, error) {
+	kubernetes, err := filepath.EvalSymlinks(filepath.Join(filepath.Dir(program), "vicinity-kubernetes"))
+	if err != nil {
+		return "", err
+	}
+	for name, path := range map[string]string{"vicinity-lab": program, "vicinity-kubernetes": kubernetes} {
+		if err := command(ctx, "cp", path, filepath.Join(folder, name)); err != nil {
+			return "", err
+		}
+	}
+	return filepath.Join(folder, "vicinity-lab"), nil
 }

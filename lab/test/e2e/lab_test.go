@@ -33,7 +33,9 @@ func labArea() area {
 			{name: "exec-attach-forward", keep: execAttachForward, beside: true},
 			{name: "probes", keep: probes, beside: true},
 			{name: "volumes-update", keep: volumesUpdate, beside: true},
+			{name: "runtime-killed", keep: runtimeKilled},
 			{name: "high-availability", keep: highAvailability, alone: true},
+			{name: "control-plane-only", keep: controlPlaneOnly, alone: true},
 			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute, alone: true},
 			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute, alone: true},
 			{name: "scale", keep: scale, within: time.Hour, alone: true},
@@ -143,8 +145,8 @@ func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob, watch load.Wat
 	return result, nil
 }
 
-// keepConnections writes the tracked connections of each node to a file, since they are
-// gone when somebody looks for the cause. It returns the path as an error.
+// keepConnections writes the tracked connections of each node to a file: they end long before
+// an engineer looks for the cause. It returns the path as an error.
 func (s *scene) keepConnections() error {
 	kept, err := os.CreateTemp("", "vicinity-connections-*.json")
 	if err != nil {
@@ -170,10 +172,10 @@ func (s *scene) keepConnections() error {
 // longer is lost.
 const patience = 10 * time.Second
 
-// failures says what failed, or nothing.
+// failures says what failed, or nothing. That too few requests were sent is a failure.
 func failures(r load.Result) string {
 	if r.Failed() == 0 && r.Answered > 0 {
-		return lateness(r)
+		return cmp.Or(unsent(r), lateness(r))
 	}
 	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
 	if unsent := r.Unsent.Total(); unsent > 0 {
@@ -184,6 +186,18 @@ func failures(r load.Result) string {
 		text += fmt.Sprintf(", the first after %.2f s from %s to %s: %s: %s", first.After.Seconds(), first.From.Pod, first.Target, first.Kind, first.Error)
 	}
 	return text
+}
+
+// sent is how many requests left.
+func sent(r load.Result) int64 { return r.Due - r.Unsent.Total() }
+
+// unsent says that over 5 % of the requests were not sent, which then show too little, or nothing.
+func unsent(r load.Result) string {
+	if 20*r.Unsent.Total() <= r.Due {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d requests were not sent: %d too late, %d since too many were under way, %d without a port",
+		r.Unsent.Total(), r.Due, r.Unsent.Late, r.Unsent.Busy, r.Unsent.Local)
 }
 
 // lateness says that answers were so late that there was an outage of seconds, or nothing.
@@ -286,6 +300,14 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.stays(ctx); err != nil {
 		return "", err
 	}
+	answers, bytes, err := s.crossings(ctx, lab.LoadOptions{Via: lab.ViaEndpoints, Plan: heavyPlan()})
+	if err != nil {
+		return "", err
+	}
+	if points(answers, bytes) > 2 {
+		return "", fmt.Errorf("between nodes %.1f %% of answers cross zones, and %.1f %% of the bytes that the fabric counts; at most 2 points apart are allowed",
+			100*answers, 100*bytes)
+	}
 	// It is known before who asks whom: nodes that are cut off are not ready after a while.
 	outside, err := s.planLoad(ctx, lab.LoadOptions{
 		Via: lab.ViaEndpoints, Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond},
@@ -329,7 +351,33 @@ func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.heard(ctx, zone); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d requests inside the zone, 0 failed; no answer across its border", result.Due), nil
+	return fmt.Sprintf("%d requests inside the zone, 0 failed; no answer across its border; before, %.1f %% of answers and %.1f %% of bytes between nodes crossed zones",
+		result.Answered, 100*answers, 100*bytes), nil
+}
+
+// crossings are the shares of traffic between nodes that crosses zones under load: by the clients'
+// answers, and by the fabric's bytes.
+func (s *scene) crossings(ctx context.Context, o lab.LoadOptions) (answers, bytes float64, err error) {
+	before, err := s.cluster.Traffic()
+	if err != nil {
+		return 0, 0, err
+	}
+	result, err := s.flawless(ctx, o)
+	if err != nil {
+		return 0, 0, err
+	}
+	after, err := s.cluster.Traffic()
+	var between, across float64
+	for _, flow := range result.Flows {
+		if flow.Node != flow.To.Node {
+			between += float64(flow.Answers)
+			if flow.Zone != flow.To.Zone {
+				across += float64(flow.Answers)
+			}
+		}
+	}
+	traffic := after.Since(before)
+	return ratio(across, between), ratio(float64(traffic.CrossZone().Bytes), float64(traffic.All().Bytes)), err
 }
 
 // heard waits until all nodes of a zone have renewed their leases.
@@ -393,7 +441,7 @@ func nodeStopped(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("its pods left the slices after %.1f s; then %d requests, 0 failed", took.Seconds(), result.Due), nil
+	return fmt.Sprintf("its pods left the slices after %.1f s; then %d requests, 0 failed", took.Seconds(), result.Answered), nil
 }
 
 func (s *scene) otherNodes(not string) []string {

@@ -109,7 +109,7 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 // pods go on making connections, does not run. The Service stays kube-proxy's and says which
 // node it waits for; it is handed over when the proxy runs again.
 func handOverCordoned(ctx context.Context, s *scene) (figure string, err error) {
-	const waits = 3 * time.Second
+	const waits = v1alpha1.LeaseFresh/3 + 2*time.Second // the controller looks after each third of LeaseFresh
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
@@ -316,16 +316,12 @@ func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
 const maxBehind = time.Minute
 
 // apiServerAway takes the API server away. When it is back the next change is followed in time.
-// In the long form the Leases of the proxies run out meanwhile, after 45 s.
+// Meanwhile the Leases of the proxies run out.
 func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
 		return "", err
 	}
-	const component = "kube-apiserver"
-	away := 8 * time.Second
-	if soaking() {
-		away = v1alpha1.LeaseFresh + 5*time.Second
-	}
+	const component, away = "kube-apiserver", v1alpha1.LeaseFresh + 5*time.Second
 	defer func() { err = errors.Join(err, s.cluster.StartComponent(context.WithoutCancel(ctx), component)) }()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		if err := s.cluster.KillComponent(ctx, component); err != nil {

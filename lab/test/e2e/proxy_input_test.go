@@ -424,7 +424,7 @@ func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	text := fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
-		echoes, replaced, results["echo"].Due, howFailed(results["echo"]), results["twin"].Due, results["twin"].Failed())
+		echoes, replaced, sent(results["echo"]), howFailed(results["echo"]), sent(results["twin"]), results["twin"].Failed())
 	if failed := failures(results["twin"]); failed != "" {
 		return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
 	}

@@ -246,5 +246,5 @@ func handOver(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("there after %.1f s, back after %.1f s; the rules of %d nodes say so; %d requests, 0 failed",
-		there.Seconds(), back.Seconds(), holder, result.Due+again.Due), nil
+		there.Seconds(), back.Seconds(), holder, result.Answered+again.Answered), nil
 }

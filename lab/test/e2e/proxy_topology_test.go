@@ -116,7 +116,7 @@ func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err
 	} {
 		err := kube.Wait(ctx, "clients to reach what they should", func(ctx context.Context) (string, error) {
 			type ended struct {
-				due     int64
+				sent    int64
 				missing string
 				err     error
 			}
@@ -124,7 +124,7 @@ func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err
 			for node, endpoints := range want {
 				go func() {
 					result, err := s.load(ctx, lab.LoadOptions{Nodes: []string{node}, Plan: plan})
-					done <- ended{result.Due, differs(node, result, endpoints), err}
+					done <- ended{sent(result), differs(node, result, endpoints), err}
 				}()
 			}
 			connections = 0
@@ -132,7 +132,7 @@ func (s *scene) reaches(ctx context.Context, want reach) (connections int64, err
 			var failed error
 			for range want {
 				one := <-done
-				connections, failed = connections+one.due, errors.Join(failed, one.err)
+				connections, failed = connections+one.sent, errors.Join(failed, one.err)
 				missing = max(missing, one.missing)
 			}
 			return missing, failed
@@ -152,10 +152,10 @@ func differs(node string, result load.Result, want []string) string {
 	}
 	answered := slices.Sorted(maps.Keys(got))
 	if !slices.Equal(answered, want) {
-		return fmt.Sprintf("%s is answered from %q, want %q (%d refused of %d)", node, answered, want, result.FailedAs(load.Refused), result.Due)
+		return fmt.Sprintf("%s is answered from %q, want %q (%d refused of %d)", node, answered, want, result.FailedAs(load.Refused), sent(result))
 	}
-	if len(want) == 0 && result.FailedAs(load.Refused) != result.Due-result.Unsent.Total() {
-		return fmt.Sprintf("of %d connections from %s %d were refused; all should be: %s", result.Due, node, result.FailedAs(load.Refused), failures(result))
+	if len(want) == 0 && result.FailedAs(load.Refused) != sent(result) {
+		return fmt.Sprintf("of %d connections from %s %d were refused; all should be: %s", sent(result), node, result.FailedAs(load.Refused), failures(result))
 	}
 	if len(want) > 0 && result.Failed() > 0 {
 		return node + ": " + failures(result)
@@ -225,7 +225,7 @@ func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch strin
 			return "", fmt.Errorf("an endpoint on zone-a-2 gets %.1f %% of the traffic, want %.1f %%", 100*each, 700.0/72)
 		}
 		return fmt.Sprintf("alone on its node: %.2f times the even share, would be 2; the busiest %.2f times, predicted 1.17; %d requests",
-			12*answers["zone-a-1"]/all, 12*each, result.Due), nil
+			12*answers["zone-a-1"]/all, 12*each, result.Answered), nil
 	}
 }
 

@@ -296,8 +296,9 @@ metadata: {name: echo}
 spec: {selector: {matchLabels: {app: echo}}, maxUnavailable: 0}
 `
 
-// upgradedAndBack upgrades from the release before, and rolls back, under load.
-func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
+// upgradedAndBack upgrades from the release before, and rolls back, under load. Then it installs the packaged chart again, which
+// the promises after it need.
+func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	before, of, err := packagedBefore(ctx)
 	if err != nil {
 		return "", err
@@ -305,6 +306,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
 	if err := crdsDiffer(before, packageFolder); err != nil {
 		return "", err
 	}
+	defer func() { err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster)) }()
 	// Installed anew, with the CRDs of then.
 	if err := s.withoutVicinity(ctx); err != nil {
 		return "", err
@@ -353,7 +355,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("from %s up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d looks; %d evictions refused, 0 allowed",
-		of, up.Seconds(), back.Seconds(), result.Due, looked, refused), nil
+		of, up.Seconds(), back.Seconds(), result.Answered, looked, refused), nil
 }
 
 // preferByGroups has vicinity-proxy serve a Service that prefers the client's zone.

@@ -70,7 +70,7 @@ func (s *scene) withBoth(ctx context.Context, kinds [2]string, spec []string, do
 	})
 }
 
-// rolledByDomain updates workloads zone by zone, then once more while the controller that leads is killed whenever the status of a
+// rolledByDomain updates workloads zone by zone, then once more while the controller that leads is ended whenever the status of a
 // rollout changes.
 func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 	var first seen
@@ -96,26 +96,26 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	kills := 0
-	// Pods that take their time, or else all would be done before the controller can be killed often.
+	ends := 0
+	// Pods that take their time, or else all would be done before the controller can be ended often.
 	spec := []string{"maxUnavailable: 2", "healthGate: {readyFor: 2s}"}
 	err = s.withBoth(ctx, [2]string{ofStatefulSet, ofDeployment}, spec, func(a, b followed) (err error) {
 		if err := errors.Join(a.update(ctx, "2", "500ms", ""), b.update(ctx, "2", "500ms", "")); err != nil {
 			return err
 		}
-		if kills, err = s.killAtEveryStep(ctx, a.rolled, b.rolled); err != nil {
+		if ends, err = s.endAtEveryStep(ctx, a.rolled, b.rolled); err != nil {
 			return err
 		}
 		if err := errors.Join(a.completes(ctx, "2"), b.completes(ctx, "2")); err != nil {
 			return err
 		}
-		if kills < 3 {
-			return fmt.Errorf("the controller was killed %d times, want 3 at least", kills)
+		if ends < 3 {
+			return fmt.Errorf("the controller was ended %d times, want 3 at least", ends)
 		}
 		return errors.Join(a.since().within(2, a.inOrder()...), b.since().within(2, b.inOrder()...))
 	})
-	return fmt.Sprintf("a StatefulSet, a DaemonSet and a Deployment by zones %v, %d pods of one zone down at most; with the leading controller killed %d times, one zone at a time as well",
-		first.order, first.most, kills), err
+	return fmt.Sprintf("a StatefulSet, a DaemonSet and a Deployment by zones %v, %d pods of one zone down at most; the StatefulSet and the Deployment again so while the leading controller was killed once and deleted %d times",
+		first.order, first.most, ends-1), err
 }
 
 // inOrder are the zones as rollouts update them.
@@ -124,9 +124,9 @@ func (r *rolled) inOrder() []string {
 	return []string{zones[1], zones[0], zones[2]}
 }
 
-// killAtEveryStep ends the controller that leads each time that the status of a rollout has changed, until all are complete. It gives
-// its lease back, so that the next one is ended soon; in the long form that of the first one has to run out.
-func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills int, err error) {
+// endAtEveryStep ends the controller that leads each time that the status of a rollout has changed, until all are complete. The first
+// one is killed, so that its lease has to run out. The others are deleted and give it back, so that the next one leads soon.
+func (s *scene) endAtEveryStep(ctx context.Context, rollouts ...*rolled) (ends int, err error) {
 	before := map[*rolled]string{}
 	err = kube.Wait(ctx, "the rollouts to be complete", func(ctx context.Context) (string, error) {
 		waits, changed := "", map[*rolled]string{}
@@ -135,7 +135,7 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 			if err != nil {
 				return "", err
 			}
-			if d.Status.Phase == v1alpha1.PhaseComplete && d.Status.ObservedGeneration == d.Generation && kills > 0 {
+			if d.Status.Phase == v1alpha1.PhaseComplete && d.Status.ObservedGeneration == d.Generation && ends > 0 {
 				continue
 			}
 			waits += fmt.Sprintf("%s %s: %s. ", r.kind, d.Status.Phase, d.Status.WaitingFor)
@@ -151,17 +151,17 @@ func (s *scene) killAtEveryStep(ctx context.Context, rollouts ...*rolled) (kills
 			return waits, err
 		}
 		how := metav1.DeleteOptions{}
-		if kills == 0 && soaking() {
+		if ends == 0 {
 			how = atOnce()
 		}
 		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, leader, how); err != nil {
 			return waits, err
 		}
-		kills++
+		ends++
 		maps.Copy(before, changed)
 		return waits, nil
 	})
-	return kills, errors.Join(err, s.vicinityWorks(ctx))
+	return ends, errors.Join(err, s.vicinityWorks(ctx))
 }
 
 // badRevision has a revision that is bad in the second zone, and beside it one that is bad everywhere: the rollout stops there,
@@ -182,8 +182,8 @@ func badRevision(ctx context.Context, s *scene) (figure string, err error) {
 	return fmt.Sprintf("in the second zone it stops (%q) and a rollback restores; of pods that are never ready one was made, under a budget of one, and the rollback got past it; a Deployment keeps the old pods", waits), err
 }
 
-// badInSecondZone has a revision that takes no zone with a blocker, and there is one in the second zone of the order. It returns what
-// the rollout waits for.
+// badInSecondZone has a revision whose pods cannot run in the second zone of the order: a blocker runs there, and they keep away from
+// its zone. It returns what the rollout waits for.
 func (s *scene) badInSecondZone(ctx context.Context, kind string) (waits string, err error) {
 	zones := s.field().Zones()
 	const blocker = `
@@ -532,16 +532,17 @@ func budgetsOfStory(number int) (string, error) {
 	return strings.Join(budgets, "---\n"), nil
 }
 
-// storiesOfUpdates has the proposal's stories, as the documentation writes them, hold for updates of a StatefulSet, one of them for a
-// DaemonSet and one for a Deployment; in the long form all for each kind.
+// storiesOfUpdates has the proposal's stories, as the documentation writes them, hold for updates of a StatefulSet, the first also for a
+// DaemonSet and the fourth for a Deployment; in the long form all for each kind.
 func storiesOfUpdates(ctx context.Context, s *scene) (string, error) {
 	type telling struct {
 		number int
 		kind   string
 	}
 	tellings := []telling{{1, ofStatefulSet}, {2, ofStatefulSet}, {3, ofStatefulSet}, {4, ofStatefulSet}, {1, ofDaemonSet}, {4, ofDeployment}}
+	told := "stories 1 to 4 of a StatefulSet, 1 of a DaemonSet, 4 of a Deployment"
 	if soaking() {
-		tellings = nil
+		tellings, told = nil, "stories 1 to 4, each of a StatefulSet, a DaemonSet and a Deployment"
 		for _, kind := range []string{ofStatefulSet, ofDaemonSet, ofDeployment} {
 			for number := range 4 {
 				tellings = append(tellings, telling{number + 1, kind})
@@ -567,8 +568,7 @@ func storiesOfUpdates(ctx context.Context, s *scene) (string, error) {
 			return nil
 		})
 	})
-	return fmt.Sprintf("four stories, %d updates of StatefulSets, DaemonSets and Deployments, %d pods of a zone down at most; in the first one the rollout %s, and goes on as the budget is edited",
-		len(tellings), most, stopped), err
+	return fmt.Sprintf("%s: %d pods of a zone down at most; in the first one the rollout %s, and goes on as the budget is edited", told, most, stopped), err
 }
 
 // tellOfUpdate updates a workload of the stories under the budgets of one.

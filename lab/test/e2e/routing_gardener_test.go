@@ -60,7 +60,7 @@ func ownZone(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("3, 1 and 0 endpoints, each hinted to its own zone: of %d requests those of a zone with endpoints stayed in it, those of %s used all; 0 failed; without the label no hints",
-		result.Due, empty), nil
+		result.Answered, empty), nil
 }
 
 // hintedToOwnZone waits until each endpoint of the echo Service has a hint for its own zone and no other.

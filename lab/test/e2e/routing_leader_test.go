@@ -127,7 +127,7 @@ func leaderChanged(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	l.end()
 	return fmt.Sprintf("the other leads after %.1f s, in which %d pods were replaced: %d connections, 0 failed; of a Service at rest no slice written and no endpoint moved, and its next change planned (%d endpoints that stayed moved where pods did not)",
-		change.took.Seconds(), change.replaced, result.Due, l.moves["echo"]), nil
+		change.took.Seconds(), change.replaced, result.Answered, l.moves["echo"]), nil
 }
 
 // noMorePods keeps pods from being made in the namespace that it is in.

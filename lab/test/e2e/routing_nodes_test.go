@@ -122,7 +122,7 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 		return "", err
 	}
 	return fmt.Sprintf("%d of %d nodes without a zone, then all: said by name and in the condition, %d requests, 0 failed; near again with the labels",
-		len(away), len(all), part.Due+none.Due), nil
+		len(away), len(all), part.Answered+none.Answered), nil
 }
 
 // nodeWithoutCPU has nodes without allocatable CPU where zones are compared by it: they

@@ -182,7 +182,7 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("%.2f %% of traffic stayed in its zone; all should", 100*after.InZone())
 	}
 	return fmt.Sprintf("in zone %.1f %% before, %.1f %% after, %d requests, 0 failed",
-		100*before.InZone(), 100*after.InZone(), before.Due+after.Due), nil
+		100*before.InZone(), 100*after.InZone(), before.Answered+after.Answered), nil
 }
 
 // routeUneven runs an echo Service with its own number of endpoints in each zone, and
@@ -397,7 +397,7 @@ func liveSwitch(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("switched %d times under load; %d connections, 0 failed", switches, result.Due), nil
+	return fmt.Sprintf("switched %d times under load; %d connections, 0 failed", switches, result.Answered), nil
 }
 
 // thresholds walk through the table of starting threshold 9 and padding 3: on from 12,

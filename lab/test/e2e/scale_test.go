@@ -20,6 +20,9 @@ import (
 // soak".
 func soaking() bool { return os.Getenv("E2E_SOAK") != "" }
 
+// inMakeTest reports whether only the promises of "make test" run.
+func inMakeTest() bool { return os.Getenv("E2E_TIER") == string(inTest) }
+
 // scale brings up a lab with many nodes that have no network, and as many pods as the
 // project promises to bear.
 func scale(ctx context.Context, s *scene) (figure string, err error) {

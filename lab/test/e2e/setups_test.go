@@ -12,7 +12,8 @@ import (
 var bare = &setup{name: "bare", shape: shape.Default}
 
 // zones is a cluster of three zones in two regions, with two nodes each, both proxies, and all parts of
-// Vicinity, installed from the packaged chart. Its only DNS server is vicinity-dns.
+// Vicinity, installed from the packaged chart. The lab brings no CoreDNS: vicinity-dns runs twice, as a Deployment of the
+// chart, and as the cluster's DNS server, which configureNames makes and the promises of names ask.
 var zones = &setup{
 	name: "zones",
 	shape: func() shape.Shape {
@@ -36,11 +37,10 @@ var zones = &setup{
 	},
 }
 
-// installZones installs the packaged chart with all parts, and the values given, as the promises of zones
-// need it.
-func installZones(ctx context.Context, c *lab.Cluster, set ...string) error {
+// installZones installs the packaged chart with all parts, as the promises of zones need it.
+func installZones(ctx context.Context, c *lab.Cluster) error {
 	all := []string{"dns.enabled=true", "disruption.enabled=true", "rollouts.enabled=true"}
-	return c.InstallRelease(ctx, packageFolder, slices.Concat(all, locateAll, quickValues, set)...)
+	return c.InstallRelease(ctx, packageFolder, slices.Concat(all, locateAll, quickValues)...)
 }
 
 // fleet is a cluster of nodes that have no network, whose pods are ready at once, and a node in each zone for

@@ -20,8 +20,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// upAndDown brings a second lab up beside the first, again and again, and looks at what
-// it leaves of itself and in the machine.
+// upAndDown brings a lab up beside another one, again and again, and looks at what it leaves
+// of itself and in the machine. The other one works after it.
 func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	const most = time.Minute
 	times := 2
@@ -31,6 +31,13 @@ func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	program := s.second()
 	// The user has a proxy set, which a lab does not use.
 	program.environment = []string{"HTTP_PROXY=http://192.0.2.1:1", "HTTPS_PROXY=http://192.0.2.1:1"}
+	neighbour := s.second()
+	neighbour.name = fmt.Sprintf("beside-%d", os.Getpid())
+	defer func() { err = errors.Join(err, neighbour.run(context.WithoutCancel(ctx), "down")) }()
+	other, err := s.another(ctx, neighbour, "--zones", "a", "--nodes-per-zone", "1")
+	if err != nil {
+		return "", err
+	}
 	before, err := program.machine()
 	if err != nil {
 		return "", err
@@ -52,6 +59,12 @@ func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	if slowest > most {
 		return "", fmt.Errorf("up took %.1f s; at most %.0f are allowed", slowest.Seconds(), most.Seconds())
+	}
+	if err := other.WaitNodes(ctx, true); err != nil {
+		return "", fmt.Errorf("in the lab beside it: %w", err)
+	}
+	if err := other.run(ctx, "last", "containers: [{name: sleep, image: lab/sleep}]", kube.PodReady); err != nil {
+		return "", fmt.Errorf("in the lab beside it: %w", err)
 	}
 	return fmt.Sprintf("%d times beside another lab, up in at most %.1f s, nothing left", times, slowest.Seconds()), nil
 }
@@ -281,8 +294,8 @@ func (p second) machine() ([]string, error) {
 	return found, nil
 }
 
-// gone fails when anything of the lab is left, or of the machine is not as before. The
-// pods of the area's own lab may come and go meanwhile, which is no business of this.
+// gone fails when anything of the lab is left, or of the machine is not as before. Pods of
+// another lab may come and go meanwhile.
 func (p second) gone(before []string) error {
 	traces, err := lab.Traces(p.name, p.options)
 	if err != nil {
