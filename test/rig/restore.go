@@ -122,7 +122,8 @@ type resource struct {
 	namespaced bool
 }
 
-// deletable are all kinds of objects that can be listed and deleted. Those that judge the deletion of others are first.
+// deletable are all kinds of objects that can be listed and deleted. Webhooks and policies come first, since they judge
+// the deletion of others.
 func (c ControlPlane) deletable() ([]resource, error) {
 	lists, err := c.Discovery().ServerPreferredResources()
 	if err != nil {
