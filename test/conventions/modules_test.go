@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -61,7 +62,8 @@ func versionViolations(files map[string]required, apart map[string]string) []str
 	return violations
 }
 
-// readModuleFile asks the go command for the versions in a module file. A replacement by a folder has none.
+// readModuleFile asks the go command for the versions in a module file. The version of a replacement by another module
+// is path@version, and a replacement by a folder has none.
 func readModuleFile(t *testing.T, name string) required {
 	t.Helper()
 	type version struct{ Path, Version string }
@@ -81,8 +83,12 @@ func readModuleFile(t *testing.T, name string) required {
 		versions[require.Path] = require.Version
 	}
 	for _, replace := range file.Replace {
-		if _, ok := versions[replace.Old.Path]; ok {
-			versions[replace.Old.Path] = replace.New.Version
+		if _, ok := versions[replace.Old.Path]; !ok {
+			continue
+		}
+		versions[replace.Old.Path] = replace.New.Version
+		if replace.New.Version != "" && replace.New.Path != replace.Old.Path {
+			versions[replace.Old.Path] = replace.New.Path + "@" + replace.New.Version
 		}
 	}
 	return versions
@@ -110,6 +116,31 @@ func TestModulesHaveOneVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	report(t, versionViolations(files, apart))
+}
+
+func TestReplacementsAreRead(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "go.mod")
+	const text = `module example.com/m
+require (
+	example.com/a v1.0.0
+	example.com/b v1.0.0
+	example.com/c v1.0.0
+	example.com/d v1.0.0
+)
+replace (
+	example.com/b => example.com/b v1.1.0
+	example.com/c => example.com/fork v1.0.0
+	example.com/d => ../d
+	example.com/e => example.com/e v1.0.0
+)
+`
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := required{"example.com/a": "v1.0.0", "example.com/b": "v1.1.0", "example.com/c": "example.com/fork@v1.0.0", "example.com/d": ""}
+	if got := readModuleFile(t, name); !maps.Equal(got, want) {
+		t.Errorf("versions are %v, want %v", got, want)
+	}
 }
 
 func TestDifferentVersionsAreFound(t *testing.T) {

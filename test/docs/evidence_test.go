@@ -59,11 +59,12 @@ func evidence(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	all := map[string]string{}
-	for folder, functions := range packages {
+	for _, folder := range slices.Sorted(maps.Keys(packages)) {
+		functions := packages[folder]
 		tierOf := tiersOf(functions)
 		for _, function := range functions {
 			name := function.Name.Name
-			if functionName.MatchString(name) {
+			if function.Recv == nil && functionName.MatchString(name) {
 				all[name], all[folder+"."+name] = tierOf[name], tierOf[name]
 			}
 			if area, is := strings.CutSuffix(name, "Area"); is {
@@ -76,28 +77,56 @@ func evidence(t *testing.T) map[string]string {
 	return all
 }
 
-// tiersOf are the tiers of the functions of a package by name. A test that skips with -short is not run by make check,
-// nor is one that uses a control plane, or calls such a function.
+// keyOf names a function of a package, a method after its receiver: scene.run.
+func keyOf(function *ast.FuncDecl) string {
+	if _, of := receiver(function); of != "" {
+		return of + "." + function.Name.Name
+	}
+	return function.Name.Name
+}
+
+// receiver is the name and the type of what a method is called on.
+func receiver(function *ast.FuncDecl) (name, of string) {
+	if function.Recv == nil {
+		return "", ""
+	}
+	field := function.Recv.List[0]
+	ast.Inspect(field.Type, func(n ast.Node) bool { // *T, T[P]
+		if ident, ok := n.(*ast.Ident); ok && of == "" {
+			of = ident.Name
+		}
+		return of == ""
+	})
+	if len(field.Names) > 0 {
+		name = field.Names[0].Name
+	}
+	return name, of
+}
+
+// tiersOf are the tiers of the functions of a package by their keys. A test that skips with -short is not run by make
+// check, nor is one that uses a control plane or a browser, or calls such a function.
 func tiersOf(functions []*ast.FuncDecl) map[string]string {
 	tierOf := map[string]string{}
 	for _, function := range functions {
-		tierOf[function.Name.Name] = tiers[0]
+		tierOf[keyOf(function)] = tiers[0]
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, function := range functions {
-			if slices.Index(tiers, tierOf[function.Name.Name]) < slices.Index(tiers, needs(function, tierOf)) {
-				tierOf[function.Name.Name], changed = needs(function, tierOf), true
+			if slices.Index(tiers, tierOf[keyOf(function)]) < slices.Index(tiers, needs(function, tierOf)) {
+				tierOf[keyOf(function)], changed = needs(function, tierOf), true
 			}
 		}
 	}
 	return tierOf
 }
 
-// needs is the highest tier that the body of a function asks for.
+// needs is the highest tier that the body of a function asks for. Without types, a call on anything but the function's
+// own receiver counts as one of the quickest method of that name.
 func needs(function *ast.FuncDecl, tierOf map[string]string) string {
 	highest := 0
 	atLeast := func(tier string) { highest = max(highest, slices.Index(tiers, tier)) }
+	self, of := receiver(function)
 	ast.Inspect(function, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.IfStmt:
@@ -113,15 +142,31 @@ func needs(function *ast.FuncDecl, tierOf map[string]string) string {
 			case *ast.Ident:
 				atLeast(tierOf[called.Name])
 			case *ast.SelectorExpr:
-				if of, ok := called.X.(*ast.Ident); ok && of.Name == "rig" {
+				on, _ := called.X.(*ast.Ident)
+				switch {
+				case on != nil && (on.Name == "rig" || on.Name == "chromium" && called.Sel.Name == "ForTest"):
 					atLeast("test")
+				case on != nil && self != "" && on.Name == self && tierOf[of+"."+called.Sel.Name] != "":
+					atLeast(tierOf[of+"."+called.Sel.Name])
+				default:
+					atLeast(quickestMethod(called.Sel.Name, tierOf))
 				}
-				atLeast(tierOf[called.Sel.Name])
 			}
 		}
 		return true
 	})
 	return tiers[highest]
+}
+
+// quickestMethod is the lowest tier of the methods of that name, or empty.
+func quickestMethod(name string, tierOf map[string]string) string {
+	quickest := ""
+	for key, tier := range tierOf {
+		if strings.HasSuffix(key, "."+name) && (quickest == "" || slices.Index(tiers, tier) < slices.Index(tiers, quickest)) {
+			quickest = tier
+		}
+	}
+	return quickest
 }
 
 // calls reports whether a method or a function of another package is called by that name.
@@ -275,6 +320,12 @@ func TestFast(t *testing.T) { if testing.Short() { n = 1 }; quick(t) }
 func TestSlow(t *testing.T) { if testing.Short() { t.Skip("slow") } }
 func TestLive(t *testing.T) { live(t) }
 func live(t *testing.T) cluster { return cluster{rig.Start(t)} }
+func TestPage(t *testing.T) { ctx, browser := chromium.ForTest(t) }
+func (c cluster) run(t *testing.T) { c.start(t) }
+func (c cluster) start(t *testing.T) { rig.Start(t) }
+func (w *world) run(t *testing.T) { w.start(t) }
+func (w *world) start(t *testing.T) {}
+func TestWorld(t *testing.T) { newWorld().run(t) }
 func TestSoak(t *testing.T) { if os.Getenv("E2E_SOAK") == "" { t.Skip("hours") } }
 func area() { return area{promises: []promise{{name: "one", keep: one}, {name: "two", keep: two, tier: inTest}}} }
 `
@@ -286,11 +337,14 @@ func area() { return area{promises: []promise{{name: "one", keep: one}, {name: "
 	for _, declared := range file.Decls {
 		functions = append(functions, declared.(*ast.FuncDecl))
 	}
-	want := map[string]string{"TestFast": "check", "TestSlow": "test", "TestLive": "test", "live": "test", "TestSoak": "soak", "area": "check"}
+	want := map[string]string{
+		"TestFast": "check", "TestSlow": "test", "TestLive": "test", "live": "test", "TestPage": "test", "TestSoak": "soak", "area": "check",
+		"cluster.run": "test", "cluster.start": "test", "world.run": "check", "world.start": "check", "TestWorld": "check",
+	}
 	if got := tiersOf(functions); !maps.Equal(got, want) {
 		t.Errorf("tiers are %v, want %v", got, want)
 	}
-	if got, want := promises(functions[5]), map[string]string{"one": "e2e", "two": "test"}; !maps.Equal(got, want) {
+	if got, want := promises(functions[len(functions)-1]), map[string]string{"one": "e2e", "two": "test"}; !maps.Equal(got, want) {
 		t.Errorf("promises are %v, want %v", got, want)
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
+	"net/url"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +25,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// lock waits until no other test, of whatever process, has the shared control plane.
+// lock waits until no other test, also of another process, has the shared control plane.
 func lock(t testing.TB, kubeconfig string) {
 	t.Helper()
 	file, err := os.OpenFile(kubeconfig+".lock", os.O_CREATE|os.O_RDWR, 0o600)
@@ -48,11 +50,45 @@ var changing = []string{"namespaces", "apiservices.apiregistration.k8s.io", "ipa
 // permanent are objects that the control plane makes anew in every namespace, or keeps.
 var permanent = []string{"serviceaccounts default", "configmaps kube-root-ca.crt", "services kubernetes", "endpoints kubernetes", "endpointslices.discovery.k8s.io kubernetes"}
 
-// restore undoes what the tests before have changed, be it that one of them crashed. It deletes all objects but those of
-// the original and of kube-system and its like. Namespaces stay, since Kubernetes takes seconds to delete one, and
+// verifyLab refuses a control plane that is not a lab of the shape of up: restore would delete all that is in it.
+func verifyLab(server string, nodes []corev1.Node) error {
+	at, err := url.Parse(server)
+	if err != nil {
+		return err
+	}
+	if addr, err := netip.ParseAddr(at.Hostname()); err != nil || !addr.IsLoopback() {
+		return errors.New("its address is not one of this machine alone")
+	}
+	wanted := []string{"zone-a-1", "zone-b-1", "zone-c-1"}
+	for i := range FakeNodes {
+		wanted = append(wanted, fmt.Sprintf("fake-%d", i+1))
+	}
+	for _, name := range wanted {
+		found := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
+		if found < 0 {
+			return fmt.Errorf("it has no node %s", name)
+		}
+		if strings.HasPrefix(name, "fake-") && nodes[found].Labels["lab.vicinity.dev/fake"] == "" {
+			return fmt.Errorf("its node %s has no label lab.vicinity.dev/fake", name)
+		}
+	}
+	return nil
+}
+
+// restore undoes all changes of earlier tests, also of a test that crashed. It deletes every object that is neither
+// in the original nor in kube-system and its like. Namespaces stay, since Kubernetes takes seconds to delete one, and
 // lose their labels.
 func (c ControlPlane) restore() {
 	c.Helper()
+	nodes, err := c.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	howTo := "start one by: vicinity lab " + strings.Join(up, " ")
+	if err := verifyLab(c.Config().Host, nodes.Items); err != nil {
+		c.Fatalf("%s=%s is not a lab for tests: %v; tests would delete its objects, so none was touched; %s", Shared, c.Kubeconfig, err, howTo)
+	}
+	c.Define()
 	client, err := metadata.NewForConfig(c.Config())
 	if err != nil {
 		c.Fatal(err)
@@ -67,7 +103,7 @@ func (c ControlPlane) restore() {
 		c.Fatal(err)
 	}
 	if len(r.original.Nodes) != FakeNodes+3 {
-		c.Fatalf("%s is of a control plane with %d nodes; start it by: vicinity lab %s", c.Kubeconfig, len(r.original.Nodes), strings.Join(up, " "))
+		c.Fatalf("%s is of a control plane with %d nodes; %s", c.Kubeconfig, len(r.original.Nodes), howTo)
 	}
 	c.Await("what earlier tests have made to go", r.sweep)
 	c.Await("namespaces without labels", r.namespaces)
@@ -86,7 +122,8 @@ type resource struct {
 	namespaced bool
 }
 
-// deletable are all kinds of objects that can be listed and deleted. Those that judge the deletion of others are first.
+// deletable are all kinds of objects that can be listed and deleted. Webhooks and policies come first, since they judge
+// the deletion of others.
 func (c ControlPlane) deletable() ([]resource, error) {
 	lists, err := c.Discovery().ServerPreferredResources()
 	if err != nil {
@@ -115,7 +152,7 @@ func (c ControlPlane) deletable() ([]resource, error) {
 	return found, nil
 }
 
-// read returns the original, which is the present if no test ran before.
+// read returns the original, which it writes if no test ran before.
 func (r *restorer) read() (original, error) {
 	var o original
 	file := r.Kubeconfig + ".original"
@@ -196,7 +233,7 @@ func (r *restorer) stays(l leftover) bool {
 	return slices.Contains(r.original.Objects, l.name(l.Name))
 }
 
-// remove deletes an object at once, whatever waits for its end.
+// remove deletes an object at once, without its grace period and finalizers.
 func (r *restorer) remove(ctx context.Context, l leftover) error {
 	at := r.metadata.Resource(l.GroupVersionResource).Namespace(l.Namespace)
 	err := at.Delete(ctx, l.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), PropagationPolicy: new(metav1.DeletePropagationBackground)})
@@ -233,19 +270,20 @@ func (r *restorer) namespaces(ctx context.Context) (string, error) {
 
 // nodes takes back what tests have written to nodes.
 func (r *restorer) nodes(ctx context.Context) (string, error) {
+	equal := apiequality.Semantic.DeepEqual
 	for i := range r.original.Nodes {
 		was := &r.original.Nodes[i]
 		n, err := r.CoreV1().Nodes().Get(ctx, was.Name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
-		if !maps.Equal(n.Labels, was.Labels) || !maps.Equal(n.Annotations, was.Annotations) || !reflect.DeepEqual(n.Spec, was.Spec) {
+		if !maps.Equal(n.Labels, was.Labels) || !maps.Equal(n.Annotations, was.Annotations) || !equal(n.Spec, was.Spec) {
 			n.Labels, n.Annotations, n.Spec = was.Labels, was.Annotations, was.Spec
 			if n, err = r.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{}); err != nil {
 				return "", err
 			}
 		}
-		if len(n.Status.Capacity) != len(was.Status.Capacity) || len(n.Status.Allocatable) != len(was.Status.Allocatable) {
+		if !equal(n.Status.Capacity, was.Status.Capacity) || !equal(n.Status.Allocatable, was.Status.Allocatable) {
 			n.Status.Capacity, n.Status.Allocatable = was.Status.Capacity, was.Status.Allocatable
 			if _, err = r.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 				return "", err

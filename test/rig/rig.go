@@ -65,8 +65,9 @@ func Start(t testing.TB) ControlPlane {
 		t.Fatal(err)
 	}
 	c := ControlPlane{TB: t, Client: client, Kubeconfig: kubeconfig}
-	c.Define()
-	if os.Getenv(Shared) != "" {
+	if os.Getenv(Shared) == "" {
+		c.Define()
+	} else {
 		c.restore()
 	}
 	return c
