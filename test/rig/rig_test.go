@@ -15,7 +15,7 @@ func TestSharedControlPlaneHasTheSameShape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := regexp.MustCompile(`\$\(LAB\) (up .*--control-plane-only.*)`).FindSubmatch(makefile)
+	command := regexp.MustCompile(`bin/vicinity-lab (up .*--control-plane-only.*)`).FindSubmatch(makefile)
 	if command == nil {
 		t.Fatal("the Makefile brings up no control plane")
 	}
