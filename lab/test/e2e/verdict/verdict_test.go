@@ -72,8 +72,10 @@ func TestTable(t *testing.T) {
 func TestTimesOfOtherPromisesStay(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "times.json")
 	for _, o := range []Outcome{
-		{Area: "routing", Promise: "prefer", Tries: []Try{lost, held}}, {Area: "names", Promise: "nearest", Tries: []Try{held}},
-		{Area: "names", Promise: "nearest", Tries: []Try{lost}}, {Area: "names", Promise: "planned"},
+		{Area: "routing", Promise: "prefer", Tries: []Try{lost, held}},
+		{Area: "names", Promise: "nearest", Tries: []Try{held}},
+		{Area: "names", Promise: "nearest", Tries: []Try{lost}},
+		{Area: "names", Promise: "planned"},
 	} {
 		if err := WriteTimes(file, []Outcome{o}); err != nil {
 			t.Fatal(err)
