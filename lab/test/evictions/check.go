@@ -144,15 +144,15 @@ type replay struct {
 	lists   [2]int
 	// committed are the budgets in which a pod ever had a reservation.
 	committed map[types.UID]map[string]bool
-	// fallen are pods that went down by themselves.
+	// fallen are pods that went down by themselves, and pods that were down and are gone since.
 	fallen []fall
 }
 
-// fall is when a pod went down.
+// fall is a pod as it was before it went down or was gone, and when that happened.
 type fall struct {
 	pod     pod
 	version uint64
-	at      time.Time
+	at      time.Time // of pods that went down by themselves
 }
 
 func (r *replay) step(e event) {
@@ -187,6 +187,9 @@ func (r *replay) stepPod(e event) {
 		}
 	}
 	if e.gone {
+		if known && !before.healthy() {
+			r.fallen = append(r.fallen, fall{pod: before, version: e.version})
+		}
 		delete(r.pods, e.uid)
 		return
 	}
@@ -242,15 +245,17 @@ func (r *replay) stepBudget(e event) {
 	r.judge(before, e, made)
 }
 
-// judge counts what is beyond the budget. The writer need not know what pods did by themselves after the version that it had
-// seen: where that makes the difference, they count as they were before.
+// judge counts what is beyond the budget. The writer need not know which pods went down by themselves, or were gone, after the
+// version that it had seen: where that makes the difference, they count as they were before.
 func (r *replay) judge(before budget, e event, made map[string]int) {
 	standing := r.pods
 	found := r.compare(e, standing, made)
 	observed, decided := max(before.observed, e.budget.observed), e.budget.madeAt(before)
 	for i := len(r.fallen) - 1; found.over > 0 && i >= 0 && r.fallen[i].version > observed; i-- {
-		f := r.fallen[i]
-		since := decided.Sub(f.at)
+		f, since := r.fallen[i], time.Duration(0)
+		if !f.at.IsZero() {
+			since = decided.Sub(f.at)
+		}
 		if since >= r.Lag || !r.covers(e.budget, f.pod) {
 			continue
 		}
@@ -312,7 +317,7 @@ func (r *replay) compare(e event, standing map[types.UID]pod, made map[string]in
 func (r *replay) fell(b budget, decided time.Time, observed uint64) string {
 	var parts strings.Builder
 	for _, f := range r.fallen {
-		if f.version > observed && r.covers(b, f.pod) {
+		if f.version > observed && !f.at.IsZero() && r.covers(b, f.pod) {
 			fmt.Fprintf(&parts, "; %s of %q fell at version %d, %.1f s before", f.pod.name, r.Domains[f.pod.node], f.version, decided.Sub(f.at).Seconds())
 		}
 	}

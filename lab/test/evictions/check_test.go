@@ -102,6 +102,17 @@ func TestCheck(t *testing.T) {
 			s.dies("b1")
 			s.reserves(seen, "a2")
 		}, 0, ""},
+		{"a pod elsewhere that is gone since, while one ends beside the one that takes its place", budget{perDomain: &two}, func(s *story) {
+			s.reserves(0, "b1")
+			ending, starting, evicted := podNamed("a1"), podNamed("a4"), podNamed("b1")
+			ending.terminating, starting.ready, evicted.terminating, evicted.evicted = true, false, true, true
+			s.add(event{of: pods, uid: "b1", pod: evicted})
+			s.add(event{of: pods, uid: "a4", pod: starting})
+			s.add(event{of: pods, uid: "a1", pod: ending})
+			seen := len(s.events)
+			s.add(event{of: pods, uid: "b1", pod: evicted, gone: true})
+			s.reserves(seen, "a2")
+		}, 0, ""},
 		{"a pod that died and was seen", perDomain, func(s *story) {
 			s.dies("a1")
 			s.reserves(len(s.events), "a2")
