@@ -83,7 +83,7 @@ packages = (cd $(1) && $(GO) list -deps $(2));
 .PHONY: help
 help: ## List the targets
 	@sed -nE 's/^([a-z][a-z0-9-]*):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r target text; do \
-		printf '  make %-10s %s\n' "$$target" "$$text"; done
+		printf '  make %-17s %s\n' "$$target" "$$text"; done
 
 .PHONY: build
 build: ## Build bin/vicinity and bin/vicinity-controller, -proxy, -dns and -lab
