@@ -407,7 +407,7 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	left := []string{
 		"leftover-services Service vicinity.dev/routed", "leftover-slices EndpointSlice vicinity.dev/routed", "leftover-objects CustomResourceDefinition vicinity",
-		"leftover-objects Lease vicinity", "service-without-controller Service " + s.namespace + "/echo",
+		"leftover-objects Lease vicinity", "leftover-objects PodLocator vicinity", "service-without-controller Service " + s.namespace + "/echo",
 	}
 	if err := s.findsOnly(ctx, nil, left...); err != nil {
 		return "", err
