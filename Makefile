@@ -162,7 +162,7 @@ test: root programs build package kubernetes e2e-program vet ## All tests, and t
 	$(if $(filter oldest,$(KUBERNETES)),$(error make test is for the newest Kubernetes: make e2e KUBERNETES=oldest shows what holds on the oldest))
 	@trap 'exit 130' INT TERM; failed=; \
 	$(STAGE) --show live 'unit tests, and tests on one control plane' $(MAKE) live || failed=1; \
-	$(STAGE) --show e2e 'promises in two labs, one after the other' $(MAKE) promises AREA=all TIER=test || failed=1; \
+	$(STAGE) --show e2e 'promises, one lab at a time' $(MAKE) promises AREA=all TIER=test || failed=1; \
 	test -z "$$failed"
 
 # Tests that need a control plane share one. It is of the shape that test/rig expects.
