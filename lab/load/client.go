@@ -66,8 +66,17 @@ func (c *client) run(ctx context.Context, j job) {
 			select {
 			case slots <- struct{}{}:
 			default:
-				s.recorder.update(now, func(r *Result) { r.Due++; r.Unsent.Busy++ })
-				continue
+				if !j.Plan.Patient {
+					s.recorder.update(now, func(r *Result) { r.Due++; r.Unsent.Busy++ })
+					continue
+				}
+				select {
+				case slots <- struct{}{}:
+				case <-c.enough:
+					return
+				case <-ctx.Done():
+					return
+				}
 			}
 			s.recorder.update(now, func(r *Result) { r.Due++; r.Lag.Record(by) })
 			requests.Go(func() {

@@ -127,6 +127,25 @@ func TestWhatIsBeyondTheConcurrencyIsNotSent(t *testing.T) {
 	})
 }
 
+func TestAPatientPlanSendsAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dial := piped(func(conn net.Conn, id string) {
+			time.Sleep(995 * time.Millisecond)
+			reply(conn, id)
+		})
+		plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 100, Duration: 2 * time.Second, Concurrency: 10, Patient: true}
+		start := time.Now()
+		r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		balanced(t, r)
+		if took := time.Since(start).Round(time.Second); r.Answered != 200 || r.Unsent.Total() != 0 || took != 20*time.Second {
+			t.Errorf("%d answered, %+v unsent, in %v; want all 200, ten at a time", r.Answered, r.Unsent, took)
+		}
+	})
+}
+
 func TestASilentServiceTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := piped(func(net.Conn, string) {})

@@ -4,7 +4,8 @@
 // A [Plan] says where to send how many requests for how long. The rate is an open loop:
 // requests leave on schedule, whether earlier ones were answered or not, so that a slow
 // Service is seen as slow instead of being asked less. Requests never leave early. What
-// could not leave in time counts as not sent, and is not made up for. Every request that
+// could not leave in time counts as not sent, and is not made up for, unless the plan is
+// patient. Every request that
 // left and has no right answer within its timeout has failed, whatever the cause. Requests
 // go only to addresses in the plan, and a run ends by itself.
 //

@@ -16,14 +16,17 @@ type pacer struct {
 	of    int     // number of sources
 	count int64   // this source's requests
 	next  int64   // its next one
+
+	patient bool
 }
 
 func newPacer(j job) *pacer {
 	return &pacer{
-		rate:  j.Plan.Rate,
-		index: j.Index,
-		of:    j.Of,
-		count: (j.Plan.requests() - int64(j.Index) + int64(j.Of) - 1) / int64(j.Of),
+		rate:    j.Plan.Rate,
+		index:   j.Index,
+		of:      j.Of,
+		patient: j.Plan.Patient,
+		count:   (j.Plan.requests() - int64(j.Index) + int64(j.Of) - 1) / int64(j.Of),
 	}
 }
 
@@ -52,7 +55,7 @@ func (p *pacer) step(now time.Duration) (action, time.Duration) {
 		return wait, -lag
 	}
 	p.next++
-	if lag > tolerance {
+	if lag > tolerance && !p.patient {
 		return skip, lag
 	}
 	return send, lag

@@ -28,6 +28,9 @@ type Plan struct {
 	// Rate is requests per second, from all sources together.
 	Rate     float64
 	Duration time.Duration
+	// Patient sends every request, however late: to measure who answers, not how fast. The rate is then
+	// the highest one.
+	Patient bool
 	// KeepAlive reuses connections, and sockets with UDP.
 	KeepAlive bool
 	// Concurrency limits the requests in flight of each source; default 64.

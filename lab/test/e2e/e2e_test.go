@@ -8,6 +8,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ type area struct {
 type promise struct {
 	name string
 	tier tier
-	// within limits its duration; the default is usualTime.
+	// within limits its duration; the default is usualTime. A long form has longForm.
 	within time.Duration
 	// beside says that it changes nothing that others of the area use, and measures nothing that
 	// they disturb.
@@ -65,7 +66,10 @@ const (
 	inTest tier = "test"
 )
 
-const usualTime = 2 * time.Minute
+const (
+	usualTime = 2 * time.Minute
+	longForm  = 3 * time.Hour
+)
 
 // together is how many promises run beside each other at most.
 const together = 3
@@ -333,10 +337,11 @@ func (o observed) Logf(format string, args ...any) { fmt.Printf(format+"\n", arg
 
 // show checks a promise in a namespace that is then removed, without waiting for that.
 func (p promise) show(ctx context.Context, s *scene) (figure string, err error) {
-	if p.within == 0 {
-		p.within = usualTime
+	within := cmp.Or(p.within, usualTime)
+	if soaking() {
+		within = longForm
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.within)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if p.alone {
 		return p.keep(ctx, s)

@@ -26,7 +26,7 @@ func everythingArea() area {
 	return area{
 		name:     "everything",
 		setup:    everything,
-		promises: []promise{{name: "day", keep: day, within: dayTime()}},
+		promises: []promise{{name: "day", keep: day, within: 10 * time.Minute}},
 	}
 }
 
@@ -57,13 +57,6 @@ const (
 	// lossTime is how long a zone is lost.
 	lossTime = 4 * time.Second
 )
-
-func dayTime() time.Duration {
-	if soaking() {
-		return 3 * time.Hour
-	}
-	return 10 * time.Minute
-}
 
 // daily is a day under way.
 type daily struct {

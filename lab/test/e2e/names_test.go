@@ -37,7 +37,7 @@ func namesArea() area {
 			{name: "node-cache", keep: nodeCaches},
 			{name: "drop-in", keep: dropIn, within: 5 * time.Minute},
 			{name: "api-server-away", keep: namesWithoutAPIServer, within: 4 * time.Minute},
-			{name: "locators-at-scale", keep: locatorsAtScale, within: time.Hour, alone: true},
+			{name: "locators-at-scale", keep: locatorsAtScale, within: 6 * time.Minute, alone: true},
 		},
 	}
 }

@@ -91,7 +91,7 @@ func (s *scene) reshaped(ctx context.Context, numbers ...int) (far float64, answ
 	if err != nil {
 		return 0, 0, err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 8 * time.Second}})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 4000, Duration: 2 * time.Second}})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -365,7 +365,7 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 		if err := s.followsPlan(ctx, want); err != nil {
 			return "", err
 		}
-		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 9 * time.Second}})
+		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 3000, Duration: 3 * time.Second}})
 		if err != nil {
 			return "", err
 		}

@@ -163,7 +163,7 @@ func (s *scene) overloads(ctx context.Context, r *rolled) (measured map[string]f
 			if err != nil {
 				return "", err
 			}
-			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 4 * time.Second}})
+			result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 4000, Duration: time.Second}})
 			if err != nil {
 				return "", err
 			}

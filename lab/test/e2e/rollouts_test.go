@@ -40,7 +40,7 @@ func rolloutsArea() area {
 			{name: "node-lost", keep: rolledWithoutNode, within: 6 * time.Minute},
 			{name: "without-capacity", keep: updatedWithoutCapacity, within: 3 * time.Minute},
 			{name: "under-load", keep: updatedUnderLoad, within: 5 * time.Minute},
-			{name: "compared", keep: updatesCompared, within: 2 * time.Hour},
+			{name: "compared", keep: updatesCompared, within: 10 * time.Minute},
 		},
 	}
 }

@@ -287,7 +287,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: 12 * time.Second}})
+	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 4000, Duration: 3 * time.Second}})
 	if err != nil {
 		return "", err
 	}
