@@ -298,7 +298,7 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 	}
 	values := map[string]any{
 		"enabled": true, "clusterCIDRs": cidrs,
-		"accounting": map[string]any{"bytes": true},
+		"accounting": map[string]any{"bytes": true, "interval": "2s"},
 	}
 	if !s.Proxy.KubeProxy() {
 		plane, err := c.controlPlane()

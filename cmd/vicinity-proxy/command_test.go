@@ -37,6 +37,7 @@ func TestFlagsAreChecked(t *testing.T) {
 	for flags, want := range map[string]string{
 		"":                                                 "--lease-namespace: it is empty",
 		"--masquerade-bit 32":                              "--masquerade-bit: 32 is not allowed; it must be from 0 to 31",
+		"--accounting-interval 2h":                         "--accounting-interval: 2h0m0s is not allowed; it must be from 0 to 1h",
 		"--min-sync-period -1s":                            "--min-sync-period: -1s is not allowed",
 		"--sync-period 1ms":                                "--sync-period: 1ms is not allowed",
 		"--log-level loud":                                 `--log-level: "loud" is unknown; allowed are debug, info, error`,
@@ -97,7 +98,7 @@ func config(t *testing.T, lines ...string) string {
 // A file that makes no sense ends the program with a sentence that names the setting.
 func TestFilesAreChecked(t *testing.T) {
 	for lines, want := range map[string]string{
-		"masqueradeBits: 3":       "masqueradeBits: there is no such setting; there are allServices, clusterCIDR, conntrackAccounting",
+		"masqueradeBits: 3":       "masqueradeBits: there is no such setting; there are accountingInterval, allServices, clusterCIDR",
 		"masqueradebit: 3":        "masqueradebit: there is no such setting",
 		"masqueradeBit: many":     `masqueradeBit: "many" is not allowed; it must be a whole number`,
 		"masqueradeBit: 40":       "masqueradeBit: 40 is not allowed; it must be from 0 to 31",

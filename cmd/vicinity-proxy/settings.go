@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/proxy"
+	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/proxyflags"
@@ -33,6 +34,7 @@ type settings struct {
 	rules proxyflags.Flags
 
 	minSyncPeriod, syncPeriod                time.Duration
+	accountingInterval                       time.Duration
 	conntrackTCPCleanup, conntrackAccounting bool
 	conntrack                                kernel.Conntrack
 
@@ -54,6 +56,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.syncPeriod, "sync-period", proxy.DefaultSyncPeriod, "how often all rules are compared with the kernel's even if nobody seems to have changed them")
 	flags.BoolVar(&s.conntrackTCPCleanup, "conntrack-tcp-cleanup", false, "have the kernel forget connections of TCP and SCTP to endpoints that went, too, as it does those of UDP")
 	flags.BoolVar(&s.conntrackAccounting, "conntrack-accounting", false, "count connections and bytes by Service and zone; sets the sysctl net.netfilter.nf_conntrack_acct")
+	flags.DurationVar(&s.accountingInterval, "accounting-interval", accounting.DefaultInterval, "shortest time between two counts of the open connections; it is longer where a count takes more than 1 % of a CPU")
 	flags.StringVar(&s.probeService, "probe-service", "vicinity-proxy-probe", "Service in --lease-namespace, without a selector, by which the proxy probes whether packets of the node come through its rules; empty for none")
 	flags.IntVar(&s.probePort, "probe-port", probe.DefaultPort, "port of the node at which the proxy answers what comes to --probe-service; another one if it is taken, 0 for any")
 	flags.IntVar(&s.conntrack.MaxPerCPU, "conntrack-max-per-core", 0, "connections that the kernel is to track at least, for each CPU, of which 1048576 count in all; 0 leaves its limit as it is. By default 32768 with --all-services, as of kube-proxy")
@@ -104,6 +107,8 @@ func (s *settings) check() *view.FlagError {
 		return view.FlagErrorf("min-sync-period", "%s is not allowed; it must be from 0 to 1m", s.minSyncPeriod)
 	case s.syncPeriod < time.Second:
 		return view.FlagErrorf("sync-period", "%s is not allowed; it must be 1s or more", s.syncPeriod)
+	case s.accountingInterval < 0 || s.accountingInterval > time.Hour:
+		return view.FlagErrorf("accounting-interval", "%s is not allowed; it must be from 0 to 1h", s.accountingInterval)
 	case s.probePort < 0 || s.probePort > 65535:
 		return view.FlagErrorf("probe-port", "%d is not allowed; it must be from 0 to 65535", s.probePort)
 	case !slices.Contains(logLevels, s.log.level):
@@ -160,9 +165,13 @@ func (s *settings) options() (proxy.Options, error) {
 		return proxy.Options{}, wrong
 	}
 	rules.Elements = view.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), rules.Elements)
-	return proxy.Options{
+	o := proxy.Options{
 		NodeName: s.nodeName, Settings: rules,
 		MinSyncPeriod: s.minSyncPeriod, SyncPeriod: s.syncPeriod,
-		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort), Accounting: s.conntrackAccounting,
-	}, nil
+		LeaseNamespace: s.leaseNamespace, ProbeService: s.probeService, ProbePort: uint16(s.probePort),
+	}
+	if s.conntrackAccounting {
+		o.AccountingInterval = max(time.Millisecond, s.accountingInterval)
+	}
+	return o, nil
 }

@@ -58,8 +58,8 @@ type Options struct {
 	// none, and ProbePort the port of the node at which the proxy answers, 0 for any.
 	ProbeService string
 	ProbePort    uint16
-	// Accounting counts connections to Services by zone.
-	Accounting bool
+	// AccountingInterval is the shortest time between two counts of the connections to Services by zone; 0 for none.
+	AccountingInterval time.Duration
 
 	// Kernel is what is programmed, and Tracker what forgets connections.
 	Kernel  kernel
@@ -125,7 +125,7 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	if o.ProbeService != "" {
 		p.programmer.proving = p.newProving()
 	}
-	if o.Accounting {
+	if o.AccountingInterval > 0 {
 		if err := p.account(); err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func (p *Proxy) account() error {
 			_, zone := p.catalogue.Position()
 			return zone
 		},
-		Resolve: p.programmer.index.resolve, CountBytes: true, Log: p.options.Log.WithName("accounting"),
+		Resolve: p.programmer.index.resolve, CountBytes: true, Interval: p.options.AccountingInterval, Log: p.options.Log.WithName("accounting"),
 	})
 	if err != nil {
 		return fmt.Errorf("setting up accounting: %w", err)

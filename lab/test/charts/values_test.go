@@ -367,7 +367,7 @@ func TestNullIsNothing(t *testing.T) {
 
 // A duration that a program refuses would have it start and end again and again.
 func TestDurationsAreThoseThatTheProgramsTake(t *testing.T) {
-	longest := map[string]time.Duration{"routing.shrinkGrace": time.Hour, "routing.groups.handBackGrace": time.Hour, "proxy.minSyncPeriod": time.Minute, "routing.replanAfter": 24 * time.Hour}
+	longest := map[string]time.Duration{"routing.shrinkGrace": time.Hour, "routing.groups.handBackGrace": time.Hour, "proxy.minSyncPeriod": time.Minute, "proxy.accounting.interval": time.Hour, "routing.replanAfter": 24 * time.Hour}
 	candidates := []string{
 		"0s", "0.5s", "500ms", "9999ms", "9s", "59.9s", "60s", "1m", "1m0s", "61s", "1m30s", "90s", "999s", "3599s", "3599.9s", "3600s", "5m0.5s",
 		"59m59s", "60m", "1h", "1h0m0s", "1h1s", "1h0m1s", "2h", "60m1s", "61m", "99m", "3600.5s", "3601s", "9999s", "36000s", "24h", "24h0m0s", "24h0m1s", "25h", "1440m", "1441m", "86400s", "86400.5s", "86401s", "1000000000ms",
