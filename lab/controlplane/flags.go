@@ -111,6 +111,8 @@ func (f flags) controllerManager() []string {
 		// node every 10 seconds. A rate of 1 is none: the controller takes the limiter of a zone
 		// that is lost in part, which lets nothing pass, for one of that rate, and keeps it.
 		"--node-eviction-rate=2",
+		// Autoscalers look five times as often as in other clusters: people and tests wait for them here.
+		"--horizontal-pod-autoscaler-sync-period=3s",
 		"--kube-api-qps="+strconv.Itoa(qps),
 		"--kube-api-burst="+strconv.Itoa(burst),
 	)
