@@ -136,11 +136,16 @@ $(CONFORMANCE_SUITE):
 	@cp "$$(command -v busybox)" $(SUITE_IMAGES) '$@.new/' && touch '$@.new/agnhost-root/index.html'
 	@mv '$@.new' '$@'
 
-# tests runs the tests of all modules with some flags. Most of them wait more than they work. The go command ends an
-# interrupt as a failure, so the trap is what stops the loop.
-tests = { trap 'exit 130' INT TERM; failed=; \
-	for module in $(MODULES); do (cd "$$module" && $(GO) test -vet=off -p $$((2 * $$(nproc))) $(1) -json ./...) || failed=1; done; \
-	test -z "$$failed"; } | $(GO) run ./hack/skips
+# tests runs tests of all modules with some flags: of all packages, or of those whose imports pass a grep. The longest
+# are in the lab. The go command ends an interrupt as a failure, so the trap is what stops the loop, also in the background.
+tests = (trap 'exit 130' INT TERM; failed=; \
+	for module in lab $(filter-out lab,$(MODULES)); do (cd "$$module" && \
+		$(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | { grep $(or $(2),.) || :; } | cut -d ' ' -f 1 | \
+		xargs -r $(GO) test -vet=off -json $(1)) || failed=1; done; \
+	test -z "$$failed")
+
+# Tests that share a control plane import this. Each has it alone.
+SHARES := 'vicinity/test/rig[] ]'
 
 .PHONY: check
 check: export STAGES := build vet unit
@@ -149,7 +154,7 @@ check: build vet ## Before each commit: build, vet, unit tests
 
 .PHONY: unit
 unit:
-	@$(call tests,-short)
+	@$(call tests,-short) | $(GO) run ./hack/skips
 
 .PHONY: vet
 vet:
@@ -165,7 +170,8 @@ test: root programs build package kubernetes e2e-program vet ## All tests, and t
 	$(STAGE) --show e2e 'promises, one lab at a time' $(MAKE) promises AREA=all TIER=test || failed=1; \
 	test -z "$$failed"
 
-# Tests that need a control plane share one. It is of the shape that test/rig expects.
+# Tests that need a control plane share one, of the shape that test/rig expects. They wait more than they work, so all
+# other tests run beside them.
 CONTROL_PLANE := $(CURDIR)/bin/control-plane
 
 .PHONY: live
@@ -174,7 +180,10 @@ live: export VICINITY_CONTROL_PLANE := $(CONTROL_PLANE)/shared/kubeconfig
 live:
 	@bin/vicinity-lab down --name shared >/dev/null 2>&1 || :
 	@bin/vicinity-lab up --name shared --control-plane-only --vicinity=false --nodes-per-zone=1 --fake-nodes=9 --eviction-requests
-	@trap 'bin/vicinity-lab down --name shared' EXIT; $(call tests,-timeout 60m) -strict
+	@trap 'bin/vicinity-lab down --name shared' EXIT; \
+	{ $(call tests,-p 1 -timeout 60m,$(SHARES)) >'$(CONTROL_PLANE)/tests.json' & \
+		failed=; $(call tests,-p 3 -timeout 60m,-v $(SHARES)) || failed=1; \
+		wait $$! || failed=1; cat '$(CONTROL_PLANE)/tests.json'; test -z "$$failed"; } | $(GO) run ./hack/skips -strict
 
 .PHONY: root
 root:
@@ -216,7 +225,7 @@ conformance: build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE
 
 .PHONY: soak
 soak: vulncheck ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
-	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -timeout 3h ./test/acceptance ./internal/proxy ./internal/proxy/kernel)
+	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -timeout 3h ./test/acceptance ./internal/allocate ./internal/proxy ./internal/proxy/kernel)
 	@E2E_SOAK=1 $(MAKE) e2e
 	@$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest)
 	@$(if $(AREA)$(PROMISE),,$(MAKE) conformance-all)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -482,10 +483,9 @@ func draw(random *rand.Rand, count, least, most int) []int {
 
 // The plans of the proposal's algorithms are those of its steps, group by group.
 func TestPlansFollowTheSteps(t *testing.T) {
-	sample := 20_000
-	nodes, most := 5, 9
-	if testing.Short() {
-		sample, nodes, most = 4_000, 4, 5
+	sample, nodes, most := 4_000, 4, 5
+	if os.Getenv("E2E_SOAK") != "" {
+		sample, nodes, most = 20_000, 5, 9
 	}
 	for _, set := range []struct {
 		name  string

@@ -2,7 +2,9 @@
 // Kubernetes, in a lab whose nodes and pods are only objects. All such tests can share one,
 // which VICINITY_CONTROL_PLANE names by the path of its kubeconfig; without it each test starts
 // one of its own, which takes seconds and needs no root. Either way a test finds the control plane
-// as "vicinity lab up" leaves it, with Vicinity's CRDs, whatever ran before.
+// as "vicinity lab up" leaves it, with Vicinity's CRDs, whatever ran before. One thing lasts: Kubernetes remembers the
+// health of nodes by their names, and takes one that is made again for dead. So each test has names of its own for
+// the nodes that it makes.
 //
 // The lab is a module of its own, so rig runs its program, bin/vicinity-lab.
 package rig

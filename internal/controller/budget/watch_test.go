@@ -68,7 +68,7 @@ func TestWhatHasABudgetSynced(t *testing.T) {
 		"a pod's readiness":    {changed(func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }), gathered},
 		"since when it is":     {changed(func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = metav1.Now() }), gathered},
 		"a pod's end":          {changed(func(p *corev1.Pod) { p.DeletionTimestamp = new(metav1.Now()) }), gathered},
-		"a pod's node":         {changed(func(p *corev1.Pod) { p.Spec.NodeName = "node-b" }), gathered},
+		"a pod's node":         {changed(func(p *corev1.Pod) { p.Spec.NodeName = "budget-b" }), gathered},
 		"a pod's phase":        {changed(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), gathered},
 		"a pod's label":        {changed(func(p *corev1.Pod) { p.Labels["app"] = "db" }), gathered},
 		"a pod's owner":        {changed(func(p *corev1.Pod) { p.OwnerReferences = nil }), gathered},

@@ -386,7 +386,7 @@ func perZone(name string, maxUnavailable int) *v1alpha1.TopologyDisruptionBudget
 }
 
 func node(zone string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "budget-" + zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 }
 
 func deployment(replicas int32) *appsv1.Deployment {
@@ -405,7 +405,7 @@ func pod(name, zone string) *corev1.Pod {
 			Namespace: shop, Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web", corev1.LabelTopologyZone: zone},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web", Controller: new(true)}},
 		},
-		Spec: corev1.PodSpec{NodeName: "node-" + zone},
+		Spec: corev1.PodSpec{NodeName: "budget-" + zone},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))},
 		}},

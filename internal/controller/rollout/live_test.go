@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,10 +33,7 @@ import (
 	"vicinity.dev/vicinity/test/rig"
 )
 
-const (
-	hall = "example.com/hall"
-	bed  = "example.com/bed" // which nodes of hall a do not have
-)
+const hall = "example.com/hall"
 
 var halls = []string{"a", "b", "c"}
 
@@ -65,10 +61,9 @@ func TestAgainstKubernetes(t *testing.T) {
 	if c.api, err = client.NewWithWatch(c.Config(), client.Options{Scheme: testScheme(t)}); err != nil {
 		t.Fatal(err)
 	}
-	c.label()
-	t.Run("StatefulSet", func(t *testing.T) { c.in(t, "statefulset").follows() })
-	t.Run("Deployment", func(t *testing.T) { c.in(t, "deployment").updatesDeployment() })
-	t.Run("a Deployment with budgets", func(t *testing.T) { c.in(t, "deployment-budgets").isAskedFor() })
+	c.halls = rig.Halls(3)
+	c.Label(hall, c.halls)
+	t.Run("a controller that crashes", func(t *testing.T) { c.in(t, "crashes").survives() })
 	t.Run("a budget that is edited", func(t *testing.T) { c.in(t, "budget").isHeld() })
 	t.Run("pods with responders", func(t *testing.T) { c.in(t, "responders").isAnswered() })
 }
@@ -100,12 +95,12 @@ spec:
 func (c *cluster) isHeld() {
 	c.Make(c.namespace, strings.ReplaceAll(strings.Replace(statefulSet, "Parallel", "OrderedReady", 1), "HALL", hall))
 	c.Make(c.namespace, strings.ReplaceAll(heldBudget, "HALL", hall))
-	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
+	c.Make(c.namespace, rolloutManifest)
 	c.updated("1")
 	c.run()
-	c.phase(v1alpha1.PhaseComplete)
+	c.completes()
 	c.hallsInOrder()
-	c.template(v1alpha1.KindStatefulSet, "2", false)
+	c.template("2")
 	c.denied("b")
 	c.edit("b", "a")
 	c.denied("b", "a")
@@ -114,7 +109,7 @@ func (c *cluster) isHeld() {
 		c.Fatal(err)
 	}
 	c.updated("2")
-	c.phase(v1alpha1.PhaseComplete)
+	c.completes()
 	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
 		c.Errorf("halls are updated as %v", got)
 	}
@@ -161,11 +156,11 @@ const deleter = "example.com/deleter"
 func (c *cluster) isAnswered() {
 	set := strings.Replace(statefulSet, "      tolerations:", "      evictionResponders: [{name: "+deleter+", priority: 10000}]\n      tolerations:", 1)
 	c.Make(c.namespace, strings.ReplaceAll(set, "HALL", hall))
-	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
+	c.Make(c.namespace, rolloutManifest)
 	c.updated("1")
 	c.run()
-	c.phase(v1alpha1.PhaseComplete)
-	c.template(v1alpha1.KindStatefulSet, "2", false)
+	c.completes()
+	c.template("2")
 	c.requested(lifecyclev1alpha1.EvictionRequestIntentEviction)
 	c.spec(map[string]any{"paused": true})
 	c.requested(lifecyclev1alpha1.EvictionRequestIntentWithdrawn)
@@ -192,9 +187,9 @@ func (c *cluster) isAnswered() {
 			}
 		})
 	}
-	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
+	c.Make(c.namespace, rolloutManifest)
 	c.updated("2")
-	c.phase(v1alpha1.PhaseComplete)
+	c.completes()
 }
 
 // requested waits until all EvictionRequests, of which there are some, have an intent.
@@ -214,61 +209,22 @@ func (c *cluster) requested(intent lifecyclev1alpha1.EvictionRequestIntent) {
 	})
 }
 
-// follows takes a StatefulSet from revision to revision.
-func (c *cluster) follows() {
+// survives updates a StatefulSet with a controller that ends again and again.
+func (c *cluster) survives() {
 	c.Make(c.namespace, strings.ReplaceAll(statefulSet, "HALL", hall))
-	c.Make(c.namespace, fmt.Sprintf(rolloutManifest, v1alpha1.KindStatefulSet))
+	c.Make(c.namespace, rolloutManifest)
 	c.updated("1")
 	stop := c.run()
-	c.phase(v1alpha1.PhaseComplete)
-
+	c.completes()
+	stop()
 	c.hallsInOrder() // those of another workload
-
-	// The whole, in the order that is asked for.
-	c.template(v1alpha1.KindStatefulSet, "2", false)
-	c.updated("2")
-	c.phase(v1alpha1.PhaseComplete)
+	c.template("2")
+	c.crashing("2")
+	c.run()
+	c.completes()
 	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
 		c.Errorf("halls are updated as %v", got)
 	}
-	stop()
-
-	// A controller that restarts after each write of the status.
-	c.template(v1alpha1.KindStatefulSet, "3", false)
-	c.crashing(func(ctx context.Context) bool { return c.missing(ctx, "3") == "" })
-	stop = c.run()
-	c.phase(v1alpha1.PhaseComplete)
-	if got := c.hallsInOrder(); !slices.Equal(got, []string{"b", "a", "c"}) {
-		c.Errorf("with restarts, halls are updated as %v", got)
-	}
-
-	// A new revision while hall b is approved and a is not.
-	c.spec(map[string]any{"pauseBefore": []string{"a"}})
-	c.template(v1alpha1.KindStatefulSet, "4", false)
-	c.phase(v1alpha1.PhasePaused)
-	c.template(v1alpha1.KindStatefulSet, "5", false)
-	c.Await("hall b to be updated again", func(ctx context.Context) (string, error) {
-		return c.missingIn(ctx, "5", "b"), nil
-	})
-	d := c.phase(v1alpha1.PhasePaused)
-	c.approve(d)
-	c.updated("5")
-	good := c.phase(v1alpha1.PhaseComplete).Status.Revision
-
-	// A bad revision in the second hall: no node there takes its pods. It pauses, and a rollback restores.
-	c.spec(map[string]any{"pauseBefore": nil, "healthGate": map[string]any{"progressDeadline": "5s"}})
-	c.template(v1alpha1.KindStatefulSet, "6", true)
-	d = c.phase(v1alpha1.PhaseFailed)
-	if d.Status.Failure == nil || !meta.IsStatusConditionFalse(d.Status.Conditions, v1alpha1.ConditionHealthy) || d.Status.PreviousRevision != good {
-		c.Errorf("the failure is reported as %+v", d.Status)
-	}
-	c.spec(map[string]any{"stop": map[string]any{"revision": d.Status.Revision, "action": "Rollback"}, "healthGate": nil})
-	c.updated("5")
-	d = c.phase(v1alpha1.PhaseComplete)
-	if d.Status.Revision != good {
-		c.Errorf("the rollback ends with %s, not %s", d.Status.Revision, good)
-	}
-	stop()
 }
 
 const statefulSet = `
@@ -297,7 +253,7 @@ apiVersion: vicinity.dev/v1alpha1
 kind: DomainRollout
 metadata: {name: db}
 spec:
-  targetRef: {kind: %s, name: db}
+  targetRef: {kind: StatefulSet, name: db}
   topologyKey: ` + hall + `
   order: [b, a]
   maxUnavailable: 2
@@ -359,14 +315,14 @@ func (c *cluster) start(before func() bool) (stop func()) {
 	return stop
 }
 
-// crashing restarts the controller at every eviction that it is about to request, until it is done: what it
-// stored before is all that the next one knows.
-func (c *cluster) crashing(done func(context.Context) bool) {
+// crashing restarts the controller at every eviction that it is about to request, until all pods have a version:
+// what it stored before is all that the next one knows.
+func (c *cluster) crashing(version string) {
 	c.Helper()
 	restarts := 0
-	for deadline := time.Now().Add(2 * time.Minute); !done(c.Context()); restarts++ {
+	for deadline := time.Now().Add(2 * time.Minute); c.missing(c.Context(), version) != ""; restarts++ {
 		if time.Now().After(deadline) {
-			c.Fatalf("not done after %d restarts: %s", restarts, c.missing(c.Context(), "3"))
+			c.Fatalf("not done after %d restarts: %s", restarts, c.missing(c.Context(), version))
 		}
 		crash := make(chan struct{}, 1)
 		allowed := 1
@@ -386,7 +342,7 @@ func (c *cluster) crashing(done func(context.Context) bool) {
 				return "", nil
 			default:
 			}
-			if done(ctx) {
+			if c.missing(ctx, version) == "" {
 				return "", nil
 			}
 			return "none yet", nil
@@ -441,30 +397,6 @@ func (c *cluster) hallsInOrder() []string {
 	return found
 }
 
-// label puts the nodes in halls.
-func (c *cluster) label() {
-	c.Helper()
-	c.halls = rig.Halls(3)
-	c.Label(hall, c.halls)
-	beds := map[string]any{"status": map[string]any{"capacity": map[string]any{bed: "10"}, "allocatable": map[string]any{bed: "10"}}}
-	for name, in := range c.halls {
-		if in != "a" {
-			c.patchStatus(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, beds)
-		}
-	}
-}
-
-func (c *cluster) patchStatus(object client.Object, patch map[string]any) {
-	c.Helper()
-	body, err := json.Marshal(patch)
-	if err == nil {
-		err = c.api.Status().Patch(c.Context(), object, client.RawPatch(types.MergePatchType, body))
-	}
-	if err != nil {
-		c.Fatal(err)
-	}
-}
-
 // patch applies a merge patch.
 func (c *cluster) patch(object client.Object, patch map[string]any) {
 	c.Helper()
@@ -486,27 +418,11 @@ func (c *cluster) rollout() *v1alpha1.DomainRollout {
 	return &v1alpha1.DomainRollout{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
 }
 
-func (c *cluster) approve(d *v1alpha1.DomainRollout) {
+// template gives the set a version.
+func (c *cluster) template(version string) {
 	c.Helper()
-	c.spec(map[string]any{"approved": map[string]any{"revision": d.Status.Revision, "domains": []string{"a"}}})
-}
-
-// template gives the workload a version. No node of hall a takes pods that need a bed.
-func (c *cluster) template(kind, version string, needsBed bool) {
-	c.Helper()
-	meta := metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}
-	var object client.Object = &appsv1.StatefulSet{ObjectMeta: meta}
-	if kind == v1alpha1.KindDeployment {
-		object = &appsv1.Deployment{ObjectMeta: meta}
-	}
-	template := map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": version}}}
-	if needsBed {
-		beds := map[string]any{bed: "1"}
-		template["spec"] = map[string]any{"containers": []any{map[string]any{
-			"name": "c", "image": "registry.example/c", "resources": map[string]any{"requests": beds, "limits": beds},
-		}}}
-	}
-	c.patch(object, map[string]any{"spec": map[string]any{"template": template}})
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "db"}}
+	c.patch(set, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": version}}}}})
 }
 
 func (c *cluster) pods(ctx context.Context) ([]corev1.Pod, error) {
@@ -546,18 +462,17 @@ func (c *cluster) updated(version string) {
 	c.Await("version "+version, func(ctx context.Context) (string, error) { return c.missing(ctx, version), nil })
 }
 
-// phase waits for the phase of the revision that the workload has.
-func (c *cluster) phase(phase v1alpha1.RolloutPhase) *v1alpha1.DomainRollout {
+// completes waits until the rollout is complete.
+func (c *cluster) completes() {
 	c.Helper()
 	d := c.rollout()
-	c.Await("phase "+string(phase), func(ctx context.Context) (string, error) {
+	c.Await("the end of the rollout", func(ctx context.Context) (string, error) {
 		if err := c.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
 			return "", err
 		}
-		if d.Status.Phase != phase {
+		if d.Status.Phase != v1alpha1.PhaseComplete {
 			return fmt.Sprintf("%s: %s", d.Status.Phase, d.Status.WaitingFor), nil
 		}
 		return "", nil
 	})
-	return d
 }

@@ -270,8 +270,8 @@ func (s *scene) settled() (leaf *x509.Certificate, authority []byte) {
 // TestRenewal renews the certificate of two replicas again and again, while the API
 // server calls both by new connections. No call may fail.
 func TestRenewal(t *testing.T) {
-	const renewals = 3
-	s := start(t, 2, Options{Lifetime: 40 * time.Second, RenewBefore: 36 * time.Second, CheckEvery: 200 * time.Millisecond})
+	const renewals = 2
+	s := start(t, 2, Options{Lifetime: 40 * time.Second, RenewBefore: 38 * time.Second, CheckEvery: 200 * time.Millisecond})
 	first, authority := s.settled()
 	seen, calls, before := first, 0, s.calls.Load()
 	changes := 0
@@ -307,7 +307,7 @@ func TestRenewal(t *testing.T) {
 // TestNewAuthority replaces the authority. Webhooks are refused until the API server
 // has heard of it, and answer then.
 func TestNewAuthority(t *testing.T) {
-	s := start(t, 2, Options{AuthorityLifetime: 40 * time.Second, Lifetime: 40 * time.Second, RenewBefore: 34 * time.Second, CheckEvery: 200 * time.Millisecond})
+	s := start(t, 2, Options{AuthorityLifetime: 40 * time.Second, Lifetime: 40 * time.Second, RenewBefore: 37 * time.Second, CheckEvery: 200 * time.Millisecond})
 	_, first := s.settled()
 	calls, failed := 0, 0
 	if err := s.wait(t.Context(), "another authority", func(ctx context.Context) (string, error) {
