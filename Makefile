@@ -170,8 +170,8 @@ test: root programs build package kubernetes e2e-program vet ## All tests, and t
 	$(STAGE) --show e2e 'promises, one lab at a time' $(MAKE) promises AREA=all TIER=test || failed=1; \
 	test -z "$$failed"
 
-# Tests that need a control plane share one, of the shape that test/rig expects. They wait more than they work, so all
-# other tests run beside them.
+# Tests that need a control plane share one, of the shape that test/rig expects, and have it one after the other: while
+# one runs, the next is linked. They wait more than they work, so all other tests run beside them.
 CONTROL_PLANE := $(CURDIR)/bin/control-plane
 
 .PHONY: live
@@ -181,7 +181,7 @@ live:
 	@bin/vicinity-lab down --name shared >/dev/null 2>&1 || :
 	@bin/vicinity-lab up --name shared --control-plane-only --vicinity=false --nodes-per-zone=1 --fake-nodes=9 --eviction-requests
 	@trap 'bin/vicinity-lab down --name shared' EXIT; \
-	{ $(call tests,-p 1 -timeout 60m,$(SHARES)) >'$(CONTROL_PLANE)/tests.json' & \
+	{ $(call tests,-p 2 -timeout 60m,$(SHARES)) >'$(CONTROL_PLANE)/tests.json' & \
 		failed=; $(call tests,-p 3 -timeout 60m,-v $(SHARES)) || failed=1; \
 		wait $$! || failed=1; cat '$(CONTROL_PLANE)/tests.json'; test -z "$$failed"; } | $(GO) run ./hack/skips -strict
 
