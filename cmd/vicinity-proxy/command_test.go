@@ -180,6 +180,26 @@ func TestFlagsWin(t *testing.T) {
 	}
 }
 
+// An interval of 0 counts as often as a CPU allows, and none is counted without accounting.
+func TestAccountingInterval(t *testing.T) {
+	for args, want := range map[string]time.Duration{
+		"--accounting-interval=2s":                        0,
+		"--conntrack-accounting":                          15 * time.Second,
+		"--conntrack-accounting --accounting-interval=2s": 2 * time.Second,
+		"--conntrack-accounting --accounting-interval=0":  time.Millisecond,
+	} {
+		var s settings
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		s.addFlags(flags)
+		if err := flags.Parse(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := s.options(); err != nil || o.AccountingInterval != want {
+			t.Errorf("%s: the interval is %s, %v, want %s", args, o.AccountingInterval, err, want)
+		}
+	}
+}
+
 // In the place of kube-proxy settings are those of kube-proxy, unless they are given.
 func TestSettingsFollowAllServices(t *testing.T) {
 	kubeProxy := settings{health: ":10256", metrics: ":10249"}
