@@ -143,7 +143,7 @@ func (b *Browser) openPage() error {
 			return err
 		}
 	}
-	return b.Call("Page.setLifecycleEventsEnabled", Object{"enabled": true}, nil)
+	return nil
 }
 
 // Call sends a command and waits for its answer, which is read into result unless that is nil.
@@ -212,26 +212,9 @@ func (b *Browser) Visit(url string, width int) error {
 	if went.LoaderID == "" {
 		return fmt.Errorf("opening %s: the page is open already", url)
 	}
-	// A page before this one may have been loaded meanwhile; it has another loader.
-	for read := 0; ; read++ {
-		for read == len(b.events) {
-			m, err := b.read()
-			if err != nil {
-				return err
-			}
-			b.events = append(b.events, m.Event)
-		}
-		if b.events[read].Method != "Page.lifecycleEvent" {
-			continue
-		}
-		var step struct{ Name, LoaderID string }
-		if err := json.Unmarshal(b.events[read].Params, &step); err != nil {
-			return err
-		}
-		if step.Name == "load" && step.LoaderID == went.LoaderID {
-			return nil
-		}
-	}
+	// The page is asked: of one in another process the event of its load may never be told.
+	var loaded bool
+	return b.Evaluate(`document.readyState == "complete" || new Promise(done => addEventListener("load", () => done(true)))`, &loaded)
 }
 
 // Evaluate runs an expression in the page and reads its value into result. A promise is awaited.
