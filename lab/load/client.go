@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 type client struct {
@@ -139,11 +143,7 @@ func (s *session) request(ctx context.Context, n int64) {
 		fail(err)
 		return
 	}
-	took := now.Sub(began)
-	s.recorder.answered(now, s.Place, answer.Endpoint, took)
-	if took > s.Plan.Timeout/2 {
-		s.recorder.update(now, func(r *Result) { r.Slow++ })
-	}
+	s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
 	if reusable && running {
 		s.putIdle(conn)
 	} else {
@@ -185,9 +185,37 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 	if err != nil {
 		return nil, err
 	}
-	s.recorder.update(time.Now(), func(r *Result) { r.Connections++ })
+	again := askedAgain(dialled)
+	s.recorder.update(time.Now(), func(r *Result) {
+		r.Connections++
+		if again {
+			r.Resent++
+		}
+	})
 	conn := newConnection(dialled, target)
 	return conn, conn.SetDeadline(deadline)
+}
+
+// askedAgain reports whether TCP asked for a connection more than once, since nobody answered. It
+// asks again after a second.
+func askedAgain(conn net.Conn) bool {
+	socket, ok := conn.(*net.TCPConn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	return err == nil && sentAgain(raw) > 0
+}
+
+// sentAgain is how many segments TCP sent again.
+func sentAgain(raw syscall.RawConn) (number uint32) {
+	// Where this fails the connection is closed already, and its request says so.
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			number = info.Total_retrans
+		}
+	})
+	return number
 }
 
 // takeIdle takes the most recently used idle connection to a target.

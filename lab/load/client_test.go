@@ -3,14 +3,19 @@ package load
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var somewhere = netip.MustParseAddrPort("10.96.0.7:80")
@@ -20,18 +25,21 @@ var somewhere = netip.MustParseAddrPort("10.96.0.7:80")
 func piped(answer func(net.Conn, string)) DialFunc {
 	return func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
-		go func() {
-			defer far.Close()
-			lines := bufio.NewScanner(far)
-			for lines.Scan() {
-				id, last := strings.CutSuffix(lines.Text(), " "+CloseWord)
-				answer(far, id)
-				if last {
-					return
-				}
-			}
-		}()
+		go converse(far, answer)
 		return near, nil
+	}
+}
+
+// converse answers until the client asks for the last time, or goes.
+func converse(conn net.Conn, answer func(net.Conn, string)) {
+	defer conn.Close()
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		id, last := strings.CutSuffix(lines.Text(), " "+CloseWord)
+		answer(conn, id)
+		if last {
+			return
+		}
 	}
 }
 
@@ -304,24 +312,61 @@ func TestTargetsTakeTurns(t *testing.T) {
 	})
 }
 
-func TestSlowAnswersAreCounted(t *testing.T) {
-	for takes, slow := range map[time.Duration]int64{2 * time.Second: 0, 3 * time.Second: 10} {
-		synctest.Test(t, func(t *testing.T) {
-			dial := piped(func(conn net.Conn, id string) {
-				time.Sleep(takes)
-				reply(conn, id)
-			})
-			plan := Plan{Targets: []netip.AddrPort{somewhere}, Protocol: TCP, Rate: 10, Duration: time.Second, Timeout: 5 * time.Second}
-			r, err := Run(t.Context(), plan, zones(dial, "zone-a"), Watch{})
-			if err != nil {
-				t.Fatal(err)
+// While a server has no room for a connection TCP asks for it again.
+func TestConnectionsThatAreAskedForAgain(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		listener := listenForOne(t)
+		accept := func() { acceptAll(t, listener, func(conn *net.TCPConn) { converse(conn, reply) }) }
+		target := netip.MustParseAddrPort(listener.Addr().String())
+		var dialer net.Dialer
+		if full {
+			for range 2 { // the kernel takes one more than the queue has room for
+				conn, err := dialer.DialContext(t.Context(), "tcp", target.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
 			}
-			balanced(t, r)
-			if r.Slow != slow || r.Answered != 10 {
-				t.Errorf("%d of %d answers that took %v were slow, want %d of 10", r.Slow, r.Answered, takes, slow)
+			dialer.Control = func(_, _ string, raw syscall.RawConn) error {
+				go func() {
+					for sentAgain(raw) == 0 && t.Context().Err() == nil {
+						time.Sleep(10 * time.Millisecond)
+					}
+					accept()
+				}()
+				return nil
 			}
-		})
+		} else {
+			accept()
+		}
+		plan := Plan{Targets: []netip.AddrPort{target}, Protocol: TCP, Rate: 1, Duration: time.Second, Timeout: 10 * time.Second}
+		r, err := Run(t.Context(), plan, zones(dialer.DialContext, "zone-a"), Watch{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Answered != 1 || r.Connections != 1 || (r.Resent == 1) != full {
+			t.Errorf("queue full %t: %d answered, %d connections, %d of them asked for again", full, r.Answered, r.Connections, r.Resent)
+		}
 	}
+}
+
+// listenForOne listens with room for one connection that is not accepted.
+func listenForOne(t *testing.T) net.Listener {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := os.NewFile(uintptr(fd), "listener")
+	defer socket.Close()
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 1)); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.FileListener(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
 }
 
 func TestSourcesAreChecked(t *testing.T) {

@@ -24,6 +24,12 @@ func serve(t *testing.T, handle func(*net.TCPConn)) netip.AddrPort {
 	if err != nil {
 		t.Fatal(err)
 	}
+	acceptAll(t, listener, handle)
+	return netip.MustParseAddrPort(listener.Addr().String())
+}
+
+// acceptAll accepts connections until the test ends, and closes all.
+func acceptAll(t *testing.T, listener net.Listener, handle func(*net.TCPConn)) {
 	var handlers sync.WaitGroup
 	var mu sync.Mutex
 	var open []net.Conn
@@ -51,7 +57,6 @@ func serve(t *testing.T, handle func(*net.TCPConn)) netip.AddrPort {
 		mu.Unlock()
 		handlers.Wait()
 	})
-	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
 // serveDatagrams answers each datagram on the loopback device.

@@ -80,7 +80,7 @@ func measured() Result {
 	r.update(noon, func(r *Result) {
 		r.Due += 6
 		r.Unsent = Unsent{Busy: 3, Late: 2}
-		r.Slow, r.Abandoned = 5, 1
+		r.Resent, r.Abandoned = 5, 1
 		r.Replaced = 4
 	})
 	return r.take()

@@ -17,13 +17,14 @@ type Result struct {
 
 	Due       int64
 	Answered  int64
-	Slow      int64 // of Answered: after half of the timeout
 	Unsent    Unsent
 	Abandoned int64 // when the run was stopped
 
 	// Connections were opened. Replaced are idle ones that the other side closed in good
-	// order, which is no failure.
+	// order, which is no failure. Resent are those of Connections that TCP had to ask for
+	// more than once.
 	Connections int64
+	Resent      int64
 	Replaced    int64
 
 	// Flows, Latencies and Failures are sorted by their first fields.
@@ -156,7 +157,7 @@ func (t *tally) add(r Result) {
 	}
 	s.Due += r.Due
 	s.Answered += r.Answered
-	s.Slow += r.Slow
+	s.Resent += r.Resent
 	s.Unsent.Late += r.Unsent.Late
 	s.Unsent.Busy += r.Unsent.Busy
 	s.Unsent.Local += r.Unsent.Local

@@ -22,11 +22,11 @@ type Summary struct {
 	Due         int64  `json:"due"`
 	Sent        int64  `json:"sent"`
 	Answered    int64  `json:"answered"`
-	Slow        int64  `json:"slow"`
 	Failed      int64  `json:"failed"`
 	Unsent      Unsent `json:"unsent"`
 	Abandoned   int64  `json:"abandoned"`
 	Connections int64  `json:"connections"`
+	Resent      int64  `json:"resent"`
 	Replaced    int64  `json:"replaced"`
 
 	InZone float64 `json:"inZone"`
@@ -85,8 +85,8 @@ func Summarize(plan Plan, sources int, r Result) Summary {
 	s := Summary{
 		Service: plan.Service, Targets: []string{}, Protocol: plan.Protocol, KeepAlive: plan.KeepAlive, Sources: sources,
 		RateAsked: plan.Rate, Seconds: plan.Duration.Seconds(),
-		Due: r.Due, Sent: r.Due - r.Unsent.Total(), Answered: r.Answered, Slow: r.Slow, Failed: r.Failed(), Unsent: r.Unsent,
-		Abandoned: r.Abandoned, Connections: r.Connections, Replaced: r.Replaced,
+		Due: r.Due, Sent: r.Due - r.Unsent.Total(), Answered: r.Answered, Failed: r.Failed(), Unsent: r.Unsent,
+		Abandoned: r.Abandoned, Connections: r.Connections, Resent: r.Resent, Replaced: r.Replaced,
 		InZone: round(r.InZone()), InNode: round(r.InNode()),
 		Latency: percentiles(r.Latency()), Lag: percentiles(r.Lag),
 		Failures: append([]FailureCount{}, r.Failures...), Examples: append([]Failure{}, r.Examples...),

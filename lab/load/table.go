@@ -20,9 +20,6 @@ func Table(s Summary) string {
 			[]string{"in zone", percent(s.InZone) + ", in node " + percent(s.InNode)},
 			[]string{"latency", s.Latency.text()})
 	}
-	if s.Slow > 0 {
-		facts = append(facts, []string{"slow", count(s.Slow) + " were answered after half of the timeout"})
-	}
 	failed := count(s.Failed)
 	if s.Failed > 0 {
 		failed += " (" + percent(fraction(s.Failed, s.Sent)) + ")"
@@ -37,6 +34,9 @@ func Table(s Summary) string {
 	connections := count(s.Connections)
 	if s.Replaced > 0 {
 		connections += fmt.Sprintf(", %s closed while idle", count(s.Replaced))
+	}
+	if s.Resent > 0 {
+		connections += fmt.Sprintf(", %s asked for more than once", count(s.Resent))
 	}
 	facts = append(facts, []string{"connections", connections})
 	b.WriteString(columns(facts, ""))

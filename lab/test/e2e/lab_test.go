@@ -175,7 +175,7 @@ const patience = 10 * time.Second
 // failures says what failed, or nothing. That too few requests were sent is a failure.
 func failures(r load.Result) string {
 	if r.Failed() == 0 && r.Answered > 0 {
-		return cmp.Or(unsent(r), lateness(r))
+		return cmp.Or(unsent(r), outage(r))
 	}
 	text := fmt.Sprintf("%d of %d requests failed", r.Failed(), r.Due)
 	if unsent := r.Unsent.Total(); unsent > 0 {
@@ -199,15 +199,14 @@ func unsent(r load.Result) string {
 	return fmt.Sprintf("%d of %d requests were not sent, since this machine has no port or file left", r.Unsent.Total(), r.Due)
 }
 
-// lateness says that answers were so late that there was an outage of seconds, or nothing.
-// TCP hides such an outage: it sends again after 1, 3 and 7 seconds what was lost.
-func lateness(r load.Result) string {
-	if r.Slow <= max(2, r.Answered/2000) {
+// outage says that connections were opened only when TCP asked for them again, or nothing. TCP
+// hides an outage of seconds: it asks again after 1, 3 and 7 of them.
+func outage(r load.Result) string {
+	if r.Resent <= max(2, r.Connections/2000) {
 		return ""
 	}
-	times := r.Latency().Quantiles(0.5, 0.99)
-	return fmt.Sprintf("%d of %d answers took over half of the time that is waited for them, up to %.1f s (half of all %.3f s, 99 of 100 %.3f s)",
-		r.Slow, r.Answered, r.Latency().Max().Seconds(), times[0].Seconds(), times[1].Seconds())
+	return fmt.Sprintf("nobody answered the first attempt to open %d of %d connections; the slowest request took %.1f s",
+		r.Resent, r.Connections, r.Latency().Max().Seconds())
 }
 
 // heavyPlan is enough to measure shares: one of a third has a standard deviation of one point.
