@@ -57,6 +57,9 @@ var errNotInstalled = errors.New("chromium is not installed; apt-get install chr
 // errLeft is the error of what was asked of a page that was left for another before it answered.
 var errLeft = errors.New("the page was left")
 
+// apart is the time between two looks at a page.
+const apart = 20 * time.Millisecond
+
 // leaving is what the browser says then.
 var leaving = []string{"Inspected target navigated or closed", "Execution context was destroyed.", "Cannot find default execution context"}
 
@@ -212,9 +215,13 @@ func (b *Browser) Visit(url string, width int) error {
 	if went.LoaderID == "" {
 		return fmt.Errorf("opening %s: the page is open already", url)
 	}
-	// The page is asked: of one in another process the event of its load may never be told.
-	var loaded bool
-	return b.Evaluate(`document.readyState == "complete" || new Promise(done => addEventListener("load", () => done(true)))`, &loaded)
+	// The page is asked: of one in another process the event of its load may never be told, and one without scripts hears none.
+	for state := ""; state != "complete"; time.Sleep(apart) {
+		if err := b.Evaluate("document.readyState", &state); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Evaluate runs an expression in the page and reads its value into result. A promise is awaited.
@@ -320,7 +327,6 @@ func (b *Browser) Prefers(feature, value string) error {
 
 // Until evaluates an expression until it is true, in whichever page is open then.
 func (b *Browser) Until(ctx context.Context, expression string) error {
-	const apart = 20 * time.Millisecond
 	for {
 		var so bool
 		if err := b.Evaluate("Boolean("+expression+")", &so); err != nil && !errors.Is(err, errLeft) {
