@@ -265,6 +265,8 @@ func (c *Cluster) programValues(values release.Values) error {
 		return fmt.Errorf("the values of the proxy are a %T", values["proxy"])
 	}
 	proxy["image"], proxy["podAnnotations"] = map[string]any{"repository": proxyImage}, annotations
+	// The chart is of this tree. One of a release before may not have all values.
+	proxy["accounting"] = map[string]any{"bytes": true, "interval": "2s"}
 	return nil
 }
 
@@ -298,7 +300,7 @@ func (c *Cluster) proxyValues() (map[string]any, error) {
 	}
 	values := map[string]any{
 		"enabled": true, "clusterCIDRs": cidrs,
-		"accounting": map[string]any{"bytes": true, "interval": "2s"},
+		"accounting": map[string]any{"bytes": true},
 	}
 	if !s.Proxy.KubeProxy() {
 		plane, err := c.controlPlane()

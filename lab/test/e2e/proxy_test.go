@@ -62,8 +62,8 @@ func proxyArea() area {
 }
 
 // quickValues are values of the chart by which promises wait less that are not about them: how long zones and
-// kube-proxy have to follow, and how many proxies the DaemonSet replaces at a time.
-var quickValues = []string{"routing.shrinkGrace=3s", "routing.groups.handBackGrace=3s", "proxy.maxUnavailable=50%"}
+// kube-proxy have to follow, how many proxies the DaemonSet replaces at a time, and how often connections are counted.
+var quickValues = []string{"routing.shrinkGrace=3s", "routing.groups.handBackGrace=3s", "proxy.maxUnavailable=50%", "proxy.accounting.interval=2s"}
 
 // rackLabel is the label of racks, some of which reach over zones.
 const rackLabel = "example.com/rack"
