@@ -154,7 +154,7 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 		return err
 	}
 	d.screen.say("\n%s%s", d.compare(before, after), d.goOn(strings.TrimSuffix(os.Args[0], "-lab"), before, after))
-	return d.screen.err
+	return errors.Join(d.screen.err, after.wrong())
 }
 
 // cluster is the lab that is up, which was found, or a new one.
@@ -270,7 +270,7 @@ func (d *demo) prefer(ctx context.Context) error {
 	}
 	// Kube-proxies look once a second. Where traffic does not stay near for another
 	// reason, the figures are what shows it.
-	ctx, cancel = context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel = context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	err = kube.Wait(ctx, "traffic to stay in its zone", func(ctx context.Context) (string, error) {
 		result, err := d.probe(ctx)

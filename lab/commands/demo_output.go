@@ -109,6 +109,15 @@ func (d *demo) money(bytesPerSecond float64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
+// wrong is an error if this is not what the change is for.
+func (m measurement) wrong() error {
+	if failed, near := m.result.Failed(), m.result.InZone(); failed > 0 || near < 1 {
+		return fmt.Errorf("%s and %s of the answers came from the client's zone: \"vicinity lab status\" says what does not run, and \"vicinity explain svc/%s -n %s\" why traffic goes elsewhere",
+			explain.Count(failed, "request failed", "requests failed"), percent(near), demoService, demoNamespace)
+	}
+	return nil
+}
+
 // compare is the outcome in a few lines.
 func (d *demo) compare(before, after measurement) string {
 	rows := [][3]string{

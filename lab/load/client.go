@@ -143,7 +143,11 @@ func (s *session) request(ctx context.Context, n int64) {
 		fail(err)
 		return
 	}
-	s.recorder.answered(now, s.Place, answer.Endpoint, now.Sub(began))
+	took := now.Sub(began)
+	s.recorder.answered(now, s.Place, answer.Endpoint, took)
+	if took > s.Plan.Timeout/2 && !conn.again && sentTwice(conn.Conn) {
+		s.recorder.update(now, func(r *Result) { r.Resent++ })
+	}
 	if reusable && running {
 		s.putIdle(conn)
 	} else {
@@ -185,20 +189,20 @@ func (s *session) connection(ctx context.Context, target netip.AddrPort) (*conne
 	if err != nil {
 		return nil, err
 	}
-	again := askedAgain(dialled)
+	conn := newConnection(dialled, target)
+	conn.again = sentTwice(dialled)
 	s.recorder.update(time.Now(), func(r *Result) {
 		r.Connections++
-		if again {
+		if conn.again {
 			r.Resent++
 		}
 	})
-	conn := newConnection(dialled, target)
 	return conn, conn.SetDeadline(deadline)
 }
 
-// askedAgain reports whether TCP asked for a connection more than once, since nobody answered. It
-// asks again after a second.
-func askedAgain(conn net.Conn) bool {
+// sentTwice reports whether TCP sent anything more than once, since nobody answered. It asks again for a connection
+// after a second.
+func sentTwice(conn net.Conn) bool {
 	socket, ok := conn.(*net.TCPConn)
 	if !ok {
 		return false

@@ -21,6 +21,7 @@ type connection struct {
 	reader *bufio.Reader
 	target netip.AddrPort
 	peer   *Endpoint // who answered last
+	again  bool      // TCP sent again to open it
 }
 
 func newConnection(conn net.Conn, target netip.AddrPort) *connection {

@@ -21,8 +21,8 @@ type Result struct {
 	Abandoned int64 // when the run was stopped
 
 	// Connections were opened. Replaced are idle ones that the other side closed in good
-	// order, which is no failure. Resent are those of Connections that TCP had to ask for
-	// more than once.
+	// order, which is no failure. Resent are those that TCP had to ask for more than once, and
+	// those on which it sent again what was answered after half of the timeout.
 	Connections int64
 	Resent      int64
 	Replaced    int64

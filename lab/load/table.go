@@ -36,7 +36,7 @@ func Table(s Summary) string {
 		connections += fmt.Sprintf(", %s closed while idle", count(s.Replaced))
 	}
 	if s.Resent > 0 {
-		connections += fmt.Sprintf(", %s asked for more than once", count(s.Resent))
+		connections += fmt.Sprintf(", %s needed TCP to send again", count(s.Resent))
 	}
 	facts = append(facts, []string{"connections", connections})
 	b.WriteString(columns(facts, ""))

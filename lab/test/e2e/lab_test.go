@@ -199,13 +199,13 @@ func unsent(r load.Result) string {
 	return fmt.Sprintf("%d of %d requests were not sent, since this machine has no port or file left", r.Unsent.Total(), r.Due)
 }
 
-// outage says that connections were opened only when TCP asked for them again, or nothing. TCP
-// hides an outage of seconds: it asks again after 1, 3 and 7 of them.
+// outage says that connections were opened or answered only when TCP sent again, or nothing. TCP hides an outage of
+// seconds: it asks again for a connection after 1, 3 and 7 of them.
 func outage(r load.Result) string {
 	if r.Resent <= max(2, r.Connections/2000) {
 		return ""
 	}
-	return fmt.Sprintf("nobody answered the first attempt to open %d of %d connections; the slowest request took %.1f s",
+	return fmt.Sprintf("on %d of %d connections TCP had to send again, since nobody answered; the slowest request took %.1f s",
 		r.Resent, r.Connections, r.Latency().Max().Seconds())
 }
 

@@ -142,5 +142,9 @@ func WriteTimes(file string, outcomes []Outcome) error {
 	if text, err = json.MarshalIndent(times, "", "  "); err != nil {
 		return err
 	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
+	// A run that is killed meanwhile leaves the file as it was.
+	if err := os.WriteFile(file+".new", append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
 }
