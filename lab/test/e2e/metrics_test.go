@@ -643,12 +643,8 @@ func (s *scene) everythingInUse(ctx context.Context) (*inUse, error) {
 	onNetwork := strings.NewReplacer("      containers:\n", "      nodeSelector: {"+networkLabel+": \"yes\"}\n      containers:\n")
 	manifests := onNetwork.Replace(lab.EchoManifests("echo", 3) + "---\n" + lab.ClientManifests("client", 3))
 	manifests += headlessOf("near", zoneAnnotation, "Prefer")
-	manifests += fmt.Sprintf(`---
-apiVersion: v1
-kind: Service
-metadata: {name: hinted, annotations: {%s: Prefer}}
-spec: {selector: {app: echo}, ports: [{name: http, port: 80, targetPort: http}]}
-`, zoneAnnotation)
+	zones := s.field().Zones()
+	manifests += "---\n" + lab.UnevenEchoManifests("hinted", map[string]int{zones[0]: 6, zones[1]: 2, zones[2]: 2})
 	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
 		return nil, err
 	}
@@ -693,12 +689,13 @@ spec: {selector: {app: echo}, ports: [{name: http, port: 80, targetPort: http}]}
 // again has something happen to each part, as it does in a cluster all the time.
 func (u *inUse) again(ctx context.Context) error {
 	u.turn++
-	// Endpoints come and go, and so do PodLocators and hints. These the controller writes itself where
-	// slices do not change.
+	// Endpoints come and go, and so do PodLocators.
 	if err := u.scale(ctx, "echo", int32(3+u.turn%2)); err != nil {
 		return err
 	}
-	if err := u.PatchService(ctx, u.namespace, "hinted", annotated(zoneAnnotation, []string{"Prefer", "Balanced"}[u.turn%2])); err != nil {
+	// Prefer, unlike Require, has some of the six endpoints of a zone serve the zones with two. The controller
+	// writes such hints itself, as the slices do not change.
+	if err := u.PatchService(ctx, u.namespace, "hinted", annotated(zoneAnnotation, []string{"Prefer", "Require"}[u.turn%2])); err != nil {
 		return err
 	}
 	if _, err := u.load(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
