@@ -20,6 +20,7 @@ type behaviour struct {
 	crashCode    int
 	crashAfter   int64 // answers left until it crashes; 0 is now
 	terminating  bool
+	asked        time.Time // last
 
 	stats Stats
 
@@ -125,7 +126,18 @@ func (b *behaviour) begin() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stats.InFlight++
+	b.asked = time.Now()
 	return b.delay
+}
+
+// quiet is for how long nothing has been asked.
+func (b *behaviour) quiet() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stats.InFlight > 0 {
+		return 0
+	}
+	return time.Since(b.asked)
 }
 
 // end is called after an answer, or if none was possible.

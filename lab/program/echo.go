@@ -22,7 +22,7 @@ import (
 )
 
 // echo answers with its identity. When it is asked to end, readiness fails at once, but it
-// serves for the drain time, since other nodes learn of its end late. An answer in that
+// serves for the drain time, and then until nobody has asked for a while, since other nodes learn of its end late. An answer in that
 // time is the last one of its connection, so that clients with open connections lose
 // nothing.
 type echo struct {
@@ -64,6 +64,7 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 	host := set.String("host", "", "IP address to listen on; empty is all, of both families")
 	start := set.Duration("start-delay", 0, "time before it listens")
 	drain := set.Duration("drain", 3*time.Second, "time to serve on after being asked to end")
+	quiet := set.Duration("drain-quiet", 0, "time without a request that ends it then")
 	settings := make(map[string]change)
 	for _, c := range controls() {
 		set.Func(c.name, c.usage, func(value string) error {
@@ -112,6 +113,10 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 			p.out.Printf("draining for %s", *drain)
 			drained = time.After(*drain)
 		case <-drained:
+			if rest := *quiet - e.state.quiet(); rest > 0 {
+				drained = time.After(rest)
+				continue
+			}
 			e.finish()
 			p.out.Print("done")
 			return 0, nil

@@ -304,6 +304,25 @@ func TestAnEchoServesOnWhileItDrains(t *testing.T) {
 	e.ends(5)
 }
 
+// Where other nodes learn of its end later than it drains, it serves until they have.
+func TestAnEchoServesUntilItIsQuiet(t *testing.T) {
+	const quiet = 200 * time.Millisecond
+	e := startEcho(t, pod, "--drain", quiet.String(), "--drain-quiet", quiet.String())
+	var asked time.Time
+	e.end()
+	for range 10 {
+		time.Sleep(quiet / 4)
+		asked = time.Now()
+		if status, _, err := e.ask(http.MethodGet, "/"); err != nil || status != http.StatusOK {
+			t.Fatal(status, err)
+		}
+	}
+	e.ends(0)
+	if took := time.Since(asked); took < quiet {
+		t.Errorf("it ends %s after the last request", took)
+	}
+}
+
 func TestWhatIsUnderWayIsAnsweredBeforeTheEnd(t *testing.T) {
 	e := startEcho(t, append(pod, "ECHO_DELAY=150ms"), "--drain", "0")
 	requests := map[load.Protocol]string{load.HTTP: "GET / HTTP/1.1\r\nHost: echo\r\n\r\n", load.TCP: "1\n", load.UDP: "1"}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -182,8 +183,13 @@ func failures(r load.Result) string {
 		text += fmt.Sprintf(" (%d were not sent)", unsent)
 	}
 	if len(r.Examples) > 0 {
+		var from []string
+		for _, f := range r.Failures {
+			from = append(from, fmt.Sprintf("%d of %s %s", f.Count, f.From, f.Kind))
+		}
 		first := r.Examples[0]
-		text += fmt.Sprintf(", the first after %.2f s from %s to %s: %s: %s", first.After.Seconds(), first.From.Pod, first.Target, first.Kind, first.Error)
+		text += fmt.Sprintf(", %s, the first %.1f s after the begin of %.1f s, after a wait of %.2f s, from %s to %s: %s: %s", strings.Join(from, " and "),
+			first.Time.Sub(r.Start).Seconds(), r.End.Sub(r.Start).Seconds(), first.After.Seconds(), first.From.Pod, first.Target, first.Kind, first.Error)
 	}
 	return text
 }

@@ -166,15 +166,15 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 	return s.handOverEcho(ctx, patch)
 }
 
-// patientDrain is how long endpoints of patientEcho serve on when they are to end: longer
-// than the news of it takes to all nodes, with time to spare.
-const patientDrain = 8 * time.Second
+// patientDrain is how long endpoints of patientEcho serve on at least when they are to end, as news of it takes to all nodes.
+// Where it takes longer, they serve until nobody has asked for quietDrain.
+const patientDrain, quietDrain = 6 * time.Second, 2 * time.Second
 
-// patientEcho has the pods of manifests of echo Services serve on for patientDrain.
+// patientEcho has the pods of manifests of echo Services serve on for patientDrain, and until they are quiet.
 func patientEcho(manifests string) string {
 	return strings.NewReplacer(
-		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 30",
-		"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n", patientDrain),
+		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 120",
+		"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n        - {name: ECHO_DRAIN_QUIET, value: %s}\n", patientDrain, quietDrain),
 	).Replace(manifests)
 }
 
