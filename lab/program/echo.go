@@ -22,9 +22,9 @@ import (
 )
 
 // echo answers with its identity. When it is asked to end, readiness fails at once, but it
-// serves for the drain time, and then until nobody has asked for a while, since other nodes learn of its end late. An answer in that
-// time is the last one of its connection, so that clients with open connections lose
-// nothing.
+// serves for the drain time, and then until nobody has asked for a while, since other nodes
+// learn of its end late. An answer in that time is the last one of its connection, so that
+// clients with open connections lose nothing.
 type echo struct {
 	self  load.Endpoint
 	state *behaviour
@@ -64,7 +64,7 @@ func runEcho(ctx context.Context, p *process) (int, error) {
 	host := set.String("host", "", "IP address to listen on; empty is all, of both families")
 	start := set.Duration("start-delay", 0, "time before it listens")
 	drain := set.Duration("drain", 3*time.Second, "time to serve on after being asked to end")
-	quiet := set.Duration("drain-quiet", 0, "time without a request that ends it then")
+	quiet := set.Duration("drain-quiet", 0, "time without a request after which it ends then; 0 is at once")
 	settings := make(map[string]change)
 	for _, c := range controls() {
 		set.Func(c.name, c.usage, func(value string) error {

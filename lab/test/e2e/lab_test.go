@@ -188,7 +188,7 @@ func failures(r load.Result) string {
 			from = append(from, fmt.Sprintf("%d of %s %s", f.Count, f.From, f.Kind))
 		}
 		first := r.Examples[0]
-		text += fmt.Sprintf(", %s, the first %.1f s after the begin of %.1f s, after a wait of %.2f s, from %s to %s: %s: %s", strings.Join(from, " and "),
+		text += fmt.Sprintf(": %s; the first %.1f s into the load of %.1f s, after a wait of %.2f s, from %s to %s: %s: %s", strings.Join(from, " and "),
 			first.Time.Sub(r.Start).Seconds(), r.End.Sub(r.Start).Seconds(), first.After.Seconds(), first.From.Pod, first.Target, first.Kind, first.Error)
 	}
 	return text

@@ -21,7 +21,7 @@ import (
 const shortDrain = 5 * time.Second
 
 // proxyRollingUpdate replaces all endpoints, which drain for patientDrain. Its long form then
-// replaces the new ones, which drain for shortDrain. Beside a Service without affinity one is asked whose clients stay with their
+// replaces the new ones, which drain for shortDrain and no longer. Beside a Service without affinity one is asked whose clients stay with their
 // endpoints: they lose nothing when these end, and stay with others then.
 func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	const endpoints = 12
@@ -34,15 +34,16 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if err := s.servedBy(ctx, "sticky", true); err != nil {
 		return "", err
 	}
-	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s", endpoints, patientDrain)
-	drains := []time.Duration{patientDrain}
+	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s, and until nobody has asked for %s", endpoints, patientDrain, quietDrain)
+	type drain struct{ least, quiet time.Duration } // of the pods that come
+	drains := []drain{{patientDrain, quietDrain}}
 	if soaking() {
-		replaced += fmt.Sprintf(", and then as many for %s", shortDrain)
-		drains = []time.Duration{shortDrain, patientDrain}
+		replaced += fmt.Sprintf(", and then as many for %s and no longer", shortDrain)
+		drains = []drain{{shortDrain, 0}, {patientDrain, quietDrain}}
 	}
 	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
-		for _, drain := range drains {
-			if err := s.redeploy(ctx, drain); err != nil {
+		for _, d := range drains {
+			if err := s.redeploy(ctx, d.least, d.quiet); err != nil {
 				return err
 			}
 			if err := s.clientsStay(ctx, "sticky"); err != nil {
@@ -61,11 +62,11 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 }
 
 // redeploy replaces all pods of the echo Deployment by such that serve on for a time when they
-// are to end, and waits until those of before have ended.
-func (s *scene) redeploy(ctx context.Context, drain time.Duration) error {
+// are to end, and until nobody has asked for a while, and waits until those of before have ended.
+func (s *scene) redeploy(ctx context.Context, drain, quiet time.Duration) error {
 	// The time has pods replaced that are as they should be already.
-	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"redeployed":%q}},"spec":{"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":%q}]}]}}}}`,
-		time.Now().Format(time.RFC3339Nano), drain)
+	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"redeployed":%q}},"spec":{"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":%q},{"name":"ECHO_DRAIN_QUIET","value":%q}]}]}}}}`,
+		time.Now().Format(time.RFC3339Nano), drain, quiet)
 	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		return err
 	}

@@ -166,8 +166,8 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 	return s.handOverEcho(ctx, patch)
 }
 
-// patientDrain is how long endpoints of patientEcho serve on at least when they are to end, as news of it takes to all nodes.
-// Where it takes longer, they serve until nobody has asked for quietDrain.
+// Endpoints of patientEcho that are to end serve on for patientDrain, and then until nobody has asked for quietDrain: by then
+// all nodes know of their end, however long that takes.
 const patientDrain, quietDrain = 6 * time.Second, 2 * time.Second
 
 // patientEcho has the pods of manifests of echo Services serve on for patientDrain, and until they are quiet.
