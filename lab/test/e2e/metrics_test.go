@@ -634,6 +634,7 @@ type inUse struct {
 	*scene
 	dns     netip.AddrPort
 	clients map[string]place
+	rolled  *rolled
 	turn    int
 }
 
@@ -679,11 +680,9 @@ func (s *scene) everythingInUse(ctx context.Context) (*inUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	use := &inUse{scene: s, dns: netip.AddrPortFrom(address, 53)}
-	if use.clients, err = s.fromClients(ctx); err != nil {
-		return nil, err
-	}
-	return use, rolled.update(ctx, "2", "500ms", "")
+	use := &inUse{scene: s, dns: netip.AddrPortFrom(address, 53), rolled: rolled}
+	use.clients, err = s.fromClients(ctx)
+	return use, err
 }
 
 // again has something happen to each part, as it does in a cluster all the time.
@@ -691,6 +690,10 @@ func (u *inUse) again(ctx context.Context) error {
 	u.turn++
 	// Endpoints come and go, and so do PodLocators.
 	if err := u.scale(ctx, "echo", int32(3+u.turn%2)); err != nil {
+		return err
+	}
+	// What is done once may be over before Prometheus asks for the first time, and then shows as no change.
+	if err := u.rolled.update(ctx, strconv.Itoa(1+u.turn), "500ms", ""); err != nil {
 		return err
 	}
 	// Prefer, unlike Require, has some of the six endpoints of a zone serve the zones with two. The controller
