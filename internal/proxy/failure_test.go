@@ -604,3 +604,29 @@ func TestAttemptsToReadInARow(t *testing.T) {
 		}
 	}
 }
+
+// Connections count for the Service that the kernel has at an address, not for one whose rules it refused.
+func TestAccountingGoesByWhatTheKernelHas(t *testing.T) {
+	w := many(t, 2)
+	w.index = newIndex()
+	w.right("at first")
+	at := func(address string) string {
+		flow, _ := w.index.resolve(ruleset.Front{Address: netip.MustParseAddr(address), Protocol: ruleset.TCP, Port: 80}, netip.Addr{})
+		return flow.Service
+	}
+	if got := at("10.96.0.1"); got != "s1" {
+		t.Fatalf("at first the address is that of %q", got)
+	}
+	w.refusing("10.96.0.9")
+	w.put(aService("s1", "10.96.0.9"))
+	w.run(time.Second)
+	if got := at("10.96.0.9"); got != "" {
+		t.Errorf("an address that the kernel refuses is that of %s", got)
+	}
+	w.refusing()
+	w.run(asideMost)
+	w.right("when the kernel takes it")
+	if got := at("10.96.0.9"); got != "s1" {
+		t.Errorf("an address that the kernel has is that of %q", got)
+	}
+}

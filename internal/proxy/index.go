@@ -67,9 +67,6 @@ func newIndex() *index {
 
 // set notes what a Service is, or that it is none any more if it has no families.
 func (x *index) set(name types.NamespacedName, compiled []compile.Family, now time.Time) {
-	if x == nil {
-		return
-	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.prune(now)

@@ -56,7 +56,6 @@ func TestIndex(t *testing.T) {
 	}
 
 	var none *index
-	none.set(web, family("shop/web", "1"), time.Time{})
 	none.lose(web, []ruleset.Front{front})
 }
 

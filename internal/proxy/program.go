@@ -38,6 +38,8 @@ type programmer struct {
 	doors     *doors
 	warnings  *events.Warnings
 	index     *index // nil if nobody asks
+	// unindexed were staged since they were written last: the index says what the kernel does.
+	unindexed map[types.NamespacedName][]compile.Family
 	flows     flows
 	// told is given what to acknowledge whenever something was programmed.
 	told func(lease.Acknowledgement)
@@ -124,6 +126,7 @@ func (p *programmer) begin() {
 		p.named = append(p.named, corev1.IPFamily(f.String()))
 	}
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
+	p.unindexed = map[types.NamespacedName][]compile.Family{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*cluster.Change{}
 	p.versions, p.turns = lease.NewAcknowledgements(), newTurns()
 	p.checks.ends = make(chan []reading, 1)
@@ -528,8 +531,8 @@ func (p *programmer) stageService(name types.NamespacedName, c *compilation, now
 	}
 	p.warnings.Unreachable(name, after.unreachable, now)
 	p.warnings.Claims(name, refusals, now)
-	if !p.probes(name) { // whose connections are no traffic
-		p.index.set(name, result.Families, now)
+	if p.index != nil && !p.probes(name) { // whose connections are no traffic
+		p.unindexed[name] = result.Families
 	}
 	if len(result.Families) > 0 || len(after.notes) > 0 || len(refusals) > 0 {
 		p.records[name] = after
@@ -642,6 +645,12 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	if len(p.underway) == 0 {
 		p.underway = map[types.NamespacedName]*cluster.Change{} // not as large as it once was
 	}
+	for name, families := range p.unindexed {
+		if p.written(name) {
+			p.index.set(name, families, now)
+			delete(p.unindexed, name)
+		}
+	}
 	p.reconcile()
 	p.versions.Settle(p.settled)
 	p.aim()
@@ -670,9 +679,11 @@ func (p *programmer) reconcile() {
 
 // programmed reports whether the kernel has all that was asked for a Service.
 func (p *programmer) programmed(name types.NamespacedName) bool {
-	if p.turns.waits(name) {
-		return false
-	}
+	return !p.turns.waits(name) && p.written(name)
+}
+
+// written reports whether the kernel has all that was staged of a Service.
+func (p *programmer) written(name types.NamespacedName) bool {
 	known := p.records[name]
 	for i, f := range p.families {
 		if len(f.table.Pending()) > 0 && known == nil {

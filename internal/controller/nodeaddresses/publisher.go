@@ -14,6 +14,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,6 +78,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 type publisher struct {
 	client client.Client
 	object types.NamespacedName
+	lines  atomic.Int64 // of the ConfigMap, as it was seen last
 }
 
 func newPublisher(c client.Client, namespace string) *publisher {
@@ -85,13 +88,13 @@ func newPublisher(c client.Client, namespace string) *publisher {
 // nodeHandler follows nodes that come, go or have other addresses.
 func (p *publisher) nodeHandler() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { p.enqueue(ctx, q) },
-		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { p.enqueue(ctx, q) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { p.enqueue(q) },
+		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { p.enqueue(q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			before, ok := e.ObjectOld.(*corev1.Node)
 			after, also := e.ObjectNew.(*corev1.Node)
 			if !ok || !also || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || !slices.Equal(podRanges(before), podRanges(after)) {
-				p.enqueue(ctx, q)
+				p.enqueue(q)
 			}
 		},
 	}
@@ -100,30 +103,26 @@ func (p *publisher) nodeHandler() handler.EventHandler {
 // configMapHandler follows changes of the ConfigMap by anybody.
 func (p *publisher) configMapHandler() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, _ event.CreateEvent, q queue) { p.enqueue(ctx, q) },
-		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { p.enqueue(ctx, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { p.sees(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { p.sees(e.ObjectNew, q) },
 	}
+}
+
+// sees counts the lines of the ConfigMap, which is too large to be counted for each event of a node.
+func (p *publisher) sees(object client.Object, q queue) {
+	if read, ok := object.(*corev1.ConfigMap); ok {
+		lines := 0
+		for _, text := range read.Data {
+			lines += strings.Count(text, "\n")
+		}
+		p.lines.Store(int64(lines))
+	}
+	p.enqueue(q)
 }
 
 // enqueue has the ConfigMap synced once changes have been gathered.
-func (p *publisher) enqueue(ctx context.Context, q queue) {
-	wait := gatherTime
-	object := &corev1.ConfigMap{}
-	if err := p.client.Get(ctx, p.object, object); err == nil {
-		for _, text := range object.Data {
-			wait += time.Duration(countLines(text)) * gatherMore
-		}
-	}
-	q.AddAfter(reconcile.Request{NamespacedName: p.object}, wait)
-}
-
-func countLines(text string) (n int) {
-	for i := range len(text) {
-		if text[i] == '\n' {
-			n++
-		}
-	}
-	return n
+func (p *publisher) enqueue(q queue) {
+	q.AddAfter(reconcile.Request{NamespacedName: p.object}, gatherTime+time.Duration(p.lines.Load())*gatherMore)
 }
 
 // Reconcile writes the ConfigMap if it does not have what it should.

@@ -147,7 +147,7 @@ func (c *Catalogue) Entry(service types.NamespacedName) Entry {
 	return Entry{c.services[service], c.groups.of(service), c.slices.of(service)}
 }
 
-// Names are those of all Services, and of those that only groups or slices name.
+// Names are those of all Services, and of those that only groups name.
 func (c *Catalogue) Names() map[types.NamespacedName]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -83,7 +83,7 @@ func (t *part) add(slice *discoveryv1.EndpointSlice, cluster *translate.Cluster)
 // may belong to another pod already.
 func rank(e *v1alpha1.GroupEndpoint) int {
 	switch {
-	case !e.NotReady:
+	case !e.NotReady && !e.Terminating: // what goes may be published as ready
 		return 0
 	case !e.Terminating:
 		return 1
