@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -38,7 +39,7 @@ func (w *webhookConfig) certify(namespace string) (*certificates.Certificates, e
 		Names:  []string{w.service + "." + namespace + ".svc"},
 	}
 	if w.clients != "" {
-		clients, err := certificates.ReadClients(w.clients)
+		clients, err := certificates.ReadClients(w.clients, log.Log.WithName("webhook"))
 		if err != nil {
 			return nil, fmt.Errorf("--webhook-client-ca: %w", err)
 		}

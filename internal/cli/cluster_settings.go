@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -20,12 +22,39 @@ func (r *clusterReader) reading(s *routingflags.Running, in routing.Input) inspe
 	}
 }
 
-// controller is the Deployment of vicinity-controller, nil if the cluster has none.
+// controller is the Deployment of vicinity-controller, nil if the cluster has none. Which of several it is is found by
+// the webhooks, if these may be read.
 func (r *clusterReader) controller(ctx context.Context) (*appsv1.Deployment, error) {
 	list, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: routingflags.ControllerSelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return r.typed.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, o)
 	})
-	return routingflags.ControllerOf(list), err
+	var webhooks []inspect.WebhookConfiguration
+	if err == nil && len(list) > 1 {
+		if webhooks, err = r.webhookConfigurations(ctx); apierrors.IsForbidden(err) {
+			err = nil
+		}
+	}
+	controller, several := routingflags.ControllerOf(list, inspect.WebhookNamespace(webhooks))
+	if several != "" {
+		r.leaveOut(several)
+	}
+	return controller, err
+}
+
+// webhookConfigurations are those of Vicinity. Those that were read are returned with an error, too.
+func (r *clusterReader) webhookConfigurations(ctx context.Context) ([]inspect.WebhookConfiguration, error) {
+	api := r.typed.AdmissionregistrationV1()
+	options := metav1.ListOptions{LabelSelector: inspect.PartSelector}
+	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return api.MutatingWebhookConfigurations().List(ctx, o)
+	})
+	validating, second := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return api.ValidatingWebhookConfigurations().List(ctx, o)
+	})
+	if err == nil || apierrors.IsForbidden(err) && second != nil {
+		err = second // which is worse, or the same
+	}
+	return inspect.WebhooksOf(mutating, validating), err
 }
 
 // settings are those that the cluster's controller was started with, and the defaults

@@ -4,10 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -197,5 +199,41 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whoever may write a Deployment can give it the labels of vicinity-controller. Webhooks are of the cluster.
+func TestControllerIsThatWhichWebhooksCall(t *testing.T) {
+	other := aController("--take-over-auto")
+	other.Namespace = "a-tenant"
+	label := map[string]string{"app.kubernetes.io/part-of": "vicinity"}
+	calls := func(namespace string) admissionregistrationv1.WebhookClientConfig {
+		return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "vicinity-webhook"}}
+	}
+	const both = "Deployments vicinity-system/vicinity-controller and a-tenant/vicinity-controller have the labels of vicinity-controller; " +
+		"the first is taken for it, whose namespace the webhooks of the cluster call"
+	for name, test := range map[string]struct {
+		webhooks runtime.Object
+		own      string
+		missing  string
+	}{
+		"no webhooks": {
+			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: calls("vicinity-system")}}},
+			"a-tenant", "Deployments a-tenant/vicinity-controller and vicinity-system/vicinity-controller have the labels of vicinity-controller; " +
+				"the first is taken for it, though no webhook that is known calls its namespace",
+		},
+		"a mutating one": {
+			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity", Labels: label}, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: calls("vicinity-system")}}},
+			"vicinity-system", both,
+		},
+		"a validating one": {
+			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity", Labels: label}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{ClientConfig: calls("vicinity-system")}}},
+			"vicinity-system", both,
+		},
+	} {
+		settings, missing := settingsOf(t, other, aController(), test.webhooks)
+		if settings.Exclusion.Own != test.own || settings.TakeOverAuto != (test.own == "a-tenant") || !slices.Equal(missing, []string{test.missing}) {
+			t.Errorf("%s: got %+v, missing %q", name, settings, missing)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -33,9 +32,8 @@ import (
 )
 
 const (
-	// ofVicinity finds what the chart installs, and dnsSelector the Deployment of vicinity-dns.
-	ofVicinity  = "app.kubernetes.io/part-of=vicinity"
-	dnsSelector = ofVicinity + ",app.kubernetes.io/component=dns"
+	// dnsSelector finds the Deployment of vicinity-dns.
+	dnsSelector = inspect.PartSelector + ",app.kubernetes.io/component=dns"
 	// reachTime is how long the webhooks have to answer.
 	reachTime = 5 * time.Second
 )
@@ -65,7 +63,7 @@ func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor
 	}
 	d.in.Version = release.GitVersion
 	for _, read := range []func(context.Context) error{
-		d.nodes, d.installation, d.networks, d.leases, d.definitions, d.webhooks, d.backends, d.services, d.policies, d.workloads, d.leftovers,
+		d.nodes, d.webhooks, d.installation, d.networks, d.leases, d.definitions, d.backends, d.services, d.policies, d.workloads, d.leftovers,
 	} {
 		if err := read(ctx); err != nil {
 			return nil, err
@@ -77,7 +75,7 @@ func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor
 	if noNodes && noServices && noDeployments {
 		return nil, fmt.Errorf("you may list neither nodes nor services nor deployments in all namespaces, so there is nothing to judge; the rights are in %s", doctorPermissions)
 	}
-	if server, local := r.clock.read(); !server.IsZero() {
+	if server, local := r.clock.Read(); !server.IsZero() {
 		d.in.Server = server.Add(d.in.Local.Sub(local))
 	}
 	return d.in, nil
@@ -166,14 +164,19 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
 		return err
 	}
-	slices.SortStableFunc(controllers, routingflags.CompareControllers)
+	called := inspect.WebhookNamespace(d.in.Webhooks)
+	routingflags.SortControllers(controllers, called)
 	for i, deployment := range controllers {
 		d.in.Controllers = append(d.in.Controllers, doctor.Controller{Deployment: deployment})
 		for _, container := range deployment.Spec.Template.Spec.Containers {
 			readWebhookFlags(&d.in.Controllers[i], container.Args)
 		}
 	}
-	running, _ := routingflags.RunningOf(routingflags.ControllerOf(controllers)) // one with flags that make no sense does not start, which is a finding
+	var controller *appsv1.Deployment
+	if len(controllers) > 0 {
+		controller = controllers[0]
+	}
+	running, _ := routingflags.RunningOf(controller) // one with flags that make no sense does not start, which is a finding
 	d.in.Exclusion, d.in.TakesAuto = running.Exclusion, running.TakeOverAuto
 	if _, unread := d.in.Unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
 		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s, and -n looks nowhere else", d.namespace)
@@ -201,7 +204,7 @@ func readWebhookFlags(c *doctor.Controller, args []string) {
 	}
 	c.WebhookName = *name
 	c.Mutates = *on["webhook-endpointslices"] || *on["webhook-evictions"] || *on["webhook-pods"] || *on["webhook-ordinals"] || *on["pace-scale-downs"]
-	c.Validates = *on["webhook-services"] || *on["webhook-policies"] || *on["webhook-budgets"] || *on["webhook-evictions"]
+	c.Validates = *on["webhook-services"] || *on["webhook-policies"] || *on["webhook-budgets"]
 }
 
 // networks reads what other programs serve Services by.
@@ -328,42 +331,16 @@ func definitionOf(object *unstructured.Unstructured) doctor.Definition {
 	return definition
 }
 
-func (d *doctorReader) webhooks(ctx context.Context) error {
-	api := d.typed.AdmissionregistrationV1()
-	options := metav1.ListOptions{LabelSelector: ofVicinity}
-	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return api.MutatingWebhookConfigurations().List(ctx, o)
-	})
-	if err := d.without(doctor.SourceWebhooks, "list mutatingwebhookconfigurations", err); err != nil {
-		return err
-	}
-	for _, c := range mutating {
-		w := doctor.WebhookConfiguration{Kind: doctor.KindMutating, Name: c.Name}
-		for i := range c.Webhooks {
-			w.Clients = append(w.Clients, c.Webhooks[i].ClientConfig)
-		}
-		d.in.Webhooks = append(d.in.Webhooks, w)
-	}
-	validating, err := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return api.ValidatingWebhookConfigurations().List(ctx, o)
-	})
-	if err := d.without(doctor.SourceWebhooks, "list validatingwebhookconfigurations", err); err != nil {
-		return err
-	}
-	for _, c := range validating {
-		w := doctor.WebhookConfiguration{Kind: doctor.KindValidating, Name: c.Name}
-		for i := range c.Webhooks {
-			w.Clients = append(w.Clients, c.Webhooks[i].ClientConfig)
-		}
-		d.in.Webhooks = append(d.in.Webhooks, w)
-	}
-	return nil
+func (d *doctorReader) webhooks(ctx context.Context) (err error) {
+	d.in.Webhooks, err = d.webhookConfigurations(ctx)
+	return d.without(doctor.SourceWebhooks, "list mutatingwebhookconfigurations and validatingwebhookconfigurations", err)
 }
 
 // backends reads what is behind the webhooks, and asks it for an answer.
 func (d *doctorReader) backends(ctx context.Context) error {
 	for i := range d.in.Webhooks {
-		for _, client := range d.in.Webhooks[i].Clients {
+		for _, webhook := range d.in.Webhooks[i].Webhooks {
+			client := webhook.Client
 			if client.Service == nil {
 				continue
 			}

@@ -44,7 +44,7 @@ type examinedCluster struct {
 	named *metadatafake.FakeMetadataClient
 	// reach is what the webhooks' Service answers by way of the API server.
 	reach error
-	clock *serverClock
+	clock *command.Clock
 }
 
 // newExaminedCluster has the Services of the others, and what of Vicinity doctor looks at.
@@ -55,7 +55,7 @@ func newExaminedCluster(t *testing.T) *examinedCluster {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c.clock = new(serverClock)
+	c.clock = new(command.Clock)
 	c.named = metadatafake.NewSimpleMetadataClient(scheme)
 	discovery, ok := c.typed.Discovery().(*fakediscovery.FakeDiscovery)
 	if !ok {
@@ -305,7 +305,7 @@ func TestDoctorAgesAreOfWhenLeasesWereRead(t *testing.T) {
 	for _, skew := range []time.Duration{0, time.Hour} {
 		c := newExaminedCluster(t)
 		later := time.Now().Add(10 * time.Minute)
-		c.clock.note(later.Add(skew), later, 0)
+		c.clock.Note(later.Add(skew), later, 0)
 		report := c.report(t)
 		if got, want := found(&report, "leader-missing", "Lease vicinity-system/vicinity-controller"), skew > 0; got != want {
 			t.Errorf("the API server is %s ahead: found %t, want %t", skew, got, want)
@@ -390,7 +390,7 @@ func TestServerClock(t *testing.T) {
 		if _, err := c.typed.Discovery().ServerVersion(); err != nil {
 			t.Fatal(err)
 		}
-		at, local := c.clock.read()
+		at, local := c.clock.Read()
 		return at.Sub(local)
 	}
 	skew = time.Hour
@@ -405,10 +405,10 @@ func TestServerClock(t *testing.T) {
 	if err := c.typed.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/a/services/b/proxy/").Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	if at, local := c.clock.read(); (at.Sub(local) - time.Hour).Abs() > 2*time.Second {
+	if at, local := c.clock.Read(); (at.Sub(local) - time.Hour).Abs() > 2*time.Second {
 		t.Errorf("after an answer of a Service the API server is %s ahead, want an hour still", at.Sub(local))
 	}
-	if at, _ := (*serverClock)(nil).read(); !at.IsZero() {
+	if at, _ := (*command.Clock)(nil).Read(); !at.IsZero() {
 		t.Errorf("without a clock it is %s", at)
 	}
 }

@@ -43,7 +43,7 @@ type connection struct {
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	// clock has the time of the API server, from its answers.
-	clock *serverClock
+	clock *command.Clock
 	// namespace is the one that the flags or the context name.
 	namespace string
 	// server is the cluster's address, for messages.
@@ -133,8 +133,8 @@ func listed(names []string, none string) string {
 }
 
 func newConnection(config *rest.Config, namespace string) (*connection, error) {
-	c := &connection{clock: new(serverClock), namespace: namespace, server: config.Host}
-	config.Wrap(c.clock.wrap)
+	c := &connection{clock: new(command.Clock), namespace: namespace, server: config.Host}
+	config.Wrap(c.clock.Wrap)
 	var err error
 	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)

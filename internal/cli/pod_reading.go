@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -294,52 +293,19 @@ func (p *podReader) readEnforcement(ctx context.Context, budgets []*v1alpha1.Top
 
 // webhooks says why the API server does not ask Vicinity about evictions. It is empty if it does.
 func (p *podReader) webhooks(ctx context.Context, own string) (missing string, known bool, err error) {
-	api := p.typed.AdmissionregistrationV1()
-	validating, err := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return api.ValidatingWebhookConfigurations().List(ctx, o)
-	})
-	if apierrors.IsForbidden(err) {
+	all, err := p.webhookConfigurations(ctx)
+	switch {
+	case apierrors.IsForbidden(err):
 		return "", false, nil
+	case err != nil:
+		return "", false, p.explained("reading the configurations of webhooks", err)
 	}
-	if err != nil {
-		return "", false, p.explained("reading ValidatingWebhookConfigurations", err)
-	}
-	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return api.MutatingWebhookConfigurations().List(ctx, o)
-	})
-	if apierrors.IsForbidden(err) {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, p.explained("reading MutatingWebhookConfigurations", err)
-	}
-	found := map[string]bool{}
-	for _, c := range validating {
-		for i := range c.Webhooks {
-			found["ValidatingWebhookConfiguration"] = found["ValidatingWebhookConfiguration"] || asksAboutEvictions(&c.ObjectMeta, &c.Webhooks[i].ClientConfig, c.Webhooks[i].Rules, own)
-		}
-	}
-	for _, c := range mutating {
-		for i := range c.Webhooks {
-			found["MutatingWebhookConfiguration"] = found["MutatingWebhookConfiguration"] || asksAboutEvictions(&c.ObjectMeta, &c.Webhooks[i].ClientConfig, c.Webhooks[i].Rules, own)
-		}
-	}
-	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
-		if !found[kind] {
+	for _, kind := range []string{inspect.Validating, inspect.Mutating} {
+		if !slices.ContainsFunc(all, func(c inspect.WebhookConfiguration) bool { return c.Kind == kind && c.AsksAboutEvictions(own) }) {
 			return fmt.Sprintf("no %s asks Vicinity about pods/eviction: set disruption.enabled in the chart", kind), true, nil
 		}
 	}
 	return "", true, nil
-}
-
-// asksAboutEvictions reports whether a webhook is that of Vicinity's chart for evictions.
-func asksAboutEvictions(meta *metav1.ObjectMeta, at *admissionregistrationv1.WebhookClientConfig, rules []admissionregistrationv1.RuleWithOperations, own string) bool {
-	if meta.Labels["app.kubernetes.io/part-of"] != "vicinity" || own != "" && (at.Service == nil || at.Service.Namespace != own) {
-		return false
-	}
-	return slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
-		return slices.Contains(rule.Resources, "pods/eviction") && slices.Contains(rule.Operations, admissionregistrationv1.Create)
-	})
 }
 
 // labelled reports whether the namespace has the label by which webhooks are asked.

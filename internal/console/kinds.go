@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -31,7 +32,7 @@ type kind struct {
 	wide bool
 	// own says that the kind is of Vicinity's own API, which may not be installed.
 	own bool
-	// without says what follows if it cannot be read.
+	// without says what follows if it cannot be read; it is empty if nothing does that is worth a note.
 	without string
 
 	object runtime.Object
@@ -48,6 +49,8 @@ const (
 	kindServices        = "Services"
 	kindNamespaces      = "Namespaces"
 	kindDeployments     = "Deployments"
+	kindMutating        = "MutatingWebhookConfigurations"
+	kindValidating      = "ValidatingWebhookConfigurations"
 	kindPolicies        = "RoutingPolicies"
 	kindClusterPolicies = "ClusterRoutingPolicies"
 	kindRollouts        = "DomainRollouts"
@@ -86,20 +89,21 @@ func kinds(o Options) []kind {
 			without: "what is written for all Services of some namespaces is left out",
 		}, core.Namespaces()),
 	}
-	controllers := reads(kind{
-		name: kindDeployments, right: "deployments.apps", wide: true, object: &appsv1.Deployment{}, slim: slimObject,
-		without: "vicinity-controller is taken to have its default flags",
-	}, o.Typed.AppsV1().Deployments(metav1.NamespaceAll))
-	all, next := controllers.list, controllers.watch
-	controllers.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		o.LabelSelector = routingflags.ControllerSelector
-		return all(ctx, o)
-	}
-	controllers.watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		o.LabelSelector = routingflags.ControllerSelector
-		return next(ctx, o)
-	}
-	typed = append(typed, controllers)
+	ours := o.Typed.AdmissionregistrationV1()
+	typed = append(typed,
+		labelled(routingflags.ControllerSelector, reads(kind{
+			name: kindDeployments, right: "deployments.apps", wide: true, object: &appsv1.Deployment{}, slim: slimObject,
+			without: "vicinity-controller is taken to have its default flags",
+		}, o.Typed.AppsV1().Deployments(metav1.NamespaceAll))),
+		labelled(inspect.PartSelector, reads(kind{
+			name: kindMutating, right: "mutatingwebhookconfigurations.admissionregistration.k8s.io", wide: true,
+			object: &admissionregistrationv1.MutatingWebhookConfiguration{}, slim: slimObject,
+		}, ours.MutatingWebhookConfigurations())),
+		labelled(inspect.PartSelector, reads(kind{
+			name: kindValidating, right: "validatingwebhookconfigurations.admissionregistration.k8s.io", wide: true,
+			object: &admissionregistrationv1.ValidatingWebhookConfiguration{}, slim: slimObject,
+		}, ours.ValidatingWebhookConfigurations())),
+	)
 	for i := range typed {
 		typed[i].client = o.Typed
 	}
@@ -113,6 +117,20 @@ func kinds(o Options) []kind {
 		ownKind[v1alpha1.TopologyDisruptionBudget](o, kind{name: inspect.KindBudgets, right: "topologydisruptionbudgets", without: "no budget is shown"}),
 		ownKind[v1alpha1.DomainRollout](o, kind{name: kindRollouts, right: "domainrollouts", without: "no rollout is shown"}),
 	)
+}
+
+// labelled is a kind of which only objects with labels are read.
+func labelled(selector string, k kind) kind {
+	list, watches := k.list, k.watch
+	k.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		o.LabelSelector = selector
+		return list(ctx, o)
+	}
+	k.watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.LabelSelector = selector
+		return watches(ctx, o)
+	}
+	return k
 }
 
 // ownKind is a kind of Vicinity's own API.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -98,12 +99,18 @@ func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
 	n.readPlaces(w, s, c)
 	n.readServices(w)
 	deployments, _ := objects[*appsv1.Deployment](w, kindDeployments)
-	n.home = inspect.Home(routingflags.ControllerOf(deployments), nil)
+	mutating, _ := objects[*admissionregistrationv1.MutatingWebhookConfiguration](w, kindMutating)
+	validating, _ := objects[*admissionregistrationv1.ValidatingWebhookConfiguration](w, kindValidating)
+	controller, several := routingflags.ControllerOf(deployments, inspect.WebhookNamespace(inspect.WebhooksOf(mutating, validating)))
+	n.home = inspect.Home(controller, nil)
 	if slices.Contains(n.unread, kindDeployments) || slices.Contains(n.waiting, kindDeployments) {
 		n.running = routingflags.Defaults()
 	} else {
 		var notes []string
-		n.running, notes = routingflags.RunningOf(routingflags.ControllerOf(deployments))
+		n.running, notes = routingflags.RunningOf(controller)
+		if several != "" {
+			notes = append(notes, several)
+		}
 		n.notKnown = append(n.notKnown, notes...)
 	}
 	n.decide(s, c)

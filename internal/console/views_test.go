@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,22 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 )
+
+// Whoever may write a Deployment can give it the labels of vicinity-controller. Webhooks are of the cluster.
+func TestSeveralControllers(t *testing.T) {
+	other := aController()
+	other.Namespace = "a-tenant"
+	w := newWorld(t, append(aCluster(), other, &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "vicinity", Labels: map[string]string{"app.kubernetes.io/part-of": "vicinity"}},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{ClientConfig: admissionregistrationv1.WebhookClientConfig{
+			Service: &admissionregistrationv1.ServiceReference{Namespace: "vicinity-system", Name: "vicinity-webhook"},
+		}}},
+	})...).start(t)
+	v, about := read[clusterView](t, w, "/cluster")
+	if a := v.Regions[0].Zones[0]; a.Proxies != 1 || len(about.NotKnown) != 1 || !strings.Contains(about.NotKnown[0], "Deployments vicinity-system/vicinity-controller and") {
+		t.Errorf("the Leases of %d proxies were found, not known %q", a.Proxies, about.NotKnown)
+	}
+}
 
 func TestClusterView(t *testing.T) {
 	w := newWorld(t, aCluster()...).start(t)

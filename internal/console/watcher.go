@@ -340,7 +340,9 @@ func (w *watcher) reachability() reachability {
 				f.verb = "list"
 				r.unread = append(r.unread, k.name)
 			}
-			r.notKnown = append(r.notKnown, k.missing(f, w.options.Namespace, isRead))
+			if k.without != "" {
+				r.notKnown = append(r.notKnown, k.missing(f, w.options.Namespace, isRead))
+			}
 			break
 		}
 	}

@@ -32,19 +32,44 @@ func Defaults() Running {
 	return Running{Settings: routing.DefaultSettings(), Exclusion: translate.Exclusion{Namespaces: translate.DefaultExcluded()}}
 }
 
-// ControllerOf is the Deployment of the controller, of those that ControllerSelector finds, nil
-// if there is none.
-func ControllerOf(found []*appsv1.Deployment) *appsv1.Deployment {
+// ControllerOf is the Deployment of the controller, of those that ControllerSelector finds, nil if there is none. The
+// note says that there are several, if there are.
+func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1.Deployment, note string) {
 	if len(found) == 0 {
-		return nil
+		return nil, ""
 	}
-	return slices.MinFunc(found, CompareControllers)
+	found = slices.Clone(found)
+	SortControllers(found, called)
+	controller = found[0]
+	names := []string{controller.Namespace + "/" + controller.Name}
+	for _, d := range found[1:] {
+		if scaledDown(d) == 0 {
+			names = append(names, d.Namespace+"/"+d.Name)
+		}
+	}
+	if len(names) == 1 {
+		return controller, ""
+	}
+	why := "though no webhook that is known calls its namespace"
+	if controller.Namespace == called {
+		why = "whose namespace the webhooks of the cluster call"
+	}
+	return controller, fmt.Sprintf("Deployments %s have the labels of vicinity-controller; the first is taken for it, %s", strings.Join(names, " and "), why)
 }
 
-// CompareControllers orders Deployments of controllers: those that are to have no pods are last, and
-// names decide among others.
-func CompareControllers(a, b *appsv1.Deployment) int {
-	return cmp.Or(scaledDown(a)-scaledDown(b), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+// SortControllers sorts Deployments of controllers. Whoever may write a Deployment can give it these labels, so those of
+// the namespace that the webhooks of the cluster call are first. Those that are to have no pods are last, and names
+// decide among others.
+func SortControllers(found []*appsv1.Deployment, called string) {
+	elsewhere := func(d *appsv1.Deployment) int {
+		if d.Namespace == called {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(found, func(a, b *appsv1.Deployment) int {
+		return cmp.Or(elsewhere(a)-elsewhere(b), scaledDown(a)-scaledDown(b), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+	})
 }
 
 func scaledDown(d *appsv1.Deployment) int {

@@ -50,189 +50,184 @@ const (
 	runbookNames     = "docs/runbooks/location-unknown.md#what-to-do"
 )
 
-// The identifiers of findings.
+// check is a place in the catalogue.
+type check int
+
+func (c check) String() string { return catalogue[c].ID }
+
+// All checks, in the order in which findings of a severity are listed.
 const (
-	kubernetesTooOld = "kubernetes-too-old"
-	kubeletVersion   = "kubelet-version"
+	kubernetesTooOld check = iota
+	kubeletVersion
 
-	zonesMissing         = "zones-missing"
-	zonesLookAlike       = "zones-look-alike"
-	zoneWithoutReadyNode = "zone-without-ready-node"
-	zoneInTwoRegions     = "zone-in-two-regions"
-	nodeWithoutZone      = "node-without-zone"
-	nodeNotReady         = "node-not-ready"
-	oneZone              = "one-zone"
+	zonesMissing
+	zonesLookAlike
+	zoneWithoutReadyNode
+	zoneInTwoRegions
+	nodeWithoutZone
+	nodeNotReady
+	oneZone
 
-	kubeProxyGateOff      = "kube-proxy-gate-off"
-	kubeProxyVersion      = "kube-proxy-version"
-	kubeProxyIPVS         = "kube-proxy-ipvs"
-	ciliumIgnoresHints    = "cilium-ignores-hints"
-	antreaIgnoresHints    = "antrea-ignores-hints"
-	kubeRouterIgnoresHint = "kube-router-ignores-hints"
-	windowsIgnoresHints   = "windows-ignores-hints"
+	kubeProxyGateOff
+	ciliumIgnoresHints
+	antreaIgnoresHints
+	kubeRouterIgnoresHint
+	kubeProxyVersion
+	windowsIgnoresHints
+	kubeProxyIPVS
 
-	controllerNotReady   = "controller-not-ready"
-	controllerShort      = "controller-short"
-	controllersMany      = "controllers-many"
-	leaderMissing        = "leader-missing"
-	nameServerNotReady   = "dns-not-ready"
-	versionsDiffer       = "versions-differ"
-	programVersionDiffer = "program-version-differs"
-	notInstalled         = "not-installed"
+	controllerNotReady
+	controllersMany
+	leaderMissing
+	nameServerNotReady
+	controllerShort
+	versionsDiffer
+	programVersionDiffer
+	notInstalled
 
-	crdMissing  = "crd-missing"
-	crdNotReady = "crd-not-served"
-	crdOld      = "crd-old"
+	crdMissing
+	crdNotReady
+	crdOld
 
-	webhookMissing          = "webhook-missing"
-	webhookWithoutAuthority = "webhook-without-authority"
-	webhookExpired          = "webhook-authority-expired"
-	webhookExpires          = "webhook-authority-expires"
-	webhookWithoutService   = "webhook-without-service"
-	webhookWithoutEndpoint  = "webhook-without-endpoint"
-	webhookUnreachable      = "webhook-unreachable"
+	webhookMissing
+	webhookWithoutAuthority
+	webhookExpired
+	webhookWithoutService
+	webhookWithoutEndpoint
+	webhookUnreachable
+	webhookExpires
 
-	proxyNotReady     = "proxy-not-ready"
-	proxyLeaseMissing = "proxy-lease-missing"
-	proxyLeaseStale   = "proxy-lease-stale"
-	proxyProbeFails   = "proxy-probe-fails"
-	proxyLeavesOut    = "proxy-leaves-services-out"
+	proxyLeaseMissing
+	proxyLeaseStale
+	proxyProbeFails
+	proxyNotReady
+	proxyLeavesOut
 
-	leftoverWebhooks   = "leftover-webhooks"
-	leftoverHandedOver = "leftover-handed-over"
-	leftoverServices   = "leftover-services"
-	leftoverSlices     = "leftover-slices"
-	leftoverNamespaces = "leftover-namespaces"
-	leftoverObjects    = "leftover-objects"
+	leftoverWebhooks
+	leftoverHandedOver
+	leftoverServices
+	leftoverSlices
+	leftoverNamespaces
+	leftoverObjects
 
-	serviceServedByNone      = "service-served-by-none"
-	serviceHintsLost         = "service-hints-lost"
-	serviceHintsDropped      = "service-hints-dropped"
-	serviceNotWritten        = "service-not-written"
-	serviceHintsIgnored      = "service-hints-ignored"
-	serviceNeedsGroups       = "service-needs-groups"
-	serviceAwaitsProxy       = "service-awaits-proxy"
-	serviceLeftAlone         = "service-left-alone"
-	serviceNotRoutable       = "service-not-routable"
-	servicePartIgnored       = "service-part-ignored"
-	serviceMembersHidden     = "service-members-hidden"
-	serviceWithoutController = "service-without-controller"
-	policyFaulty             = "policy-faulty"
-	policyMatchesNothing     = "policy-matches-nothing"
+	serviceServedByNone
+	serviceHintsLost
+	serviceHintsDropped
+	serviceNotWritten
+	serviceHintsIgnored
+	serviceNeedsGroups
+	serviceAwaitsProxy
+	serviceLeftAlone
+	serviceNotRoutable
+	servicePartIgnored
+	serviceMembersHidden
+	serviceWithoutController
+	policyFaulty
+	policyMatchesNothing
 
-	budgetInvalid       = "budget-invalid"
-	budgetBlocks        = "budget-blocks-for-ever"
-	budgetNotEnforced   = "budget-not-enforced"
-	budgetCoversNothing = "budget-covers-nothing"
-	budgetLeavesOut     = "budget-leaves-pods-out"
-	budgetGlassBroken   = "budget-glass-broken"
-	pdbsOverlap         = "pdbs-overlap"
-	pdbSyncFailed       = "pdb-sync-failed"
-	pdbBlocks           = "pdb-blocks-for-ever"
-	pdbCoversNothing    = "pdb-covers-nothing"
+	budgetInvalid
+	budgetBlocks
+	budgetNotEnforced
+	pdbsOverlap
+	pdbSyncFailed
+	budgetCoversNothing
+	budgetLeavesOut
+	budgetGlassBroken
+	pdbBlocks
+	pdbCoversNothing
 
-	clockOfNode    = "clock-of-node"
-	clockOfMachine = "clock-of-machine"
+	clockOfNode
+	clockOfMachine
+
+	numberOfChecks
 )
 
-// catalogue has all checks, in the order in which findings of a severity are listed.
-var catalogue = []Check{
-	{kubernetesTooOld, Problem, "the API server, older than " + OldestKubernetes, "Vicinity is not tried with this release, which gets no patches from the Kubernetes project any more.", runbookVersions},
-	{kubeletVersion, Warning, "a node whose kubelet is newer than the API server, or more than three minor releases older", "Kubernetes supports no such pair, and kube-proxy is mostly of the kubelet's release: it may not go by hints.", runbookVersions},
+var catalogue = [numberOfChecks]Check{
+	kubernetesTooOld: {"kubernetes-too-old", Problem, "the API server, older than " + OldestKubernetes, "Vicinity is not tried with this release, which gets no patches from the Kubernetes project any more.", runbookVersions},
+	kubeletVersion:   {"kubelet-version", Warning, "a node whose kubelet is newer than the API server, or more than three minor releases older", "Kubernetes supports no such pair, and kube-proxy is mostly of the kubelet's release: it may not go by hints.", runbookVersions},
 
-	{zonesMissing, Problem, "the cluster, where no node has the label `topology.kubernetes.io/zone`", "Nothing can be kept in its zone: no endpoint and no client has one.", runbookZones},
-	{zonesLookAlike, Problem, "a zone whose name differs from that of another by case, hyphens or dots alone", "The two are different zones to Kubernetes and to Vicinity, so traffic and budgets are divided among places that are one.", runbookZones},
-	{zoneWithoutReadyNode, Problem, "a zone of which no node is ready", "The zone counts for nothing: no traffic is expected from it, and its pods count as down in every budget.", runbookZones},
-	{zoneInTwoRegions, Warning, "a zone whose nodes have different labels `topology.kubernetes.io/region`", "The first region by name counts for the whole zone, so what stays in a region may leave it.", runbookZones},
-	{nodeWithoutZone, Warning, "a node that takes pods of users, without the label `topology.kubernetes.io/zone`", "Its clients use all endpoints, its endpoints are near to none, and no zone counts its capacity.", runbookZones},
-	{nodeNotReady, Warning, "a node that is not ready", "Its zone does not count it, and its pods count as down in budgets.", runbookZones},
-	{oneZone, Notice, "the cluster, where all nodes are in one zone", "There is nothing to choose between zones, so Vicinity does nothing about them.", runbookZones},
+	zonesMissing:         {"zones-missing", Problem, "the cluster, where no node has the label `topology.kubernetes.io/zone`", "Nothing can be kept in its zone: no endpoint and no client has one.", runbookZones},
+	zonesLookAlike:       {"zones-look-alike", Problem, "a zone whose name differs from that of another by case, hyphens or dots alone", "The two are different zones to Kubernetes and to Vicinity, so traffic and budgets are divided among places that are one.", runbookZones},
+	zoneWithoutReadyNode: {"zone-without-ready-node", Problem, "a zone of which no node is ready", "The zone counts for nothing: no traffic is expected from it, and its pods count as down in every budget.", runbookZones},
+	zoneInTwoRegions:     {"zone-in-two-regions", Warning, "a zone whose nodes have different labels `topology.kubernetes.io/region`", "The first region by name counts for the whole zone, so what stays in a region may leave it.", runbookZones},
+	nodeWithoutZone:      {"node-without-zone", Warning, "a node that takes pods of users, without the label `topology.kubernetes.io/zone`", "Its clients use all endpoints, its endpoints are near to none, and no zone counts its capacity.", runbookZones},
+	nodeNotReady:         {"node-not-ready", Warning, "a node that is not ready", "Its zone does not count it, and its pods count as down in budgets.", runbookZones},
+	oneZone:              {"one-zone", Notice, "the cluster, where all nodes are in one zone", "There is nothing to choose between zones, so Vicinity does nothing about them.", runbookZones},
 
-	{kubeProxyGateOff, Problem, "kube-proxy, with a feature gate for hints switched off", "kube-proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	{ciliumIgnoresHints, Problem, "Cilium in place of kube-proxy, without `enable-service-topology`", "Cilium does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	{antreaIgnoresHints, Problem, "Antrea, with the feature gate `TopologyAwareHints` switched off", "AntreaProxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	{kubeRouterIgnoresHint, Problem, "kube-router, with its service proxy", "Its service proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	{kubeProxyVersion, Warning, "kube-proxy, newer than the API server or more than three minor releases older", "Kubernetes supports no such pair; before 1.31 kube-proxy goes by few hints, and before 1.34 by none for nodes.", runbookVersions},
-	{windowsIgnoresHints, Notice, "a node with Windows", "kube-proxy on Windows does not go by hints: clients on this node use all endpoints.", runbookHints},
-	{kubeProxyIPVS, Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and gone in 1.43.", runbookVersions},
+	kubeProxyGateOff:      {"kube-proxy-gate-off", Problem, "kube-proxy, with a feature gate for hints switched off", "kube-proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
+	ciliumIgnoresHints:    {"cilium-ignores-hints", Problem, "Cilium in place of kube-proxy, without `enable-service-topology`", "Cilium does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
+	antreaIgnoresHints:    {"antrea-ignores-hints", Problem, "Antrea, with the feature gate `TopologyAwareHints` switched off", "AntreaProxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
+	kubeRouterIgnoresHint: {"kube-router-ignores-hints", Problem, "kube-router, with its service proxy", "Its service proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
+	kubeProxyVersion:      {"kube-proxy-version", Warning, "kube-proxy, newer than the API server or more than three minor releases older", "Kubernetes supports no such pair; before 1.31 kube-proxy goes by few hints, and before 1.34 by none for nodes.", runbookVersions},
+	windowsIgnoresHints:   {"windows-ignores-hints", Notice, "a node with Windows", "kube-proxy on Windows does not go by hints: clients on this node use all endpoints.", runbookHints},
+	kubeProxyIPVS:         {"kube-proxy-ipvs", Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and gone in 1.43.", runbookVersions},
 
-	{controllerNotReady, Problem, "vicinity-controller, without a ready pod", "Nothing is written: plans do not follow pods, webhooks get no answer, and evictions under budgets and paced scale-downs are refused.", runbookDown},
-	{controllersMany, Problem, "a second vicinity-controller", "Two controllers write the same hints and groups, and each undoes what the other does.", runbookVersions},
-	{leaderMissing, Problem, "the Lease of vicinity-controller, that no pod holds or renews", "No controller writes: plans and budgets stay as they are while pods change.", runbookDown},
-	{nameServerNotReady, Problem, "vicinity-dns, without a ready pod", "Names that it is asked for are not resolved.", runbookNames},
-	{controllerShort, Warning, "vicinity-controller, with fewer ready pods than it should have", "When the last one goes, nothing is written and evictions under budgets and paced scale-downs are refused.", runbookDown},
-	{versionsDiffer, Warning, "vicinity-proxy or vicinity-dns, of another version than vicinity-controller", "What one part writes the other may not read yet.", runbookVersions},
-	{programVersionDiffer, Notice, "vicinity-controller, of another version than this program", "CRDs are not compared, and what is judged here may be otherwise in that version.", runbookVersions},
-	{notInstalled, Notice, "the cluster, without vicinity-controller and without anything that it would leave", "Nothing is wrong with that; what is said of the cluster holds for an installation to come.", runbookVersions},
+	controllerNotReady:   {"controller-not-ready", Problem, "vicinity-controller, without a ready pod", "Nothing is written: plans do not follow pods, webhooks get no answer, and evictions under budgets and paced scale-downs are refused.", runbookDown},
+	controllersMany:      {"controllers-many", Problem, "a second vicinity-controller", "Two controllers write the same hints and groups, and each undoes what the other does.", runbookVersions},
+	leaderMissing:        {"leader-missing", Problem, "the Lease of vicinity-controller, that no pod holds or renews", "No controller writes: plans and budgets stay as they are while pods change.", runbookDown},
+	nameServerNotReady:   {"dns-not-ready", Problem, "vicinity-dns, without a ready pod", "Names that it is asked for are not resolved.", runbookNames},
+	controllerShort:      {"controller-short", Warning, "vicinity-controller, with fewer ready pods than it should have", "When the last one goes, nothing is written and evictions under budgets and paced scale-downs are refused.", runbookDown},
+	versionsDiffer:       {"versions-differ", Warning, "vicinity-proxy or vicinity-dns, of another version than vicinity-controller", "What one part writes the other may not read yet.", runbookVersions},
+	programVersionDiffer: {"program-version-differs", Notice, "vicinity-controller, of another version than this program", "CRDs are not compared, and what is judged here may be otherwise in that version.", runbookVersions},
+	notInstalled:         {"not-installed", Notice, "the cluster, without vicinity-controller and without anything that it would leave", "Nothing is wrong with that; what is said of the cluster holds for an installation to come.", runbookVersions},
 
-	{crdMissing, Problem, "a CRD of Vicinity that the cluster does not have", "vicinity-controller cannot start, or cannot read what users write.", runbookVersions},
-	{crdNotReady, Problem, "a CRD that the API server does not serve in the version that is needed", "vicinity-controller cannot read or write objects of the kind.", runbookVersions},
-	{crdOld, Problem, "a CRD without fields that this version has", "The API server drops these fields from what users and the controller write, without an error.", runbookVersions},
+	crdMissing:  {"crd-missing", Problem, "a CRD of Vicinity that the cluster does not have", "vicinity-controller cannot start, or cannot read what users write.", runbookVersions},
+	crdNotReady: {"crd-not-served", Problem, "a CRD that the API server does not serve in the version that is needed", "vicinity-controller cannot read or write objects of the kind.", runbookVersions},
+	crdOld:      {"crd-old", Problem, "a CRD without fields that this version has", "The API server drops these fields from what users and the controller write, without an error.", runbookVersions},
 
-	{webhookMissing, Problem, "a webhook configuration that vicinity-controller serves and the cluster does not have", "Hints are lost whenever Kubernetes rewrites slices, mistakes are not refused, or evictions are not checked.", runbookWebhook},
-	{webhookWithoutAuthority, Problem, "a webhook configuration without a certificate to trust", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	{webhookExpired, Problem, "a webhook configuration whose certificates have expired or are not valid yet", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	{webhookWithoutService, Problem, "a webhook configuration whose Service does not exist", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	{webhookWithoutEndpoint, Problem, "the Service of the webhooks, without a ready endpoint", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	{webhookUnreachable, Problem, "the Service of the webhooks, that the API server does not reach", "Each call fails or takes its whole timeout: slices are late, hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	{webhookExpires, Warning, "a webhook configuration whose certificates expire within 30 days", "vicinity-controller renews the authority 90 days before it ends, and has not.", runbookWebhook},
+	webhookMissing:          {"webhook-missing", Problem, "a webhook configuration that vicinity-controller serves and the cluster does not have", "Hints are lost whenever Kubernetes rewrites slices, mistakes are not refused, or evictions are not checked.", runbookWebhook},
+	webhookWithoutAuthority: {"webhook-without-authority", Problem, "a webhook configuration without a certificate to trust", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
+	webhookExpired:          {"webhook-authority-expired", Problem, "a webhook configuration whose certificates have expired or are not valid yet", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
+	webhookWithoutService:   {"webhook-without-service", Problem, "a webhook configuration whose Service does not exist", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
+	webhookWithoutEndpoint:  {"webhook-without-endpoint", Problem, "the Service of the webhooks, without a ready endpoint", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
+	webhookUnreachable:      {"webhook-unreachable", Problem, "the Service of the webhooks, that the API server does not reach", "Each call fails or takes its whole timeout: slices are late, hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
+	webhookExpires:          {"webhook-authority-expires", Warning, "a webhook configuration whose certificates expire within 30 days", "vicinity-controller renews the authority 90 days before it ends, and has not.", runbookWebhook},
 
-	{proxyLeaseMissing, Problem, "a ready node that should run vicinity-proxy, without a Lease of it", "The node's proxy does not run or has programmed nothing, and every hand-over waits for it.", runbookProxy},
-	{proxyLeaseStale, Problem, "the Lease of a node's vicinity-proxy, not renewed for 45 s", "Changes do not reach the node: connections from there may go to pods that are gone.", runbookProxy},
-	{proxyProbeFails, Problem, "the Lease of a node's vicinity-proxy, with a probe that fails", "Packets of the node do not come through the rules: what is handed over may not work there, and no hand-over ends.", runbookProxy},
-	{proxyNotReady, Warning, "vicinity-proxy, with nodes on which it is not available", "On these nodes rules stay as they are, and every hand-over waits for them.", runbookProxy},
-	{proxyLeavesOut, Warning, "the Lease of a node's vicinity-proxy, that names Services", "The node cannot program all groups of these Services, so they are not handed over.", runbookProxy},
+	proxyLeaseMissing: {"proxy-lease-missing", Problem, "a ready node that should run vicinity-proxy, without a Lease of it", "The node's proxy does not run or has programmed nothing, and every hand-over waits for it.", runbookProxy},
+	proxyLeaseStale:   {"proxy-lease-stale", Problem, "the Lease of a node's vicinity-proxy, not renewed for 45 s", "Changes do not reach the node: connections from there may go to pods that are gone.", runbookProxy},
+	proxyProbeFails:   {"proxy-probe-fails", Problem, "the Lease of a node's vicinity-proxy, with a probe that fails", "Packets of the node do not come through the rules: what is handed over may not work there, and no hand-over ends.", runbookProxy},
+	proxyNotReady:     {"proxy-not-ready", Warning, "vicinity-proxy, with nodes on which it is not available", "On these nodes rules stay as they are, and every hand-over waits for them.", runbookProxy},
+	proxyLeavesOut:    {"proxy-leaves-services-out", Warning, "the Lease of a node's vicinity-proxy, that names Services", "The node cannot program all groups of these Services, so they are not handed over.", runbookProxy},
 
-	{leftoverWebhooks, Problem, "a webhook configuration of Vicinity, without vicinity-controller", "The API server asks a Service that is not there: writes are slow, and evictions under budgets and paced scale-downs are refused.", runbookUninstall},
-	{leftoverHandedOver, Problem, "a Service with the label `service.kubernetes.io/service-proxy-name: vicinity`, without vicinity-controller", "kube-proxy leaves the Service alone, and nothing makes its groups follow its pods.", runbookUninstall},
-	{leftoverServices, Warning, "Services with the label `vicinity.dev/routed` or the condition of Vicinity, without vicinity-controller", "What the label and the condition say is not true any more.", runbookUninstall},
-	{leftoverSlices, Warning, "EndpointSlices with the label `vicinity.dev/routed`, without vicinity-controller", "Hints that Kubernetes does not write stay, and proxies go by them although pods change.", runbookUninstall},
-	{leftoverNamespaces, Warning, "namespaces with the label `vicinity.dev/disruption-budgets`, without vicinity-controller", "If a webhook for evictions is left too, or comes back without budgets, evictions there are refused.", runbookUninstall},
-	{leftoverObjects, Notice, "CRDs, Leases, PodLocators or PodDisruptionBudgets of Vicinity, without vicinity-controller", "They do nothing by themselves, but PodDisruptionBudgets hold evictions to numbers that do not follow the pods any more.", runbookUninstall},
+	leftoverWebhooks:   {"leftover-webhooks", Problem, "a webhook configuration of Vicinity, without vicinity-controller", "The API server asks a Service that is not there: writes are slow, and evictions under budgets and paced scale-downs are refused.", runbookUninstall},
+	leftoverHandedOver: {"leftover-handed-over", Problem, "a Service with the label `service.kubernetes.io/service-proxy-name: vicinity`, without vicinity-controller", "kube-proxy leaves the Service alone, and nothing makes its groups follow its pods.", runbookUninstall},
+	leftoverServices:   {"leftover-services", Warning, "Services with the label `vicinity.dev/routed` or the condition of Vicinity, without vicinity-controller", "What the label and the condition say is not true any more.", runbookUninstall},
+	leftoverSlices:     {"leftover-slices", Warning, "EndpointSlices with the label `vicinity.dev/routed`, without vicinity-controller", "Hints that Kubernetes does not write stay, and proxies go by them although pods change.", runbookUninstall},
+	leftoverNamespaces: {"leftover-namespaces", Warning, "namespaces with the label `vicinity.dev/disruption-budgets`, without vicinity-controller", "If a webhook for evictions is left too, or comes back without budgets, evictions there are refused.", runbookUninstall},
+	leftoverObjects:    {"leftover-objects", Notice, "CRDs, Leases, PodLocators or PodDisruptionBudgets of Vicinity, without vicinity-controller", "They do nothing by themselves, but PodDisruptionBudgets hold evictions to numbers that do not follow the pods any more.", runbookUninstall},
 
-	{serviceServedByNone, Problem, "a Service that kube-proxy leaves to vicinity-proxy, without groups or without vicinity-proxy", "No proxy serves the Service: connections to it fail.", runbookProxy},
-	{serviceHintsLost, Problem, "a Service whose condition says `HintsLost`", "Its traffic is spread over all zones: something takes the hints away.", runbookHints},
-	{serviceHintsDropped, Problem, "a Service whose condition says `HintsDropped`", "Its traffic is not where the plan has it: the API server does not store what is written.", runbookHints},
-	{serviceNotWritten, Problem, "a Service whose condition says `NotWritten`", "Its traffic follows an older plan, or none: the API server refuses what is written.", runbookRefused},
-	{serviceHintsIgnored, Problem, "a Service whose condition says `ProxiesIgnoreHints`", "Its traffic is spread over all zones: no kube-proxy goes by its hints.", runbookHints},
-	{serviceNeedsGroups, Warning, "a Service whose condition says `NeedsGroups`", "What it asks for has no effect: hints cannot express it.", runbookNear},
-	{serviceAwaitsProxy, Warning, "a Service that asks for vicinity-proxy, which is not installed, or has not served it for a minute", "Until vicinity-proxy serves it, it gets hints, or what it asks for has no effect.", runbookProxy},
-	{serviceLeftAlone, Warning, "a Service that asks for something in a namespace that vicinity-controller leaves alone", "What it asks for has no effect.", runbookNear},
-	{serviceNotRoutable, Warning, "a Service that asks for something and for which no plan can be made", "What it asks for has no effect.", runbookNear},
-	{servicePartIgnored, Warning, "a Service of which something that is written has no effect", "Its traffic goes otherwise than whoever wrote it thinks.", runbookNear},
-	{serviceMembersHidden, Warning, "a headless Service that asks for near endpoints, by which its members may find each other", "A member that does not see the others can lose its quorum or form a cluster of its own.", runbookMembers},
-	{serviceWithoutController, Warning, "a Service that asks Vicinity for something, without vicinity-controller", "What it asks for has no effect.", runbookNear},
-	{policyFaulty, Warning, "a RoutingPolicy or ClusterRoutingPolicy with a value that is not allowed", "A default holds in place of the value.", runbookNear},
-	{policyMatchesNothing, Warning, "a RoutingPolicy or ClusterRoutingPolicy that is for no Service", "It has no effect.", runbookNear},
+	serviceServedByNone:      {"service-served-by-none", Problem, "a Service that kube-proxy leaves to vicinity-proxy, without groups or without vicinity-proxy", "No proxy serves the Service: connections to it fail.", runbookProxy},
+	serviceHintsLost:         {"service-hints-lost", Problem, "a Service whose condition says `HintsLost`", "Its traffic is spread over all zones: something takes the hints away.", runbookHints},
+	serviceHintsDropped:      {"service-hints-dropped", Problem, "a Service whose condition says `HintsDropped`", "Its traffic is not where the plan has it: the API server does not store what is written.", runbookHints},
+	serviceNotWritten:        {"service-not-written", Problem, "a Service whose condition says `NotWritten`", "Its traffic follows an older plan, or none: the API server refuses what is written.", runbookRefused},
+	serviceHintsIgnored:      {"service-hints-ignored", Problem, "a Service whose condition says `ProxiesIgnoreHints`", "Its traffic is spread over all zones: no kube-proxy goes by its hints.", runbookHints},
+	serviceNeedsGroups:       {"service-needs-groups", Warning, "a Service whose condition says `NeedsGroups`", "What it asks for has no effect: hints cannot express it.", runbookNear},
+	serviceAwaitsProxy:       {"service-awaits-proxy", Warning, "a Service that asks for vicinity-proxy, which is not installed, or has not served it for a minute", "Until vicinity-proxy serves it, it gets hints, or what it asks for has no effect.", runbookProxy},
+	serviceLeftAlone:         {"service-left-alone", Warning, "a Service that asks for something in a namespace that vicinity-controller leaves alone", "What it asks for has no effect.", runbookNear},
+	serviceNotRoutable:       {"service-not-routable", Warning, "a Service that asks for something and for which no plan can be made", "What it asks for has no effect.", runbookNear},
+	servicePartIgnored:       {"service-part-ignored", Warning, "a Service of which something that is written has no effect", "Its traffic goes otherwise than whoever wrote it thinks.", runbookNear},
+	serviceMembersHidden:     {"service-members-hidden", Warning, "a headless Service that asks for near endpoints, by which its members may find each other", "A member that does not see the others can lose its quorum or form a cluster of its own.", runbookMembers},
+	serviceWithoutController: {"service-without-controller", Warning, "a Service that asks Vicinity for something, without vicinity-controller", "What it asks for has no effect.", runbookNear},
+	policyFaulty:             {"policy-faulty", Warning, "a RoutingPolicy or ClusterRoutingPolicy with a value that is not allowed", "A default holds in place of the value.", runbookNear},
+	policyMatchesNothing:     {"policy-matches-nothing", Warning, "a RoutingPolicy or ClusterRoutingPolicy that is for no Service", "It has no effect.", runbookNear},
 
-	{budgetInvalid, Problem, "a TopologyDisruptionBudget whose spec cannot be followed", "No pod that its selector matches may be evicted until it is corrected.", runbookBudget},
-	{budgetBlocks, Problem, "a TopologyDisruptionBudget that allows no eviction even if all pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
-	{budgetNotEnforced, Problem, "a TopologyDisruptionBudget whose condition `Enforced` is false", "Evictions of its pods are not checked.", runbookEvictions},
-	{pdbsOverlap, Problem, "a workload with pods under two PodDisruptionBudgets or more", "The API server refuses every eviction of a pod that more than one PodDisruptionBudget covers.", runbookBudget},
-	{pdbSyncFailed, Problem, "a PodDisruptionBudget whose condition `DisruptionAllowed` says `SyncFailed`", "Kubernetes cannot work out how many may go, so the API server refuses to evict pods of it that are ready.", runbookBudget},
-	{budgetCoversNothing, Warning, "a TopologyDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
-	{budgetLeavesOut, Warning, "a TopologyDisruptionBudget with pods on nodes that are in no domain", "These pods are not protected, and the others are counted without them.", runbookBudget},
-	{budgetGlassBroken, Warning, "a TopologyDisruptionBudget with break-glass in force", "Every eviction of its pods is admitted.", runbookBudget},
-	{pdbBlocks, Warning, "a PodDisruptionBudget that allows no eviction although all its pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
-	{pdbCoversNothing, Warning, "a PodDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
+	budgetInvalid:       {"budget-invalid", Problem, "a TopologyDisruptionBudget whose spec cannot be followed", "No pod that its selector matches may be evicted until it is corrected.", runbookBudget},
+	budgetBlocks:        {"budget-blocks-for-ever", Problem, "a TopologyDisruptionBudget that allows no eviction even if all pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
+	budgetNotEnforced:   {"budget-not-enforced", Problem, "a TopologyDisruptionBudget whose condition `Enforced` is false", "Evictions of its pods are not checked.", runbookEvictions},
+	pdbsOverlap:         {"pdbs-overlap", Problem, "a workload with pods under two PodDisruptionBudgets or more", "The API server refuses every eviction of a pod that more than one PodDisruptionBudget covers.", runbookBudget},
+	pdbSyncFailed:       {"pdb-sync-failed", Problem, "a PodDisruptionBudget whose condition `DisruptionAllowed` says `SyncFailed`", "Kubernetes cannot work out how many may go, so the API server refuses to evict pods of it that are ready.", runbookBudget},
+	budgetCoversNothing: {"budget-covers-nothing", Warning, "a TopologyDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
+	budgetLeavesOut:     {"budget-leaves-pods-out", Warning, "a TopologyDisruptionBudget with pods on nodes that are in no domain", "These pods are not protected, and the others are counted without them.", runbookBudget},
+	budgetGlassBroken:   {"budget-glass-broken", Warning, "a TopologyDisruptionBudget with break-glass in force", "Every eviction of its pods is admitted.", runbookBudget},
+	pdbBlocks:           {"pdb-blocks-for-ever", Warning, "a PodDisruptionBudget that allows no eviction although all its pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
+	pdbCoversNothing:    {"pdb-covers-nothing", Warning, "a PodDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
 
-	{clockOfNode, Problem, "a node whose clock differs from that of the API server by more than 10 s", "Leases are judged by times of two clocks: a proxy or a leader that lives may count as gone, or one that is gone as alive.", runbookClocks},
-	{clockOfMachine, Warning, "the machine that vicinity runs on, whose clock differs from that of the API server by more than 10 s", "Ages that vicinity prints are wrong by as much, and certificates may seem expired.", runbookClocks},
+	clockOfNode:    {"clock-of-node", Problem, "a node whose clock differs from that of the API server by more than 10 s", "Leases are judged by times of two clocks: a proxy or a leader that lives may count as gone, or one that is gone as alive.", runbookClocks},
+	clockOfMachine: {"clock-of-machine", Warning, "the machine that vicinity runs on, whose clock differs from that of the API server by more than 10 s", "Ages that vicinity prints are wrong by as much, and certificates may seem expired.", runbookClocks},
 }
 
-// places are the places of checks in the catalogue, by their identifiers.
-var places = func() map[string]int {
-	all := make(map[string]int, len(catalogue))
-	for i := range catalogue {
-		all[catalogue[i].ID] = i
-	}
-	return all
-}()
-
-func placeOf(id string) int { return places[id] }
-
 // Checks are all kinds of findings there are, in the order in which those of a severity are listed.
-func Checks() []Check { return slices.Clone(catalogue) }
+func Checks() []Check { return slices.Clone(catalogue[:]) }
 
 // Source is something that is read of a cluster, and that a user may not be allowed to read.
 type Source string

@@ -56,7 +56,7 @@ type Reading struct {
 	Served              []string
 
 	// Webhooks are Vicinity's, and Backends their Services.
-	Webhooks []WebhookConfiguration
+	Webhooks []inspect.WebhookConfiguration
 	Backends map[types.NamespacedName]Backend
 
 	// Services, with all that says what they ask for.
@@ -133,6 +133,8 @@ type Report struct {
 
 // Finding is something in a cluster that people should know.
 type Finding struct {
+	check check
+
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 	Object   Object   `json:"object"`
@@ -168,7 +170,7 @@ func Examine(r *Reading) *Report {
 	}
 	slices.SortFunc(report.Findings, func(a, b Finding) int {
 		return cmp.Or(
-			cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(placeOf(a.ID), placeOf(b.ID)),
+			cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(a.check, b.check),
 			strings.Compare(a.Object.Namespace, b.Object.Namespace), strings.Compare(a.Object.Name, b.Object.Name),
 			strings.Compare(a.Object.Kind, b.Object.Kind), strings.Compare(a.What, b.What),
 		)
@@ -193,10 +195,10 @@ type examination struct {
 }
 
 // add notes a finding. next is a command for a shell.
-func (e *examination) add(id string, object Object, what, next string) {
-	check := catalogue[placeOf(id)]
+func (e *examination) add(c check, object Object, what, next string) {
+	check := catalogue[c]
 	e.found = append(e.found, Finding{
-		ID: id, Severity: check.Severity, Object: object, What: what, Why: check.Why, Next: next, Runbook: check.Runbook,
+		check: c, ID: check.ID, Severity: check.Severity, Object: object, What: what, Why: check.Why, Next: next, Runbook: check.Runbook,
 	})
 }
 

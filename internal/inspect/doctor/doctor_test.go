@@ -22,6 +22,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -48,11 +49,11 @@ func lease(r *Reading, name string) *coordinationv1.Lease {
 
 // fault is something wrong, and the finding that tells of it.
 type fault struct {
-	id     string
+	id     check
 	object string
 	inject func(testing.TB, *Reading)
 	// besides are other findings, which follow from the fault.
-	besides []string
+	besides []check
 }
 
 func set(inject func(*Reading)) func(testing.TB, *Reading) {
@@ -60,7 +61,7 @@ func set(inject func(*Reading)) func(testing.TB, *Reading) {
 }
 
 func faults() []fault {
-	service := func(id string, s *corev1.Service) fault {
+	service := func(id check, s *corev1.Service) fault {
 		return fault{id: id, object: "Service " + s.Namespace + "/" + s.Name, inject: set(func(r *Reading) { r.Services = append(r.Services, s) })}
 	}
 	headless := func(name string, annotations map[string]string) *corev1.Service {
@@ -75,15 +76,15 @@ func faults() []fault {
 	handedOver.Labels[v1alpha1.LabelServiceProxyName] = v1alpha1.ServiceProxyName
 	external := aService("shop", "elsewhere", prefer())
 	external.Spec.Type, external.Spec.ExternalName, external.Spec.ClusterIP = corev1.ServiceTypeExternalName, "shop.example.com", ""
-	budget := func(id string, change func(*v1alpha1.TopologyDisruptionBudget)) fault {
+	budget := func(id check, change func(*v1alpha1.TopologyDisruptionBudget)) fault {
 		return fault{id: id, object: "TopologyDisruptionBudget shop/db", inject: set(func(r *Reading) { change(r.Budgets[0]) })}
 	}
-	bundle := func(id, kind string, until time.Time) fault {
+	bundle := func(id check, kind string, until time.Time) fault {
 		return fault{id: id, object: kind + " vicinity", inject: func(t testing.TB, r *Reading) {
-			r.Webhooks[slices.IndexFunc(r.Webhooks, func(w WebhookConfiguration) bool { return w.Kind == kind })].Clients[0].CABundle = authorityUntil(t, until)
+			r.Webhooks[slices.IndexFunc(r.Webhooks, func(w inspect.WebhookConfiguration) bool { return w.Kind == kind })].Webhooks[0].Client.CABundle = authorityUntil(t, until)
 		}}
 	}
-	backend := func(id, object string, b Backend) fault {
+	backend := func(id check, object string, b Backend) fault {
 		return fault{id: id, object: object, inject: set(func(r *Reading) { r.Backends[types.NamespacedName{Namespace: home, Name: "vicinity-webhook"}] = b })}
 	}
 	return []fault{
@@ -107,7 +108,7 @@ func faults() []fault {
 			r.Leases = append(r.Leases, aProxyLease("node-a3"))
 			r.Nodes[0].Labels[corev1.LabelTopologyZone] = "Zone_A"
 		})},
-		{id: zoneWithoutReadyNode, object: "Zone zone-b", besides: []string{nodeNotReady, nodeNotReady}, inject: set(func(r *Reading) {
+		{id: zoneWithoutReadyNode, object: "Zone zone-b", besides: []check{nodeNotReady, nodeNotReady}, inject: set(func(r *Reading) {
 			r.Nodes[2].Status.Conditions[0].Status, r.Nodes[3].Status.Conditions = corev1.ConditionUnknown, nil
 		})},
 		{id: zoneInTwoRegions, object: "Zone zone-c", inject: set(func(r *Reading) { r.Nodes[4].Labels[corev1.LabelTopologyRegion] = "south" })},
@@ -173,10 +174,10 @@ func faults() []fault {
 
 		{id: webhookMissing, object: "MutatingWebhookConfiguration vicinity", inject: set(func(r *Reading) { r.Webhooks = r.Webhooks[1:] })},
 		{id: webhookMissing, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) { r.Webhooks = r.Webhooks[:1] })},
-		{id: webhookWithoutAuthority, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) { r.Webhooks[1].Clients[0].CABundle = []byte("nothing") })},
-		bundle(webhookExpired, KindMutating, now.Add(-time.Hour)),
-		bundle(webhookExpired, KindValidating, now.AddDate(11, 0, 0)), // it begins in a year
-		bundle(webhookExpires, KindMutating, now.AddDate(0, 0, 29)),
+		{id: webhookWithoutAuthority, object: "ValidatingWebhookConfiguration vicinity", inject: set(func(r *Reading) { r.Webhooks[1].Webhooks[0].Client.CABundle = []byte("nothing") })},
+		bundle(webhookExpired, inspect.Mutating, now.Add(-time.Hour)),
+		bundle(webhookExpired, inspect.Validating, now.AddDate(11, 0, 0)), // it begins in a year
+		bundle(webhookExpires, inspect.Mutating, now.AddDate(0, 0, 29)),
 		backend(webhookWithoutService, "MutatingWebhookConfiguration vicinity", Backend{}),
 		backend(webhookWithoutEndpoint, "Service vicinity-system/vicinity-webhook", Backend{Exists: true}),
 		backend(webhookUnreachable, "Service vicinity-system/vicinity-webhook", Backend{Exists: true, Ready: 2, Unreached: "connection refused"}),
@@ -233,7 +234,7 @@ func faults() []fault {
 		service(servicePartIgnored, aService("shop", "x", map[string]string{v1alpha1.AnnotationSameZone: "Nearby"})),
 		service(serviceMembersHidden, ring),
 		service(serviceMembersHidden, headless("db", prefer())), // the StatefulSet db has it for its names
-		{id: serviceWithoutController, object: "Service shop/web", besides: []string{notInstalled}, inject: set(func(r *Reading) {
+		{id: serviceWithoutController, object: "Service shop/web", besides: []check{notInstalled}, inject: set(func(r *Reading) {
 			leave(r)
 			r.Services[2].Annotations = prefer()
 		})},
@@ -298,10 +299,10 @@ func at(l *coordinationv1.Lease, when time.Time) {
 	l.Spec.RenewTime.Time, l.ManagedFields[0].Time = when, &stored
 }
 
-func idsOf(report *Report) []string {
-	var ids []string
+func idsOf(report *Report) []check {
+	var ids []check
 	for i := range report.Findings {
-		ids = append(ids, report.Findings[i].ID)
+		ids = append(ids, report.Findings[i].check)
 	}
 	return ids
 }
@@ -314,17 +315,17 @@ func TestNothingIsFoundInAHealthyCluster(t *testing.T) {
 
 // Each fault alone is found, by its identifier and object, and nothing else is.
 func TestFaultsAreFound(t *testing.T) {
-	found := map[string]bool{}
+	found := map[check]bool{}
 	for _, f := range faults() {
-		t.Run(f.id, func(t *testing.T) {
+		t.Run(f.id.String(), func(t *testing.T) {
 			r := healthy(t)
 			f.inject(t, r)
 			report := Examine(r)
-			want := append([]string{f.id}, f.besides...)
+			want := append([]check{f.id}, f.besides...)
 			if got := idsOf(report); !slices.Equal(got, want) {
 				t.Errorf("found %q, want %q:\n%+v", got, want, report.Findings)
 			}
-			if !slices.ContainsFunc(report.Findings, func(g Finding) bool { return g.ID == f.id && g.Object.String() == f.object }) {
+			if !slices.ContainsFunc(report.Findings, func(g Finding) bool { return g.check == f.id && g.Object.String() == f.object }) {
 				t.Errorf("no finding is of %s:\n%+v", f.object, report.Findings)
 			}
 			for _, g := range report.Findings {
@@ -335,9 +336,9 @@ func TestFaultsAreFound(t *testing.T) {
 			found[f.id] = true
 		})
 	}
-	for _, check := range Checks() {
-		if !found[check.ID] {
-			t.Errorf("no fault is %s", check.ID)
+	for c := range numberOfChecks {
+		if !found[c] {
+			t.Errorf("no fault is %d, after %s", c, max(c-1, 0))
 		}
 	}
 }
@@ -412,12 +413,12 @@ func TestBrokenInputIsNoPanic(t *testing.T) {
 		Version: "?", Nodes: []*corev1.Node{{}}, NodeLeases: []*coordinationv1.Lease{{}}, Leases: []*coordinationv1.Lease{{}, {ObjectMeta: metav1.ObjectMeta{Name: leaderLease}}},
 		Networks:    Networks{DaemonSets: []*appsv1.DaemonSet{{}, {ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"}}}, KubeProxy: &ProxyConfig{}, Antrea: &ProxyConfig{}},
 		Controllers: []Controller{{Deployment: &appsv1.Deployment{}}}, Proxies: []*appsv1.DaemonSet{{}}, NameServers: []*appsv1.Deployment{{}},
-		Definitions: []Definition{one, {}}, Needed: r.Needed, Webhooks: []WebhookConfiguration{{}, {Clients: r.Webhooks[0].Clients}},
+		Definitions: []Definition{one, {}}, Needed: r.Needed, Webhooks: []inspect.WebhookConfiguration{{}, {Webhooks: r.Webhooks[0].Webhooks}},
 		Services: []*corev1.Service{{}}, Policies: []*v1alpha1.RoutingPolicy{{}}, Defaults: []*v1alpha1.ClusterRoutingPolicy{{}}, Namespaces: []*corev1.Namespace{{}},
 		Budgets: []*v1alpha1.TopologyDisruptionBudget{{}}, PDBs: r.PDBs, Deployments: []*appsv1.Deployment{{}}, StatefulSets: []*appsv1.StatefulSet{{}},
 	}
-	broken.Webhooks[0].Clients = append(broken.Webhooks[0].Clients, r.Webhooks[0].Clients...)
-	broken.Webhooks[0].Clients[0].CABundle = []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+	broken.Webhooks[0].Webhooks = append(broken.Webhooks[0].Webhooks, r.Webhooks[0].Webhooks...)
+	broken.Webhooks[0].Webhooks[0].Client.CABundle = []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
 	Examine(broken)
 	broken.Controllers = nil
 	Examine(broken)
@@ -542,7 +543,7 @@ func TestMissingCRDsAreThoseOfTheController(t *testing.T) {
 		test.change(r)
 		var found []Finding
 		for _, f := range Examine(r).Findings {
-			if f.ID == crdMissing {
+			if f.check == crdMissing {
 				found = append(found, f)
 			}
 		}

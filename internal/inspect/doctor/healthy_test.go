@@ -24,6 +24,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -216,10 +217,10 @@ func healthy(t testing.TB) *Reading {
 		r.Served = append(r.Served, definition.plural())
 	}
 	authority := authorityUntil(t, now.AddDate(9, 0, 0))
-	for _, kind := range []string{KindMutating, KindValidating} {
-		r.Webhooks = append(r.Webhooks, WebhookConfiguration{Kind: kind, Name: "vicinity", Clients: []admissionregistrationv1.WebhookClientConfig{{
+	for _, kind := range []string{inspect.Mutating, inspect.Validating} {
+		r.Webhooks = append(r.Webhooks, inspect.WebhookConfiguration{Kind: kind, Name: "vicinity", Webhooks: []inspect.Webhook{{Client: admissionregistrationv1.WebhookClientConfig{
 			Service: &admissionregistrationv1.ServiceReference{Namespace: home, Name: "vicinity-webhook"}, CABundle: authority,
-		}}})
+		}}}})
 	}
 
 	near := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -19,7 +20,7 @@ func (e *examination) leftovers() {
 	for i := range e.Webhooks {
 		object := Object{Kind: e.Webhooks[i].Kind, Name: e.Webhooks[i].Name}
 		kind := "mutatingwebhookconfiguration"
-		if object.Kind == KindValidating {
+		if object.Kind == inspect.Validating {
 			kind = "validatingwebhookconfiguration"
 		}
 		e.add(leftoverWebhooks, object, fmt.Sprintf("%s is there, and no vicinity-controller.", object), "kubectl delete "+kind+" "+object.Name)
@@ -57,11 +58,11 @@ func (e *examination) leftovers() {
 }
 
 // left notes objects of one kind that are alike, if there are any.
-func (e *examination) left(id string, object Object, how string, names []string, next string) {
+func (e *examination) left(c check, object Object, how string, names []string, next string) {
 	if len(names) == 0 {
 		return
 	}
-	e.add(id, object, fmt.Sprintf("There is no vicinity-controller, and %s %s: %s.", counted(len(names), object.Kind), has(how, len(names)), firstOf(names)), next)
+	e.add(c, object, fmt.Sprintf("There is no vicinity-controller, and %s %s: %s.", counted(len(names), object.Kind), has(how, len(names)), firstOf(names)), next)
 }
 
 // has is a phrase of one thing as it is of several.

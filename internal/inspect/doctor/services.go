@@ -20,7 +20,7 @@ import (
 const handOverTime = time.Minute
 
 // troubles are what the condition of a Service says keeps its plan from being in force.
-var troubles = map[routing.Trouble]string{
+var troubles = map[routing.Trouble]check{
 	routing.TroubleHintsLost:          serviceHintsLost,
 	routing.TroubleHintsDropped:       serviceHintsDropped,
 	routing.TroubleNotWritten:         serviceNotWritten,

@@ -29,9 +29,9 @@ func TestUnusualIsNoFault(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*Reading)
-		notice []string
+		notice []check
 	}{
-		{name: "one node without a zone", notice: []string{notInstalled}, change: func(r *Reading) {
+		{name: "one node without a zone", notice: []check{notInstalled}, change: func(r *Reading) {
 			leave(r)
 			r.Nodes = []*corev1.Node{aNode("minikube", "", "")}
 		}},
@@ -124,7 +124,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 			all.Namespace = metav1.NamespaceDefault
 			r.Policies = append(r.Policies, all)
 		}},
-		{name: "a policy that a Service names and that may not be read", notice: []string{}, change: func(r *Reading) {
+		{name: "a policy that a Service names and that may not be read", notice: []check{}, change: func(r *Reading) {
 			r.Policies, r.Unread[SourcePolicies] = nil, "you may not list it"
 			r.Services = append(r.Services, aService("shop", "named", map[string]string{v1alpha1.AnnotationTopologyMode: v1alpha1.PolicyPrefix + "near"}))
 		}},

@@ -7,25 +7,14 @@ import (
 	"slices"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // expiresSoon is how long before its end the authority of webhooks is warned of. The controller renews it 90 days
 // before.
 const expiresSoon = 30 * 24 * time.Hour
-
-// Kinds of webhook configurations.
-const (
-	KindMutating   = "MutatingWebhookConfiguration"
-	KindValidating = "ValidatingWebhookConfiguration"
-)
-
-// WebhookConfiguration is one of Vicinity's.
-type WebhookConfiguration struct {
-	Kind, Name string
-	Clients    []admissionregistrationv1.WebhookClientConfig
-}
 
 // Backend is what is known of a Service of webhooks.
 type Backend struct {
@@ -45,8 +34,10 @@ func (e *examination) webhooks() {
 	for _, wanted := range []struct {
 		kind string
 		is   bool
-	}{{KindMutating, controller.Mutates}, {KindValidating, controller.Validates}} {
-		if wanted.is && !slices.ContainsFunc(e.Webhooks, func(w WebhookConfiguration) bool { return w.Kind == wanted.kind && w.Name == controller.WebhookName }) {
+	}{{inspect.Mutating, controller.Mutates}, {inspect.Validating, controller.Validates}} {
+		if wanted.is && !slices.ContainsFunc(e.Webhooks, func(w inspect.WebhookConfiguration) bool {
+			return w.Kind == wanted.kind && w.Name == controller.WebhookName
+		}) {
 			object := Object{Kind: wanted.kind, Name: controller.WebhookName}
 			e.add(webhookMissing, object, fmt.Sprintf("There is no %s, which %s serves.", object, objectOf("Deployment", controller)), e.upgrade())
 		}
@@ -55,7 +46,8 @@ func (e *examination) webhooks() {
 	for i := range e.Webhooks {
 		w := &e.Webhooks[i]
 		e.authority(w)
-		for _, client := range w.Clients {
+		for _, webhook := range w.Webhooks {
+			client := webhook.Client
 			if client.Service == nil {
 				continue
 			}
@@ -70,11 +62,11 @@ func (e *examination) webhooks() {
 
 // authority is about the certificates that the API server believes the webhooks of a configuration by. All of them
 // are alike, since the controller writes them; one that is not is enough.
-func (e *examination) authority(w *WebhookConfiguration) {
+func (e *examination) authority(w *inspect.WebhookConfiguration) {
 	object := Object{Kind: w.Kind, Name: w.Name}
 	next := "kubectl -n " + e.home() + " rollout restart deployment/" + e.Controllers[0].Name
-	for _, client := range w.Clients {
-		from, until, found := validity(client.CABundle)
+	for i := range w.Webhooks {
+		from, until, found := validity(w.Webhooks[i].Client.CABundle)
 		switch now := e.now(); {
 		case !found:
 			e.add(webhookWithoutAuthority, object, fmt.Sprintf("%s has a webhook with no certificate in its caBundle.", object), next)
@@ -116,7 +108,7 @@ func validity(bundle []byte) (from, until time.Time, found bool) {
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
 // backend is about the Service of webhooks.
-func (e *examination) backend(w *WebhookConfiguration, name types.NamespacedName) {
+func (e *examination) backend(w *inspect.WebhookConfiguration, name types.NamespacedName) {
 	if !e.knows(SourceBackends) {
 		return
 	}

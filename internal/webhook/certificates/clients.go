@@ -11,21 +11,25 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/go-logr/logr"
 )
 
 // Clients are the authorities of those who may ask the webhooks. Their file is looked at for each connection: a node
 // replaces it when the ConfigMap changes, and an authority that was taken out must not wait for a restart.
 type Clients struct {
 	file string
+	log  logr.Logger
 
-	mu   sync.Mutex
-	text string
-	pool *x509.CertPool
+	mu      sync.Mutex
+	text    string
+	pool    *x509.CertPool
+	failure string // why the file could not be read last
 }
 
 // ReadClients reads the authorities of clients from a file.
-func ReadClients(file string) (*Clients, error) {
-	c := &Clients{file: file}
+func ReadClients(file string, log logr.Logger) (*Clients, error) {
+	c := &Clients{file: file, log: log}
 	if err := c.read(); err != nil {
 		return nil, err
 	}
@@ -49,7 +53,18 @@ func (c *Clients) read() error {
 func (c *Clients) authorities() *x509.CertPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.read() // the ones before go on
+	failure := ""
+	err := c.read()
+	if err != nil {
+		failure = err.Error()
+	}
+	if failure != c.failure {
+		if c.failure = failure; err != nil {
+			c.log.Error(err, "The authorities of clients cannot be read: those from before stay trusted", "file", c.file)
+		} else {
+			c.log.Info("The authorities of clients can be read again", "file", c.file)
+		}
+	}
 	return c.pool
 }
 

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -57,7 +59,7 @@ func TestClientsAreKnown(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clients, err := ReadClients(file)
+	clients, err := ReadClients(file, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func TestClientsAreKnown(t *testing.T) {
 			t.Errorf("%s: answered %t, %v", test.name, asked, err)
 		}
 	}
-	if _, err := ReadClients(filepath.Join(folder, "none")); err == nil {
+	if _, err := ReadClients(filepath.Join(folder, "none"), logr.Discard()); err == nil {
 		t.Error("a file that is not there is read")
 	}
 	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
@@ -109,7 +111,7 @@ func TestClientsAreKnown(t *testing.T) {
 	if clients.authorities() != clients.pool {
 		t.Error("a file without a certificate takes the authorities away")
 	}
-	if _, err := ReadClients(file); err == nil || !strings.Contains(err.Error(), "has no certificate in PEM") {
+	if _, err := ReadClients(file, logr.Discard()); err == nil || !strings.Contains(err.Error(), "has no certificate in PEM") {
 		t.Errorf("a file without a certificate: %v", err)
 	}
 }
@@ -125,7 +127,8 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 		}
 	}
 	write(first)
-	clients, err := ReadClients(file)
+	var said []string
+	clients, err := ReadClients(file, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +151,13 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 	if err := shows(second); err != nil {
 		t.Errorf("the file is away: %v", err)
 	}
+	if err := shows(second); err != nil || len(said) != 1 || !strings.Contains(said[0], "stay trusted") || !strings.Contains(said[0], file) {
+		t.Errorf("that the file is away is said once: %q, %v", said, err)
+	}
+	write(first)
+	if err := shows(first); err != nil || len(said) != 2 || !strings.Contains(said[1], "can be read again") {
+		t.Errorf("that it is there again is said: %q, %v", said, err)
+	}
 	if err := c.verifyClient(tls.ConnectionState{}); err == nil {
 		t.Error("a client without a certificate is taken")
 	}
@@ -160,7 +170,7 @@ func TestReadinessWithClients(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clients, err := ReadClients(file)
+	clients, err := ReadClients(file, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
