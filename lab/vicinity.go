@@ -230,7 +230,8 @@ func (c *Cluster) chartValues() (release.Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	values := release.Values{"proxy": proxy}
+	// Whatever a third one is for, two show as well.
+	values := release.Values{"proxy": proxy, "replicas": 2}
 	if c.current().Shape.FakeNodes > 0 {
 		values["affinity"] = nodeAffinity(c.current().Shape.Nodes())
 	}

@@ -98,10 +98,6 @@ const LabelBudgets = "vicinity.dev/disruption-budgets"
 // eviction through for a while: a time as in RFC 3339, a space, and the reason.
 const AnnotationBreakGlass = "vicinity.dev/break-glass"
 
-// AnnotationPinned is the annotation of an Eviction that is for the pod that there was when it
-// was asked for, and whose UID no client chose. It is stored nowhere.
-const AnnotationPinned = "vicinity.dev/pinned"
-
 // LabelEvictionRequests is the label of a namespace whose pods name EvictionResponder when
 // they are made. Its value must be "true".
 const LabelEvictionRequests = "vicinity.dev/eviction-requests"
@@ -179,6 +175,10 @@ const (
 	// PaceAnnotated, of a namespace, is for those workloads alone that have the annotation.
 	PaceAnnotated = "Annotated"
 )
+
+// ConfigMapScaleDowns is the ConfigMap, in the namespace of Vicinity, of what writes of the subresource scale want of workloads
+// with PaceClamp, until their annotations say so.
+const ConfigMapScaleDowns = "vicinity-scale-downs"
 
 // AnnotationWantedReplicas is the annotation of a workload whose scale-down is under way by PaceClamp: the replicas
 // that were asked for. AnnotationPacedReplicas is beside it: the replicas that it was given last. One that has more was

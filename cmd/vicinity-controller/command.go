@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/controller/locator"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/lifecycle"
@@ -35,6 +36,7 @@ type config struct {
 	metrics        string
 	pprof          string
 	log            logConfig
+	clock          *command.Clock // is set with the API server
 	routing        controller.Options
 	locators       locator.Options
 	disruption     disruptionConfig
@@ -61,7 +63,7 @@ func (w *webhookConfig) mutates() bool {
 	return w.endpointSlices || w.evictions || w.pods || w.scales || w.ordinals
 }
 
-func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets || w.evictions }
+func (w *webhookConfig) validates() bool { return w.services || w.policies || w.budgets }
 
 func newCommand() *cobra.Command {
 	c := &config{}

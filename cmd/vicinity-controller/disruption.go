@@ -50,7 +50,7 @@ func (c *config) checkDisruption() error {
 	o := &d.budgets
 	o.Own, o.Served, o.Service = c.namespace, c.webhooks.evictions, c.webhooks.service
 	// Admission has most of the requests at any time.
-	o.Workers, o.Rate = c.routing.Workers, max(1, c.qps/4)
+	o.Workers, o.Rate = c.routing.Workers, max(1, c.qps/10)
 	return nil
 }
 
@@ -63,7 +63,7 @@ func (c *config) addDisruption(ctx context.Context, mgr manager.Manager, syncs *
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics of evictions: %w", err)
 	}
-	ledger, err := reservation.New(ctx, mgr, reservation.Options{Metrics: counted})
+	ledger, err := reservation.New(ctx, mgr, reservation.Options{Metrics: counted, Ahead: c.clock.Ahead})
 	if err != nil {
 		return nil, err
 	}

@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/controller/locator"
 	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
 	"vicinity.dev/vicinity/internal/controller/rollout"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
-	"vicinity.dev/vicinity/internal/controller/scaledown"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
@@ -133,11 +133,8 @@ func (c *config) manager(api *rest.Config, certs *certificates.Certificates, lea
 	if c.locators.Mode.Locates() {
 		locator.CacheOptions(&cached)
 	}
-	if c.disruption.enabled {
+	if c.disruption.enabled || c.scaleDown.enabled || c.rollouts {
 		reservation.CacheOptions(&cached)
-	}
-	if c.scaleDown.enabled {
-		scaledown.CacheOptions(&cached)
 	}
 	if c.rollouts {
 		rollout.CacheOptions(&cached)
@@ -181,5 +178,7 @@ func (c *config) api() (*rest.Config, error) {
 	}
 	api.QPS, api.Burst = c.qps, c.burst
 	api.UserAgent = "vicinity-controller"
+	c.clock = new(command.Clock)
+	api.Wrap(c.clock.Wrap)
 	return api, nil
 }

@@ -101,7 +101,7 @@ func (c *config) addWebhooks(mgr manager.Manager, certs *certificates.Certificat
 		ordinal.Register(mgr, ordinal.Options{Metrics: answered})
 	}
 	if c.webhooks.scales {
-		if err := scale.Register(mgr, scale.Options{Pacer: pacer, User: c.user(), Metrics: answered}); err != nil {
+		if err := scale.Register(mgr, scale.Options{Pacer: pacer, User: c.user(), Namespace: c.namespace, Metrics: answered}); err != nil {
 			return fmt.Errorf("adding the webhooks of scale-downs: %w", err)
 		}
 	}

@@ -14,10 +14,14 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
+// MostOwners is how many owners are asked for their replicas. Anyone who can create pods can invent owners of theirs, and
+// each costs a request.
+const MostOwners = 100
+
 // OwnerRefs are the owners of pods that the budget selects of which the world does not have
-// the number of replicas, in the order of ID. The caller asks for each, and adds to Workloads
+// the number of replicas, the first MostOwners in the order of ID. The caller asks for each, and adds to Workloads
 // what it finds: OfScale, WithoutScale, or one of Kubernetes' own kinds that its cache did not
-// have. If one cannot be asked, the state of the budget is not known.
+// have. If one cannot be asked, the state of the budget is not known. The pods of all other owners are expected as they are.
 func OwnerRefs(w World) []Ref {
 	known := workloadsByUID(w.Workloads)
 	missing := map[types.UID]Ref{}
@@ -29,7 +33,7 @@ func OwnerRefs(w World) []Ref {
 	selector := Selector(w.Budget)
 	for _, pod := range w.Pods {
 		ref := controllerOf(pod)
-		if ref == nil || ref.hasNoReplicas() || !selector.Matches(labels.Set(pod.Labels)) {
+		if ref == nil || isFinished(pod) || ref.hasNoReplicas() || !selector.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
 		if owner := known[ref.UID]; owner != nil {
@@ -43,7 +47,8 @@ func OwnerRefs(w World) []Ref {
 			climb(found)
 		}
 	}
-	return slices.SortedFunc(maps.Values(missing), compareRefs)
+	refs := slices.SortedFunc(maps.Values(missing), compareRefs)
+	return refs[:min(len(refs), MostOwners)]
 }
 
 func compareRefs(a, b Ref) int {
@@ -139,7 +144,9 @@ func findOwners(w World, selector labels.Selector, groupBy string) *owners {
 			continue
 		}
 		if asks := o.ofPod(pod); asks != nil {
-			o.add(asks).groups[pod.Labels[groupBy]] = true
+			if owner := o.add(asks); !isFinished(pod) {
+				owner.groups[pod.Labels[groupBy]] = true
+			}
 		}
 	}
 	for _, pod := range w.Pods {

@@ -215,7 +215,7 @@ func (f *finder) owners() {
 		if ref == nil || !selector.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
-		if owner := known[ref.UID]; owner != nil && owner.AsIs {
+		if owner := known[ref.UID]; owner == nil && !ref.hasNoReplicas() || owner != nil && owner.AsIs {
 			ids[ref.ID()] = true
 		}
 	}

@@ -2,6 +2,7 @@ package coverage
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,9 +42,32 @@ func StateOf(w World) disruption.State {
 	slices.SortFunc(pods, func(a, b disruption.Pod) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
-	return disruption.State{
+	s := disruption.State{
 		Budget: budget, Domains: places.domains(), Owners: owners.list(groupBy), Pods: pods,
 		Reservations: Reservations(&w.Budget.Status), Disturbed: disturbed(&w.Budget.Status),
+	}
+	limitGroups(&s, groupBy)
+	return s
+}
+
+// MostCells bounds the domains of all groups together, since each has numbers of its own.
+const MostCells = 50_000
+
+// limitGroups makes a budget invalid that has too many groups, and has all its pods in one.
+func limitGroups(s *disruption.State, groupBy string) {
+	groups, domains := s.Groups(), len(s.Domains)
+	if groups == 1 || groups*domains <= MostCells {
+		return
+	}
+	if s.Budget.Invalid == "" {
+		s.Budget.Invalid = fmt.Sprintf("spec.groupBy: the label %s puts the pods in %d groups, each with %d domains; groups x domains is %d, and at most %d are allowed",
+			groupBy, groups, domains, groups*domains, MostCells)
+	}
+	for i := range s.Pods {
+		s.Pods[i].Group = ""
+	}
+	for i := range s.Owners {
+		s.Owners[i].Group, s.Owners[i].ManyGroups = "", false
 	}
 }
 

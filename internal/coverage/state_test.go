@@ -546,3 +546,37 @@ func TestSameNode(t *testing.T) {
 		}
 	}
 }
+
+// A label that differs for each pod makes a group of each, with numbers for every domain.
+func TestTooManyGroupsAreInvalid(t *testing.T) {
+	world := func(groups, finished int) *builder {
+		w := in().budget(func(s *spec) {
+			s.NodeSelectorTerm, s.GroupBy = expressions(corev1.LabelHostname+" Exists"), "id"
+		})
+		for i := range 300 {
+			w.node(fmt.Sprintf("node-%d", i), nil)
+		}
+		for i := range groups {
+			w.pod(fmt.Sprintf("pod-%d", i), fmt.Sprintf("node-%d", i%300), labeled("id", fmt.Sprint(i)))
+		}
+		for i := range finished {
+			w.pod(fmt.Sprintf("done-%d", i), "node-0", labeled("id", fmt.Sprint("done-", i)), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+		}
+		return w
+	}
+	for _, test := range []struct {
+		groups, finished int
+		want             string
+	}{
+		{166, 1000, ""},
+		{600, 0, "spec.groupBy: the label id puts the pods in 600 groups, each with 300 domains; groups x domains is 180000, and at most 50000 are allowed"},
+	} {
+		s := StateOf(world(test.groups, test.finished).World)
+		if s.Budget.Invalid != test.want {
+			t.Errorf("%d groups and %d finished pods: %q, want %q", test.groups, test.finished, s.Budget.Invalid, test.want)
+		}
+		if m := disruption.Measure(&s, began); len(m.Domains) > MostCells {
+			t.Errorf("%d domains have numbers", len(m.Domains))
+		}
+	}
+}

@@ -37,6 +37,12 @@ func (t *Tally) Decide(uid string) Decision {
 	case reserved && !r.lastsFor(t.now):
 		d.Rule, d.RetryAt = RuleExpiring, r.Expires
 		return d
+	case reserved && p.isHealthy(): // the budget may allow less by now
+		if t.refuse(&d, cells, 0); d.Rule == "" {
+			return d.reserve(RuleReserved)
+		}
+		d.RetryAt = time.Time{} // its own reservation counts as down, so no time can be foretold
+		return d
 	case reserved:
 		return d.reserve(RuleReserved)
 	case p.Pending || p.Place == Unplaced: // it may be ready when it is evicted

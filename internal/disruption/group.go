@@ -97,7 +97,7 @@ func (t *Tally) count(name string) *group {
 
 func (t *Tally) countPod(g *group, c *census, i int32) {
 	p, owner := &t.state.Pods[i], t.ownerOf[i]
-	if p.Finished || p.Place == Uncovered || p.Place == Unplaced && p.Terminating {
+	if p.Place == Uncovered || p.Place == Unplaced && p.Terminating {
 		return
 	}
 	if p.Place == Unplaced {

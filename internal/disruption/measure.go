@@ -37,11 +37,19 @@ type Measures struct {
 // Measure has the numbers of a budget.
 func Measure(s *State, now time.Time) Measures { return NewTally(s, now).Measures() }
 
+// measuring has a place for each computation that may run: the numbers of many groups and domains take memory.
+var measuring = make(chan struct{}, 4)
+
 // Measures has the numbers of the budget.
 func (t *Tally) Measures() Measures {
+	measuring <- struct{}{}
+	defer func() { <-measuring }()
 	var m Measures
 	for _, name := range t.groupNames() {
-		g := t.group(name)
+		g := t.groups[name]
+		if g == nil {
+			g = t.count(name) // which is not kept: there may be many groups
+		}
 		m.Expected += g.expected
 		m.Healthy += g.healthy
 		m.Disturbed += g.disturbed
@@ -63,20 +71,27 @@ func (t *Tally) Measures() Measures {
 	return m
 }
 
-func (t *Tally) groupNames() []string {
+func (t *Tally) groupNames() []string { return slices.Sorted(maps.Keys(t.state.groups())) }
+
+// Groups is how many groups the pods are in, or may be.
+func (s *State) Groups() int { return len(s.groups()) }
+
+func (s *State) groups() map[string]bool {
 	names := map[string]bool{}
-	for name := range t.byGroup {
-		names[name] = true
+	for i := range s.Pods {
+		if p := &s.Pods[i]; !p.Finished {
+			names[p.Group] = true
+		}
 	}
-	for i := range t.state.Owners {
-		if owner := &t.state.Owners[i]; !owner.ManyGroups {
+	for i := range s.Owners {
+		if owner := &s.Owners[i]; !owner.ManyGroups {
 			names[owner.Group] = true
 		}
 	}
 	if len(names) == 0 {
-		return []string{""}
+		names[""] = true
 	}
-	return slices.Sorted(maps.Keys(names))
+	return names
 }
 
 func (t *Tally) measure(g *group, domain int32) DomainMeasure {

@@ -303,7 +303,9 @@ func (n naive) decide(uid string) (Rule, bool) {
 				return RuleExpiring, false
 			}
 		}
-		return RuleReserved, true
+		if !n.serves(p) {
+			return RuleReserved, true
+		}
 	case p.Pending || p.Place == Unplaced:
 		return RuleGone, true
 	case p.Unit != "" && n.isUnitDown(p.Unit):
@@ -314,7 +316,7 @@ func (n naive) decide(uid string) (Rule, bool) {
 	failed := map[Rule]bool{}
 	for group, domains := range affected {
 		for name := range domains {
-			if !p.Ready {
+			if !p.Ready || n.reserved(p) {
 				domains[name] = 0
 			}
 		}
@@ -336,7 +338,10 @@ func (n naive) decide(uid string) (Rule, bool) {
 			return RuleUnhealthyNo, false
 		}
 	}
-	if p.Ready {
+	switch {
+	case n.reserved(p):
+		return RuleReserved, true
+	case p.Ready:
 		return RuleWithin, true
 	}
 	return RuleUnhealthy, true

@@ -3,6 +3,7 @@ package disruption
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -20,7 +21,11 @@ func TestDecideAgreesWithTheNaiveImplementation(t *testing.T) {
 			}
 			switch d.Rule {
 			case RuleDomain, RuleTotal, RuleDomains, RuleUnhealthyNo:
-				if want := second.retryAt(p.UID); !d.RetryAt.Equal(want) {
+				want := second.retryAt(p.UID)
+				if second.reserved(*p) { // its own reservation is in the way, and what comes after it is not foretold
+					want = time.Time{}
+				}
+				if !d.RetryAt.Equal(want) {
 					t.Fatalf("%+v: %s, retry at %s, want %s", *p, d.Rule, d.RetryAt, want)
 				}
 			}

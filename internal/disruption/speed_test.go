@@ -73,3 +73,27 @@ func TestABatchOfDecisionsCountsOnce(t *testing.T) {
 		t.Errorf("200 decisions allocate %.0f times, one %.0f times", batch, one)
 	}
 }
+
+// The numbers of many groups take memory: the fifth budget waits for one of the first four, and a tally keeps none of them.
+func TestMeasuresAreBounded(t *testing.T) {
+	s := State{Domains: []string{"a", "b"}}
+	for i := range 1000 {
+		s.Pods = append(s.Pods, Pod{UID: fmt.Sprint(i), Name: fmt.Sprint(i), Group: fmt.Sprint(i), Domain: "a", Place: Covered, Ready: true})
+	}
+	for range cap(measuring) {
+		measuring <- struct{}{}
+	}
+	tally, done := NewTally(&s, time.Time{}), make(chan Measures)
+	go func() { done <- tally.Measures() }()
+	select {
+	case <-done:
+		t.Error("it does not wait")
+	case <-time.After(10 * time.Millisecond):
+	}
+	for range cap(measuring) {
+		<-measuring
+	}
+	if m := <-done; len(m.Domains) != 2000 || len(tally.groups) != 0 {
+		t.Errorf("%d domains, and %d groups are kept", len(m.Domains), len(tally.groups))
+	}
+}

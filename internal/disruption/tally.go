@@ -68,7 +68,9 @@ func (t *Tally) placePods() {
 	for i := range t.state.Pods {
 		p := &t.state.Pods[i]
 		t.pods[p.UID] = int32(i)
-		t.byGroup[p.Group] = append(t.byGroup[p.Group], int32(i))
+		if !p.Finished {
+			t.byGroup[p.Group] = append(t.byGroup[p.Group], int32(i))
+		}
 		at, known := index[p.Domain]
 		if !known || p.Place == Uncovered || p.Place == Unplaced && p.Domain == "" {
 			at = -1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/podcache"
 )
 
@@ -152,12 +154,32 @@ func informerOf(ctx context.Context, informers cache.Informers, object client.Ob
 	return informer, nil
 }
 
-// Synced is a readiness check that fails until the cache has all that decisions are made from.
+// Synced is a readiness check that fails until the cache has all that decisions are made from, and while the clock is off.
 func (l *Ledger) Synced(*http.Request) error {
 	for _, synced := range l.world.synced {
 		if !synced.done() {
 			return fmt.Errorf("%s: not all are known yet", synced.what)
 		}
 	}
-	return nil
+	return l.checkClock()
+}
+
+// checkClock is an error if this process cannot tell which reservations have expired: two clocks that are each so far from
+// that of the API server are as far apart as reservations allow for, and what is known of the clock may be a second short.
+// It is logged once.
+func (l *Ledger) checkClock() error {
+	const allowed = disruption.ClockSkew/2 - time.Second
+	ahead, is := l.ahead(), "ahead of"
+	if ahead < 0 {
+		ahead, is = -ahead, "behind"
+	}
+	if ahead <= allowed {
+		l.clockIsOff.Store(false)
+		return nil
+	}
+	err := fmt.Errorf("the clock of vicinity-controller is %s %s the API server's, and may be %s off: set the clock of its node", ahead.Round(time.Second), is, allowed)
+	if !l.clockIsOff.Swap(true) {
+		l.log.Error(err, "No eviction is admitted by this replica, and no budget is written")
+	}
+	return err
 }

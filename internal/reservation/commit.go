@@ -25,9 +25,9 @@ import (
 const (
 	// requestTime is how long one request of ours may take. It is shorter than the webhook's
 	// time, so that there is some left to find out what became of a write.
-	requestTime = 1500 * time.Millisecond
+	requestTime = 5 * time.Second
 	// behindTime is how long to wait for the cache of pods.
-	behindTime = time.Second
+	behindTime = 3 * time.Second
 	// conflictWait is the shortest wait after a conflict; the longest is twice that. Ledgers
 	// that write the same budget wait differently long.
 	conflictWait = 5 * time.Millisecond
@@ -41,6 +41,9 @@ const (
 	mostConfirmed = 10
 	// mostReads is how many pods are read live at a time.
 	mostReads = 16
+	// mostWrites is how many budgets are written, or read live, at a time. With more they wait for each other at the API server,
+	// each for longer than its evictions do.
+	mostWrites = 16
 )
 
 // errReadyByNow says that a pod was down as the cache had it.
@@ -48,10 +51,14 @@ var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-
 
 // do does jobs together. It makes decisions again until what they follow from is stored.
 func (q *queue) do(batch []*job) {
-	l, unknown := q.ledger, unknownWait
+	unknown, slot := unknownWait, &slot{of: q.ledger.slots}
+	defer slot.leave()
 	for {
 		if batch = q.dropEnded(batch); len(batch) == 0 {
 			return
+		}
+		if q.readLive && q.enter(slot) {
+			batch = q.dropEnded(append(batch, q.take()...))
 		}
 		budget, err := q.read()
 		if err != nil {
@@ -59,7 +66,7 @@ func (q *queue) do(batch []*job) {
 			return
 		}
 		if budget == nil {
-			l.retire(q.key)
+			q.ledger.retire(q.key)
 			q.finish(batch, func(int) result {
 				return result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}}
 			})
@@ -76,18 +83,12 @@ func (q *queue) do(batch []*job) {
 			q.finish(batch, func(i int) result { return results[i] })
 			return
 		}
-		for i, j := range batch {
-			j.maybeStored = j.maybeStored || results[i].decision.Reserve
+		if q.enter(slot) { // much may have changed since
+			batch = append(batch, q.take()...)
+			continue
 		}
-		begun := time.Now()
-		err = q.write(c.next)
-		l.metrics.wrote(err, len(batch))
-		switch {
+		switch err := q.store(c, batch, results); {
 		case err == nil:
-			q.pause = min(2*time.Since(begun), longestPause)
-			q.setWritten(c.next)
-			c.report.Budget, c.report.Written = c.next, true
-			q.finish(batch, func(i int) result { return results[i] })
 			return
 		case apierrors.IsConflict(err):
 			time.Sleep(wait.Jitter(conflictWait, 1))
@@ -97,13 +98,76 @@ func (q *queue) do(batch []*job) {
 		default:
 			// It may be stored, or will be yet. What is read next says so, or else that write and
 			// the next one cannot both succeed.
-			l.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
+			slot.leave()
+			q.ledger.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
 			time.Sleep(wait.Jitter(unknown, 1))
 			unknown = min(2*unknown, unknownLongest)
 		}
 		q.readLive = true
 		batch = append(batch, q.take()...)
 	}
+}
+
+// enter waits for a slot, and reports whether it had to.
+func (q *queue) enter(s *slot) (waited bool) {
+	if s.tryEnter() {
+		return false
+	}
+	q.stage.Store("others were written")
+	s.enter()
+	return true
+}
+
+// slot is one of those that the Ledger has for its requests.
+type slot struct {
+	of   chan struct{}
+	held bool
+}
+
+func (s *slot) tryEnter() bool {
+	if s.held {
+		return true
+	}
+	select {
+	case s.of <- struct{}{}:
+		s.held = true
+	default:
+	}
+	return s.held
+}
+
+func (s *slot) enter() {
+	s.of <- struct{}{}
+	s.held = true
+}
+
+func (s *slot) leave() {
+	if s.held {
+		<-s.of
+		s.held = false
+	}
+}
+
+// store stores what was decided about jobs, and answers them. An error is that of the write.
+func (q *queue) store(c *commit, batch []*job, results []result) error {
+	for i, j := range batch {
+		j.maybeStored = j.maybeStored || results[i].decision.Reserve
+	}
+	begun := time.Now()
+	err := q.write(c.next)
+	q.ledger.metrics.wrote(err, len(batch))
+	if err != nil {
+		return err
+	}
+	q.ledger.metrics.expired.Add(float64(c.expired))
+	q.pause = min(2*time.Since(begun), longestPause)
+	q.setWritten(c.next)
+	c.report.Budget, c.report.Written = c.next, true
+	q.finish(batch, func(i int) result {
+		results[i].stored = true
+		return results[i]
+	})
+	return nil
 }
 
 // letThrough admits evictions under a budget whose glass is broken, since not even what is wrong
@@ -204,10 +268,14 @@ type commit struct {
 	down    map[types.UID]bool
 	refresh bool
 	changed bool
+	expired int // reservations that expired while their pods existed
 }
 
 // gather reads what decisions about a budget depend on.
 func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, error) {
+	if err := q.ledger.checkClock(); err != nil {
+		return nil, err
+	}
 	q.stage.Store("pods were read")
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 	defer cancel()
@@ -216,6 +284,8 @@ func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, erro
 		return nil, err
 	}
 	c := &commit{queue: q, now: q.ledger.clock.Now(), before: budget, next: next}
+	c.dropGivenUp()
+	c.shorten()
 	c.confirm(ctx)
 	q.stage.Store("owners of pods were read")
 	world, err := q.ledger.world.of(ctx, budget)
@@ -229,6 +299,23 @@ func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, erro
 	c.report.State.Reservations = c.reservations()
 	c.tally = disruption.NewTally(&c.report.State, c.now)
 	return c, nil
+}
+
+// dropGivenUp drops reservations that were stored after they were given up.
+func (c *commit) dropGivenUp() {
+	all := c.next.Status.Reservations
+	c.next.Status.Reservations = slices.DeleteFunc(all, func(r v1alpha1.Reservation) bool { return c.queue.ledger.isGivenUp(&r) })
+	c.changed = len(c.next.Status.Reservations) < len(all)
+}
+
+// shorten caps the expiry of reservations that a clock far ahead has made: they end as if they were made now, which is
+// after their evictions.
+func (c *commit) shorten() {
+	for i := range c.next.Status.Reservations {
+		if r := &c.next.Status.Reservations[i]; r.Expires.Sub(c.now) > disruption.ReservationTime+disruption.ClockSkew {
+			r.Expires, c.changed = metav1.NewTime(c.now.Add(disruption.ReservationTime)), true
+		}
+	}
 }
 
 // await waits until pods are known as new as the budget says that they must be. If the API
@@ -308,6 +395,7 @@ func (c *commit) release() {
 	if len(kept) == len(c.next.Status.Reservations) {
 		return
 	}
+	c.expired = len(c.next.Status.Reservations) - len(kept) - len(gone)
 	keep := make(map[string]bool, len(kept))
 	for _, r := range kept {
 		keep[r.UID] = true
@@ -335,7 +423,7 @@ func (c *commit) versionOf(r disruption.Reservation) string {
 		}
 		return pod.ResourceVersion
 	}
-	if version := w.departures.of(types.UID(r.UID)); version != "" || active {
+	if version, _ := w.departures.get(types.UID(r.UID)); version != "" || active {
 		return version
 	}
 	return w.podsVersion()
@@ -499,11 +587,13 @@ func (c *commit) admit(j *job) result {
 			return result{denial: denial}
 		}
 	}
-	if d.Allowed && d.Reserve && !j.dryRun {
-		if r, changed := c.tally.Reserve(string(j.uid), j.holder); changed {
-			c.store(r)
-			c.observe(j.version)
-		}
+	if !d.Allowed || !d.Reserve || j.dryRun {
+		return result{decision: d}
+	}
+	r, changed := c.tally.Reserve(string(j.uid), j.holder)
+	if changed {
+		c.store(r)
+		c.observe(j.version)
 	}
 	return result{decision: d}
 }

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -42,6 +43,8 @@ import (
 type Options struct {
 	// Clock is the real one if it is nil.
 	Clock clock.PassiveClock
+	// Ahead is by how much this process's clock is ahead of the API server's. It may be nil.
+	Ahead func() time.Duration
 	// Metrics have their numbers from this Ledger alone. They may be nil.
 	Metrics *Metrics
 }
@@ -49,11 +52,18 @@ type Options struct {
 // Ledger admits evictions. The Ledgers of several processes act at once.
 type Ledger struct {
 	// client reads and writes live.
-	client  client.Client
-	world   *world
-	clock   clock.PassiveClock
-	metrics *Metrics
-	log     logr.Logger
+	client     client.Client
+	world      *world
+	clock      clock.PassiveClock
+	ahead      func() time.Duration
+	clockIsOff atomic.Bool
+	metrics    *Metrics
+	log        logr.Logger
+
+	// givenUp are requests whose reservations may be stored yet, by a write that comes late.
+	givenUp *lasting[attempt, struct{}]
+	lists   *lists
+	slots   chan struct{} // one for each budget that is written
 
 	mu     sync.Mutex
 	queues map[types.NamespacedName]*queue
@@ -80,14 +90,20 @@ func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) {
 		o.Metrics = newMetrics()
 	}
 	l := newLedger(live, w, o, mgr.GetLogger().WithName("reservations"))
-	w.gone = l.retire
+	w.gone, w.changed = l.retire, l.undoAgain
 	return l, nil
 }
 
 func newLedger(c client.Client, w *world, o Options, log logr.Logger) *Ledger {
+	if o.Ahead == nil {
+		o.Ahead = func() time.Duration { return 0 }
+	}
 	held := func() int { return w.reserved(o.Clock.Now()) }
 	o.Metrics.held.Store(&held)
-	return &Ledger{client: c, world: w, clock: o.Clock, metrics: o.Metrics, log: log, queues: map[types.NamespacedName]*queue{}}
+	return &Ledger{
+		client: c, world: w, clock: o.Clock, ahead: o.Ahead, metrics: o.Metrics, log: log, queues: map[types.NamespacedName]*queue{},
+		givenUp: newLasting[attempt, struct{}](o.Clock, disruption.ReservationTime), lists: &lists{client: c}, slots: make(chan struct{}, mostWrites),
+	}
 }
 
 // Request is an eviction to decide about.
@@ -139,46 +155,80 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 	if err := l.Synced(nil); err != nil { // selectors, too
 		return Answer{}, reasonUnknown, err
 	}
-	pod, err := l.current(ctx, request.Pod)
+	known := l.world.selectors.mark()
+	answer, reason, stored, err := l.ask(ctx, request)
+	if err != nil || stored || request.DryRun || !answer.Allowed() {
+		return answer, reason, err
+	}
+	// No write shows that the budgets are those that are stored.
+	again, err := l.specsChanged(ctx, request.Pod.Namespace, known)
+	if err == nil && again {
+		answer, reason, _, err = l.ask(ctx, request)
+	}
+	if err != nil || !answer.Allowed() {
+		l.GiveUp(client.ObjectKeyFromObject(request.Pod), request.Pod.UID, request.Holder)
+	}
 	if err != nil {
 		return Answer{}, reasonUnknown, err
 	}
+	return answer, reason, nil
+}
+
+// ask asks the budgets as they are known, and reports whether each has stored its answer.
+func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reason string, stored bool, err error) {
+	pod, err := l.current(ctx, request.Pod)
+	if err != nil {
+		return Answer{}, reasonUnknown, false, err
+	}
 	if pod == nil { // the API server finds that it has gone, or is another one
-		return Answer{}, string(disruption.RuleGone), nil
+		return Answer{}, string(disruption.RuleGone), false, nil
 	}
 	budgets := l.world.selectors.matching(pod.Namespace, pod.Labels)
 	if len(budgets) == 0 {
-		return Answer{}, reasonNoBudget, nil
+		return Answer{}, reasonNoBudget, false, nil
 	}
 	gate, denial := l.world.gateOf(pod)
 	if denial != nil {
-		return Answer{Denial: denial.message, Unsupported: denial.unsupported}, denial.reason, nil
+		return Answer{Denial: denial.message, Unsupported: denial.unsupported}, denial.reason, false, nil
 	}
-	reason = reasonNoBudget
+	if len(budgets) > 1 && !request.DryRun {
+		// All decide before the first reserves: what one refuses takes no room of the others.
+		dry := request
+		dry.DryRun = true
+		if answer, reason, _, err := l.askEach(ctx, budgets, pod, dry, gate); err != nil || !answer.Allowed() {
+			return answer, reason, false, err
+		}
+	}
+	return l.askEach(ctx, budgets, pod, request, gate)
+}
+
+// askEach asks budgets one after the other, up to the first that refuses.
+func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, pod *corev1.Pod, request Request, gate *gate) (answer Answer, reason string, stored bool, err error) {
+	reason, stored = reasonNoBudget, true
 	for i, budget := range budgets {
-		job := newJob(ctx, pod, request, gate)
-		result, err := l.submit(budget, job)
+		result, err := l.submit(budget, newJob(ctx, pod, request, gate))
 		if err == nil && result.decision.Allowed {
 			answer.Decisions = append(answer.Decisions, result.decision)
+			stored = stored && result.stored
 			if reason = string(result.decision.Rule); result.decision.Rule == disruption.RuleBreakGlass {
 				answer.Warnings = append(answer.Warnings, explain.DisruptionBrief(result.decision))
 			}
 			continue
 		}
-		if !request.DryRun {
+		if i > 0 && !request.DryRun {
 			l.giveUp(budgets[:i], pod.UID, request.Holder)
 		}
 		switch {
 		case err != nil:
-			return Answer{}, reasonUnknown, err
+			return Answer{}, reasonUnknown, false, err
 		case result.denial != nil:
-			return Answer{Decisions: answer.Decisions, Denial: result.denial.message}, result.denial.reason, nil
+			return Answer{Decisions: answer.Decisions, Denial: result.denial.message}, result.denial.reason, false, nil
 		}
 		answer.Decisions = append(answer.Decisions, result.decision)
 		answer.Denial = explain.DisruptionBrief(result.decision)
-		return answer, string(result.decision.Rule), nil
+		return answer, string(result.decision.Rule), false, nil
 	}
-	return answer, reason, nil
+	return answer, reason, stored, nil
 }
 
 // ReadPod reads which pod there is of a name, and its version, live; nil if there is none.
@@ -215,30 +265,9 @@ func (l *Ledger) current(ctx context.Context, read *corev1.Pod) (*corev1.Pod, er
 	return nil, nil
 }
 
-// giveUpTime is how long there is for reservations to be given up. Those that are not expire.
-const giveUpTime = 30 * time.Second
-
-// giveUp gives up what may be reserved for a request that was denied, without a wait.
-func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder string) {
-	for _, budget := range budgets {
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), giveUpTime)
-			defer cancel()
-			if err := l.undo(ctx, budget, pod, holder); err != nil {
-				l.log.Error(err, "Reservation of an eviction that was denied stays until it expires", "budget", budget, "uid", pod)
-			}
-		}()
-	}
-}
-
 func (l *Ledger) undo(ctx context.Context, budget types.NamespacedName, pod types.UID, holder string) error {
 	_, err := l.submit(budget, &job{kind: jobUndo, ctx: ctx, uid: pod, holder: holder})
 	return err
-}
-
-// GiveUp gives up the reservations of a pod that a holder has, without a wait.
-func (l *Ledger) GiveUp(pod types.NamespacedName, uid types.UID, holder string) {
-	l.giveUp(l.holding(pod.Namespace, uid), uid, holder)
 }
 
 // Undo gives up the reservations of a pod that a holder has.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
@@ -415,6 +416,50 @@ func TestRetriesDoNotExtendReservations(t *testing.T) {
 	s.wantReservations("web-1 by z")
 }
 
+// A replica whose clock is off does not know which reservations have expired: it decides and writes nothing, and is not ready.
+func TestReplicaWhoseClockIsOff(t *testing.T) {
+	s, r, first, second := started(t)
+	r.want(first, "x", true)
+	written, key := s.written(), types.NamespacedName{Namespace: shop, Name: "web"}
+	ahead := time.Duration(0)
+	r.ahead = func() time.Duration { return ahead }
+	for by, says := range map[time.Duration]string{6 * time.Second: "6s ahead of", -time.Hour: "1h0m0s behind"} {
+		ahead = by
+		_, admitted := r.ask(second, "y")
+		_, refreshed := r.Refresh(t.Context(), key, none)
+		for what, err := range map[string]error{"an eviction": admitted, "a refresh": refreshed, "the check": r.Synced(nil)} {
+			if err == nil || !strings.Contains(err.Error(), "the clock of vicinity-controller is "+says) {
+				t.Errorf("%s while it is off by %s: %v", what, by, err)
+			}
+		}
+	}
+	for _, by := range []time.Duration{4 * time.Second, -4 * time.Second} {
+		ahead = by
+		if err := r.Synced(nil); err != nil {
+			t.Errorf("while it is off by %s: %v", by, err)
+		}
+	}
+	if s.written() != written {
+		t.Errorf("%d writes", s.written()-written)
+	}
+	r.want(second, "y", false)
+}
+
+// A reservation of a clock that was far ahead ends as if it were made now.
+func TestReservationOfAClockFarAhead(t *testing.T) {
+	s, r, first, second := started(t)
+	s.clock.SetTime(start.Add(time.Hour))
+	r.want(first, "x", true)
+	s.clock.SetTime(start)
+	r.want(second, "y", false)
+	if _, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none); err != nil {
+		t.Fatal(err)
+	}
+	if held := s.budget("web").Status.Reservations[0]; !held.Expires.Time.Equal(start.Add(disruption.ReservationTime)) {
+		t.Errorf("it ends at %s", held.Expires)
+	}
+}
+
 // A reservation that two requests were admitted by is given up by neither.
 func TestUndo(t *testing.T) {
 	s, r, first, second := started(t)
@@ -430,10 +475,10 @@ func TestUndo(t *testing.T) {
 	r.want(first, "x", true)
 	r.GiveUp(client.ObjectKeyFromObject(first), first.UID, "x")
 	s.eventually("budget without the reservation", func() bool { return len(s.reservations()) == 0 })
-	r.want(first, "x", true)
+	r.want(first, "u", true)
 	r.want(first, "y", true)
 	s.wantReservations("web-1 by ")
-	undo("x")
+	undo("u")
 	undo("y")
 	s.wantReservations("web-1 by ")
 	r.want(second, "z", false)
@@ -790,9 +835,9 @@ func TestMetrics(t *testing.T) {
 		return write()
 	})
 	r.want(first, "x", true)
+	r.sees(s.budget("web"))
 	r.want(first, "x", true)
 	r.want(second, "y", false)
-	r.sees(s.budget("web"))
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP vicinity_eviction_decisions_total Decisions about evictions in namespaces with a TopologyDisruptionBudget, dry runs among them, by what decided.
 # TYPE vicinity_eviction_decisions_total counter
@@ -811,5 +856,186 @@ vicinity_budget_writes_total{result="unknown"} 1
 vicinity_eviction_reservations 1
 `), "vicinity_eviction_decisions_total", "vicinity_budget_writes_total", "vicinity_eviction_reservations"); err != nil {
 		t.Error(err)
+	}
+}
+
+// labelled has a pod with one more label.
+func labelled(pod *corev1.Pod, key, value string) *corev1.Pod {
+	pod.Labels[key] = value
+	return pod
+}
+
+// What the second budget refuses takes no room of the first one, and writes nothing.
+func TestRefusalOfOneOfSeveralBudgets(t *testing.T) {
+	shut := aBudget("xeb", 0)
+	shut.Spec.Selector.MatchLabels = map[string]string{"part": "shut"}
+	s := newServer(t, aBudget("web", 1), shut)
+	free := aPod(0, 10)
+	r := s.replica().sees(s.budget("web"), s.budget("xeb"), free)
+	var refused []*corev1.Pod
+	for i := 1; i <= 50; i++ {
+		refused = append(refused, labelled(aPod(i, 10+i), "part", "shut"))
+		r.sees(refused[i-1])
+	}
+	var work sync.WaitGroup
+	for _, pod := range refused {
+		work.Go(func() {
+			for range 5 {
+				if answer, err := r.ask(pod, "x"); err != nil || answer == "allowed" {
+					t.Errorf("%q, %v", answer, err)
+				}
+			}
+		})
+	}
+	r.want(free, "y", true)
+	work.Wait()
+	if wrote := s.written(); wrote != 1 {
+		t.Errorf("%d writes, want that of the one that is admitted", wrote)
+	}
+}
+
+// An eviction that one of its budgets does not store is admitted by what all ask for now, not by an old cache.
+func TestBudgetsThatTheCacheDoesNotKnow(t *testing.T) {
+	tighten := func(s *server) {
+		edited := s.budget("web")
+		edited.Spec.MaxUnavailable.IntVal, edited.Generation = 0, 2
+		edited.Annotations = nil
+		s.must(s.Update(s.Context(), edited))
+	}
+	other := func(b *v1alpha1.TopologyDisruptionBudget) { b.Spec.Selector.MatchLabels["app"] = "other" }
+	glass := func(budget *v1alpha1.TopologyDisruptionBudget) {
+		budget.Annotations = map[string]string{v1alpha1.AnnotationBreakGlass: start.Add(time.Hour).Format(time.RFC3339) + " fire"}
+	}
+	for name, test := range map[string]struct {
+		before   func(*v1alpha1.TopologyDisruptionBudget) // nil if there was none
+		reserved bool                                     // the eviction, before
+		beside   bool                                     // another budget, that is known
+	}{
+		"a new budget":                                {},
+		"a budget that covered the pod not":           {before: other},
+		"broken glass that was mended":                {before: glass},
+		"broken glass that was mended beside another": {before: glass, beside: true},
+		"an eviction that was reserved":               {before: func(*v1alpha1.TopologyDisruptionBudget) {}, reserved: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget, first, second := objects()
+			s := newServer(t, first, second)
+			r := s.replica().sees(first, second)
+			if test.beside {
+				s.must(s.Create(t.Context(), unversioned(aBudget("all", 2))))
+				r.sees(s.budget("all"))
+			}
+			if test.before != nil {
+				test.before(budget)
+			}
+			s.must(s.Create(t.Context(), unversioned(budget)))
+			if test.before != nil {
+				r.sees(s.budget("web"))
+			}
+			if test.reserved {
+				r.want(first, "x", true)
+				r.sees(s.budget("web"))
+			}
+			stored := s.budget("web")
+			stored.Spec.Selector.MatchLabels["app"] = "web"
+			s.must(s.Update(t.Context(), stored))
+			tighten(s)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			var behind *behindError
+			if answer, err := r.askIn(ctx, first, "x"); !errors.As(err, &behind) {
+				t.Errorf("with an old cache the answer is %q, %v", answer, err)
+			}
+			go func() {
+				time.Sleep(20 * time.Millisecond)
+				r.sees(s.budget("web"))
+			}()
+			r.want(first, "y", false)
+			if test.beside {
+				s.eventually("other budget to have nothing reserved", func() bool { return len(s.budget("all").Status.Reservations) == 0 })
+			}
+		})
+	}
+}
+
+func unversioned(budget *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDisruptionBudget {
+	budget.ResourceVersion = ""
+	return budget
+}
+
+// Evictions that wait share a read of the API server.
+func TestReadsOfBudgetsAreShared(t *testing.T) {
+	var reads atomic.Int32
+	block := make(chan struct{})
+	l := &lists{client: interceptor.NewClient(newServer(t).WithWatch, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if reads.Add(1) == 1 {
+				<-block
+			}
+			return c.List(ctx, list, options...)
+		},
+	})}
+	var work sync.WaitGroup
+	ask := func() {
+		work.Go(func() {
+			if _, err := l.of(t.Context(), shop); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ask()
+	for reads.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 100 {
+		ask()
+	}
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		waiting = l.next[shop] != nil
+		l.mu.Unlock()
+	}
+	close(block)
+	work.Wait()
+	if n := reads.Load(); n < 2 || n > 4 {
+		t.Errorf("%d reads for 101 requests", n)
+	}
+}
+
+// A write that comes after it was given up is undone as soon as it is seen.
+func TestWriteThatComesAfterItsUndo(t *testing.T) {
+	s, r, first, second := started(t)
+	var late func() error
+	ctx, cancel := context.WithCancel(t.Context())
+	s.onUpdate(func(write func() error) error {
+		late = write
+		cancel()
+		return errLost
+	})
+	if answer, err := r.askIn(ctx, first, "x"); err == nil {
+		t.Fatalf("the answer is %q", answer)
+	}
+	s.onUpdate(nil)
+	r.want(second, "y", true) // which has the budget be another one
+	s.must(r.Undo(t.Context(), client.ObjectKeyFromObject(second), second.UID, "y"))
+	stored := s.budget("web")
+	stored.Status.Reservations = []v1alpha1.Reservation{{UID: first.UID, Pod: first.Name, Holder: "x", Expires: metav1.NewTime(start.Add(disruption.ReservationTime))}}
+	s.must(s.Status().Update(t.Context(), stored))
+	if late == nil {
+		t.Fatal("nothing was written")
+	}
+	r.sees(s.budget("web"))
+	r.world.budgetHandler().OnUpdate(aBudget("web", 1), s.budget("web"))
+	s.eventually("budget without the reservation", func() bool { return len(s.reservations()) == 0 })
+}
+
+// An eviction that was admitted and did not happen is counted once its reservation has expired.
+func TestExpiredReservationsAreCounted(t *testing.T) {
+	s, r, first, second := started(t)
+	r.want(first, "x", true)
+	s.clock.SetTime(start.Add(disruption.ReservationTime))
+	r.want(second, "y", true)
+	if n := testutil.ToFloat64(r.metrics.expired); n != 1 {
+		t.Errorf("%v are counted", n)
 	}
 }

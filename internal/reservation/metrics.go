@@ -30,6 +30,7 @@ type Metrics struct {
 	writes       *prometheus.CounterVec
 	batch        prometheus.Histogram
 	reservations prometheus.GaugeFunc
+	expired      prometheus.Counter
 
 	held atomic.Pointer[func() int] // reservations
 }
@@ -37,7 +38,7 @@ type Metrics struct {
 // NewMetrics makes the metrics of a Ledger and registers them.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := newMetrics()
-	for _, c := range []prometheus.Collector{m.decisions, m.duration, m.writes, m.batch, m.reservations} {
+	for _, c := range []prometheus.Collector{m.decisions, m.duration, m.writes, m.batch, m.reservations, m.expired} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -66,6 +67,10 @@ func newMetrics() *Metrics {
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512},
 		}),
 	}
+	m.expired = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "vicinity_eviction_reservations_expired_total",
+		Help: "Reservations that expired while their pods were there: evictions that were admitted and did not happen.",
+	})
 	m.reservations = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "vicinity_eviction_reservations",
 		Help: "Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.",

@@ -57,6 +57,7 @@ const (
 // result is what became of a job.
 type result struct {
 	decision disruption.Decision
+	stored   bool    // by a write
 	denial   *denial // by what is no TopologyDisruptionBudget
 	report   *Report
 	err      error

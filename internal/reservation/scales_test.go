@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -117,5 +118,36 @@ func TestOwnerThatIsNotKnown(t *testing.T) {
 	r.want(first, "x", false)
 	if s.written() != 0 {
 		t.Errorf("%d writes", s.written())
+	}
+}
+
+// Anyone who can create pods can invent owners of theirs. A hundred are asked, and the pods of the others are expected as they are.
+func TestOwnersAreBounded(t *testing.T) {
+	_, r, first, _ := started(t)
+	of := &scaled{get: func(*autoscalingv1.Scale) error {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "caches"}, "db")
+	}}
+	r.world.scales.client = of
+	for i := range 2 * coverage.MostOwners {
+		pod := aPod(10+i, 20)
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Cache", Name: "db", UID: types.UID(fmt.Sprint(i)), Controller: new(true)}}
+		if r.sees(pod); i == 0 {
+			pod.Status.Phase = corev1.PodSucceeded
+		}
+	}
+	r.want(first, "x", true)
+	if of.asked != coverage.MostOwners {
+		t.Errorf("%d owners are asked", of.asked)
+	}
+	report, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := coverage.Findings(report.World, report.State, report.Measures)
+	if len(found) != 1 || !strings.Contains(found[0].Message, "counted as they are") {
+		t.Errorf("what is said is %+v", found)
+	}
+	if report.Measures.Expected != 2+2*coverage.MostOwners-1 {
+		t.Errorf("%d pods are expected", report.Measures.Expected)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
@@ -18,6 +19,7 @@ import (
 type selectors struct {
 	mu         sync.RWMutex
 	namespaces map[string]*namespaceSelectors
+	learnt     int // how often what a budget asks for was learnt
 }
 
 type namespaceSelectors struct {
@@ -33,6 +35,24 @@ type indexedSelector struct {
 	name     string
 	selector labels.Selector
 	pairs    []labelPair // of which a pod has one, none for any pod
+	asked    asked
+	learnt   int // which time of selectors.learnt
+}
+
+// asked tells what a budget asks for from what it asked for before. Its version changes with the status, too.
+type asked struct {
+	version, glass string
+	uid            types.UID
+	generation     int64
+}
+
+func askedBy(budget client.Object) asked {
+	return asked{budget.GetResourceVersion(), budget.GetAnnotations()[v1alpha1.AnnotationBreakGlass], budget.GetUID(), budget.GetGeneration()}
+}
+
+// isSame reports whether the same is asked for at another version.
+func (a asked) isSame(b asked) bool {
+	return a.uid == b.uid && a.generation == b.generation && a.glass == b.glass
 }
 
 func newSelectors() *selectors {
@@ -44,6 +64,7 @@ func (s *selectors) set(budget *v1alpha1.TopologyDisruptionBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(budget.Namespace, budget.Name)
+	s.learnt++
 	n := s.namespaces[budget.Namespace]
 	if n == nil {
 		n = &namespaceSelectors{
@@ -52,7 +73,9 @@ func (s *selectors) set(budget *v1alpha1.TopologyDisruptionBudget) {
 		}
 		s.namespaces[budget.Namespace] = n
 	}
-	added := &indexedSelector{name: budget.Name, selector: coverage.Selector(budget), pairs: n.rarest(budget.Spec.Selector)}
+	added := &indexedSelector{
+		name: budget.Name, selector: coverage.Selector(budget), pairs: n.rarest(budget.Spec.Selector), asked: askedBy(budget), learnt: s.learnt,
+	}
 	n.byName[added.name] = added
 	for _, pair := range added.pairs {
 		if n.byPair[pair] == nil {
@@ -63,6 +86,30 @@ func (s *selectors) set(budget *v1alpha1.TopologyDisruptionBudget) {
 	if len(added.pairs) == 0 {
 		n.others[added.name] = added
 	}
+}
+
+// mark is what hasLearnt is given later.
+func (s *selectors) mark() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.learnt
+}
+
+// hasLearnt reports whether what some budgets of a namespace ask for was learnt after a mark. An error says that it is not known yet.
+func (s *selectors) hasLearnt(namespace string, since int, budgets map[string]asked) (later bool, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, needs := range budgets {
+		known := &indexedSelector{}
+		if n := s.namespaces[namespace]; n != nil && n.byName[name] != nil {
+			known = n.byName[name]
+		}
+		if !known.asked.isSame(needs) && !isAtLeast(known.asked.version, needs.version) {
+			return false, &behindError{what: "TopologyDisruptionBudget " + name, has: known.asked.version, needs: needs.version}
+		}
+		later = later || known.learnt > since
+	}
+	return later, nil
 }
 
 // rarest are the values of one label of which a pod must have one, those that the fewest

@@ -19,14 +19,24 @@ import (
 // instantServer stores statuses, and takes no time of this process for it.
 type instantServer struct {
 	client.Client
-	takes  time.Duration
-	writes atomic.Int64
+	takes         time.Duration
+	writes, lists atomic.Int64
+	budgets       []metav1.PartialObjectMetadata
 
 	mu     sync.Mutex
 	stored map[string]int // versions
 }
 
 func (s *instantServer) Status() client.SubResourceWriter { return instantStatus{server: s} }
+
+func (s *instantServer) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	time.Sleep(s.takes)
+	s.lists.Add(1)
+	if found, ok := list.(*metav1.PartialObjectMetadataList); ok {
+		found.Items = s.budgets
+	}
+	return nil
+}
 
 type instantStatus struct {
 	client.SubResourceWriter
@@ -57,6 +67,7 @@ func BenchmarkAdmit(b *testing.B) {
 		b.Run(fmt.Sprintf("budgets=%d", budgets), func(b *testing.B) {
 			s := newServer(b)
 			r := s.replica()
+			fast := &instantServer{takes: writeTime, stored: map[string]int{}}
 			for i := range budgets {
 				budget := aBudget(fmt.Sprint(i), int32(together+pods))
 				budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(i)}}
@@ -64,10 +75,11 @@ func BenchmarkAdmit(b *testing.B) {
 				if err := s.Create(b.Context(), budget); err != nil {
 					b.Fatal(err)
 				}
-				r.sees(s.budget(budget.Name))
+				budget = s.budget(budget.Name)
+				r.sees(budget)
+				fast.budgets = append(fast.budgets, metav1.PartialObjectMetadata{ObjectMeta: budget.ObjectMeta})
 			}
-			fast := &instantServer{takes: writeTime, stored: map[string]int{}}
-			r.client = fast
+			r.client, r.lists.client = fast, fast
 			var version atomic.Int64
 			version.Store(pods)
 			replace := func(i int) {
@@ -96,6 +108,7 @@ func BenchmarkAdmit(b *testing.B) {
 			work.Wait()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "evictions/s")
 			b.ReportMetric(float64(fast.writes.Load())/float64(b.N), "writes/eviction")
+			b.ReportMetric(float64(fast.lists.Load())/float64(b.N), "lists/eviction")
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -27,7 +28,7 @@ import (
 type world struct {
 	pods, budgets, pdbs toolscache.Indexer
 	selectors           *selectors
-	departures          departures
+	departures          *lasting[types.UID, string] // the versions at which pods went
 	nodes               memo[map[string]*corev1.Node]
 	workloads           memos[[]coverage.Workload]
 	units               memos[map[string]string]
@@ -35,6 +36,7 @@ type world struct {
 	lost                *lostNodes
 	synced              []syncing
 	gone                func(types.NamespacedName) // is called with budgets that are deleted
+	changed             func(*v1alpha1.TopologyDisruptionBudget)
 }
 
 // syncing is a part of the world that is known once it is done.
@@ -45,8 +47,10 @@ type syncing struct {
 
 // newWorld has a manager watch what the world is made of.
 func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lostNodes) (*world, error) {
-	w := &world{selectors: newSelectors(), scales: scales, lost: lost}
-	w.departures.init()
+	w := &world{
+		selectors: newSelectors(), scales: scales, lost: lost,
+		departures: newLasting[types.UID, string](clock.RealClock{}, departureTime),
+	}
 	watch := func(object client.Object, handler toolscache.ResourceEventHandler, indexers toolscache.Indexers) (toolscache.Indexer, error) {
 		informer, err := informerOf(ctx, mgr.GetCache(), object)
 		if err != nil {
@@ -270,24 +274,34 @@ const poll = 2 * time.Millisecond
 
 // awaitPods waits until pods are read at a version or a later one.
 func (w *world) awaitPods(ctx context.Context, version string) error {
+	return await(ctx, func() error {
+		if has := w.podsVersion(); !isAtLeast(has, version) {
+			return &behindError{what: "pods", has: has, needs: version}
+		}
+		return nil
+	})
+}
+
+// await waits until nothing is missing.
+func await(ctx context.Context, missing func() error) error {
 	for {
-		has := w.podsVersion()
-		if isAtLeast(has, version) {
+		err := missing()
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return &behindError{has: has, needs: version}
+			return err
 		case <-time.After(poll):
 		}
 	}
 }
 
-// behindError says that the cache of pods is too old for a decision.
-type behindError struct{ has, needs string }
+// behindError says that a cache is too old for a decision.
+type behindError struct{ what, has, needs string }
 
 func (e *behindError) Error() string {
-	return fmt.Sprintf("vicinity-controller does not know all recent changes of pods yet: it has seen version %s, and needs %s", e.has, e.needs)
+	return fmt.Sprintf("vicinity-controller does not know all recent changes of %s yet: it has seen version %q, and needs %q", e.what, e.has, e.needs)
 }
 
 // isAtLeast reports whether a version of pods is another one or later. Any is later than none.
@@ -314,19 +328,22 @@ func later(a, b string) string {
 }
 
 func (w *world) budgetHandler() toolscache.ResourceEventHandler {
-	set := func(object any) {
-		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
-			w.selectors.set(budget)
-		}
-	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: set,
+		AddFunc: func(object any) {
+			if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
+				w.selectors.set(budget)
+			}
+		},
 		UpdateFunc: func(before, after any) {
 			b, ok := before.(*v1alpha1.TopologyDisruptionBudget)
 			a, also := after.(*v1alpha1.TopologyDisruptionBudget)
-			if !ok || !also || a.UID != b.UID || a.Generation != b.Generation {
-				set(after)
+			if !ok || !also {
+				return
 			}
+			if !askedBy(a).isSame(askedBy(b)) {
+				w.selectors.set(a)
+			}
+			w.changed(a)
 		},
 		DeleteFunc: func(object any) {
 			if budget, ok := deleted(object).(*v1alpha1.TopologyDisruptionBudget); ok {
@@ -341,41 +358,13 @@ func (w *world) podHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
 		// Of a deletion that was missed the version is not known.
 		if pod, ok := object.(*corev1.Pod); ok && w.selectors.has(pod.Namespace) {
-			w.departures.note(pod.UID, pod.ResourceVersion, time.Now())
+			w.departures.note(pod.UID, pod.ResourceVersion)
 		}
 	}}
 }
 
-// departures are the versions at which pods went, for a while: long enough for the
-// reservations of these pods.
-type departures struct {
-	mu            sync.Mutex
-	recent, older map[types.UID]string
-	since         time.Time
-}
-
+// departureTime is how long the versions at which pods went are kept: longer than the reservations of these pods.
 const departureTime = 5 * time.Minute
-
-func (d *departures) init() { d.recent, d.older = map[types.UID]string{}, map[types.UID]string{} }
-
-func (d *departures) note(pod types.UID, version string, now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if now.Sub(d.since) > departureTime {
-		d.recent, d.older, d.since = map[types.UID]string{}, d.recent, now
-	}
-	d.recent[pod] = version
-}
-
-// of is the version at which a pod went, none if it is not known.
-func (d *departures) of(pod types.UID) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if version, found := d.recent[pod]; found {
-		return version
-	}
-	return d.older[pod]
-}
 
 // memo is something that is gathered when it is asked for, and kept until it changes.
 type memo[T any] struct {

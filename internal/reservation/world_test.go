@@ -130,8 +130,10 @@ func (s *server) replica() *replica {
 		indexers[toolscache.NamespaceIndex] = toolscache.MetaNamespaceIndexFunc
 		return toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers)
 	}
-	w := &world{selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock)}
-	w.departures.init()
+	w := &world{
+		selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock),
+		departures: newLasting[types.UID, string](s.clock, departureTime),
+	}
 	w.nodes.gather = func() map[string]*corev1.Node {
 		nodes := map[string]*corev1.Node{}
 		for _, zone := range []string{"a", "b", "c"} {
@@ -142,7 +144,7 @@ func (s *server) replica() *replica {
 	w.workloads.gather = func(string) []coverage.Workload { return nil }
 	w.units.gather = func(string) map[string]string { return nil }
 	l := newLedger(s.WithWatch, w, Options{Clock: s.clock, Metrics: newMetrics()}, logr.Discard())
-	w.gone = l.retire
+	w.gone, w.changed = l.retire, l.undoAgain
 	return &replica{l, s}
 }
 

@@ -158,7 +158,7 @@ func cluster() Dashboard {
 				},
 				{
 					Title: "Duration of webhooks, 99 %", Kind: Graph, Unit: units.Seconds, Width: 8, Height: 8,
-					Description: "99 of 100 requests of the API server were answered within this time. Webhooks of slices time out after 1 s, those of Services and policies after 2 s, those of evictions after 3 s.",
+					Description: "99 of 100 requests of the API server were answered within this time. Webhooks of slices time out after 1 s, those of Services and policies after 2 s, those of evictions after 10 s.",
 					Queries:     []Query{{Expr: `histogram_quantile(0.99, sum by (webhook, le) (rate(vicinity_webhook_duration_seconds_bucket[$__rate_interval])))`, Legend: "{{webhook}}"}},
 				},
 				{

@@ -117,7 +117,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		v1alpha1.AnnotationSameNode, v1alpha1.AnnotationSameZone, v1alpha1.AnnotationSameRegion, v1alpha1.AnnotationTopologyKeys,
 		v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints, v1alpha1.AnnotationProxy,
 		v1alpha1.LabelOwnZone, v1alpha1.LabelRouted, v1alpha1.LabelServiceProxyName, v1alpha1.ConditionTopologyRouting,
-		v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass, v1alpha1.AnnotationPinned,
+		v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass,
 		v1alpha1.LabelEvictionRequests, v1alpha1.EvictionResponder, v1alpha1.AnnotationEvictionReason, v1alpha1.AnnotationAbandonedRevision, v1alpha1.AnnotationSpreadOrdinals,
 		v1alpha1.LabelService, v1alpha1.LabelNotForPrefix + "ZONE", v1alpha1.LabelHandOver,
 	} {

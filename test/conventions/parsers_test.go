@@ -26,7 +26,6 @@ var parsers = map[string]string{
 	"AnnotationHeld":               "./internal/routing/hints FuzzHeld",
 	"AnnotationGroupMarks":         "./internal/routing/groups FuzzMarks",
 	"AnnotationBreakGlass":         "./internal/coverage FuzzBreakGlass",
-	"AnnotationPinned":             "it is compared with the empty text",
 	"AnnotationEvictionReason":     "it is written, and not read",
 	"AnnotationAbandonedRevision":  "it is compared with the name of a revision",
 	"AnnotationReleasedFor":        "./internal/controller/rollout FuzzSlot",

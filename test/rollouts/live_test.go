@@ -35,6 +35,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/rollout"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/test/rig"
 )
 
@@ -52,6 +53,7 @@ type cluster struct {
 func (c *cluster) run() {
 	c.Helper()
 	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
+	reservation.CacheOptions(&cached)
 	rollout.CacheOptions(&cached)
 	mgr, err := manager.New(c.Config(), manager.Options{Scheme: c.api.Scheme(), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {

@@ -322,25 +322,3 @@ namespaceSelector:
     operator: NotIn
     values: {{ append (default list .Values.routing.excludedNamespaces) .Release.Namespace | uniq | sortAlpha | toJson }}
 {{- end -}}
-
-{{/* Evictions that are held to budgets. Those that the cluster and Vicinity recover by never are. */}}
-{{- define "vicinity.evictions" -}}
-rules:
-  - apiGroups: [""]
-    apiVersions: [v1]
-    resources: [pods/eviction]
-    operations: [CREATE]
-    scope: Namespaced
-namespaceSelector:
-  matchExpressions:
-  - key: vicinity.dev/disruption-budgets
-    operator: In
-    values: ["true"]
-  - key: kubernetes.io/metadata.name
-    operator: NotIn
-    values: {{ list "kube-system" .Release.Namespace | uniq | sortAlpha | toJson }}
-matchPolicy: Equivalent
-sideEffects: NoneOnDryRun
-failurePolicy: Fail
-timeoutSeconds: 3
-{{- end -}}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,7 +100,7 @@ type reconciler struct {
 	namespaces *namespaces
 	projection *projection
 	nodes      *shell.Gatherer
-	writes     *rate.Limiter
+	turns      *turns
 	metrics    *metrics
 }
 
@@ -116,7 +115,7 @@ func newReconciler(b base, l ledger) *reconciler {
 		namespaces: newNamespaces(b),
 		projection: newProjection(b, m),
 		nodes:      shell.NewGatherer(nodeGatherTime),
-		writes:     rate.NewLimiter(rate.Limit(b.options.Rate), max(1, int(b.options.Rate))),
+		turns:      newTurns(b.options.Rate),
 		metrics:    newMetrics(m, b.clock, b.options.Top),
 	}
 }
@@ -134,10 +133,14 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	enforced, known, err := r.enforcement(ctx, key.Namespace)
 	if err != nil || !known {
+		r.turns.forget(key)
 		return 0, err // the sync of the namespace will have it synced again
 	}
-	var before []metav1.Condition
 	now := r.clock.Now()
+	if wait := r.turns.wait(key, now); wait > 0 {
+		return wait, nil
+	}
+	var before []metav1.Condition
 	report, err := r.ledger.Refresh(ctx, key, func(report *reservation.Report) []metav1.Condition {
 		before = report.Budget.Status.Conditions
 		j := judge{report: report, enforced: enforced, projected: r.projection.verdict(key), now: now}
@@ -148,9 +151,11 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	}
 	if report == nil {
 		r.memory.forget(key)
+		r.turns.forget(key)
 		return 0, nil
 	}
 	if report.Written {
+		r.turns.wrote(key.Namespace, now)
 		r.metrics.writes.Inc()
 		for _, e := range transitions(before, report.Budget.Status.Conditions) {
 			r.recorder.Eventf(report.Budget, nil, e.kind, e.reason, "Disruption", "%s", e.message)
@@ -158,11 +163,6 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	}
 	r.memory.set(key, &view{report.Budget, planOf(report, now)})
 	r.projection.notice(key.Namespace)
-	if report.Written {
-		if err := r.writes.Wait(ctx); err != nil {
-			return 0, nil // the program ends
-		}
-	}
 	return until(now, report.Next, blockedAt(report.Budget.Status.Conditions)), nil
 }
 

@@ -36,14 +36,12 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e enfor
 	if !r.options.Served {
 		return enforcement{reasonWebhooksOff, "evictions are not checked, since vicinity-controller runs without --webhook-evictions: set disruption.enabled in the chart"}, true, nil
 	}
-	asked, err := r.webhooks.read(ctx)
+	hooks, err := r.webhooks.read(ctx)
 	if err != nil {
 		return enforcement{}, false, err
 	}
-	for _, kind := range asked {
-		if len(kind.hooks) == 0 {
-			return enforcement{reasonWebhooksMissing, fmt.Sprintf("evictions are not checked: no %s has the webhook of pods/eviction; \"helm upgrade\" puts it back", kind.name)}, true, nil
-		}
+	if len(hooks) == 0 {
+		return enforcement{reasonWebhooksMissing, "evictions are not checked: no MutatingWebhookConfiguration has the webhook of pods/eviction; \"helm upgrade\" puts it back"}, true, nil
 	}
 	mark, known := r.namespaces.mark(namespace)
 	switch {
@@ -57,10 +55,8 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e enfor
 		return enforcement{}, false, client.IgnoreNotFound(err)
 	}
 	has := labels.Merge(found.Labels, labels.Set{v1alpha1.LabelBudgets: "true"}) // was read back
-	for _, kind := range asked {
-		if gap := kind.gap(has); gap != "" {
-			return enforcement{reasonWebhooksChanged, fmt.Sprintf("not all evictions are checked: a webhook of pods/eviction in a %s %s; \"helm upgrade\" puts it back", kind.name, gap)}, true, nil
-		}
+	if gap := gapOf(hooks, has); gap != "" {
+		return enforcement{reasonWebhooksChanged, fmt.Sprintf("not all evictions are checked: a webhook of pods/eviction in a MutatingWebhookConfiguration %s; \"helm upgrade\" puts it back", gap)}, true, nil
 	}
 	return enforcement{reasonEnforced, "evictions of the pods are checked"}, true, nil
 }
@@ -72,64 +68,38 @@ type webhooks struct {
 	options Options
 }
 
-// askers are the webhooks of one kind of configuration that ask about evictions.
-type askers struct {
-	name  string
-	hooks []hook
-}
-
-// hook is what decides whether a webhook is asked.
-type hook struct {
-	at            *admissionv1.WebhookClientConfig
-	rules         []admissionv1.RuleWithOperations
-	failure       *admissionv1.FailurePolicyType
-	in, of        *metav1.LabelSelector // namespaces, objects
-	hasConditions bool
-}
-
 // read finds the webhooks that ask this controller about evictions.
-func (w *webhooks) read(ctx context.Context) ([]askers, error) {
-	validating, mutating := askers{name: "ValidatingWebhookConfiguration"}, askers{name: "MutatingWebhookConfiguration"}
-	var checks admissionv1.ValidatingWebhookConfigurationList
-	if err := w.client.List(ctx, &checks); err != nil {
-		return nil, fmt.Errorf("reading ValidatingWebhookConfigurations: %w", err)
-	}
-	for i := range checks.Items {
-		for k := range checks.Items[i].Webhooks {
-			h := &checks.Items[i].Webhooks[k]
-			validating.add(w, hook{&h.ClientConfig, h.Rules, h.FailurePolicy, h.NamespaceSelector, h.ObjectSelector, len(h.MatchConditions) > 0})
-		}
-	}
-	var changes admissionv1.MutatingWebhookConfigurationList
-	if err := w.client.List(ctx, &changes); err != nil {
+func (w *webhooks) read(ctx context.Context) (found []hook, err error) {
+	var all admissionv1.MutatingWebhookConfigurationList
+	if err := w.client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("reading MutatingWebhookConfigurations: %w", err)
 	}
-	for i := range changes.Items {
-		for k := range changes.Items[i].Webhooks {
-			h := &changes.Items[i].Webhooks[k]
-			mutating.add(w, hook{&h.ClientConfig, h.Rules, h.FailurePolicy, h.NamespaceSelector, h.ObjectSelector, len(h.MatchConditions) > 0})
+	for i := range all.Items {
+		for k := range all.Items[i].Webhooks {
+			if h := (*hook)(&all.Items[i].Webhooks[k]); w.asks(h) {
+				found = append(found, *h)
+			}
 		}
 	}
-	return []askers{validating, mutating}, nil
+	return found, nil
 }
 
-func (a *askers) add(w *webhooks, h hook) {
-	if h.at.Service == nil || h.at.Service.Namespace != w.options.Own || h.at.Service.Name != w.options.Service {
-		return
-	}
-	if slices.ContainsFunc(h.rules, func(rule admissionv1.RuleWithOperations) bool {
+// hook is a webhook, which says when it is asked.
+type hook admissionv1.MutatingWebhook
+
+// asks reports whether a webhook asks this controller about evictions.
+func (w *webhooks) asks(h *hook) bool {
+	at := h.ClientConfig.Service
+	return at != nil && at.Namespace == w.options.Own && at.Name == w.options.Service && slices.ContainsFunc(h.Rules, func(rule admissionv1.RuleWithOperations) bool {
 		return slices.Contains(rule.Resources, "pods/eviction") && slices.Contains(rule.Operations, admissionv1.Create)
-	}) {
-		a.hooks = append(a.hooks, h)
-	}
+	})
 }
 
-// gap is what lets evictions in a namespace with such labels past, empty if nothing does. One
+// gapOf is what lets evictions in a namespace with such labels past, empty if nothing does. One
 // webhook without a gap is enough.
-func (a *askers) gap(namespace labels.Set) string {
-	gap := ""
-	for i := range a.hooks {
-		if gap = a.hooks[i].gap(namespace); gap == "" {
+func gapOf(hooks []hook, namespace labels.Set) (gap string) {
+	for i := range hooks {
+		if gap = hooks[i].gap(namespace); gap == "" {
 			return ""
 		}
 	}
@@ -138,13 +108,13 @@ func (a *askers) gap(namespace labels.Set) string {
 
 func (h *hook) gap(namespace labels.Set) string {
 	switch {
-	case h.failure != nil && *h.failure != admissionv1.Fail:
-		return fmt.Sprintf("has the failurePolicy %s instead of %s, and lets them pass when there is no answer", *h.failure, admissionv1.Fail)
-	case !selects(h.in, namespace):
+	case h.FailurePolicy != nil && *h.FailurePolicy != admissionv1.Fail:
+		return fmt.Sprintf("has the failurePolicy %s instead of %s, and lets them pass when there is no answer", *h.FailurePolicy, admissionv1.Fail)
+	case !selects(h.NamespaceSelector, namespace):
 		return "has a namespaceSelector that leaves the namespace out"
-	case h.of != nil && len(h.of.MatchLabels)+len(h.of.MatchExpressions) > 0:
+	case h.ObjectSelector != nil && len(h.ObjectSelector.MatchLabels)+len(h.ObjectSelector.MatchExpressions) > 0:
 		return "has an objectSelector, and Evictions have no labels"
-	case h.hasConditions:
+	case len(h.MatchConditions) > 0:
 		return "has matchConditions, and may not be asked about all"
 	}
 	return ""

@@ -66,10 +66,8 @@ func TestAgainstKubernetes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, configuration := range configurations() {
-		if err := c.objects.Create(t.Context(), configuration); err != nil {
-			t.Fatal(err)
-		}
+	if err := c.objects.Create(t.Context(), configuration()); err != nil {
+		t.Fatal(err)
 	}
 	c.each(livePods, func(i int) error { return c.pod(fmt.Sprintf("web-%d", i), []string{"a", "b"}[i%2]) })
 	stop := c.run(projectOptions())
@@ -140,7 +138,7 @@ func TestAgainstKubernetes(t *testing.T) {
 	c.awaitBudget("that it is not enforced", func(b *v1alpha1.TopologyDisruptionBudget) bool {
 		return meta.IsStatusConditionFalse(b.Status.Conditions, v1alpha1.ConditionEnforced)
 	})
-	if err := c.objects.Create(t.Context(), configurations()[0]); err != nil {
+	if err := c.objects.Create(t.Context(), configuration()); err != nil {
 		t.Fatal(err)
 	}
 	c.awaitBudget("that it is enforced", func(b *v1alpha1.TopologyDisruptionBudget) bool {
@@ -187,18 +185,13 @@ func TestAgainstKubernetes(t *testing.T) {
 	stop()
 }
 
-func configurations() []client.Object {
+func configuration() *admissionv1.MutatingWebhookConfiguration {
 	fail, none, marked := admissionv1.Fail, admissionv1.SideEffectClassNone, &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelBudgets: "true"}}
 	rules := ofEvictions()
 	rules[0].APIGroups, rules[0].APIVersions = []string{""}, []string{"v1"}
-	return []client.Object{
-		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.MutatingWebhook{{
-			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &fail, SideEffects: &none, NamespaceSelector: marked, AdmissionReviewVersions: []string{"v1"},
-		}}},
-		&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &fail, SideEffects: &none, NamespaceSelector: marked, AdmissionReviewVersions: []string{"v1"},
-		}}},
-	}
+	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.MutatingWebhook{{
+		Name: "eviction.vicinity.dev", ClientConfig: at(), Rules: rules, FailurePolicy: &fail, SideEffects: &none, NamespaceSelector: marked, AdmissionReviewVersions: []string{"v1"},
+	}}}
 }
 
 // run runs the controllers until they are told to stop.

@@ -151,10 +151,10 @@ func TestCacheBehindTheLabel(t *testing.T) {
 	w.label(shop, marks)
 }
 
-// validating changes the validating webhook of evictions.
-func validating(f func(*admissionv1.ValidatingWebhook)) func(*world) {
+// asking changes the webhook of evictions.
+func asking(f func(*admissionv1.MutatingWebhook)) func(*world) {
 	return func(w *world) {
-		change(w, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}}, func(c *admissionv1.ValidatingWebhookConfiguration) {
+		change(w, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}}, func(c *admissionv1.MutatingWebhookConfiguration) {
 			f(&c.Webhooks[0])
 		})
 	}
@@ -175,40 +175,30 @@ func TestEnforcedSaysWhyNot(t *testing.T) {
 		{"all is there", testOptions(), func(*world) {}, reasonEnforced},
 		{"no webhook is served", off, func(*world) {}, reasonWebhooksOff},
 		{"webhooks of another installation", elsewhere, func(*world) {}, reasonWebhooksMissing},
-		{"the validating configuration is deleted", testOptions(), func(w *world) {
-			w.drop(&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}})
-		}, reasonWebhooksMissing},
-		{"the mutating configuration is deleted", testOptions(), func(w *world) {
+		{"the configuration is deleted", testOptions(), func(w *world) {
 			w.drop(&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}})
 		}, reasonWebhooksMissing},
-		{"it asks about something else", testOptions(), func(w *world) {
-			change(w, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}}, func(c *admissionv1.ValidatingWebhookConfiguration) {
-				c.Webhooks[0].Rules[0].Resources = []string{"services"}
-			})
-		}, reasonWebhooksMissing},
-		{"what gets no answer passes", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+		{"it asks about something else", testOptions(), asking(func(h *admissionv1.MutatingWebhook) {
+			h.Rules[0].Resources = []string{"services"}
+		}), reasonWebhooksMissing},
+		{"what gets no answer passes", testOptions(), asking(func(h *admissionv1.MutatingWebhook) {
 			h.FailurePolicy = new(admissionv1.Ignore)
 		}), reasonWebhooksChanged},
-		{"what gets no answer is refused", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+		{"what gets no answer is refused", testOptions(), asking(func(h *admissionv1.MutatingWebhook) {
 			h.FailurePolicy = new(admissionv1.Fail)
 		}), reasonEnforced},
-		{"other namespaces are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+		{"other namespaces are asked about", testOptions(), asking(func(h *admissionv1.MutatingWebhook) {
 			h.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}
 		}), reasonWebhooksChanged},
-		{"the label's namespaces are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+		{"the label's namespaces are asked about", testOptions(), asking(func(h *admissionv1.MutatingWebhook) {
 			h.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelBudgets: "true"}}
 		}), reasonEnforced},
-		{"evictions with labels are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+		{"evictions with labels are asked about", testOptions(), asking(func(h *admissionv1.MutatingWebhook) {
 			h.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}}
 		}), reasonWebhooksChanged},
-		{"some evictions are asked about", testOptions(), validating(func(h *admissionv1.ValidatingWebhook) {
+		{"some evictions are asked about", testOptions(), asking(func(h *admissionv1.MutatingWebhook) {
 			h.MatchConditions = []admissionv1.MatchCondition{{Name: "some", Expression: "false"}}
 		}), reasonWebhooksChanged},
-		{"the mutating webhook is changed", testOptions(), func(w *world) {
-			change(w, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}}, func(c *admissionv1.MutatingWebhookConfiguration) {
-				c.Webhooks[0].FailurePolicy = new(admissionv1.Ignore)
-			})
-		}, reasonWebhooksChanged},
 	} {
 		w := newWorld(t, append(aShop(), perZone("web", 1))...)
 		test.change(w)

@@ -52,8 +52,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		b = b.Watches(group, r.groupHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	if r.options.Served {
-		b = b.Watches(&admissionv1.MutatingWebhookConfiguration{}, r.webhookHandler()).
-			Watches(&admissionv1.ValidatingWebhookConfiguration{}, r.webhookHandler())
+		b = b.Watches(&admissionv1.MutatingWebhookConfiguration{}, r.webhookHandler())
 	}
 	if err := b.Complete(r); err != nil {
 		return err

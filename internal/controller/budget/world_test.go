@@ -123,12 +123,9 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 				return c.SubResource(name).Update(ctx, object, options...)
 			},
 		}).Build()
-	for _, kind := range []client.Object{
-		&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.MutatingWebhook{{ClientConfig: at(), Rules: ofEvictions()}}},
-		&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.ValidatingWebhook{{ClientConfig: at(), Rules: ofEvictions()}}},
-	} {
-		w.make(kind)
-	}
+	w.make(&admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "vicinity"}, Webhooks: []admissionv1.MutatingWebhook{{ClientConfig: at(), Rules: ofEvictions()}},
+	})
 	w.start(testOptions())
 	return w
 }

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -33,7 +32,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/pacing"
-	"vicinity.dev/vicinity/internal/reservation"
 )
 
 const (
@@ -57,9 +55,6 @@ type Options struct {
 	Syncs *shell.Syncs
 }
 
-// CacheOptions adds pods and workloads to a manager's cache, which must have the metadata of namespaces.
-func CacheOptions(options *cache.Options) { reservation.CacheOptions(options) }
-
 // workload names one.
 type workload struct {
 	types.NamespacedName
@@ -74,7 +69,7 @@ type pacer interface {
 	Hold(context.Context, pacing.Workload, string) error
 }
 
-// Add adds the controller to a manager, whose cache must have CacheOptions.
+// Add adds the controller to a manager, whose cache must have reservation.CacheOptions.
 func Add(ctx context.Context, mgr manager.Manager, asks *pacing.Pacer, options Options) error {
 	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
 	if err != nil {

@@ -278,6 +278,7 @@ func (c *cluster) run() (stop func()) {
 func (c *cluster) start(before func() bool) (stop func()) {
 	c.Helper()
 	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
+	reservation.CacheOptions(&cached)
 	CacheOptions(&cached)
 	options := manager.Options{Scheme: testScheme(c), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}}
 	options.Controller.SkipNameValidation = new(true) // they run one after the other

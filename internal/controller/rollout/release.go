@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -446,7 +447,8 @@ func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod
 	if r.options.Budgets == nil {
 		return "", nil
 	}
-	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName})
+	// An attempt that is denied may be given up behind the next one, so each has a holder of its own.
+	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName + "/" + string(uuid.NewUUID())})
 	if err != nil {
 		return "", fmt.Errorf("reserving pod %s/%s with its budgets: %w", pod.Namespace, pod.Name, err)
 	}

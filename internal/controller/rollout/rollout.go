@@ -72,10 +72,9 @@ type evictor interface {
 	Try(ctx context.Context, pod *corev1.Pod, reason string) (requester.Outcome, error)
 }
 
-// CacheOptions adds pods, workloads and their revisions to a manager's cache, which must have nodes with
-// their labels.
+// CacheOptions adds rollouts and the revisions of workloads to a manager's cache, which must have nodes with
+// their labels and what reservation.CacheOptions adds.
 func CacheOptions(options *cache.Options) {
-	reservation.CacheOptions(options)
 	shared := true
 	options.ByObject[&v1alpha1.DomainRollout{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
 	options.ByObject[&appsv1.ControllerRevision{}] = cache.ByObject{Transform: trimRevision, UnsafeDisableDeepCopy: &shared}

@@ -27,6 +27,7 @@ import (
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/requester"
+	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/spread"
 	"vicinity.dev/vicinity/test/rig"
 )
@@ -130,7 +131,7 @@ func TestAgainstKubernetes(t *testing.T) {
 func (c *cluster) run() (stop func()) {
 	c.Helper()
 	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
-	CacheOptions(&cached)
+	reservation.CacheOptions(&cached)
 	options := manager.Options{Scheme: testScheme(c), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}}
 	options.Controller.SkipNameValidation = new(true) // they run one after the other
 	mgr, err := manager.New(c.Config(), options)

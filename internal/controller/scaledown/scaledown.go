@@ -30,13 +30,11 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/requester"
-	"vicinity.dev/vicinity/internal/reservation"
 )
 
 // Options are the choices of an administrator.
@@ -50,10 +48,6 @@ type Options struct {
 	// Syncs, if given, know the syncs under way.
 	Syncs *shell.Syncs
 }
-
-// CacheOptions adds pods and workloads to a manager's cache, which must have nodes with their labels, and the
-// metadata of namespaces with their annotations.
-func CacheOptions(options *cache.Options) { reservation.CacheOptions(options) }
 
 // kind is that of a workload.
 type kind string
@@ -109,7 +103,7 @@ type evictor interface {
 	Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error
 }
 
-// Add adds the controller to a manager, whose cache must have CacheOptions.
+// Add adds the controller to a manager, whose cache must have reservation.CacheOptions.
 func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Options) error {
 	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err

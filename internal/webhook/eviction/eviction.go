@@ -1,35 +1,34 @@
-// Package eviction has the admission webhooks of pods/eviction, by which evictions are held to
+// Package eviction has the admission webhook of pods/eviction, by which evictions are held to
 // TopologyDisruptionBudgets. What is decided, and what is stored for it, is the Ledger's.
 //
-// A review names a pod, and its name may be that of another pod a moment later. So the mutating
-// webhook has the eviction be for the UID of the pod, by a precondition that the API server keeps
-// to; one that the client gave stays. The validating webhook decides about the pod of that UID,
-// and reserves its eviction. Only one that is admitted costs a request to read the pod live: if it
-// is another one than the cache had, the eviction is to be tried again.
+// A review names a pod, and its name may be that of another pod a moment later. So the webhook decides
+// about the pod of a UID, reserves its eviction, and has the eviction be for that UID, by a
+// precondition that the API server keeps to; one that the client gave stays. Only an eviction that is
+// admitted costs a request to read the pod live: if it is another one than the cache had, the
+// eviction is to be tried again. One webhook does all of it, since each call may reach a replica
+// whose node has just died.
 //
 // A pod that does not exist is let through, so that the API server says so. A denial has what one
 // by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
 // drainers try again, and not the header Retry-After, on which clients do so within the call. A
 // deletion that is no eviction, such as those by the garbage collector, of a node or of a
-// namespace, comes by neither webhook.
+// namespace, does not come by it.
 //
-// # How they are installed
+// # How it is installed
 //
 //	rules:             CREATE of pods/eviction, v1, scope Namespaced
 //	namespaceSelector: vicinity.dev/disruption-budgets=true, without kube-system and Vicinity's own
 //	failurePolicy:     Fail
-//	timeoutSeconds:    3
+//	timeoutSeconds:    10
 //	sideEffects:       NoneOnDryRun
 package eviction
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,22 +37,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// Where the webhooks are served.
-const (
-	MutatingPath   = "/mutate-eviction"
-	ValidatingPath = "/validate-eviction"
-)
+// Path is where the webhook is served.
+const Path = "/admit-eviction"
 
-// timeout is how long a review may take. The API server waits 3 s, and what it says then does not
-// tell people what is slow, nor clients to try again.
-const timeout = 1500 * time.Millisecond
+// timeout is how long a review may take. The API server waits 10 s, and what it says then does not
+// tell people what is slow, nor clients to try again. Where the API server has too much to do, its answers take seconds: a
+// review that ends before its reservation is stored has that stored and undone for nothing, and is asked for again.
+const timeout = 8 * time.Second
 
-// ledger is what the webhooks ask.
+// ledger is what the webhook asks.
 type ledger interface {
 	Admit(context.Context, reservation.Request) (reservation.Answer, error)
 	// GiveUp gives up what was reserved for an eviction that is refused after all, without a wait.
@@ -64,28 +60,21 @@ type ledger interface {
 	CachedPod(types.NamespacedName) *corev1.Pod
 }
 
-// Options are what the webhooks depend on.
+// Options are what the webhook depends on.
 type Options struct {
 	Ledger *reservation.Ledger
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
 }
 
-// Register has a manager serve the webhooks.
+// Register has a manager serve the webhook.
 func Register(mgr manager.Manager, o Options) {
-	for path, webhook := range map[string]struct {
-		name  string
-		judge func(context.Context, *review) (admission.Verdict, error)
-	}{
-		MutatingPath: {"eviction-pin", pinner{o.Ledger}.judge}, ValidatingPath: {"eviction", decider{o.Ledger}.judge},
-	} {
-		admission.Register(mgr, path, newJudge(webhook.judge), options(webhook.name, o.Metrics))
-	}
+	admission.Register(mgr, Path, newJudge(o.Ledger), options(o.Metrics))
 }
 
-func options(name string, m *admission.Metrics) admission.Options {
+func options(m *admission.Metrics) admission.Options {
 	return admission.Options{
-		Webhook: name, OnFailure: admission.FailClosed, Unjudged: admission.Failed, Metrics: m,
+		Webhook: "eviction", OnFailure: admission.FailClosed, Unjudged: admission.Failed, Metrics: m,
 		Complaint: "Eviction is refused, since it cannot be judged", Cause: policyv1.DisruptionBudgetCause, Advice: advice,
 	}
 }
@@ -108,14 +97,14 @@ func (r *review) uid() types.UID {
 	return ""
 }
 
-// judge reads reviews of evictions, and leaves all others alone.
+// judge judges reviews of evictions, and leaves all others alone.
 type judge struct {
-	of     func(context.Context, *review) (admission.Verdict, error)
+	ledger ledger
 	object []byte
 }
 
-func newJudge(of func(context.Context, *review) (admission.Verdict, error)) func() admission.Judge {
-	return func() admission.Judge { return &judge{of: of} }
+func newJudge(l ledger) func() admission.Judge {
+	return func() admission.Judge { return &judge{ledger: l} }
 }
 
 // Reset implements admission.Judge.
@@ -146,28 +135,7 @@ func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verd
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return j.of(ctx, read)
-}
-
-// pinner has evictions be for one pod.
-type pinner struct{ ledger ledger }
-
-func (p pinner) judge(ctx context.Context, r *review) (admission.Verdict, error) {
-	if r.uid() != "" {
-		return admission.Verdict{Result: admission.Unchanged}, nil
-	}
-	pod := p.ledger.CachedPod(r.pod)
-	if pod == nil {
-		var err error
-		if pod, err = p.ledger.ReadPod(ctx, r.pod); err != nil {
-			return admission.Verdict{}, err
-		}
-	}
-	if pod == nil {
-		return admission.Verdict{Result: admission.Unchanged}, nil
-	}
-	patch, err := pin(&r.eviction, pod.UID)
-	return admission.Verdict{Patch: patch, Result: admission.Changed}, err
+	return j.decide(ctx, read)
 }
 
 // pin is a patch by which an eviction is for the pod of a UID.
@@ -177,7 +145,7 @@ func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	add, mark := operation{Op: "add"}, operation{Op: "add"}
+	add := operation{Op: "add"}
 	switch o := eviction.DeleteOptions; {
 	case o == nil:
 		add.Path, add.Value = "/deleteOptions", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
@@ -186,56 +154,53 @@ func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 	default:
 		add.Path, add.Value = "/deleteOptions/preconditions/uid", uid
 	}
-	if eviction.Annotations == nil {
-		mark.Path, mark.Value = "/metadata/annotations", map[string]string{v1alpha1.AnnotationPinned: "true"}
-	} else {
-		mark.Path, mark.Value = "/metadata/annotations/"+strings.ReplaceAll(v1alpha1.AnnotationPinned, "/", "~1"), "true"
-	}
-	return json.Marshal([]operation{add, mark})
+	return json.Marshal([]operation{add})
 }
 
-// decider says whether a pod may be evicted.
-type decider struct{ ledger ledger }
-
-func (d decider) judge(ctx context.Context, r *review) (admission.Verdict, error) {
-	uid := r.uid()
-	pod := d.ledger.CachedPod(r.pod)
-	cached := pod != nil && pod.UID == uid
+// decide says whether a pod may be evicted. The eviction of one that has gone is let through, so that the API server says so.
+func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error) {
+	pod, chosen := j.ledger.CachedPod(r.pod), r.uid()
+	cached := pod != nil && (chosen == "" || pod.UID == chosen)
 	if !cached {
-		live, err := d.ledger.ReadPod(ctx, r.pod)
-		if err != nil || live == nil { // which the API server says by itself
+		live, err := j.ledger.ReadPod(ctx, r.pod)
+		if err != nil || live == nil || chosen != "" && live.UID != chosen {
 			return admission.Verdict{}, err
-		}
-		if uid == "" {
-			return admission.Verdict{}, errNotPinned
-		}
-		if live.UID != uid {
-			return replaced(r), nil
 		}
 		pod = live
 	}
 	holder := "eviction/" + string(r.request)
-	answer, err := d.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder, DryRun: r.dryRun})
+	answer, err := j.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder, DryRun: r.dryRun})
 	if err != nil {
 		return admission.Verdict{}, err
+	}
+	if answer.Allowed() && ctx.Err() != nil { // nobody waits for the answer
+		j.ledger.GiveUp(r.pod, pod.UID, holder)
+		return admission.Verdict{}, ctx.Err()
 	}
 	said := admission.Verdict{Warnings: answer.Warnings}
 	switch {
 	case answer.Unsupported:
 		said.Denial = &admission.Denial{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError, Message: answer.Denial}
+		return said, nil
 	case !answer.Allowed():
 		said.Denial = tryAgain(answer.Denial)
+		return said, nil
 	case cached:
-		live, err := d.ledger.ReadPod(ctx, r.pod)
-		if err != nil {
-			d.ledger.GiveUp(r.pod, uid, holder)
-			return admission.Verdict{}, err
+		live, err := j.ledger.ReadPod(ctx, r.pod)
+		if err != nil || live != nil && live.UID != pod.UID {
+			j.ledger.GiveUp(r.pod, pod.UID, holder)
 		}
-		if live != nil && live.UID != uid {
+		switch {
+		case err != nil:
+			return admission.Verdict{}, err
+		case live != nil && live.UID != pod.UID && chosen == "": // the API server refuses what the client chose
 			return replaced(r), nil
 		}
 	}
-	return said, nil
+	if chosen == "" {
+		said.Patch, err = pin(&r.eviction, pod.UID)
+	}
+	return said, err
 }
 
 func tryAgain(message string) *admission.Denial {
@@ -244,15 +209,7 @@ func tryAgain(message string) *admission.Denial {
 	return denial
 }
 
-// replaced is the verdict about the eviction of a pod that has gone, and whose name another one
-// has. What a client asked for the API server refuses, for good; what was chosen for it here is
-// chosen anew.
+// replaced is the verdict about the eviction of a pod that has gone, and whose name another one has.
 func replaced(r *review) admission.Verdict {
-	if r.eviction.Annotations[v1alpha1.AnnotationPinned] == "" {
-		return admission.Verdict{}
-	}
 	return admission.Verdict{Denial: tryAgain(fmt.Sprintf("pod %s has just been replaced by another one of its name, which vicinity-controller does not know yet. Try again.", r.pod.Name))}
 }
-
-// errNotPinned says that the other webhook was not asked, or the pod was made after that.
-var errNotPinned = errors.New("the eviction is not for the UID of a pod, which the mutating webhook pin.eviction.vicinity.dev has it be")

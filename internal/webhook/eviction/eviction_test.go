@@ -53,8 +53,8 @@ func aPod(uid types.UID) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: uid}}
 }
 
-// ask posts a review of an eviction to a webhook.
-func ask(t *testing.T, judge func(context.Context, *review) (admission.Verdict, error), object string, change ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
+// ask posts a review of an eviction to the webhook.
+func ask(t *testing.T, l ledger, object string, change ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
 	t.Helper()
 	request := &admissionv1.AdmissionRequest{
 		UID: "r", Operation: admissionv1.Create, Namespace: "shop", Name: "web-0", SubResource: "eviction", Object: runtime.RawExtension{Raw: []byte(object)},
@@ -71,7 +71,7 @@ func ask(t *testing.T, judge func(context.Context, *review) (admission.Verdict, 
 		t.Fatal(err)
 	}
 	recorder := httptest.NewRecorder()
-	admission.New(newJudge(judge), options("eviction", m)).ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(string(text))))
+	admission.New(newJudge(l), options(m)).ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(string(text))))
 	var got admissionv1.AdmissionReview
 	if err := json.Unmarshal(recorder.Body.Bytes(), &got); err != nil || got.Response == nil {
 		t.Fatalf("the answer is %s: %v", recorder.Body, err)
@@ -80,38 +80,29 @@ func ask(t *testing.T, judge func(context.Context, *review) (admission.Verdict, 
 }
 
 func TestPins(t *testing.T) {
-	const mark = `{"op":"add","path":"/metadata/annotations","value":{"vicinity.dev/pinned":"true"}}`
-	for name, test := range map[string]struct {
-		object       string
-		cached, live *corev1.Pod
-		patch        string
-		reads        int
-	}{
-		"no options":       {`{}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions","value":{"preconditions":{"uid":"u"}}},` + mark + `]`, 0},
-		"options":          {`{"deleteOptions":{"gracePeriodSeconds":5}}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}},` + mark + `]`, 0},
-		"other conditions": {`{"deleteOptions":{"preconditions":{"resourceVersion":"7"}}}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"},` + mark + `]`, 0},
-		"an empty UID":     {`{"deleteOptions":{"preconditions":{"uid":""}}}`, aPod("u"), nil, `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"},` + mark + `]`, 0},
-		"annotations": {
-			`{"metadata":{"annotations":{"a":"b"}},"deleteOptions":{}}`, aPod("u"), nil,
-			`[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}},{"op":"add","path":"/metadata/annotations/vicinity.dev~1pinned","value":"true"}]`, 0,
-		},
-		"a UID of one's own": {`{"deleteOptions":{"preconditions":{"uid":"v"}}}`, aPod("u"), nil, "", 0},
-		"not in the cache":   {`{"deleteOptions":{}}`, nil, aPod("u"), `[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}},` + mark + `]`, 1},
-		"no pod":             {`{}`, nil, nil, "", 1},
+	for name, test := range map[string]struct{ object, patch string }{
+		"no options":         {`{}`, `[{"op":"add","path":"/deleteOptions","value":{"preconditions":{"uid":"u"}}}]`},
+		"options":            {`{"deleteOptions":{"gracePeriodSeconds":5}}`, `[{"op":"add","path":"/deleteOptions/preconditions","value":{"uid":"u"}}]`},
+		"other conditions":   {`{"deleteOptions":{"preconditions":{"resourceVersion":"7"}}}`, `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"}]`},
+		"an empty UID":       {`{"deleteOptions":{"preconditions":{"uid":""}}}`, `[{"op":"add","path":"/deleteOptions/preconditions/uid","value":"u"}]`},
+		"a UID of one's own": {chosen, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := &books{cached: test.cached, live: test.live}
-			response := ask(t, pinner{b}.judge, test.object)
-			if !response.Allowed || string(response.Patch) != test.patch || b.reads != test.reads {
-				t.Errorf("allowed: %t, with %d reads, and the patch is %s, want %s", response.Allowed, b.reads, response.Patch, test.patch)
+		for _, b := range []*books{{cached: aPod("u"), live: aPod("u")}, {live: aPod("u")}} {
+			if response := ask(t, b, test.object); !response.Allowed || string(response.Patch) != test.patch {
+				t.Errorf("%s: allowed: %t, and the patch is %s, want %s", name, response.Allowed, response.Patch, test.patch)
 			}
-		})
+		}
+	}
+	for name, b := range map[string]*books{"no pod": {}, "a denial": {cached: aPod("u"), answer: reservation.Answer{Denial: "no"}}} {
+		if response := ask(t, b, `{}`); response.Patch != nil {
+			t.Errorf("%s: the patch is %s", name, response.Patch)
+		}
 	}
 }
 
 const (
-	pinned = `{"metadata":{"name":"web-0","annotations":{"vicinity.dev/pinned":"true"}},"deleteOptions":{"preconditions":{"uid":"u"}}}`
-	chosen = `{"metadata":{"name":"web-0"},"deleteOptions":{"preconditions":{"uid":"u"}}}`
+	unpinned = `{"metadata":{"name":"web-0"}}`
+	chosen   = `{"metadata":{"name":"web-0"},"deleteOptions":{"preconditions":{"uid":"u"}}}`
 )
 
 // Which pod the Ledger is asked about, if it is. A denial costs no live read.
@@ -124,22 +115,21 @@ func TestPodThatIsMeant(t *testing.T) {
 		reads        int
 		refused      string
 	}{
-		"as cached":                      {pinned, aPod("u"), aPod("u"), "", "u", 1, ""},
-		"as cached, and denied":          {pinned, aPod("u"), nil, "no", "u", 0, "no"},
-		"cached, and gone":               {pinned, aPod("u"), nil, "", "u", 1, ""},
-		"cached, and replaced":           {pinned, aPod("u"), aPod("v"), "", "u", 1, "replaced"},
+		"as cached":                      {unpinned, aPod("u"), aPod("u"), "", "u", 1, ""},
+		"as cached, and chosen":          {chosen, aPod("u"), aPod("u"), "", "u", 1, ""},
+		"as cached, and denied":          {unpinned, aPod("u"), nil, "no", "u", 0, "no"},
+		"cached, and gone":               {unpinned, aPod("u"), nil, "", "u", 1, ""},
+		"cached, and replaced":           {unpinned, aPod("u"), aPod("v"), "", "u", 1, "replaced"},
 		"cached, replaced, and chosen":   {chosen, aPod("u"), aPod("v"), "", "u", 1, ""},
-		"newer than the cache":           {pinned, aPod("t"), aPod("u"), "", "u", 1, ""},
-		"not in the cache":               {pinned, nil, aPod("u"), "", "u", 1, ""},
-		"gone":                           {pinned, nil, nil, "", "", 1, ""},
-		"replaced":                       {pinned, nil, aPod("v"), "", "", 1, "replaced"},
+		"chosen, and newer than cached":  {chosen, aPod("t"), aPod("u"), "", "u", 1, ""},
+		"not in the cache":               {unpinned, nil, aPod("u"), "", "u", 1, ""},
+		"gone":                           {unpinned, nil, nil, "", "", 1, ""},
+		"chosen, and gone":               {chosen, nil, nil, "", "", 1, ""},
 		"replaced, and chosen by a user": {chosen, nil, aPod("v"), "", "", 1, ""},
-		"not pinned, and no pod":         {`{}`, nil, nil, "", "", 1, ""},
-		"not pinned, and one now":        {`{}`, aPod("u"), aPod("u"), "", "", 1, "pin.eviction.vicinity.dev"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &books{cached: test.cached, live: test.live, answer: reservation.Answer{Denial: test.denial}}
-			response := ask(t, decider{b}.judge, test.object)
+			response := ask(t, b, test.object)
 			if response.Allowed != (test.refused == "") || test.refused != "" && (response.Result.Code != 429 || !strings.Contains(response.Result.Message, test.refused)) {
 				t.Errorf("the answer is %+v", response)
 			}
@@ -159,11 +149,11 @@ func TestPodThatIsMeant(t *testing.T) {
 func TestDryRuns(t *testing.T) {
 	inQuery := func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }
 	for object, change := range map[string]func(*admissionv1.AdmissionRequest){
-		pinned: inQuery,
+		unpinned: inQuery,
 		`{"deleteOptions":{"preconditions":{"uid":"u"},"dryRun":["All"]}}`: func(*admissionv1.AdmissionRequest) {},
 	} {
 		b := &books{cached: aPod("u")}
-		ask(t, decider{b}.judge, object, change)
+		ask(t, b, object, change)
 		if len(b.asked) != 1 || !b.asked[0].DryRun {
 			t.Errorf("%s: asked is %+v", object, b.asked)
 		}
@@ -184,7 +174,7 @@ func TestAnswers(t *testing.T) {
 		"not known":   {reservation.Answer{}, errors.New("the cache is behind"), 429, "the cache is behind. Drainers try again", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response := ask(t, decider{&books{cached: aPod("u"), live: aPod("u"), answer: test.answer, err: test.err}}.judge, pinned)
+			response := ask(t, &books{cached: aPod("u"), live: aPod("u"), answer: test.answer, err: test.err}, unpinned)
 			if test.code == 0 {
 				if !response.Allowed || len(response.Warnings) != 1 {
 					t.Errorf("the answer is %+v", response)
@@ -203,29 +193,51 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An eviction that was admitted is refused if it is not known then which pod it would be, and its
-// reservation is given up.
+// An eviction that was admitted is refused if it is not known then which pod it would be, or nobody waits for the
+// answer. Its reservation is given up.
 func TestReservationOfAnEvictionThatIsRefusedAfterAll(t *testing.T) {
-	b := &books{cached: aPod("u"), readErr: errors.New("the API server is slow")}
-	if response := ask(t, decider{b}.judge, pinned); response.Allowed || response.Result.Code != http.StatusTooManyRequests {
-		t.Errorf("the answer is %+v", response)
+	for name, test := range map[string]struct {
+		live    *corev1.Pod
+		readErr error
+	}{
+		"the API server is slow": {nil, errors.New("the API server is slow")},
+		"the pod was replaced":   {aPod("v"), nil},
+	} {
+		b := &books{cached: aPod("u"), live: test.live, readErr: test.readErr}
+		if response := ask(t, b, unpinned); response.Allowed || response.Result.Code != http.StatusTooManyRequests {
+			t.Errorf("%s: the answer is %+v", name, response)
+		}
+		b.wantGivenUp(t, name)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := &books{cached: aPod("u"), live: aPod("u")}
+	uid := types.UID("u")
+	waited := &review{request: "r", eviction: policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}}}
+	if _, err := (&judge{ledger: b}).decide(ctx, waited); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits: %v", err)
+	}
+	b.wantGivenUp(t, "nobody waits")
+}
+
+func (b *books) wantGivenUp(t *testing.T, when string) {
+	t.Helper()
 	if want := []string{"u by eviction/r"}; !slices.Equal(b.givenUp, want) {
-		t.Errorf("given up are %q, want %q", b.givenUp, want)
+		t.Errorf("%s: given up are %q, want %q", when, b.givenUp, want)
 	}
 }
 
 // What cannot be read is refused, to be tried again, and what is no eviction is let through.
 func TestOtherRequests(t *testing.T) {
 	b := &books{err: errors.New("never")}
-	if response := ask(t, decider{b}.judge, `{"deleteOptions":7}`); response.Allowed || response.Result.Code != http.StatusTooManyRequests {
+	if response := ask(t, b, `{"deleteOptions":7}`); response.Allowed || response.Result.Code != http.StatusTooManyRequests {
 		t.Errorf("the answer is %+v", response)
 	}
 	for _, change := range []func(*admissionv1.AdmissionRequest){
 		func(r *admissionv1.AdmissionRequest) { r.SubResource = "" },
 		func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Delete },
 	} {
-		if response := ask(t, decider{b}.judge, pinned, change); !response.Allowed {
+		if response := ask(t, b, unpinned, change); !response.Allowed {
 			t.Errorf("the answer is %+v", response)
 		}
 	}

@@ -63,9 +63,6 @@ type cluster struct {
 	certs   *certificates.Certificates
 	port    int
 
-	// between, if it is set, is called when the mutating webhooks have been asked about an
-	// eviction, and the validating ones have not.
-	between *atomic.Pointer[func()]
 	// after is called when the webhook has decided, and the API server does not know yet.
 	after *atomic.Pointer[func()]
 	// veto has another validating webhook deny evictions.
@@ -89,8 +86,7 @@ func (c *cluster) on(t *testing.T) *cluster {
 func live(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
-		ControlPlane: rig.Start(t),
-		between:      &atomic.Pointer[func()]{}, after: &atomic.Pointer[func()]{}, veto: &atomic.Bool{},
+		ControlPlane: rig.Start(t), after: &atomic.Pointer[func()]{}, veto: &atomic.Bool{},
 	}
 	log.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
@@ -114,7 +110,7 @@ func live(t *testing.T) *cluster {
 	return c
 }
 
-// serve runs a manager with the webhooks, and registers them as the chart does.
+// serve runs a manager with the webhook, and registers it as the chart does.
 func (c *cluster) serve(scheme *runtime.Scheme) {
 	c.Helper()
 	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "localhost:0")
@@ -127,7 +123,7 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 	}
 	c.certs, err = certificates.New(certificates.Options{
 		Secret: types.NamespacedName{Namespace: system, Name: "webhook"}, Names: []string{"localhost"},
-		Mutating: []string{"vicinity"}, Validating: []string{"vicinity"},
+		Mutating: []string{"vicinity"}, Validating: []string{"somebody-else"},
 	})
 	if err != nil {
 		c.Fatal(err)
@@ -149,12 +145,8 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 		c.Fatal(err)
 	}
 	server := mgr.GetWebhookServer()
-	server.Register(MutatingPath, admission.New(newJudge(pinner{ledger}.judge), options("eviction-pin", c.metrics)))
-	decide := admission.New(newJudge(decider{ledger}.judge), options("eviction", c.metrics))
-	server.Register(ValidatingPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f := c.between.Swap(nil); f != nil {
-			(*f)()
-		}
+	decide := admission.New(newJudge(ledger), options(c.metrics))
+	server.Register(Path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := httptest.NewRecorder()
 		decide.ServeHTTP(answer, r)
 		if f := c.after.Swap(nil); f != nil {
@@ -163,12 +155,7 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(answer.Body.Bytes())
 	}))
-	server.Register("/veto", admission.New(newJudge(func(context.Context, *review) (admission.Verdict, error) {
-		if c.veto.Load() {
-			return admission.Verdict{Denial: &admission.Denial{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "vetoed"}}, nil
-		}
-		return admission.Verdict{}, nil
-	}), options("veto", c.metrics)))
+	server.Register("/veto", admission.New(func() admission.Judge { return &vetoing{veto: c.veto} }, options(c.metrics)))
 	c.configure()
 	ctx, cancel := context.WithCancel(c.Context())
 	var work sync.WaitGroup
@@ -185,7 +172,20 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 	c.Await("the caches", func(context.Context) (string, error) { return "", ledger.Synced(nil) })
 }
 
-// configure registers the webhooks, and one of somebody else.
+// vetoing is the webhook of somebody else.
+type vetoing struct {
+	judge
+	veto *atomic.Bool
+}
+
+func (v *vetoing) Judge(context.Context, *admission.Request) (admission.Verdict, error) {
+	if v.veto.Load() {
+		return admission.Verdict{Denial: &admission.Denial{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "vetoed"}}, nil
+	}
+	return admission.Verdict{}, nil
+}
+
+// configure registers the webhook, and one of somebody else.
 func (c *cluster) configure() {
 	c.Helper()
 	const common = `
@@ -203,15 +203,13 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
 metadata: {name: vicinity}
 webhooks:
-- name: pin.eviction.vicinity.dev
-  clientConfig: {url: "https://localhost:PORT/mutate-eviction"}`+common+`
+- name: eviction.vicinity.dev
+  clientConfig: {url: "https://localhost:PORT/admit-eviction"}`+common+`
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
-metadata: {name: vicinity}
+metadata: {name: somebody-else}
 webhooks:
-- name: eviction.vicinity.dev
-  clientConfig: {url: "https://localhost:PORT/validate-eviction"}`+common+`
 - name: veto.example.com
   clientConfig: {url: "https://localhost:PORT/veto"}`+common, "PORT", fmt.Sprint(c.port)))
 }
@@ -569,20 +567,12 @@ func replacedPod(c *cluster) {
 			c.Error(err)
 		}
 	}
-	c.between.Store(&replace)
-	if err := c.evict("web-0"); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "replaced") {
-		c.Errorf("the eviction of a pod that was replaced before it was decided about: %v", err)
-	}
-	kept := func(pod *corev1.Pod) bool { return isReady(pod) && pod.DeletionTimestamp == nil }
-	c.awaitPod("web-0", kept)
-
-	// The API server refuses it if the pod is replaced after that, and what a client chose by itself.
-	c.awaitAllowed("web-0")
 	c.after.Store(&replace)
 	if err := c.evict("web-0"); !apierrors.IsConflict(err) {
 		c.Errorf("the eviction of a pod that was replaced when it was decided about: %v", err)
 	}
-	c.awaitPod("web-0", kept)
+	c.awaitPod("web-0", func(pod *corev1.Pod) bool { return isReady(pod) && pod.DeletionTimestamp == nil })
+	// Nor is one whose UID is not the one that a client chose.
 	other := types.UID("11111111-2222-3333-4444-555555555555")
 	if err := c.evict("web-0", func(e *policyv1.Eviction) {
 		e.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}

@@ -75,6 +75,7 @@ func TestAgainstKubernetes(t *testing.T) {
 		"two-at-once":  testTwoAtOnce,
 		"bare-set":     testReplicaSet,
 		"not-labelled": testNotAsked,
+		"ended":        testEnded,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,6 +110,8 @@ func (c *cluster) serve() {
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: webhook, namespace: vicinity-system}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: vicinity-scale-downs, namespace: vicinity-system}}
 `)
 	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "localhost:0")
 	if err != nil {
@@ -147,7 +150,7 @@ func (c *cluster) serve() {
 	pacer := pacing.New(ledger, mgr.GetAPIReader(), mgr.GetClient())
 	err = errors.Join(
 		certs.Register(mgr), controller.Add(ctx, mgr, pacer, controller.Options{Workers: 4}),
-		Register(mgr, Options{Pacer: pacer, User: user, Metrics: metrics}),
+		Register(mgr, Options{Pacer: pacer, User: user, Namespace: system, Metrics: metrics}),
 	)
 	if err != nil {
 		c.Fatal(err)
@@ -479,6 +482,23 @@ func testReplicaSet(c *cluster) {
 		c.Fatal(err)
 	}
 	c.releaseUntil(pacing.ReplicaSet, 4)
+}
+
+// testEnded: a process has stored what is wanted, and ended.
+func testEnded(c *cluster) {
+	c.start("Deployment", v1alpha1.PaceClamp)
+	w := c.read(pacing.Deployment)
+	ended := newRecords(c.objects, c.objects, system, logr.Discard())
+	what := record{Request: "1", Kind: pacing.Deployment, Namespace: c.namespace, Name: "web", UID: w.Object.GetUID(), Replicas: 9, Wanted: new(int32(3))}
+	if _, err := ended.store(c.Context(), what); err != nil {
+		c.Fatal(err)
+	}
+	c.awaitWanted(pacing.Deployment, "3")
+	c.releaseUntil(pacing.Deployment, 3)
+	c.Await("the record to go", func(ctx context.Context) (string, error) {
+		all, err := ended.stored(ctx)
+		return all[string(what.UID)], err
+	})
 }
 
 // testNotAsked: a workload without the annotation is scaled down as ever, and so is one in a namespace without the label.

@@ -8,9 +8,10 @@
 // which the webhook makes the next step. So all steps are reserved in one place, and field managers see
 // that the number is still of who wrote it: a server-side apply of the same manifest conflicts with no one.
 //
-// The object of a write of the subresource has no annotations. What it wanted is written a moment later, once the answer has
-// reached the API server: before, it would have the write conflict that carries the version of the workload, as those of a
-// HorizontalPodAutoscaler do. A write of the number that is wanted already changes nothing.
+// The object of a write of the subresource has no annotations. What it wants is stored in a ConfigMap before the answer, and in
+// the annotations a moment later, once the answer has reached the API server: before, these would have the write conflict that
+// carries the version of the workload, as those of a HorizontalPodAutoscaler do. A write of the number that is wanted already
+// changes nothing.
 //
 // # How it is installed
 //
@@ -58,20 +59,20 @@ type pacer interface {
 // Options are what the webhook depends on.
 type Options struct {
 	Pacer *pacing.Pacer
-	// User is the controller's name at the API server.
-	User string
+	// User is the controller's name at the API server, and Namespace where v1alpha1.ConfigMapScaleDowns is.
+	User, Namespace string
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
 }
 
 // Register has a manager serve the webhooks. Its cache must have the metadata of namespaces.
 func Register(mgr manager.Manager, o Options) error {
-	notes := newNotes(mgr.GetAPIReader(), mgr.GetClient(), mgr.GetLogger().WithName("webhook").WithName("scale"))
-	if err := mgr.Add(notes); err != nil {
-		return fmt.Errorf("adding what notes wanted replicas: %w", err)
+	kept := newRecords(mgr.GetAPIReader(), mgr.GetClient(), o.Namespace, mgr.GetLogger().WithName("webhook").WithName("scale"))
+	if err := mgr.Add(kept); err != nil {
+		return fmt.Errorf("adding the follower of records: %w", err)
 	}
 	for _, kind := range pacing.Kinds() {
-		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), note: notes.note}
+		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), keep: kept.storeAndFollow}
 		admission.Register(mgr, Path(kind), j.reviews, options(o.Metrics))
 	}
 	return nil
@@ -92,8 +93,8 @@ type judge struct {
 	pacer      pacer
 	namespaces client.Reader
 	live       client.Reader
-	// note has what is wanted of a workload written, once it has so many replicas.
-	note func(note)
+	// keep stores what is wanted of a workload, which counts once that has so many replicas.
+	keep func(context.Context, record) error
 }
 
 func (j judge) reviews() admission.Judge { return &review{judge: j} }
@@ -147,13 +148,20 @@ type write struct {
 	ofScale       bool
 	dryRun        bool
 	// next says that the controller asks for the next step.
-	next   bool
-	holder string
+	next    bool
+	request types.UID
+	holder  string
+}
+
+// record is of what the write gives the workload, and what is wanted of it.
+func (w *write) record(kind pacing.Kind, replicas int32, wanted *int32) record {
+	o := w.before.Object
+	return record{Request: w.request, Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Replicas: replicas, Wanted: wanted}
 }
 
 // read reads a write; it is nil if the workload has gone.
 func (r *review) read(ctx context.Context, request *admission.Request) (*write, error) {
-	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, holder: "scale/" + request.UID}
+	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, request: types.UID(request.UID), holder: "scale/" + request.UID}
 	if !w.ofScale {
 		before, after := r.kind.New(), r.kind.New()
 		if err := json.Unmarshal(r.stored, before); err != nil {
@@ -216,10 +224,10 @@ func (r *review) clamp(ctx context.Context, w *write) (admission.Verdict, error)
 	case w.next:
 		wanted = *w.after.Wanted
 	case wanted >= w.before.Replicas:
-		return r.end(w)
+		return r.end(ctx, w)
 	case known != nil && *known == wanted:
 		// The controller goes on with it.
-		return r.grant(w, wanted, w.before.Replicas, "")
+		return r.grant(ctx, w, wanted, w.before.Replicas, "")
 	}
 	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: wanted, Holder: w.holder, DryRun: w.dryRun})
 	if err != nil {
@@ -229,19 +237,20 @@ func (r *review) clamp(ctx context.Context, w *write) (admission.Verdict, error)
 		// Nothing goes for now, and the controller tries again.
 		answer = pacing.Answer{Replicas: w.before.Replicas, Denial: err.Error()}
 	}
-	return r.grant(w, wanted, answer.Replicas, answer.Denial)
+	return r.grant(ctx, w, wanted, answer.Replicas, answer.Denial)
 }
 
-// end is the verdict about a write that scales nothing down.
-func (r *review) end(w *write) (admission.Verdict, error) {
-	if w.ofScale && w.before.Wanted != nil && !w.dryRun {
-		r.note(note{workload: w.before, replicas: w.after.Replicas})
+// end is the verdict about a write that scales nothing down. A scale-down of a moment ago, which the workload does not tell yet,
+// ends with it, too.
+func (r *review) end(ctx context.Context, w *write) (admission.Verdict, error) {
+	if w.ofScale && !w.dryRun {
+		return admission.Verdict{}, r.keep(ctx, w.record(r.kind, w.after.Replicas, nil))
 	}
 	return admission.Verdict{}, nil
 }
 
 // grant gives a workload as many replicas as it may have.
-func (r *review) grant(w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
+func (r *review) grant(ctx context.Context, w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
 	verdict := admission.Verdict{Result: admission.Changed}
 	if replicas > wanted && denial != "" && !w.next {
 		verdict.Warnings = []string{fmt.Sprintf("%s, and goes on to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
@@ -252,7 +261,9 @@ func (r *review) grant(w *write, wanted, replicas int32, denial string) (admissi
 	}
 	if w.ofScale {
 		if !w.dryRun && (w.before.Wanted == nil && replicas > wanted || w.before.Wanted != nil && *w.before.Wanted != wanted) {
-			r.note(note{workload: w.before, replicas: replicas, wanted: &wanted})
+			if err := r.keep(ctx, w.record(r.kind, replicas, &wanted)); err != nil {
+				return admission.Verdict{}, err
+			}
 		}
 	} else {
 		patch = append(patch, marks(w.after.Object, wanted, replicas)...)

@@ -127,6 +127,19 @@ func TestControllerMayDoWhatItNeeds(t *testing.T) {
 	}
 }
 
+// With pacing the controller keeps what scale-downs want, in an object that it cannot make, and in no other.
+func TestControllerMayKeepScaleDowns(t *testing.T) {
+	here := maps.Clone(grantedHere)
+	here["configmaps:"+v1alpha1.ConfigMapScaleDowns] = "get patch"
+	r := rendered(t, "disruption.enabled=true,rollouts.pacing=true")
+	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, here) {
+		t.Errorf("in its namespace the controller %s", wrong)
+	}
+	if kept := object[*corev1.ConfigMap](t, r, "ConfigMap "+v1alpha1.ConfigMapScaleDowns); kept.Namespace != namespace || len(kept.Data) > 0 {
+		t.Errorf("the chart makes %+v", kept)
+	}
+}
+
 // With the proxy the controller publishes the addresses of nodes, in an object that it
 // cannot make, and in no other.
 func TestControllerMayPublishForTheProxy(t *testing.T) {

@@ -43,7 +43,8 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	all := many.Add(one.Figures)
 	over := many.OverBudget + many.Unreserved + one.OverBudget + one.Unreserved
 	// A refusal costs a request too.
-	calls, perAnswer := (many.Calls+one.Calls)/float64(all.Admitted), (many.Calls+one.Calls)/float64(all.Admitted+all.Refused)
+	asked := many.Calls.Sum() + one.Calls.Sum()
+	calls, perAnswer := asked/float64(all.Admitted), asked/float64(all.Admitted+all.Refused)
 	p99 := meter.Milliseconds(meter.Quantile(all.Times, 0.99))
 	fmt.Printf("RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f\n", all.Admitted, over, p99, all.PerSecond(), calls, perAnswer)
 	return fmt.Sprintf("%d evictions over %d budgets and one, %d at a time, %d refused and %d deaths meanwhile: over budget %d; %.0f a second, %.0f ms at p99, of which the webhook %v over many and %v over one; "+

@@ -22,6 +22,7 @@ func disruptionArea() area {
 			{name: "storm", keep: evictionStorm, within: 6 * time.Minute, tier: inTest},
 			{name: "webhooks-down", keep: evictionWebhooksDown, within: 4 * time.Minute, tier: inTest},
 			{name: "control-plane-away", keep: evictionsWithoutControlPlane, within: 6 * time.Minute},
+			{name: "replica-lost", keep: evictionsWithoutAReplica, within: 6 * time.Minute, alone: true},
 			{name: "zone-lost", keep: evictionsInLostZone, within: 4 * time.Minute},
 			{name: "autoscaler", keep: autoscaler, within: 10 * time.Minute},
 		},

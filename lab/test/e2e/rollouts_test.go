@@ -33,6 +33,7 @@ func rolloutsArea() area {
 			{name: "bad-revision", keep: badRevision, within: 5 * time.Minute, beside: true, tier: inTest},
 			{name: "in-between", keep: changedInBetween, within: 5 * time.Minute, beside: true},
 			{name: "paced", keep: storiesOfScaleDowns, within: 4 * time.Minute, beside: true, tier: inTest},
+			{name: "paced-killed", keep: scaledDownWhileKilled, within: 4 * time.Minute},
 			{name: "scale-down", keep: scaledDown, within: 3 * time.Minute, beside: true},
 			{name: "spread", keep: updatedSpread, within: 6 * time.Minute, beside: true},
 			{name: "ordinals", keep: ordinalsSpread, within: time.Minute, beside: true, tier: inTest},

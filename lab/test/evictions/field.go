@@ -72,9 +72,14 @@ func (f *Field) Budgets(ctx context.Context) ([]v1alpha1.TopologyDisruptionBudge
 	return list.Items, err
 }
 
+// restTime is how long budgets may take to be at rest: pods become healthy, and a reservation ends in two minutes.
+const restTime = 5 * time.Minute
+
 // AtRest waits until all budgets are enforced, all pods that they expect are healthy and nothing is
 // reserved.
 func (f *Field) AtRest(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, restTime)
+	defer cancel()
 	return kube.Wait(ctx, "the budgets to be at rest", func(ctx context.Context) (string, error) {
 		all, err := f.Budgets(ctx)
 		if err != nil {
@@ -97,7 +102,11 @@ func unrest(b *v1alpha1.TopologyDisruptionBudget) string {
 		return fmt.Sprintf("the condition of %s is %+v", b.Name, c)
 	}
 	if len(b.Status.Reservations) > 0 || b.Status.CurrentHealthy != b.Status.ExpectedPods || b.Status.ExpectedPods == 0 {
-		return fmt.Sprintf("%d of %d pods of %s are healthy and %d are reserved", b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Name, len(b.Status.Reservations))
+		text := fmt.Sprintf("%d of %d pods of %s are healthy and %d are reserved", b.Status.CurrentHealthy, b.Status.ExpectedPods, b.Name, len(b.Status.Reservations))
+		for _, r := range b.Status.Reservations {
+			text += fmt.Sprintf("; %s by %q until %s", r.Pod, r.Holder, r.Expires.Format(time.TimeOnly))
+		}
+		return text
 	}
 	return ""
 }

@@ -40,6 +40,8 @@ type options struct {
 	// nodes is how many nodes are asked for in vain, retry for how long.
 	nodes int
 	retry time.Duration
+	// storm leaves out all but the evictions over budgets.
+	storm bool
 	// bin is the folder of the programs.
 	bin string
 	log io.Writer
@@ -70,12 +72,17 @@ func parse(args []string) (*options, error) {
 	pods := flags.Int("pods", 420, "`number` of pods of the service that moves")
 	startTime := flags.Duration("start-time", 2*time.Second, "how long a pod of that service takes to start")
 	nodes := flags.Int("nodes", 500, "`number` of nodes without network, whose drainers are refused")
+	number := flags.Int("evictions", 0, "`number` of evictions over budgets in all; 0 is as many as -size says")
+	storm := flags.Bool("storm", false, "only evict over 100 budgets and over one, without the death of a replica")
 	bin := flags.String("bin", "bin", "`folder` of the programs vicinity-lab, vicinity-controller, vicinity-kubernetes and kubectl")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	o, found := sizes[*size]
-	o.inFlight, o.pods, o.startTime, o.nodes, o.log = *inFlight, *pods, *startTime, *nodes, os.Stderr
+	o.inFlight, o.pods, o.startTime, o.nodes, o.storm, o.log = *inFlight, *pods, *startTime, *nodes, *storm, os.Stderr
+	if *number != 0 {
+		o.evictions = *number
+	}
 	var err error
 	if o.bin, err = filepath.Abs(*bin); err != nil {
 		return nil, err
@@ -86,6 +93,8 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("argument %q: there are only flags", flags.Arg(0))
 	case !found:
 		return nil, fmt.Errorf("-size: %q is unknown; it must be short or full", *size)
+	case *number < 0:
+		return nil, fmt.Errorf("-evictions: %d is not allowed; it must be 0 or more", *number)
 	case o.inFlight < 1:
 		return nil, fmt.Errorf("-in-flight: %d is not allowed; it must be 1 or more", o.inFlight)
 	case o.pods < zones || o.pods%zones != 0:

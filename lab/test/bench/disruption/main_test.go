@@ -19,6 +19,7 @@ func TestFlags(t *testing.T) {
 	for flags, want := range map[string]string{
 		"-size huge":      `-size: "huge" is unknown; it must be short or full`,
 		"-in-flight 0":    "-in-flight: 0 is not allowed",
+		"-evictions -1":   "-evictions: -1 is not allowed",
 		"-pods 421":       "-pods: 421 is not allowed",
 		"-start-time -1s": "-start-time: -1s is not allowed",
 		"-nodes 3":        "-nodes: 3 is not allowed",
@@ -33,8 +34,8 @@ func TestFlags(t *testing.T) {
 func TestFigures(t *testing.T) {
 	f := figures{
 		options:    &options{pods: 420, inFlight: 200, startTime: 2 * time.Second, nodes: 500},
-		many:       evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: time.Second, Times: []time.Duration{time.Millisecond}}, Calls: 150},
-		one:        evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: 3 * time.Second, Times: []time.Duration{3 * time.Millisecond}}, Calls: 50},
+		many:       evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: time.Second, Times: []time.Duration{time.Millisecond}}, Calls: evictions.Counts{"PUT 200": 100, "GET 200": 50}},
+		one:        evictions.BudgetsFigures{Figures: evictions.Figures{Admitted: 100, Took: 3 * time.Second, Times: []time.Duration{3 * time.Millisecond}}, Calls: evictions.Counts{"PUT 200": 50}},
 		manyNative: evictions.Figures{Admitted: 30, Took: time.Second, Times: []time.Duration{2 * time.Millisecond}},
 		oneNative:  evictions.Figures{Admitted: 30, Took: 2 * time.Second, Times: []time.Duration{4 * time.Millisecond}},
 		native:     evictions.RecycleFigures{Moved: 42, Took: time.Minute},
@@ -46,7 +47,7 @@ func TestFigures(t *testing.T) {
 	for _, want := range []string{
 		"RESULT evictions=200 over_budget=0 p99_ms=3.0 per_second=50.0 api_calls_per_pod=1.00",
 		"recycle_native_s=600", "recycle_zones_s=12", "zones_down=1", "refusals_per_second=500",
-		"RESULT rollout=native seconds=600 zones_down_max=2 api_calls_per_pod=10.0 pods=420 updated=42", "600 s (from 42 pods in 60 s), 2, 10.0", "api_calls_per_refusal=0.50", "native_p99_ms=4.0 native_per_second=20.0",
+		"PUT 200 1.00, GET 200 0.50", "RESULT rollout=native seconds=600 zones_down_max=2 api_calls_per_pod=10.0 pods=420 updated=42", "600 s (from 42 pods in 60 s), 2, 10.0", "api_calls_per_refusal=0.50", "native_p99_ms=4.0 native_per_second=20.0",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)

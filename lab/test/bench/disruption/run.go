@@ -67,26 +67,31 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 	if err := storm.Run(ctx, "", evictions.CrowdWorkloads(crowd)...); err != nil {
 		return err
 	}
-	say("%d evictions over %d budgets begin", o.evictions/2, crowd)
-	options := evictions.BudgetsOptions{Workloads: crowd, InFlight: o.inFlight, Evictions: o.evictions / 2, Died: died, Midway: func(ctx context.Context) error { return replaceReplica(ctx, client) }}
-	if f.many, err = storm.EvictCrowd(ctx, options); err != nil {
-		return err
-	}
-	say("as many over one budget begin")
-	options.OneBudget = true
-	if f.one, err = storm.EvictCrowd(ctx, options); err != nil {
-		return err
-	}
-	say("the same under PodDisruptionBudgets begins")
-	options.Midway = nil
-	if f.oneNative, err = storm.EvictNatively(ctx, options); err != nil {
-		return err
-	}
-	options.OneBudget = false
-	if f.manyNative, err = storm.EvictNatively(ctx, options); err != nil {
-		return err
+	options := evictions.BudgetsOptions{Workloads: crowd, InFlight: o.inFlight, Evictions: o.evictions / 2, Died: died}
+	for _, one := range []bool{false, true} {
+		over, mine, natively := fmt.Sprintf("%d budgets", crowd), &f.many, &f.manyNative
+		if one {
+			over, mine, natively = "one budget", &f.one, &f.oneNative
+		}
+		options.OneBudget, options.Midway = one, nil
+		say("%d evictions under PodDisruptionBudgets, over %s, begin", options.Evictions, over)
+		if *natively, err = storm.EvictNatively(ctx, options); err != nil {
+			return err
+		}
+		say("%d evictions over %s begin; under PodDisruptionBudgets %.0f were admitted a second", options.Evictions, over, natively.PerSecond())
+		if !o.storm {
+			options.Midway = func(ctx context.Context) error { return replaceReplica(ctx, client) }
+		}
+		if *mine, err = storm.EvictCrowd(ctx, options); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(client.RemoveNamespace(ctx, storm.Namespace), client.WaitGone(ctx, storm.Namespace)); err != nil {
+		return err
+	}
+	if o.storm {
+		say("done")
+		_, err = io.WriteString(out, f.String())
 		return err
 	}
 	service, err := at("service")

@@ -1,0 +1,226 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/pacing"
+	"vicinity.dev/vicinity/internal/webhook/admission"
+)
+
+// written has nine replicas of a StatefulSet, and the ConfigMap of records.
+func written(t *testing.T, data map[string]string) client.Client {
+	t.Helper()
+	return fake.NewClientBuilder().WithObjects(
+		&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "set-1"}, Spec: appsv1.StatefulSetSpec{Replicas: new(int32(9))}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: v1alpha1.ConfigMapScaleDowns}, Data: data},
+	).Build()
+}
+
+func aRecord(replicas int32, wanted *int32) record {
+	return record{Request: "1", Kind: pacing.StatefulSet, Namespace: "shop", Name: "db", UID: "set-1", Replicas: replicas, Wanted: wanted}
+}
+
+// state is what the StatefulSet says is wanted of it, and how many records there are.
+func state(t *testing.T, c client.Client) (wanted string, records int) {
+	t.Helper()
+	var set appsv1.StatefulSet
+	var kept corev1.ConfigMap
+	err := errors.Join(
+		c.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "db"}, &set),
+		c.Get(t.Context(), types.NamespacedName{Namespace: system, Name: v1alpha1.ConfigMapScaleDowns}, &kept),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Annotations[v1alpha1.AnnotationWantedReplicas], len(kept.Data)
+}
+
+// A process that ends between its answer and the annotations loses no scale-down: the leader goes on with what it has stored.
+func TestLeaderGoesOnWithRecords(t *testing.T) {
+	for name, test := range map[string]struct {
+		record record
+		wanted string
+	}{
+		"a write that was stored":         {aRecord(9, new(int32(3))), "3"},
+		"one that was refused elsewhere":  {aRecord(7, new(int32(3))), ""},
+		"one that has nothing more go":    {aRecord(9, nil), ""},
+		"one that was given what it asks": {aRecord(9, new(int32(9))), ""},
+		"one of a workload that has gone": {record{Kind: pacing.StatefulSet, Namespace: "shop", Name: "other", UID: "set-2", Replicas: 9, Wanted: new(int32(3))}, ""},
+		"one of another of its name":      {record{Kind: pacing.StatefulSet, Namespace: "shop", Name: "db", UID: "set-2", Replicas: 9, Wanted: new(int32(3))}, ""},
+	} {
+		c := written(t, nil)
+		if _, err := newRecords(c, c, system, logr.Discard()).store(t.Context(), test.record); err != nil {
+			t.Fatal(err)
+		}
+		leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+		leader.clock = now
+		for range 2 {
+			if err := leader.adopt(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if wanted, records := state(t, c); wanted != "" || records != 1 {
+				t.Errorf("%s: while its process may be there %q is wanted, and there are %d records", name, wanted, records)
+			}
+			now.Step(annotateTime - time.Millisecond)
+		}
+		now.Step(time.Millisecond)
+		if err := leader.adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if wanted, records := state(t, c); wanted != test.wanted || records != 0 {
+			t.Errorf("%s: %q is wanted, and there are %d records", name, wanted, records)
+		}
+	}
+}
+
+// A write of annotations that conflicts, or a server that does not answer, leaves the record for the next time.
+func TestLeaderTriesRecordsAgain(t *testing.T) {
+	fails := 2
+	c := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if _, of := object.(*appsv1.StatefulSet); of && fails > 0 {
+				fails--
+				return apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "db", nil)
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+	})
+	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+	leader.clock = now
+	if _, err := leader.store(t.Context(), aRecord(9, new(int32(3)))); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if err := leader.adopt(t.Context()); (err != nil) != (i == 1 || i == 2) {
+			t.Errorf("look %d: %v", i, err)
+		}
+		now.Step(annotateTime)
+	}
+	if wanted, records := state(t, c); wanted != "3" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// A scale-down of which nothing may go is cancelled before the workload tells it.
+func TestScaleDownThatIsCancelled(t *testing.T) {
+	c := written(t, nil)
+	kept := newRecords(c, c, system, logr.Discard())
+	namespaces := fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.PaceScaleDown: v1alpha1.PaceClamp}}}).Build()
+	var last record
+	keep := func(ctx context.Context, what record) error {
+		last = what
+		_, err := kept.store(ctx, what)
+		return err
+	}
+	for i, replicas := range []string{"3", "9"} {
+		r := &review{
+			judge:  judge{kind: pacing.StatefulSet, pacer: refusing{}, namespaces: namespaces, live: c, keep: keep},
+			object: []byte(`{"spec":{"replicas":` + replicas + `}}`),
+		}
+		if _, err := r.Judge(t.Context(), &admission.Request{UID: strconv.Itoa(i), Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := json.Marshal(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := kept.annotate(t.Context(), "set-1", string(text)); !done || err != nil {
+		t.Errorf("it is done %t, %v", done, err)
+	}
+	if wanted, records := state(t, c); wanted != "" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// Of two records of a workload the newer one counts, whoever stored it.
+func TestNewerRecordCounts(t *testing.T) {
+	c := written(t, nil)
+	one, other := newRecords(c, c, system, logr.Discard()), newRecords(c, c, system, logr.Discard())
+	first, err := one.store(t.Context(), aRecord(9, new(int32(3))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := aRecord(9, new(int32(5)))
+	newer.Request = "2"
+	second, err := other.store(t.Context(), newer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := one.annotate(t.Context(), "set-1", first); !done || err != nil {
+		t.Errorf("the older is done %t, %v", done, err)
+	}
+	if err := one.remove(t.Context(), "set-1", first); err != nil {
+		t.Error(err)
+	}
+	if wanted, records := state(t, c); wanted != "" || records != 1 {
+		t.Errorf("after the older %q is wanted, and there are %d records", wanted, records)
+	}
+	if done, err := other.annotate(t.Context(), "set-1", second); !done || err != nil {
+		t.Errorf("the newer is done %t, %v", done, err)
+	}
+	if wanted, records := state(t, c); wanted != "5" || records != 0 {
+		t.Errorf("after the newer %q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// What makes no sense in the ConfigMap goes, and harms nothing.
+func TestRecordsOfNonsense(t *testing.T) {
+	c := written(t, map[string]string{"set-1": "{", "set-9": `{"uid":"set-1","kind":"StatefulSet","namespace":"shop","name":"db","replicas":9,"wanted":1}`})
+	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+	leader.clock = now
+	for range 2 {
+		if err := leader.adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now.Step(annotateTime)
+	}
+	if wanted, records := state(t, c); wanted != "" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// Where what is wanted cannot be stored the write is refused, rather than forgotten later.
+func TestWriteThatCannotBeRecorded(t *testing.T) {
+	none := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return errors.New("no room")
+		},
+	})
+	kept := newRecords(none, none, system, logr.Discard())
+	namespaces := fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.PaceScaleDown: v1alpha1.PaceClamp}}}).Build()
+	r := &review{
+		judge:  judge{kind: pacing.StatefulSet, pacer: refusing{}, namespaces: namespaces, live: none, keep: kept.storeAndFollow},
+		object: []byte(`{"spec":{"replicas":3}}`),
+	}
+	_, err := r.Judge(t.Context(), &admission.Request{Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"})
+	if err == nil || !strings.Contains(err.Error(), "storing what is wanted of StatefulSet shop/db in ConfigMap vicinity-system/vicinity-scale-downs: no room") {
+		t.Error(err)
+	}
+}
+
+// refusing lets no pod go.
+type refusing struct{}
+
+func (refusing) Ask(_ context.Context, q pacing.Question) (pacing.Answer, error) {
+	return pacing.Answer{Replicas: q.Workload.Replicas, Denial: "none"}, nil
+}

@@ -1,0 +1,142 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/evictions"
+)
+
+const (
+	// lossAsks is how long evictions are asked for after a node died with a replica of the controller, and askEvery how often.
+	lossAsks = 60 * time.Second
+	askEvery = 250 * time.Millisecond
+	// lossHurts is how long they may fail then. Kubernetes takes a node for lost after 50 s, and its endpoint out of the Service then.
+	lossHurts = 55 * time.Second
+)
+
+// evictionsWithoutAReplica has a node die with one of two replicas of the controller, and with one of three, in a lab that notices
+// it as late as Kubernetes does by default.
+func evictionsWithoutAReplica(ctx context.Context, s *scene) (figure string, err error) {
+	wanted := fleet.shape()
+	wanted.Name = fmt.Sprintf("replicas-%d", os.Getpid())
+	second := func(n int) shape.Duration { return shape.Duration{Duration: time.Duration(n) * time.Second} }
+	wanted.Timing = shape.Timing{
+		LeaseDuration: second(40), LeaseRenewal: second(10), MonitorPeriod: second(5), MonitorGrace: second(50), Toleration: second(300),
+	}
+	cluster, err := lab.Up(ctx, wanted, s.options)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
+	if err := cluster.InstallVicinity(ctx, "disruption.enabled=true"); err != nil {
+		return "", err
+	}
+	client, err := cluster.Client()
+	if err != nil {
+		return "", err
+	}
+	own := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}
+	f := own.field()
+	held := evictions.Workload{Name: "held", Replicas: 9}
+	if err := f.Run(ctx, evictions.ByZone("held", "app", "held", "maxUnavailable: 1"), held); err != nil {
+		return "", err
+	}
+	var figures []string
+	for _, replicas := range []int{2, 3} {
+		if err := own.hasReplicas(ctx, replicas); err != nil {
+			return "", err
+		}
+		lost, err := own.loseReplica(ctx, f, held)
+		if err != nil {
+			return "", fmt.Errorf("with %d replicas: %w", replicas, err)
+		}
+		figures = append(figures, fmt.Sprintf("with %d replicas %s", replicas, lost))
+	}
+	return strings.Join(figures, "; "), nil
+}
+
+// hasReplicas has the controller run so many replicas.
+func (s *scene) hasReplicas(ctx context.Context, replicas int) error {
+	if err := s.cluster.ChangeVicinity(ctx, fmt.Sprintf("replicas=%d", replicas)); err != nil {
+		return err
+	}
+	return kube.Wait(ctx, fmt.Sprintf("%d replicas of the controller", replicas), func(ctx context.Context) (string, error) {
+		pods, err := controllers(ctx, s.Client)
+		if len(pods) != replicas {
+			return fmt.Sprintf("%d are ready", len(pods)), err
+		}
+		return "", err
+	})
+}
+
+// loseReplica stops the node of a replica, and asks for evictions meanwhile.
+func (s *scene) loseReplica(ctx context.Context, f *evictions.Field, held evictions.Workload) (figure string, err error) {
+	replicas, err := controllers(ctx, s.Client)
+	if err != nil {
+		return "", err
+	}
+	pods, err := f.Pods(ctx, held.Name, "")
+	if err != nil {
+		return "", err
+	}
+	node := replicas[0].Spec.NodeName
+	if err := s.cluster.StopNode(ctx, node); err != nil {
+		return "", err
+	}
+	seen := askMeanwhile(ctx, f, pods[0].Name)
+	if err := errors.Join(seen.err, s.cluster.StartNode(ctx, node), s.vicinityWorks(ctx)); err != nil {
+		return "", err
+	}
+	if seen.last > lossHurts {
+		return "", fmt.Errorf("evictions failed until %.1f s after the loss: %s", seen.last.Seconds(), seen.example)
+	}
+	return fmt.Sprintf("%d of %d asked in %.0f s failed, the last after %.1f s", seen.failed, seen.asked, lossAsks.Seconds(), seen.last.Seconds()), nil
+}
+
+// losses are what came of evictions that were asked for.
+type losses struct {
+	asked, failed int
+	last          time.Duration // when the last that failed was asked for
+	example       string
+	err           error
+}
+
+// askMeanwhile asks for the eviction of a pod, as dry runs, whether earlier ones are answered or not.
+func askMeanwhile(ctx context.Context, f *evictions.Field, pod string) losses {
+	var mu sync.Mutex
+	var asks sync.WaitGroup
+	var seen losses
+	begun := time.Now()
+	for ticker := time.NewTicker(askEvery); time.Since(begun) < lossAsks; <-ticker.C {
+		if ctx.Err() != nil {
+			seen.err = ctx.Err()
+			break
+		}
+		at := time.Since(begun)
+		seen.asked++
+		asks.Go(func() {
+			err := f.Evict(ctx, pod, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+			if err == nil || apierrors.IsTooManyRequests(err) {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen.failed++
+			seen.last, seen.example = max(seen.last, at), err.Error()
+		})
+	}
+	asks.Wait()
+	return seen
+}
