@@ -40,6 +40,9 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	if one.Failed > 0 {
 		return "", fmt.Errorf("with both webhooks there %d evictions were not answered, such as %q", one.Failed, one.Failures)
 	}
+	if many.Webhook.Calls() == 0 || one.Webhook.Calls() == 0 {
+		return "", errors.New("the API server has not counted the calls of eviction.vicinity.dev")
+	}
 	all := many.Add(one.Figures)
 	over := many.OverBudget + many.Unreserved + one.OverBudget + one.Unreserved
 	// A refusal costs a request too.

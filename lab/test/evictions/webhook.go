@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/lab"
 )
 
-// WebhookTimes are how often the API server waited how long for the webhooks of evictions: the
+// WebhookTimes are how often the API server waited how long for the webhook of evictions: the
 // number of calls up to each time in seconds.
 type WebhookTimes map[float64]float64
 
@@ -29,7 +29,7 @@ func parseWebhookTimes(metrics string) (WebhookTimes, error) {
 	times := WebhookTimes{}
 	for line := range strings.Lines(metrics) {
 		if !strings.HasPrefix(line, "apiserver_admission_webhook_admission_duration_seconds_bucket{") ||
-			!strings.Contains(line, "eviction") || !strings.Contains(line, `type="validating"`) {
+			!strings.Contains(line, `name="eviction.vicinity.dev"`) {
 			continue
 		}
 		_, rest, _ := strings.Cut(line, `le="`)
@@ -57,9 +57,12 @@ func (w WebhookTimes) Since(before WebhookTimes) WebhookTimes {
 	return since
 }
 
+// Calls are how many there were.
+func (w WebhookTimes) Calls() float64 { return w[math.Inf(1)] }
+
 // Quantile is the least bound that a share of the calls did not exceed.
 func (w WebhookTimes) Quantile(share float64) time.Duration {
-	all := w[math.Inf(1)]
+	all := w.Calls()
 	var bounds []float64
 	for bound, n := range w {
 		if n >= share*all && all > 0 {

@@ -9,10 +9,10 @@ func TestWebhookTimes(t *testing.T) {
 	const metric = "apiserver_admission_webhook_admission_duration_seconds_bucket"
 	read := func(fast, all string) WebhookTimes {
 		t.Helper()
-		times, err := parseWebhookTimes(metric + `{name="evictions.vicinity.dev",operation="CREATE",rejected="false",type="validating",le="0.025"} ` + fast + "\n" +
-			metric + `{name="evictions.vicinity.dev",operation="CREATE",rejected="false",type="validating",le="0.1"} ` + all + "\n" +
-			metric + `{name="evictions.vicinity.dev",operation="CREATE",rejected="false",type="validating",le="+Inf"} ` + all + "\n" +
-			metric + `{name="service.vicinity.dev",operation="CREATE",rejected="false",type="validating",le="0.005"} 1000` + "\n")
+		times, err := parseWebhookTimes(metric + `{name="eviction.vicinity.dev",operation="CREATE",rejected="false",type="admit",le="0.025"} ` + fast + "\n" +
+			metric + `{name="eviction.vicinity.dev",operation="CREATE",rejected="false",type="admit",le="0.1"} ` + all + "\n" +
+			metric + `{name="eviction.vicinity.dev",operation="CREATE",rejected="false",type="admit",le="+Inf"} ` + all + "\n" +
+			metric + `{name="service.vicinity.dev",operation="CREATE",rejected="false",type="admit",le="0.005"} 1000` + "\n")
 		if err != nil {
 			t.Fatal(err)
 		}
