@@ -41,8 +41,12 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// Path is where the webhook is served.
-const Path = "/admit-eviction"
+// Path is where the webhook is served. A replica of the version before, which had a webhook for each half of the work, refuses there
+// what has no UID yet, to be tried again. That version asked at formerPath first: while it is rolled back, its configuration asks this one, too.
+const (
+	Path       = "/validate-eviction"
+	formerPath = "/mutate-eviction"
+)
 
 // timeout is how long a review may take. The API server waits 10 s, and what it says then does not
 // tell people what is slow, nor clients to try again. Where the API server has too much to do, its answers take seconds: a
@@ -69,7 +73,9 @@ type Options struct {
 
 // Register has a manager serve the webhook.
 func Register(mgr manager.Manager, o Options) {
-	admission.Register(mgr, Path, newJudge(o.Ledger), options(o.Metrics))
+	for _, path := range []string{Path, formerPath} {
+		admission.Register(mgr, path, newJudge(o.Ledger), options(o.Metrics))
+	}
 }
 
 func options(m *admission.Metrics) admission.Options {

@@ -204,7 +204,7 @@ kind: MutatingWebhookConfiguration
 metadata: {name: vicinity}
 webhooks:
 - name: eviction.vicinity.dev
-  clientConfig: {url: "https://localhost:PORT/admit-eviction"}`+common+`
+  clientConfig: {url: "https://localhost:PORT/validate-eviction"}`+common+`
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
