@@ -142,10 +142,9 @@ func (b *budgeted) cluster(t *testing.T) *fakeCluster {
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/eviction"}},
 		}}
-		objects = append(objects,
-			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{ClientConfig: at, Rules: rules}}},
-			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: at, Rules: rules}}},
-		)
+		objects = append(objects, &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: at, Rules: rules}},
+		})
 	}
 	for _, pod := range b.pods {
 		objects = append(objects, pod)
@@ -259,7 +258,7 @@ func TestExplainPodWithoutRights(t *testing.T) {
 		{"topologydisruptionbudgets", "vicinity.dev", inspect.VerdictUnknown, "TopologyDisruptionBudgets may not be read"},
 		{"poddisruptionbudgets", "policy", inspect.VerdictRefused, "by-zone"},
 		{"namespaces", "", inspect.VerdictRefused, "by-zone"},
-		{"validatingwebhookconfigurations", "admissionregistration.k8s.io", inspect.VerdictRefused, "by-zone"},
+		{"mutatingwebhookconfigurations", "admissionregistration.k8s.io", inspect.VerdictRefused, "by-zone"},
 	} {
 		t.Run(test.resource, func(t *testing.T) {
 			c := newBudgeted().budget("by-zone").down(3).cluster(t)
@@ -273,7 +272,7 @@ func TestExplainPodWithoutRights(t *testing.T) {
 	t.Run("what the controller found", func(t *testing.T) {
 		c := newBudgeted().budget("by-zone", withConditions(metav1.Condition{Type: v1alpha1.ConditionEnforced, Status: metav1.ConditionFalse, Message: "evictions are not checked"})).down(3).cluster(t)
 		c.refuse("namespaces", forbidden("", "namespaces"))
-		c.refuse("validatingwebhookconfigurations", forbidden("admissionregistration.k8s.io", "validatingwebhookconfigurations"))
+		c.refuse("mutatingwebhookconfigurations", forbidden("admissionregistration.k8s.io", "mutatingwebhookconfigurations"))
 		if e := podAnswer(t, c); e.Verdict != inspect.VerdictAllowed || e.Unenforced != "evictions are not checked" {
 			t.Errorf("got %s, unenforced %q", e.Verdict, e.Unenforced)
 		}

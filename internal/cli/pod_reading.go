@@ -300,10 +300,10 @@ func (p *podReader) webhooks(ctx context.Context, own string) (missing string, k
 	case err != nil:
 		return "", false, p.explained("reading the configurations of webhooks", err)
 	}
-	for _, kind := range []string{inspect.Validating, inspect.Mutating} {
-		if !slices.ContainsFunc(all, func(c inspect.WebhookConfiguration) bool { return c.Kind == kind && c.AsksAboutEvictions(own) }) {
-			return fmt.Sprintf("no %s asks Vicinity about pods/eviction: set disruption.enabled in the chart", kind), true, nil
-		}
+	if !slices.ContainsFunc(all, func(c inspect.WebhookConfiguration) bool {
+		return c.Kind == inspect.Mutating && c.AsksAboutEvictions(own)
+	}) {
+		return fmt.Sprintf("no %s asks Vicinity about pods/eviction: set disruption.enabled in the chart", inspect.Mutating), true, nil
 	}
 	return "", true, nil
 }

@@ -8,7 +8,8 @@
 // eviction is to be tried again. One webhook does all of it, since each call may reach a replica
 // whose node has just died.
 //
-// A pod that does not exist is let through, so that the API server says so. A denial has what one
+// The eviction of a pod that does not exist is answered as the API server does: one of its name that is
+// made meanwhile is not to go. A denial has what one
 // by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
 // drainers try again, and not the header Retry-After, on which clients do so within the call. A
 // deletion that is no eviction, such as those by the garbage collector, of a node or of a
@@ -163,14 +164,17 @@ func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 	return json.Marshal([]operation{add})
 }
 
-// decide says whether a pod may be evicted. The eviction of one that has gone is let through, so that the API server says so.
+// decide says whether a pod may be evicted. What a client chose and has gone is let through, so that the API server says so.
 func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error) {
 	pod, chosen := j.ledger.CachedPod(r.pod), r.uid()
 	cached := pod != nil && (chosen == "" || pod.UID == chosen)
 	if !cached {
 		live, err := j.ledger.ReadPod(ctx, r.pod)
-		if err != nil || live == nil || chosen != "" && live.UID != chosen {
+		switch {
+		case err != nil || chosen != "" && (live == nil || live.UID != chosen):
 			return admission.Verdict{}, err
+		case live == nil: // one of its name that is made meanwhile is not to go
+			return admission.Verdict{Denial: &admission.Denial{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf("pods %q not found", r.pod.Name)}}, nil
 		}
 		pod = live
 	}

@@ -105,6 +105,14 @@ const (
 	chosen   = `{"metadata":{"name":"web-0"},"deleteOptions":{"preconditions":{"uid":"u"}}}`
 )
 
+// One of its name that is made after the answer is not evicted.
+func TestPodThatIsNotThere(t *testing.T) {
+	b := &books{}
+	if response := ask(t, b, unpinned); response.Allowed || response.Result.Reason != metav1.StatusReasonNotFound || len(b.asked) > 0 {
+		t.Errorf("the answer is %+v", response)
+	}
+}
+
 // Which pod the Ledger is asked about, if it is. A denial costs no live read.
 func TestPodThatIsMeant(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -123,7 +131,6 @@ func TestPodThatIsMeant(t *testing.T) {
 		"cached, replaced, and chosen":   {chosen, aPod("u"), aPod("v"), "", "u", 1, ""},
 		"chosen, and newer than cached":  {chosen, aPod("t"), aPod("u"), "", "u", 1, ""},
 		"not in the cache":               {unpinned, nil, aPod("u"), "", "u", 1, ""},
-		"gone":                           {unpinned, nil, nil, "", "", 1, ""},
 		"chosen, and gone":               {chosen, nil, nil, "", "", 1, ""},
 		"replaced, and chosen by a user": {chosen, nil, aPod("v"), "", "", 1, ""},
 	} {
