@@ -90,7 +90,7 @@ const (
 )
 
 // LabelBudgets is the label that the controller keeps on each namespace that has a
-// TopologyDisruptionBudget, so that the webhooks of evictions are asked there and nowhere
+// TopologyDisruptionBudget, so that the webhook of evictions is asked there and nowhere
 // else. Its value is "true".
 const LabelBudgets = "vicinity.dev/disruption-budgets"
 

@@ -30,7 +30,7 @@ type PodReading struct {
 	// Unenforced is why TopologyDisruptionBudgets are not asked in the namespace; it is empty
 	// if they are.
 	Unenforced string
-	// Down is why the webhooks of evictions cannot answer; it is empty for most.
+	// Down is why the webhook of evictions cannot answer; it is empty for most.
 	Down string
 	// Unread are the kinds of objects that may not be read.
 	Unread []string

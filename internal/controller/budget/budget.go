@@ -1,5 +1,5 @@
 // Package budget shows what becomes of TopologyDisruptionBudgets: status, conditions, events,
-// metrics, the label of namespaces by which the webhooks of evictions are asked, and, where
+// metrics, the label of namespaces by which the webhook of evictions is asked, and, where
 // that is asked for, PodDisruptionBudgets that say the same.
 //
 // It decides about no eviction, and evictions do not wait for it: the webhooks read pods and
@@ -29,7 +29,7 @@ import (
 type Options struct {
 	// Own is the namespace of Vicinity itself, which is never labelled.
 	Own string
-	// Served says that this program serves the webhooks of evictions. Service is the name of
+	// Served says that this program serves the webhook of evictions. Service is the name of
 	// the Service in Own by which the API server finds them.
 	Served  bool
 	Service string

@@ -9,8 +9,7 @@
 // whose node has just died.
 //
 // The eviction of a pod that does not exist is answered as the API server does: one of its name that is
-// made meanwhile is not to go. A denial has what one
-// by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
+// made meanwhile is not to go. A denial has what one by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
 // drainers try again, and not the header Retry-After, on which clients do so within the call. A
 // deletion that is no eviction, such as those by the garbage collector, of a node or of a
 // namespace, does not come by it.

@@ -196,7 +196,7 @@ func (c *cluster) configure() {
   matchPolicy: Equivalent
   sideEffects: NoneOnDryRun
   failurePolicy: Fail
-  timeoutSeconds: 3
+  timeoutSeconds: 10
 `
 	c.Make("", strings.ReplaceAll(`
 apiVersion: admissionregistration.k8s.io/v1

@@ -99,6 +99,10 @@ func (s *scene) loseReplica(ctx context.Context, f *evictions.Field, held evicti
 	if err := errors.Join(seen.err, s.cluster.StartNode(ctx, node), s.vicinityWorks(ctx)); err != nil {
 		return "", err
 	}
+	// By chance the lost one is asked as often as each other.
+	if share := seen.failed * len(replicas); share == 0 || 10*share > 11*seen.asked {
+		return "", fmt.Errorf("%d of %d evictions failed, such as %q; want some, and the share of one of %d replicas at most", seen.failed, seen.asked, seen.example, len(replicas))
+	}
 	if seen.last > lossHurts {
 		return "", fmt.Errorf("evictions failed until %.1f s after the loss: %s", seen.last.Seconds(), seen.example)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // evictionStorm evicts pods, many at a time, over as many budgets as workloads and then over one, while
-// pods die and one of two webhooks is killed and comes back. None is admitted beyond a budget.
+// pods die and one of two replicas of the controller is killed and comes back. None is admitted beyond a budget.
 func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	o := evictions.BudgetsOptions{Workloads: 20, Evictions: 60, Died: 500 * time.Millisecond}
 	if soaking() {
@@ -38,7 +38,7 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("over one budget: %w", err)
 	}
 	if one.Failed > 0 {
-		return "", fmt.Errorf("with both webhooks there %d evictions were not answered, such as %q", one.Failed, one.Failures)
+		return "", fmt.Errorf("with both replicas there %d evictions were not answered, such as %q", one.Failed, one.Failures)
 	}
 	if many.Webhook.Calls() == 0 || one.Webhook.Calls() == 0 {
 		return "", errors.New("the API server has not counted the calls of eviction.vicinity.dev")
