@@ -28,9 +28,9 @@ const (
 	requestTime = 5 * time.Second
 	// behindTime is how long to wait for the cache of pods.
 	behindTime = 3 * time.Second
-	// conflictWait is the shortest wait after a conflict; the longest is twice that. Ledgers
-	// that write the same budget wait differently long.
-	conflictWait = 5 * time.Millisecond
+	// conflictTime is how long a Ledger waits after a conflict until its cache has the other Ledger's write. That event
+	// comes anyway; a read would cost the API server about as much as the write.
+	conflictTime = time.Second
 	// unknownWait and unknownLongest are the first wait and the longest one, but for the same,
 	// after a write of which the outcome is not known: what is wrong may last.
 	unknownWait, unknownLongest = 10 * time.Millisecond, 300 * time.Millisecond
@@ -91,7 +91,10 @@ func (q *queue) do(batch []*job) {
 		case err == nil:
 			return
 		case apierrors.IsConflict(err):
-			time.Sleep(wait.Jitter(conflictWait, 1))
+			slot.leave()
+			q.readLive = !q.isSeenAfter(budget)
+			batch = append(batch, q.take()...)
+			continue
 		case isRefused(err):
 			q.fail(batch, fmt.Errorf("writing the status of budget %s: %w", q.key, err))
 			return
@@ -106,6 +109,15 @@ func (q *queue) do(batch []*job) {
 		q.readLive = true
 		batch = append(batch, q.take()...)
 	}
+}
+
+// isSeenAfter waits until the cache has the budget in a newer version, and reports whether it does.
+func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
+	q.stage.Store("the write of another replica was awaited")
+	return wait.PollUntilContextTimeout(context.Background(), poll, conflictTime, true, func(context.Context) (bool, error) {
+		cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
+		return found && cached != version && newest(version, cached) == cached, nil
+	}) == nil
 }
 
 // enter waits for a slot, and reports whether it had to.

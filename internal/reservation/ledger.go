@@ -156,8 +156,8 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 		return Answer{}, reasonUnknown, err
 	}
 	known := l.world.selectors.mark()
-	answer, reason, stored, err := l.ask(ctx, request)
-	if err != nil || stored || request.DryRun || !answer.Allowed() {
+	answer, reason, settled, err := l.ask(ctx, request)
+	if err != nil || settled || request.DryRun || !answer.Allowed() {
 		return answer, reason, err
 	}
 	// No write shows that the budgets are those that are stored.
@@ -174,14 +174,15 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 	return answer, reason, nil
 }
 
-// ask asks the budgets as they are known, and reports whether each has stored its answer.
-func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reason string, stored bool, err error) {
+// ask asks the budgets as they are known. An answer is settled if no newer version of a budget can change it: each budget has
+// stored it, or the pod has ended.
+func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reason string, settled bool, err error) {
 	pod, err := l.current(ctx, request.Pod)
 	if err != nil {
 		return Answer{}, reasonUnknown, false, err
 	}
 	if pod == nil { // the API server finds that it has gone, or is another one
-		return Answer{}, string(disruption.RuleGone), false, nil
+		return Answer{}, string(disruption.RuleGone), true, nil
 	}
 	budgets := l.world.selectors.matching(pod.Namespace, pod.Labels)
 	if len(budgets) == 0 {
@@ -199,10 +200,11 @@ func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reaso
 			return answer, reason, false, err
 		}
 	}
-	return l.askEach(ctx, budgets, pod, request, gate)
+	answer, reason, stored, err := l.askEach(ctx, budgets, pod, request, gate)
+	return answer, reason, stored || isGoing(pod), err
 }
 
-// askEach asks budgets one after the other, up to the first that refuses.
+// askEach asks budgets one after the other, up to the first that refuses, and reports whether each has stored its answer.
 func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, pod *corev1.Pod, request Request, gate *gate) (answer Answer, reason string, stored bool, err error) {
 	reason, stored = reasonNoBudget, true
 	for i, budget := range budgets {

@@ -219,6 +219,26 @@ func TestConflicts(t *testing.T) {
 	s.wantReservations("web-1 by x")
 }
 
+// What another replica wrote comes by the watch. It is not read besides.
+func TestConflictsCostNoRead(t *testing.T) {
+	s, a, first, second := started(t)
+	b := s.replica().sees(s.budget("web"), first, second)
+	a.want(first, "x", true)
+	s.onUpdate(func(write func() error) error {
+		s.onUpdate(nil)
+		err := write()
+		b.sees(s.budget("web"))
+		s.onGet(func(object client.Object, read func() error) error {
+			t.Errorf("a %T is read", object)
+			return read()
+		})
+		return err
+	})
+	b.want(second, "y", false)
+	s.onGet(nil)
+	s.wantReservations("web-1 by x")
+}
+
 // The reservation of a pod that has gone is dropped, and a replica that has not seen that the pod
 // has gone may not decide: it would count the pod as healthy.
 func TestReplicaThatIsBehind(t *testing.T) {
@@ -961,6 +981,27 @@ func TestBudgetsThatTheCacheDoesNotKnow(t *testing.T) {
 func unversioned(budget *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDisruptionBudget {
 	budget.ResourceVersion = ""
 	return budget
+}
+
+// No budget keeps a pod that ends already or has gone, so none is read for it.
+func TestEvictionsOfPodsThatHaveEnded(t *testing.T) {
+	for name, end := range map[string]func(*replica, *corev1.Pod){
+		"terminating": func(r *replica, pod *corev1.Pod) { r.sees(terminating(pod, 20)) },
+		"gone":        func(r *replica, pod *corev1.Pod) { r.misses(pod, 20) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, r, first, _ := started(t)
+			end(r, first)
+			r.lists.client = interceptor.NewClient(s.WithWatch, interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					t.Error("budgets are listed")
+					return nil
+				},
+			})
+			r.want(first, "x", true)
+			s.wantReservations()
+		})
+	}
 }
 
 // Evictions that wait share a read of the API server.

@@ -3,9 +3,9 @@
 //
 // A review names a pod, and its name may be that of another pod a moment later. So the webhook decides
 // about the pod of a UID, reserves its eviction, and has the eviction be for that UID, by a
-// precondition that the API server keeps to; one that the client gave stays. Only an eviction that is
-// admitted costs a request to read the pod live: if it is another one than the cache had, the
-// eviction is to be tried again. One webhook does all of it, since each call may reach a replica
+// precondition that the API server keeps to; one that the client gave stays. If another pod may have the name
+// by now, an eviction that is admitted costs a request to read the pod live: if it is another one than the
+// cache had, the eviction is to be tried again. One webhook does all of it, since each call may reach a replica
 // whose node has just died.
 //
 // The eviction of a pod that does not exist is answered as the API server does: one of its name that is
@@ -194,7 +194,7 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 	case !answer.Allowed():
 		said.Denial = tryAgain(answer.Denial)
 		return said, nil
-	case cached:
+	case cached && !isNamedOnce(pod):
 		live, err := j.ledger.ReadPod(ctx, r.pod)
 		if err != nil || live != nil && live.UID != pod.UID {
 			j.ledger.GiveUp(r.pod, pod.UID, holder)
@@ -210,6 +210,12 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 		said.Patch, err = pin(&r.eviction, pod.UID)
 	}
 	return said, err
+}
+
+// isNamedOnce reports whether a pod's name is never given again. A ReplicaSet generates a random name for each pod.
+func isNamedOnce(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && owner.Kind == "ReplicaSet"
 }
 
 func tryAgain(message string) *admission.Denial {

@@ -53,6 +53,11 @@ func aPod(uid types.UID) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: uid}}
 }
 
+func ofReplicaSet(pod *corev1.Pod) *corev1.Pod {
+	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: new(true)}}
+	return pod
+}
+
 // ask posts a review of an eviction to the webhook.
 func ask(t *testing.T, l ledger, object string, change ...func(*admissionv1.AdmissionRequest)) *admissionv1.AdmissionResponse {
 	t.Helper()
@@ -126,6 +131,8 @@ func TestPodThatIsMeant(t *testing.T) {
 		"as cached":                      {unpinned, aPod("u"), aPod("u"), "", "u", 1, ""},
 		"as cached, and chosen":          {chosen, aPod("u"), aPod("u"), "", "u", 1, ""},
 		"as cached, and denied":          {unpinned, aPod("u"), nil, "no", "u", 0, "no"},
+		"cached, of a ReplicaSet":        {unpinned, ofReplicaSet(aPod("u")), aPod("v"), "", "u", 0, ""},
+		"not cached, of a ReplicaSet":    {unpinned, nil, ofReplicaSet(aPod("u")), "", "u", 1, ""},
 		"cached, and gone":               {unpinned, aPod("u"), nil, "", "u", 1, ""},
 		"cached, and replaced":           {unpinned, aPod("u"), aPod("v"), "", "u", 1, "replaced"},
 		"cached, replaced, and chosen":   {chosen, aPod("u"), aPod("v"), "", "u", 1, ""},
