@@ -71,8 +71,8 @@ const (
 	longForm  = 3 * time.Hour
 )
 
-// together is how many promises run beside each other at most.
-const together = 3
+// together is how many promises run beside each other at most: as many as the smallest machine has cores.
+const together = 2
 
 // scene is where a promise is checked. One that is alone has options only.
 type scene struct {

@@ -166,9 +166,10 @@ func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error
 	return s.handOverEcho(ctx, patch)
 }
 
-// Endpoints of patientEcho that are to end serve on for patientDrain, and then until nobody has asked for quietDrain: by then
-// all nodes know of their end, however long that takes.
-const patientDrain, quietDrain = 6 * time.Second, 2 * time.Second
+// Endpoints of patientEcho serve on for patientDrain after they are asked to end, and then until no request has come for
+// quietDrain. That is how long a request may take, so a machine that is slow for less cannot make an endpoint end while nodes
+// still send to it.
+const patientDrain, quietDrain = 6 * time.Second, 10 * time.Second
 
 // patientEcho has the pods of manifests of echo Services serve on for patientDrain, and until they are quiet.
 func patientEcho(manifests string) string {
