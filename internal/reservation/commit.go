@@ -607,6 +607,7 @@ func (c *commit) admit(j *job) result {
 		c.store(r)
 		c.observe(j.version)
 	}
+	c.changed = true // a write that changes nothing still shows that the budget is the stored one
 	return result{decision: d}
 }
 
