@@ -269,9 +269,9 @@ containers:
 - name: echo
   image: lab/echo
   args: [--grpc-port=8083, --drain=0s]
-  startupProbe: {grpc: {port: 8083}, periodSeconds: 1}
-  readinessProbe: {grpc: {port: 8083, service: ready}, periodSeconds: 1, failureThreshold: 1}
-  livenessProbe: {grpc: {port: 8083, service: live}, periodSeconds: 1, failureThreshold: 1}
+  startupProbe: {grpc: {port: 8083}, periodSeconds: 1, timeoutSeconds: 10}
+  readinessProbe: {grpc: {port: 8083, service: ready}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 1}
+  livenessProbe: {grpc: {port: 8083, service: live}, periodSeconds: 1, timeoutSeconds: 10, failureThreshold: 1}
 `, kube.PodReady)
 	if err != nil {
 		return "", err
