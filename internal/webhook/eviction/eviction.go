@@ -3,13 +3,12 @@
 //
 // A review names a pod, and its name may be that of another pod a moment later. So the webhook decides
 // about the pod of a UID, reserves its eviction, and has the eviction be for that UID, by a
-// precondition that the API server keeps to; one that the client gave stays. If another pod may have the name
-// by now, an eviction that is admitted costs a request to read the pod live: if it is another one than the
-// cache had, the eviction is to be tried again. One webhook does all of it, since each call may reach a replica
+// precondition that the API server keeps to; one that the client gave stays. Before it admits an eviction, it reads
+// the pod live if another pod can have taken its name, and has the client try again if one has. One webhook does all of it, since each call may reach a replica
 // whose node has just died.
 //
-// The eviction of a pod that does not exist is answered as the API server does: one of its name that is
-// made meanwhile is not to go. A denial has what one by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
+// If the pod does not exist, the webhook answers 404 as the API server would, so that a new pod of the same name is not
+// evicted. A denial has what one by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
 // drainers try again, and not the header Retry-After, on which clients do so within the call. A
 // deletion that is no eviction, such as those by the garbage collector, of a node or of a
 // namespace, does not come by it.
@@ -172,7 +171,7 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 		switch {
 		case err != nil || chosen != "" && (live == nil || live.UID != chosen):
 			return admission.Verdict{}, err
-		case live == nil: // one of its name that is made meanwhile is not to go
+		case live == nil: // a new pod of the same name must not be evicted
 			return admission.Verdict{Denial: &admission.Denial{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf("pods %q not found", r.pod.Name)}}, nil
 		}
 		pod = live
