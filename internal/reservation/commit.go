@@ -28,8 +28,8 @@ const (
 	requestTime = 5 * time.Second
 	// behindTime is how long to wait for the cache of pods.
 	behindTime = 3 * time.Second
-	// conflictTime is how long a Ledger waits after a conflict until its cache has the other Ledger's write. That event
-	// comes anyway; a read would cost the API server about as much as the write.
+	// conflictTime is how long a Ledger waits after its first conflict until its cache has the write that came first. That
+	// event comes anyway; a read would cost the API server about as much as the write.
 	conflictTime = time.Second
 	// unknownWait and unknownLongest are the first wait and the longest one, but for the same,
 	// after a write of which the outcome is not known: what is wrong may last.
@@ -51,7 +51,7 @@ var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-
 
 // do does jobs together. It makes decisions again until what they follow from is stored.
 func (q *queue) do(batch []*job) {
-	unknown, slot := unknownWait, &slot{of: q.ledger.slots}
+	unknown, slot, waited := unknownWait, &slot{of: q.ledger.slots}, false
 	defer slot.leave()
 	for {
 		if batch = q.dropEnded(batch); len(batch) == 0 {
@@ -91,29 +91,29 @@ func (q *queue) do(batch []*job) {
 		case err == nil:
 			return
 		case apierrors.IsConflict(err):
+			// A Ledger whose watch lags does not wait twice, or else the next write would come first, too.
 			slot.leave()
-			q.readLive = !q.isSeenAfter(budget)
-			batch = append(batch, q.take()...)
-			continue
+			q.readLive = waited || !q.isSeenAfter(budget)
+			waited = true
 		case isRefused(err):
 			q.fail(batch, fmt.Errorf("writing the status of budget %s: %w", q.key, err))
 			return
 		default:
-			// It may be stored, or will be yet. What is read next says so, or else that write and
-			// the next one cannot both succeed.
+			// It may be stored, or will be yet. What is read next says so, or else that write and the next
+			// one that changes something cannot both succeed.
 			slot.leave()
+			q.readLive = true
 			q.ledger.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
 			time.Sleep(wait.Jitter(unknown, 1))
 			unknown = min(2*unknown, unknownLongest)
 		}
-		q.readLive = true
 		batch = append(batch, q.take()...)
 	}
 }
 
 // isSeenAfter waits until the cache has the budget in a newer version, and reports whether it does.
 func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
-	q.stage.Store("the write of another replica was awaited")
+	q.stage.Store("the write that came first was awaited")
 	return wait.PollUntilContextTimeout(context.Background(), poll, conflictTime, true, func(context.Context) (bool, error) {
 		cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
 		return found && cached != version && newest(version, cached) == cached, nil
@@ -607,13 +607,12 @@ func (c *commit) admit(j *job) result {
 		c.store(r)
 		c.observe(j.version)
 	}
-	c.changed = true // a write that changes nothing still shows that the budget is the stored one
+	c.changed = true // a write without a change still shows that the budget is the stored one
 	return result{decision: d}
 }
 
 // store has a reservation among those to be stored.
 func (c *commit) store(r disruption.Reservation) {
-	c.changed = true
 	if listed, found := reservationOf(c.next, types.UID(r.UID)); found {
 		listed.Holder = r.Holder
 		return
@@ -662,10 +661,7 @@ func (c *commit) recount() {
 // unchanged reports whether there is nothing to store. Numbers alone, and reservations that
 // are not needed any more, are stored with other changes or when the budget is refreshed.
 func (c *commit) unchanged() bool {
-	if !c.refresh {
-		return !c.changed
-	}
-	return equality.Semantic.DeepEqual(&c.before.Status, &c.next.Status)
+	return !c.changed && (!c.refresh || equality.Semantic.DeepEqual(&c.before.Status, &c.next.Status))
 }
 
 // nextChange is when time alone changes what is to be stored, zero for never.

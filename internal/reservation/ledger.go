@@ -174,8 +174,8 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 	return answer, reason, nil
 }
 
-// ask asks the budgets as they are known. An answer is settled if no newer version of a budget can change it: each budget has
-// stored it, or the pod has ended.
+// ask asks the budgets that are known to cover the pod. An answer is settled if no newer version of these budgets can
+// change it: each has stored it, or the pod has ended.
 func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reason string, settled bool, err error) {
 	pod, err := l.current(ctx, request.Pod)
 	if err != nil {
@@ -186,7 +186,7 @@ func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reaso
 	}
 	budgets := l.world.selectors.matching(pod.Namespace, pod.Labels)
 	if len(budgets) == 0 {
-		return Answer{}, reasonNoBudget, false, nil
+		return Answer{}, reasonNoBudget, isGoing(pod), nil
 	}
 	gate, denial := l.world.gateOf(pod)
 	if denial != nil {

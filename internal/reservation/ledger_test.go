@@ -239,6 +239,33 @@ func TestConflictsCostNoRead(t *testing.T) {
 	s.wantReservations("web-1 by x")
 }
 
+// A replica whose watch lags reads the budget after its second conflict, so that it loses no more rounds.
+func TestSecondConflictIsRead(t *testing.T) {
+	s, r, first, _ := started(t)
+	var conflicts, reads atomic.Int32
+	s.onUpdate(func(write func() error) error {
+		edited := s.budget("web")
+		edited.Annotations = map[string]string{"edited": edited.ResourceVersion}
+		s.must(s.Update(t.Context(), edited))
+		r.sees(s.budget("web"))
+		if conflicts.Add(1) == 2 {
+			s.onUpdate(nil)
+			s.onGet(func(object client.Object, read func() error) error {
+				if _, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
+					reads.Add(1)
+				}
+				return read()
+			})
+		}
+		return write()
+	})
+	r.want(first, "x", true)
+	s.onGet(nil)
+	if conflicts, reads := conflicts.Load(), reads.Load(); conflicts != 2 || reads != 1 {
+		t.Errorf("%d conflicts and %d reads, want 2 and 1", conflicts, reads)
+	}
+}
+
 // The reservation of a pod that has gone is dropped, and a replica that has not seen that the pod
 // has gone may not decide: it would count the pod as healthy.
 func TestReplicaThatIsBehind(t *testing.T) {
@@ -977,7 +1004,7 @@ func unversioned(budget *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDi
 	return budget
 }
 
-// An eviction that is asked for again follows the budget as it is stored. A write shows that, and no list of all budgets is needed.
+// An eviction that is asked for again follows its budget as it is stored. A write shows that, without a list of all budgets.
 func TestEvictionThatIsAskedForAgain(t *testing.T) {
 	s, r, first, _ := started(t)
 	r.lists.client = s.withoutLists()
@@ -1005,6 +1032,10 @@ func TestEvictionsOfPodsThatHaveEnded(t *testing.T) {
 	for name, end := range map[string]func(*replica, *corev1.Pod){
 		"terminating": func(r *replica, pod *corev1.Pod) { r.sees(terminating(pod, 20)) },
 		"gone":        func(r *replica, pod *corev1.Pod) { r.misses(pod, 20) },
+		"finished, and of no budget": func(r *replica, pod *corev1.Pod) {
+			pod.Labels, pod.ResourceVersion, pod.Status.Phase = nil, "20", corev1.PodSucceeded
+			r.sees(pod)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, r, first, _ := started(t)

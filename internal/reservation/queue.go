@@ -195,9 +195,9 @@ func (e *slowError) Error() string {
 
 func (e *slowError) Unwrap() error { return e.cause }
 
-// work does jobs until there are none. After a write it pauses for as long as another Ledger needs to
-// read the budget and write it, or else one that was first would always be first: the other one
-// finds another version each time. What comes meanwhile is decided together.
+// work does jobs until none are left. After a write it pauses, so that another Ledger has time to see that
+// write and to make its own; without the pause the first Ledger would always be first. Jobs that come
+// meanwhile are decided together.
 func (q *queue) work() {
 	for {
 		time.Sleep(q.pause)

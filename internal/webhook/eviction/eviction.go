@@ -3,12 +3,13 @@
 //
 // A review names a pod, and its name may be that of another pod a moment later. So the webhook decides
 // about the pod of a UID, reserves its eviction, and has the eviction be for that UID, by a
-// precondition that the API server keeps to; one that the client gave stays. Before it admits an eviction, it reads
-// the pod live if another pod can have taken its name, and has the client try again if one has. One webhook does all of it, since each call may reach a replica
-// whose node has just died.
+// precondition that the API server keeps to. A UID that the client chose stays. Before the webhook admits an
+// eviction, it reads the pod live if another pod can have its name by now. If one has, the client is to try
+// again, unless it chose the UID. One webhook does all of it, since each call may reach a replica whose node has
+// just died.
 //
-// If the pod does not exist, the webhook answers 404 as the API server would, so that a new pod of the same name is not
-// evicted. A denial has what one by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
+// If the pod does not exist and the client chose no UID, the webhook answers 404 as the API server would, so
+// that a new pod of the same name is not evicted. A denial has what one by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
 // drainers try again, and not the header Retry-After, on which clients do so within the call. A
 // deletion that is no eviction, such as those by the garbage collector, of a node or of a
 // namespace, does not come by it.
@@ -211,7 +212,8 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 	return said, err
 }
 
-// isNamedOnce reports whether a pod's name is never given again. A ReplicaSet generates a random name for each pod.
+// isNamedOnce reports whether a pod's name was generated at random, as a ReplicaSet does for each of its pods. Where
+// that does not hold, the API server refuses the eviction, since it is for the UID.
 func isNamedOnce(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return owner != nil && owner.Kind == "ReplicaSet"
