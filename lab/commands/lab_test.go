@@ -4,15 +4,10 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -35,35 +30,6 @@ func pretendUp(t *testing.T, names ...string) (root string) {
 		}
 	}
 	return root
-}
-
-// What a user says of the shape of a lab that is up is refused, and which lab that is
-// says the flag, or else the file, or else the environment.
-func TestDemoKeepsALabThatIsUp(t *testing.T) {
-	pretendUp(t, "flagged", "filed", "set")
-	t.Setenv("VICINITY_LAB_NAME", "set")
-	folder := t.TempDir()
-	named, unnamed := filepath.Join(folder, "named.yaml"), filepath.Join(folder, "unnamed.yaml")
-	for path, text := range map[string]string{named: "name: filed\nzones: [{name: a}]", unnamed: "zones: [{name: a}]"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, test := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--zones", "a", "--ha"}, `lab "set" is up already and stays as it is, so --zones, --ha does nothing`},
-		{[]string{"--file", unnamed}, `lab "set" is up already and stays as it is, so --file does nothing`},
-		{[]string{"--file", named}, `lab "filed" is up already and stays as it is, so --file does nothing`},
-		{[]string{"--file", named, "--name", "flagged"}, `lab "flagged" is up already and stays as it is, so --file does nothing`},
-	} {
-		var out, err bytes.Buffer
-		code := Main(t.Context(), append([]string{"demo"}, test.args...), strings.NewReader(""), &out, &err)
-		if code != command.ExitUsage || !strings.Contains(err.String(), test.want) {
-			t.Errorf("demo %q: exit code %d, %q, want %d and %q", test.args, code, &err, command.ExitUsage, test.want)
-		}
-	}
 }
 
 // What a variable that is not set gives must not stand for the default.
@@ -138,122 +104,6 @@ func TestErrorsNameFlags(t *testing.T) {
 		code := Main(t.Context(), test.args, strings.NewReader(""), &out, &err)
 		if code != test.code || !strings.HasPrefix(err.String(), "vicinity lab: "+test.want) {
 			t.Errorf("lab %q: exit code %d, %q, want %d and %q", test.args, code, &err, test.code, test.want)
-		}
-	}
-}
-
-// Each flag of a shape is known as one.
-func TestFlagsOfAShape(t *testing.T) {
-	root := newRootCommand(command.Streams{})
-	up, _, err := root.Find([]string{"up"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var flags []string
-	for _, match := range regexp.MustCompile(`(?m)^ .{5}--([a-z-]+)`).FindAllStringSubmatch(up.NonInheritedFlags().FlagUsages(), -1) {
-		flags = append(flags, match[1])
-	}
-	want := slices.Concat(fileFlags, otherFlags, []string{"images", "keep", "vicinity", "release", "set"})
-	slices.Sort(flags)
-	slices.Sort(want)
-	if !slices.Equal(flags, want) {
-		t.Errorf("up has the flags %q, want %q", flags, want)
-	}
-}
-
-func TestGoOnNamesThePrograms(t *testing.T) {
-	root := pretendUp(t, "default", "other")
-	for _, test := range []struct {
-		lab, program string
-		want         []string
-	}{
-		{"default", "vicinity", []string{"  vicinity explain svc/echo -n demo\n", `"vicinity lab down" removes it`}},
-		{"other", "/some/vicinity", []string{"=" + root + "/other/kubeconfig", "  /some/vicinity lab load echo -n demo --live --name other\n"}},
-	} {
-		cluster, err := lab.Open(test.lab, lab.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := (&demo{cluster: cluster}).goOn(test.program, measurement{}, measurement{})
-		for _, want := range test.want {
-			if !strings.Contains(text, want) {
-				t.Errorf("%q is not in %q", want, text)
-			}
-		}
-	}
-}
-
-// The DNS server of a shape is that of the flag, which a file cannot keep from being said.
-func TestDNSOfAShape(t *testing.T) {
-	pretendUp(t)
-	file := filepath.Join(t.TempDir(), "shape.yaml")
-	if err := os.WriteFile(file, []byte("zones: [{name: a}]\ndns: coredns"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		args []string
-		want shape.DNS
-	}{
-		{nil, shape.DNSVicinity},
-		{[]string{"--dns", "coredns"}, shape.DNSCoreDNS},
-		{[]string{"--dns", "none"}, shape.DNSNone},
-		{[]string{"--proxy", "none"}, shape.DNSNone},
-		{[]string{"--file", file}, shape.DNSCoreDNS},
-		{[]string{"--file", file, "--dns", "vicinity"}, shape.DNSVicinity},
-	} {
-		shaped := &shapeFlags{}
-		cmd := &cobra.Command{}
-		cmd.Flags().String("name", "", "")
-		shaped.register(cmd)
-		if err := cmd.ParseFlags(test.args); err != nil {
-			t.Fatal(err)
-		}
-		got, err := shaped.shape(command.Streams{}, cmd, &labFlags{})
-		if err != nil {
-			t.Errorf("up %q: %v", test.args, err)
-			continue
-		}
-		if got.DNSServer() != test.want {
-			t.Errorf("up %q has the DNS server %s, want %s", test.args, got.DNSServer(), test.want)
-		}
-	}
-}
-
-// Only a DNS server that was asked for is one whose program must be there.
-func TestDNSWithoutItsProgram(t *testing.T) {
-	folder := t.TempDir()
-	options := lab.Options{Root: folder, Program: filepath.Join(folder, "vicinity-lab")}
-	wanted := shape.Default()
-	if _, err := dnsInstaller(wanted, options); err != nil {
-		t.Errorf("by default: %v", err)
-	}
-	wanted.DNS = shape.DNSVicinity
-	if _, err := dnsInstaller(wanted, options); err == nil || !strings.Contains(err.Error(), "--dns vicinity: there is no program "+folder+"/vicinity-dns") {
-		t.Errorf("asked for: %v", err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, "vicinity-dns"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := dnsInstaller(wanted, options); err != nil {
-		t.Errorf("with the program: %v", err)
-	}
-}
-
-// What the API does not say is not said to be nothing.
-func TestStatusOfUnknownPods(t *testing.T) {
-	three := 3
-	for _, test := range []struct {
-		pods *int
-		want []string
-	}{{&three, []string{", 3 pods, ", " 3      Ready"}}, {nil, []string{", pods unknown, ", " unknown   Ready"}}} {
-		var out bytes.Buffer
-		if err := writeStatus(&out, lab.Status{Pods: test.pods, Nodes: []lab.NodeStatus{{Name: "a-1", State: "Ready", Pods: test.pods}}}); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range test.want {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%q is not in %q", want, &out)
-			}
 		}
 	}
 }

@@ -87,22 +87,6 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestCommand has the cases of containers: what a pod says replaces what its image says.
-func TestCommand(t *testing.T) {
-	image := Image{EntryPoint: []string{"/agnhost"}, Args: []string{"pause"}}
-	for _, test := range []struct{ command, args, want string }{
-		{"", "", "/agnhost pause"},
-		{"", "netexec --port=80", "/agnhost netexec --port=80"},
-		{"sh", "", "sh"},
-		{"sh -c", "true", "sh -c true"},
-	} {
-		got := image.Command(strings.Fields(test.command), strings.Fields(test.args))
-		if strings.Join(got, " ") != test.want {
-			t.Errorf("command %q with args %q runs %q, want %q", test.command, test.args, got, test.want)
-		}
-	}
-}
-
 func TestReadNamesWhatIsWrong(t *testing.T) {
 	folder := files(t)
 	for text, want := range map[string]string{

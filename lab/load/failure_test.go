@@ -3,11 +3,9 @@ package load
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"strings"
@@ -291,121 +289,5 @@ func TestWithoutAPortNothingIsSent(t *testing.T) {
 		if r.Unsent.Local == 0 || r.Unsent.Total() != r.Due || r.Failed() != 0 {
 			t.Errorf("%v: %+v unsent of %d, failures %+v", errno, r.Unsent, r.Due, r.Failures)
 		}
-	}
-}
-
-func TestAllProtocolsAreAnswered(t *testing.T) {
-	var dialer net.Dialer
-	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, line(r.URL.Query().Get("id"), "echo"))
-	})}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		if err := errors.Join(server.Close(), <-served); !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	})
-	targets := map[Protocol]netip.AddrPort{
-		HTTP: netip.MustParseAddrPort(listener.Addr().String()),
-		TCP:  serve(t, responding(func(id string) string { return line(id, "echo") })),
-		UDP:  serveDatagrams(t, func(id string) []byte { return []byte(line(id, "echo")) }),
-	}
-	for protocol, target := range targets {
-		for _, keepAlive := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, keep-alive %t", protocol, keepAlive), func(t *testing.T) {
-				plan := Plan{
-					Targets: []netip.AddrPort{target}, Protocol: protocol, Service: "echo", KeepAlive: keepAlive,
-					Rate: 100, Duration: time.Second, Concurrency: 100, Timeout: 30 * time.Second,
-				}
-				r, err := Run(t.Context(), plan, zones(dialer.DialContext, "zone-a", "zone-b"), Watch{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				balanced(t, r)
-				if r.Due != 100 || r.Answered != 100-r.Unsent.Total() || r.Answered == 0 {
-					t.Errorf("%d answers of %d, %+v unsent, failures %+v, %+v", r.Answered, r.Due, r.Unsent, r.Failures, r.Examples)
-				}
-				if !keepAlive && r.Connections != r.Answered {
-					t.Errorf("%d connections for %d answers", r.Connections, r.Answered)
-				}
-				if keepAlive && r.Connections >= r.Answered {
-					t.Errorf("%d connections for %d answers, though they are kept", r.Connections, r.Answered)
-				}
-			})
-		}
-	}
-}
-
-// An idle connection that was closed in good order is replaced without a failure.
-func TestIdleConnections(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		linger int
-		want   Kind
-	}{
-		{name: "closed", linger: -1},
-		{name: "reset", linger: 0, want: Reset},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			gone := make(chan struct{}, 100)
-			target := serve(t, func(conn *net.TCPConn) {
-				id, err := readRequest(bufio.NewReader(conn))
-				if err != nil {
-					return
-				}
-				_, _ = io.WriteString(conn, line(id, "echo"))
-				_ = conn.SetLinger(test.linger) // what cannot be set shows in the count
-				_ = conn.Close()
-				gone <- struct{}{}
-			})
-			var dialer net.Dialer
-			c := &session{client: client{dial: dialer.DialContext, recorder: newRecorder(nil)}, name: "test", job: job{
-				Plan: Plan{Targets: []netip.AddrPort{target}, Protocol: TCP, KeepAlive: true}.withDefaults(), Of: 1,
-			}}
-			defer c.closeIdle()
-			c.request(t.Context(), 0)
-			<-gone
-			if len(c.idle) != 1 {
-				t.Fatalf("%d idle connections, want 1", len(c.idle))
-			}
-			arrived(t, c.idle[0])
-			c.request(t.Context(), 1)
-			r := c.recorder.take()
-			if test.want == "" && (r.Answered != 2 || r.Replaced != 1 || r.Failed() != 0 || r.Connections != 2) {
-				t.Errorf("%+v", r)
-			}
-			if test.want != "" {
-				if r.Answered != 1 || r.Replaced != 0 || r.FailedAs(test.want) != 1 || r.Connections != 1 {
-					t.Fatalf("%+v", r)
-				}
-				if f := r.Examples[0]; !f.Reused || f.To == nil || f.To.Pod != "echo-1" || f.Local == "" {
-					t.Errorf("the failure is known as %+v", f)
-				}
-			}
-		})
-	}
-}
-
-// arrived waits until the other side's end of a connection is there.
-func arrived(t *testing.T, c *connection) {
-	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := c.Conn.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Read(func(fd uintptr) bool {
-		// TCP_INFO begins with the state of the connection; established is 1.
-		state, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO)
-		return err != nil || state&0xff != 1
-	}); err != nil {
-		t.Fatal(err)
 	}
 }

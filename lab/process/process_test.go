@@ -2,18 +2,13 @@ package process_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/state"
@@ -81,60 +76,6 @@ func strays(t *testing.T, d state.Dir) []int {
 	return found
 }
 
-func TestStartRecordsAndStops(t *testing.T) {
-	d := newDir(t)
-	p := shell(t, d, "etcd", `trap 'echo asked; exit 3' TERM; echo ready; echo oops >&2; while :; do sleep 0.01; done`)
-	logged(t, d.Log("etcd"), "ready\noops\n")
-	if !p.Alive() || p.Paused() {
-		t.Errorf("alive %t, paused %t, want alive only", p.Alive(), p.Paused())
-	}
-
-	found, err := process.Find(d, "etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if found.PID != p.PID || !found.Alive() || !slices.Equal(found.Args, p.Args) {
-		t.Errorf("Find() = %+v, want process %d", found, p.PID)
-	}
-	if all, err := process.List(d); err != nil || len(all) != 1 || all[0].Name != "etcd" {
-		t.Errorf("List() = %v, %v", all, err)
-	}
-	if got, err := unix.Getsid(p.PID); err != nil || got != p.PID {
-		t.Errorf("the session is %d, %v, want one of its own", got, err)
-	}
-	if _, err := process.Start(d, process.Spec{Name: "etcd", Args: []string{"/bin/true"}}); err == nil || !strings.Contains(err.Error(), "runs already") {
-		t.Errorf("a second process of the name: %v", err)
-	}
-
-	if err := found.Stop(t.Context(), patience); err != nil {
-		t.Fatal(err)
-	}
-	if p.Alive() || found.Alive() {
-		t.Error("the process is alive after Stop")
-	}
-	logged(t, d.Log("etcd"), "asked")
-	if err := p.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := process.Find(d, "etcd"); !errors.Is(err, process.ErrNotFound) {
-		t.Errorf("Find() after Stop: %v, want ErrNotFound", err)
-	}
-	if err := found.Stop(t.Context(), patience); err != nil {
-		t.Errorf("a second Stop: %v", err)
-	}
-}
-
-func TestOutputIsAppended(t *testing.T) {
-	d := newDir(t)
-	for _, word := range []string{"one", "two"} {
-		p := shell(t, d, "a", "echo "+word)
-		if err := p.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	logged(t, d.Log("a"), "one\ntwo\n")
-}
-
 func TestStopKillsAfterGrace(t *testing.T) {
 	d := newDir(t)
 	p := shell(t, d, "deaf", `trap '' TERM; echo ready; while :; do sleep 0.01; done`)
@@ -156,33 +97,6 @@ func TestStopKillsAfterGrace(t *testing.T) {
 	}
 	if p.Alive() {
 		t.Error("the process is alive after Stop with a context that ended")
-	}
-}
-
-func TestStopEndsPausedProcess(t *testing.T) {
-	d := newDir(t)
-	p := shell(t, d, "a", `trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.01; done`)
-	logged(t, d.Log("a"), "ready")
-	if err := p.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "paused", p.Paused)
-	if !p.Alive() {
-		t.Error("a paused process is not alive")
-	}
-	if err := p.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, "resumed", func() bool { return !p.Paused() })
-	if err := p.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Stop(t.Context(), patience); err != nil {
-		t.Fatal(err)
-	}
-	logged(t, d.Log("a"), "asked")
-	if err := p.Pause(); err == nil || !strings.Contains(err.Error(), "has ended") {
-		t.Errorf("Pause() after Stop: %v", err)
 	}
 }
 
@@ -254,66 +168,5 @@ func TestStraysWithoutRecord(t *testing.T) {
 	}
 	if !theirs.Alive() {
 		t.Error("StopAll ended a process of another lab")
-	}
-}
-
-func TestStartErrors(t *testing.T) {
-	d := newDir(t)
-	if err := os.Mkdir(d.Log("b"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		spec process.Spec
-		want string
-	}{
-		{process.Spec{Name: "a/b", Args: []string{"/bin/true"}}, `process name "a/b"`},
-		{process.Spec{Name: ".a", Args: []string{"/bin/true"}}, `process name ".a"`},
-		{process.Spec{Name: "a"}, "names no program"},
-		{process.Spec{Name: "a", Args: []string{"/nowhere"}}, "starting a: "},
-		{process.Spec{Name: "b", Args: []string{"/bin/true"}}, "opening its log"},
-	} {
-		if _, err := process.Start(d, test.spec); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("Start(%+v): %v, want %q", test.spec, err, test.want)
-		}
-	}
-	if all, err := process.List(d); err != nil || len(all) > 0 {
-		t.Errorf("List() = %v, %v, want none", all, err)
-	}
-}
-
-// Moving a thread to a namespace does not affect the process.
-func TestOnThread(t *testing.T) {
-	seen := map[int]bool{}
-	for range 20 {
-		err := process.OnThread(func() error {
-			if unix.Gettid() == os.Getpid() {
-				t.Error("OnThread called its function on the main thread")
-			}
-			seen[unix.Gettid()] = true
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	want := errors.New("no")
-	if err := process.OnThread(func() error { return want }); !errors.Is(err, want) {
-		t.Errorf("OnThread() = %v, want %v", err, want)
-	}
-	for tid := range seen {
-		waitFor(t, fmt.Sprintf("the end of thread %d", tid), func() bool {
-			_, err := os.Stat(filepath.Join("/proc/self/task", strconv.Itoa(tid)))
-			return errors.Is(err, fs.ErrNotExist)
-		})
-	}
-}
-
-func TestNamespaceErrors(t *testing.T) {
-	d := newDir(t)
-	_, err := process.Start(d, process.Spec{
-		Name: "a", Args: []string{"/bin/true"}, Namespace: "vl-none-n1",
-	})
-	if err == nil || !strings.Contains(err.Error(), "bring the lab up again") {
-		t.Errorf("a namespace that is not there: %v", err)
 	}
 }

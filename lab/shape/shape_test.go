@@ -2,7 +2,6 @@ package shape_test
 
 import (
 	"encoding/json"
-	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -21,22 +20,6 @@ func names(nodes []shape.Node) []string {
 		all = append(all, node.Name)
 	}
 	return all
-}
-
-func TestDefault(t *testing.T) {
-	s := shape.Default()
-	if err := s.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"zone-a-1", "zone-a-2", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
-	if got := names(s.Nodes()); !slices.Equal(got, want) {
-		t.Errorf("nodes %v, want %v", got, want)
-	}
-	for i, node := range s.Nodes() {
-		if node.Index != i+1 || node.Zone != node.Name[:6] || node.Region != "local" || node.CPU == "" || node.Memory == "" || node.Pods == 0 {
-			t.Errorf("node %d is %+v", i, node)
-		}
-	}
 }
 
 func TestRead(t *testing.T) {
@@ -145,78 +128,6 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// Without a word about it there is a DNS server where one can work.
-func TestDNSServer(t *testing.T) {
-	for text, want := range map[string]shape.DNS{
-		"zones: [{name: a}]":                         shape.DNSVicinity,
-		"zones: [{name: a}]\nproxy: vicinity":        shape.DNSVicinity,
-		"zones: [{name: a}]\ndns: coredns":           shape.DNSCoreDNS,
-		"zones: [{name: a}]\ndns: none":              shape.DNSNone,
-		"zones: [{name: a}]\nproxy: none":            shape.DNSNone,
-		"zones: [{name: a}]\nproxy: none\ndns: none": shape.DNSNone,
-		"zones: [{name: a}]\ncontrolPlaneOnly: true": shape.DNSNone,
-		"zones: [{name: a, nodes: 0}]\nfakeNodes: 3": shape.DNSNone,
-	} {
-		s, err := shape.Read(strings.NewReader(text), "")
-		if err != nil {
-			t.Errorf("Read(%q): %v", text, err)
-			continue
-		}
-		if got := s.DNSServer(); got != want {
-			t.Errorf("Read(%q) has the DNS server %s, want %s", text, got, want)
-		}
-	}
-}
-
-// An error names the field with its indices.
-func TestFieldErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		`fakeNodes: -1`: "fakeNodes",
-		`zones: []`:     "zones",
-		`zones: [{name: a}, {name: b, nodes: [{}, {cpu: x}]}]`:                 "zones.nodes.cpu",
-		`zones: [{name: a, nodes: [{labels: {kubernetes.io/hostname: big}}]}]`: "zones.nodes.labels",
-	} {
-		_, err := shape.Read(strings.NewReader(text), "")
-		var wrong *shape.FieldError
-		if !errors.As(err, &wrong) || wrong.Kind() != want || !strings.HasSuffix(err.Error(), wrong.Field+wrong.Problem) {
-			t.Errorf("Read(%q): %v about %+v, want %s", text, err, wrong, want)
-		}
-	}
-}
-
-func TestFromOptions(t *testing.T) {
-	s, err := shape.FromOptions(shape.Options{
-		Name: "two", Zones: []string{"a", "b"}, NodesPerZone: []int{1, 3}, Regions: []string{"west"},
-		CPU: []string{"2", "16"}, NodeLabels: []string{"example.com/disk=fast"}, Proxy: "none", HA: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := names(s.Nodes()), []string{"a-1", "b-1", "b-2", "b-3"}; !slices.Equal(got, want) {
-		t.Errorf("nodes %v, want %v", got, want)
-	}
-	last := s.Nodes()[3]
-	if last.CPU != "16" || last.Region != "west" || last.Labels["example.com/disk"] != "fast" || !s.HA || s.Proxy != shape.ProxyNone {
-		t.Errorf("the last node is %+v of %+v", last, s)
-	}
-
-	usual, err := shape.FromOptions(shape.Options{})
-	if err != nil || !reflect.DeepEqual(usual, shape.Default()) {
-		t.Errorf("without options: %+v, %v, want the default", usual, err)
-	}
-
-	for want, o := range map[string]shape.Options{
-		"nodes-per-zone: there are 2 values for 3 zones": {NodesPerZone: []int{1, 2}},
-		"nodes-per-zone -1":                {NodesPerZone: []int{-1}},
-		`node-labels "a": write key=value`: {NodeLabels: []string{"a"}},
-		`proxy "x"`:                        {Proxy: "x"},
-	} {
-		if _, err := shape.FromOptions(o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("FromOptions(%+v): %v, want %q", o, err, want)
-		}
-	}
-}
-
 // draw makes any shape that flags can say.
 func draw(t *rapid.T) shape.Shape {
 	o := shape.Options{
@@ -257,76 +168,6 @@ func TestShapesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-func TestNodesComeAndGo(t *testing.T) {
-	s := shape.Default()
-	s, added, err := s.With(shape.Node{Zone: "zone-b", CPU: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if added.Name != "zone-b-3" || added.Index != 7 || added.Region != "local" || added.CPU != "1" || added.Memory == "" {
-		t.Errorf("the node is %+v", added)
-	}
-	before := s
-	s = s.Without("zone-b-2")
-	if _, found := s.Node("zone-b-2"); found {
-		t.Error("the node is there after Without")
-	}
-	if _, found := before.Node("zone-b-2"); !found {
-		t.Error("Without changed the shape it was called on")
-	}
-	// The third of the zone has the name that the number of nodes would give.
-	if _, added, err = s.With(shape.Node{Zone: "zone-b"}); err != nil || added.Name != "zone-b-4" || added.Index != 8 {
-		t.Errorf("With() = %+v, %v", added, err)
-	}
-	s, added, err = s.With(shape.Node{Zone: "zone-d", Region: "far", Index: 20})
-	if err != nil || added.Name != "zone-d-1" || added.Region != "far" || added.Index != 20 {
-		t.Errorf("With() = %+v, %v", added, err)
-	}
-	if _, _, err := s.With(shape.Node{Zone: "zone-d", Region: "near"}); err == nil || !strings.Contains(err.Error(), `"far"`) {
-		t.Errorf("a zone in two regions: %v", err)
-	}
-	if _, _, err := s.With(shape.Node{Zone: "zone-d", Name: "zone-a-1"}); err == nil || !strings.Contains(err.Error(), "another node") {
-		t.Errorf("two nodes of one name: %v", err)
-	}
-}
-
-func TestAddresses(t *testing.T) {
-	s := shape.Default()
-	node := func(index int) shape.Node { return shape.Node{Index: index} }
-	for _, test := range []struct {
-		index             int
-		addrs, cidrs, pod []string
-	}{
-		{1, []string{"172.30.1.2", "fd00:172:30:1::1"}, []string{"10.128.1.0/24", "fd00:10:244:1::/64"}, []string{"10.128.1.5", "fd00:10:244:1::5"}},
-		{250, []string{"172.30.2.1", "fd00:172:30:1::fa"}, []string{"10.128.250.0/24", "fd00:10:244:fa::/64"}, []string{"10.128.250.5", "fd00:10:244:fa::5"}},
-		{256, []string{"172.30.2.7", "fd00:172:30:1::100"}, []string{"10.129.0.0/24", "fd00:10:244:100::/64"}, []string{"10.129.0.5", "fd00:10:244:100::5"}},
-	} {
-		for i, got := range s.NodeAddrs(node(test.index)) {
-			if got.String() != test.addrs[i] {
-				t.Errorf("node %d has the address %s, want %s", test.index, got, test.addrs[i])
-			}
-		}
-		for i, got := range s.NodePodCIDRs(node(test.index)) {
-			if got.String() != test.cidrs[i] {
-				t.Errorf("node %d has the pod CIDR %s, want %s", test.index, got, test.cidrs[i])
-			}
-		}
-		for i, got := range s.PodAddrs(node(test.index), 5) {
-			if got.String() != test.pod[i] {
-				t.Errorf("pod 5 of node %d has the address %s, want %s", test.index, got, test.pod[i])
-			}
-		}
-	}
-	s.SingleStack = true
-	if n := len(s.NodeAddrs(node(1))) + len(s.NodePodCIDRs(node(1))) + len(s.ServiceCIDRs()) + len(s.FabricAddrs()); n != 4 {
-		t.Errorf("of a single stack there are %d addresses and ranges, want 4", n)
-	}
-	s.HA = true
-	if got := s.APIServers(); len(got) != 2 || got[0].String() != "172.30.0.1" || got[1].String() != "172.30.0.2" {
-		t.Errorf("the API servers have %v", got)
-	}
-}
-
 // No two parts of a lab, of whatever size, share an address.
 func TestAddressesAreDistinct(t *testing.T) {
 	s := shape.Default()
@@ -355,21 +196,6 @@ func TestAddressesAreDistinct(t *testing.T) {
 			}
 			cidrs[cidr] = true
 		}
-	}
-}
-
-func TestFakeNodes(t *testing.T) {
-	s := shape.Default()
-	s.FakeNodes = 4
-	fakes := s.FakeNodeList()
-	if got, want := names(fakes), []string{"fake-1", "fake-2", "fake-3", "fake-4"}; !slices.Equal(got, want) {
-		t.Errorf("fake nodes %v, want %v", got, want)
-	}
-	if fakes[3].Labels[shape.LabelFake] != "true" {
-		t.Errorf("the last has labels %v", fakes[3].Labels)
-	}
-	if fakes[3].Zone != "zone-a" || !fakes[3].Fake || fakes[3].Index == fakes[2].Index || fakes[3].CPU == "" {
-		t.Errorf("the last is %+v", fakes[3])
 	}
 }
 
@@ -417,24 +243,6 @@ func TestLinksHaveShortNames(t *testing.T) {
 	}
 }
 
-func TestImage(t *testing.T) {
-	for name, want := range map[string]string{
-		"lab/client":                         "lab/client",
-		"lab/client:v1":                      "lab/client",
-		"registry.example:5000/lab/client":   "lab/client",
-		"registry.example/lab/echo:v1@sha":   "lab/echo",
-		"slab/client":                        "client",
-		"lab/deeper/client":                  "client",
-		"registry.example:5000/vicinity-dns": "vicinity-dns",
-		"vicinity":                           "vicinity",
-		"lab/":                               "lab/",
-	} {
-		if got := shape.Image(name); got != want {
-			t.Errorf("Image(%q) = %q, want %q", name, got, want)
-		}
-	}
-}
-
 func FuzzRead(f *testing.F) {
 	f.Add("zones: [{name: a, nodes: [{cpu: 500m}]}]")
 	f.Add("name: x\nzones:\n- name: a\n  nodes: 3\ntiming: {leaseRenewal: 1s}\nfakeNodes: 2")
@@ -448,22 +256,4 @@ func FuzzRead(f *testing.F) {
 		}
 		s.FakeNodeList()
 	})
-}
-
-func TestTimingFollowsTheNumberOfNodes(t *testing.T) {
-	many, err := shape.FromOptions(shape.Options{FakeNodes: 5000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := many.Timing; got.LeaseRenewal.Duration != 25*time.Second || got.MonitorGrace.Duration != 101*time.Second {
-		t.Errorf("5000 nodes have timing %+v", got)
-	}
-	if got := shape.Default().WithFakeNodes(5000).Timing; got != many.Timing {
-		t.Errorf("with 5000 nodes added the timing is %+v, want %+v", got, many.Timing)
-	}
-	own := shape.Default()
-	own.Timing.LeaseRenewal.Duration = 3 * time.Second
-	if got := own.WithFakeNodes(5000).Timing; got != own.Timing {
-		t.Errorf("what the user said, %+v, became %+v", own.Timing, got)
-	}
 }

@@ -311,40 +311,6 @@ func TestDNSMayDoWhatItNeeds(t *testing.T) {
 	}
 }
 
-func TestExcessIsFound(t *testing.T) {
-	rule := func(group, resource, verb string, names ...string) []rbacv1.PolicyRule {
-		return []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}, ResourceNames: names}}
-	}
-	for _, test := range []struct {
-		name    string
-		rules   []rbacv1.PolicyRule
-		granted map[string]string
-		want    []string
-	}{
-		{name: "all is granted", rules: rule("apps", "deployments/scale", "get"), granted: map[string]string{"deployments.apps/scale": "get"}},
-		{
-			name: "any verb", rules: rule("", "nodes", "*"), granted: map[string]string{"nodes": "get"},
-			want: []string{"may * nodes and does not need to", "needs to get nodes and may not"},
-		},
-		{name: "any resource", rules: rule("*", "*", "get"), want: []string{"may get *.* and does not need to"}},
-		{name: "one by name", rules: rule("", "secrets", "get", "a"), granted: map[string]string{"secrets:a": "get"}},
-		{
-			name: "all instead of one", rules: rule("", "secrets", "get"), granted: map[string]string{"secrets:a": "get"},
-			want: []string{"may get secrets and does not need to", "needs to get secrets:a and may not"},
-		},
-		{
-			name: "a path", rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
-			want: []string{"may get /metrics and does not need to"},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := excess(test.rules, test.granted); !slices.Equal(got, test.want) {
-				t.Errorf("found %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
 // What is switched off needs no permission, but for the groups: Services that
 // vicinity-proxy serves have to go back to kube-proxy, and groups follow their pods until
 // they have.

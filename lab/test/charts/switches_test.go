@@ -281,20 +281,6 @@ func TestConntrackOfNodes(t *testing.T) {
 	}
 }
 
-// Every node needs its proxy, whatever is wrong with it.
-func TestProxyRunsEverywhere(t *testing.T) {
-	pod := daemonSet(t, "")
-	if want := []corev1.Toleration{{Operator: corev1.TolerationOpExists}}; !slices.Equal(pod.Tolerations, want) {
-		t.Errorf("it tolerates %v, want %v", pod.Tolerations, want)
-	}
-	if pod.PriorityClassName != "system-node-critical" {
-		t.Errorf("its priority class is %q", pod.PriorityClassName)
-	}
-	if got := daemonSet(t, ",proxy.nodeSelector.a=b").NodeSelector; got["a"] != "b" || got[corev1.LabelOSStable] != "linux" {
-		t.Errorf("with a=b it runs on nodes with %v", got)
-	}
-}
-
 // runsOn reports whether the scheduler lets a pod run on a node with these labels.
 func runsOn(t *testing.T, pod corev1.PodSpec, node map[string]string) bool {
 	t.Helper()
@@ -394,24 +380,6 @@ func TestProxyIsToldOfTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestNoWebhooksMeanNoPortAndNoCertificate(t *testing.T) {
-	deployment := object[*appsv1.Deployment](t, rendered(t, noWebhooks), "Deployment vicinity-controller")
-	pod := deployment.Spec.Template.Spec
-	if len(pod.Volumes)+len(pod.Containers[0].VolumeMounts) > 0 {
-		t.Errorf("there are volumes: %v", pod.Volumes)
-	}
-	for _, port := range pod.Containers[0].Ports {
-		if port.Name == "webhook" {
-			t.Error("there is a port for webhooks")
-		}
-	}
-	for _, arg := range pod.Containers[0].Args {
-		if strings.Contains(arg, "certificate") || strings.HasPrefix(arg, "--webhook-port") {
-			t.Errorf("the controller is told %s", arg)
-		}
-	}
-}
-
 // A pod that is taken over can do nothing but what the controller does.
 func TestPodsAreConfined(t *testing.T) {
 	pod := object[*appsv1.Deployment](t, rendered(t), "Deployment vicinity-controller").Spec.Template.Spec
@@ -474,38 +442,6 @@ func TestMemoryIsKeptBelowTheLimit(t *testing.T) {
 	}
 	if _, err := render(t, "resources.limits.memory=1GiB"); err == nil || !strings.Contains(err.Error(), `resources.limits.memory: "1GiB" is no quantity`) {
 		t.Errorf("1GiB is not refused by name: %v", err)
-	}
-}
-
-// The commands that read a cluster find the controller by labels that no value changes.
-func TestControllerIsFoundUnderAnyName(t *testing.T) {
-	for _, set := range []string{"", "nameOverride=near", "fullnameOverride=near"} {
-		found := 0
-		for _, object := range objects(t, rendered(t, strings.Fields(set)...)) {
-			deployment, ok := object.(*appsv1.Deployment)
-			if !ok {
-				continue
-			}
-			if deployment.Labels["app.kubernetes.io/part-of"] == "vicinity" && deployment.Labels["app.kubernetes.io/component"] == "controller" {
-				found++
-			}
-		}
-		if found != 1 {
-			t.Errorf("%s: %d Deployments have the labels", set, found)
-		}
-	}
-}
-
-func TestImage(t *testing.T) {
-	for _, test := range []struct{ set, want string }{
-		{"", "vicinity-controller:" + load(t).Metadata.AppVersion},
-		{"image.repository=example.com/a/b,image.tag=v1", "example.com/a/b:v1"},
-		{"image.tag=v1,image.digest=sha256:" + strings.Repeat("0f", 32), "vicinity-controller@sha256:" + strings.Repeat("0f", 32)},
-	} {
-		deployment := object[*appsv1.Deployment](t, rendered(t, strings.Fields(test.set)...), "Deployment vicinity-controller")
-		if got := deployment.Spec.Template.Spec.Containers[0].Image; got != test.want {
-			t.Errorf("%s: the image is %s, want %s", test.set, got, test.want)
-		}
 	}
 }
 

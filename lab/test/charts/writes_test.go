@@ -138,17 +138,6 @@ spec: {clusterIP: 10.0.0.1, selector: {app: web}, ports: [{port: 80}]}
 status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}, conditions: [{type: Other, status: "True"}, {type: vicinity.dev/TopologyRouting, status: "True"}]}
 `
 
-// What a mutating webhook of somebody else adds to a write of the controller is held against
-// the controller, so the message has to say that it may not be the controller's own doing.
-func TestRefusalSpeaksOfWebhooks(t *testing.T) {
-	for _, validation := range writesPolicy(t).spec.Validations {
-		// A webhook does not make a create of an update.
-		if validation.Expression != "variables.updates" && !strings.Contains(validation.Message, "or of a webhook that changes it") {
-			t.Errorf("%q does not say that a webhook may have done it", validation.Message)
-		}
-	}
-}
-
 // What the controller writes to Services is its own.
 func TestControllerWritesItsOwnToServices(t *testing.T) {
 	p, before := writesPolicy(t), parsed(t, theService)

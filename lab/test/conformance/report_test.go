@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -52,35 +51,6 @@ func TestReadReports(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("results are\n%+v\nwant\n%+v", got, want)
-	}
-}
-
-// A suite that did not begin skips its tests, which is no reason for them to pass.
-func TestReadReportsOfASuiteThatDidNotBegin(t *testing.T) {
-	broken := strings.Replace(report, `[SynchronizedBeforeSuite]" status="passed">`, `[SynchronizedBeforeSuite]" status="failed"><failure>no node is ready</failure>`, 1)
-	got, err := readReports(reports(t, broken), []string{"[sig-network] passes", "[sig-network] skips", "[sig-network] is nowhere"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got[0].state != passed {
-		t.Errorf("a test that passed is %+v", got[0])
-	}
-	for _, r := range got[1:] {
-		if r.state != failed || r.reason != "[SynchronizedBeforeSuite]: no node is ready" {
-			t.Errorf("a test that did not begin is %+v", r)
-		}
-	}
-}
-
-func TestReadReportsThatAreBroken(t *testing.T) {
-	if _, err := readReports(reports(t, report, "<testsuites>"), nil); err == nil || !strings.Contains(err.Error(), "junit_02.xml") {
-		t.Errorf("the error is %v", err)
-	}
-}
-
-func TestReasonIsShort(t *testing.T) {
-	if got := firstLine(note{Text: "\n[FAILED]\n  " + strings.Repeat("ä", 400)}); len([]rune(got)) != longest+1 {
-		t.Errorf("a long reason is %q", got)
 	}
 }
 

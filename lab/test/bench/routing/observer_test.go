@@ -4,12 +4,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -28,36 +24,6 @@ func somePlans(t *testing.T, n int) (*planner, []plan) {
 	return p, plans
 }
 
-// One in ten Services is larger and one in a hundred much larger.
-func TestObjects(t *testing.T) {
-	p, plans := somePlans(t, 200)
-	if p.endpoints != 2000 {
-		t.Errorf("200 Services have %d endpoints, want 10 each on average", p.endpoints)
-	}
-	addresses, zones, slices := map[string]bool{}, map[string]int{}, 0
-	for _, made := range plans {
-		slices += len(made.slices)
-		for _, slice := range made.slices {
-			if len(slice.Endpoints) == 0 || len(slice.Endpoints) > perSlice {
-				t.Errorf("slice %s has %d endpoints", slice.Name, len(slice.Endpoints))
-			}
-			for _, e := range slice.Endpoints {
-				addresses[e.Addresses[0]] = true
-				zones[*e.Zone]++
-				if *e.NodeName == "" {
-					t.Errorf("endpoint %s has no node", e.Addresses[0])
-				}
-			}
-		}
-	}
-	if len(addresses) != 2000 || len(zones) != 3 || slices != 202 {
-		t.Errorf("%d addresses, zones %v, %d slices", len(addresses), zones, slices)
-	}
-	if plans[0].service.Namespace == plans[perNamespace].service.Namespace {
-		t.Error("there is one namespace for all")
-	}
-}
-
 // hint is a slice with hints for all endpoints but the last ones.
 func hint(slice *discoveryv1.EndpointSlice, without int) *discoveryv1.EndpointSlice {
 	slice = slice.DeepCopy()
@@ -68,53 +34,6 @@ func hint(slice *discoveryv1.EndpointSlice, without int) *discoveryv1.EndpointSl
 		}
 	}
 	return slice
-}
-
-func newObserver() *observer {
-	return &observer{services: map[types.NamespacedName]*observed{}, happened: make(chan struct{}, 1)}
-}
-
-func withReason(service *corev1.Service, reason string) *corev1.Service {
-	service = service.DeepCopy()
-	service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: reason}}
-	return service
-}
-
-// A Service is done when all endpoints of all slices have hints, or its condition says that
-// it gets none.
-func TestServicesAreCounted(t *testing.T) {
-	_, plans := somePlans(t, 2)
-	large, small := plans[0], plans[1]
-	o := newObserver()
-	expect := func(what string, hinted, told, done int) {
-		t.Helper()
-		if o.hinted != hinted || o.reported != told || o.done != done {
-			t.Errorf("%s: hinted %d, told %d, done %d; want %d, %d, %d", what, o.hinted, o.reported, o.done, hinted, told, done)
-		}
-	}
-	for _, p := range plans {
-		o.service(nil, p.service)
-		for _, slice := range p.slices {
-			o.slice(nil, slice)
-		}
-	}
-	expect("new", 0, 0, 0)
-	first, second := hint(large.slices[0], 0), hint(large.slices[1], 0)
-	o.slice(large.slices[0], first)
-	expect("half", 0, 0, 0)
-	o.slice(large.slices[1], second)
-	expect("all", 1, 0, 1)
-	o.service(large.service, withReason(large.service, "Allocated"))
-	expect("told", 1, 1, 1)
-	o.service(small.service, withReason(small.service, "Allocated"))
-	expect("told too early", 1, 2, 1)
-	o.service(small.service, withReason(small.service, "Waiting"))
-	expect("not to be", 1, 2, 2)
-	o.slice(second, hint(second, 1))
-	expect("one less", 0, 2, 1)
-	if slices, services := o.writes(); slices != 3 || services != 3 {
-		t.Errorf("%d writes of slices, %d of Services", slices, services)
-	}
 }
 
 // After a change a watch shows the change itself, then the hints for it.
