@@ -1,7 +1,6 @@
 package charts_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/cel-go/cel"
@@ -55,99 +54,58 @@ const (
 	ofService = "kubernetes.io/service-name"
 )
 
-func TestSlicesThatTheWebhookIsCalledFor(t *testing.T) {
-	configuration := object[*admissionv1.MutatingWebhookConfiguration](t, rendered(t), "MutatingWebhookConfiguration vicinity")
-	if len(configuration.Webhooks) != 2 {
-		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
-	}
-	for _, test := range []struct {
-		name    string
-		request map[string]any
-		labels  map[string]any
-		want    bool
-	}{
-		{"Kubernetes writes", by(upstream, "default"), map[string]any{ofService: "echo"}, true},
-		{"the controller writes", by(own, "default"), map[string]any{ofService: "echo"}, false},
-		{"no labels", by("somebody", "default"), nil, true},
-		{"of no Service", by("somebody", "default"), map[string]any{"a": "b"}, true},
-		{"of the API server", by("system:apiserver", "default"), map[string]any{ofService: "kubernetes"}, false},
-		{"of another Service of the name", by(upstream, "other"), map[string]any{ofService: "kubernetes"}, true},
-	} {
-		for _, webhook := range configuration.Webhooks {
-			if got := holds(t, webhook.MatchConditions, test.request, with("labels", test.labels)); got != test.want {
-				t.Errorf("%s, %s: called %t, want %t", webhook.Name, test.name, got, test.want)
+func TestWhatWebhooksAreCalledFor(t *testing.T) {
+	const slices, ordinals, services = "slices", "ordinals", "services"
+	conditions := map[string][][]admissionv1.MatchCondition{}
+	hooks := func(kind, set string, want int) {
+		for _, w := range object[*admissionv1.MutatingWebhookConfiguration](t, rendered(t, set), "MutatingWebhookConfiguration vicinity").Webhooks {
+			conditions[kind] = append(conditions[kind], w.MatchConditions)
+			if *w.FailurePolicy != admissionv1.Ignore || *w.TimeoutSeconds > 2 || *w.SideEffects != admissionv1.SideEffectClassNone {
+				t.Errorf("who writes waits for %s, or is refused without it", w.Name)
 			}
 		}
-	}
-}
-
-func TestPodsWhoseOrdinalsAreSpread(t *testing.T) {
-	for set, want := range map[string]bool{
-		"rollouts.ordinals=false":                      false,
-		"rollouts.ordinals=true":                       true,
-		"rollouts.ordinals=true,routing.enabled=false": false,
-	} {
-		if got := strings.Contains(rendered(t, set).Manifest, "name: ordinal.vicinity.dev"); got != want {
-			t.Errorf("%s: the webhook is there: %t, want %t", set, got, want)
+		if len(conditions[kind]) != want {
+			t.Fatalf("%s: there are %d webhooks, want %d", set, len(conditions[kind]), want)
 		}
 	}
-	r := rendered(t, "rollouts.ordinals=true,webhooks.endpointSlices.enabled=false")
-	configuration := object[*admissionv1.MutatingWebhookConfiguration](t, r, "MutatingWebhookConfiguration vicinity")
-	if len(configuration.Webhooks) != 1 || !strings.Contains(r.Manifest, "- --webhook-ordinals\n") {
-		t.Fatalf("there are %d webhooks, or the controller does not serve them", len(configuration.Webhooks))
-	}
-	webhook := &configuration.Webhooks[0]
-	if *webhook.FailurePolicy != admissionv1.Ignore || *webhook.TimeoutSeconds != 2 || *webhook.SideEffects != admissionv1.SideEffectClassNone {
-		t.Errorf("new pods wait for %s, or are refused without it", webhook.Name)
-	}
-	owner := func(kind, version string) []any {
-		return []any{map[string]any{"kind": kind, "apiVersion": version, "controller": true}}
+	hooks(slices, "routing.enabled=true", 2)
+	hooks(ordinals, "rollouts.ordinals=true,webhooks.endpointSlices.enabled=false", 1)
+	validating := object[*admissionv1.ValidatingWebhookConfiguration](t, rendered(t, "webhooks.policies.enabled=false"), "ValidatingWebhookConfiguration vicinity")
+	conditions[services] = [][]admissionv1.MatchCondition{validating.Webhooks[0].MatchConditions}
+
+	owned := func(kind, version string, annotations map[string]any) map[string]any {
+		o := with("annotations", annotations)
+		o["metadata"].(map[string]any)["ownerReferences"] = []any{map[string]any{"kind": kind, "apiVersion": version, "controller": true}}
+		return o
 	}
 	asks := map[string]any{"vicinity.dev/spread-ordinals": "topology.kubernetes.io/zone"}
 	for _, test := range []struct {
-		name        string
-		annotations map[string]any
-		owners      []any
-		want        bool
+		kind, name, user string
+		object           map[string]any
+		want             bool
 	}{
-		{"of a StatefulSet", asks, owner("StatefulSet", "apps/v1"), true},
-		{"without the annotation", nil, owner("StatefulSet", "apps/v1"), false},
-		{"of a ReplicaSet", asks, owner("ReplicaSet", "apps/v1"), false},
-		{"of another API", asks, owner("StatefulSet", "example.com/v1"), false},
-		{"without an owner", asks, nil, false},
+		{slices, "Kubernetes writes", upstream, with("labels", map[string]any{ofService: "echo"}), true},
+		{slices, "the controller writes", own, with("labels", map[string]any{ofService: "echo"}), false},
+		{slices, "no labels", "somebody", with("labels", nil), true},
+		{slices, "of no Service", "somebody", with("labels", map[string]any{"a": "b"}), true},
+		{slices, "of the API server", "system:apiserver", with("labels", map[string]any{ofService: "kubernetes"}), false},
+		{ordinals, "of a StatefulSet", "somebody", owned("StatefulSet", "apps/v1", asks), true},
+		{ordinals, "without the annotation", "somebody", owned("StatefulSet", "apps/v1", nil), false},
+		{ordinals, "of a ReplicaSet", "somebody", owned("ReplicaSet", "apps/v1", asks), false},
+		{ordinals, "of another API", "somebody", owned("StatefulSet", "example.com/v1", asks), false},
+		{ordinals, "without an owner", "somebody", with("annotations", asks), false},
+		{services, "no annotations", "somebody", with("annotations", nil), false},
+		{services, "others' annotations", "somebody", with("annotations", map[string]any{"example.com/a": "b", "my.vicinity.dev/x": "y"}), false},
+		{services, "nearness", "somebody", with("annotations", map[string]any{"example.com/a": "b", "endpointslice.kubernetes.io/same-zone": "Prefer"}), true},
+		{services, "keys", "somebody", with("annotations", map[string]any{"vicinity.dev/topology-keys": "*"}), true},
+		{services, "mode", "somebody", with("annotations", map[string]any{"service.kubernetes.io/topology-mode": "Auto"}), true},
+		{services, "older mode", "somebody", with("annotations", map[string]any{"service.kubernetes.io/topology-aware-hints": "auto"}), true},
+		{services, "the controller writes", own, with("annotations", map[string]any{"endpointslice.kubernetes.io/same-zone": "Prefer"}), false},
 	} {
-		metadata := map[string]any{"name": "db-0"}
-		if test.annotations != nil {
-			metadata["annotations"] = test.annotations
-		}
-		if test.owners != nil {
-			metadata["ownerReferences"] = test.owners
-		}
-		if got := holds(t, webhook.MatchConditions, by("somebody", "shop"), map[string]any{"metadata": metadata}); got != test.want {
-			t.Errorf("%s: called %t, want %t", test.name, got, test.want)
-		}
-	}
-}
-
-func TestServicesThatTheWebhookIsCalledFor(t *testing.T) {
-	configuration := object[*admissionv1.ValidatingWebhookConfiguration](t,
-		rendered(t, "webhooks.policies.enabled=false"), "ValidatingWebhookConfiguration vicinity")
-	for _, test := range []struct {
-		name        string
-		user        string
-		annotations map[string]any
-		want        bool
-	}{
-		{"no annotations", "somebody", nil, false},
-		{"others' annotations", "somebody", map[string]any{"example.com/a": "b", "my.vicinity.dev/x": "y"}, false},
-		{"nearness", "somebody", map[string]any{"example.com/a": "b", "endpointslice.kubernetes.io/same-zone": "Prefer"}, true},
-		{"keys", "somebody", map[string]any{"vicinity.dev/topology-keys": "*"}, true},
-		{"mode", "somebody", map[string]any{"service.kubernetes.io/topology-mode": "Auto"}, true},
-		{"older mode", "somebody", map[string]any{"service.kubernetes.io/topology-aware-hints": "auto"}, true},
-		{"the controller writes", own, map[string]any{"endpointslice.kubernetes.io/same-zone": "Prefer"}, false},
-	} {
-		if got := holds(t, configuration.Webhooks[0].MatchConditions, by(test.user, "default"), with("annotations", test.annotations)); got != test.want {
-			t.Errorf("%s: called %t, want %t", test.name, got, test.want)
+		for _, c := range conditions[test.kind] {
+			if got := holds(t, c, by(test.user, "default"), test.object); got != test.want {
+				t.Errorf("%s, %s: called %t, want %t", test.kind, test.name, got, test.want)
+			}
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package charts_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,27 +14,6 @@ const (
 	policyOfNamespaces = "vicinity-controller-namespaces"
 	policyOfPDBs       = "vicinity-controller-poddisruptionbudgets"
 )
-
-// The policies of namespaces and of PodDisruptionBudgets are there wherever the controller may
-// write these.
-func TestNamespacesAreGuarded(t *testing.T) {
-	for set, want := range map[string]bool{
-		"disruption.enabled=false":                   false,
-		withBudgets:                                  true,
-		withBudgets + ",routing.enabled=false":       false,
-		withBudgets + ",rbac.guardWrites=false":      false,
-		withBudgets + ",disruption.projectPDBs=true": true,
-	} {
-		installed := names(t, set)
-		for _, kind := range []string{"ValidatingAdmissionPolicy ", "ValidatingAdmissionPolicyBinding "} {
-			for _, policy := range []string{policyOfNamespaces, policyOfPDBs} {
-				if got := slices.Contains(installed, kind+policy); got != want {
-					t.Errorf("%s: %s%s is there: %t, want %t", set, kind, policy, got, want)
-				}
-			}
-		}
-	}
-}
 
 const theNamespace = `
 metadata: {name: shop, labels: {a: b, kubernetes.io/metadata.name: shop, pod-security.kubernetes.io/enforce: restricted}, annotations: {c: d}}

@@ -1,7 +1,6 @@
 package charts_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,23 +14,6 @@ const (
 	withScaleDown = "rollouts.scaleDown=true"
 	policyOfPods  = "vicinity-controller-pods"
 )
-
-// The policy of pods is there wherever the controller may patch them.
-func TestPodsAreGuarded(t *testing.T) {
-	for set, want := range map[string]bool{
-		"rollouts.scaleDown=false":                false,
-		withScaleDown:                             true,
-		withScaleDown + ",routing.enabled=false":  false,
-		withScaleDown + ",rbac.guardWrites=false": false,
-	} {
-		installed := names(t, set)
-		for _, kind := range []string{"ValidatingAdmissionPolicy ", "ValidatingAdmissionPolicyBinding "} {
-			if got := slices.Contains(installed, kind+policyOfPods); got != want {
-				t.Errorf("%s: %s%s is there: %t, want %t", set, kind, policyOfPods, got, want)
-			}
-		}
-	}
-}
 
 const thePod = `
 metadata: {name: web, namespace: shop, labels: {a: b}, annotations: {c: d}}

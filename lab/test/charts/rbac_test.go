@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -117,214 +115,100 @@ func excess(rules []rbacv1.PolicyRule, granted map[string]string) []string {
 	return wrong
 }
 
-func TestControllerMayDoWhatItNeeds(t *testing.T) {
-	r := rendered(t)
-	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, granted) {
-		t.Errorf("in the cluster the controller %s", wrong)
+// and is what is granted with what is granted beside it, or instead of it.
+func and(granted map[string]string, more ...map[string]string) map[string]string {
+	all := maps.Clone(granted)
+	for _, m := range more {
+		maps.Copy(all, m)
 	}
-	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, grantedHere) {
-		t.Errorf("in its namespace the controller %s", wrong)
-	}
+	return all
 }
 
-// With pacing the controller keeps what scale-downs want, in an object that it cannot make, and in no other.
-func TestControllerMayKeepScaleDowns(t *testing.T) {
-	here := maps.Clone(grantedHere)
-	here["configmaps:"+v1alpha1.ConfigMapScaleDowns] = "get patch"
-	r := rendered(t, "disruption.enabled=true,rollouts.pacing=true")
-	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, here) {
-		t.Errorf("in its namespace the controller %s", wrong)
-	}
-	if kept := object[*corev1.ConfigMap](t, r, "ConfigMap "+v1alpha1.ConfigMapScaleDowns); kept.Namespace != namespace || len(kept.Data) > 0 {
-		t.Errorf("the chart makes %+v", kept)
-	}
-}
-
-// With the proxy the controller publishes the addresses of nodes, in an object that it
-// cannot make, and in no other.
-func TestControllerMayPublishForTheProxy(t *testing.T) {
-	here := maps.Clone(grantedHere)
-	here["configmaps:vicinity-node-addresses"] = "get list watch update"
-	r := rendered(t, "proxy.enabled=true")
-	for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, here) {
-		t.Errorf("in its namespace the controller %s", wrong)
-	}
-	published := object[*corev1.ConfigMap](t, r, "ConfigMap "+v1alpha1.ConfigMapNodeAddresses)
-	if published.Namespace != namespace || len(published.Data) > 0 {
-		t.Errorf("the chart makes %+v", published)
-	}
-	for set, want := range map[string]bool{"proxy.enabled=true": true, "proxy.enabled=false": false} {
-		args := object[*appsv1.Deployment](t, rendered(t, set), "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args
-		if got := slices.Contains(args, "--publish-node-addresses"); got != want {
-			t.Errorf("%s: the controller is told to publish: %t", set, got)
-		}
-	}
-}
-
-// With PodLocators the controller sees all pods. It is told which pods get one, or that those of
-// before go.
-func TestControllerMayLocatePods(t *testing.T) {
-	more := maps.Clone(granted)
-	more["pods"] = "list watch"
-	more["podlocators.vicinity.dev"] = "list watch create update delete"
-	for set, want := range map[string]string{
-		"locators.enabled=true": "--locators=auto",
-		"locators.enabled=true,locators.all=true,locators.labels={a,b.example/c}": "--locators=all --locator-labels=a,b.example/c",
-		"locators.enabled=false,locators.all=true,locators.labels={a}":            "--locators=off",
-	} {
-		r, may := rendered(t, set), more
-		if want == "--locators=off" {
-			may = granted
-		}
-		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
-			t.Errorf("%s: in the cluster the controller %s", set, wrong)
-		}
-		args := object[*appsv1.Deployment](t, r, "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args
-		args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "--locator") })
-		if got := strings.Join(args, " "); got != want {
-			t.Errorf("%s: the controller has %q, want %q", set, got, want)
-		}
-	}
-}
-
-// With budgets the controller labels namespaces, writes the status of budgets, and reads what
-// decisions are made from; PodDisruptionBudgets it writes only if it is to.
-func TestControllerMayKeepBudgets(t *testing.T) {
-	for set, extra := range map[string]map[string]string{
-		"":                       nil,
-		",locators.enabled=true": {"podlocators.vicinity.dev": "list watch create update delete"},
-		",disruption.evictionRequests=true": {
-			"evictions.lifecycle.k8s.io": "list watch", "evictions.lifecycle.k8s.io/status": "update",
-		},
-		",disruption.projectPDBs=true": {"poddisruptionbudgets.policy": "list watch create update delete"},
-	} {
-		may := maps.Clone(granted)
-		maps.Copy(may, map[string]string{
-			"namespaces":                             "get list watch patch", // one label
-			"pods":                                   "get list watch",
-			"nodes":                                  "get list watch",
-			"*.*/scale":                              "get", // the replicas of owners of any kind
-			"deployments.apps":                       "list watch",
-			"replicasets.apps":                       "list watch",
-			"statefulsets.apps":                      "list watch",
-			"daemonsets.apps":                        "list watch",
-			"podgroups.scheduling.k8s.io":            "list watch",
-			"compositepodgroups.scheduling.k8s.io":   "list watch",
-			"poddisruptionbudgets.policy":            "list watch delete", // of its own
-			"topologydisruptionbudgets.vicinity.dev": "get list watch",
-			"topologydisruptionbudgets.vicinity.dev/status": "update",
-		})
-		maps.Copy(may, extra)
-		r := rendered(t, "disruption.enabled=true"+set)
-		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
-			t.Errorf("with budgets%s the controller %s", set, wrong)
-		}
-	}
-}
-
-// With rollouts.scaleDown the controller writes deletion costs and evicts pods.
-func TestControllerMayKeepSpreads(t *testing.T) {
-	for set, extra := range map[string]map[string]string{
-		"":                       nil,
-		",locators.enabled=true": {"podlocators.vicinity.dev": "list watch create update delete"},
-	} {
-		may := maps.Clone(granted)
-		maps.Copy(may, map[string]string{
-			"pods": "list watch patch", "pods/eviction": "create", "deployments.apps": "list watch", "replicasets.apps": "list watch",
-		})
-		maps.Copy(may, extra)
-		r := rendered(t, "rollouts.scaleDown=true"+set)
-		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
-			t.Errorf("with rollouts.scaleDown%s the controller %s", set, wrong)
-		}
-	}
-	const all = "disruption.enabled=true,disruption.evictionRequests=true"
-	with := verbs(object[*rbacv1.ClusterRole](t, rendered(t, all+",rollouts.scaleDown=true"), "ClusterRole vicinity-controller").Rules)
-	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, rendered(t, all), "ClusterRole vicinity-controller").Rules, joined(with)) {
-		switch wrong {
-		case "needs to patch pods and may not", "needs to create pods/eviction and may not",
-			"needs to get evictionrequests.lifecycle.k8s.io and may not", "needs to create evictionrequests.lifecycle.k8s.io and may not",
-			"needs to update evictionrequests.lifecycle.k8s.io and may not":
-		default:
-			t.Errorf("beside budgets, without rollouts.scaleDown the controller %s", wrong)
-		}
-	}
-}
-
-// With rollouts.enabled the controller evicts pods, deletes those that policies let it, and restores templates.
-func TestControllerMayRollOut(t *testing.T) {
-	may := maps.Clone(granted)
-	maps.Copy(may, map[string]string{
-		"pods": "get list watch patch delete", "pods/eviction": "create", "controllerrevisions.apps": "get list watch", "poddisruptionbudgets.policy": "list watch",
-		"statefulsets.apps": "get list watch patch", "daemonsets.apps": "get list watch patch",
-		"deployments.apps": "get list watch patch", "replicasets.apps": "get list watch",
-		"domainrollouts.vicinity.dev": "list watch", "domainrollouts.vicinity.dev/status": "update",
+// A program may do what its features need, and nothing else: budgets label namespaces and write their status; deletion costs, evictions,
+// marks, templates and replicas are patched where rollouts are on; objects of Vicinity's namespace have their names. The proxy
+// reads, but for its own Lease, and the DNS server reads.
+func TestProgramsMayDoWhatTheyNeed(t *testing.T) {
+	const (
+		controller, here = "ClusterRole vicinity-controller", "Role vicinity-controller"
+		proxy, proxyHere = "ClusterRole vicinity-proxy", "Role vicinity-proxy"
+	)
+	unhooked := maps.Clone(granted)
+	maps.DeleteFunc(unhooked, func(resource, _ string) bool { return strings.Contains(resource, "webhook") })
+	locators := map[string]string{"podlocators.vicinity.dev": "list watch create update delete"}
+	located := and(granted, locators, map[string]string{"pods": "list watch"})
+	budgets := and(granted, map[string]string{
+		"namespaces":                             "get list watch patch", // one label
+		"pods":                                   "get list watch",
+		"nodes":                                  "get list watch",
+		"*.*/scale":                              "get", // the replicas of owners of any kind
+		"deployments.apps":                       "list watch",
+		"replicasets.apps":                       "list watch",
+		"statefulsets.apps":                      "list watch",
+		"daemonsets.apps":                        "list watch",
+		"podgroups.scheduling.k8s.io":            "list watch",
+		"compositepodgroups.scheduling.k8s.io":   "list watch",
+		"poddisruptionbudgets.policy":            "list watch delete", // of its own
+		"topologydisruptionbudgets.vicinity.dev": "get list watch",
+		"topologydisruptionbudgets.vicinity.dev/status": "update",
 	})
-	r := rendered(t, "rollouts.enabled=true")
-	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
-		t.Errorf("with rollouts.enabled the controller %s", wrong)
-	}
-}
-
-// With rollouts.ordinals the controller reads which nodes the volumes of new pods are for.
-func TestControllerMaySpreadOrdinals(t *testing.T) {
-	may := maps.Clone(granted)
-	maps.Copy(may, map[string]string{"persistentvolumeclaims": "get", "persistentvolumes": "get", "storageclasses.storage.k8s.io": "get"})
-	r := rendered(t, "rollouts.ordinals=true")
-	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, may) {
-		t.Errorf("with rollouts.ordinals the controller %s", wrong)
-	}
-}
-
-// joined are verbs as a map of what is granted has them.
-func joined(verbs map[string][]string) map[string]string {
-	texts := map[string]string{}
-	for resource, all := range verbs {
-		texts[resource] = strings.Join(all, " ")
-	}
-	return texts
-}
-
-// A proxy reads: the only thing that it writes beside events is its own lease.
-func TestProxyMayDoWhatItNeeds(t *testing.T) {
-	all := maps.Clone(grantedProxy)
-	all["endpointslices.discovery.k8s.io"] = "list watch"
-	for set, granted := range map[string]map[string]string{"": grantedProxy, ",proxy.allServices=true": all} {
-		r := rendered(t, "proxy.enabled=true"+set)
-		for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-proxy").Rules, granted) {
-			t.Errorf("in the cluster the proxy%s %s", set, wrong)
+	requests := map[string]string{"evictions.lifecycle.k8s.io": "list watch", "evictions.lifecycle.k8s.io/status": "update"}
+	spread := and(granted, map[string]string{
+		"pods": "list watch patch", "pods/eviction": "create", "deployments.apps": "list watch", "replicasets.apps": "list watch",
+	})
+	for _, test := range []struct {
+		set, role string
+		needs     map[string]string
+	}{
+		{"", controller, granted},
+		{"", here, grantedHere},
+		// Services that vicinity-proxy serves have to go back to kube-proxy, and groups follow their pods until they have.
+		{noWebhooks + ",routing.groups.enabled=false", controller, unhooked},
+		{noWebhooks + ",routing.groups.enabled=false", here, map[string]string{
+			"events": "create patch", "leases.coordination.k8s.io": "create", "leases.coordination.k8s.io:vicinity-controller": "get update",
+		}},
+		{"proxy.enabled=true", here, and(grantedHere, map[string]string{"configmaps:" + v1alpha1.ConfigMapNodeAddresses: "get list watch update"})},
+		{"locators.enabled=true,locators.all=true", controller, located},
+		{"locators.enabled=false,locators.all=true", controller, granted},
+		{"disruption.enabled=true", controller, budgets},
+		{"disruption.enabled=true,locators.enabled=true", controller, and(budgets, locators)},
+		{"disruption.enabled=true,disruption.evictionRequests=true", controller, and(budgets, requests)},
+		{"disruption.enabled=true,disruption.projectPDBs=true", controller, and(budgets, map[string]string{"poddisruptionbudgets.policy": "list watch create update delete"})},
+		{"disruption.enabled=true,rollouts.pacing=true", controller, and(budgets, map[string]string{
+			"pods": "get list watch patch", "deployments.apps": "get list watch patch", "replicasets.apps": "get list watch patch", "statefulsets.apps": "get list watch patch",
+		})},
+		{"disruption.enabled=true,rollouts.pacing=true", here, and(grantedHere, map[string]string{"configmaps:" + v1alpha1.ConfigMapScaleDowns: "get patch"})},
+		{"rollouts.scaleDown=true", controller, spread},
+		{"rollouts.scaleDown=true,locators.enabled=true", controller, and(spread, locators)},
+		{"disruption.enabled=true,disruption.evictionRequests=true,rollouts.scaleDown=true", controller, and(budgets, requests, map[string]string{
+			"pods": "get list watch patch", "pods/eviction": "create", "evictionrequests.lifecycle.k8s.io": "get create update",
+		})},
+		{"rollouts.enabled=true", controller, and(granted, map[string]string{
+			"pods": "get list watch patch delete", "pods/eviction": "create", "controllerrevisions.apps": "get list watch", "poddisruptionbudgets.policy": "list watch",
+			"statefulsets.apps": "get list watch patch", "daemonsets.apps": "get list watch patch",
+			"deployments.apps": "get list watch patch", "replicasets.apps": "get list watch",
+			"domainrollouts.vicinity.dev": "list watch", "domainrollouts.vicinity.dev/status": "update",
+		})},
+		{"rollouts.ordinals=true", controller, and(granted, map[string]string{
+			"persistentvolumeclaims": "get", "persistentvolumes": "get", "storageclasses.storage.k8s.io": "get",
+		})},
+		{"proxy.enabled=true", proxy, grantedProxy},
+		{"proxy.enabled=true", proxyHere, grantedProxyHere},
+		{"proxy.enabled=true,proxy.allServices=true", proxy, and(grantedProxy, map[string]string{"endpointslices.discovery.k8s.io": "list watch"})},
+		{"proxy.enabled=true,proxy.allServices=true", proxyHere, grantedProxyHere},
+		{"dns.enabled=true", "ClusterRole vicinity-dns", map[string]string{
+			"namespaces": "list watch", "services": "list watch", "nodes": "list watch", "endpointslices.discovery.k8s.io": "list watch",
+			"endpointgroups.vicinity.dev": "list watch", "podlocators.vicinity.dev": "list watch",
+		}},
+	} {
+		var rules []rbacv1.PolicyRule
+		if r := rendered(t, strings.Fields(test.set)...); strings.HasPrefix(test.role, "Role ") {
+			rules = object[*rbacv1.Role](t, r, test.role).Rules
+		} else {
+			rules = object[*rbacv1.ClusterRole](t, r, test.role).Rules
 		}
-		for _, wrong := range excess(object[*rbacv1.Role](t, r, "Role vicinity-proxy").Rules, grantedProxyHere) {
-			t.Errorf("in its namespace the proxy%s %s", set, wrong)
+		for _, wrong := range excess(rules, test.needs) {
+			t.Errorf("with %q %s %s", test.set, test.role, wrong)
 		}
-	}
-}
-
-// A DNS server reads.
-func TestDNSMayDoWhatItNeeds(t *testing.T) {
-	granted := map[string]string{
-		"namespaces": "list watch", "services": "list watch", "nodes": "list watch", "endpointslices.discovery.k8s.io": "list watch",
-		"endpointgroups.vicinity.dev": "list watch", "podlocators.vicinity.dev": "list watch",
-	}
-	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, rendered(t, "dns.enabled=true"), "ClusterRole vicinity-dns").Rules, granted) {
-		t.Errorf("the DNS server %s", wrong)
-	}
-}
-
-// What is switched off needs no permission, but for the groups: Services that
-// vicinity-proxy serves have to go back to kube-proxy, and groups follow their pods until
-// they have.
-func TestPermissionsGoWithTheirFeatures(t *testing.T) {
-	r := rendered(t, noWebhooks+",routing.groups.enabled=false")
-	needed := maps.Clone(granted)
-	maps.DeleteFunc(needed, func(resource, _ string) bool { return strings.Contains(resource, "webhook") })
-	for _, wrong := range excess(object[*rbacv1.ClusterRole](t, r, "ClusterRole vicinity-controller").Rules, needed) {
-		t.Errorf("without webhooks and groups the controller %s", wrong)
-	}
-	got := verbs(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules)
-	want := map[string]string{"events": "create patch", "leases.coordination.k8s.io": "create", "leases.coordination.k8s.io:vicinity-controller": "get update"}
-	if wrong := excess(object[*rbacv1.Role](t, r, "Role vicinity-controller").Rules, want); len(wrong) > 0 {
-		t.Errorf("without webhooks and groups the controller %q; it may %v", wrong, got)
 	}
 }
 

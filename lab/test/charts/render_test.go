@@ -181,6 +181,29 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 	r := rendered(t)
 	golden(t, "testdata/default.yaml", r.Manifest)
 	golden(t, "testdata/notes.txt", r.Info.Notes+"\n")
+
+	// The tests of vicinity's commands find the controller's Deployment here as the chart has it, since they do not link Helm.
+	for name, values := range map[string]map[string]any{
+		"default": nil,
+		"changed": {
+			"nameOverride": "other", "fullnameOverride": "another",
+			"routing": map[string]any{
+				"takeOverAuto": true, "sliceLimit": 7, "shrinkGrace": "1m30s", "excludedNamespaces": []any{"a", "b"},
+				"groups": map[string]any{"enabled": false, "size": 250}, "hints": map[string]any{"enabled": false},
+			},
+		},
+		"nothing-excluded": {"routing": map[string]any{"excludedNamespaces": []any{}}},
+	} {
+		r, err := renderValues(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(r.Manifest, "\n---\n") {
+			if strings.Contains(document, "\nkind: Deployment\n") {
+				golden(t, "../../../internal/cli/testdata/controllers/"+name+".yaml", strings.TrimSpace(document)+"\n")
+			}
+		}
+	}
 }
 
 func TestProxyRendersAsBefore(t *testing.T) {
