@@ -198,11 +198,7 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for document := range strings.SplitSeq(r.Manifest, "\n---\n") {
-			if strings.Contains(document, "\nkind: Deployment\n") {
-				golden(t, "../../../internal/cli/testdata/controllers/"+name+".yaml", strings.TrimSpace(document)+"\n")
-			}
-		}
+		golden(t, "../../../internal/cli/testdata/controllers/"+name+".yaml", document(t, r, "Deployment"))
 	}
 }
 
@@ -210,6 +206,22 @@ func TestProxyRendersAsBefore(t *testing.T) {
 	r := rendered(t, "routing.enabled=false,proxy.enabled=true")
 	golden(t, "testdata/proxy.yaml", r.Manifest)
 	golden(t, "testdata/proxy-notes.txt", r.Info.Notes+"\n")
+
+	// In place of kube-proxy it has kube-proxy's ports, and there is no Service of the API server before it made it.
+	r = rendered(t, "routing.enabled=false,proxy.enabled=true,proxy.allServices=true,proxy.apiServer=[fd00::1]:6443,proxy.conntrack.udpTimeout=1m")
+	golden(t, "testdata/proxy-all-services.yaml", document(t, r, "DaemonSet"))
+}
+
+// document is the text of the only object of a kind.
+func document(t *testing.T, r *release.Release, kind string) string {
+	t.Helper()
+	found := ""
+	for text := range strings.SplitSeq(r.Manifest, "\n---\n") {
+		if strings.Contains(text, "\nkind: "+kind+"\n") {
+			found += strings.TrimSpace(text) + "\n"
+		}
+	}
+	return found
 }
 
 // What the program holds is all that is in the folder.

@@ -1,7 +1,6 @@
 package charts_test
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -157,96 +156,14 @@ func TestProxyIsConfined(t *testing.T) {
 	if len(mounted) != 1 || !slices.Contains(pod.InitContainers[0].Args, "--sysctl-folder="+mounted[0].MountPath) {
 		t.Errorf("the init container has %v mounted and the arguments %q", mounted, pod.InitContainers[0].Args)
 	}
-	for _, set := range []string{"", ",proxy.accounting.bytes=true,proxy.accounting.enabled=false"} {
+	// The kernel is only set where there is something to set.
+	const zero = "proxy.conntrack.maxPerCore=0,proxy.conntrack.tcpEstablishedTimeout=0s,proxy.conntrack.tcpCloseWaitTimeout=0s"
+	for _, set := range []string{
+		"", ",proxy.accounting.bytes=true,proxy.accounting.enabled=false", ",proxy.conntrack.udpTimeout=0s", ",proxy.conntrack.min=262144",
+		",proxy.allServices=true," + zero,
+	} {
 		if pod := daemonSet(t, set); len(pod.InitContainers)+len(pod.Volumes) > 0 {
 			t.Errorf("%s: there are the init containers %v and the volumes %v", set, pod.InitContainers, pod.Volumes)
-		}
-	}
-}
-
-// args are the values of a container's flags.
-func args(c *corev1.Container) map[string]string {
-	flags := map[string]string{}
-	for _, arg := range c.Args {
-		flag, value, _ := strings.Cut(arg, "=")
-		flags[strings.TrimPrefix(flag, "--")] = value
-	}
-	return flags
-}
-
-// Load balancers and tools find the ports of kube-proxy where the proxy is in its place.
-func TestPortsFollowAllServices(t *testing.T) {
-	for set, want := range map[string][2]int32{
-		"":                         {10266, 10267},
-		",proxy.allServices=true":  {10256, 10249},
-		",proxy.allServices=false": {10266, 10267},
-		",proxy.allServices=null":  {10266, 10267},
-		",proxy.healthPort=10300":  {10300, 10267},
-		",proxy.metricsPort=10301": {10266, 10301},
-		",proxy.allServices=true,proxy.healthPort=10266,proxy.metricsPort=10267": {10266, 10267},
-		",proxy.allServices=true,proxy.healthPort=null,proxy.metricsPort=null":   {10256, 10249},
-	} {
-		r := rendered(t, "proxy.enabled=true"+set)
-		proxy := object[*appsv1.DaemonSet](t, r, "DaemonSet vicinity-proxy").Spec.Template.Spec.Containers[0]
-		got := [2]int32{proxy.Ports[0].ContainerPort, proxy.Ports[1].ContainerPort}
-		if flags := args(&proxy); got != want || flags["healthz-bind-address"] != fmt.Sprint(":", want[0]) || flags["metrics-bind-address"] != fmt.Sprint(":", want[1]) {
-			t.Errorf("%s: ports %v and flags %v, want %v", set, got, flags, want)
-		}
-		if port := object[*corev1.Service](t, r, "Service vicinity-proxy-metrics").Spec.Ports[0].Port; port != want[1] {
-			t.Errorf("%s: the Service has port %d, want %d", set, port, want[1])
-		}
-		said := strings.Contains(r.Info.Notes, "While kube-proxy runs on a node")
-		if want := want[0] == 10256; said != want {
-			t.Errorf("%s: it is said that kube-proxy has the ports: %t, want %t", set, said, want)
-		}
-	}
-}
-
-// What connection tracking is to be is said to both containers, and the kernel is only set
-// where there is something to set.
-func TestConntrackOfNodes(t *testing.T) {
-	const zero = ",proxy.conntrack.maxPerCore=0,proxy.conntrack.tcpEstablishedTimeout=0s,proxy.conntrack.tcpCloseWaitTimeout=0s"
-	for _, test := range []struct {
-		set   string
-		flags map[string]string
-		init  bool
-	}{
-		{set: ""},
-		{set: ",proxy.conntrack=null"},
-		{set: ",proxy.allServices=true", init: true},
-		{set: ",proxy.allServices=true,proxy.conntrack=null", init: true},
-		{set: ",proxy.allServices=true" + zero, flags: map[string]string{"max-per-core": "0", "tcp-timeout-established": "0s", "tcp-timeout-close-wait": "0s"}},
-		{set: ",proxy.allServices=true" + zero + ",proxy.conntrack.udpTimeout=1m", init: true, flags: map[string]string{
-			"max-per-core": "0", "tcp-timeout-established": "0s", "tcp-timeout-close-wait": "0s", "udp-timeout": "1m",
-		}},
-		{set: ",proxy.conntrack.maxPerCore=1048576,proxy.conntrack.min=262144", init: true, flags: map[string]string{"max-per-core": "1048576", "min": "262144"}},
-		{set: ",proxy.conntrack.min=262144", flags: map[string]string{"min": "262144"}},
-		{set: ",proxy.conntrack.tcpBeLiberal=true", init: true, flags: map[string]string{"tcp-be-liberal": "true"}},
-		{set: ",proxy.conntrack.udpStreamTimeout=3m,proxy.conntrack.tcpCloseWaitTimeout=10m", init: true, flags: map[string]string{"udp-timeout-stream": "3m", "tcp-timeout-close-wait": "10m"}},
-		{set: ",proxy.conntrack.udpTimeout=0s", flags: map[string]string{"udp-timeout": "0s"}},
-	} {
-		pod := daemonSet(t, test.set)
-		if got := len(pod.InitContainers) == 1 && len(pod.Volumes) == 1; got != test.init {
-			t.Errorf("%s: the kernel is set: %t, want %t", test.set, got, test.init)
-		}
-		for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
-			got := map[string]string{}
-			for flag, value := range args(&container) {
-				if name, ok := strings.CutPrefix(flag, "conntrack-"); ok && name != "accounting" && name != "tcp-cleanup" {
-					got[name] = value
-				}
-			}
-			if !maps.Equal(got, test.flags) {
-				t.Errorf("%s: container %s has %v, want %v", test.set, container.Name, got, test.flags)
-			}
-			if all := args(&container)["all-services"] == "true"; all != strings.Contains(test.set, "allServices=true") {
-				t.Errorf("%s: container %s serves all Services: %t", test.set, container.Name, all)
-			}
-		}
-	}
-	for set, want := range map[string]string{",proxy.allServices=true": "false", ",proxy.accounting.bytes=true": "true", ",proxy.allServices=true,proxy.accounting.enabled=false,proxy.accounting.bytes=true": "false"} {
-		if got := args(&daemonSet(t, set).InitContainers[0])["conntrack-accounting"]; got != want {
-			t.Errorf("%s: bytes are counted: %s, want %s", set, got, want)
 		}
 	}
 }
@@ -328,24 +245,6 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 	} {
 		if _, err := with("enabled: true\n" + set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want one about %q", set, err, want)
-		}
-	}
-}
-
-// In place of kube-proxy there is no Service of the API server before the proxy made it.
-func TestProxyIsToldOfTheAPIServer(t *testing.T) {
-	for _, test := range []struct{ set, host, port string }{
-		{"", "", ""},
-		{",proxy.apiServer=10.0.0.1:6443", "10.0.0.1", "6443"},
-		{",proxy.apiServer=api.example.com:443", "api.example.com", "443"},
-		{",proxy.apiServer=[fd00::1]:6443", "fd00::1", "6443"},
-	} {
-		env := map[string]string{}
-		for _, variable := range daemonSet(t, test.set).Containers[0].Env {
-			env[variable.Name] = variable.Value
-		}
-		if env["KUBERNETES_SERVICE_HOST"] != test.host || env["KUBERNETES_SERVICE_PORT"] != test.port {
-			t.Errorf("%s: it is told %q", test.set, env)
 		}
 	}
 }
