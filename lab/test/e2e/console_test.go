@@ -35,11 +35,8 @@ func consoleArea() area {
 		setup: zones,
 		promises: append([]promise{
 			{name: "as-explained", keep: consoleAsExplained, within: 4 * time.Minute, tier: inTest},
-			{name: "measured", keep: consoleMeasures, within: 4 * time.Minute},
 			{name: "live", keep: consoleLive, within: 3 * time.Minute},
-			{name: "keyboard", keep: consoleByKeyboard, within: 3 * time.Minute},
-			{name: "readable", keep: consoleReadable, within: 3 * time.Minute},
-			{name: "fewer-rights", keep: consoleWithFewerRights},
+			{name: "pages", keep: consolePagesRead, within: 5 * time.Minute},
 		}, consoleScreenshots()...),
 	}
 }
@@ -254,48 +251,6 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%d views are what explain, status and explain dns print", compared), nil
 }
 
-// consoleMeasures compares the share of connections in zone that the console shows with what clients measure. Proxies count
-// every 15 s.
-func consoleMeasures(ctx context.Context, s *scene) (string, error) {
-	if err := s.consoleObjects(ctx); err != nil {
-		return "", err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	c, err := s.console(ctx)
-	if err != nil {
-		return "", err
-	}
-	const most = 2
-	var measured, near float64
-	err = kube.Wait(ctx, fmt.Sprintf("the console to measure what the clients do, within %d points", most), func(ctx context.Context) (string, error) {
-		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 300, Duration: 3 * time.Second}})
-		if err != nil {
-			return "", err
-		}
-		var view struct {
-			Traffic *struct {
-				InZoneConnectionsPercent *float64
-			}
-		}
-		if _, err := c.view(ctx, "/services/"+s.namespace+"/echo", &view); err != nil {
-			return "", err
-		}
-		if view.Traffic == nil || view.Traffic.InZoneConnectionsPercent == nil {
-			return "nothing is measured", nil
-		}
-		measured, near = *view.Traffic.InZoneConnectionsPercent, 100*result.InZone()
-		if off := measured - near; off > most || off < -most {
-			return fmt.Sprintf("it has measured %.1f %% in zone, the clients %.1f %%", measured, near), nil
-		}
-		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%.1f %% of connections measured in zone, %.1f %% by the clients", measured, near), nil
-}
-
 // consoleLive changes the cluster and waits for an open page to show it, without reloading it.
 func consoleLive(ctx context.Context, s *scene) (string, error) {
 	if err := s.consoleObjects(ctx); err != nil {
@@ -337,7 +292,6 @@ func consoleLive(ctx context.Context, s *scene) (string, error) {
 		return nil
 	}
 	service := "/services/" + s.namespace + "/echo"
-	node := s.cluster.Shape().Nodes()[0].Name
 	has := func(text string) string {
 		return fmt.Sprintf("document.getElementById('live').textContent.includes(%q)", text)
 	}
@@ -348,14 +302,9 @@ func consoleLive(ctx context.Context, s *scene) (string, error) {
 		{service, has("same-zone: Require"), func() error {
 			return s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Require"))
 		}},
-		{service, has("same-zone: Prefer"), func() error {
-			return s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Prefer"))
-		}},
 		{"/services?namespace=" + s.namespace + "&q=another", has("another"), func() error {
 			return s.Apply(ctx, s.namespace, "apiVersion: v1\nkind: Service\nmetadata: {name: another}\nspec: {ports: [{port: 80}]}\n")
 		}},
-		{"/cluster?q=" + node, has("cordoned"), func() error { return s.Cordon(ctx, node, true) }},
-		{"/cluster?q=" + node, "!" + has("cordoned"), func() error { return s.Cordon(ctx, node, false) }},
 		{"/disruption?q=" + s.namespace + "/later", has("/later"), func() error {
 			return s.Apply(ctx, s.namespace, "apiVersion: vicinity.dev/v1alpha1\nkind: TopologyDisruptionBudget\nmetadata: {name: later}\nspec: {selector: {matchLabels: {app: none}}, maxUnavailable: 1}\n")
 		}},
@@ -380,9 +329,54 @@ func (s *scene) consolePages() []string {
 	}
 }
 
-// consoleByKeyboard goes through all pages by the keyboard alone: from the first link, which skips to
-// the content, to the last thing that can be used, each of which is seen to have the focus.
-func consoleByKeyboard(ctx context.Context, s *scene) (string, error) {
+// stops goes through the page by the keyboard alone: from the first link, which skips to the content, to the last thing
+// that can be used, each of which is seen to have the focus.
+func stops(b *chromium.Browser) (all int, err error) {
+	if err := b.Evaluate(`document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`, &all); err != nil {
+		return 0, err
+	}
+	for i := range all {
+		if err := b.Press("Tab"); err != nil {
+			return 0, err
+		}
+		var at struct {
+			Text, Outline string
+			Seen          bool
+		}
+		err := b.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
+			return {text: e.id || e.textContent.trim().slice(0, 40) || e.name || e.tagName, outline: s.outlineStyle + " " + s.outlineWidth,
+				seen: e !== document.body && s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 && r.width > 0 && r.left >= 0}; })()`, &at)
+		if err != nil {
+			return 0, err
+		}
+		if !at.Seen {
+			return 0, fmt.Errorf("stop %d of %d, %q, is not seen to have the focus (outline %s)", i+1, all, at.Text, at.Outline)
+		}
+		if i == 0 && at.Text != "Skip to the content" {
+			return 0, fmt.Errorf("the first stop is %q, and not the link to the content", at.Text)
+		}
+	}
+	return all, nil
+}
+
+// othersGone waits until the namespaces of the promises before this one are gone.
+func (s *scene) othersGone(ctx context.Context) error {
+	return kube.Wait(ctx, "the namespaces of before to be gone", func(ctx context.Context) (string, error) {
+		list, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		if i := slices.IndexFunc(list.Items, func(n corev1.Namespace) bool { return n.DeletionTimestamp != nil }); i >= 0 {
+			return list.Items[i].Name + " is not", nil
+		}
+		return "", nil
+	})
+}
+
+// consolePagesRead opens all pages in windows of a laptop and of a phone, light and dark: nothing is asked of
+// others, nothing is beyond the window, texts have contrast, and the structure is one that screen readers
+// can follow. Each page can be used by the keyboard alone.
+func consolePagesRead(ctx context.Context, s *scene) (string, error) {
 	if err := s.consoleObjects(ctx); err != nil {
 		return "", err
 	}
@@ -401,105 +395,7 @@ func consoleByKeyboard(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	defer end()
-	stops := 0
-	for _, path := range s.consolePages() {
-		if err := b.Visit(c.page(path), 1280); err != nil {
-			return "", err
-		}
-		var all int
-		if err := b.Evaluate(`document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']").length`, &all); err != nil {
-			return "", err
-		}
-		for i := range all {
-			if err := b.Press("Tab"); err != nil {
-				return "", err
-			}
-			var at struct {
-				Text, Outline string
-				Seen          bool
-			}
-			err := b.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e), r = e.getBoundingClientRect();
-				return {text: e.id || e.textContent.trim().slice(0, 40) || e.name || e.tagName, outline: s.outlineStyle + " " + s.outlineWidth,
-					seen: e !== document.body && s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2 && r.width > 0 && r.left >= 0}; })()`, &at)
-			if err != nil {
-				return "", err
-			}
-			if !at.Seen {
-				return "", fmt.Errorf("%s: stop %d of %d, %q, is not seen to have the focus (outline %s)", path, i+1, all, at.Text, at.Outline)
-			}
-			if i == 0 && at.Text != "Skip to the content" {
-				return "", fmt.Errorf("%s: the first stop is %q, and not the link to the content", path, at.Text)
-			}
-			stops++
-		}
-	}
-	// To a Service by the keyboard: past the header, to its row, and in.
-	if err := b.Visit(c.page("/services?q="+s.namespace+"/echo"), 1280); err != nil {
-		return "", err
-	}
-	for _, key := range []string{"Tab", "Enter"} {
-		if err := b.Press(key); err != nil {
-			return "", err
-		}
-	}
-	if err := b.Until(ctx, `document.activeElement.id == "content" || location.hash == "#content"`); err != nil {
-		return "", err
-	}
-	pressed := 2
-	for ; pressed < 40; pressed++ {
-		if err := b.Press("Tab"); err != nil {
-			return "", err
-		}
-		var there bool
-		if err := b.Evaluate(fmt.Sprintf(`document.activeElement.getAttribute("href") == "/services/%s/echo"`, s.namespace), &there); err != nil {
-			return "", err
-		}
-		if there {
-			break
-		}
-	}
-	if err := b.Press("Enter"); err != nil {
-		return "", err
-	}
-	if err := b.Until(ctx, fmt.Sprintf(`location.pathname == "/services/%s/echo"`, s.namespace)); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d stops on %d pages have a focus that is seen; a Service is opened by %d keys", stops, len(s.consolePages()), pressed+2), nil
-}
-
-// othersGone waits until the namespaces of the promises before this one are gone.
-func (s *scene) othersGone(ctx context.Context) error {
-	return kube.Wait(ctx, "the namespaces of before to be gone", func(ctx context.Context) (string, error) {
-		list, err := s.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		if i := slices.IndexFunc(list.Items, func(n corev1.Namespace) bool { return n.DeletionTimestamp != nil }); i >= 0 {
-			return list.Items[i].Name + " is not", nil
-		}
-		return "", nil
-	})
-}
-
-// consoleReadable opens all pages in windows of a laptop and of a phone, light and dark: nothing is asked of
-// others, nothing is beyond the window, texts have contrast, and the structure is one that screen readers
-// can follow.
-func consoleReadable(ctx context.Context, s *scene) (string, error) {
-	if err := s.consoleObjects(ctx); err != nil {
-		return "", err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	c, err := s.console(ctx)
-	if err != nil {
-		return "", err
-	}
-	b, end, err := c.browser(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer end()
-	least, requests, looks := 21.0, 0, 0
+	least, requests, looks, focused := 21.0, 0, 0, 0
 	for _, scheme := range []string{"light", "dark"} {
 		if err := b.Prefers("prefers-color-scheme", scheme); err != nil {
 			return "", err
@@ -538,10 +434,17 @@ func consoleReadable(ctx context.Context, s *scene) (string, error) {
 				}
 				least = min(least, page.Contrast)
 				looks++
+				if width == 1280 && scheme == "light" {
+					n, err := stops(b)
+					if err != nil {
+						return "", fmt.Errorf("%s: %w", where, err)
+					}
+					focused += n
+				}
 			}
 		}
 	}
-	return fmt.Sprintf("%d looks at %d pages, light and dark, 1280 and 375 wide: %d requests, none to others; texts have a contrast of %.1f to 1 at least", looks, len(s.consolePages()), requests, least), nil
+	return fmt.Sprintf("%d looks at %d pages, light and dark, 1280 and 375 wide: %d requests, none to others; texts have a contrast of %.1f to 1 at least, and %d stops have a focus that is seen", looks, len(s.consolePages()), requests, least, focused), nil
 }
 
 // readability looks at a page: its width, the least contrast of its texts, and what of its structure is
@@ -574,71 +477,6 @@ const readability = `(() => {
 	for (const h of document.querySelectorAll("h1, h2, h3, h4")) { const l = Number(h.tagName[1]); if (l > level + 1) faults.push("a heading skips a level: " + h.textContent); level = l; }
 	return {width: document.documentElement.scrollWidth, contrast, worst, faults};
 })()`
-
-// consoleWithFewerRights has a user of one namespace open a console of it: what is missing is said with
-// the right for it, and the rest is shown.
-func consoleWithFewerRights(ctx context.Context, s *scene) (string, error) {
-	if err := s.consoleObjects(ctx); err != nil {
-		return "", err
-	}
-	const rights = `apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: guest}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: guest}]
-`
-	if err := s.Apply(ctx, s.namespace, rights); err != nil {
-		return "", err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	c, err := s.console(ctx, "--as", "guest", "-n", s.namespace)
-	if err != nil {
-		return "", err
-	}
-	var missing []string
-	err = kube.Wait(ctx, "the console to show what may be read", func(ctx context.Context) (string, error) {
-		var view struct {
-			Services []struct{ Service string }
-		}
-		var err error
-		if missing, err = c.view(ctx, "/services", &view); err != nil {
-			return "", err
-		}
-		if len(view.Services) < 2 {
-			return fmt.Sprintf("it has %d Services", len(view.Services)), nil
-		}
-		all := strings.Join(missing, "\n")
-		for _, right := range []string{"list and watch nodes in the whole cluster", "list and watch namespaces in the whole cluster", "list and watch deployments.apps in the whole cluster"} {
-			if !strings.Contains(all, "Missing right: "+right) {
-				return fmt.Sprintf("%q is not among %q", right, missing), nil
-			}
-		}
-		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	for _, right := range []string{"watch services", "endpointslices", "endpointgroups", "topologydisruptionbudgets"} {
-		if strings.Contains(strings.Join(missing, "\n"), right) {
-			return "", fmt.Errorf("the user has the right of which it is said that it is missing: %q", missing)
-		}
-	}
-	b, end, err := c.browser(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer end()
-	for _, path := range []string{"/services/" + s.namespace + "/echo", "/disruption", "/cluster"} {
-		if err := b.Visit(c.page(path), 1280); err != nil {
-			return "", err
-		}
-		if err := b.Until(ctx, `document.getElementById("not-known")`); err != nil {
-			return "", err
-		}
-	}
-	return fmt.Sprintf("a user of one namespace sees its Services, and %d rights that are missing", len(missing)), nil
-}
 
 // screenshotsVariable names the folder for the pictures of the documents, which "make screenshots" sets.
 const screenshotsVariable = "E2E_SCREENSHOTS"

@@ -18,53 +18,6 @@ import (
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
-// drainWaits has kubectl drain empty a node with two pods of a budget that lets one go at a time:
-// it is told to try again, does so, and ends well.
-func drainWaits(ctx context.Context, s *scene) (figure string, err error) {
-	f := s.field()
-	w := evictions.Workload{Name: "waits", Replicas: 72, StartTime: 3 * time.Second}
-	if err := f.Run(ctx, evictions.ByZone("waits", "app", "waits", "maxUnavailable: 1"), w); err != nil {
-		return "", err
-	}
-	h, err := f.Follow(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer h.Stop()
-	zone := f.Zones()[0]
-	node := f.Nodes(zone)[0]
-	defer func() { err = errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, node)) }()
-	begun := time.Now()
-	printed, err := f.Drain(ctx, "app=waits", []string{node})
-	if err != nil {
-		return "", err
-	}
-	took := time.Since(begun)
-	waited := 0
-	for line := range strings.Lines(printed) {
-		if !strings.Contains(line, "will retry after 5s") {
-			continue
-		}
-		waited++
-		for _, want := range []string{"waits", zone} {
-			if !strings.Contains(line, want) {
-				return "", fmt.Errorf("kubectl drain was refused without %q: %s", want, line)
-			}
-		}
-	}
-	if waited == 0 {
-		return "", fmt.Errorf("kubectl drain never waited: %s", printed)
-	}
-	if err := s.WaitDeployment(ctx, s.namespace, w.Name); err != nil {
-		return "", err
-	}
-	report, err := f.Judge(ctx, h, map[string]int{"waits": w.Replicas})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("a node with %d pods drained one at a time in %.0f s, refused %d times in between, over budget %d", report.Evictions, took.Seconds(), waited, report.OverBudget), nil
-}
-
 // evictionContract has each kind of request answered as the API's clients expect it.
 func evictionContract(ctx context.Context, s *scene) (string, error) {
 	f := s.field()
@@ -80,14 +33,24 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 	if len(pods) != 2 {
 		return "", fmt.Errorf("%d pods are in %s, want 2", len(pods), zone)
 	}
-	if err := f.Evict(ctx, "missing", nil); !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("a pod that is not there gives %w, want 404", err)
+	if err := s.verdict(ctx, pods[0].Name, "allowed"); err != nil {
+		return "", err
 	}
 	if err := s.dryRuns(ctx, pods[0].Name); err != nil {
 		return "", err
 	}
-	if err := s.otherUID(ctx, pods[0].Name); err != nil {
-		return "", err
+	other := types.UID("00000000-0000-0000-0000-000000000000")
+	for _, wrong := range []struct {
+		what, pod string
+		options   *metav1.DeleteOptions
+		is        func(error) bool
+	}{
+		{"a pod that is not there", "missing", nil, apierrors.IsNotFound},
+		{"a precondition that does not hold", pods[0].Name, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}, apierrors.IsConflict},
+	} {
+		if err := f.Evict(ctx, wrong.pod, wrong.options); !wrong.is(err) {
+			return "", fmt.Errorf("%s gives %w", wrong.what, err)
+		}
 	}
 	// A PodDisruptionBudget that allows nothing refuses, and takes nothing from the other budget.
 	pdb := "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: native}\nspec: {maxUnavailable: 0, selector: {matchLabels: {app: held}}}\n"
@@ -102,6 +65,9 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 		return "", nil
 	})
 	if err != nil {
+		return "", err
+	}
+	if err := s.verdict(ctx, pods[0].Name, "refused"); err != nil {
 		return "", err
 	}
 	if err := f.Evict(ctx, pods[0].Name, nil); !apierrors.IsTooManyRequests(err) {
@@ -139,15 +105,15 @@ func (s *scene) dryRuns(ctx context.Context, pod string) error {
 	return f.Reserved(ctx)
 }
 
-// otherUID has an eviction that means a pod of another UID refused by the API.
-func (s *scene) otherUID(ctx context.Context, pod string) error {
-	f := s.field()
-	other := types.UID("00000000-0000-0000-0000-000000000000")
-	err := f.Evict(ctx, pod, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
-	if !apierrors.IsConflict(err) {
-		return fmt.Errorf("a precondition that does not hold gives %w, want 409", err)
-	}
-	return nil
+// verdict waits until explain says how an eviction of a pod would be answered.
+func (s *scene) verdict(ctx context.Context, pod, want string) error {
+	return kube.Wait(ctx, "explain to say "+want, func(ctx context.Context) (string, error) {
+		said, err := s.said(ctx, "explain", "pod/"+pod, "-n", s.namespace)
+		if err != nil || said["verdict"] == want {
+			return "", err
+		}
+		return fmt.Sprintf("it says %v: %v", said["verdict"], said["why"]), nil
+	})
 }
 
 // refusal evicts a pod, and has the eviction of another one refused in the way that clients try
@@ -258,62 +224,4 @@ func (s *scene) expiries(ctx context.Context) (map[types.UID]time.Time, error) {
 		}
 	}
 	return found, nil
-}
-
-// neverBlocked has the garbage collector, the controllers and the removal of a namespace delete
-// pods of a budget that allows no eviction.
-func neverBlocked(ctx context.Context, s *scene) (string, error) {
-	f := s.field()
-	frozen := evictions.ByZone("frozen", "frozen", "true", "maxUnavailable: 0")
-	labels := map[string]string{"frozen": "true"}
-	scaled, collected := evictions.Workload{Name: "scaled", Replicas: 6, Labels: labels}, evictions.Workload{Name: "collected", Replicas: 6, Labels: labels}
-	if err := f.Run(ctx, frozen, scaled, collected); err != nil {
-		return "", err
-	}
-	pods, err := f.Pods(ctx, scaled.Name, "")
-	if err != nil {
-		return "", err
-	}
-	if err := f.Evict(ctx, pods[0].Name, nil); !apierrors.IsTooManyRequests(err) {
-		return "", fmt.Errorf("an eviction gives %w, want a refusal", err)
-	}
-	gone := func(what string, names ...string) error {
-		return kube.Wait(ctx, what, func(ctx context.Context) (string, error) {
-			list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "frozen=true"})
-			if err != nil {
-				return "", err
-			}
-			left := 0
-			for i := range list.Items {
-				if slices.Contains(names, list.Items[i].Labels["app"]) {
-					left++
-				}
-			}
-			if left > 0 {
-				return fmt.Sprintf("%d are there", left), nil
-			}
-			return "", nil
-		})
-	}
-	if err := s.scaleIn(ctx, s.namespace, scaled.Name, 0); err != nil {
-		return "", err
-	}
-	if err := gone("the pods of a Deployment that is scaled down to go", scaled.Name); err != nil {
-		return "", err
-	}
-	if err := s.AppsV1().Deployments(s.namespace).Delete(ctx, collected.Name, metav1.DeleteOptions{}); err != nil {
-		return "", err
-	}
-	if err := gone("the garbage collector to delete pods", collected.Name); err != nil {
-		return "", err
-	}
-	begun := time.Now()
-	if err := s.RemoveNamespace(ctx, s.namespace); err != nil {
-		return "", err
-	}
-	if err := s.WaitGone(ctx, s.namespace); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("with nothing to be evicted, 6 pods go by scaling down and 6 by the garbage collector, and a namespace after %.1f s",
-		time.Since(begun).Seconds()), nil
 }

@@ -7,13 +7,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
@@ -49,9 +46,8 @@ func evicting(ctx context.Context, storm *evictions.Storm, more int) error {
 	})
 }
 
-// evictionWebhooksDown takes webhooks away under evictions. One of two is not missed, and neither
-// is a certificate that is replaced. Without both, evictions fail where there is a budget, and
-// nothing else does.
+// evictionWebhooksDown takes webhooks away under evictions. One of two is not missed. Without both,
+// evictions fail where there is a budget, and nothing else does.
 func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err error) {
 	f := s.field()
 	w := evictions.Workload{Name: "calm", Replicas: 12}
@@ -74,19 +70,13 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 		if err := s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		if err := errors.Join(evicting(ctx, storm, 20), s.vicinityWorks(ctx)); err != nil {
-			return err
-		}
-		if err := s.renewCertificate(ctx); err != nil {
-			return err
-		}
-		return evicting(ctx, storm, 20)
+		return errors.Join(evicting(ctx, storm, 20), s.vicinityWorks(ctx))
 	})
 	if err != nil {
 		return "", err
 	}
 	if figures.Failed > 0 {
-		return "", fmt.Errorf("while a webhook was replaced and a certificate renewed %d evictions of %d failed, such as %q", figures.Failed, figures.Admitted+figures.Refused, figures.Failures)
+		return "", fmt.Errorf("while a webhook was replaced %d evictions of %d failed, such as %q", figures.Failed, figures.Admitted+figures.Refused, figures.Failures)
 	}
 	if _, err := f.Judge(ctx, h, map[string]int{"calm": w.Replicas}); err != nil {
 		return "", err
@@ -95,43 +85,7 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d evictions while a webhook was replaced and a certificate renewed, 0 failed; without both %q, and other namespaces go on", figures.Admitted, message), nil
-}
-
-// renewCertificate has the webhooks' certificate made anew by the same authority, and waits until
-// it is there.
-func (s *scene) renewCertificate(ctx context.Context) error {
-	secret, err := s.certificate(ctx)
-	if err != nil {
-		return err
-	}
-	before := string(secret.Data[corev1.TLSCertKey])
-	const patch = `{"data":{"tls.crt":"","tls.key":""}}`
-	if _, err := s.CoreV1().Secrets(vicinityNamespace).Patch(ctx, secret.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		return err
-	}
-	return kube.Wait(ctx, "the certificate to be renewed", func(ctx context.Context) (string, error) {
-		secret, err := s.certificate(ctx)
-		if err != nil {
-			return "", err
-		}
-		if now := string(secret.Data[corev1.TLSCertKey]); now == "" || now == before {
-			return "it is not", nil
-		}
-		return "", nil
-	})
-}
-
-// certificate is the Secret of the webhooks.
-func (s *scene) certificate(ctx context.Context) (*corev1.Secret, error) {
-	list, err := s.CoreV1().Secrets(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: vicinityObjects})
-	if err != nil {
-		return nil, err
-	}
-	if len(list.Items) != 1 {
-		return nil, fmt.Errorf("Vicinity has %d Secrets, want 1", len(list.Items))
-	}
-	return &list.Items[0], nil
+	return fmt.Sprintf("%d evictions while a webhook was replaced, 0 failed; without both %q, and other namespaces go on", figures.Admitted, message), nil
 }
 
 // withoutWebhooks stops all webhooks, and returns what an eviction under a budget says then.
@@ -253,8 +207,7 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 		stopped, figures.Admitted, report.OverBudget, figures.Failed, report.Gaps), s.vicinityWorks(ctx)
 }
 
-// evictionsInLostZone has a zone go: evictions elsewhere are refused, pods are deleted there all the
-// same, and evictions go on when it is back.
+// evictionsInLostZone has a zone go: evictions elsewhere are refused, and go on when it is back.
 func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err error) {
 	f := s.field()
 	w := evictions.Workload{Name: "zonal", Replicas: 18, Toleration: 3 * time.Second}
@@ -263,10 +216,6 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 	}
 	lost, kept := f.Zones()[2], f.Zones()[0]
 	elsewhere, err := f.Pods(ctx, w.Name, kept)
-	if err != nil {
-		return "", err
-	}
-	inside, err := f.Pods(ctx, w.Name, lost)
 	if err != nil {
 		return "", err
 	}
@@ -279,8 +228,6 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 		for _, node := range f.Nodes(lost) {
 			failed = append(failed, s.cluster.StartNode(ctx, node))
 		}
-		// The agent registers the node that was deleted.
-		failed = append(failed, s.cluster.KillComponent(ctx, controlplane.Agent), s.cluster.StartComponent(ctx, controlplane.Agent))
 		return errors.Join(append(failed, s.vicinityWorks(ctx))...)
 	}
 	healed := false
@@ -311,9 +258,6 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 		return "", err
 	}
 	frozen := time.Since(begun)
-	if err := s.deletedAllTheSame(ctx, f, inside); err != nil {
-		return "", err
-	}
 	if err := f.Evict(ctx, elsewhere[0].Name, dry); !apierrors.IsTooManyRequests(err) {
 		return "", fmt.Errorf("while the zone is lost an eviction elsewhere gives %w", err)
 	}
@@ -331,30 +275,6 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the zone went (%s), its pods are deleted all the same, those of a deleted node too, and evictions go on %.1f s after it is back",
+	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the zone went (%s), and go on %.1f s after it is back",
 		frozen.Seconds(), message, time.Since(begun).Seconds()), nil
-}
-
-// deletedAllTheSame deletes one of the lost nodes, and waits until the control plane has deleted
-// its pods, and those of another: no budget keeps it from that.
-func (s *scene) deletedAllTheSame(ctx context.Context, f *evictions.Field, pods []corev1.Pod) error {
-	node := pods[0].Spec.NodeName
-	if err := s.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	return kube.Wait(ctx, "the pods of lost nodes to be deleted", func(ctx context.Context) (string, error) {
-		for i := range pods {
-			pod, err := f.CoreV1().Pods(f.Namespace).Get(ctx, pods[i].Name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				continue
-			}
-			if err != nil {
-				return "", err
-			}
-			if pods[i].Spec.NodeName == node || pod.DeletionTimestamp == nil {
-				return pod.Name + " is there", nil
-			}
-		}
-		return "", nil
-	})
 }

@@ -13,7 +13,7 @@ import (
 // evictionStorm evicts pods, many at a time, over as many budgets as workloads and then over one, while
 // pods die and one of two replicas of the controller is killed and comes back. None is admitted beyond a budget.
 func evictionStorm(ctx context.Context, s *scene) (string, error) {
-	o := evictions.BudgetsOptions{Workloads: 20, Evictions: 60, Died: 500 * time.Millisecond}
+	o := evictions.BudgetsOptions{Workloads: 10, Evictions: 30, Died: 500 * time.Millisecond}
 	if soaking() {
 		o.Workloads, o.Evictions = 100, 5000
 	}
@@ -68,14 +68,10 @@ func (s *scene) killWebhook(ctx context.Context) error {
 	return s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, atOnce())
 }
 
-// recycle moves a service of 60 pods, or at full scale 420, to other nodes, by draining its nodes: a zone at a time under
+// recycle moves a service of 420 pods to other nodes, by draining its nodes: a zone at a time under
 // a TopologyDisruptionBudget, a pod at a time under a PodDisruptionBudget.
 func recycle(ctx context.Context, s *scene) (string, error) {
-	const startTime = 2 * time.Second
-	pods := 60
-	if soaking() {
-		pods = 420
-	}
+	const pods, startTime = 420, 2 * time.Second
 	f := s.field()
 	byZone, err := f.Recycle(ctx, evictions.RecycleOptions{
 		Pods: pods, StartTime: startTime,
@@ -87,12 +83,8 @@ func recycle(ctx context.Context, s *scene) (string, error) {
 	if byZone.Report.Disturbed > 1 || byZone.Moved != pods {
 		return "", fmt.Errorf("%d pods were moved with up to %d zones down, want %d and 1", byZone.Moved, byZone.Report.Disturbed, pods)
 	}
-	within := 5 * time.Second // for two pods or three
-	if soaking() {
-		within = 0
-	}
 	byPod, err := f.Recycle(ctx, evictions.RecycleOptions{
-		Pods: pods, StartTime: startTime, Within: within,
+		Pods: pods, StartTime: startTime,
 		Budget: evictions.OneAtATime("service"),
 	})
 	if err != nil {

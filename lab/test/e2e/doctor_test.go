@@ -188,28 +188,15 @@ const (
 
 // faultsOfNodes are those of nodes, of programs of others, of versions and of PodDisruptionBudgets.
 func (s *scene) faultsOfNodes(chartVersion string) faultBatch {
-	label := func(finding, node, key, value string) clusterFault {
-		object, _ := s.cluster.Shape().Node(node)
-		before := map[string]string{corev1.LabelTopologyZone: object.Zone, corev1.LabelTopologyRegion: object.Region}[key]
-		return clusterFault{
-			finding: finding, inject: fmt.Sprintf("kubectl label node %s --overwrite %s%s", node, key, value),
-			undo: fmt.Sprintf("kubectl label node %s --overwrite %s=%s", node, key, before),
-		}
-	}
-	version := func(finding, kind, name, label, wrong, right string) clusterFault {
-		command := ownKubectl + "label " + kind + " " + name + " --overwrite " + label + "="
-		return clusterFault{finding: finding, inject: command + wrong, undo: command + right}
-	}
 	pdb := func(name, spec string) string {
 		return fmt.Sprintf("apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, s.namespace, spec)
 	}
 	const ofEcho = "{selector: {matchLabels: {app: echo}}, "
 	return faultBatch{faults: []clusterFault{
-		label("node-without-zone Node zone-a-1", "zone-a-1", corev1.LabelTopologyZone, "-"),
-		label("zone-in-two-regions Zone zone-b", "zone-b-1", corev1.LabelTopologyRegion, "=elsewhere"),
-		label("zones-look-alike Zone zone-c", "zone-c-2", corev1.LabelTopologyZone, "=Zone_C"),
-		settingsFault("kube-proxy-gate-off", "kube-proxy", "config.conf", "featureGates: {TopologyAwareHints: false}\n"),
-		settingsFault("antrea-ignores-hints", "antrea-config", "antrea-agent.conf", "featureGates: {TopologyAwareHints: false}\n"),
+		{
+			finding: "node-without-zone Node zone-a-1", inject: "kubectl label node zone-a-1 " + corev1.LabelTopologyZone + "-",
+			undo: "kubectl label node zone-a-1 --overwrite " + corev1.LabelTopologyZone + "=zone-a",
+		},
 		{finding: "kube-proxy-version DaemonSet kube-system/kube-proxy", objects: `
 apiVersion: apps/v1
 kind: DaemonSet
@@ -219,23 +206,15 @@ spec:
   template:
     metadata: {labels: {k8s-app: old-kube-proxy}}
     spec: {nodeSelector: {no-node: has-this}, containers: [{name: kube-proxy, image: "kube-proxy:v1.30.4"}]}`},
-		version("versions-differ DaemonSet vicinity-system/vicinity-proxy", "daemonset", "vicinity-proxy", "app.kubernetes.io/version", "0.0.9", chartVersion),
-		version("program-version-differs Deployment vicinity-system/vicinity-controller", "deployment", "vicinity-controller", "helm.sh/chart", "vicinity-9.9.9", "vicinity-"+chartVersion),
-		{finding: "pdb-blocks-for-ever PodDisruptionBudget " + s.namespace + "/never", objects: pdb("never", ofEcho+"minAvailable: 2}")},
+		{
+			finding: "versions-differ DaemonSet vicinity-system/vicinity-proxy", inject: ownKubectl + "label daemonset vicinity-proxy --overwrite app.kubernetes.io/version=0.0.9",
+			undo: ownKubectl + "label daemonset vicinity-proxy --overwrite app.kubernetes.io/version=" + chartVersion,
+		},
 		{
 			finding: "pdbs-overlap Deployment " + s.namespace + "/echo",
 			objects: pdb("one", ofEcho+"maxUnavailable: 1}") + "---\n" + pdb("two", ofEcho+"maxUnavailable: 1}"),
 		},
-		{finding: "pdb-covers-nothing PodDisruptionBudget " + s.namespace + "/unused", objects: pdb("unused", "{selector: {matchLabels: {app: unused}}, maxUnavailable: 1}")},
 	}}
-}
-
-// settingsFault is a ConfigMap of another program that serves Services.
-func settingsFault(finding, name, key, text string) clusterFault {
-	return clusterFault{
-		finding: finding + " ConfigMap kube-system/" + name,
-		objects: fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: kube-system}\ndata: {%s: %q}", name, key, text),
-	}
 }
 
 // faultsOfServices are those of Services, policies and budgets, and of the Leases of proxies.
@@ -257,22 +236,13 @@ spec: {selector: {matchLabels: {app: unused}}, maxUnavailable: %s}`, name, s.nam
 	lease := func(finding, command string) clusterFault {
 		return clusterFault{finding: finding, inject: ownKubectl + command}
 	}
-	const prefer = "annotations: {endpointslice.kubernetes.io/same-zone: Prefer}"
 	return faultBatch{unsettling: true, faults: []clusterFault{
-		settingsFault("kube-proxy-ipvs", "kube-proxy", "config.conf", "mode: ipvs\n"),
 		service("service-part-ignored", "mistyped", "annotations: {endpointslice.kubernetes.io/same-zone: Nearby}", ""),
-		service("service-not-routable", "local", prefer, "internalTrafficPolicy: Local"),
-		service("service-members-hidden", "ring", prefer, "clusterIP: None, publishNotReadyAddresses: true"),
-		{
-			finding: "service-left-alone Service kube-system/left",
-			objects: "apiVersion: v1\nkind: Service\nmetadata: {name: left, namespace: kube-system, " + prefer + "}\nspec: {ports: [{port: 80}]}",
-		},
 		{finding: "policy-matches-nothing RoutingPolicy " + s.namespace + "/unused", objects: fmt.Sprintf(`
 apiVersion: vicinity.dev/v1alpha1
 kind: RoutingPolicy
 metadata: {name: unused, namespace: %s}
 spec: {selector: {matchLabels: {app: unused}}, mode: Prefer, level: Zone}`, s.namespace)},
-		budget("budget-blocks-for-ever", "never", "0"),
 		budget("budget-covers-nothing", "unused", "1"),
 		lease("proxy-lease-missing Lease vicinity-system/vicinity-proxy-zone-a-1", "delete lease --ignore-not-found vicinity-proxy-zone-a-1"),
 		lease("proxy-probe-fails Lease vicinity-system/vicinity-proxy-zone-a-2", "annotate lease vicinity-proxy-zone-a-2 --overwrite vicinity.dev/probe-failure='something else answers'"),
@@ -280,10 +250,9 @@ spec: {selector: {matchLabels: {app: unused}}, mode: Prefer, level: Zone}`, s.na
 	}}
 }
 
-// faultsOfController are those of the controller, of its webhooks and CRDs, and of Cilium in place of kube-proxy, which hides faults of that.
+// faultsOfController are those of the controller, of its webhooks and CRDs.
 func faultsOfController() faultBatch {
 	return faultBatch{unsettling: true, faults: []clusterFault{
-		settingsFault("cilium-ignores-hints", "cilium-config", "kube-proxy-replacement", "true"),
 		{
 			finding: "crd-old CustomResourceDefinition routingpolicies.vicinity.dev",
 			inject:  `kubectl get crd routingpolicies.vicinity.dev -o json | sed 's/"services": {/"formerly": {/' | kubectl replace -f -`,

@@ -3,7 +3,7 @@
 // "FAIL AREA/promise why". A promise that fails fails the run; the others are tried all the same.
 //
 // Areas share labs, and one lab runs at a time. "make test" shows the promises of its tier, "make e2e"
-// all, or those of some areas: AREA=proxy. They need root and minutes, so nothing runs without the
+// all but those of "make soak" alone, or those of some areas: AREA=proxy. They need root and minutes, so nothing runs without the
 // variable E2E_AREA, which make sets.
 package e2e_test
 
@@ -64,6 +64,7 @@ type tier string
 const (
 	inE2E  tier = "" // make e2e
 	inTest tier = "test"
+	inSoak tier = "soak" // only make soak
 )
 
 const (
@@ -82,8 +83,6 @@ type scene struct {
 	namespace string
 	// options are those of this run's labs.
 	options lab.Options
-	// cutOff are the nodes that the promise has cut off.
-	cutOff []string
 }
 
 // areas are all areas in the order in which they run. Areas that share a lab are neighbours.
@@ -165,9 +164,6 @@ func TestPromises(t *testing.T) {
 	}
 	lines, passed := verdict.Judge(outcomes)
 	summary = append(slices.Concat(verdict.Table(outcomes), lines, summary), fmt.Sprintf("labs took %s", time.Since(begun).Round(time.Second)))
-	if err := verdict.WriteTimes(root+"/bin/e2e-times.json", outcomes); err != nil {
-		t.Error(err)
-	}
 	if !passed {
 		t.Fail()
 	}
@@ -237,6 +233,9 @@ func choose(wanted, wantedTier, matching string) ([]*record, error) {
 			continue
 		}
 		for _, p := range a.promises {
+			if p.tier == inSoak && !soaking() {
+				continue
+			}
 			if only.MatchString(p.name) && (wantedTier == "" || p.tier == tier(wantedTier)) {
 				chosen = append(chosen, &record{area: a, promise: p})
 			}

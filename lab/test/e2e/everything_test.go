@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -26,7 +28,7 @@ func everythingArea() area {
 	return area{
 		name:     "everything",
 		setup:    everything,
-		promises: []promise{{name: "day", keep: day, within: 10 * time.Minute}},
+		promises: []promise{{name: "day", keep: day, tier: inSoak}},
 	}
 }
 
@@ -48,7 +50,7 @@ var everything = &setup{
 }
 
 // A day of a large cluster is taken to be an update, a drain, a scale-down and a restart of each part every hour, and a zone that is
-// lost every twelve. The short form has one of each.
+// lost every twelve.
 const (
 	hours      = 24
 	hoursALoss = 12
@@ -84,16 +86,12 @@ func day(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	defer history.Stop()
-	rounds := 1
-	if soaking() {
-		rounds = hours
-	}
 	begun := time.Now()
-	for hour := range rounds {
+	for hour := range hours {
 		if err := d.hour(ctx, hour); err != nil {
 			return "", fmt.Errorf("hour %d: %w", hour+1, err)
 		}
-		if (hour+1)%hoursALoss == 0 || rounds == 1 {
+		if (hour+1)%hoursALoss == 0 {
 			if err := d.loseZone(ctx, d.Zones()[hour%len(d.Zones())]); err != nil {
 				return "", fmt.Errorf("hour %d: %w", hour+1, err)
 			}
@@ -115,7 +113,7 @@ func day(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("%d requests were sent and %d names asked for, so nothing is shown", d.requests, d.names)
 	}
 	return fmt.Sprintf("%d hours' worth in %s: %d updates, %d drains, %d restarts, %d scale-downs, %d zones lost, %d Services made and deleted; %d requests and %d names, 0 failed; no budget exceeded; %s",
-		rounds, took.Round(time.Second), d.updates, d.drains, d.restarts, d.scales, d.losses, d.churned, d.requests, d.names, grown), nil
+		hours, took.Round(time.Second), d.updates, d.drains, d.restarts, d.scales, d.losses, d.churned, d.requests, d.names, grown), nil
 }
 
 func (d *daily) prepare(ctx context.Context) error {
@@ -394,4 +392,20 @@ func (d *daily) sameAs(ctx context.Context, before traces) (figure string, err e
 	return fmt.Sprintf("groups %d and %d, Leases %d and %d, PodLocators %d and %d, rules %d and %d, goroutines of proxies %.0f and %.0f, their memory %.0f and %.0f MiB at the start and the end",
 		before.groups, after.groups, before.leases, after.leases, before.locators, after.locators, before.rules, after.rules,
 		before.goroutines, after.goroutines, before.memory/(1<<20), after.memory/(1<<20)), err
+}
+
+// dnsPod is a pod of the DNS server with its address.
+func (s *scene) dnsPod(ctx context.Context) (*corev1.Pod, netip.AddrPort, error) {
+	instances, err := s.dnsInstances(ctx)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	list, err := s.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "status.podIP=" + instances[0].Addr().String()})
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	if len(list.Items) != 1 {
+		return nil, netip.AddrPort{}, fmt.Errorf("%d pods have the address %s of the DNS server", len(list.Items), instances[0].Addr())
+	}
+	return &list.Items[0], instances[0], nil
 }

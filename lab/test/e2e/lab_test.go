@@ -3,16 +3,13 @@ package e2e_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,17 +25,10 @@ func labArea() area {
 		setup: bare,
 		promises: []promise{
 			{name: "zone-cut", keep: zoneCut},
-			{name: "node-stopped", keep: nodeStopped, within: 4 * time.Minute},
 			{name: "node-added", keep: nodeAdded, within: 4 * time.Minute},
-			{name: "dns", keep: dnsServer, beside: true},
-			{name: "exec-attach-forward", keep: execAttachForward, beside: true},
-			{name: "probes", keep: probes, beside: true},
-			{name: "volumes-update", keep: volumesUpdate, beside: true},
 			{name: "runtime-killed", keep: runtimeKilled},
 			{name: "high-availability", keep: highAvailability, alone: true},
-			{name: "control-plane-only", keep: controlPlaneOnly, alone: true},
 			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute, alone: true},
-			{name: "killed-in-the-middle", keep: killedInTheMiddle, within: 10 * time.Minute, alone: true},
 			{name: "scale", keep: scale, within: 6 * time.Minute, alone: true},
 			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute, alone: true},
 		},
@@ -141,32 +131,9 @@ func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob, watch load.Wat
 		return result, err
 	}
 	if text := failures(result); text != "" {
-		return result, errors.Join(errors.New(text), s.keepConnections())
+		return result, errors.New(text)
 	}
 	return result, nil
-}
-
-// keepConnections writes the tracked connections of each node to a file: they end long before
-// an engineer looks for the cause. It returns the path as an error.
-func (s *scene) keepConnections() error {
-	kept, err := os.CreateTemp("", "vicinity-connections-*.json")
-	if err != nil {
-		return err
-	}
-	defer kept.Close()
-	encoder := json.NewEncoder(kept)
-	for _, node := range s.cluster.Shape().Nodes() {
-		connections, err := s.cluster.Connections(node.Name)
-		if err != nil {
-			return err
-		}
-		for _, connection := range connections {
-			if err := encoder.Encode(map[string]any{"node": node.Name, "connection": connection}); err != nil {
-				return err
-			}
-		}
-	}
-	return fmt.Errorf("the connections that the nodes track are in %s", kept.Name())
 }
 
 // patience is the timeout of answers. A slow machine delays them for seconds; what takes
@@ -400,60 +367,4 @@ func (s *scene) heard(ctx context.Context, name string) error {
 		}
 		return "", nil
 	})
-}
-
-// nodeStopped stops a node: its pods leave the slices after the grace period, traffic goes
-// on without failures, and the node comes back.
-func nodeStopped(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
-	node := s.inhabited()[0].Nodes[0].Name
-	begun := time.Now()
-	if err := s.cluster.StopNode(ctx, node); err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, s.cluster.StartNode(context.WithoutCancel(ctx), node)) }()
-	err = kube.Wait(ctx, "the node's pods to leave the slices", func(ctx context.Context) (string, error) {
-		endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
-		if err != nil {
-			return "", err
-		}
-		for address, endpoint := range endpoints {
-			ready := endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready
-			if endpoint.NodeName != nil && *endpoint.NodeName == node && ready {
-				return address + " is still there", nil
-			}
-		}
-		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	took := time.Since(begun)
-	timing := s.cluster.Shape().Timing
-	// Besides the grace: a renewal may be due, and the controllers take their time.
-	most := timing.MonitorGrace.Duration + timing.MonitorPeriod.Duration + 5*time.Second
-	if took > most {
-		return "", fmt.Errorf("its pods left the slices after %.1f s; at most %.1f are allowed", took.Seconds(), most.Seconds())
-	}
-	others := s.otherNodes(node)
-	if err := s.settled(ctx, lab.LoadOptions{Nodes: others}); err != nil {
-		return "", err
-	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Nodes: others, Plan: lightPlan()})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("its pods left the slices after %.1f s; then %d requests, 0 failed", took.Seconds(), result.Answered), nil
-}
-
-func (s *scene) otherNodes(not string) []string {
-	var names []string
-	for _, node := range s.cluster.Shape().Nodes() {
-		if node.Name != not {
-			names = append(names, node.Name)
-		}
-	}
-	return names
 }

@@ -25,7 +25,6 @@ import (
 const (
 	noRecords = "no records, SOA" // NODATA: the name exists
 	noName    = "NXDOMAIN"
-	servFail  = "SERVFAIL"
 )
 
 // place is where somebody asks for a name: a network namespace.
@@ -39,11 +38,6 @@ func (s *scene) fromPod(pod *corev1.Pod) place {
 // fromNode is the host network of a node.
 func (s *scene) fromNode(node shape.Node) place {
 	return place{"node " + node.Name, shape.NodeNamespace(s.cluster.Shape().Name, node.Index)}
-}
-
-// fromOutside is the network between the nodes, outside of the cluster.
-func (s *scene) fromOutside() place {
-	return place{"outside", shape.FabricNamespace(s.cluster.Shape().Name)}
 }
 
 // fromClients are the places of the scene's client pods, by their nodes.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
@@ -186,4 +187,37 @@ func (s *scene) bash(ctx context.Context, script string) error {
 		return fmt.Errorf("%s: %w: %s", script, err, output)
 	}
 	return nil
+}
+
+// resolvedManifests are Services of other kinds than those of the echo pods: one under which a pod
+// has a name, and one that is a name outside of the cluster.
+const resolvedManifests = `---
+apiVersion: v1
+kind: Service
+metadata: {name: db}
+spec:
+  clusterIP: None
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: db}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: member, labels: {app: db}}
+spec:
+  hostname: pod-0
+  subdomain: db
+  terminationGracePeriodSeconds: 0
+  containers: [{name: echo, image: lab/echo}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: elsewhere}
+spec: {type: ExternalName, externalName: www.example.com}
+`
+
+// reverse is the name of an address.
+func reverse(address string) string {
+	name, _ := dns.ReverseAddr(address) // addresses of the API are well-formed
+	return name
 }

@@ -16,7 +16,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/lab/dnsquery"
 )
 
 // podLocators are those of a namespace, or of all, by namespace/name.
@@ -135,67 +134,13 @@ func locators(ctx context.Context, s *scene) (figure string, err error) {
 	return fmt.Sprintf("%d pods have theirs, and one goes with its pod; tenants are refused: %s", number, refused), nil
 }
 
-// locatorsAuto has only pods have PodLocators whose address their node does not locate. Names resolve as before.
-func locatorsAuto(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey), inEachZone...); err != nil {
-		return "", err
-	}
-	clients, err := s.fromClients(ctx)
-	if err != nil {
-		return "", err
-	}
-	var all []asked
-	for _, node := range inEachZone {
-		at, _ := s.cluster.Shape().Node(node)
-		want, err := s.podsOf(ctx, node)
-		if err != nil {
-			return "", err
-		}
-		if from, ok := clients[at.Zone+"-2"]; ok {
-			all = append(all, asked{from, dnsquery.Query{Name: s.fqdn("near")}, want})
-		}
-	}
-	defer func() {
-		err = errors.Join(err, s.cluster.ChangeVicinity(context.WithoutCancel(ctx), "locators.all=true"))
-	}()
-	if err := s.cluster.ChangeVicinity(ctx, "locators.all=false"); err != nil {
-		return "", err
-	}
-	// Of a pod on a node that has no range of addresses.
-	virtual := nodeManifest("virtual", "zone-b", "{}")
-	defer func() { err = errors.Join(err, s.Delete(context.WithoutCancel(ctx), "", virtual)) }()
-	if err := s.Apply(ctx, "", virtual); err != nil {
-		return "", err
-	}
-	if err := s.virtualPod(ctx, "virtual", []corev1.PodIP{{IP: "10.250.0.1"}}); err != nil {
-		return "", err
-	}
-	err = kube.Wait(ctx, "only the pod without a range to have a PodLocator", func(ctx context.Context) (string, error) {
-		left, err := s.podLocators(ctx, "")
-		if err != nil {
-			return "", err
-		}
-		if names := slices.Sorted(maps.Keys(left)); !slices.Equal(names, []string{s.namespace + "/on-virtual"}) {
-			return "there are those of " + kube.Abbreviate(names), nil
-		}
-		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	if _, err := s.answers(ctx, all); err != nil {
-		return "", fmt.Errorf("with the ranges of nodes alone: %w", err)
-	}
-	return fmt.Sprintf("1 PodLocator, of the pod that no range locates; %d names resolve without", len(all)), nil
-}
-
-// tenantLocatesNothing has a tenant with the role edit, and then with all rights in the namespace,
-// fail to write a PodLocator. It returns what the policy says.
+// tenantLocatesNothing has a tenant with all rights in the namespace fail to write a PodLocator. It
+// returns what the policy says.
 func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err error) {
 	const tenant = "tenant"
 	for _, args := range [][]string{
-		{"create", "rolebinding", "edits", "--clusterrole=edit", "--user=" + tenant},
 		{"create", "role", "everything", "--verb=*", "--resource=podlocators.vicinity.dev"},
+		{"create", "rolebinding", "everything", "--role=everything", "--user=" + tenant},
 	} {
 		if _, err := s.kubectl(ctx, "", args...); err != nil {
 			return "", err
@@ -209,17 +154,8 @@ func (s *scene) tenantLocatesNothing(ctx context.Context) (said string, err erro
 		}
 		return output, nil
 	}
-	refusal, err := write()
-	if err != nil {
-		return "", err
-	}
-	if !strings.Contains(refusal, "cannot create resource") {
-		return "", fmt.Errorf("a tenant with the role edit should be refused a PodLocator for want of rights; kubectl shows %q", refusal)
-	}
-	if _, err := s.kubectl(ctx, "", "create", "rolebinding", "everything", "--role=everything", "--user="+tenant); err != nil {
-		return "", err
-	}
 	// The API server takes a moment to know of the right.
+	var refusal string
 	var made error
 	err = kube.Wait(ctx, "the tenant to have all rights to PodLocators", func(context.Context) (string, error) {
 		if refusal, made = write(); made != nil || !strings.Contains(refusal, "cannot create resource") {

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
@@ -20,23 +19,11 @@ func namesArea() area {
 		name:  "names",
 		setup: zones,
 		promises: []promise{
-			{name: "resolve", keep: namesResolve},
 			{name: "nearest", keep: namesNearest, tier: inTest},
-			{name: "peers", keep: namesOfPeers},
 			{name: "planned", keep: namesPlanned, tier: inTest},
 			{name: "pod-moved", keep: podMoved, tier: inTest},
-			{name: "node-relabelled", keep: nodeRelabelled},
-			{name: "zone-lost", keep: zoneLost},
-			{name: "address-reused", keep: addressReused},
 			{name: "locators", keep: locators, within: 4 * time.Minute, tier: inTest},
-			{name: "locators-auto", keep: locatorsAuto, within: 4 * time.Minute},
-			{name: "odd-names", keep: oddNames},
-			{name: "odd-locators", keep: oddLocators},
-			{name: "large-answers", keep: largeAnswers},
-			{name: "outside", keep: askedFromOutside},
-			{name: "node-cache", keep: nodeCaches},
 			{name: "drop-in", keep: dropIn, within: 5 * time.Minute},
-			{name: "api-server-away", keep: namesWithoutAPIServer, within: 4 * time.Minute},
 			{name: "locators-at-scale", keep: locatorsAtScale, within: 6 * time.Minute, alone: true},
 		},
 	}
@@ -88,11 +75,6 @@ func (s *scene) namedPods(ctx context.Context, services string, nodes ...string)
 		return err
 	}
 	return s.place(ctx, nodes...)
-}
-
-// pod is a pod of the scene.
-func (s *scene) pod(ctx context.Context, name string) (*corev1.Pod, error) {
-	return s.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // removePod deletes a pod of the scene at once, and waits until it is gone.

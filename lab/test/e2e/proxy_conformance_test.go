@@ -76,7 +76,12 @@ type server struct {
 }
 
 // serves reports whether the proxy can be had for the Service of a row.
-func (s server) serves(r *row) bool { return s.annotations == "" || !r.ungrouped }
+func (s server) serves(r *row) bool {
+	if s.annotations == "" {
+		return !r.grouped
+	}
+	return !r.ungrouped
+}
 
 var servers = []server{
 	{name: "kube-proxy", suffix: "k"},
@@ -100,6 +105,8 @@ type row struct {
 	// ungrouped says that it has nothing to plan, and so no groups: kube-proxy keeps it
 	// unless vicinity-proxy serves all Services.
 	ungrouped bool
+	// grouped says that its groups make what is tried, so that vicinity-proxy serves it where there are groups.
+	grouped bool
 	// endpoints are those of hand-made slices, in place of a selector.
 	endpoints []handmade
 	tries     []try
@@ -298,8 +305,15 @@ func table() []row {
 		{name: "domain-names", endpoints: []handmade{
 			{letter: "a", conditions: "{ready: true}"}, {name: "example.com", conditions: "{ready: true}", slice: "names"},
 		}, tries: []try{{from: "pod-with", to: "cluster", want: "a as itself"}}},
-		{name: "sctp", ports: "[{name: sctp, port: 84, targetPort: 9084, protocol: SCTP}]", tries: []try{
-			{from: "pod-with", to: "cluster", port: "sctp", want: all},
+		// A hard key of the node is another thing than externalTrafficPolicy: Local. It holds for pods, too.
+		{name: "hard-hostname", grouped: true, annotations: fmt.Sprintf("%s: %q", keysAnnotation, hostnameKey), spec: "type: LoadBalancer", ingress: true, tries: []try{
+			{from: "pod-with", to: "cluster", want: "a as itself"},
+			{from: "pod-without", to: "cluster", want: refused},
+			{from: "outside", to: "node-port@with", want: "a as zone-a-1"},
+			{from: "outside", to: "node-port@without", want: refused},
+			{from: "outside", to: "load-balancer@with", want: "a as zone-a-1"},
+			{from: "outside", to: "load-balancer@without", want: refused},
+			{from: "pod-without", to: "load-balancer@with", want: refused},
 		}},
 	}
 }

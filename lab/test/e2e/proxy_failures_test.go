@@ -5,19 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -82,14 +79,17 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for range times {
 			for _, vicinity := range []bool{true, false} {
-				patch := byKubeProxy
+				patch, owner := byKubeProxy, "kube-proxy"
 				if vicinity {
-					patch = byVicinity
+					patch, owner = byVicinity, "vicinity"
 				}
 				if err := s.PatchService(ctx, s.namespace, "echo", patch); err != nil {
 					return err
 				}
 				if err := s.servedBy(ctx, "echo", vicinity); err != nil {
+					return err
+				}
+				if _, err := s.onlyIn(ctx, "echo", owner); err != nil {
 					return err
 				}
 				if err := t.more(ctx, newRate); err != nil {
@@ -103,69 +103,6 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("handed over %d times there and back; %s", times, u), nil
-}
-
-// handOverCordoned has a Service ask for vicinity-proxy while that of a cordoned node, whose
-// pods go on making connections, does not run. The Service stays kube-proxy's and says which
-// node it waits for; it is handed over when the proxy runs again.
-func handOverCordoned(ctx context.Context, s *scene) (figure string, err error) {
-	const waits = v1alpha1.LeaseFresh/3 + 2*time.Second // the controller looks after each third of LeaseFresh
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
-	node := s.cluster.Shape().Nodes()[0].Name
-	proxy := "vicinity-proxy-" + node
-	defer func() {
-		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, s.Cordon(ctx, node, false), s.cluster.StartComponent(ctx, proxy))
-	}()
-	if err := s.Cordon(ctx, node, true); err != nil {
-		return "", err
-	}
-	resume := func() error { return s.cluster.ResumeComponent(context.WithoutCancel(ctx), proxy) }
-	defer func() { err = errors.Join(err, resume()) }()
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
-		if err := s.cluster.PauseComponent(ctx, proxy); err != nil {
-			return err
-		}
-		if err := s.PatchService(ctx, s.namespace, "echo", byVicinity); err != nil {
-			return err
-		}
-		named := "until vicinity-proxy is ready on node " + node
-		if err := kube.Wait(ctx, "the Service to say that it waits for node "+node, func(ctx context.Context) (string, error) {
-			service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
-			if err != nil {
-				return "", err
-			}
-			if said := s.whyNotServed(ctx, service); !strings.Contains(said, named) {
-				return said, nil
-			}
-			return "", nil
-		}); err != nil {
-			return err
-		}
-		if err := t.more(ctx, int64(newRate*waits.Seconds())); err != nil {
-			return err
-		}
-		service, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if said := s.whyNotServed(ctx, service); service.Labels["service.kubernetes.io/service-proxy-name"] != "" || !strings.Contains(said, named) {
-			return fmt.Errorf("the Service does not wait for node %s any more: its labels are %v, %s", node, service.Labels, said)
-		}
-		if err := resume(); err != nil {
-			return err
-		}
-		if err := s.servedBy(ctx, "echo", true); err != nil {
-			return err
-		}
-		return t.more(ctx, newRate)
-	})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("kube-proxy's for %s, and handed over when the proxy of the cordoned node was back; %s", waits, u), nil
 }
 
 // answersFrom waits until so many pods answer.
@@ -230,34 +167,11 @@ func (s *scene) rulesRest(ctx context.Context) error {
 	})
 }
 
-// proxyReplaced has the DaemonSet replace all proxies.
-func proxyReplaced(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 12, ""); err != nil {
-		return "", err
-	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
-		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"restarted":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
-		if _, err := s.AppsV1().DaemonSets(vicinityNamespace).Patch(ctx, proxyDaemonSet, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			return err
-		}
-		if err := s.WaitDaemonSet(ctx, vicinityNamespace, proxyDaemonSet); err != nil {
-			return err
-		}
-		return t.more(ctx, newRate*int64(afterRestart.Seconds()))
-	})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("all pods of the DaemonSet replaced in turn; %s", u), nil
-}
-
 // afterRestart is how long traffic goes on after proxies have started anew.
 const afterRestart = 3 * time.Second
 
-// proxyDaemonSet is what the chart calls it.
-const proxyDaemonSet = "vicinity-proxy"
-
-// zoneChanged moves a node to another zone by its label, and back.
+// zoneChanged moves a node to another zone by its label, and back, and then to one that no group knows,
+// and to none: there it has all endpoints.
 func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	const node = "zone-a-2"
 	// None on the node itself, which would be in the zone as the node is.
@@ -268,10 +182,10 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.answersOnlyFrom(ctx, node, "zone-a"); err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, s.setZone(context.WithoutCancel(ctx), node, "zone-a")) }()
+	defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, zoneKey, "zone-a")) }()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for _, zone := range []string{"zone-b", "zone-c", "zone-a"} {
-			if err := s.setZone(ctx, node, zone); err != nil {
+			if err := s.labelNode(ctx, node, zoneKey, zone); err != nil {
 				return err
 			}
 			if err := s.answersOnlyFrom(ctx, node, zone); err != nil {
@@ -286,7 +200,16 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("a node in three zones, one after the other, and served by each; %s", u), nil
+	anywhere := slices.Compact(slices.Clone(endpoints))
+	for _, zone := range []string{"zone-d", ""} {
+		if err := s.labelNode(ctx, node, zoneKey, zone); err != nil {
+			return "", err
+		}
+		if _, err := s.reaches(ctx, reach{node: anywhere, "zone-a-1": {"zone-a-1"}}); err != nil {
+			return "", fmt.Errorf("in zone %q: %w", zone, err)
+		}
+	}
+	return fmt.Sprintf("a node in three zones, one after the other, and served by each; in a zone that is new, and in none, by all; %s", u), nil
 }
 
 // answersOnlyFrom waits until the clients of a node are answered from one zone, and by
@@ -315,13 +238,26 @@ func (s *scene) answersOnlyFrom(ctx context.Context, node, zone string) error {
 // watches are retried with pauses of up to half a minute.
 const maxBehind = time.Minute
 
-// apiServerAway takes the API server away. When it is back the next change is followed in time.
-// Meanwhile the Leases of the proxies run out.
+// apiServerAway takes the API server away, in the long form until the Leases of the proxies have run
+// out. Names are answered meanwhile. When it is back the next change is followed in time.
 func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
 		return "", err
 	}
-	const component, away = "kube-apiserver", v1alpha1.LeaseFresh + 5*time.Second
+	away := 10 * time.Second
+	if soaking() {
+		away = v1alpha1.LeaseFresh + 5*time.Second
+	}
+	names, err := s.namesOfZones(ctx)
+	if err != nil {
+		return "", err
+	}
+	asking, err := s.askSteadily(ctx, names)
+	if err != nil {
+		return "", err
+	}
+	defer asking.stop()
+	const component = "kube-apiserver"
 	defer func() { err = errors.Join(err, s.cluster.StartComponent(context.WithoutCancel(ctx), component)) }()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		if err := s.cluster.KillComponent(ctx, component); err != nil {
@@ -329,6 +265,9 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 		}
 		if err := t.more(ctx, int64(newRate*away.Seconds())); err != nil {
 			return err
+		}
+		if err := asking.end(); err != nil {
+			return fmt.Errorf("without the API server: %w", err)
 		}
 		return s.cluster.StartComponent(ctx, component)
 	})
@@ -354,7 +293,45 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("for %s no API server: %s; a change after it was followed %.1f s after its pods were ready", away, u, took.Seconds()), nil
+	return fmt.Sprintf("for %s no API server: %s, and %s; a change after it was followed %.1f s after its pods were ready", away, u, asking, took.Seconds()), nil
+}
+
+// namesOfZones waits until a client of each zone is given the endpoints of its zone by a headless Service, and
+// the address of the echo Service, and returns these questions.
+func (s *scene) namesOfZones(ctx context.Context) ([]asked, error) {
+	if err := s.Apply(ctx, s.namespace, headlessOf("near", keysAnnotation, zoneKey)); err != nil {
+		return nil, err
+	}
+	clients, err := s.fromClients(ctx)
+	if err != nil {
+		return nil, err
+	}
+	echo, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+	if err != nil {
+		return nil, err
+	}
+	inZone := map[string][]string{}
+	for i := range pods.Items {
+		at, _ := s.cluster.Shape().Node(pods.Items[i].Spec.NodeName)
+		inZone[at.Zone] = append(inZone[at.Zone], pods.Items[i].Name)
+	}
+	asking := map[string]place{} // one client of each zone
+	for node, from := range clients {
+		at, _ := s.cluster.Shape().Node(node)
+		asking[at.Zone] = from
+	}
+	var all []asked
+	for zone, from := range asking {
+		all = append(all,
+			asked{from, dnsquery.Query{Name: s.fqdn("near")}, strings.Join(sortedCopy(inZone[zone]), " ")},
+			asked{from, dnsquery.Query{Name: s.fqdn("echo")}, echo.Spec.ClusterIP})
+	}
+	_, err = s.answers(ctx, all)
+	return all, err
 }
 
 // foreignFlush removes rules in several ways, as another program may, and measures how long
@@ -370,21 +347,13 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 	if err := s.rulesRest(ctx); err != nil {
 		return "", err
 	}
-	if _, err := s.nft(ctx, node, "add table ip other; add chain ip other kept; add rule ip other kept counter drop"); err != nil {
-		return "", err
-	}
-	other, err := s.nft(ctx, node, "-a", "list", "table", "ip", "other")
-	if err != nil {
-		return "", err
-	}
 	before, err := s.nft(ctx, node, "list", "table", "ip", "vicinity")
 	if err != nil {
 		return "", err
 	}
 	attacks := []string{
 		"flush table ip vicinity", "delete table ip vicinity", "flush chain ip vicinity nat-prerouting",
-		"flush map ip vicinity services", "flush map ip vicinity slots", "delete table ip vicinity; add table ip vicinity",
-		"delete chain ip vicinity nat-prerouting",
+		"flush map ip vicinity services", "delete table ip vicinity; add table ip vicinity",
 	}
 	const most = quietTime
 	worst, how := time.Duration(0), ""
@@ -410,16 +379,10 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 	if sortedLines(before) != sortedLines(after) {
 		return "", fmt.Errorf("the rules are not as before: %s", changedLines(sortedLines(before), sortedLines(after)))
 	}
-	if kept, err := s.nft(ctx, node, "-a", "list", "table", "ip", "other"); err != nil || kept != other {
-		return "", errors.Join(err, fmt.Errorf("the table of somebody else is not as before: %s", changedLines(other, kept)))
-	}
-	if _, err := s.nft(ctx, node, "delete table ip other"); err != nil {
-		return "", err
-	}
 	if worst > most {
 		return "", fmt.Errorf("after %q connections failed for %d ms; at most %d are allowed", how, worst.Milliseconds(), most.Milliseconds())
 	}
-	return fmt.Sprintf("%d ways to take rules away: connections failed for %d ms at most (%s); the rules are as before, and the table of somebody else was left alone",
+	return fmt.Sprintf("%d ways to take rules away: connections failed for %d ms at most (%s); the rules are as before",
 		len(attacks), worst.Milliseconds(), how), nil
 }
 
@@ -495,10 +458,8 @@ func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	for _, letter := range []string{"a", "b", "c"} {
 		text += backendPod(letter)
 	}
-	for _, by := range servers {
-		text += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: sticky-%s, annotations: {%s}}\nspec:\n  selector: {app: be}\n  ports: [{name: tcp, port: 81, targetPort: tcp}]\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}\n",
-			by.suffix, by.annotations, int(stay.Seconds()))
-	}
+	text += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: sticky, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  selector: {app: be}\n  ports: [{name: tcp, port: 81, targetPort: tcp}]\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}\n",
+		int(stay.Seconds()))
 	if err := s.Apply(ctx, s.namespace, text); err != nil {
 		return "", err
 	}
@@ -509,45 +470,24 @@ func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ended := make(chan error, len(servers))
-	for _, by := range servers {
-		go func() {
-			if err := s.staysAndLeaves(ctx, client, by, stay); err != nil {
-				ended <- fmt.Errorf("%s: %w", by.name, err)
-				return
-			}
-			ended <- nil
-		}()
-	}
-	for range servers {
-		err = errors.Join(err, <-ended)
-	}
-	if err != nil {
+	if err := s.servedBy(ctx, "sticky", true); err != nil {
 		return "", err
 	}
-	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not; with both proxies", nil
-}
-
-// staysAndLeaves tries the affinity of a Service that one of the proxies serves.
-func (s *scene) staysAndLeaves(ctx context.Context, client *corev1.Pod, by server, stay time.Duration) error {
-	name := "sticky-" + by.suffix
-	if by.annotations != "" {
-		if err := s.servedBy(ctx, name, true); err != nil {
-			return err
-		}
-	}
-	service, err := s.CoreV1().Services(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	service, err := s.CoreV1().Services(s.namespace).Get(ctx, "sticky", metav1.GetOptions{})
 	if err != nil {
-		return err
+		return "", err
 	}
 	p := probe{
 		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
 		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: patient,
 	}
 	if err := comesBack(ctx, p, stay); err != nil {
-		return err
+		return "", err
 	}
-	return leaves(ctx, p, stay)
+	if err := leaves(ctx, p, stay); err != nil {
+		return "", err
+	}
+	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not", nil
 }
 
 // comesBack connects repeatedly within the timeout, for longer than it in all. It is an
@@ -604,37 +544,4 @@ func leaves(ctx context.Context, p probe, stay time.Duration) error {
 		}
 		return "", nil
 	})
-}
-
-// confined checks that the proxies may only change the network of their node.
-func confined(ctx context.Context, s *scene) (string, error) {
-	status, err := s.cluster.Status(ctx)
-	if err != nil {
-		return "", err
-	}
-	found := 0
-	for _, component := range status.Components {
-		if !strings.HasPrefix(component.Name, "vicinity-proxy-") {
-			continue
-		}
-		found++
-		text, err := os.ReadFile("/proc/" + strconv.Itoa(component.PID) + "/status")
-		if err != nil {
-			return "", err
-		}
-		const netAdmin = 1 << 12
-		for line := range strings.Lines(string(text)) {
-			name, value, _ := strings.Cut(line, ":")
-			if name != "CapPrm" && name != "CapEff" && name != "CapBnd" {
-				continue
-			}
-			if mask, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err != nil || mask != netAdmin {
-				return "", errors.Join(err, fmt.Errorf("%s has %s", component.Name, strings.TrimSpace(line)))
-			}
-		}
-	}
-	if want := len(s.cluster.Shape().Nodes()); found != want {
-		return "", fmt.Errorf("%d proxies are there, want %d", found, want)
-	}
-	return fmt.Sprintf("%d proxies work with NET_ADMIN and no other capability", found), nil
 }

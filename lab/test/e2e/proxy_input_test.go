@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -40,13 +38,9 @@ func (s *scene) wide(name, annotations string, each int) string {
 }
 
 // subsetting has a Service with as many endpoints in each of three zones stay in them,
-// and measures what the proxies of a zone get of it, and of a change in another.
+// and measures what the proxies of a zone get of it.
 func subsetting(ctx context.Context, s *scene) (string, error) {
 	const each = 300
-	before, err := s.allReceived(ctx)
-	if err != nil {
-		return "", err
-	}
 	if err := s.Apply(ctx, s.namespace, s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each)); err != nil {
 		return "", err
 	}
@@ -89,50 +83,7 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 	if worst > most {
 		return "", fmt.Errorf("a zone is sent %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
 	}
-	// A change of one zone is no news for the others.
-	quiet, err := s.quietReceived(ctx)
-	if err != nil {
-		return "", err
-	}
-	gone := strings.Replace(s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each),
-		"- {addresses: [10.60.0.1], nodeName: zone-a-1, zone: zone-a, conditions: {ready: true}}\n", "", 1)
-	if err := s.Apply(ctx, s.namespace, gone); err != nil {
-		return "", err
-	}
-	if _, err := s.settledGroups(ctx, "wide", 3*each-1); err != nil {
-		return "", err
-	}
-	var news, noNews float64
-	err = kube.Wait(ctx, "the zone's proxies to hear of the change", func(ctx context.Context) (string, error) {
-		after, err := s.allReceived(ctx)
-		if err != nil {
-			return "", err
-		}
-		news, noNews = math.Inf(1), 0
-		for node, received := range after {
-			if strings.HasPrefix(node, "zone-a-") {
-				news = min(news, received-quiet[node])
-			} else {
-				noNews = max(noNews, received-quiet[node])
-			}
-		}
-		if news == 0 {
-			return "not all have", nil
-		}
-		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	if noNews > news/10 {
-		return "", fmt.Errorf("a change in one zone brought its proxies %.0f bytes, and those of another zone %.0f", news, noNews)
-	}
-	got := 0.0
-	for node, received := range quiet {
-		got = max(got, received-before[node])
-	}
-	return fmt.Sprintf("%d endpoints in 3 zones: a zone is sent %.0f %% at most of %d groups with %d kB; a proxy received %.0f kB of them at most; a change in another zone brings %.0f bytes, in its own %.0f",
-		3*each, 100*worst, objects, bytes>>10, got/1024, noNews, news), nil
+	return fmt.Sprintf("%d endpoints in 3 zones: a zone is sent %.0f %% at most of %d groups with %d kB", 3*each, 100*worst, objects, bytes>>10), nil
 }
 
 // settledGroups waits until the groups of a Service have so many endpoints, and none is
@@ -155,39 +106,6 @@ func (s *scene) settledGroups(ctx context.Context, service string, endpoints int
 		return "", nil
 	})
 	return groups, err
-}
-
-// allReceived is how many bytes of groups each proxy has received, by node.
-func (s *scene) allReceived(ctx context.Context) (map[string]float64, error) {
-	all := map[string]float64{}
-	for _, node := range s.cluster.Shape().Nodes() {
-		metrics, err := s.proxyMetrics(ctx, node)
-		if err != nil {
-			return nil, err
-		}
-		all[node.Name] = metrics.sum("vicinity_proxy_received_bytes_total", `resource="endpointgroups"`)
-	}
-	return all, nil
-}
-
-// quietReceived is allReceived when no proxy has received anything for two seconds: what
-// is left of earlier promises goes away in its own time, and every proxy hears of that.
-func (s *scene) quietReceived(ctx context.Context) (received map[string]float64, err error) {
-	var since time.Time
-	err = kube.Wait(ctx, "the proxies to receive nothing more", func(ctx context.Context) (string, error) {
-		now, err := s.allReceived(ctx)
-		if err != nil {
-			return "", err
-		}
-		if !maps.Equal(now, received) {
-			received, since = now, time.Now()
-		}
-		if quiet := time.Since(since); quiet < 2*time.Second {
-			return fmt.Sprintf("quiet for %s", quiet.Round(100*time.Millisecond)), nil
-		}
-		return "", nil
-	})
-	return received, err
 }
 
 // group is a hand-made group.
@@ -239,9 +157,6 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 		if _, err := s.runFlawless(ctx, job, load.Watch{}); err != nil {
 			return "", fmt.Errorf("%s: %w", service, err)
 		}
-	}
-	if err := s.crowdIsServed(ctx); err != nil {
-		return "", err
 	}
 	status, err := s.cluster.Status(ctx)
 	if err != nil {
@@ -313,22 +228,6 @@ func (s *scene) oddities() []string {
 		ports = append(ports, fmt.Sprintf("{name: p%d, port: %d, targetPort: 8081}", i, 1000+i))
 	}
 	return append(odd, service("ports", "selector: {app: echo}, ports: ["+strings.Join(ports, ", ")+"]"))
-}
-
-// crowdIsServed waits until each node has slots for all of the 3,000 endpoints.
-func (s *scene) crowdIsServed(ctx context.Context) error {
-	return kube.Wait(ctx, "3,000 endpoints of one Service to be programmed", func(ctx context.Context) (string, error) {
-		for _, node := range s.cluster.Shape().Nodes() {
-			metrics, err := s.proxyMetrics(ctx, node)
-			if err != nil {
-				return "", err
-			}
-			if n := metrics.sum("vicinity_proxy_endpoints", `family="IPv4"`); n < 3000 {
-				return fmt.Sprintf("%s has %.0f endpoints in all", node.Name, n), nil
-			}
-		}
-		return "", nil
-	})
 }
 
 // proxyAccounting compares what proxies count with what clients and endpoints did.
@@ -403,79 +302,6 @@ func (s *scene) counted(ctx context.Context, service string) (connections map[[2
 	return connections, bytes, nil
 }
 
-// failuresWithoutCause counts connections that fail although their endpoints are healthy,
-// during churn and after it: as many through either proxy.
-func failuresWithoutCause(ctx context.Context, s *scene) (string, error) {
-	each := int64(6_000)
-	if soaking() {
-		each = 100_000
-	}
-	if err := s.deployPatient(ctx, echoes); err != nil {
-		return "", err
-	}
-	if err := s.Apply(ctx, s.namespace, twin("twin", `vicinity.dev/proxy: "true"`)); err != nil {
-		return "", err
-	}
-	if err := s.servedBy(ctx, "twin", true); err != nil {
-		return "", err
-	}
-	results, replaced, err := s.duringRestarts(ctx, time.Duration(float64(each)/newRate*float64(time.Second)), "echo", "twin")
-	if err != nil {
-		return "", err
-	}
-	text := fmt.Sprintf("%d endpoints replaced %d times; of %d connections by kube-proxy %s, of %d by vicinity-proxy %d failed",
-		echoes, replaced, sent(results["echo"]), howFailed(results["echo"]), sent(results["twin"]), results["twin"].Failed())
-	if failed := failures(results["twin"]); failed != "" {
-		return "", errors.Join(fmt.Errorf("%s: %s", text, failed), s.keepConnections())
-	}
-	return text, nil
-}
-
-// duringRestarts has Services asked for a while, and replaces all endpoints again and again
-// in the first half of it.
-func (s *scene) duringRestarts(ctx context.Context, duration time.Duration, services ...string) (results map[string]load.Result, replaced int, err error) {
-	type ended struct {
-		service string
-		result  load.Result
-		err     error
-	}
-	done := make(chan ended, len(services))
-	for _, service := range services {
-		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: newRate, Duration: duration})
-		if err != nil {
-			return nil, 0, err
-		}
-		go func() {
-			result, err := job.Run(ctx, load.Watch{})
-			done <- ended{service, result, err}
-		}()
-	}
-	for begun := time.Now(); time.Since(begun) < duration/2; replaced++ {
-		if err := s.restartPods(ctx); err != nil {
-			return nil, 0, err
-		}
-	}
-	results = map[string]load.Result{}
-	for range services {
-		end := <-done
-		results[end.service], err = end.result, errors.Join(err, end.err)
-	}
-	return results, replaced, err
-}
-
-// howFailed says how many requests failed, and how.
-func howFailed(r load.Result) string {
-	text := fmt.Sprintf("%d failed", r.Failed())
-	kinds := map[load.Kind]int64{}
-	for _, f := range r.Failures {
-		kinds[f.Kind] += f.Count
-	}
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		text += fmt.Sprintf(", %d %s", kinds[kind], kind)
-	}
-	return text
-}
-
 // withoutKubeProxy has a lab of its own in which vicinity-proxy serves all Services, and
 // tries the table there, too.
 func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) {
@@ -505,7 +331,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 			return "", fmt.Errorf("%s is %s", component.Name, component.State)
 		}
 	}
-	rows := table()
+	rows := slices.DeleteFunc(table(), func(r row) bool { return r.grouped })
 	tried := &scene{Client: client, cluster: cluster, options: s.options}
 	if tried.namespace, err = client.MakeNamespace(ctx, "table"); err != nil {
 		return "", err

@@ -9,13 +9,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/proxy/kernel"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/lab"
-	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -70,19 +67,8 @@ func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 	if object.Labels["service.kubernetes.io/service-proxy-name"] == "vicinity" {
 		return "", errors.New("the Service is handed over although the nodes program a part of it")
 	}
-	held, memory := 0, 0.0
-	for _, node := range wanted.Nodes() {
-		elements, resident, err := large.withinBounds(ctx, node, netip.MustParseAddr(object.Spec.ClusterIP))
-		if err != nil {
-			return "", fmt.Errorf("node %s: %w", node.Name, err)
-		}
-		held, memory = max(held, elements), max(memory, resident)
-	}
-	if err := large.reachesPorts(ctx, object); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("of a Service of %d ports, %d external IPs and %d endpoints a node has %d elements at most, and its proxy holds %.0f MiB; it is not handed over and %d nodes tell why; of %d other Services meanwhile each was handed over and answered, after %.1f s at most",
-		largePorts, largeExternalIPs, echoes, held, memory/(1<<20), len(wanted.Nodes()), others, longest.Seconds()), nil
+	return fmt.Sprintf("a Service of %d ports, %d external IPs and %d endpoints is not handed over and %d nodes tell why; of %d other Services meanwhile each was handed over and answered, after %.1f s at most",
+		largePorts, largeExternalIPs, echoes, len(wanted.Nodes()), others, longest.Seconds()), nil
 }
 
 // largeService is the tenant's.
@@ -114,8 +100,12 @@ func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Durati
 		if err := s.servedBy(ctx, name, true); err != nil {
 			return others, longest, err
 		}
-		if _, err := s.stickyClients(ctx, name); err != nil {
+		job, err := s.planLoadOf(ctx, name, lightPlan())
+		if err != nil {
 			return others, longest, err
+		}
+		if _, err := s.runFlawless(ctx, job, load.Watch{}); err != nil {
+			return others, longest, fmt.Errorf("%s: %w", name, err)
 		}
 		others++
 		longest = max(longest, time.Since(begun))
@@ -140,68 +130,4 @@ func (s *scene) countTooLarge(ctx context.Context) (int, error) {
 		tellers[event.ReportingInstance] = true
 	}
 	return len(tellers), nil
-}
-
-// withinBounds looks at what the kernel of a node holds of the large Service, which must be
-// something and not more than one Service may have, and at what the proxy says of all. It returns
-// the elements of that Service, and the bytes that the proxy holds.
-func (s *scene) withinBounds(ctx context.Context, node shape.Node, clusterIP netip.Addr) (held int, resident float64, err error) {
-	all, err := s.proxyMetrics(ctx, node)
-	if err != nil {
-		return 0, 0, err
-	}
-	used, most, resident := all.sum("vicinity_proxy_elements"), all.sum("vicinity_proxy_max_elements"), all.sum("process_resident_memory_bytes")
-	switch {
-	case most == 0 || used > most:
-		return 0, 0, fmt.Errorf("its proxy counts %.0f elements, and may have %.0f", used, most)
-	case all.sum("vicinity_proxy_waiting_services") != 1:
-		return 0, 0, fmt.Errorf("%.0f Services wait, want 1", all.sum("vicinity_proxy_waiting_services"))
-	}
-	var listing ruleset.Listing
-	err = fabric.InNamespace(shape.NodeNamespace(s.cluster.Shape().Name, node.Index), func() (err error) {
-		conn, err := kernel.Open()
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		listing, err = conn.Read(ruleset.IPv4)
-		return err
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, set := range listing.Sets {
-		for _, element := range set.Elements {
-			if len(element.Key) < 4 {
-				continue
-			}
-			// Keys begin with the address that clients connect to.
-			if address, _ := netip.AddrFromSlice([]byte(element.Key[:4])); address == clusterIP || largeRange.Contains(address) {
-				held++
-			}
-		}
-	}
-	// Without a flag one Service may have half of what all may.
-	if held < largePorts || float64(held) > most/2 {
-		return 0, 0, fmt.Errorf("the kernel holds %d elements of the Service, want %d to %.0f", held, largePorts, most/2)
-	}
-	return held, resident, nil
-}
-
-// reachesPorts connects to the first and the last port of the large Service, from all clients.
-func (s *scene) reachesPorts(ctx context.Context, service *corev1.Service) error {
-	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
-	if err != nil {
-		return err
-	}
-	for _, port := range []uint16{largeFirstPort, largeFirstPort + largePorts - 1} {
-		to := netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), port)
-		for i := range list.Items {
-			one := newStickyClient(s.cluster.Shape().Name, &list.Items[i], to)
-			if _, _, err := exchange(ctx, one.probe); err != nil {
-				return fmt.Errorf("%s, port %d: %w", one.name, port, err)
-			}
-		}
-	}
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +23,6 @@ const (
 	// proxies, and longNumber how many are open all the time.
 	newRate    = 300
 	longNumber = 200
-	// alsoRate is how many connections a second are opened to each other Service.
-	alsoRate = 100
 	// longBeat is how often each of these asks.
 	longBeat = 500 * time.Millisecond
 	// longest is longer than anything that is done meanwhile takes.
@@ -47,21 +44,13 @@ func (u under) String() string {
 	return text
 }
 
-// unharmed opens connections to the echo Service, and to others for the same pods, while
-// something is done, and for a while before and after it. Long connections ask all the time.
-// No connection may be lost, and no long one may end before its endpoint.
-func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error, also ...string) (u under, err error) {
+// unharmed opens connections to the echo Service while something is done, and for a while
+// before and after it. Long connections ask all the time. No connection may be lost, and no long
+// one may end before its endpoint.
+func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (u under, err error) {
 	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest, Interval: 100 * time.Millisecond}})
 	if err != nil {
 		return u, err
-	}
-	jobs := []lab.LoadJob{job}
-	for _, service := range also {
-		job, err := s.planLoadOf(ctx, service, load.Plan{Rate: alsoRate, Duration: longest})
-		if err != nil {
-			return u, err
-		}
-		jobs = append(jobs, job)
 	}
 	held, err := s.holdLong(ctx)
 	if err != nil {
@@ -75,17 +64,11 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 		result load.Result
 		err    error
 	}
-	ended := make(chan outcome, len(jobs))
-	for i, job := range jobs {
-		watch := load.Watch{Enough: enough}
-		if i == 0 {
-			watch.Progress = func(p load.Progress) { t.answered.Store(p.Total.Answered) }
-		}
-		go func() {
-			result, err := s.runFlawless(flow, job, watch)
-			ended <- outcome{result, err}
-		}()
-	}
+	ended := make(chan outcome, 1)
+	go func() {
+		result, err := s.runFlawless(flow, job, load.Watch{Enough: enough, Progress: func(p load.Progress) { t.answered.Store(p.Total.Answered) }})
+		ended <- outcome{result, err}
+	}()
 	err = t.more(ctx, newRate)
 	if err == nil {
 		err = do(ctx, t)
@@ -99,11 +82,9 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	} else {
 		stop()
 	}
-	for range jobs {
-		one := <-ended
-		u.answered += one.result.Answered
-		err = errors.Join(err, one.err)
-	}
+	one := <-ended
+	u.answered = one.result.Answered
+	err = errors.Join(err, one.err)
 	if err = errors.Join(err, held.end()); err != nil {
 		return u, err
 	}
@@ -127,27 +108,6 @@ func (s *scene) haveEnded(ctx context.Context, ended map[string]int) error {
 		}
 	}
 	return nil
-}
-
-// answering are the pods that answer clients of a Service, by the nodes of these, in order.
-// No request may fail.
-func (s *scene) answering(ctx context.Context, service string, plan load.Plan) (map[string][]string, error) {
-	job, err := s.planLoadOf(ctx, service, plan)
-	if err != nil {
-		return nil, err
-	}
-	result, err := s.runFlawless(ctx, job, load.Watch{})
-	if err != nil {
-		return nil, err
-	}
-	pods := map[string][]string{}
-	for _, flow := range result.Flows {
-		pods[flow.Node] = append(pods[flow.Node], flow.To.Pod)
-	}
-	for _, all := range pods {
-		slices.Sort(all)
-	}
-	return pods, nil
 }
 
 // traffic is what goes on meanwhile.

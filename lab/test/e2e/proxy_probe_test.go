@@ -53,11 +53,8 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 	if err != nil {
 		return "", err
 	}
-	switch {
-	case strings.HasPrefix(t.to, "health"):
+	if strings.HasPrefix(t.to, "health") {
 		return st.checkHealth(ctx, namespace, target)
-	case t.port == "sctp":
-		return st.sctp(ctx, namespace, target, family)
 	}
 	network, number, timeout := "tcp", draws, patient
 	if strings.HasSuffix(t.port, "udp") {
@@ -294,13 +291,6 @@ func (st *stage) checkHealth(ctx context.Context, namespace string, target netip
 		text += fmt.Sprintf(", of %v, healthy %t, weight %q", body.Service, body.ServiceProxyHealthy, response.Header.Get("X-Load-Balancing-Endpoint-Weight"))
 	}
 	return text, nil
-}
-
-// refusedOrLate reports whether a datagram could not be sent, or was not answered in time,
-// which may change.
-func refusedOrLate(err error) bool {
-	word := outcomeOf(err)
-	return word == refused || word == noAnswer
 }
 
 // sortedCopy is a list in order.

@@ -20,41 +20,31 @@ func proxyArea() area {
 		name:  "proxy",
 		setup: zones,
 		promises: []promise{
-			{name: "hand-over", keep: handOver, within: 3 * time.Minute},
-			{name: "hand-over-cordoned", keep: handOverCordoned, within: 4 * time.Minute},
-			{name: "hand-over-affinity", keep: handOverSticky, within: 3 * time.Minute},
 			{name: "probe", keep: proxyProbed, within: 4 * time.Minute},
 			{name: "conformance", keep: conformance, within: 10 * time.Minute, tier: inTest},
-			{name: "confined", keep: confined},
 			{name: "accounting", keep: proxyAccounting, within: 3 * time.Minute, beside: true, tier: inTest},
 			{name: "affinity-timeout", keep: affinityTimeout, within: 3 * time.Minute, beside: true},
-			{name: "udp-follows", keep: udpFollows, within: 3 * time.Minute, beside: true},
 			{name: "nodes-within-the-bound", keep: nodesWithinTheBound(byGroups), within: 4 * time.Minute, beside: true},
 			{name: "keys", keep: proxyKeys, within: 4 * time.Minute, beside: true},
 			{name: "hard-keys", keep: proxyHardKeys, within: 4 * time.Minute, beside: true, tier: inTest},
 			{name: "racks", keep: proxyRacks, within: 4 * time.Minute, beside: true},
 			{name: "require", keep: proxyRequire, within: 4 * time.Minute, beside: true},
-			{name: "hostname-beside-local", keep: hostnameBesideLocal, within: 4 * time.Minute, beside: true},
 			{name: "local-shared", keep: planKept("local-shared"), within: 4 * time.Minute},
 			{name: "local-weighted", keep: planKept("local-weighted"), within: 4 * time.Minute},
-			{name: "flow", keep: proxyFlow, within: 5 * time.Minute, tier: inTest},
-			{name: "new-zone", keep: newZone, within: 4 * time.Minute},
+			{name: "flow", keep: planKept("flow"), within: 4 * time.Minute, tier: inTest},
 			{name: "switches", keep: proxySwitches, within: 5 * time.Minute},
 			{name: "hand-over-under-load", keep: handOverUnderLoad, within: 5 * time.Minute, tier: inTest},
 			{name: "rolling-update", keep: proxyRollingUpdate, within: 5 * time.Minute},
 			{name: "killed", keep: proxyKilled, within: 4 * time.Minute, tier: inTest},
-			{name: "replaced", keep: proxyReplaced, within: 4 * time.Minute},
 			{name: "zone-changed", keep: zoneChanged, within: 4 * time.Minute},
 			{name: "api-server-away", keep: apiServerAway, within: 7 * time.Minute},
 			{name: "foreign-flush", keep: foreignFlush, within: 4 * time.Minute},
 			{name: "subsetting", keep: subsetting, within: 4 * time.Minute},
 			{name: "bad-input", keep: proxyBadInput, within: 5 * time.Minute},
 			{name: "tenants-take-nothing", keep: tenantsTakeNothing, within: 5 * time.Minute, tier: inTest},
-			{name: "too-large", keep: tooLarge, within: 4 * time.Minute, alone: true},
-			{name: "explained", keep: proxyExplained, within: 4 * time.Minute},
+			{name: "too-large", keep: tooLarge, alone: true, tier: inSoak},
 			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
-			{name: "churn", keep: endpointChurn, within: 2*churnTime() + 5*time.Minute},
-			{name: "no-cause", keep: failuresWithoutCause, within: 30 * time.Minute},
+			{name: "churn", keep: endpointChurn, within: 6 * time.Minute},
 			{name: "without-kube-proxy", keep: withoutKubeProxy, within: 12 * time.Minute, alone: true},
 			{name: "documentation", keep: documentation("docs/proxy.md"), within: 8 * time.Minute, alone: true},
 		},
@@ -207,45 +197,4 @@ func (s *scene) handOverEcho(ctx context.Context, patch string) error {
 		}
 	}
 	return s.servedBy(ctx, "echo", true)
-}
-
-// handOver has a Service given to vicinity-proxy and back: all the time one of the two
-// serves it, and the acknowledgement is there before the label.
-func handOver(ctx context.Context, s *scene) (string, error) {
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
-	begun := time.Now()
-	if err := s.handOverEcho(ctx, ""); err != nil {
-		return "", err
-	}
-	there := time.Since(begun)
-	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
-		return "", err
-	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
-	if err != nil {
-		return "", err
-	}
-	holder, err := s.onlyIn(ctx, "echo", "vicinity")
-	if err != nil {
-		return "", err
-	}
-	begun = time.Now()
-	if err := s.PatchService(ctx, s.namespace, "echo", byKubeProxy); err != nil {
-		return "", err
-	}
-	if err := s.servedBy(ctx, "echo", false); err != nil {
-		return "", err
-	}
-	back := time.Since(begun)
-	if _, err := s.onlyIn(ctx, "echo", "kube-proxy"); err != nil {
-		return "", err
-	}
-	again, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("there after %.1f s, back after %.1f s; the rules of %d nodes say so; %d requests, 0 failed",
-		there.Seconds(), back.Seconds(), holder, result.Answered+again.Answered), nil
 }

@@ -18,7 +18,6 @@ import (
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // placedPod is a pod of an image on a node.
@@ -300,44 +299,6 @@ func proxyRequire(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("each zone its own; a zone without endpoints refused until it has one; %d connections", n+more), nil
 }
 
-// hostnameBesideLocal tries a Service whose traffic must stay on the node beside one with
-// externalTrafficPolicy: Local, which is another thing.
-func hostnameBesideLocal(ctx context.Context, s *scene) (string, error) {
-	rows := []row{
-		{name: "hard", annotations: fmt.Sprintf("%s: %q", keysAnnotation, hostnameKey), spec: "type: LoadBalancer", ingress: true, tries: []try{
-			{from: "pod-with", to: "cluster", want: "a as itself"},
-			{from: "pod-without", to: "cluster", want: refused},
-			{from: "outside", to: "node-port@with", want: "a as zone-a-1"},
-			{from: "outside", to: "node-port@without", want: refused},
-			{from: "outside", to: "load-balancer@with", want: "a as zone-a-1"},
-			{from: "outside", to: "load-balancer@without", want: refused},
-			{from: "pod-without", to: "load-balancer@with", want: refused},
-		}},
-		{name: "local", spec: "type: LoadBalancer\n  externalTrafficPolicy: Local", ingress: true, tries: []try{
-			{from: "pod-with", to: "cluster", want: all},
-			{from: "pod-without", to: "cluster", want: all},
-			{from: "outside", to: "node-port@with", want: "a as itself"},
-			{from: "outside", to: "node-port@without", want: noAnswer},
-			{from: "outside", to: "load-balancer@with", want: "a as itself"},
-			{from: "outside", to: "load-balancer@without", want: noAnswer},
-			{from: "pod-without", to: "load-balancer@with", want: all},
-			{from: "outside", to: "health@with", want: "200: 1 local"},
-			{from: "outside", to: "health@without", want: "503: 0 local"},
-		}},
-	}
-	if err := s.tryAll(ctx, rows, servers[1:]); err != nil {
-		return "", err
-	}
-	hard, err := s.CoreV1().Services(s.namespace).Get(ctx, "hard-v", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	if port := hard.Spec.HealthCheckNodePort; port != 0 {
-		return "", fmt.Errorf("the Service with a hard key has a health port, %d", port)
-	}
-	return "hard hostname key: pods too, elsewhere refused, source address the node's, no health port; externalTrafficPolicy Local: from outside only, elsewhere dropped, source address kept, health port answers", nil
-}
-
 // planKept has an algorithm that lends endpoints from zone to zone divide uneven ones, and
 // measures that traffic follows the plan.
 func planKept(algorithm string) func(context.Context, *scene) (string, error) {
@@ -363,6 +324,19 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 			return "", fmt.Errorf("the plan of %s lends nothing, and would show nothing: %v", algorithm, want)
 		}
 		if err := s.followsPlan(ctx, want); err != nil {
+			return "", err
+		}
+		// Zones keep for a while what a change takes from them.
+		err = kube.Wait(ctx, "no zone to leave a group", func(ctx context.Context) (string, error) {
+			groups, err := s.groupsOf(ctx, "echo")
+			for i := range groups {
+				if strings.Contains(groups[i].Annotations["vicinity.dev/marks"], `"leaving"`) {
+					return groups[i].Name + " has one", err
+				}
+			}
+			return "", err
+		})
+		if err != nil {
 			return "", err
 		}
 		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 3000, Duration: 3 * time.Second}})
@@ -492,55 +466,13 @@ func byChance(result load.Result) (float64, error) {
 	return chance, nil
 }
 
-// newZone adds a node in a zone that no group knows, and takes the zone from another: a
-// Service that prefers is reached from both, one that requires from neither.
-func newZone(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), "zone-a-1", "zone-b-1", "zone-c-1"); err != nil {
-		return "", err
+// labelNode gives a node a label, or takes it away if the value is empty.
+func (s *scene) labelNode(ctx context.Context, node, key, value string) error {
+	text := "null"
+	if value != "" {
+		text = fmt.Sprintf("%q", value)
 	}
-	all := []string{"zone-a-1", "zone-b-1", "zone-c-1"}
-	node, err := s.cluster.AddNode(ctx, shape.Node{Zone: "zone-d"})
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		err = errors.Join(err, s.cluster.RemoveNode(context.WithoutCancel(ctx), node.Name),
-			s.setZone(context.WithoutCancel(ctx), "zone-c-2", "zone-c"))
-	}()
-	if err := s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name); err != nil {
-		return "", err
-	}
-	if err := s.Apply(ctx, s.namespace, placedPod("client-"+node.Name, node.Name, "client")); err != nil {
-		return "", err
-	}
-	if err := s.podsReady(ctx, len(all)+len(s.cluster.Shape().Nodes())); err != nil {
-		return "", err
-	}
-	if err := s.setZone(ctx, "zone-c-2", ""); err != nil {
-		return "", err
-	}
-	soft, err := s.reaches(ctx, reach{node.Name: all, "zone-c-2": all, "zone-c-1": {"zone-c-1"}, "zone-a-2": {"zone-a-1"}})
-	if err != nil {
-		return "", err
-	}
-	if err := s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, zoneKey)); err != nil {
-		return "", err
-	}
-	hard, err := s.reaches(ctx, reach{node.Name: {}, "zone-c-2": {}, "zone-c-1": {"zone-c-1"}, "zone-a-2": {"zone-a-1"}})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("from a new zone and from a node without a zone: reached where zones are preferred, refused where they are required; %d connections", soft+hard), nil
-}
-
-// setZone changes the zone of a node, or takes it away.
-func (s *scene) setZone(ctx context.Context, node, zone string) error {
-	value := "null"
-	if zone != "" {
-		value = fmt.Sprintf("%q", zone)
-	}
-	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, zoneKey, value)
-	_, err := s.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, key, text), metav1.PatchOptions{})
 	return err
 }
 

@@ -9,19 +9,21 @@ import (
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
-// updatesCompared updates a StatefulSet by a DomainRollout, by a controller of the test that evicts whatever it is let, and by its
-// own rolling updates. The first two disturb one zone at a time, and none sends requests without end.
+// updatesCompared updates a StatefulSet by a DomainRollout and by its own rolling update, in the long form also by a controller of the
+// test that evicts whatever it is let, and one pod at a time. A DomainRollout and that controller disturb one zone at a time, and none
+// sends requests without end.
 func updatesCompared(ctx context.Context, s *scene) (string, error) {
-	pods, startTime, within := 27, time.Second, 5*time.Second
+	pods, startTime, updaters := 27, time.Second, []evictions.Updater{evictions.ByRollout, evictions.ByNativeMax}
 	if soaking() {
-		pods, startTime, within = 420, 2*time.Second, time.Hour
+		pods, startTime = 420, 2*time.Second
+		updaters = append(updaters, evictions.ByEvictor, evictions.ByNative)
 	}
 	text := ""
 	calls := map[evictions.Updater]float64{}
-	for _, by := range []evictions.Updater{evictions.ByRollout, evictions.ByEvictor, evictions.ByNativeMax, evictions.ByNative} {
+	for _, by := range updaters {
 		o := evictions.UpdateOptions{By: by, Pods: pods, StartTime: startTime}
 		if by == evictions.ByNative {
-			o.Within = within
+			o.Within = time.Hour
 		}
 		figures, err := s.field().Update(ctx, o)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -216,15 +215,14 @@ func churn(ctx context.Context, s *scene) (string, error) {
 	if with.events > chance*without.events {
 		return "", fmt.Errorf("each killed pod changed the slices %.2f times, and %.2f times balanced", with.events, without.events)
 	}
-	return fmt.Sprintf("for each killed pod %.2f watch events and %.2f writes (%.2f and %.2f when balanced), %d endpoints moved by %d kills, at rest after it",
-		with.events, with.writes, without.events, without.writes, with.moves, with.kills), nil
+	return fmt.Sprintf("for each killed pod %.2f watch events (%.2f when balanced), %d endpoints moved by %d kills, at rest after it",
+		with.events, without.events, with.moves, with.kills), nil
 }
 
-// unrest is what killing pods did to the slices of the Service: events and writes for
-// each kill.
+// unrest is what killing pods did to the slices of the Service, events for each kill.
 type unrest struct {
-	kills, moves   int
-	events, writes float64
+	kills, moves int
+	events       float64
 }
 
 func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
@@ -240,10 +238,6 @@ func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
 		return unrest{}, err
 	}
 	events := l.count("echo")
-	before, err := s.sliceWrites(ctx)
-	if err != nil {
-		return unrest{}, err
-	}
 	u := unrest{}
 	for ; u.kills < kills; u.kills++ {
 		if err := s.killPod(ctx, u.kills); err != nil {
@@ -259,41 +253,10 @@ func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
 	if err := l.quiet(ctx, "echo"); err != nil {
 		return u, err
 	}
-	after, err := s.sliceWrites(ctx)
-	if err != nil {
-		return u, err
-	}
 	l.end()
 	u.moves = l.moves["echo"]
 	u.events = float64(l.events["echo"]-events) / float64(u.kills)
-	u.writes = (after - before) / float64(u.kills)
 	return u, nil
-}
-
-// sliceWrites is how many writes of EndpointSlices the API server has taken, of all
-// Services.
-func (s *scene) sliceWrites(ctx context.Context) (float64, error) {
-	text, err := s.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("reading the API server's metrics: %w", err)
-	}
-	sum := 0.0
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "apiserver_request_total{") || !strings.Contains(line, `resource="endpointslices"`) || !strings.Contains(line, `code="20`) {
-			continue
-		}
-		for _, verb := range []string{"POST", "PUT", "PATCH", "DELETE"} {
-			if strings.Contains(line, `verb="`+verb+`"`) {
-				fields := strings.Fields(line)
-				count, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-				if err != nil {
-					return 0, fmt.Errorf("reading the API server's metrics: %w", err)
-				}
-				sum += count
-			}
-		}
-	}
-	return sum, nil
 }
 
 // atOnce deletes without a grace period.
@@ -470,21 +433,14 @@ func (s *scene) replaced(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Not on a node whose network is cut: its agent would not hear of it.
-	var victim *corev1.Pod
-	for i := range list.Items {
-		node, err := s.CoreV1().Nodes().Get(ctx, list.Items[i].Spec.NodeName, metav1.GetOptions{})
-		if err != nil {
-			return 0, err
-		}
-		if _, listed := before[list.Items[i].Status.PodIP]; listed && kube.NodeReady(node) && !slices.Contains(s.cutOff, node.Name) {
-			victim = &list.Items[i]
-			break
-		}
+	listed := slices.IndexFunc(list.Items, func(pod corev1.Pod) bool {
+		_, is := before[pod.Status.PodIP]
+		return is
+	})
+	if listed < 0 {
+		return 0, errors.New("no echo pod is in the slices")
 	}
-	if victim == nil {
-		return 0, errors.New("no echo pod is on a node that works")
-	}
+	victim := &list.Items[listed]
 	begun := time.Now()
 	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, victim.Name, atOnce()); err != nil {
 		return 0, err
@@ -500,52 +456,4 @@ func (s *scene) replaced(ctx context.Context) (time.Duration, error) {
 		return "", nil
 	})
 	return time.Since(begun), err
-}
-
-// webhookHanging cuts the nodes of Vicinity's pods off, so that the API server's calls
-// of the webhook are lost without an error. Upstream's updates wait a second at most.
-func webhookHanging(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.route(ctx, 12, preferZone); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	usual, err := s.replaced(ctx)
-	if err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	pods, err := controllers(ctx, s.Client)
-	if err != nil {
-		return "", err
-	}
-	for i := range pods {
-		s.cutOff = append(s.cutOff, pods[i].Spec.NodeName)
-	}
-	defer func() {
-		for _, node := range s.cutOff {
-			err = errors.Join(err, s.cluster.StartNode(context.WithoutCancel(ctx), node))
-		}
-		err = errors.Join(err, s.WaitNodes(context.WithoutCancel(ctx), true), s.vicinityWorks(context.WithoutCancel(ctx)))
-	}()
-	for _, node := range s.cutOff {
-		if err := s.cluster.StopNode(ctx, node); err != nil {
-			return "", err
-		}
-	}
-	hanging, err := s.replaced(ctx)
-	if err != nil {
-		return "", err
-	}
-	// Each of upstream's writes waits a second, one after the other: those of two families,
-	// and those for the pod that takes the place, which may come before.
-	const most = 8 * time.Second
-	if hanging > usual+most {
-		return "", fmt.Errorf("with the webhook hanging a killed pod left the slices after %.1f s, usually after %.1f s; at most %.1f more are allowed",
-			hanging.Seconds(), usual.Seconds(), most.Seconds())
-	}
-	return fmt.Sprintf("a killed pod left the slices after %.1f s with the webhook hanging, %.1f s usually", hanging.Seconds(), usual.Seconds()), nil
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/lab"
 )
@@ -53,22 +51,28 @@ func (s *scene) bothNear(ctx context.Context) error {
 // labelZone writes the zone of nodes on them, or takes it away.
 func (s *scene) labelZone(ctx context.Context, written bool, nodes ...string) error {
 	for _, name := range nodes {
-		node, _ := s.cluster.Shape().Node(name)
-		value := "null"
+		zone := ""
 		if written {
-			value = fmt.Sprintf("%q", node.Zone)
+			node, _ := s.cluster.Shape().Node(name)
+			zone = node.Zone
 		}
-		patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, corev1.LabelTopologyZone, value)
-		if _, err := s.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if err := s.labelNode(ctx, name, zoneKey, zone); err != nil {
 			return fmt.Errorf("labelling node %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// zonesWithoutLabels removes the zone label from the nodes of one zone, then from all.
-// Conditions explain it, traffic goes on, and is near again when the labels are back.
-func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error) {
+// autoSafeguards has nodes without allocatable CPU where zones are compared by it, and then takes the zone label
+// from the nodes of one zone, and from all. Conditions explain it, traffic goes on, and is near again when nodes are
+// as they were.
+func autoSafeguards(ctx context.Context, s *scene) (figure string, err error) {
+	const policy = `apiVersion: vicinity.dev/v1alpha1
+kind: RoutingPolicy
+metadata: {name: by-cpu}
+spec: {capacity: {type: CPU}}
+`
+	withoutCPU := map[string]string{"bare": `{}`, "idle": `{cpu: "0", memory: 1Gi}`}
 	var all, away []string
 	zones := s.inhabited()
 	for _, node := range s.cluster.Shape().Nodes() {
@@ -79,19 +83,51 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 	}
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
+		for name := range withoutCPU {
+			err = errors.Join(err, s.Delete(ctx, "", nodeManifest(name, "", "")))
+		}
 		err = errors.Join(err, s.labelZone(ctx, true, all...), s.takesOverAuto(ctx, false))
 	}()
-	if err := s.routeBesideAuto(ctx, preferZone); err != nil {
+	if err := s.Apply(ctx, s.namespace, policy); err != nil {
+		return "", err
+	}
+	if err := s.routeBesideAuto(ctx, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/by-cpu"}}}`); err != nil {
+		return "", err
+	}
+	bothWarn := func(warning, echo, auto string) error {
+		if err := s.warns(ctx, "echo", warning, echo); err != nil {
+			return err
+		}
+		return s.warns(ctx, "auto", warning, auto)
+	}
+	for name, allocatable := range withoutCPU {
+		if err := s.Apply(ctx, "", nodeManifest(name, zones[0].Name, allocatable)); err != nil {
+			return "", err
+		}
+	}
+	if err := bothWarn("2 nodes without allocatable CPU: bare, idle", "endpoints are divided among zones by optimal",
+		"balanced: a node has no allocatable CPU, and auto needs that of all"); err != nil {
+		return "", err
+	}
+	for name := range withoutCPU {
+		if err := s.Delete(ctx, "", nodeManifest(name, "", "")); err != nil {
+			return "", err
+		}
+	}
+	if err := s.bothNear(ctx); err != nil {
+		return "", fmt.Errorf("without the nodes that have no CPU: %w", err)
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":null,"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`); err != nil {
+		return "", err
+	}
+	if err := s.bothNear(ctx); err != nil {
 		return "", err
 	}
 	if err := s.labelZone(ctx, false, away...); err != nil {
 		return "", err
 	}
-	warning := fmt.Sprintf("%d nodes without the label %s, left out of the capacity: %s", len(away), corev1.LabelTopologyZone, strings.Join(away, ", "))
-	if err := s.warns(ctx, "echo", warning, ""); err != nil {
-		return "", err
-	}
-	if err := s.warns(ctx, "auto", warning, "balanced: a node has no zone, and auto needs the zones of all"); err != nil {
+	if err := bothWarn(fmt.Sprintf("%d nodes without the label %s, left out of the capacity: %s", len(away), zoneKey, strings.Join(away, ", ")), "",
+		"balanced: a node has no zone, and auto needs the zones of all"); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
@@ -104,8 +140,7 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 	if err := s.labelZone(ctx, false, all...); err != nil {
 		return "", err
 	}
-	warning = fmt.Sprintf("%d nodes without the label", len(all))
-	if err := s.warns(ctx, "echo", warning, "balanced: no zone has capacity, so where traffic comes from is unknown"); err != nil {
+	if err := s.warns(ctx, "echo", fmt.Sprintf("%d nodes without the label", len(all)), "balanced: no zone has capacity, so where traffic comes from is unknown"); err != nil {
 		return "", err
 	}
 	if err := s.WaitHints(ctx, s.namespace, "echo", false); err != nil {
@@ -119,66 +154,10 @@ func zonesWithoutLabels(ctx context.Context, s *scene) (figure string, err error
 		return "", err
 	}
 	if err := s.bothNear(ctx); err != nil {
-		return "", err
+		return "", fmt.Errorf("with the labels again: %w", err)
 	}
-	return fmt.Sprintf("%d of %d nodes without a zone, then all: said by name and in the condition, %d requests, 0 failed; near again with the labels",
+	return fmt.Sprintf("2 nodes without CPU, %d of %d without a zone, then all: said by name and in the condition, %d requests, 0 failed; near again afterwards",
 		len(away), len(all), part.Answered+none.Answered), nil
-}
-
-// nodeWithoutCPU has nodes without allocatable CPU where zones are compared by it: they
-// count as none, and a condition says so.
-func nodeWithoutCPU(ctx context.Context, s *scene) (figure string, err error) {
-	const policy = `apiVersion: vicinity.dev/v1alpha1
-kind: RoutingPolicy
-metadata: {name: by-cpu}
-spec: {capacity: {type: CPU}}
-`
-	nodes := map[string]string{"bare": `{}`, "idle": `{cpu: "0", memory: 1Gi}`}
-	defer func() {
-		ctx := context.WithoutCancel(ctx)
-		for name := range nodes {
-			err = errors.Join(err, s.Delete(ctx, "", nodeManifest(name, "", "")))
-		}
-		err = errors.Join(err, s.takesOverAuto(ctx, false))
-	}()
-	if err := s.Apply(ctx, s.namespace, policy); err != nil {
-		return "", err
-	}
-	if err := s.routeBesideAuto(ctx, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/by-cpu"}}}`); err != nil {
-		return "", err
-	}
-	before, err := s.explain(ctx, "echo")
-	if err != nil {
-		return "", err
-	}
-	for name, allocatable := range nodes {
-		if err := s.Apply(ctx, "", nodeManifest(name, s.inhabited()[0].Name, allocatable)); err != nil {
-			return "", err
-		}
-	}
-	const warning = "2 nodes without allocatable CPU: bare, idle"
-	if err := s.warns(ctx, "echo", warning, "endpoints are divided among zones by optimal"); err != nil {
-		return "", err
-	}
-	if err := s.warns(ctx, "auto", warning, "balanced: a node has no allocatable CPU, and auto needs that of all"); err != nil {
-		return "", err
-	}
-	after, err := s.converged(ctx, "echo", 12)
-	if err != nil {
-		return "", err
-	}
-	if now, had := fmt.Sprint(after.Families), fmt.Sprint(before.Families); now != had {
-		return "", fmt.Errorf("nodes that have no CPU changed the plan from %s to %s", had, now)
-	}
-	for name := range nodes {
-		if err := s.Delete(ctx, "", nodeManifest(name, "", "")); err != nil {
-			return "", err
-		}
-	}
-	if err := s.bothNear(ctx); err != nil {
-		return "", err
-	}
-	return "2 nodes without CPU: by CPU the plan stays as it was, Auto is balanced, both say why; near again without them", nil
 }
 
 // nodeManifest is a node that is nothing but its object, and that no pod can be bound to.

@@ -5,11 +5,7 @@
 package verdict
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -113,38 +109,4 @@ func shortened(figure string) string {
 		return string(letters[:figureWidth-1]) + "…"
 	}
 	return figure
-}
-
-// Time is what a promise took.
-type Time struct {
-	Seconds float64 `json:"seconds"`
-	Kept    bool    `json:"kept"`
-}
-
-// WriteTimes writes to a file what the first try of each promise took. Promises that did not run keep the
-// time that the file has.
-func WriteTimes(file string, outcomes []Outcome) error {
-	text, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	times := map[string]Time{}
-	if text != nil {
-		if err := json.Unmarshal(text, &times); err != nil {
-			return fmt.Errorf("%s: %w; remove it", file, err)
-		}
-	}
-	for _, o := range outcomes {
-		if len(o.Tries) > 0 {
-			times[o.Name()] = Time{o.Tries[0].Took.Round(100 * time.Millisecond).Seconds(), o.Tries[0].Err == nil}
-		}
-	}
-	if text, err = json.MarshalIndent(times, "", "  "); err != nil {
-		return err
-	}
-	// A run that is killed meanwhile leaves the file as it was.
-	if err := os.WriteFile(file+".new", append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
 }

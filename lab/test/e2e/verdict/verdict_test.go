@@ -2,8 +2,6 @@ package verdict
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -66,27 +64,5 @@ func TestTable(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-func TestTimesOfOtherPromisesStay(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "times.json")
-	for _, o := range []Outcome{
-		{Area: "routing", Promise: "prefer", Tries: []Try{lost, held}},
-		{Area: "names", Promise: "nearest", Tries: []Try{held}},
-		{Area: "names", Promise: "nearest", Tries: []Try{lost}},
-		{Area: "names", Promise: "planned"},
-	} {
-		if err := WriteTimes(file, []Outcome{o}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{"names/nearest":{"seconds":2,"kept":false},"routing/prefer":{"seconds":2,"kept":false}}`
-	if got := strings.Join(strings.Fields(string(text)), ""); got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }
