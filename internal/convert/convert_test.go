@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/internal/coverage"
@@ -140,18 +138,6 @@ func TestOrdinalsAreWhatPodsHaveAsLabel(t *testing.T) {
 			t.Errorf("%s is an ordinal: got %v, want %v", text, got, want)
 		}
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.SampledFrom([]string{`[a-z\-]+-zone-[a-z]-([0-9]+)`, `.*-(\d+)`, `(?:[a-z]+-)*([0-9]+)`, `[a-z0-9-]+-([0-9]+)`, `([a-z]+)-[0-9]+`}).Draw(t, "expression")
-		if !isOrdinal(text, 1) {
-			return
-		}
-		set := rapid.StringMatching(`[a-z]+(-[a-z0-9]+){0,3}`).Draw(t, "StatefulSet")
-		ordinal := rapid.StringMatching(`0|[1-9][0-9]{0,3}`).Draw(t, "ordinal")
-		found := regexp.MustCompile("^" + text + "$").FindStringSubmatch(set + "-" + ordinal)
-		if found != nil && found[1] != ordinal {
-			t.Fatalf("%s takes %q of %s-%s", text, found[1], set, ordinal)
-		}
-	})
 }
 
 // FuzzConvert feeds anything of each kind. What converts must be a budget that makes sense.

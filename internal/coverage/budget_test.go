@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -55,7 +56,7 @@ func TestBudgetOf(t *testing.T) {
 
 func TestInvalidBudgets(t *testing.T) {
 	negative, never := int32(-1), policyv1.UnhealthyPodEvictionPolicyType("Never")
-	type spec = v1alpha1.TopologyDisruptionBudgetSpec
+	withFields := &v1alpha1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n"}}}}
 	for _, test := range []struct {
 		name   string
 		change func(*spec)
@@ -74,7 +75,12 @@ func TestInvalidBudgets(t *testing.T) {
 		{"no label", func(s *spec) { s.GroupBy = "a/b/c" }, `spec.groupBy: Invalid value: "a/b/c"`},
 		{"a policy of its own", func(s *spec) { s.UnhealthyPodEvictionPolicy = &never }, `spec.unhealthyPodEvictionPolicy: Unsupported value: "Never"`},
 		{"labels that none can have", func(s *spec) { s.Selector.MatchLabels["-x"] = "y" }, `spec.selector.matchLabels: Invalid value: "-x"`},
-		{"an expression", func(s *spec) { s.NodeSelectorTerm = expressions("zone In") }, "spec.nodeSelectorTerm.matchExpressions[0]: Invalid value"},
+		{"a field of nodes", func(s *spec) { s.NodeSelectorTerm = withFields }, "spec.nodeSelectorTerm.matchFields: Forbidden: domains are made of labels of nodes; use matchExpressions"},
+		{"no operator", func(s *spec) { s.NodeSelectorTerm = expressions("zone Near a") }, `spec.nodeSelectorTerm.matchExpressions[0].operator: Unsupported value: "Near"`},
+		{"no values", func(s *spec) { s.NodeSelectorTerm = expressions("zone In") }, `spec.nodeSelectorTerm.matchExpressions[0]: Invalid value: "zone In"`},
+		{"a value too many", func(s *spec) { s.NodeSelectorTerm = expressions("zone Exists a") }, `spec.nodeSelectorTerm.matchExpressions[0]: Invalid value: "zone Exists a"`},
+		{"no number", func(s *spec) { s.NodeSelectorTerm = expressions("disks Gt few") }, `spec.nodeSelectorTerm.matchExpressions[0]: Invalid value: "disks Gt few"`},
+		{"a key twice", func(s *spec) { s.NodeSelectorTerm = expressions("zone Exists; rack Exists; zone Exists") }, `spec.nodeSelectorTerm.matchExpressions[2].key: Duplicate value: "zone"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, _ := BudgetOf(budget(test.change)); !strings.HasPrefix(got.Invalid, test.want) {

@@ -53,19 +53,6 @@ pod-02 Deployment/web in a
 `,
 		},
 		{
-			name: "a Deployment whose ReplicaSet was scaled to zero for another", world: func() *builder {
-				w := in("a")
-				d := w.deployment(2)
-				w.pods(w.replicaSet("web-1", 0, d), "a-1")
-				w.replicaSet("web-2", 2, d)
-				return w
-			},
-			want: `["a"]
-Deployment/web 2
-pod-00 Deployment/web in a
-`,
-		},
-		{
 			name: "two generations of an operator's StatefulSets are summed", world: func() *builder {
 				w := in("a")
 				w.pods(w.statefulSet("old", 1), "a-1")
@@ -101,18 +88,6 @@ pod-00 StatefulSet/web-a in a
 			},
 			want: `["a"]
 pod-00 in a
-`,
-		},
-		{
-			name: "a kind of its own by its scale", world: func() *builder {
-				w := in("a")
-				w.add(OfScale(*custom("db"), 3))
-				return w.pods(custom("db"), "a-1", "a-2")
-			},
-			want: `["a"]
-Database.example.com/db 3
-pod-00 Database.example.com/db in a
-pod-01 Database.example.com/db in a
 `,
 		},
 		{
@@ -165,20 +140,6 @@ pod-02 in a
 StatefulSet/web 3
 pod-00 StatefulSet/web in a
 pod-01 StatefulSet/web in a
-`,
-		},
-		{
-			name: "an owner that was made anew beside its orphans", world: func() *builder {
-				w := in("a")
-				w.pods(w.statefulSet("web", 1), "a-1")
-				again := OfScale(Ref{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "new"}, 2)
-				return w.pods(w.add(again), "a-1")
-			},
-			want: `["a"]
-StatefulSet/web/new 2
-StatefulSet/web/uid-web 1
-pod-00 StatefulSet/web/uid-web in a
-pod-01 StatefulSet/web/new in a
 `,
 		},
 		{
@@ -328,11 +289,6 @@ outside uncovered pending unready
 			},
 			want: `["b"]
 StatefulSet/web 1
-`,
-		},
-		{
-			name: "without pods and owners all domains count", world: func() *builder { return in("a", "b") },
-			want: `["a" "b"]
 `,
 		},
 		{
@@ -504,47 +460,6 @@ func TestStateDependsOnNoOrderAndChangesNothing(t *testing.T) {
 			t.Fatalf("got\n%s\nthen\n%s", first, again)
 		}
 	})
-}
-
-// A pod is in a domain that the state lists, and nothing that is finished makes one.
-func TestDomainsAreListed(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := StateOf(random(t))
-		listed := map[string]bool{}
-		for i, name := range s.Domains {
-			if listed[name] || i > 0 && s.Domains[i-1] >= name {
-				t.Fatalf("domains %q", s.Domains)
-			}
-			listed[name] = true
-		}
-		for _, p := range s.Pods {
-			if p.Place == disruption.Covered && !p.Finished && !listed[p.Domain] {
-				t.Fatalf("%s is in %q, and there are %q", p.Name, p.Domain, s.Domains)
-			}
-		}
-	})
-}
-
-// A node that is taken for pods of users by and by, as that of a small cluster's control plane is,
-// can hold pods from then on.
-func TestSameNode(t *testing.T) {
-	control := corev1.Taint{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}
-	node := func(zoned string, taints ...corev1.Taint) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{zone: zoned}}, Spec: corev1.NodeSpec{Taints: taints}}
-	}
-	for name, test := range map[string]struct {
-		before, after *corev1.Node
-		same          bool
-	}{
-		"nothing":                   {node("a", control), node("a", control), true},
-		"its zone":                  {node("a"), node("b"), false},
-		"that of a drainer":         {node("a"), node("a", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}), true},
-		"that of the control plane": {node("a", control), node("a"), false},
-	} {
-		if got := SameNode(test.before, test.after); got != test.same {
-			t.Errorf("%s changes: the same is %t", name, got)
-		}
-	}
 }
 
 // A label that differs for each pod makes a group of each, with numbers for every domain.

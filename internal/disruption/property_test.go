@@ -122,24 +122,3 @@ func withoutLimits(d Decision) Decision {
 	d.Limits = nil
 	return d
 }
-
-func TestAReservationNeverAdmitsAnythingElse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := drawState(t, stateShape{pods: 10, units: rapid.Bool().Draw(t, "units")})
-		if len(s.Pods) < 2 {
-			return
-		}
-		reserved := rapid.IntRange(0, len(s.Pods)-1).Draw(t, "reserved")
-		tally := NewTally(s, start)
-		tally.Reserve(s.Pods[reserved].UID, "")
-		for i := range s.Pods {
-			p := &s.Pods[i]
-			if i == reserved || p.Unit != "" && p.Unit == s.Pods[reserved].Unit {
-				continue // further pods of a unit that is down may go
-			}
-			if before, after := Decide(s, p.UID, start), tally.Decide(p.UID); after.Allowed && !before.Allowed {
-				t.Fatalf("%s is denied (%s), and admitted (%s) once %s is reserved", p.UID, before.Rule, after.Rule, s.Pods[reserved].UID)
-			}
-		}
-	})
-}

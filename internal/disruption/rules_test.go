@@ -2,7 +2,6 @@ package disruption
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -112,28 +111,13 @@ func TestRules(t *testing.T) {
 			"a1=Domain b1=Within c1=Within",
 		},
 		{
-			"a replacement that does not exist yet is not healthy",
-			pods("a:RR b:RRR c:RRR", replicas(9)).with(Budget{MinAvailable: number(2)}),
-			"a1=Domain b1=Within",
-		},
-		{
 			"a replacement that is not scheduled yet counts as down",
 			pods("a:RR b:RRR c:RRR -:P", replicas(9)).with(one),
 			"a1=Domain b1=Within -1=Gone",
 		},
 		{
-			"a replacement that starts counts as down",
-			pods("a:RRP b:RRR c:RRR", replicas(9)).with(one),
-			"a1=Domain a3=Gone b1=Within",
-		},
-		{
 			"a pod that ends counts as down until it is gone",
 			pods("a:RRT b:RRR c:RRR", replicas(9)).with(one),
-			"a1=Domain a3=Gone b1=Within",
-		},
-		{
-			"a pod that has failed is missing",
-			pods("a:RRF b:RRR c:RRR", replicas(9)).with(one),
 			"a1=Domain a3=Gone b1=Within",
 		},
 		{
@@ -164,11 +148,6 @@ func TestRules(t *testing.T) {
 			"a1=Domain b1=Domain c1=Domain",
 		},
 		{
-			"a missing pod that no domain lacks leaves as many healthy as there are",
-			pods("a:RR b:RR c:RR", replicas(7)).with(Budget{MinAvailable: number(1)}),
-			"a1=Within b1=Within c1=Within",
-		},
-		{
 			"a pod that can only be in one domain is missing there",
 			pods("a:RR b:RR c:RR -:P", replicas(7)).with(one, func(s *State) { s.pod("-1").Domain = "b" }),
 			"a1=Within b1=Domain c1=Within",
@@ -189,11 +168,6 @@ func TestRules(t *testing.T) {
 			"c1=Total a1=Domain",
 		},
 		{
-			"a percentage of the total is rounded up",
-			pods("a:RRU b:RRR c:RRR", replicas(9)).with(Budget{MaxUnavailable: number(2), MaxTotal: percent(12)}), // 1.08, so 2
-			"b1=Within",
-		},
-		{
 			"pods that are down in one domain close the others",
 			pods("a:RRU b:RRR c:RRR", replicas(9)).with(zoneAtATime),
 			"a1=Within b1=Domains c1=Domains",
@@ -204,16 +178,6 @@ func TestRules(t *testing.T) {
 			"a1=Within a3=Within b1=Domains",
 		},
 		{
-			"a domain is disturbed while a pod of it is missing",
-			pods("a:RR b:RRR", replicas(6)).with(zoneAtATime),
-			"a1=Within b1=Domains",
-		},
-		{
-			"nothing goes where more domains are disturbed than may be",
-			pods("a:RRU b:RRU c:RRR", replicas(9)).with(zoneAtATime),
-			"a1=Domains b1=Domains c1=Domains a3=UnhealthyNo",
-		},
-		{
 			"a missing pod that may be of any domain closes all",
 			pods("a:RR b:RR c:RR", replicas(7)).with(zoneAtATime),
 			"a1=Domains b1=Domains c1=Domains",
@@ -222,11 +186,6 @@ func TestRules(t *testing.T) {
 			"a missing pod that may be of any domain is of the one that was disturbed",
 			pods("a:RR b:RR c:RR", replicas(7)).with(zoneAtATime, wasDisturbed("b")),
 			"a1=Domains b1=Within c1=Domains",
-		},
-		{
-			"a domain that was disturbed and lacks nothing has settled",
-			pods("a:RRR b:RR c:RR", replicas(7)).with(zoneAtATime, wasDisturbed("a")),
-			"a1=Within b1=Within c1=Within",
 		},
 		{
 			"a zone is emptied while its pods cannot come back",
@@ -264,11 +223,6 @@ func TestRules(t *testing.T) {
 			"!1=NotCovered a1=Within",
 		},
 		{
-			"a pod that ends on another node may come back in a domain",
-			pods("a:RR b:RR !:T", replicas(5)).with(one),
-			"a1=Domain b1=Domain",
-		},
-		{
 			"pods of a Deployment that surges do not count as down where they are too many",
 			pods("a:RRU b:RR", replicas(4)).with(one),
 			"a1=Within b1=Within",
@@ -282,11 +236,6 @@ func TestRules(t *testing.T) {
 			"old pods of a rollout that end do not count as down",
 			pods("a:RRT b:RR", replicas(4)).with(one),
 			"a1=Within b1=Within",
-		},
-		{
-			"a pod that ends and was replaced hides none that is missing elsewhere",
-			pods("a:RRT b:R c:RR", replicas(6)).with(one),
-			"a1=Domain b1=Domain c1=Within",
 		},
 		{
 			"surplus pods that are healthy are not spent twice",
@@ -308,23 +257,8 @@ func TestRules(t *testing.T) {
 			"a1=Within b1=Domain",
 		},
 		{
-			"nothing is expected of zero replicas",
-			pods("a:R b:RT", replicas(0)).with(one),
-			"a1=Within b1=Within",
-		},
-		{
 			"a DaemonSet expects a pod for each of its nodes",
 			pods("a:RRR b:RR", Owner{ID: "DaemonSet/agent", Replicas: 6}).with(one), // the share is 3
-			"a1=Within b1=Domain",
-		},
-		{
-			"a pod whose domain is on no node is in one more domain",
-			pods("a:RR b:RU", replicas(4)).with(one, func(s *State) { s.Domains = []string{"a"} }),
-			"a1=Within b1=Domain",
-		},
-		{
-			"a node that changes its domain takes its pods with it",
-			pods("a:RRX b:RRR", replicas(6)).with(one, func(s *State) { s.pod("a3").Domain = "b" }),
 			"a1=Within b1=Domain",
 		},
 		{
@@ -351,11 +285,6 @@ func TestRules(t *testing.T) {
 			"a1=Within a3=Domain b3=Within",
 		},
 		{
-			"a missing pod of an owner of many groups is missing in each",
-			pods("a:RR b:RR", Owner{ID: "Many", Replicas: 5, ManyGroups: true}).with(one, inGroup("1", "a1", "b1"), inGroup("2", "a2", "b2")),
-			"a1=Domain a2=Domain b1=Domain b2=Domain",
-		},
-		{
 			"a unit counts as one pod",
 			pods("a:RRRR b:RRRR", replicas(8)).with(one, inUnit("a1", "a2", "a3")),
 			"a1=Within a4=Within",
@@ -369,11 +298,6 @@ func TestRules(t *testing.T) {
 			"a unit in two domains takes room in both",
 			pods("a:RR b:RU", replicas(4)).with(one, inUnit("a1", "b1")),
 			"a1=Domain a2=Within",
-		},
-		{
-			"a unit with a pod on a node that is not covered takes its domain down",
-			pods("a:RU !:R").with(one, inUnit("a1", "!1")),
-			"!1=Domain",
 		},
 		{
 			"break glass lets everything through",
@@ -430,21 +354,6 @@ func TestRetryAt(t *testing.T) {
 	}
 }
 
-func TestMeasuresOfStory(t *testing.T) {
-	m := Measure(pods("a:RRRRRR b:RRRU c:RR", replicas(12)).with(Budget{MinAvailable: percent(80)}), start)
-	if m.Expected != 12 || m.Healthy != 11 || m.Desired != 12 || m.Allowed != 2 || m.Disturbed != 1 {
-		t.Errorf("%+v", m)
-	}
-	want := []DomainMeasure{
-		{Domain: "a", Expected: 4, Healthy: 6, Desired: 4, Allowed: 2},
-		{Domain: "b", Expected: 4, Healthy: 3, Desired: 4, Down: 1, Disturbed: true},
-		{Domain: "c", Expected: 4, Healthy: 2, Desired: 4},
-	}
-	if !reflect.DeepEqual(m.Domains, want) {
-		t.Errorf("got %+v, want %+v", m.Domains, want)
-	}
-}
-
 func TestBlockedForEver(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -472,41 +381,6 @@ func TestBlockedForEver(t *testing.T) {
 	}
 }
 
-func TestRelease(t *testing.T) {
-	s := pods("a:XXXX")
-	s.pod("a2").Terminating = true
-	s.pod("a3").Finished = true
-	s.Reservations[3].Expires = start
-	s.Reservations = append(s.Reservations,
-		Reservation{UID: "of a pod that is not there", Expires: start.Add(time.Second)},
-		Reservation{UID: "of one that is not there, and expired", Expires: start})
-	kept, gone := Release(s, start)
-	if !reflect.DeepEqual(kept, s.Reservations[:1]) {
-		t.Errorf("kept %+v", kept)
-	}
-	if want := []Reservation{s.Reservations[1], s.Reservations[2], s.Reservations[4], s.Reservations[5]}; !reflect.DeepEqual(gone, want) {
-		t.Errorf("gone are %+v, want %+v", gone, want)
-	}
-}
-
-func TestReserve(t *testing.T) {
-	tally := NewTally(pods("a:RRR", replicas(3)).with(Budget{MaxUnavailable: number(1)}), start)
-	made, changed := tally.Reserve("a1", "first")
-	if want := (Reservation{UID: "a1", Pod: "a1", Expires: start.Add(ReservationTime), Holder: "first"}); made != want || !changed {
-		t.Errorf("got %+v, changed %t; want %+v", made, changed, want)
-	}
-	if again, changed := tally.Reserve("a1", "first"); again != made || changed {
-		t.Errorf("the same request makes %+v of it, changed %t", again, changed)
-	}
-	shared, changed := tally.Reserve("a1", "second")
-	if want := (Reservation{UID: "a1", Pod: "a1", Expires: made.Expires}); shared != want || !changed {
-		t.Errorf("another request makes %+v of it, changed %t; want %+v", shared, changed, want)
-	}
-	if _, changed := tally.Reserve("a1", "third"); changed {
-		t.Error("one more request changes it")
-	}
-}
-
 func TestAmountOf(t *testing.T) {
 	for _, test := range []struct {
 		amount            Amount
@@ -525,13 +399,5 @@ func TestAmountOf(t *testing.T) {
 		if got := test.amount.Of(test.expected, test.domains); got != test.want {
 			t.Errorf("%+v of %d in %d is %d, want %d", test.amount, test.expected, test.domains, got, test.want)
 		}
-	}
-}
-
-func TestADecisionListsWhatIsDown(t *testing.T) {
-	s := pods("a:"+strings.Repeat("U", 30)+"R b:R", replicas(32)).with(Budget{MaxUnavailable: number(1)})
-	d := Decide(s, "a31", start)
-	if len(d.Down) != 20 || d.DownMore != 10 || d.Down[0] != (DownPod{"a1", WhyNotReady}) {
-		t.Errorf("%d listed and %d more: %+v", len(d.Down), d.DownMore, d.Down)
 	}
 }

@@ -28,15 +28,6 @@ func large() *State {
 	return s
 }
 
-func BenchmarkDecide(b *testing.B) {
-	s := large()
-	for b.Loop() {
-		if d := Decide(s, s.Pods[1].UID, start); d.Rule != RuleWithin && d.Rule != RuleDomain {
-			b.Fatal(d.Rule)
-		}
-	}
-}
-
 // BenchmarkDecide200 has a batch of 200 decisions, each with its reservation.
 func BenchmarkDecide200(b *testing.B) {
 	s := large()
@@ -47,13 +38,6 @@ func BenchmarkDecide200(b *testing.B) {
 				tally.Reserve(uid, "holder")
 			}
 		}
-	}
-}
-
-func BenchmarkMeasure(b *testing.B) {
-	s := large()
-	for b.Loop() {
-		Measure(s, start)
 	}
 }
 

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -106,46 +104,6 @@ func TestUnknownOutcomes(t *testing.T) {
 			s.wantReservations("web-1 by x")
 			r.want(second, "y", false)
 		})
-	}
-}
-
-// An API server that can read and not write is not asked as fast as it answers.
-func TestWritesThatFailForLong(t *testing.T) {
-	s, r, first, _ := started(t)
-	s.onUpdate(func(func() error) error { return errLost })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if answer, err := r.askIn(ctx, first, "x"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the answer is %q, %v", answer, err)
-	}
-	if wrote := s.written(); wrote > 20 {
-		t.Errorf("%d writes in a second", wrote)
-	}
-}
-
-// A replica that has written leaves the others the time to read what it wrote and to write, too.
-func TestWritersTakeTurns(t *testing.T) {
-	const takes = 20 * time.Millisecond
-	budget := aBudget("web", 2)
-	first, second := aPod(1, 10), aPod(2, 11)
-	s := newServer(t, budget, first, second)
-	r := s.replica().sees(s.budget("web"), first, second)
-	var begun, ended []time.Time
-	s.onUpdate(func(write func() error) error {
-		begun = append(begun, time.Now())
-		time.Sleep(takes)
-		err := write()
-		ended = append(ended, time.Now())
-		return err
-	})
-	r.want(first, "x", true)
-	r.want(second, "y", true)
-	s.onUpdate(nil)
-	if len(begun) != 2 {
-		t.Fatalf("%d writes, want 2", len(begun))
-	}
-	if pause := begun[1].Sub(ended[0]); pause < 2*takes {
-		t.Errorf("the next write begins %s after one that took %s", pause, takes)
 	}
 }
 
@@ -764,23 +722,6 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A condition is stored with the time that it comes with, also if its status is the same: nothing
-// was allowed before, and again, and an eviction was admitted in between.
-func TestTimesOfConditions(t *testing.T) {
-	s, r, _, _ := started(t)
-	for _, at := range []time.Time{start, start.Add(time.Minute)} {
-		_, err := r.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: "web"}, func(*Report) []metav1.Condition {
-			return []metav1.Condition{{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionFalse, Reason: "InsufficientPods", LastTransitionTime: metav1.NewTime(at)}}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if stored := s.budget("web").Status.Conditions; len(stored) != 1 || !stored[0].LastTransitionTime.Time.Equal(at) {
-			t.Errorf("stored is %v, want the time %v", stored, at)
-		}
-	}
-}
-
 // A pod that is down in the cache may be ready by now, and counted on by others. So it is read
 // live before it is evicted for being down, and else the cache has to catch up first.
 func TestPodThatIsReadyByNow(t *testing.T) {
@@ -863,46 +804,6 @@ func TestBrokenGlassWithoutNumbers(t *testing.T) {
 	s.clock.SetTime(start.Add(time.Hour))
 	if answer, err := r.ask(first, "z"); !errors.Is(err, errLost) {
 		t.Errorf("after its end: %q, %v", answer, err)
-	}
-}
-
-// What decided is counted, and what became of writes.
-func TestMetrics(t *testing.T) {
-	s, r, first, second := started(t)
-	registry := prometheus.NewPedanticRegistry()
-	m, err := NewMetrics(registry)
-	s.must(err)
-	r.Ledger = newLedger(s.WithWatch, r.world, Options{Clock: s.clock, Metrics: m}, logr.Discard())
-	lost := true
-	s.onUpdate(func(write func() error) error {
-		if lost {
-			lost = false
-			return errLost
-		}
-		return write()
-	})
-	r.want(first, "x", true)
-	r.sees(s.budget("web"))
-	r.want(first, "x", true)
-	r.want(second, "y", false)
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
-# HELP vicinity_eviction_decisions_total Decisions about evictions in namespaces with a TopologyDisruptionBudget, dry runs among them, by what decided.
-# TYPE vicinity_eviction_decisions_total counter
-vicinity_eviction_decisions_total{reason="Domain",result="denied"} 1
-vicinity_eviction_decisions_total{reason="Reserved",result="allowed"} 1
-vicinity_eviction_decisions_total{reason="Unknown",result="failed"} 0
-vicinity_eviction_decisions_total{reason="Within",result="allowed"} 1
-# HELP vicinity_budget_writes_total Writes of the status of TopologyDisruptionBudgets by how they ended.
-# TYPE vicinity_budget_writes_total counter
-vicinity_budget_writes_total{result="conflict"} 0
-vicinity_budget_writes_total{result="done"} 2
-vicinity_budget_writes_total{result="error"} 0
-vicinity_budget_writes_total{result="unknown"} 1
-# HELP vicinity_eviction_reservations Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.
-# TYPE vicinity_eviction_reservations gauge
-vicinity_eviction_reservations 1
-`), "vicinity_eviction_decisions_total", "vicinity_budget_writes_total", "vicinity_eviction_reservations"); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -68,18 +68,3 @@ func TestSelectorsFindWhatEachSays(t *testing.T) {
 		}
 	})
 }
-
-// A thousand budgets that ask for the same label besides one of their own are found by their own.
-func TestSelectorsOfManyBudgets(t *testing.T) {
-	index := newSelectors()
-	for i := range 1000 {
-		budget := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: fmt.Sprint(i)}}
-		budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"part-of": "shop", "shard": fmt.Sprint(i)}}
-		index.set(budget)
-	}
-	for pair, by := range index.namespaces[shop].byPair {
-		if len(by) > 2 {
-			t.Errorf("%d budgets are found by %v", len(by), pair)
-		}
-	}
-}

@@ -1,16 +1,13 @@
 package budget
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
@@ -148,35 +145,6 @@ func TestBreakGlassIsTold(t *testing.T) {
 	w.told()
 }
 
-// Rollouts that delete pods are named, with the way out for their kind.
-func TestOwnersThatDeleteDirectly(t *testing.T) {
-	set := func(name string, strategy appsv1.StatefulSetUpdateStrategyType, app string) *appsv1.StatefulSet {
-		return &appsv1.StatefulSet{
-			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID(name)},
-			Spec: appsv1.StatefulSetSpec{Replicas: new(int32(1)), UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: strategy}, Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
-			}},
-		}
-	}
-	w := newWorld(t, namespace(shop), node("a"), perZone("web", 1), set("other", appsv1.RollingUpdateStatefulSetStrategyType, "other"), set("calm", appsv1.OnDeleteStatefulSetStrategyType, "web"))
-	w.label(shop, marks)
-	w.sync("web", status)
-	w.says("web", v1alpha1.ConditionDeletesDirectly, metav1.ConditionFalse, reasonPodsKept)
-	w.told("Normal BudgetEnforced")
-	w.make(set("db", appsv1.RollingUpdateStatefulSetStrategyType, "web"))
-	w.sync("web", status)
-	if message := w.says("web", v1alpha1.ConditionDeletesDirectly, metav1.ConditionTrue, reasonRollingUpdate); !strings.Contains(message, "StatefulSet/db deletes") || !strings.Contains(message, "OnDelete") || strings.Contains(message, "calm") {
-		t.Errorf("the message is %q", message)
-	}
-	w.told("Warning OwnersDeleteDirectly")
-	w.make(deployment(1))
-	w.sync("web", status) // another message, no event
-	if message := w.says("web", v1alpha1.ConditionDeletesDirectly, metav1.ConditionTrue, reasonRollingUpdate); !strings.Contains(message, "Deployment/web, StatefulSet/db") || !strings.Contains(message, "maxUnavailable: 0") {
-		t.Errorf("the message is %q", message)
-	}
-	w.told()
-}
-
 // What makes a budget useless is told, and that it is over.
 func TestTroubleWithASpecIsTold(t *testing.T) {
 	w := running(t)
@@ -216,39 +184,4 @@ func TestNoPodsIsNoBlock(t *testing.T) {
 	w.label(shop, marks)
 	w.sync("web", status)
 	w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionTrue, reasonNoPods)
-}
-
-// Every event has a transition that makes it, but those that are written elsewhere.
-func TestEventsFollowConditions(t *testing.T) {
-	states := []metav1.ConditionStatus{"", metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
-	reasons := []string{"", "Other", reasonBlocked, reasonOpen, reasonUsed, reasonEnded, reasonUnreadable, reasonSpreadConstraints}
-	found := map[string]bool{eventLabelPutBack: true}
-	for _, name := range []string{
-		v1alpha1.ConditionEnforced, v1alpha1.ConditionValid, v1alpha1.ConditionSatisfiable, v1alpha1.ConditionDisruptionAllowed,
-		v1alpha1.ConditionBreakGlass, v1alpha1.ConditionDeletesDirectly, v1alpha1.ConditionProjected,
-	} {
-		for _, was := range states {
-			for _, now := range states[1:] {
-				for _, before := range reasons {
-					for _, after := range reasons[1:] {
-						_, reason := eventOf(&metav1.Condition{Type: name, Status: was, Reason: before}, &metav1.Condition{Type: name, Status: now, Reason: after})
-						found[reason] = true
-					}
-				}
-			}
-		}
-	}
-	for _, want := range []string{
-		eventEnforced, eventNotEnforced, eventValid, eventInvalid, eventSatisfiable, eventNotSatisfiable, eventBlocked, eventUnblocked,
-		eventGlassOpened, eventGlassUsed, eventGlassEnded, eventGlassUnreadable, eventDeletesDirectly, eventLabelPutBack,
-		eventProjected, eventProjectedNoMore, eventProjectionHindering,
-	} {
-		if !found[want] {
-			t.Errorf("nothing makes the event %s", want)
-		}
-	}
-	same := []metav1.Condition{{Type: v1alpha1.ConditionEnforced, Status: metav1.ConditionFalse, Reason: "One", Message: "new"}}
-	if got := transitions(same, slices.Clone(same)); len(got) != 0 {
-		t.Errorf("a condition that stays is told: %v", got)
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/controller/shell"
 )
 
 const (
@@ -63,24 +62,6 @@ func TestSomeNamespacesAreNeverLabelled(t *testing.T) {
 	}
 }
 
-// A restarted controller reads the label once, and writes nothing.
-func TestRestartReadsTheLabel(t *testing.T) {
-	w := newWorld(t, append(aShop(), perZone("web", 1))...)
-	w.label(shop, marks)
-	w.sync("web", "status budget web")
-	w.told("Normal BudgetEnforced", "Warning OwnersDeleteDirectly")
-	w.start(testOptions())
-	w.sync("web")
-	w.reads = nil
-	w.label(shop)
-	w.label(shop)
-	w.sync("web")
-	w.told()
-	if len(w.reads) != 1 {
-		t.Errorf("live reads of %q, want one", w.reads)
-	}
-}
-
 // Who takes the label off has it put back, and is told a better way.
 func TestLabelIsPutBack(t *testing.T) {
 	w := newWorld(t, append(aShop(), perZone("web", 1))...)
@@ -93,15 +74,6 @@ func TestLabelIsPutBack(t *testing.T) {
 	change(w, namespace(shop), func(n *corev1.Namespace) { n.Labels[v1alpha1.LabelBudgets] = "no" })
 	w.label(shop, marks)
 	w.told("Warning LabelPutBack")
-}
-
-// A namespace that is being deleted is left alone.
-func TestEndingNamespaceIsLeftAlone(t *testing.T) {
-	ending := namespace(shop)
-	ending.Finalizers = []string{"example.com/keep"}
-	w := newWorld(t, ending, perZone("web", 1))
-	w.drop(ending)
-	w.label(shop)
 }
 
 // While the label cannot be written the budget says so, and what to do.
@@ -134,21 +106,6 @@ func TestLabelThatIsRefused(t *testing.T) {
 		w.sync("web", "status budget web")
 		w.told("Normal BudgetEnforced")
 	}
-}
-
-// The cache may not show the label yet that was written.
-func TestCacheBehindTheLabel(t *testing.T) {
-	w := newWorld(t, namespace(shop), perZone("web", 1))
-	w.label(shop, marks)
-	m, _ := w.r.namespaces.mark(shop)
-	newer := aNamespace()
-	newer.ResourceVersion = "99999"
-	m.written.Note(newer, w.clock.Now())
-	w.r.namespaces.note(shop, m)
-	change(w, namespace(shop), func(n *corev1.Namespace) { delete(n.Labels, v1alpha1.LabelBudgets) })
-	w.label(shop)
-	w.clock.SetTime(w.clock.Now().Add(shell.TrustFor))
-	w.label(shop, marks)
 }
 
 // asking changes the webhook of evictions.

@@ -57,23 +57,6 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
-// Many namespaces together have the rate of all.
-func TestTurnsOfManyNamespaces(t *testing.T) {
-	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	turns, written := newTurns(10), 0
-	for i := range 3 * mostNamespaces {
-		name := types.NamespacedName{Namespace: fmt.Sprint(i), Name: "web"}
-		if turns.wait(name, start) == 0 {
-			turns.wrote(name.Namespace, start)
-			written++
-		}
-		turns.forget(name)
-	}
-	if written > 12 || len(turns.of) > mostNamespaces || len(turns.given) != 0 {
-		t.Errorf("%d are written at once, %d namespaces and %d turns are known", written, len(turns.of), len(turns.given))
-	}
-}
-
 // Namespaces that all have more to write than their share have the rate of all together, and each has some of it.
 func TestTurnsOfNoisyNamespaces(t *testing.T) {
 	const namespaces, budgets = 40, 100

@@ -45,8 +45,8 @@ type world struct {
 	clock    *clocktesting.FakePassiveClock
 	recorder *events.FakeRecorder
 	r        *reconciler
-	// writes are what was sent since the last look, in order, and reads the live ones.
-	writes, reads []string
+	// writes are what was sent since the last look, in order.
+	writes []string
 	// refuse, if set, answers a write instead of the API server.
 	refuse func(what string) error
 	// strip has the API server drop the label from what it stores.
@@ -142,19 +142,7 @@ func ofEvictions() []admissionv1.RuleWithOperations {
 
 // start makes reconcilers that remember nothing.
 func (w *world) start(options Options) {
-	w.r = newReconciler(base{client: w.client, live: &liveReader{w}, recorder: w.recorder, clock: w.clock, options: options}, &fakeLedger{w})
-}
-
-// liveReader counts what is not read from a cache.
-type liveReader struct{ w *world }
-
-func (l *liveReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	l.w.reads = append(l.w.reads, key.Name)
-	return l.w.client.Get(ctx, key, object, options...)
-}
-
-func (l *liveReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	return l.w.client.List(ctx, list, options...)
+	w.r = newReconciler(base{client: w.client, live: w.client, recorder: w.recorder, clock: w.clock, options: options}, &fakeLedger{w})
 }
 
 // fakeLedger reads the world anew each time, and writes the status as the Ledger does.

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,8 +62,6 @@ func TestAgainstKubernetes(t *testing.T) {
 	t.Run("a pod is evicted by request, and another one waits", func(t *testing.T) { c.For(t).waits(t) })
 	t.Run("a responder that deletes pods is held", func(t *testing.T) { c.For(t).deletes(t) })
 	t.Run("requests that are withdrawn", func(t *testing.T) { c.For(t).withdraws(t) })
-	t.Run("without a budget", func(t *testing.T) { c.For(t).isFree(t) })
-	t.Run("many", func(t *testing.T) { c.For(t).drains(t) })
 }
 
 func newScheme(t testing.TB) *runtime.Scheme {
@@ -367,71 +363,4 @@ func (c *cluster) withdraws(t *testing.T) {
 	s.isThere(pods[0])
 	s.request(pods[0])
 	s.awaitGone(pods[0])
-}
-
-func (c *cluster) isFree(*testing.T) {
-	s := c.shop("free", 1, v1alpha1.EvictionResponder, deleter)
-	pod := s.ready()[0]
-	s.request(pod)
-	s.awaitState(pod, v1alpha1.EvictionResponder, lifecyclev1alpha1.ResponderStateCompleted, "No TopologyDisruptionBudget covers the pod.")
-}
-
-// All pods are requested at once, and go one after the other.
-func (c *cluster) drains(t *testing.T) {
-	const n = 10
-	s := c.shop("many", n, v1alpha1.EvictionResponder)
-	s.Make(s.namespace, budgetYAML)
-	least := s.fewest(n)
-	pods := s.ready()
-	pool := requester.Pool{Requester: s.asks, Name: drain, Reason: "a test", Longest: 2 * time.Second}
-	for _, result := range pool.Evict(t.Context(), pods) {
-		if state := result.Outcome.State; result.Err != nil || state != requester.Evicted && state != requester.Gone {
-			t.Errorf("%s: %+v", result.Pod.Name, result)
-		}
-	}
-	s.awaitGone(pods...)
-	s.awaitReady(n)
-	if got := least(); got < n-1 {
-		t.Errorf("only %d of %d pods were ready at a time", got, n)
-	}
-}
-
-// fewest counts ready pods until it is asked how many there were at least.
-func (s *shop) fewest(n int) (stop func() int) {
-	s.Helper()
-	list, err := s.CoreV1().Pods(s.namespace).List(s.Context(), metav1.ListOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	changes, err := s.CoreV1().Pods(s.namespace).Watch(s.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		s.Fatal(err)
-	}
-	ready := map[types.UID]bool{}
-	for i := range list.Items {
-		ready[list.Items[i].UID] = isReady(&list.Items[i])
-	}
-	least := n
-	var counting sync.WaitGroup
-	counting.Go(func() {
-		for change := range changes.ResultChan() {
-			pod, ok := change.Object.(*corev1.Pod)
-			if !ok {
-				continue
-			}
-			ready[pod.UID] = change.Type != watch.Deleted && isReady(pod)
-			count := 0
-			for _, is := range ready {
-				if is {
-					count++
-				}
-			}
-			least = min(least, count)
-		}
-	})
-	return func() int {
-		changes.Stop()
-		counting.Wait()
-		return least
-	}
 }

@@ -159,22 +159,6 @@ func TestReports(t *testing.T) {
 
 func (b *bench) waiting(namespace string) []target { return b.memory.waiting(namespace) }
 
-// News of many pods come at the rate that was chosen; what has to be reported is.
-func TestReportsAreBounded(t *testing.T) {
-	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
-	b.denial = "one"
-	b.next()
-	b.clock.Step(newsEvery)
-	b.reports.AllowN(b.clock.Now(), 1) // another pod
-	b.denial = "two"
-	b.next()
-	b.reported("one", newsEvery)
-	b.clock.Step(heartbeatEvery)
-	b.reports.AllowN(b.clock.Now(), 1)
-	b.next()
-	b.reported("two", 0)
-}
-
 func TestAdmittedPodsAreCompleted(t *testing.T) {
 	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
 	b.denial = "not now"
@@ -268,50 +252,5 @@ func TestReservationsAreHeld(t *testing.T) {
 	}
 	if after := b.next(); after != 0 || b.renewed != 4 {
 		t.Errorf("gone, it is renewed %d times and waits %s", b.renewed-4, after)
-	}
-}
-
-// An Eviction that was deleted takes what is known of it along.
-func TestNothingIsRememberedOfWhatHasEnded(t *testing.T) {
-	b := newBench(t, newEviction(ownTurn, part{name: evictor, state: inactive}))
-	b.next()
-	b.denial = "no"
-	b.change(func(e *lifecyclev1alpha1.Eviction) { e.Status.Responders[0].CompletionTime = nil })
-	b.next()
-	if err := b.objects.Delete(t.Context(), b.eviction()); err != nil {
-		t.Fatal(err)
-	}
-	b.next()
-	if m := b.memory; len(m.denials)+len(m.holders)+len(m.renewed) != 0 {
-		t.Errorf("%+v", m)
-	}
-}
-
-func TestMessagesFit(t *testing.T) {
-	if got := []rune(cut(strings.Repeat("ä", 5000))); len(got) != maxMessage {
-		t.Errorf("%d characters", len(got))
-	}
-	if got := cut("short"); got != "short" {
-		t.Error(got)
-	}
-}
-
-// Where the API is not served nothing is watched: there is no manager to do that.
-func TestNothingIsWatchedWithoutTheAPI(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	asked := make(chan struct{}, 1)
-	s := &starter{options: Options{Served: func() bool {
-		select {
-		case asked <- struct{}{}:
-		default:
-		}
-		return false
-	}}}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Start(ctx) }()
-	<-asked
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
 	}
 }

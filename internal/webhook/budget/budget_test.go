@@ -2,7 +2,6 @@ package budget
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -48,20 +47,14 @@ func glass(text string) change {
 type fixed struct {
 	pods      []*corev1.Pod
 	workloads []coverage.Workload
-	zoneless  bool
-	err       error
 }
 
 func (f fixed) World(_ context.Context, tdb *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	w := coverage.World{Budget: tdb, Pods: f.pods, Workloads: f.workloads, Nodes: map[string]*corev1.Node{}}
 	for _, name := range []string{"a", "b"} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if !f.zoneless {
-			node.Labels = map[string]string{corev1.LabelTopologyZone: name}
-		}
-		w.Nodes[name] = node
+		w.Nodes[name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: name}}}
 	}
-	return w, f.err
+	return w, nil
 }
 
 func pod(name, node string) *corev1.Pod {
@@ -71,13 +64,9 @@ func pod(name, node string) *corev1.Pod {
 	}
 }
 
-func workloads(onDelete bool) []coverage.Workload {
+func workloads() []coverage.Workload {
 	web := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}}
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "db", UID: "1"}, Spec: appsv1.StatefulSetSpec{Template: web}}
-	if onDelete {
-		set.Spec.UpdateStrategy.Type = appsv1.OnDeleteStatefulSetStrategyType
-		return []coverage.Workload{coverage.OfStatefulSet(set)}
-	}
 	return []coverage.Workload{
 		coverage.OfStatefulSet(set),
 		coverage.OfDeployment(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "2"}, Spec: appsv1.DeploymentSpec{Template: web}}),
@@ -97,49 +86,33 @@ func TestJudge(t *testing.T) {
 		namespace        string
 		world            worlds
 		faults, warnings []string // how they begin
-		fails            bool
 	}{
 		{name: "fine", object: budget()},
-		{name: "fine in a cluster", object: budget(), world: fixed{workloads: workloads(true)}},
 		{name: "labels that none can have", object: budget(badKey), faults: []string{`spec.selector.matchLabels: Invalid value: "-x"`}},
 		{name: "stored already", object: budget(badKey, minutes), stored: budget(badKey), warnings: []string{"spec.settleTime has no effect"}},
-		{name: "nothing new", object: budget(everything, minutes, glass("never")), stored: budget(everything, minutes, glass("never"))},
 		{name: "going", object: budget(badKey, func(tdb *v1alpha1.TopologyDisruptionBudget) { tdb.DeletionTimestamp = &metav1.Time{Time: now} }), stored: budget()},
 		{name: "everything", object: budget(everything), warnings: []string{"spec.selector is empty: the budget covers all pods of the namespace"}},
-		{
-			name: "nothing", object: budget(func(tdb *v1alpha1.TopologyDisruptionBudget) { tdb.Spec.Selector = nil }),
-			warnings: []string{"spec.selector is not given: the budget covers no pod"},
-		},
 		{name: "settled for nothing", object: budget(minutes), warnings: []string{"spec.settleTime has no effect without spec.maxUnavailableDomains"}},
-		{
-			name: "settled for something", object: budget(minutes, func(tdb *v1alpha1.TopologyDisruptionBudget) { tdb.Spec.MaxUnavailableDomains = new(int32(1)) }),
-		},
 		{
 			name: "none may go", object: budget(func(tdb *v1alpha1.TopologyDisruptionBudget) { *tdb.Spec.MaxUnavailable = intstr.FromInt32(0) }),
 			warnings: []string{"spec.maxUnavailable is 0: no healthy pod may ever be evicted."},
 		},
 		{name: "system", object: budget(), namespace: "kube-system", warnings: []string{"budgets are not enforced in kube-system"}},
-		{name: "our own", object: budget(), namespace: "vicinity", warnings: []string{"budgets are not enforced in vicinity, Vicinity's own namespace"}},
 		{
 			name: "blocked", object: budget(func(tdb *v1alpha1.TopologyDisruptionBudget) {
 				tdb.Spec.MinAvailable, tdb.Spec.MaxUnavailable = new(intstr.FromString("80%")), nil
 			}), world: fixed{pods: []*corev1.Pod{pod("p", "a")}},
 			warnings: []string{"No healthy pod may ever be evicted where all are wanted: domain \"a\" has 1 pod and must keep 1"},
 		},
-		{name: "no node", object: budget(), world: fixed{zoneless: true}, warnings: []string{"spec.nodeSelectorTerm matches none of the 2 nodes"}},
-		{name: "not known", object: budget(minutes), world: fixed{zoneless: true, err: errors.New("busy")}, warnings: []string{"spec.settleTime has no effect"}, fails: true},
 		{
-			name: "rollouts", object: budget(), world: fixed{workloads: workloads(false)},
+			name: "rollouts", object: budget(), world: fixed{workloads: workloads()},
 			warnings: []string{
 				"DaemonSet/agent deletes pods without asking the budget when its template changes; updateStrategy.type: OnDelete leaves the pods alone",
 				"Deployment/web deletes pods without asking the budget when its template changes; strategy.type: RollingUpdate with rollingUpdate.maxUnavailable: 0 deletes a pod only once",
 				"StatefulSet/db deletes pods without asking",
 			},
 		},
-		{name: "break glass", object: budget(glass("2026-01-03T15:00:00Z a flood")), stored: budget()},
 		{name: "break glass for long", object: budget(glass("2026-01-03T15:00:01Z a flood")), stored: budget(), warnings: []string{"annotation vicinity.dev/break-glass lets every eviction through for more than a day, until 2026-01-03T15:00:01Z"}},
-		{name: "broken glass", object: budget(glass("2026-01-02T15:00:00Z a flood")), stored: budget(), warnings: []string{"annotation vicinity.dev/break-glass has no effect: it ended at 2026-01-02T15:00:00Z"}},
-		{name: "no glass", object: budget(glass("tomorrow")), warnings: []string{"annotation vicinity.dev/break-glass has no effect: it must be a time"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			j := judge{Options{Worlds: test.world, Own: "vicinity", Clock: clocktesting.NewFakePassiveClock(now)}}
@@ -147,8 +120,8 @@ func TestJudge(t *testing.T) {
 				test.namespace = "shop"
 			}
 			verdict, err := j.judge(t.Context(), admission.Write[v1alpha1.TopologyDisruptionBudget]{Object: test.object, Stored: test.stored, Namespace: test.namespace})
-			if (err != nil) != test.fails {
-				t.Errorf("error %v", err)
+			if err != nil {
+				t.Error(err)
 			}
 			begin(t, "faults", verdict.Faults, test.faults)
 			begin(t, "warnings", verdict.Warnings, test.warnings)

@@ -1,24 +1,18 @@
 package eviction
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,7 +32,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
@@ -243,17 +235,6 @@ func (c *cluster) awaitPod(name string, is func(*corev1.Pod) bool) {
 	})
 }
 
-func (c *cluster) awaitGone(name string) {
-	c.Helper()
-	c.Await("the end of pod "+name, func(ctx context.Context) (string, error) {
-		_, err := c.CoreV1().Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
-		return name, err
-	})
-}
-
 // budget makes a budget for each hall, which decides once it is known.
 func (c *cluster) budget(name, spec string) {
 	c.Helper()
@@ -272,15 +253,6 @@ func (c *cluster) stored(budget string) *v1alpha1.TopologyDisruptionBudget {
 		c.Fatal(err)
 	}
 	return read
-}
-
-// reserved are the pods with reservations in a budget.
-func (c *cluster) reserved(budget string) (pods []string) {
-	c.Helper()
-	for _, r := range c.stored(budget).Status.Reservations {
-		pods = append(pods, r.Pod)
-	}
-	return pods
 }
 
 func (c *cluster) evict(pod string, change ...func(*policyv1.Eviction)) error {
@@ -316,10 +288,7 @@ func (c *cluster) must(err error) {
 func TestAgainstKubernetes(t *testing.T) {
 	c := live(t)
 	for name, test := range map[string]func(*cluster){
-		"denial": denial, "drain": drain, "dry_runs": dryRuns, "missing_pod": missingPod, "nothing_to_lose": nothingToLose,
-		"replaced_pod": replacedPod, "native_budget": nativeBudget, "two_native_budgets": twoNativeBudgets, "veto": vetoed,
-		"budget_changes": budgetChanges, "thousand_budgets": thousandBudgets, "two_budgets": twoBudgets,
-		"owner_of_another_kind": ownerOfAnotherKind,
+		"denial": denial, "replaced_pod": replacedPod, "veto": vetoed, "owner_of_another_kind": ownerOfAnotherKind,
 	} {
 		t.Run(name, func(t *testing.T) { test(c.on(t)) })
 	}
@@ -354,48 +323,7 @@ func denial(c *cluster) {
 	c.must(c.evict("web-2"))
 }
 
-// kubectl drain waits for the budget instead of failing.
-func drain(c *cluster) {
-	kubectl, err := built.Program("kubectl")
-	c.must(err)
-	c.pods(6, 6) // no other test has pods there
-	c.budget("web", "maxUnavailable: 1")
-	c.awaitAllowed("web-0", "web-1")
-	config := filepath.Join(c.TempDir(), "kubeconfig")
-	c.must(os.WriteFile(config, c.kubeconfig(), 0o600))
-	command := exec.CommandContext(c.Context(), kubectl, "--kubeconfig="+config, "drain", "fake-6", "--pod-selector=app=web", "--force", "--timeout=100s")
-	var said bytes.Buffer
-	command.Stdout, command.Stderr = &said, &said
-	c.must(command.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
-	// One of them goes, and the other when the first is gone.
-	c.Await("a pod that ends", func(ctx context.Context) (string, error) {
-		list, err := c.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		for _, pod := range list.Items {
-			if pod.DeletionTimestamp != nil {
-				_, err := c.CoreV1().Pods(c.namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-				if err := client.IgnoreNotFound(err); err != nil {
-					return "", err
-				}
-			}
-		}
-		if len(list.Items) > 0 {
-			return fmt.Sprintf("%d pods", len(list.Items)), nil
-		}
-		return "", nil
-	})
-	if err := <-ended; err != nil || !strings.Contains(said.String(), "will retry after 5s") {
-		c.Errorf("kubectl drain: %v\n%s", err, &said)
-	}
-	c.must(exec.CommandContext(c.Context(), kubectl, "--kubeconfig="+config, "uncordon", "fake-6").Run())
-}
-
-// awaitDenialOnce waits until the budget is known, by which of two pods only one may be evicted at
-// a time; and neither is.
+// awaitAllowed waits until the budget is known: a dry run of the eviction of each pod is allowed.
 func (c *cluster) awaitAllowed(pods ...string) {
 	c.Helper()
 	dry := func(e *policyv1.Eviction) {
@@ -409,59 +337,6 @@ func (c *cluster) awaitAllowed(pods ...string) {
 		}
 		return "", nil
 	})
-}
-
-// kubeconfig is one of the administrator for kubectl.
-func (c *cluster) kubeconfig() []byte {
-	config := c.Config()
-	return fmt.Appendf(nil, `
-apiVersion: v1
-kind: Config
-current-context: test
-contexts: [{name: test, context: {cluster: test, user: test}}]
-clusters: [{name: test, cluster: {server: %q, certificate-authority-data: %s}}]
-users: [{name: test, user: {client-certificate-data: %s, client-key-data: %s}}]
-`, config.Host, encoded(config.CAData), encoded(config.CertData), encoded(config.KeyData))
-}
-
-func encoded(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
-
-// Neither form of a dry run reserves anything, and both are denied as an eviction would be.
-func dryRuns(c *cluster) {
-	c.pods(1, 2)
-	c.budget("web", "maxUnavailable: 1")
-	inQuery := func(pod string) error {
-		return c.CoreV1().RESTClient().Post().Namespace(c.namespace).Resource("pods").Name(pod).SubResource("eviction").Param("dryRun", metav1.DryRunAll).
-			Body(&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod}}).Do(c.Context()).Error()
-	}
-	inBody := func(pod string) error {
-		return c.evict(pod, func(e *policyv1.Eviction) {
-			e.DeleteOptions = &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
-		})
-	}
-	for _, dry := range []func(string) error{inQuery, inBody} {
-		for _, pod := range []string{"web-0", "web-1"} {
-			c.must(dry(pod))
-		}
-	}
-	if reserved := c.reserved("web"); reserved != nil {
-		c.Errorf("dry runs reserved %q", reserved)
-	}
-	c.Await("an eviction", func(context.Context) (string, error) { return "", c.evict("web-0") })
-	c.awaitDenial("web-1", "budget "+c.namespace+"/web")
-	for _, dry := range []func(string) error{inQuery, inBody} {
-		if err := dry("web-1"); !apierrors.IsTooManyRequests(err) {
-			c.Errorf("a dry run of what the budget denies: %v", err)
-		}
-	}
-}
-
-// That a pod does not exist is said by the API server.
-func missingPod(c *cluster) {
-	c.budget("web", "maxUnavailable: 0")
-	if err := c.evict("none"); !apierrors.IsNotFound(err) {
-		c.Errorf("the eviction of a pod that does not exist: %v", err)
-	}
 }
 
 // An operator's object says by its subresource scale how many pods there are: one that it has not
@@ -516,40 +391,6 @@ spec: {selector: {matchLabels: {app: web}}, maxUnavailable: 1}
 	})
 }
 
-// Pods that are pending, finished or terminating are let go by a budget that keeps all.
-func nothingToLose(c *cluster) {
-	c.pods(1, 3)
-	c.budget("web", "maxUnavailable: 0")
-	c.awaitDenial("web-0", "budget")
-	c.Make(c.namespace, `
-{apiVersion: v1, kind: Pod, metadata: {name: pending, labels: {app: web}}, spec: {nodeSelector: {no: "where"}, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}
----
-{apiVersion: v1, kind: Pod, metadata: {name: finished, labels: {app: web}}, spec: {nodeName: fake-3, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`)
-	c.awaitPod("finished", isReady)
-	_, err := c.CoreV1().Pods(c.namespace).Patch(c.Context(), "finished", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
-	c.must(err)
-	for _, pod := range []string{"pending", "finished"} {
-		// The eviction of a pod that is not known to be finished yet is denied, to be tried again.
-		c.Await("the eviction of the pod that is "+pod, func(context.Context) (string, error) {
-			if err := c.evict(pod); err != nil && !apierrors.IsNotFound(err) {
-				return err.Error(), nil
-			}
-			return "", nil
-		})
-		c.awaitGone(pod)
-	}
-	c.must(c.CoreV1().Pods(c.namespace).Delete(c.Context(), "web-0", metav1.DeleteOptions{}))
-	c.Await("the eviction of the pod that terminates", func(context.Context) (string, error) {
-		if err := c.evict("web-0"); err != nil {
-			return err.Error(), nil
-		}
-		return "", nil
-	})
-	if err := c.evict("web-1"); !apierrors.IsTooManyRequests(err) {
-		c.Errorf("the eviction of the pod that is healthy: %v", err)
-	}
-}
-
 // A pod that takes the place of the one that the eviction was for is not evicted.
 func replacedPod(c *cluster) {
 	c.pods(1)
@@ -581,45 +422,6 @@ func replacedPod(c *cluster) {
 	}
 }
 
-// What a PodDisruptionBudget is going to refuse takes nothing from other budgets.
-func nativeBudget(c *cluster) {
-	c.pods(1, 3)
-	c.budget("web", "maxUnavailable: 1")
-	c.Make(c.namespace, `{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: native}, spec: {minAvailable: 2, selector: {matchLabels: {app: web}}}}`)
-	c.awaitDenial("web-0", "PodDisruptionBudget native")
-	if err := c.evict("web-0"); !apierrors.IsTooManyRequests(err) || !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
-		c.Errorf("the eviction that a PodDisruptionBudget refuses: %v", err)
-	}
-	if reserved := c.reserved("web"); reserved != nil {
-		c.Errorf("what the PodDisruptionBudget refuses reserved %q", reserved)
-	}
-}
-
-// Kubernetes evicts no pod with two PodDisruptionBudgets: the answer is its own, and says which.
-func twoNativeBudgets(c *cluster) {
-	c.pods(1, 3)
-	c.budget("web", "maxUnavailable: 1")
-	for _, name := range []string{"native", "other"} {
-		c.Make(c.namespace, fmt.Sprintf(`{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: %s}, spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}}`, name))
-	}
-	c.Await("a refusal that names both", func(context.Context) (string, error) {
-		err := c.evict("web-0", func(e *policyv1.Eviction) {
-			e.DeleteOptions = &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
-		})
-		var status *apierrors.StatusError
-		if errors.As(err, &status) && status.ErrStatus.Code == http.StatusInternalServerError && strings.Contains(err.Error(), "native, other") {
-			return "", nil
-		}
-		return fmt.Sprint(err), nil
-	})
-	if err := c.evict("web-0"); err == nil {
-		c.Error("a pod with two PodDisruptionBudgets was evicted")
-	}
-	if reserved := c.reserved("web"); reserved != nil {
-		c.Errorf("a pod with two PodDisruptionBudgets reserved %q", reserved)
-	}
-}
-
 // Where somebody else denies what was admitted, the reservation ends when it would have anyway,
 // however often it is tried again.
 func vetoed(c *cluster) {
@@ -647,92 +449,4 @@ func vetoed(c *cluster) {
 	if len(again) != 1 || again[0].UID != first[0].UID || !again[0].Expires.Equal(&first[0].Expires) {
 		c.Errorf("the reservation was %+v, and is %+v after more tries", first, again)
 	}
-}
-
-// A budget counts as it is stored when it is asked, and not at all once it is deleted.
-func budgetChanges(c *cluster) {
-	c.pods(1, 1, 2, 2)
-	c.budget("web", "maxUnavailable: 1")
-	c.awaitAllowed("web-0")
-	c.must(c.evict("web-0"))
-	if err := c.evict("web-1"); !apierrors.IsTooManyRequests(err) {
-		c.Fatalf("the eviction beyond the budget: %v", err)
-	}
-	c.budget("web", "maxUnavailable: 2")
-	c.Await("what the new budget allows", func(context.Context) (string, error) {
-		if err := c.evict("web-1"); err != nil {
-			return err.Error(), nil
-		}
-		return "", nil
-	})
-	c.awaitDenial("web-2", "budget")
-	c.must(c.objects.Delete(c.Context(), c.stored("web")))
-	c.Await("an eviction without a budget", func(context.Context) (string, error) {
-		if err := c.evict("web-2"); err != nil {
-			return err.Error(), nil
-		}
-		return "", nil
-	})
-	c.must(c.evict("web-3"))
-}
-
-// A thousand budgets of a namespace cost a pod that one of them covers no time.
-func thousandBudgets(c *cluster) {
-	const budgets = 1000
-	var work sync.WaitGroup
-	next := make(chan int)
-	for range 16 {
-		work.Go(func() {
-			for i := range next {
-				budget := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: fmt.Sprintf("b-%d", i)}}
-				budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "all", "shard": fmt.Sprint(i)}}
-				budget.Spec.MaxUnavailable = new(intstr.FromInt32(1))
-				if err := c.objects.Create(c.Context(), budget); err != nil {
-					c.Error(err)
-				}
-			}
-		})
-	}
-	for i := range budgets {
-		next <- i
-	}
-	close(next)
-	work.Wait()
-	for i := range 2 {
-		c.Make(c.namespace, fmt.Sprintf(`
-{apiVersion: v1, kind: Pod, metadata: {name: web-%d, labels: {tier: all, shard: "7"}, finalizers: [%s]}, spec: {
-  nodeName: fake-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`, i, keep))
-	}
-	for i := range 2 {
-		c.awaitPod(fmt.Sprintf("web-%d", i), isReady)
-	}
-	c.awaitAllowed("web-0", "web-1")
-	begin := time.Now()
-	c.must(c.evict("web-0"))
-	took := time.Since(begin)
-	if err := c.evict("web-1"); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "/b-7") {
-		c.Errorf("the eviction beyond one of %d budgets: %v", budgets, err)
-	}
-	c.Logf("an eviction beside %d budgets took %s", budgets, took.Round(time.Millisecond))
-}
-
-// What is reserved in one budget is given up if another one denies it.
-func twoBudgets(c *cluster) {
-	c.pods(1, 3)
-	c.budget("a", "maxUnavailable: 1")
-	c.budget("b", "maxUnavailable: 1, maxUnavailableTotal: 1")
-	c.awaitAllowed("web-0")
-	c.must(c.evict("web-1"))
-	c.awaitDenial("web-0", "/b")
-	if err := c.evict("web-0"); !apierrors.IsTooManyRequests(err) {
-		c.Fatalf("the eviction that the second budget denies: %v", err)
-	}
-	c.Await("a budget without the reservation", func(context.Context) (string, error) {
-		for _, budget := range []string{"a", "b"} {
-			if reserved := c.reserved(budget); slices.Contains(reserved, "web-0") {
-				return fmt.Sprintf("%s has %q", budget, reserved), nil
-			}
-		}
-		return "", nil
-	})
 }
