@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/requester"
@@ -115,38 +114,5 @@ func TestEvictionsAtOnce(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// What is not begun after some time is left to the next step.
-func TestEvictionsOfAStepEnd(t *testing.T) {
-	w := newWorld(t, v1alpha1.KindStatefulSet, "OnDelete")
-	targets, pods := manyTargets(3, "a")
-	slowClock := clocktesting.NewFakePassiveClock(w.clock.Now().Add(actTime + time.Second))
-	w.r.clock = slowClock
-	after, err := w.r.takeDown(t.Context(), newNotes(), w.rollout("db"), &view{pods: pods}, &todo{evict: targets, begin: w.clock.Now()})
-	if err != nil || after != time.Millisecond || len(w.asked) > 0 {
-		t.Errorf("it asks for %v, and comes back after %s, %v", w.asked, after, err)
-	}
-}
-
-// Pods of a domain that are denied beside one that is admitted count as one denial, in whatever order.
-func TestDenialBesideAnAdmission(t *testing.T) {
-	now := time.Unix(1000, 0)
-	for _, order := range [][]string{{"denied", "denied", "admitted"}, {"admitted", "denied", "denied"}} {
-		n := newNotes()
-		for i, what := range order {
-			if what == "admitted" {
-				n.admit("a", now)
-			} else {
-				n.deny(rollout.Target{UID: fmt.Sprint(i), Domain: "a"}, "no", true, now)
-			}
-		}
-		if d := n.domains["a"]; d == nil || d.backoff.Failures != 1 {
-			t.Errorf("%v: %+v", order, d)
-		}
-		if n.admit("a", now.Add(time.Second)); n.domains["a"] != nil {
-			t.Errorf("%v: it is still denied after the next one is admitted", order)
-		}
 	}
 }

@@ -18,10 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -258,36 +256,6 @@ func TestReleasesNothingThatIsRefused(t *testing.T) {
 	}
 }
 
-// A Deployment that makes no pod of its revision is said to, since no event of the rollout tells it.
-func TestSaysThatNoPodComes(t *testing.T) {
-	w := surging(t)
-	w.remove("new-0")
-	w.remove("new-1")
-	w.sync("db", time.Second)
-	w.sync("db", time.Second)
-	if !strings.Contains(w.said(), "kubectl describe replicaset db-2") {
-		t.Errorf("it says %q", w.said())
-	}
-	w.make(podOfSet("2", "new-2", ""))
-	d := w.rollout("db")
-	target, err := readTarget(t.Context(), w.client, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := w.r.read(t.Context(), d, target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if said := v.fleet.whyStays("old-1"); said != "" {
-		t.Errorf("one waits, and it says %q", said)
-	}
-	w.sync("db", time.Second)
-	w.sync("db", time.Second)
-	if strings.Contains(w.said(), "kubectl describe replicaset") {
-		t.Errorf("one was released, and it says %q", w.said())
-	}
-}
-
 // What is missing is released at once, whatever the rollout waits for. What is held besides stays.
 func TestReleasesWhatIsMissing(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -417,25 +385,6 @@ func TestKeepsMarksOfARolloutThatIsMadeAnew(t *testing.T) {
 	w.sync("db", time.Second)
 	if isMarked(w.pod("old-1")) {
 		t.Error("the mark stays")
-	}
-}
-
-// A mark that was left while no controller ran is found, also of a Deployment without the gate.
-func TestFindsMarksWhenItBegins(t *testing.T) {
-	w := surging(t)
-	w.sync("db", time.Second)
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer q.ShutDown()
-	for _, name := range []string{"old-0", "old-1"} { // only this one has a mark
-		newUnfollowed(w.r).heldHandler().Create(t.Context(), event.CreateEvent{Object: w.pod(name), IsInInitialList: true}, q)
-	}
-	for deadline := time.Now().Add(time.Minute); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is woken")
-		}
-	}
-	if request, _ := q.Get(); request != requestOf("db") {
-		t.Errorf("%s is woken", request)
 	}
 }
 
@@ -600,21 +549,6 @@ func TestReleasesWithoutADomainRollout(t *testing.T) {
 	}
 }
 
-// A rollback to a template that had no gate writes it with the gate. If that is the one that failed, it says so.
-func TestRestoresTheTemplateThatFailed(t *testing.T) {
-	w := surging(t)
-	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Template.Labels = map[string]string{"app": "db"} })
-	d := w.rollout("db")
-	n := newNotes()
-	target, err := readTarget(t.Context(), w.client, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.r.restoreDeployment(t.Context(), n, target, "1"); err != nil || !strings.Contains(n.problem, "the template is that of revision 1 already") {
-		t.Errorf("it says %q, %v", n.problem, err)
-	}
-}
-
 func (w *world) scale(replicas int32) {
 	w.Helper()
 	d := gated(replicas)
@@ -769,27 +703,6 @@ func (w *world) unlabel(names ...string) {
 		if err := w.client.Update(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			w.Fatal(err)
 		}
-	}
-}
-
-// A pod that waited for a long time before it was released gets all the time that a pod may take.
-func TestReleasedPodsHaveTheWholeDeadline(t *testing.T) {
-	w := surging(t)
-	w.denied["old-0"], w.denied["old-1"] = true, true
-	w.sync("db", time.Second) // a denial proves nothing so soon
-	w.clock.SetTime(w.clock.Now().Add(2 * defaultDeadline))
-	w.denied = nil
-	w.sync("db", time.Second)
-	if got := w.released(); len(got) != 1 {
-		t.Fatalf("released are %v", got)
-	}
-	w.sync("db", time.Second)
-	if d := w.rollout("db"); d.Status.Failure != nil {
-		t.Errorf("it fails at once: %+v", d.Status.Failure)
-	}
-	w.sync("db", defaultDeadline)
-	if d := w.rollout("db"); d.Status.Failure == nil || !strings.HasPrefix(d.Status.Failure.Pod, "new-") {
-		t.Errorf("it does not fail: %+v, %s", d.Status.Failure, w.said())
 	}
 }
 

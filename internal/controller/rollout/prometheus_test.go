@@ -135,29 +135,6 @@ func TestWhatServersSayIsText(t *testing.T) {
 	}
 }
 
-// An answer counts for a while, but not for another query.
-func TestAnswersAreKept(t *testing.T) {
-	asked := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked++
-		w.WriteHeader(http.StatusInternalServerError)
-	}))
-	defer server.Close()
-	var g gate
-	now := time.Unix(1000, 0)
-	for _, step := range []struct {
-		query string
-		after time.Duration
-		want  int
-	}{{"a", 0, 1}, {"a", queryTime - 1, 1}, {"b", queryTime - 1, 2}, {"b", 2 * queryTime, 3}} {
-		for g.ask(t.Context(), server.Client(), v1alpha1.PrometheusGate{URL: server.URL, Query: step.query}, now.Add(step.after)) {
-		}
-		if asked != step.want || g.said == "" {
-			t.Errorf("%s after %s: asked %d times, want %d", step.query, step.after, asked, step.want)
-		}
-	}
-}
-
 // A server that takes its time keeps nothing else from being done. Its last answer counts meanwhile, if that is new.
 func TestSlowAnswers(t *testing.T) {
 	answers := make(chan struct{})

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,18 +15,17 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -54,6 +54,15 @@ type world struct {
 	reserved, held []string
 	calls          atomic.Int64
 	cached         []any // pods, if the cache has other ones than the API server
+}
+
+func testScheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	return scheme
 }
 
 func newWorld(t *testing.T, kind string, strategy appsv1.StatefulSetUpdateStrategyType) *world {
@@ -306,49 +315,6 @@ func TestDenialThatBudgetsDoNotExplain(t *testing.T) {
 	}
 }
 
-// A PodDisruptionBudget says when a pod may go, as others do.
-func TestPodDisruptionBudgetWakes(t *testing.T) {
-	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	pdb := &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
-	}
-	if err := w.client.Create(t.Context(), pdb); err != nil {
-		t.Fatal(err)
-	}
-	w.denied["db-0"], w.denied["db-1"] = true, true
-	w.sync("db", 2*unknownTime)
-	for range 3 {
-		w.sync("db", time.Millisecond)
-	}
-	if !slices.Equal(w.asked, []string{"db-1"}) || !w.r.memory.note(types.NamespacedName{Namespace: "shop", Name: "db"}).isDenied.Load() {
-		t.Fatalf("the pods that are asked for are %v", w.asked)
-	}
-	before := pdb.DeepCopy()
-	pdb.Status.DisruptionsAllowed = 1
-	if err := w.client.Status().Update(t.Context(), pdb); err != nil {
-		t.Fatal(err)
-	}
-	if samePDB(before, pdb) {
-		t.Error("the change wakes no rollout")
-	}
-	w.denied["db-0"], w.denied["db-1"] = false, false
-	w.sync("db", time.Millisecond)
-	if !slices.Equal(w.asked, []string{"db-1", "db-1"}) {
-		t.Errorf("then the pods that are asked for are %v", w.asked)
-	}
-}
-
-// Once a pod is denied, no other of its domain is asked for in the same step.
-func TestDenialEndsTheTurnOfItsDomain(t *testing.T) {
-	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.MaxUnavailable = new(intstr.FromInt32(2)) })
-	w.denied["db-0"], w.denied["db-1"] = true, true
-	w.sync("db", 2*unknownTime)
-	if !slices.Equal(w.asked, []string{"db-1"}) {
-		t.Errorf("the pods that are asked for are %v", w.asked)
-	}
-}
-
 // A pod that was asked for and has not gone is asked for again, also if something else wakes the rollout meanwhile.
 func TestAsksAgain(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
@@ -401,40 +367,6 @@ func TestRequestsAreWithdrawn(t *testing.T) {
 		}
 		if len(w.withdrawn) == 0 || len(w.withdrawn) > 4 || w.withdrawn[0] != "db-1" || !slices.Equal(w.asked, []string{"db-1"}) {
 			t.Errorf("%s: the requests for %v were made, and those for %v withdrawn", name, w.asked, w.withdrawn)
-		}
-	}
-}
-
-// Of two rollouts of a target the second one takes over once the first is deleted, also if nothing else happens.
-func TestDeletionWakesTheNextRollout(t *testing.T) {
-	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	first := w.rollout("db")
-	next := &v1alpha1.DomainRollout{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "again", UID: "2", CreationTimestamp: metav1.Unix(2000, 0)}, Spec: first.Spec}
-	if err := w.client.Create(t.Context(), next); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.client.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer q.ShutDown()
-	ending := first.DeepCopy()
-	ending.DeletionTimestamp, ending.Finalizers = &metav1.Time{Time: w.clock.Now()}, []string{"example.com/keep"}
-	for name, wake := range map[string]func(){
-		"deleted": func() { w.r.otherHandler().Delete(t.Context(), event.DeleteEvent{Object: first}, q) },
-		"about to be deleted": func() {
-			w.r.otherHandler().Update(t.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: ending}, q)
-		},
-	} {
-		wake()
-		for deadline := time.Now().Add(time.Minute); q.Len() == 0; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: none is woken", name)
-			}
-		}
-		request, _ := q.Get()
-		if q.Done(request); request.Name != "again" {
-			t.Errorf("%s: %s is woken", name, request.Name)
 		}
 	}
 }
