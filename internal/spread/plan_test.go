@@ -117,20 +117,6 @@ func TestRanking(t *testing.T) {
 	}
 }
 
-func TestRemoved(t *testing.T) {
-	pods := parse("old/a/1=3 old/b/1=1 new/a/2 old/c/1=2")
-	var got []string
-	for _, p := range Removed(pods, "old", 2, now) {
-		got = append(got, p.Name)
-	}
-	if !slices.Equal(got, []string{"p1", "p3"}) {
-		t.Errorf("removed are %q", got)
-	}
-	if n := len(Removed(pods, "new", 5, now)); n != 1 {
-		t.Errorf("%d pods of one are removed", n)
-	}
-}
-
 func TestRepair(t *testing.T) {
 	for _, test := range []struct {
 		name, pods, domains, blocked string

@@ -8,14 +8,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/requester"
 )
 
@@ -159,47 +156,6 @@ func TestCostsGoWhenTheyAreAskedForNoMore(t *testing.T) {
 	if n := len(w.r.memory.workloads("")); n != 0 {
 		t.Errorf("%d workloads are remembered", n)
 	}
-}
-
-func TestManyCostsAreWrittenInBatches(t *testing.T) {
-	w := newWorld(t)
-	w.deploy(120, v1alpha1.AnnotationKeepSpread, zones)
-	for i := range 120 {
-		w.pods("web-1", fmt.Sprintf("a%d%03d", i%3+1, i))
-	}
-	w.pods("web-1", "b1x")
-	result, err := w.r.Reconcile(t.Context(), web)
-	if err != nil || result.RequeueAfter != gatherTime || len(w.writes) != batch {
-		t.Errorf("%d are written, again after %s, %v", len(w.writes), result.RequeueAfter, err)
-	}
-	w.sync(web)
-	if len(w.writes) != 121 {
-		t.Errorf("%d are written", len(w.writes))
-	}
-}
-
-func TestConflictsAndCachesThatAreBehind(t *testing.T) {
-	w := newWorld(t)
-	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
-	w.pods("web-1", "a1x", "a2x", "b1x")
-	w.refuse = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "a1x", nil)
-	if after := w.sync(web); after != shell.ConflictWait {
-		t.Errorf("it is looked at again after %s", after)
-	}
-	w.refuse = nil
-	n := w.r.memory.note(web)
-	note := shell.Written{}
-	note.Note(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "999999"}}, w.clock.Now())
-	pod := &corev1.Pod{}
-	change(w, pod, "a1x", func(*corev1.Pod) {})
-	n.written[pod.UID] = note
-	if after := w.sync(web); after != shell.BehindWait {
-		t.Errorf("it is looked at again after %s", after)
-	}
-	w.wrote()
-	w.pass(shell.TrustFor)
-	w.sync(web)
-	w.wrote("a1x=-2", "b1x=-1", "a2x=-1")
 }
 
 func TestDomainsWithoutAllowanceLast(t *testing.T) {

@@ -35,7 +35,6 @@ type world struct {
 	r        *reconciler
 	// writes are the patches of pods since the last look, in order.
 	writes []string
-	refuse error
 	// outcome is what the evictor answers; requests are what it was asked for.
 	outcome  requester.State
 	requests []string
@@ -71,9 +70,6 @@ func newWorld(t testing.TB) *world {
 				return c.List(ctx, list, options...)
 			},
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-				if w.refuse != nil {
-					return w.refuse
-				}
 				if err := c.Patch(ctx, object, patch, options...); err != nil {
 					return err
 				}

@@ -3,7 +3,6 @@ package scale
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,19 +10,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
@@ -36,7 +31,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	controller "vicinity.dev/vicinity/internal/controller/pacing"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/pacing"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
@@ -66,16 +60,9 @@ func TestAgainstKubernetes(t *testing.T) {
 	c.Label(hall, c.halls)
 	c.serve()
 	for name, test := range map[string]func(*cluster){
-		"deny":         testDeny,
-		"clamp":        testClamp,
-		"stateful":     testStatefulSet,
-		"autoscaler":   testAutoscaler,
-		"denied-hpa":   testDeniedAutoscaler,
-		"reapplied":    testReapplied,
-		"two-at-once":  testTwoAtOnce,
-		"bare-set":     testReplicaSet,
-		"not-labelled": testNotAsked,
-		"ended":        testEnded,
+		"deny":  testDeny,
+		"clamp": testClamp,
+		"ended": testEnded,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -459,31 +446,6 @@ func testClamp(c *cluster) {
 	c.release()
 }
 
-func testStatefulSet(c *cluster) {
-	c.start("StatefulSet", v1alpha1.PaceClamp)
-	if err := c.edit(pacing.StatefulSet, 2); err != nil {
-		c.Fatal(err)
-	}
-	c.awaitWanted(pacing.StatefulSet, "2")
-	c.releaseUntil(pacing.StatefulSet, 2)
-	list, err := c.CoreV1().Pods(c.namespace).List(c.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 2 || list.Items[0].Name != "web-0" || list.Items[1].Name != "web-1" {
-		c.Errorf("%d pods are left, %v", len(list.Items), err)
-	}
-}
-
-func testReplicaSet(c *cluster) {
-	c.start("ReplicaSet", v1alpha1.PaceAnnotated)
-	w := c.read(pacing.ReplicaSet)
-	if err := c.objects.Patch(c.Context(), w.Object, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"vicinity.dev/pace-scale-down":"Clamp"}}}`))); err != nil {
-		c.Fatal(err)
-	}
-	if err := c.edit(pacing.ReplicaSet, 4); err != nil {
-		c.Fatal(err)
-	}
-	c.releaseUntil(pacing.ReplicaSet, 4)
-}
-
 // testEnded: a process has stored what is wanted, and ended.
 func testEnded(c *cluster) {
 	c.start("Deployment", v1alpha1.PaceClamp)
@@ -499,219 +461,4 @@ func testEnded(c *cluster) {
 		all, err := ended.stored(ctx)
 		return all[string(what.UID)], err
 	})
-}
-
-// testNotAsked: a workload without the annotation is scaled down as ever, and so is one in a namespace without the label.
-func testNotAsked(c *cluster) {
-	c.start("Deployment", v1alpha1.PaceAnnotated)
-	if err := c.scale(3, metav1.UpdateOptions{}); err != nil {
-		c.Fatal(err)
-	}
-	c.has(3)
-	c.Await("all to go", func(ctx context.Context) (string, error) {
-		n := 0
-		for _, names := range c.going(ctx) {
-			n += len(names)
-		}
-		if n != 6 {
-			return fmt.Sprint(n), nil
-		}
-		return "", nil
-	})
-	c.release()
-}
-
-// autoscaler makes a HorizontalPodAutoscaler that wants three pods at most, whatever their load is.
-func (c *cluster) autoscaler() {
-	c.Helper()
-	c.Make(c.namespace, `
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web}
-spec: {minReplicas: 1, maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web},
-  metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]}
-`)
-}
-
-// ableToScale is what the autoscaler says about its writes.
-func (c *cluster) ableToScale(ctx context.Context) (*autoscalingv2.HorizontalPodAutoscalerCondition, error) {
-	hpa, err := c.AutoscalingV2().HorizontalPodAutoscalers(c.namespace).Get(ctx, "web", metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for i := range hpa.Status.Conditions {
-		if hpa.Status.Conditions[i].Type == autoscalingv2.AbleToScale {
-			return &hpa.Status.Conditions[i], nil
-		}
-	}
-	return nil, nil
-}
-
-// testAutoscaler: a HorizontalPodAutoscaler is content with what is let through, and the number never rises.
-func testAutoscaler(c *cluster) {
-	c.start("Deployment", v1alpha1.PaceClamp)
-	stop := c.follow()
-	c.autoscaler()
-	c.awaitWanted(pacing.Deployment, "3")
-	c.releaseUntil(pacing.Deployment, 3)
-	able, err := c.ableToScale(c.Context())
-	if err != nil || able == nil || able.Status != corev1.ConditionTrue {
-		c.Errorf("the autoscaler says %+v, %v", able, err)
-	}
-	c.fell(stop(), 3)
-	c.failed("FailedRescale", 0)
-}
-
-// testDeniedAutoscaler: one that is refused tries again, and gets through once the budget allows it.
-func testDeniedAutoscaler(c *cluster) {
-	c.start("Deployment", v1alpha1.PaceDeny)
-	stop := c.follow()
-	c.autoscaler()
-	c.Await("a refusal", func(ctx context.Context) (string, error) {
-		able, err := c.ableToScale(ctx)
-		if err != nil || able == nil || able.Status == corev1.ConditionTrue {
-			return fmt.Sprintf("%+v", able), err
-		}
-		if !strings.Contains(able.Message, "asked for 3") {
-			c.Errorf("the autoscaler says %q", able.Message)
-		}
-		return "", nil
-	})
-	c.has(9)
-	c.Make(c.namespace, strings.Replace(oneOfAHall, "maxUnavailable: 1", "maxUnavailable: 3", 1))
-	c.Await("the autoscaler to get through", func(context.Context) (string, error) {
-		c.release()
-		if w := c.read(pacing.Deployment); w.Replicas != 3 {
-			return fmt.Sprint(w.Replicas), nil
-		}
-		return "", nil
-	})
-	c.release()
-	c.fell(stop(), 3)
-}
-
-// failed counts the events of a reason, and has there be so many.
-func (c *cluster) failed(reason string, want int) {
-	c.Helper()
-	list, err := c.CoreV1().Events(c.namespace).List(c.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
-	if err != nil || len(list.Items) != want {
-		c.Errorf("%d events %s, want %d: %v", len(list.Items), reason, want, err)
-	}
-}
-
-// follow notes the replicas of the Deployment, as they change, until it is told to stop.
-func (c *cluster) follow() (stop func() []int32) {
-	c.Helper()
-	watched, err := c.AppsV1().Deployments(c.namespace).Watch(c.Context(), metav1.ListOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
-	var seen []int32
-	var work sync.WaitGroup
-	work.Go(func() {
-		for e := range watched.ResultChan() {
-			object, ok := e.Object.(client.Object)
-			if !ok {
-				continue
-			}
-			if _, isStatus := e.Object.(*metav1.Status); isStatus {
-				continue
-			}
-			if n := pacing.Of(object).Replicas; len(seen) == 0 || seen[len(seen)-1] != n {
-				seen = append(seen, n)
-			}
-		}
-	})
-	return func() []int32 {
-		watched.Stop()
-		work.Wait()
-		return seen
-	}
-}
-
-// fell has replicas only have become fewer, down to a number.
-func (c *cluster) fell(seen []int32, last int32) {
-	c.Helper()
-	c.Logf("replicas: %v", seen)
-	if len(seen) == 0 || seen[len(seen)-1] != last || !slices.IsSortedFunc(seen, func(a, b int32) int { return int(b - a) }) {
-		c.Errorf("the replicas were %v", seen)
-	}
-}
-
-// testReapplied: a loop that applies the same manifest neither fails nor undoes anything.
-func testReapplied(c *cluster) {
-	c.start("Deployment", v1alpha1.PaceClamp)
-	manifest := "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: 3" + pods
-	stop := c.follow()
-	ctx, cancel := context.WithCancel(c.Context())
-	var loop sync.WaitGroup
-	applied := 0
-	loop.Go(func() {
-		for ticker := time.NewTicker(200 * time.Millisecond); ; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			// Without force: nobody else may have taken the number over.
-			if err := c.apply(ctx, manifest); err != nil && ctx.Err() == nil {
-				c.Errorf("applying the same again: %v", err)
-				return
-			}
-			applied++
-		}
-	})
-	c.awaitWanted(pacing.Deployment, "3")
-	c.releaseUntil(pacing.Deployment, 3)
-	cancel()
-	loop.Wait()
-	c.Logf("applied %d times", applied)
-	c.fell(stop(), 3)
-}
-
-func (c *cluster) apply(ctx context.Context, manifest string) error {
-	return c.Each(manifest, c.namespace, func(object *unstructured.Unstructured, _ dynamic.ResourceInterface) error {
-		body, err := json.Marshal(object)
-		if err != nil {
-			return err
-		}
-		_, err = c.AppsV1().Deployments(c.namespace).Patch(ctx, "web", types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: kube.FieldManager})
-		return err
-	})
-}
-
-// testTwoAtOnce: two workloads under one budget never use the same allowance.
-func testTwoAtOnce(c *cluster) {
-	c.start("Deployment", v1alpha1.PaceClamp)
-	c.Make(c.namespace, strings.ReplaceAll("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: api}\nspec:\n  replicas: 9"+pods, "matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}", "matchLabels: {app: web, part: api}}\n  template:\n    metadata: {labels: {app: web, part: api}"))
-	c.Await("18 pods", func(ctx context.Context) (string, error) {
-		for _, name := range []string{"web", "api"} {
-			d, err := c.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
-			if err != nil || d.Status.ReadyReplicas != 9 {
-				return name, err
-			}
-		}
-		return "", nil
-	})
-	var both sync.WaitGroup
-	for _, name := range []string{"web", "api"} {
-		both.Go(func() {
-			if _, err := c.AppsV1().Deployments(c.namespace).Patch(c.Context(), name, types.MergePatchType, []byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{}); err != nil {
-				c.Error(err)
-			}
-		})
-	}
-	both.Wait()
-	c.Await("both to have five", func(ctx context.Context) (string, error) {
-		_ = c.paced(ctx)
-		c.release()
-		for _, name := range []string{"web", "api"} {
-			d, err := c.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
-			if err != nil || *d.Spec.Replicas != 5 {
-				return fmt.Sprintf("%s has %d", name, *d.Spec.Replicas), err
-			}
-		}
-		return "", nil
-	})
-	c.release()
 }

@@ -183,22 +183,6 @@ func TestNewerRecordCounts(t *testing.T) {
 	}
 }
 
-// What makes no sense in the ConfigMap goes, and harms nothing.
-func TestRecordsOfNonsense(t *testing.T) {
-	c := written(t, map[string]string{"set-1": "{", "set-9": `{"uid":"set-1","kind":"StatefulSet","namespace":"shop","name":"db","replicas":9,"wanted":1}`})
-	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
-	leader.clock = now
-	for range 2 {
-		if err := leader.adopt(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		now.Step(annotateTime)
-	}
-	if wanted, records := state(t, c); wanted != "" || records != 0 {
-		t.Errorf("%q is wanted, and there are %d records", wanted, records)
-	}
-}
-
 // Where what is wanted cannot be stored the write is refused, rather than forgotten later.
 func TestWriteThatCannotBeRecorded(t *testing.T) {
 	none := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
