@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/controller/locator"
@@ -107,47 +105,5 @@ func TestPodLocatorsAreRemovedOnRequest(t *testing.T) {
 		if err := c.check(); err != nil || c.locators.Mode != want {
 			t.Errorf("%q: the mode is %q, want %q; %v", args, c.locators.Mode, want, err)
 		}
-	}
-}
-
-func TestLogs(t *testing.T) {
-	for _, test := range []struct {
-		config    logConfig
-		visible   bool // at V(1)
-		parseable bool
-	}{
-		{logConfig{"info", "json"}, false, true},
-		{logConfig{"debug", "json"}, true, true},
-		{logConfig{"error", "json"}, false, true},
-		{logConfig{"info", "text"}, false, false},
-	} {
-		var out bytes.Buffer
-		logger := test.config.logger(&out)
-		say(logger)
-		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if got := strings.Contains(out.String(), "detail"); got != test.visible {
-			t.Errorf("%+v: details are shown: %t", test.config, got)
-		}
-		if got := strings.Contains(out.String(), "routed"); got != (test.config.level != "error") {
-			t.Errorf("%+v: information is shown: %t", test.config, got)
-		}
-		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &map[string]any{}); (err == nil) != test.parseable {
-			t.Errorf("%+v: %q: %v", test.config, lines, err)
-		}
-	}
-}
-
-func say(logger logr.Logger) {
-	logger.V(1).Info("detail")
-	logger.Info("routed", "slices", 2)
-	logger.Error(nil, "failed")
-}
-
-func TestVersionIsPrinted(t *testing.T) {
-	command, out := newCommand(), new(bytes.Buffer)
-	command.SetArgs([]string{"--version"})
-	command.SetOut(out)
-	if err := command.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "vicinity-controller version ") {
-		t.Errorf("%q, %v", out, err)
 	}
 }

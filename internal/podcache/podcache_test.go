@@ -86,12 +86,3 @@ func TestAddressesAlone(t *testing.T) {
 		t.Errorf("all pods: %t; kept is %+v", all, kept)
 	}
 }
-
-// What Kubernetes hands over for a deletion that was missed has no pod to trim.
-func TestTombstones(t *testing.T) {
-	for _, transform := range []func(any) (any, error){located, trimmed} {
-		if got, err := transform("gone"); got != "gone" || err != nil {
-			t.Errorf("kept is %v, %v", got, err)
-		}
-	}
-}

@@ -3,7 +3,6 @@ package shell
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"testing"
 
@@ -40,22 +39,5 @@ func TestEventsOfANamespaceThatEnds(t *testing.T) {
 	other := errors.New("no")
 	if _, err := (eventSink{refusingSink{err: other}}).Create(t.Context(), event); !errors.Is(err, other) {
 		t.Errorf("another error becomes %v", err)
-	}
-}
-
-func TestIsEnding(t *testing.T) {
-	for _, test := range []struct {
-		err  error
-		want bool
-	}{
-		{nil, false},
-		{errors.New("no"), false},
-		{apierrors.NewForbidden(corev1.Resource("services"), "web", nil), false},
-		{errEnding, true},
-		{fmt.Errorf("creating: %w", errEnding), true},
-	} {
-		if got := IsEnding(test.err); got != test.want {
-			t.Errorf("%v is an ending: %t", test.err, got)
-		}
 	}
 }

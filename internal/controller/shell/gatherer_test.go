@@ -53,25 +53,3 @@ func TestBurstsAreHandledOnce(t *testing.T) {
 		after(time.Minute, 3)
 	})
 }
-
-// What changed before the source starts is handled when it has.
-func TestNoticesWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := NewGatherer(time.Second)
-		g.Notice()
-		g.Notice()
-		handled := 0
-		s := g.Source("counting", func(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			handled++
-			return nil
-		})
-		if err := s.Start(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if handled != 1 {
-			t.Errorf("%d bursts are handled, want 1", handled)
-		}
-	})
-}

@@ -129,9 +129,3 @@ func TestErrorsOfPatches(t *testing.T) {
 		}
 	}
 }
-
-func TestPointers(t *testing.T) {
-	if got := Pointer("metadata", "annotations", "a/b~c"); got != "/metadata/annotations/a~1b~0c" {
-		t.Error(got)
-	}
-}

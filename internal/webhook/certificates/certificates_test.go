@@ -9,14 +9,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/go-logr/logr/testr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,41 +30,12 @@ import (
 	"vicinity.dev/vicinity/test/rig"
 )
 
-func TestOptions(t *testing.T) {
-	secret := types.NamespacedName{Namespace: "vicinity-system", Name: "webhook"}
-	for _, test := range []struct {
-		options Options
-		want    string
-	}{
-		{Options{Names: []string{"a"}}, `secret "/"`},
-		{Options{Secret: types.NamespacedName{Name: "webhook"}, Names: []string{"a"}}, `secret "/webhook"`},
-		{Options{Secret: secret}, "names of"},
-	} {
-		if _, err := New(test.options); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%+v: the error is %v, want one about %s", test.options, err, test.want)
-		}
-	}
-	c, err := New(Options{Secret: secret, Names: []string{"a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Ready(nil); err == nil {
-		t.Error("certificates are ready that nobody made")
-	}
-	close(c.written)
-	if err := c.Ready(nil); !errors.Is(err, errNone) {
-		t.Errorf("without a certificate, the error is %v", err)
-	}
-}
-
 // scene is a control plane with a Secret, and webhook configurations that call a
 // server for each replica.
 type scene struct {
 	*testing.T
 	*kube.Client
 	options Options
-	// log is where replicas log; that of the test, if there is none.
-	log logr.Logger
 	// calls are the requests that the webhooks had.
 	calls atomic.Int64
 }
@@ -158,12 +127,8 @@ func (s *scene) replica(i, port int) func(context.Context) error {
 	if err != nil {
 		s.Fatal(err)
 	}
-	logger := s.log
-	if logger.GetSink() == nil {
-		logger = testr.NewWithOptions(s.T, testr.Options{LogTimestamp: true})
-	}
 	mgr, err := manager.New(s.Config(), manager.Options{
-		Logger:        logger,
+		Logger:        testr.NewWithOptions(s.T, testr.Options{LogTimestamp: true}),
 		Metrics:       metricsserver.Options{BindAddress: "0"},
 		WebhookServer: webhook.NewServer(webhook.Options{Host: "localhost", Port: port, TLSOpts: []func(*tls.Config){c.Configure}}),
 	})
@@ -301,6 +266,10 @@ func TestRenewal(t *testing.T) {
 	if had := s.calls.Load() - before; had < 2*int64(calls) {
 		t.Errorf("the replicas had %d calls of %d that were made, twice each", had, calls)
 	}
+	// The replicas go on without their Secret.
+	if err := errors.Join(s.CoreV1().Secrets(namespace).Delete(t.Context(), s.options.Secret.Name, metav1.DeleteOptions{}), s.call(t.Context())); err != nil {
+		t.Errorf("without the Secret: %v", err)
+	}
 	t.Logf("%d calls of two replicas during %d renewals, none failed", calls, changes)
 }
 
@@ -329,55 +298,4 @@ func TestNewAuthority(t *testing.T) {
 		t.Error("the authority is the first again")
 	}
 	t.Logf("%d of %d calls failed before the change was seen; all answer %v after it", failed, calls, time.Since(begin).Round(time.Millisecond))
-}
-
-// TestDeletedSecret has a replica go on, and say that the next one will not.
-func TestDeletedSecret(t *testing.T) {
-	s := start(t, 0, Options{})
-	port := freePort(t)
-	s.register("lone.vicinity.dev", port, true)
-	s.options.Mutating = []string{"lone.vicinity.dev"}
-	said := make(chan string, 1)
-	s.log = funcr.New(func(_, args string) {
-		if strings.Contains(args, "is gone") {
-			select {
-			case said <- args:
-			default:
-			}
-		}
-	}, funcr.Options{})
-	run := s.replica(0, port)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	s.settled()
-	if err := s.CoreV1().Secrets(namespace).Delete(t.Context(), s.options.Secret.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case args := <-said:
-		if !strings.Contains(args, s.options.Secret.Name) || !strings.Contains(args, "cannot start without the Secret") {
-			t.Errorf("what is said is %s", args)
-		}
-	case err := <-ended:
-		t.Fatalf("the replica ended: %v", err)
-	case <-time.After(patience):
-		t.Error("nobody says that the Secret is gone")
-	}
-	if err := s.call(t.Context()); err != nil {
-		t.Errorf("a call failed without the Secret: %v", err)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestMissingSecret has a replica say what it lacks.
-func TestMissingSecret(t *testing.T) {
-	s := start(t, 0, Options{})
-	s.options.Secret.Name = "nowhere"
-	if err := s.replica(9, freePort(t))(t.Context()); err == nil || !strings.Contains(err.Error(), "nowhere") {
-		t.Errorf("the error is %v, want one about the Secret", err)
-	}
 }
