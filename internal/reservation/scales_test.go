@@ -98,29 +98,6 @@ func TestOwnerOfNoName(t *testing.T) {
 	}
 }
 
-// An eviction of a pod whose owner cannot be asked is not decided.
-func TestOwnerThatIsNotKnown(t *testing.T) {
-	s, r, first, second := started(t)
-	first.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Cache", Name: "db", UID: "u", Controller: new(true)}}
-	r.sees(first)
-	fails := errLost
-	r.world.scales.client = &scaled{get: func(scale *autoscalingv1.Scale) error {
-		scale.UID, scale.Spec.Replicas = "u", 6
-		return fails
-	}}
-	for _, pod := range []*corev1.Pod{first, second} {
-		if answer, err := r.ask(pod, "x"); !errors.Is(err, errLost) {
-			t.Errorf("%q, %v", answer, err)
-		}
-	}
-	fails = nil
-	// Five of seven pods are missing in three zones, one of them in this one.
-	r.want(first, "x", false)
-	if s.written() != 0 {
-		t.Errorf("%d writes", s.written())
-	}
-}
-
 // Anyone who can create pods can invent owners of theirs. A hundred are asked, and the pods of the others are expected as they are.
 func TestOwnersAreBounded(t *testing.T) {
 	_, r, first, _ := started(t)

@@ -534,18 +534,15 @@ func TestWaitsForPods(t *testing.T) {
 	if w.sync("db", askTime); len(w.asked) == asked {
 		t.Error("with a new one it asks for nothing")
 	}
-}
-
-// A status that someone has edited stops nothing.
-func TestVersionThatIsNone(t *testing.T) {
-	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	d := w.rollout("db")
+	// Nor does one stop it that someone has edited.
+	w.restart()
+	d, asked = w.rollout("db"), len(w.asked)
 	d.Status.PodsObserved = "none"
 	if err := w.client.Status().Update(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	if w.sync("db", time.Second); len(w.asked) == 0 {
-		t.Error("it asks for nothing")
+	if w.sync("db", 2*askTime); len(w.asked) == asked {
+		t.Error("with a version that is none it asks for nothing")
 	}
 }
 
