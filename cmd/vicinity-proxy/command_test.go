@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,13 +73,6 @@ func TestFlagsAreChecked(t *testing.T) {
 		if _, err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", flags, err, want)
 		}
-	}
-}
-
-func TestVersionIsPrinted(t *testing.T) {
-	out, err := execute(t, "--version")
-	if err != nil || !strings.HasPrefix(out, "vicinity-proxy version ") {
-		t.Errorf("%q, %v", out, err)
 	}
 }
 
@@ -180,26 +172,6 @@ func TestFlagsWin(t *testing.T) {
 	}
 }
 
-// An interval of 0 counts as often as a CPU allows, and none is counted without accounting.
-func TestAccountingInterval(t *testing.T) {
-	for args, want := range map[string]time.Duration{
-		"--accounting-interval=2s":                        0,
-		"--conntrack-accounting":                          15 * time.Second,
-		"--conntrack-accounting --accounting-interval=2s": 2 * time.Second,
-		"--conntrack-accounting --accounting-interval=0":  time.Millisecond,
-	} {
-		var s settings
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		s.addFlags(flags)
-		if err := flags.Parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
-		if o, err := s.options(); err != nil || o.AccountingInterval != want {
-			t.Errorf("%s: the interval is %s, %v, want %s", args, o.AccountingInterval, err, want)
-		}
-	}
-}
-
 // In the place of kube-proxy settings are those of kube-proxy, unless they are given.
 func TestSettingsFollowAllServices(t *testing.T) {
 	kubeProxy := settings{health: ":10256", metrics: ":10249"}
@@ -260,35 +232,6 @@ func TestPodsAreToldAsTheFileSays(t *testing.T) {
 		var c ruleset.Config
 		if o.Pods.Configure(&c, nil); c.PodInterfaces != want {
 			t.Errorf("%q: %+v, want %+v", lines, c.PodInterfaces, want)
-		}
-	}
-}
-
-func TestLogs(t *testing.T) {
-	for _, test := range []struct {
-		config    logConfig
-		visible   bool // at V(1)
-		parseable bool
-	}{
-		{logConfig{"info", "json"}, false, true},
-		{logConfig{"debug", "json"}, true, true},
-		{logConfig{"error", "json"}, false, true},
-		{logConfig{"info", "text"}, false, false},
-	} {
-		var out bytes.Buffer
-		logger := test.config.logger(&out)
-		logger.V(1).Info("detail")
-		logger.Info("programmed", "services", 2)
-		logger.Error(nil, "failed")
-		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if got := strings.Contains(out.String(), "detail"); got != test.visible {
-			t.Errorf("%+v: details are shown: %t", test.config, got)
-		}
-		if got := strings.Contains(out.String(), "programmed"); got != (test.config.level != "error") {
-			t.Errorf("%+v: information is shown: %t", test.config, got)
-		}
-		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &map[string]any{}); (err == nil) != test.parseable {
-			t.Errorf("%+v: %q: %v", test.config, lines, err)
 		}
 	}
 }

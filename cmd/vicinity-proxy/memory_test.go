@@ -5,8 +5,6 @@ import (
 	"runtime/debug"
 	"testing"
 	"testing/fstest"
-	"testing/synctest"
-	"time"
 
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -76,37 +74,6 @@ func TestStartGenerously(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A start that does not end goes on like any other proxy after a while, and to end it then
-// changes nothing.
-func TestStartThatDoesNotEnd(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
-	t.Setenv("GOGC", "")
-	percent := func() int {
-		now := debug.SetGCPercent(-1)
-		debug.SetGCPercent(now)
-		return now
-	}
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
-	synctest.Test(t, func(t *testing.T) {
-		end := startGenerously(400<<20, 350<<20)
-		time.Sleep(longestStart - time.Second)
-		synctest.Wait()
-		if got := percent(); got != garbageAtStart {
-			t.Errorf("at the start it may be %d per cent garbage", got)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if got, limit := percent(), debug.SetMemoryLimit(-1); got != garbage || limit != 350<<20 {
-			t.Errorf("then it may be %d per cent garbage, within %d bytes", got, limit)
-		}
-		debug.SetGCPercent(70)
-		end()
-		if got := percent(); got != 70 {
-			t.Errorf("when it ends it may be %d per cent garbage", got)
-		}
-	})
 }
 
 // The heap leaves room for what the kernel holds, which counts for the control group too.

@@ -6,16 +6,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -59,27 +53,6 @@ func TestLackOfIPv6(t *testing.T) {
 	}
 }
 
-// At the port of the metrics is what kube-proxy has there.
-func TestMetricsPort(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector())
-	for path, want := range map[string]string{"/proxyMode": "nftables", "/healthz": "ok"} {
-		recorder := httptest.NewRecorder()
-		metricsHandler(registry).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
-		if got := recorder.Body.String(); recorder.Code != http.StatusOK || got != want {
-			t.Errorf("%s: %d, %q; want %q", path, recorder.Code, got, want)
-		}
-		if kind := recorder.Header().Get("Content-Type"); kind != "text/plain; charset=utf-8" {
-			t.Errorf("%s: the content is %q", path, kind)
-		}
-	}
-	recorder := httptest.NewRecorder()
-	metricsHandler(registry).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if recorder.Code != http.StatusOK || !strings.Contains(recorder.Body.String(), "go_goroutines") {
-		t.Errorf("/metrics: %d", recorder.Code)
-	}
-}
-
 // A port that another program has, as kube-proxy may, is told with the flag and what to do.
 func TestPortThatIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -101,47 +74,6 @@ func TestPortThatIsTaken(t *testing.T) {
 	if err := none.listen(t.Context(), nil, nil, func(err error) { t.Error(err) }); err != nil {
 		t.Errorf("without any: %v", err)
 	}
-}
-
-// What is to be set of the kernel is set as flags say, and what cannot be ends nothing.
-func TestSettingsOfTheKernel(t *testing.T) {
-	// What is tried of the kernel is tried in a network of this thread's own, which ends with the
-	// test. Without the right to that nothing is tried.
-	runtime.LockOSThread()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil && !errors.Is(err, unix.EPERM) {
-		t.Fatal(err)
-	}
-	const bytes, established, udp = "nf_conntrack_acct", "nf_conntrack_tcp_timeout_established", "nf_conntrack_udp_timeout"
-	for _, test := range []struct {
-		flags []string
-		want  map[string]string
-	}{
-		{nil, map[string]string{bytes: "0", established: "432000", udp: "30"}},
-		{[]string{"--conntrack-accounting"}, map[string]string{bytes: "1", established: "432000", udp: "30"}},
-		{[]string{"--all-services"}, map[string]string{bytes: "0", established: "86400", udp: "30"}},
-		{[]string{"--conntrack-udp-timeout=2m", "--conntrack-tcp-timeout-established=1h"}, map[string]string{bytes: "0", established: "3600", udp: "120"}},
-	} {
-		folder := t.TempDir()
-		if err := os.Mkdir(filepath.Join(folder, "netfilter"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for name, value := range map[string]string{bytes: "0", established: "432000", udp: "30"} {
-			if err := os.WriteFile(filepath.Join(folder, "netfilter", name), []byte(value), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := execute(t, append(test.flags, "--init-only", "--log-level=error", "--sysctl-folder="+folder)...); err != nil {
-			t.Errorf("%q: %v", test.flags, err)
-		}
-		for name, want := range test.want {
-			if got, err := os.ReadFile(filepath.Join(folder, "netfilter", name)); err != nil || string(got) != want {
-				t.Errorf("%q: %s is %q, want %q: %v", test.flags, name, got, want, err)
-			}
-		}
-	}
-	missing := &command{switches: t.TempDir()}
-	missing.conntrackAccounting, missing.conntrack.UDP = true, 1e9
-	missing.prepare(t.Context(), logr.Discard())
 }
 
 // slowFigures is what takes as long to gather as somebody says.

@@ -1,13 +1,10 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"testing"
 	"time"
-
-	"github.com/go-logr/logr/funcr"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -178,23 +175,4 @@ func TestChangesDoNotWaitForAComparison(t *testing.T) {
 	beside[0]()
 	w.compared(<-w.checks.ends)
 	w.right("after a quiet reading")
-}
-
-// That nothing can be read is told when it begins and when it ends, however long it is so.
-func TestFailingChecksAreToldSparingly(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
-	w.run(time.Second)
-	lines := 0
-	w.log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
-	w.kernel.unreadable = errors.New("no")
-	w.run(time.Minute)
-	if lines != 1 || w.counter("failures", stepCheck) < 100 {
-		t.Errorf("%d lines in a minute of %g failures", lines, w.counter("failures", stepCheck))
-	}
-	w.kernel.unreadable = nil
-	w.run(time.Minute)
-	if lines != 2 {
-		t.Errorf("%d lines when it can be read again", lines)
-	}
 }

@@ -20,8 +20,6 @@ import (
 	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/proxy/events"
-	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
 // of moves an object into another namespace.
@@ -318,45 +316,6 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 	}
 }
 
-// Where an administrator lets Services have nodes' addresses, NodePorts are not for them,
-// whether the one who has it is served by the rules or by kube-proxy.
-func TestNodePortsAreNotTaken(t *testing.T) {
-	for _, ours := range []bool{false, true} {
-		w := newWorld(t)
-		w.settings.ExternalIPs = compile.ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
-		taker := of("tenant", aService("taker", "10.96.0.66"))
-		taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
-		taker.Spec.ExternalIPs, taker.Spec.Ports[0].Port = []string{"192.0.2.1"}, 30053
-		w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
-		w.right("the tenant alone")
-		if len(w.hijacked("192.0.2.1")) != 1 {
-			t.Fatal("what is allowed is not served")
-		}
-		victim := of("bank", aService("accounts", "10.96.0.20"))
-		victim.CreationTimestamp = metav1.NewTime(start)
-		victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053
-		if ours {
-			w.put(victim, of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
-		} else {
-			delete(victim.Labels, v1alpha1.LabelServiceProxyName)
-			w.put(victim)
-		}
-		w.step(t.Context())
-		if found := w.hijacked("192.0.2.1"); len(found) > 0 {
-			t.Errorf("the tenant has %v", found)
-		}
-		w.right("with the victim")
-		if got := testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedNodePort))); got != 1 {
-			t.Errorf("%g addresses are counted", got)
-		}
-		w.drop(victim)
-		w.right("without it")
-		if len(w.hijacked("192.0.2.1")) != 1 {
-			t.Error("what is allowed is not served again")
-		}
-	}
-}
-
 // The address of a load balancer, which the cloud gave, is not for older Services to claim at
 // a port that the Service behind it has, whoever serves that.
 func TestAddressesOfLoadBalancersAreNotTaken(t *testing.T) {
@@ -450,21 +409,6 @@ func TestFactsComeLater(t *testing.T) {
 	}
 }
 
-// A node that is not published any more, and text that makes no sense, take nothing away.
-func TestWhatIsKnownOfNodesStays(t *testing.T) {
-	w := newWorld(t)
-	w.put(publishedNodes("192.0.2.77", ""))
-	w.catalogue.Fill(func() {
-		err := w.catalogue.SetNodeAddresses(publishedNodes("192.0.2.77 here", "there"))
-		if want := "nodes: \"here\" is neither an address nor a prefix\npods: \"there\" is neither an address nor a prefix"; err == nil || err.Error() != want {
-			t.Errorf("the error is %v, want %s", err, want)
-		}
-	})
-	if r := w.catalogue.Reserved(w.settings); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
-		t.Errorf("known are %v", r.Nodes.Prefixes())
-	}
-}
-
 // Only --all-services has tables know the ranges: kube-proxy drops what goes to addresses
 // of nobody itself.
 func TestTablesKnowTheRanges(t *testing.T) {
@@ -482,38 +426,6 @@ func TestTablesKnowTheRanges(t *testing.T) {
 		if want := map[bool]string{false: "[]", true: "[10.96.0.0/15 fd00:96::/112]"}[all]; got != want {
 			t.Errorf("the ranges are %s, want %s", got, want)
 		}
-	}
-}
-
-// Each Service has one event, in which the first two addresses are named.
-func TestRefusedAddressesAreToldOnce(t *testing.T) {
-	w := newWorld(t)
-	w.put(aRange("one", "10.96.0.0/16"))
-	taker := of("tenant", aService("taker", "10.96.0.66"))
-	taker.Spec.ExternalIPs = []string{"10.96.0.1", "10.96.0.2", "10.96.0.3"}
-	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
-	w.run(time.Minute)
-	const wanted = "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 10.96.0.1 is refused: it is in the range that cluster IPs are from; take it out. " +
-		"spec.externalIPs: 10.96.0.2 is refused: it is in the range that cluster IPs are from; take it out. And 1 more"
-	if !slices.Equal(w.events.events, []string{wanted}) {
-		t.Errorf("the events are %q", w.events.events)
-	}
-	taker = taker.DeepCopy()
-	taker.Spec.ExternalIPs = nil
-	w.put(taker)
-	w.run(events.RefusedEvery)
-	if len(w.events.events) != 1 || w.warnings.Count() != 0 || testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedServiceRange))) != 0 {
-		t.Errorf("it goes on: %q", w.events.events)
-	}
-	// An event that is not told within 3 s is not told at all.
-	taker = taker.DeepCopy()
-	taker.Spec.ExternalIPs = []string{"10.96.0.1"}
-	w.put(taker)
-	w.run(time.Second)
-	w.drop(taker)
-	w.run(time.Minute)
-	if len(w.events.events) != 1 {
-		t.Errorf("the events are %q", w.events.events)
 	}
 }
 
@@ -545,26 +457,5 @@ func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
 	}
 	if n, told := len(w.records[cluster.KeyOf(taker)].refused.First), len(w.records[cluster.KeyOf(taker)].refused.Sentences(toldRefusals)); n > 20 || told > 2 {
 		t.Errorf("%d addresses and %d sentences are kept", n, told)
-	}
-}
-
-// That a Service waits for room does not hide which addresses it does not get.
-func TestRefusedAddressesOfAServiceThatWaits(t *testing.T) {
-	w := bounded(t, view.Bounds{Service: 100, Total: 100})
-	w.put(aRange("one", "10.96.0.0/16"))
-	w.put(withExternal(aService("large", "10.96.0.1"), 50), aGroup("large", "large-1", "10.1.1.1"))
-	w.run(time.Minute)
-	taker := of("tenant", withExternal(aService("taker", "10.96.0.66"), 50))
-	taker.Spec.ExternalIPs = append(taker.Spec.ExternalIPs, "10.96.0.77")
-	w.put(taker, of("tenant", aGroup("taker", "taker-1", attackerEndpoint)))
-	w.run(time.Minute)
-	if w.serves("10.96.0.66") {
-		t.Fatal("the Service does not wait: the test shows nothing")
-	}
-	if got := testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(compile.RefusedServiceRange))); got != 1 {
-		t.Errorf("the metric is %g", got)
-	}
-	if !strings.Contains(strings.Join(w.events.events, "\n"), "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 10.96.0.77 is refused") {
-		t.Errorf("the events are %q", w.events.events)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -181,28 +180,6 @@ func TestManyPatientConnectionsDoNotWait(t *testing.T) {
 	}
 }
 
-// What can wait wakes nobody while something waits already, and is done before the end.
-func TestPatientConnectionsBeforeTheEnd(t *testing.T) {
-	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
-	one := func(port uint16) []ruleset.Stale {
-		return []ruleset.Stale{{Front: ruleset.Front{Port: port, Protocol: ruleset.TCP}}}
-	}
-	c.disconnect(one(80))
-	<-c.wake
-	c.disconnect(one(81))
-	if len(c.wake) > 0 {
-		t.Error("the second to wait wakes the cleaner")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	c.run(ctx)
-	c.finish(ctx)
-	if len(tracker.deleted) != 2 {
-		t.Errorf("at the end %v is deleted", tracker.deleted)
-	}
-}
-
 // Connections to an endpoint that serves again are left alone, whatever kept those from being
 // deleted that it had before.
 func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
@@ -259,37 +236,6 @@ func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
 			}
 		})
 	}
-}
-
-// After a clean-up that took long nothing is cleaned up for as long.
-func TestCleaningRests(t *testing.T) {
-	now := clocktesting.NewFakeClock(start)
-	tracker := &slowTracker{clock: now}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
-	c.clock = now
-	background(t, c.run)
-	for port := range uint16(2) {
-		c.disconnect([]ruleset.Stale{{Front: ruleset.Front{Protocol: ruleset.UDP, Port: 53 + port}}})
-		eventually(t, "it rests", now.HasWaiters)
-	}
-	if n := tracker.calls.Load(); n != 1 {
-		t.Errorf("%d clean-ups without a rest", n)
-	}
-	now.Step(3 * time.Second)
-	eventually(t, "the second is done", func() bool { return tracker.calls.Load() == 2 })
-}
-
-// slowTracker takes three seconds.
-type slowTracker struct {
-	fakeTracker
-	clock *clocktesting.FakeClock
-	calls atomic.Int32
-}
-
-func (s *slowTracker) Delete(context.Context, []ruleset.Stale) (int, error) {
-	s.clock.Step(3 * time.Second)
-	s.calls.Add(1)
-	return 0, nil
 }
 
 // What fails is done later, together with what was asked for since.
@@ -485,45 +431,6 @@ func TestForgottenIsAsOfWhenItWasTaken(t *testing.T) {
 	c.forget(ruleset.IPv4, both)
 	if !c.clean(t.Context()) || told != len(both) {
 		t.Errorf("told of %d maps, want %d", told, len(both))
-	}
-}
-
-// All connections are reconciled once for each family. If that fails it is asked for again,
-// by where they may go then.
-func TestConnectionsAreReconciled(t *testing.T) {
-	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("no")}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
-	now := clocktesting.NewFakeClock(start)
-	c.clock = now
-	background(t, c.run)
-	if !c.unreconciled(ruleset.IPv4) || !c.unreconciled(ruleset.IPv6) {
-		t.Error("a family counts as looked at from the beginning")
-	}
-	live := func(n byte) map[ruleset.Front][]netip.AddrPort {
-		return map[ruleset.Front][]netip.AddrPort{
-			{Address: netip.AddrFrom4([4]byte{10, 96, 0, n}), Protocol: ruleset.UDP, Port: 53}: {netip.MustParseAddrPort("10.1.1.1:53")},
-		}
-	}
-	c.reconcile(ruleset.IPv6, nil)
-	c.reconcile(ruleset.IPv4, live(1))
-	eventually(t, "a failure has it asked for again after a while", func() bool {
-		early := c.unreconciled(ruleset.IPv4)
-		now.Step(cleanFirst)
-		return !early && c.unreconciled(ruleset.IPv4)
-	})
-	tracker.mu.Lock()
-	tracker.fail = nil
-	tracker.mu.Unlock()
-	c.reconcile(ruleset.IPv4, live(2))
-	eventually(t, "it is done by what is said last", func() bool {
-		now.Step(cleanFirst) // it may rest
-		tracker.mu.Lock()
-		defer tracker.mu.Unlock()
-		_, last := tracker.reconciled[ruleset.Front{Address: netip.AddrFrom4([4]byte{10, 96, 0, 2}), Protocol: ruleset.UDP, Port: 53}]
-		return last && len(tracker.reconciled) == 1
-	})
-	if c.unreconciled(ruleset.IPv4) || c.unreconciled(ruleset.IPv6) {
-		t.Error("it is asked for again")
 	}
 }
 

@@ -481,50 +481,11 @@ func TestTooManyTries(t *testing.T) {
 	}
 }
 
-// What the kernel has refused before does not have a family tried that waits.
-func TestAFamilyThatWaitsIsLeftAlone(t *testing.T) {
-	f := newFamily(ruleset.Config{Family: ruleset.IPv4})
-	f.active, f.failures, f.retry = true, 1, start.Add(10*time.Second)
-	f.aside["default/web:http"] = &refused{retry: start}
-	if got := f.next(); !got.Equal(f.retry) {
-		t.Errorf("it is looked at after %s, want %s", got.Sub(start), f.retry.Sub(start))
-	}
-	f.failures, f.retry = 0, time.Time{}
-	if got := f.next(); !got.Equal(start) {
-		t.Errorf("what was refused is tried at %s, want %s", got, start)
-	}
-}
-
 // changingError is what a kernel says whose rules somebody changes all the time.
 type changingError struct{}
 
 func (changingError) Error() string       { return "it changes all the time" }
 func (changingError) KeepsChanging() bool { return true }
-
-// What is made anew is counted when it is, and tried ever more seldom where the kernel does
-// not take that either.
-func TestRewritesThatAreRefused(t *testing.T) {
-	w := many(t, 5)
-	w.right("at first")
-	tried := 0
-	w.kernel.refuses = func(t ruleset.Transaction) error {
-		if t.Changes[0].Kind == ruleset.DeleteTable {
-			tried++
-		} else if len(t.Changes) == 1 && t.Changes[0].Kind == ruleset.AddTable {
-			return nil
-		}
-		return errRefused
-	}
-	w.kernel.do(func(table *fakeTable) { table.chains["refuse"] = nil })
-	w.run(10 * time.Minute)
-	// At the failures 3, 6, 12, 24 and 48, of which there are some 6 in a minute.
-	if tried < 4 || tried > 6 {
-		t.Errorf("all was tried to be made anew %d times in 10 minutes", tried)
-	}
-	if got := w.counter("anew", "IPv4"); got != 0 {
-		t.Errorf("%g times all is said to have been made anew", got)
-	}
-}
 
 // Rules that cannot be read since somebody else changes theirs all the time are made anew
 // after a few attempts, at the start and when the kernel refuses something.
@@ -575,58 +536,5 @@ func TestBusyWriter(t *testing.T) {
 				t.Errorf("%g times are counted in the end", got)
 			}
 		})
-	}
-}
-
-// Other failures to read are no reason to make rules anew: see TestKernelThatIsNotRead. One
-// reading in between ends the count.
-func TestAttemptsToReadInARow(t *testing.T) {
-	k := newFakeKernel()
-	f := newFamily(ruleset.Config{Family: ruleset.IPv4})
-	for i, test := range []struct {
-		err  error
-		anew bool
-	}{
-		{changingError{}, false},
-		{changingError{}, false},
-		{nil, false},
-		{changingError{}, false},
-		{errRefused, false},
-		{changingError{}, false},
-		{changingError{}, true},
-		{changingError{}, true},
-	} {
-		k.unreadable = test.err
-		k.tables[ruleset.IPv4] = &fakeTable{}
-		_, err := f.read(k)
-		if anew := f.unread >= mostUnread; anew != test.anew || (err != nil) != (test.err != nil && !anew) {
-			t.Errorf("attempt %d: anew is %t, the error %v", i+1, anew, err)
-		}
-	}
-}
-
-// Connections count for the Service that the kernel has at an address, not for one whose rules it refused.
-func TestAccountingGoesByWhatTheKernelHas(t *testing.T) {
-	w := many(t, 2)
-	w.index = newIndex()
-	w.right("at first")
-	at := func(address string) string {
-		flow, _ := w.index.resolve(ruleset.Front{Address: netip.MustParseAddr(address), Protocol: ruleset.TCP, Port: 80}, netip.Addr{})
-		return flow.Service
-	}
-	if got := at("10.96.0.1"); got != "s1" {
-		t.Fatalf("at first the address is that of %q", got)
-	}
-	w.refusing("10.96.0.9")
-	w.put(aService("s1", "10.96.0.9"))
-	w.run(time.Second)
-	if got := at("10.96.0.9"); got != "" {
-		t.Errorf("an address that the kernel refuses is that of %s", got)
-	}
-	w.refusing()
-	w.run(asideMost)
-	w.right("when the kernel takes it")
-	if got := at("10.96.0.9"); got != "s1" {
-		t.Errorf("an address that the kernel has is that of %q", got)
 	}
 }

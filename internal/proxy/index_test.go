@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -110,31 +109,5 @@ func TestIndexIsBounded(t *testing.T) {
 	x.set(web, nil, start)
 	if len(x.services) != 0 || len(x.fronts) != 0 {
 		t.Errorf("%v, %v are left", x.services, x.fronts)
-	}
-}
-
-// BenchmarkIndexUnderChurn is what one more change takes, for as long as endpoints come and
-// go so often in a second: longer than one is known that went.
-func BenchmarkIndexUnderChurn(b *testing.B) {
-	for _, rate := range []int{10, 1000} {
-		b.Run(fmt.Sprint(rate, " per second"), func(b *testing.B) {
-			x, now, n := newIndex(), start, uint32(0)
-			name := types.NamespacedName{Namespace: "shop", Name: "web"}
-			change := func() {
-				n++
-				now = now.Add(time.Second / time.Duration(rate))
-				address := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
-				x.set(name, []compile.Family{{
-					Family: ruleset.IPv4, Ports: []ruleset.ServicePort{{Name: "shop/web"}}, Endpoints: compile.Endpoints{{Address: address, Zone: "a"}},
-				}}, now)
-			}
-			for now.Sub(start) < goneFor+time.Second {
-				change()
-			}
-			for b.Loop() {
-				change()
-			}
-			b.ReportMetric(float64(len(x.gone)), "gone")
-		})
 	}
 }

@@ -207,3 +207,19 @@ func (k *fakeKernel) transactions() int {
 	defer k.mu.Unlock()
 	return len(k.applied)
 }
+
+// leads reports whether the kernel leads connections to an endpoint.
+func (k *fakeKernel) leads(endpoint string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	table := k.tables[ruleset.IPv4]
+	if table == nil || table.sets["slots"] == nil {
+		return false
+	}
+	for _, e := range table.sets["slots"].elements {
+		if touches(ruleset.Transaction{Changes: []ruleset.Change{{Elements: []ruleset.Element{{Data: e.Data}}}}}, endpoint) {
+			return true
+		}
+	}
+	return false
+}

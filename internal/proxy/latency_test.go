@@ -10,7 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -68,39 +67,6 @@ func TestLatencies(t *testing.T) {
 	}
 	w.drop(aSlice(start))
 	w.right("without endpoints")
-}
-
-// aTriggeredGroup is one of the Service web, written for a change that happened then.
-func aTriggeredGroup(name string, at time.Time, addresses ...string) *v1alpha1.EndpointGroup {
-	group := aGroup("web", name, addresses...)
-	group.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: at.Format(time.RFC3339Nano)}
-	return group
-}
-
-// Groups tell of changes as slices do: each change counts once, however many groups are
-// written for it, and what is written later for another reason does not count.
-func TestLatenciesOfGroups(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"))
-	w.clock.Step(time.Second)
-	at := w.clock.Now().Add(-400 * time.Millisecond)
-	w.put(aTriggeredGroup("web-1", at, "10.1.1.1"), aTriggeredGroup("web-2", at, "10.1.1.2"))
-	w.run(time.Minute)
-	if count, sum := observed(t, w.metrics.programming); count != 1 || sum < 0.4 || sum > 0.5 {
-		t.Errorf("%d changes, %g s", count, sum)
-	}
-	w.put(aTriggeredGroup("web-1", at, "10.1.1.3"))
-	w.run(time.Minute)
-	if count, _ := observed(t, w.metrics.programming); count != 1 {
-		t.Errorf("a write for another reason counts: %d changes", count)
-	}
-	moved := aTriggeredGroup("web-3", at, "10.1.1.4")
-	w.stamp(moved)
-	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{moved}, "", "b") })
-	w.run(time.Minute)
-	if count, _ := observed(t, w.metrics.programming); count != 1 {
-		t.Errorf("groups that a node of another zone sees count: %d changes", count)
-	}
 }
 
 // Of a Service that waits, however often it changes meanwhile, some of the times are known when

@@ -9,10 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -32,6 +30,10 @@ func TestChangesAreProgrammed(t *testing.T) {
 	}
 	w.drop(aGroup("web", "web-2"))
 	w.right("a group less")
+	w.put(aGroup("more", "web-1", "10.1.1.2"))
+	w.right("a group of another Service than before")
+	w.put(aGroup("web", "web-1", "10.1.1.2"))
+	w.right("and back")
 	own := aGroup("more", "more-1", "10.1.0.7")
 	own.Spec.Endpoints[0].Node = "node-a"
 	w.put(own)
@@ -40,33 +42,6 @@ func TestChangesAreProgrammed(t *testing.T) {
 	w.right("a Service less")
 	w.drop(more)
 	w.right("no Service")
-}
-
-// A change makes only its own Service be looked at.
-func TestOnlyWhatChangedIsCompiled(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"), aService("more", "10.96.0.2"), aGroup("web", "web-1", "10.1.1.1"), aGroup("more", "more-1", "10.1.1.3"))
-	w.run(time.Second)
-	names := func() map[types.NamespacedName]bool {
-		all, _ := w.affected(w.catalogue.Take())
-		return all
-	}
-	w.put(aGroup("web", "web-1", "10.1.1.2"))
-	if got := names(); len(got) != 1 || !got[types.NamespacedName{Namespace: "shop", Name: "web"}] {
-		t.Errorf("for a group: %v", got)
-	}
-	node := aNode("a")
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
-	w.put(node)
-	if got := names(); len(got) != 0 {
-		t.Errorf("for the node's sign of life: %v", got)
-	}
-	node = aNode("a")
-	node.Labels["example.com/rack"] = "r1"
-	w.put(node)
-	if got := names(); len(got) != 2 {
-		t.Errorf("for the node's rack: %v", got)
-	}
 }
 
 // The first change is programmed at once, those that follow together.
@@ -97,28 +72,6 @@ func TestBurstsAreProgrammedTogether(t *testing.T) {
 	w.right("after the burst")
 }
 
-// What packets may be on their way to stays for its time, even if the kernel takes longer
-// than that to do what leads no more there.
-func TestSlowKernel(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1", "10.1.1.2", "10.1.1.3"))
-	w.right("at first")
-	w.kernel.takes = func() { w.clock.Step(ruleset.DefaultLinger * 2 / 3) }
-	w.put(aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
-	w.step(t.Context())
-	w.kernel.takes = func() {}
-	slots := func() int { return len(w.kernel.tables[ruleset.IPv4].sets["slots"].elements) }
-	w.run(ruleset.DefaultLinger - 1)
-	if got := slots(); got != 3 {
-		t.Errorf("%d slots while one lingers", got)
-	}
-	w.run(1)
-	if got := slots(); got != 2 {
-		t.Errorf("%d slots when none lingers", got)
-	}
-	w.right("in the end")
-}
-
 // A restart changes nothing that is right.
 func TestRestartAdopts(t *testing.T) {
 	w := newWorld(t)
@@ -147,25 +100,6 @@ func TestRestartAdopts(t *testing.T) {
 	}
 }
 
-// Where nothing asks for a family the kernel need not know it.
-func TestFamiliesThatNobodyUses(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
-	w.right("IPv4 alone")
-	if w.kernel.tables[ruleset.IPv6] != nil {
-		t.Error("there is a table of IPv6")
-	}
-	six := aService("six", "2001:db8::1")
-	six.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
-	group := aGroup("six", "six-1", "2001:db8:1::1")
-	group.Spec.AddressType = corev1.IPv6Protocol
-	w.put(six, group)
-	w.right("both")
-	if w.kernel.tables[ruleset.IPv6] == nil {
-		t.Error("there is no table of IPv6")
-	}
-}
-
 // On a node without IPv6 Services have IPv4 alone.
 func TestNodeWithoutIPv6(t *testing.T) {
 	w := newWorld(t)
@@ -187,34 +121,6 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	w.run(time.Hour)
 	if !w.kernel.leads("10.1.1.1") || w.counter("transactions", "IPv6", "error") != 0 || !w.health.Healthy() || w.version != 3 {
 		t.Errorf("IPv4 is not served: healthy is %t, %d is acknowledged", w.health.Healthy(), w.version)
-	}
-}
-
-// What a Service takes on a node without IPv6 is what it takes of IPv4: a bound that has room
-// for that takes nothing from it.
-func TestBoundsOfANodeWithoutIPv6(t *testing.T) {
-	dual := aService("web", "10.96.0.1")
-	dual.Spec.ClusterIPs = append(dual.Spec.ClusterIPs, "2001:db8::1")
-	dual.Spec.IPFamilies = append(dual.Spec.IPFamilies, corev1.IPv6Protocol)
-	group, six := aGroup("web", "web-4", "10.1.1.1", "10.1.1.2"), aGroup("web", "web-6", "2001:db8:1::1", "2001:db8:1::2")
-	six.Spec.AddressType = corev1.IPv6Protocol
-	six.Spec.Endpoints[0].Node = "node-a"
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"), group)
-	w.run(time.Second)
-	four := w.totals.elements[0]
-
-	w = newWorld(t)
-	w.settings.WithoutIPv6 = true
-	w.families, w.named, w.bounds = nil, nil, newBounds(view.Bounds{Service: four, Total: four})
-	w.begin()
-	w.put(dual, group.DeepCopy(), six)
-	w.run(time.Minute)
-	if !w.kernel.leads("10.1.1.1") || !w.kernel.leads("10.1.1.2") || w.bounds.waiting() > 0 || w.bounds.used != four {
-		t.Errorf("%d of %d elements are taken, and %d Services wait", w.bounds.used, four, w.bounds.waiting())
-	}
-	if w.totals.elements[1]+w.totals.endpoints[1]+len(w.onNode) > 0 {
-		t.Errorf("of IPv6 count %d elements and %d endpoints, and on the node are %v", w.totals.elements[1], w.totals.endpoints[1], w.onNode)
 	}
 }
 
@@ -298,15 +204,6 @@ func TestFieldsOfOneServiceConcernNoOther(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A group that is another Service's from now on changes both.
-func TestGroupOfAnotherService(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("web", "10.96.0.1"), aService("more", "10.96.0.2"), aGroup("web", "group", "10.1.1.1"))
-	w.right("of the first")
-	w.put(aGroup("more", "group", "10.1.1.1"))
-	w.right("of the second")
 }
 
 // Clients with session affinity to an endpoint that went are forgotten.
@@ -400,88 +297,4 @@ func TestNodePortsSurviveARestart(t *testing.T) {
 	fill()
 	w.setLocal(nil)
 	w.right("without any")
-}
-
-// What cannot be programmed since the node's addresses are not known waits, too.
-func TestAddressesThatStayUnknown(t *testing.T) {
-	w := newWorld(t)
-	var err error
-	if w.settings.NodePorts, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
-		t.Fatal(err)
-	}
-	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
-	background(t, w.programmer.run)
-	eventually(t, "it is unhealthy", func() bool {
-		w.clock.Step(health.Timeout)
-		return !w.health.Healthy()
-	})
-	if got := w.kernel.transactions(); got != 0 {
-		t.Errorf("%d transactions", got)
-	}
-}
-
-// That what was known at the start is programmed is said when it is, and once.
-func TestProgrammedIsSaidWhenItIs(t *testing.T) {
-	for name, test := range map[string]struct {
-		prepare func(*world)
-		taken   bool
-	}{
-		"the kernel takes all":            {func(*world) {}, true},
-		"the kernel takes all but a port": {func(w *world) { w.refusing("10.1.1.1") }, true},
-		"the kernel takes nothing": {func(w *world) {
-			w.kernel.refuses = func(ruleset.Transaction) error { return errRefused }
-		}, false},
-		"the kernel is not read": {func(w *world) { w.kernel.unreadable = errRefused }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := many(t, 3)
-			said := 0
-			w.loaded = func() {
-				said++
-				if !w.kernel.leads("10.1.1.0") || !w.kernel.leads("10.1.1.2") {
-					t.Error("it is said too early")
-				}
-			}
-			test.prepare(w)
-			w.run(time.Minute)
-			if got := said > 0; got != test.taken {
-				t.Errorf("it is said: %t", got)
-			}
-			w.refusing()
-			w.kernel.unreadable = nil
-			w.run(time.Minute)
-			w.put(aService("more", "10.96.1.1"))
-			w.run(time.Minute)
-			if said != 1 {
-				t.Errorf("it is said %d times", said)
-			}
-		})
-	}
-}
-
-// Addresses of the node that come to be known while something else is programmed are yet to be
-// looked at: that is not the sync of all that is known.
-func TestProgrammedIsNotSaidBeforeTheAddressesAreKnown(t *testing.T) {
-	w := newWorld(t)
-	var err error
-	if w.settings.NodePorts, err = view.ParseNodePorts([]string{"192.0.2.0/24"}); err != nil {
-		t.Fatal(err)
-	}
-	said := false
-	w.loaded = func() { said = true }
-	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
-	f := w.family(ruleset.IPv4)
-	f.retry = w.clock.Now() // it is looked at for another reason
-	w.kernel.takes = func() {
-		w.kernel.takes = func() {}
-		w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.7")})
-	}
-	w.step(t.Context())
-	if said {
-		t.Error("it is said before the addresses are known")
-	}
-	w.run(time.Second)
-	if !said {
-		t.Error("it is not said")
-	}
 }

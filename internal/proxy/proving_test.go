@@ -185,29 +185,6 @@ func TestProofIsFresh(t *testing.T) {
 	}
 }
 
-// After a probe that failed the next one comes in its time, also while something new waits:
-// probes without a pause would all see the same moment.
-func TestProbesKeepTheirPace(t *testing.T) {
-	w := newProvenWorldAt(t, probe.Pace{Every: time.Hour, Again: time.Hour, Fresh: 1000 * time.Hour})
-	w.put(probeService(), inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
-	w.run(time.Minute)
-	first := uint64(w.next)
-	w.until("it is acknowledged", func() bool { return w.version == first })
-
-	w.clock.SetTime(time.Now().Add(100000 * time.Hour))
-	w.open.Store(false)
-	before := w.tries()
-	w.put(handedOver(aGroup("web", "web-1", "10.1.1.2")))
-	w.until("the node is probed again", func() bool { return w.tries() > before })
-	for range 50 {
-		w.run(lookPeriod)
-		time.Sleep(time.Millisecond) // the prober has time to do what it must not
-	}
-	if tries := w.tries() - before; tries != 1 || w.failing() != 0 || w.version != first {
-		t.Errorf("%g probes, gauge %g, version %d is acknowledged, want 1, 0 and %d", tries, w.failing(), w.version, first)
-	}
-}
-
 // Older charts have no such Service, and some nodes cannot be probed.
 func TestWithoutProbe(t *testing.T) {
 	for _, test := range []struct {
@@ -295,29 +272,4 @@ func TestProbeThatIsNotProgrammed(t *testing.T) {
 	}
 	w.kernel.refuses = func(ruleset.Transaction) error { return nil }
 	w.until("it is acknowledged", func() bool { return w.version > 0 && failure == "" })
-}
-
-// The Service comes and goes.
-func TestProbeServiceComesAndGoes(t *testing.T) {
-	w := newProvenWorld(t)
-	w.open.Store(false)
-	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
-	group := uint64(w.next)
-	w.until("it is acknowledged without a probe", func() bool { return w.version == group })
-	w.put(probeService())
-	w.until("probes fail", func() bool { return w.version == 0 && w.failing() == 1 })
-	w.drop(probeService())
-	w.until("nobody probes", func() bool { return w.version == group && w.failing() == 0 })
-	w.until("its rules are gone", func() bool { return !w.kernel.leads("192.0.2.1") })
-	w.open.Store(true)
-	again := probeService()
-	again.Spec.ExternalIPs, again.Spec.Type, again.Spec.Ports[0].NodePort = []string{"203.0.113.1"}, corev1.ServiceTypeNodePort, 30000
-	w.put(again)
-	w.until("the node is probed again", func() bool { return w.kernel.leads("192.0.2.1") && w.tries() > 0 && w.version == group })
-	// It has nothing but its cluster IP.
-	for _, port := range w.family(ruleset.IPv4).table.Programmed() {
-		if strings.HasPrefix(port.Name, "shop/probe") && len(port.Fronts) != 1 {
-			t.Errorf("the probe has the fronts %v", port.Fronts)
-		}
-	}
 }

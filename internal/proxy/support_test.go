@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"strconv"
-
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 )
 
@@ -13,12 +11,3 @@ var (
 	aRange, publishedNodes          = clustertest.Range, clustertest.PublishedNodes
 	eventually, background          = clustertest.Eventually, clustertest.Background
 )
-
-// versionNumber is a resource version as a number, 0 if it is none.
-func versionNumber(version string) uint64 {
-	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}

@@ -68,28 +68,6 @@ func expect(t *testing.T, l *ledger, connections, request, reply uint64) {
 	}
 }
 
-func TestShortConnectionsCountAsTheyEnd(t *testing.T) {
-	l := based(5, 10)
-	l.gone(to(1, 80, 1).moving(10, 20))
-	l.gone(to(2, 80, 1).moving(1, 2))
-	l.gone(to(3, 9, 1).moving(100, 100)) // to no Service
-	expect(t, l, 2, 11, 22)
-}
-
-func TestOpenConnectionsCountWhatIsNew(t *testing.T) {
-	l := based(5, 10)
-	c := to(1, 80, 1)
-	l.reading(c.moving(10, 20))
-	expect(t, l, 1, 10, 20)
-	l.reading(c.moving(15, 20))
-	expect(t, l, 1, 15, 20)
-	l.gone(c.moving(16, 21))
-	expect(t, l, 1, 16, 21)
-	if len(l.open) != 0 {
-		t.Errorf("%d connections are remembered", len(l.open))
-	}
-}
-
 // What was open before the first reading has been counted by whoever was there then.
 func TestWhatWasOpenBeforeCountsFromThenOn(t *testing.T) {
 	l := newTestLedger(5, 10)
@@ -102,56 +80,6 @@ func TestWhatWasOpenBeforeCountsFromThenOn(t *testing.T) {
 	expect(t, l, 0, 1, 0)
 	l.reading(to(1, 80, 1).moving(1010, 1020))
 	expect(t, l, 0, 11, 20)
-}
-
-// It was open before, and its Service was not known yet.
-func TestWhatWasOpenBeforeIsRecognisedLater(t *testing.T) {
-	l := newTestLedger(5, 10)
-	known := false
-	l.resolve = func(front ruleset.Front, target netip.Addr) (Flow, bool) {
-		flow, _ := numbered(front, target)
-		return flow, known
-	}
-	c := to(1, 80, 1)
-	l.reading(c.moving(1000, 1000))
-	l.reading(c.moving(1001, 1001))
-	known = true
-	l.reading(c.moving(1003, 1005))
-	expect(t, l, 0, 2, 4)
-	if got := l.book.services[name{"shop", "service-80"}].open; got != 1 {
-		t.Errorf("%d open connections refer to the Service, want 1", got)
-	}
-}
-
-// One that came later and whose Service is known only now counts as a whole.
-func TestLateServicesGetAll(t *testing.T) {
-	l := based(5, 10)
-	known := false
-	l.resolve = func(front ruleset.Front, target netip.Addr) (Flow, bool) {
-		flow, _ := numbered(front, target)
-		return flow, known
-	}
-	c := to(1, 80, 1)
-	l.reading(c.moving(10, 10))
-	expect(t, l, 0, 0, 0)
-	known = true
-	l.reading(c.moving(12, 13))
-	expect(t, l, 1, 12, 13)
-}
-
-// A reading is made of parts, which are older than reports that came meanwhile.
-func TestWhatEndsDuringAReadingCountsOnce(t *testing.T) {
-	l := based(5, 10)
-	l.begin()
-	l.gone(to(1, 80, 1).moving(10, 10))
-	l.found(to(1, 80, 1).moving(9, 9))
-	l.finish(true, noon)
-	expect(t, l, 1, 10, 10)
-	if len(l.open) != 0 {
-		t.Errorf("%d connections are remembered", len(l.open))
-	}
-	l.reading(to(1, 80, 1).moving(1, 1)) // another one, in the place of the first
-	expect(t, l, 2, 11, 11)
 }
 
 func TestLostReportsLoseBytesOnly(t *testing.T) {
@@ -181,48 +109,6 @@ func TestLostReportsLoseBytesOnly(t *testing.T) {
 		t.Error("what readings do not bring for long is remembered")
 	}
 	expect(t, l, 1, 11, 11)
-}
-
-// However many readings there are until a report is read, it is of a known connection.
-func TestLateReportsAreOfKnownConnections(t *testing.T) {
-	l := based(5, 10)
-	l.reading(to(1, 80, 1).moving(10, 10))
-	for range 300 {
-		l.reading()
-	}
-	l.gone(to(1, 80, 1).moving(11, 11))
-	expect(t, l, 1, 11, 11)
-}
-
-// A connection that ends is reported before it is out of the table.
-func TestWhatIsDyingHasBeenReported(t *testing.T) {
-	l := based(5, 10)
-	c := to(1, 80, 1).moving(10, 10)
-	l.gone(c)
-	c.dying = true
-	l.reading(c)
-	expect(t, l, 1, 10, 10)
-}
-
-func TestAnotherConnectionInThePlaceOfOneIsTold(t *testing.T) {
-	l := based(5, 10)
-	l.reading(to(1, 80, 1).moving(1000, 1000))
-	l.reading(to(1, 80, 1).moving(7, 1001))
-	expect(t, l, 2, 1007, 2001)
-}
-
-func TestReadingsThatFailForgetNothing(t *testing.T) {
-	l := based(5, 10)
-	l.reading(to(1, 80, 1).moving(10, 10))
-	for i := range 5 {
-		l.begin()
-		l.finish(false, noon.Add(time.Duration(i)*time.Hour))
-	}
-	if len(l.open) != 1 {
-		t.Error("it is forgotten")
-	}
-	l.reading(to(1, 80, 1).moving(11, 10))
-	expect(t, l, 1, 11, 10)
 }
 
 // Without room a connection counts later, and is not lost.

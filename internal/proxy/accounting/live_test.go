@@ -7,12 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
@@ -141,45 +139,6 @@ func (n *namespace) quiet(front netip.Addr) (all totals) {
 	return all
 }
 
-// A packet of UDP has an IP header and eight bytes of its own before what is sent.
-func TestBytesAreThoseOfPackets(t *testing.T) {
-	n := newNamespace(t)
-	n.set(switchBytes, "1")
-	n.serve(target4)
-	n.serve(target6)
-	l := n.watch(Options{})
-	n.echo(n.dial("udp", front4, frontPort), 1000)
-	n.echo(n.dial("udp", front6, frontPort), 1000)
-	got := byService(l.settle(2))
-	if want := (totals{1, traffic{1028, 1028}}); got["four"] != want {
-		t.Errorf("over IPv4 %+v, want %+v", got["four"], want)
-	}
-	if want := (totals{1, traffic{1048, 1048}}); got["six"] != want {
-		t.Errorf("over IPv6 %+v, want %+v", got["six"], want)
-	}
-}
-
-func TestWithoutBytesConnectionsCount(t *testing.T) {
-	for _, kind := range kinds {
-		t.Run(kind.name, func(t *testing.T) {
-			n := newNamespace(t)
-			n.set(switchBytes, "0")
-			n.serve(kind.target)
-			l := n.watch(Options{})
-			for range 3 {
-				n.echo(n.dial(kind.network, kind.front, frontPort), 1000)
-			}
-			l.look(t.Context())
-			if got, want := byService(l.settle(3)), (totals{connections: 3}); len(got) != 1 || got[kind.service] != want {
-				t.Errorf("counted %+v, want %+v", got, want)
-			}
-			if text := l.log.text(); strings.Count(text, "the kernel does not count bytes") != 1 {
-				t.Errorf("logged %q, want it said once", text)
-			}
-		})
-	}
-}
-
 // Bytes are counted of connections that are opened once the kernel does.
 func TestBytesAreSwitchedOn(t *testing.T) {
 	n := newNamespace(t)
@@ -265,103 +224,6 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// Connections come and go while all are read, and each counts once.
-func TestNoneIsCountedTwice(t *testing.T) {
-	n := newNamespace(t)
-	l := n.watch(Options{Buffer: 64 << 20})
-	const rounds, each = 20, 200
-	ctx, stop := context.WithCancel(t.Context())
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		for ctx.Err() == nil {
-			l.look(ctx)
-		}
-	})
-	for range rounds {
-		n.many(each)
-		n.flush()
-	}
-	stop()
-	reading.Wait()
-	if got, want := sum(l.settle(rounds*each)).connections, uint64(rounds*each); got != want {
-		t.Errorf("%d connections are counted, want %d", got, want)
-	}
-	if l.health.lost != 0 {
-		t.Errorf("%d times reports were lost", l.health.lost)
-	}
-}
-
-// The kernel may not report the ends of connections, as it does not by default of those that
-// were opened when nothing listened. They are forgotten all the same.
-func TestWhatIsNotReportedIsForgotten(t *testing.T) {
-	n := newNamespace(t)
-	n.set(switchEnds, "0") // the default depends on whether anything listens, in any namespace
-	n.many(10)
-	c := clocktesting.NewFakeClock(noon)
-	l := n.watch(Options{Clock: c})
-	remembered := func() int {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.ledger.open)
-	}
-	if got := remembered(); got != 10 {
-		t.Fatalf("%d connections are remembered, want 10", got)
-	}
-	l.flush()
-	for range 3 {
-		c.Step(clearEvery)
-		l.look(t.Context())
-	}
-	if got := remembered(); got != 0 {
-		t.Errorf("%d connections are remembered", got)
-	}
-	if got := counted(l.Accountant); len(got) != 0 {
-		t.Errorf("counted %+v", got)
-	}
-}
-
-// What does not fit into the buffer is lost, but not that it was lost; what was seen
-// open counts all the same.
-func TestLossesAreCounted(t *testing.T) {
-	n := newNamespace(t)
-	n.set(switchBytes, "1")
-	c := clocktesting.NewFakeClock(noon)
-	a := accountant(t, Options{Clock: c})
-	a.kernel = n.tracking()
-	listening, err := a.kernel.listen(4 << 10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.look(t.Context())
-	n.many(500)
-	a.look(t.Context())
-	n.flush() // nobody listens
-	done := make(chan error, 1)
-	go func() { done <- a.follow(listening) }()
-	eventually(t, "that losses are known", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return a.health.lost > 0
-	})
-	// What is reported after it was forgotten would count twice.
-	if err := errors.Join(listening.close(), <-done); err != nil {
-		t.Error(err)
-	}
-	for range 3 {
-		c.Step(clearEvery)
-		a.look(t.Context())
-	}
-	// The packets are of the IP header and that of UDP only.
-	if got, want := sum(counted(a)), (totals{500, traffic{500 * 28, 0}}); got != want {
-		t.Errorf("counted %+v, want %+v", got, want)
-	}
-	a.mu.Lock()
-	if len(a.ledger.open) != 0 {
-		t.Errorf("%d connections are remembered", len(a.ledger.open))
-	}
-	a.mu.Unlock()
-}
-
 // Only connections with a translated destination are reported: the filter is the
 // kernel's.
 func TestReportsAreFiltered(t *testing.T) {
@@ -389,114 +251,5 @@ func TestReportsAreFiltered(t *testing.T) {
 	}
 	if c, ok := newReader().connection(m.Content); !ok || c.front.Address != front4 {
 		t.Errorf("the first report is of %+v, %t", c, ok)
-	}
-}
-
-// messagesOf is how many messages there are in what was read.
-func messagesOf(read []byte) int {
-	n := 0
-	for {
-		_, rest, ok := netlink.NextMessage(read)
-		if !ok {
-			return n
-		}
-		n, read = n+1, rest
-	}
-}
-
-// What ends at once is read at once, and what does not fit in is read next.
-func TestReportsAreReadTogether(t *testing.T) {
-	const ended = 100
-	n := newNamespace(t)
-	listening, err := n.tracking().listen(DefaultBuffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listening.close() }()
-	n.many(ended)
-	n.flush()
-	some := make([]byte, 2*longestReport)
-	count, err := listening.receive(some)
-	first := messagesOf(some[:count])
-	if err != nil || count < longestReport || first < 2 || first >= ended {
-		t.Fatalf("%d reports in %d bytes: %v", first, count, err)
-	}
-	all := make([]byte, netlink.ReceiveBuffer)
-	if count, err = listening.receive(all); err != nil || messagesOf(all[:count]) != ended-first {
-		t.Errorf("then %d reports, want %d: %v", messagesOf(all[:count]), ended-first, err)
-	}
-}
-
-// A buffer that is smaller than asked for has less room while reports gather.
-func TestSmallBuffersAreReadSooner(t *testing.T) {
-	for given, want := range map[int]time.Duration{
-		2 * DefaultBuffer: gather, 4 * DefaultBuffer: gather, DefaultBuffer: gather / 2, 2 * 212_992: gather * 212_992 / DefaultBuffer, 0: 0,
-	} {
-		if got := gatheredIn(given); got != want {
-			t.Errorf("with %d bytes reports gather for %s, want %s", given, got, want)
-		}
-	}
-	n := newNamespace(t)
-	listening, err := n.tracking().listen(DefaultBuffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := listening.(*ends).gather; got != gather {
-		t.Errorf("with all that is asked for reports gather for %s, want %s", got, gather)
-	}
-	// Whoever reads learns that it is closed, wherever in a reading that happens.
-	if err := listening.close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := listening.(*ends).receiveMore(make([]byte, netlink.ReceiveBuffer), 0); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("after it was closed: %v, want %v", err, os.ErrClosed)
-	}
-}
-
-// Other namespaces are nobody's business here.
-func TestNamespacesAreApart(t *testing.T) {
-	n, other := newNamespace(t), newNamespace(t)
-	l := n.watch(Options{})
-	other.many(10)
-	l.look(t.Context())
-	other.flush()
-	n.many(1)
-	if got := sum(l.settle(1)).connections; got != 1 {
-		t.Errorf("%d connections are counted, want 1", got)
-	}
-}
-
-// Run is all of it together, and ends when it is told to.
-func TestRun(t *testing.T) {
-	n := newNamespace(t)
-	n.set(switchBytes, "1")
-	n.serve(target4)
-	a := accountant(t, Options{})
-	a.kernel = n.tracking()
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	eventually(t, "that it has looked", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return a.health.done > 0
-	})
-	n.echo(n.dial("udp", front4, frontPort), 1000)
-	n.flush()
-	want := totals{1, traffic{1028, 1028}}
-	eventually(t, "that it counts", func() bool { return sum(counted(a)) == want })
-	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
-// A reading that is cut short is none.
-func TestReadingIsCutShort(t *testing.T) {
-	n := newNamespace(t)
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
-	if _, err := n.tracking().read(ctx, func([]byte) { t.Error("something was read") }); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package accounting
 
 import (
 	"encoding/hex"
-	"fmt"
 	"net/netip"
 	"testing"
 
@@ -86,54 +85,6 @@ func TestConnectionsAreRead(t *testing.T) {
 	}
 }
 
-func TestOtherConnectionsAreLeftOut(t *testing.T) {
-	for name, message := range map[string]string{
-		"untranslated": untranslated, "without ports": translatedICMP, "nothing": "", "nothing but the preamble": "02000000",
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got, ok := newReader().connection(recorded(t, message)); ok {
-				t.Errorf("got %+v", got)
-			}
-		})
-	}
-}
-
-// A connection is known again as it ends, though the kernel tells more of it then, and
-// is not taken for another between the same two.
-func TestKeysTellConnectionsApart(t *testing.T) {
-	r := newReader()
-	key := func(message []byte) uint64 {
-		c, ok := r.connection(message)
-		if !ok {
-			t.Fatal("no connection")
-		}
-		return c.key
-	}
-	open, ended := recorded(t, openTCP6), recorded(t, endedTCP6)
-	if key(open) != key(ended) {
-		t.Error("a connection has another key when it ends")
-	}
-	keys := map[uint64]string{key(open): "the first"}
-	for name, place := range map[string]string{"another id": "cfdb9ded", "another port of the client": "80540000060003"} {
-		changed := recorded(t, openTCP6)
-		at := -1
-		for i := range changed {
-			if fmt.Sprintf("%x", changed[i:min(i+len(place)/2, len(changed))]) == place {
-				at = i
-				break
-			}
-		}
-		if at < 0 {
-			t.Fatalf("%s is not in the message", place)
-		}
-		changed[at]++
-		if other, used := keys[key(changed)]; used {
-			t.Errorf("%s: the key of %s", name, other)
-		}
-		keys[key(changed)] = name
-	}
-}
-
 // Whatever is read of a message, nothing outside of it is.
 func FuzzConnection(f *testing.F) {
 	for _, message := range []string{endedTCP6, openUDP4, uncounted, untranslated, translatedICMP, ""} {
@@ -149,16 +100,4 @@ func FuzzConnection(f *testing.F) {
 			t.Errorf("%x is %+v, and then %+v", payload, c, again)
 		}
 	})
-}
-
-func BenchmarkMessage(b *testing.B) {
-	for _, test := range []struct{ name, message string }{{"IPv4", openUDP4}, {"IPv6", endedTCP6}, {"untranslated", untranslated}} {
-		b.Run(test.name, func(b *testing.B) {
-			r, payload := newReader(), recorded(b, test.message)
-			b.ReportAllocs()
-			for b.Loop() {
-				r.connection(payload)
-			}
-		})
-	}
 }

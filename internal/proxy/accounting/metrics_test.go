@@ -4,9 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
 // gathered is an Accountant that has counted a connection with bytes, one without, and
@@ -60,23 +58,5 @@ vicinity_proxy_connections_total{destination_zone="zone-2",namespace="shop",serv
 `
 	if err := testutil.CollectAndCompare(gathered(t), strings.NewReader(want)); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestMetricsAreWellNamed(t *testing.T) {
-	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(gathered(t)); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	problems, err := promlint.NewWithMetricFamilies(families).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, problem := range problems {
-		t.Errorf("%s: %s", problem.Metric, problem.Text)
 	}
 }

@@ -251,28 +251,3 @@ func TestMessagesFollowEachOther(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkReadChange reads the message of a change with the library, and with ours.
-func BenchmarkReadChange(b *testing.B) {
-	library, ours := codecs(b)
-	group := sent("web-1")
-	for len(group.Spec.Endpoints) < 10 {
-		group.Spec.Endpoints = append(group.Spec.Endpoints, group.Spec.Endpoints[0])
-	}
-	data := message("MODIFIED", encoded(b, group))
-	for name, codec := range map[string]runtime.NegotiatedSerializer{"library": library, "own": ours} {
-		b.Run(name, func(b *testing.B) {
-			objects, messages := readers(b, codec)
-			b.ReportAllocs()
-			for b.Loop() {
-				var event metav1.WatchEvent
-				if _, _, err := messages.Decode(data, nil, &event); err != nil {
-					b.Fatal(err)
-				}
-				if _, _, err := objects.Decode(event.Object.Raw, nil, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"reflect"
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -106,29 +104,5 @@ func TestTrimming(t *testing.T) {
 		if !reflect.DeepEqual(whole, less) || len(whole.Families) == 0 {
 			t.Errorf("by %s: %+v is made of what is trimmed, %+v of the whole", name, less, whole)
 		}
-	}
-}
-
-// What many objects say is kept once, and not for ever.
-func TestTextsAreShared(t *testing.T) {
-	trim := &Trimmer{}
-	a, b := strings.Repeat("a", 3), "a"+strings.Repeat("a", 2)
-	if trim.pointer(&a) != trim.pointer(&b) {
-		t.Error("the same text is kept twice")
-	}
-	keys := []string{v1alpha1.LabelHandOver, v1alpha1.LabelNotForPrefix + "b"}
-	one := trim.labels(map[string]string{v1alpha1.LabelHandOver: "true", v1alpha1.LabelService: "x"}, keys)
-	two := trim.labels(map[string]string{v1alpha1.LabelHandOver: "true", v1alpha1.LabelService: "y"}, keys)
-	if other := trim.labels(map[string]string{v1alpha1.LabelHandOver: "false"}, keys); other[v1alpha1.LabelHandOver] != "false" {
-		t.Errorf("labels %v", other)
-	}
-	if reflect.ValueOf(one).Pointer() != reflect.ValueOf(two).Pointer() || len(one) != 1 {
-		t.Errorf("labels %v and %v", one, two)
-	}
-	for i := range poolSize + 1 {
-		trim.text(time.Duration(i).String())
-	}
-	if len(trim.strings) > poolSize {
-		t.Errorf("%d texts are kept", len(trim.strings))
 	}
 }

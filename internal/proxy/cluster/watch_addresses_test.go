@@ -1,22 +1,12 @@
 package cluster
 
 import (
-	"context"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -110,92 +100,5 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Where no controller has published the addresses of nodes, the log says so.
-func TestUnpublishedAddressesAreSaid(t *testing.T) {
-	a := clustertest.NewAPI()
-	a.Sources[ResourceNodes].Put(aNode("a"))
-	said := make(chan string, 100)
-	w, known := watching(t, a, func(w *Watches) {
-		w.scope.Namespace = "system"
-		w.log = funcr.New(func(_, line string) { said <- line }, funcr.Options{})
-	})
-	eventually(t, "all is ready", func() bool { return w.AreReady() })
-	if known.Count(ResourceConfigMaps) != 0 {
-		t.Error("something is known")
-	}
-	for line := range said {
-		if strings.Contains(line, "there is no ConfigMap system/vicinity-node-addresses") {
-			return
-		}
-	}
-}
-
-// forbiddenSource does not let the proxy read, while it is forbidden.
-type forbiddenSource struct {
-	cache.ListerWatcher
-	forbidden bool
-}
-
-func (s *forbiddenSource) List(metav1.ListOptions) (runtime.Object, error) {
-	if s.forbidden {
-		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x", nil)
-	}
-	return &corev1.ConfigMapList{}, nil
-}
-
-// An API server that does not know a new role yet says Forbidden for a moment. The start waits
-// for what it may read soon.
-func TestOneForbiddenAnswerIsNoMatter(t *testing.T) {
-	unread := 0
-	source := &forbiddenSource{forbidden: true}
-	lister := NewWatches(nil, nil, Scope{Node: "node-a"}, logr.Discard()).readable(source, func(error) { unread++ }).(*optional)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := lister.ListWithContext(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("the error is %v", err)
-	}
-	source.forbidden = false
-	if list, err := lister.ListWithContext(ctx, metav1.ListOptions{}); err != nil || list == nil {
-		t.Errorf("asked again: %v, %v", list, err)
-	}
-	if unread > 0 {
-		t.Error("after one answer the start goes on without the addresses")
-	}
-	if lister.again != 10*time.Second || lister.mostAgain != 10*time.Minute {
-		t.Errorf("asked again from %s to %s", lister.again, lister.mostAgain)
-	}
-}
-
-// What the API does not let be read is asked for less and less often, and said once until it
-// could be read in between.
-func TestAskingAgainGrows(t *testing.T) {
-	unread := 0
-	source := &forbiddenSource{forbidden: true}
-	o := &optional{
-		ListerWatcher: source, lacks: unreadable, absent: func(error) { unread++ },
-		again: time.Millisecond, mostAgain: 5 * time.Millisecond,
-	}
-	for round := range 2 {
-		var waits []time.Duration
-		for range 5 {
-			if _, err := o.ListWithContext(t.Context(), metav1.ListOptions{}); err == nil {
-				t.Fatal("there is no error")
-			}
-			waits = append(waits, o.wait)
-		}
-		if want := []time.Duration{1, 2, 4, 5, 5}; !slices.EqualFunc(waits, want, func(got, n time.Duration) bool { return got == n*time.Millisecond }) {
-			t.Errorf("waits are %s", waits)
-		}
-		if unread != round+1 {
-			t.Errorf("it was said %d times", unread)
-		}
-		source.forbidden = false
-		if _, err := o.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		source.forbidden = true
 	}
 }

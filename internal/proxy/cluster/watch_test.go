@@ -216,30 +216,3 @@ func TestAPIWithoutGroups(t *testing.T) {
 		t.Error("ready without groups, though there is nothing else")
 	}
 }
-
-func TestListingsThatAreTheSame(t *testing.T) {
-	c := NewCatalogue(clock.RealClock{}, func() {})
-	service, group := aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1")
-	service.ResourceVersion, group.ResourceVersion = "1", "2"
-	replace := func(version string) int {
-		c.Fill(func() {
-			c.replaceServices([]*corev1.Service{service}, version)
-			c.ReplaceGroups([]*v1alpha1.EndpointGroup{group}, version, "a")
-			c.replaceSlices(nil, version)
-		})
-		return len(c.Take().Services)
-	}
-	if got := replace("5"); got != 1 {
-		t.Errorf("%d Services are new", got)
-	}
-	if got := replace("6"); got != 0 {
-		t.Errorf("%d Services have changed though they are the same", got)
-	}
-	if got := replace("3"); got != 1 {
-		t.Errorf("%d Services have changed in a cluster that was restored", got)
-	}
-	c.Fill(func() { c.replaceServices(nil, "7") })
-	if got := len(c.Take().Services); got != 1 || c.Count(ResourceServices) != 0 {
-		t.Errorf("%d Services went, %d are left", got, c.Count(ResourceServices))
-	}
-}

@@ -2,7 +2,9 @@ package compile
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -296,4 +299,56 @@ func expect(t *testing.T, r Result, want ...string) {
 	if got := lines(r); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// anyOf draws some of the texts.
+func anyOf(t *rapid.T, label string, texts ...string) []string {
+	var list []string
+	for _, text := range texts {
+		if rapid.Bool().Draw(t, label+" "+text) {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+// compiledSafely compiles and checks that the input stays as it is and that its order
+// does not matter.
+func compiledSafely(t *rapid.T, in Input, o Options) Result {
+	before := Input{Service: in.Service.DeepCopy()}
+	for _, s := range in.Slices {
+		before.Slices = append(before.Slices, s.DeepCopy())
+	}
+	for _, g := range in.Groups {
+		before.Groups = append(before.Groups, g.DeepCopy())
+	}
+	r := Service(in, o)
+	if !reflect.DeepEqual(before, in) {
+		t.Fatalf("the input is changed")
+	}
+	other := Input{Service: in.Service, Slices: slices.Clone(in.Slices), Groups: slices.Clone(in.Groups)}
+	shuffle := rand.New(rand.NewPCG(1, 2))
+	shuffle.Shuffle(len(other.Slices), func(i, j int) { other.Slices[i], other.Slices[j] = other.Slices[j], other.Slices[i] })
+	shuffle.Shuffle(len(other.Groups), func(i, j int) { other.Groups[i], other.Groups[j] = other.Groups[j], other.Groups[i] })
+	if again := Service(other, o); !reflect.DeepEqual(r, again) {
+		t.Fatalf("in another order\n%s\nbefore\n%s", strings.Join(lines(again), "\n"), strings.Join(lines(r), "\n"))
+	}
+	for _, f := range r.Families {
+		if !slices.IsSortedFunc(f.Endpoints, func(a, b Endpoint) int {
+			if a.Address == b.Address {
+				return 1
+			}
+			return a.Address.Compare(b.Address)
+		}) {
+			t.Fatalf("endpoints are not in order: %v", f.Endpoints)
+		}
+		for _, p := range f.Ports {
+			for _, target := range slices.Concat(p.Cluster, p.Local) {
+				if _, found := f.Endpoints.Find(target.Addr()); !found {
+					t.Fatalf("%s is used and not known", target)
+				}
+			}
+		}
+	}
+	return r
 }

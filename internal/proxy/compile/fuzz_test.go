@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -45,11 +46,9 @@ func FuzzGroup(f *testing.F) {
 			}
 		}
 		for _, family := range result.Families {
+			checkFamily(t, family)
 			for i := range family.Ports {
 				p := &family.Ports[i]
-				if p.Weights != nil && len(p.Weights) != len(p.Cluster) {
-					t.Fatalf("%d weights of %d endpoints", len(p.Weights), len(p.Cluster))
-				}
 				for _, w := range p.Weights {
 					if w < 1 || w > ruleset.MostWeight {
 						t.Fatalf("a weight is %d", w)
@@ -74,4 +73,49 @@ func FuzzGroup(f *testing.F) {
 			t.Fatalf("%q, then %q", lines(result), lines(again))
 		}
 	})
+}
+
+// checkFamily looks for what rules cannot be made of.
+func checkFamily(t rapid.TB, f Family) {
+	ofFamily := func(a netip.Addr) bool {
+		return a.IsValid() && special(a) == "" && a.Is4() == (f.Family == ruleset.IPv4) && !a.Is4In6() && a.Zone() == ""
+	}
+	if len(f.Ports) == 0 || f.Health != nil && f.Health.Port == 0 {
+		t.Fatalf("nothing to do, or no port for health: %+v", f)
+	}
+	var names []string
+	for _, p := range f.Ports {
+		if slices.Contains(names, p.Name) || p.Affinity < 0 {
+			t.Fatalf("%s is there twice, or remembers clients for %s", p.Name, p.Affinity)
+		}
+		names = append(names, p.Name)
+		clusterIPs := 0
+		for i, front := range p.Fronts {
+			if !ofFamily(front.Address) || front.Port == 0 || front.Protocol == 0 || i > 0 && compareFronts(p.Fronts[i-1].Front, front.Front) >= 0 {
+				t.Fatalf("%s: front %v", p.Name, front)
+			}
+			if front.ClusterIP {
+				clusterIPs++
+			}
+			if front.Sources != nil && len(front.Sources) == 0 {
+				t.Fatalf("%s: nobody may connect", p.Name)
+			}
+			for _, source := range front.Sources {
+				if !ofFamily(source.Addr()) || source != source.Masked() || source.Bits() <= 0 {
+					t.Fatalf("%s: source %s", p.Name, source)
+				}
+			}
+		}
+		if clusterIPs != 1 {
+			t.Fatalf("%s: %d cluster IPs", p.Name, clusterIPs)
+		}
+		for _, target := range slices.Concat(p.Cluster, p.Local) {
+			if !ofFamily(target.Addr()) || target.Port() == 0 {
+				t.Fatalf("%s: target %s", p.Name, target)
+			}
+		}
+		if p.Weights != nil && len(p.Weights) != len(p.Cluster) {
+			t.Fatalf("%s: %d weights of %d endpoints", p.Name, len(p.Weights), len(p.Cluster))
+		}
+	}
 }

@@ -153,6 +153,7 @@ func TestAsGroupsDocument(t *testing.T) {
 		r := drawReader(t)
 		got := compiledSafely(t, Input{Service: testService(ours), Groups: r.groups}, Options{Node: r.Node})
 		want, beyond := r.cluster()
+		checkFamily(t, got.Families[0])
 		checkShares(t, &got.Families[0].Ports[0], want)
 		if unreachable := len(got.Families[0].Unreachable) > 0; unreachable != beyond {
 			t.Fatalf("unreachable is %t, it should be %t", unreachable, beyond)

@@ -173,36 +173,6 @@ func TestNodePortsOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// A refused address has no say in what becomes of others.
-func TestRefusedAddressesOfLoadBalancersMayNotConnect(t *testing.T) {
-	service := testService(ours, balancer("10.96.0.10", "203.0.113.1"), ranges("192.0.2.0/24"))
-	result := Service(Input{Service: service}, Options{Node: testNodeA(), Addresses: testBook(service), AllServices: true})
-	for _, front := range result.Families[0].Ports[0].Fronts {
-		if got := fmt.Sprint(front.Sources); front.Sources != nil && got != "[192.0.2.0/24 203.0.113.1/32]" {
-			t.Errorf("%s: %s may connect", front.String(), got)
-		}
-	}
-}
-
-// A sentence names the field, the address, whose it is and what to do.
-func TestRefusalsAreSentences(t *testing.T) {
-	a := netip.MustParseAddr("10.96.0.10")
-	for want, r := range map[string]RefusedAddress{
-		"spec.externalIPs: 10.96.0.10 is refused: it is the cluster IP of Service kube-system/dns; take it out":                                                                                          {Address: a, Field: fieldExternalIPs, Reason: RefusedClusterIP, Owner: "kube-system/dns"},
-		"status.loadBalancer.ingress: 10.96.0.10 is refused: it is an address of a node; take it out, or have the administrator of the cluster name it in --external-ips of vicinity-proxy":              {Address: a, Field: fieldLoadBalancer, Reason: RefusedNode},
-		"spec.externalIPs: 10.96.0.10 is refused: --external-ips of vicinity-proxy does not allow it; take it out, or have the administrator of the cluster name it in --external-ips of vicinity-proxy": {Address: a, Field: fieldExternalIPs, Reason: RefusedByPolicy},
-		"spec.externalIPs: 10.96.0.10 is refused: it is in the range that cluster IPs are from; take it out":                                                                                             {Address: a, Field: fieldExternalIPs, Reason: RefusedServiceRange},
-		"spec.externalIPs: 10.96.0.10 is refused for port 80, at which it is the load balancer of Service a/b: choose another address or port":                                                           {Address: a, Port: 80, Field: fieldExternalIPs, Reason: RefusedBalancer, Owner: "a/b"},
-		"spec.externalIPs: 10.96.0.10 is refused: the API server is reached by it; take it out":                                                                                                          {Address: a, Field: fieldExternalIPs, Reason: RefusedAPIServer},
-		"spec.externalIPs: 10.96.0.10 is refused: it is in the range that pods have their addresses from; take it out":                                                                                   {Address: a, Field: fieldExternalIPs, Reason: RefusedPod},
-		"spec.externalIPs: 10.96.0.10 is refused: loopback, link-local, multicast, broadcast and unspecified addresses are not allowed; take it out":                                                     {Address: a, Field: fieldExternalIPs, Reason: RefusedSpecial},
-	} {
-		if got := r.String(); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-}
-
 // randomCluster is a random cluster of Services that claim each other's addresses.
 type randomCluster struct {
 	services map[types.NamespacedName]*corev1.Service
@@ -396,59 +366,26 @@ func TestClaimsThatAreTooMany(t *testing.T) {
 	}
 }
 
-// Refused addresses cost no more than others: the first few are kept, and the work grows with
-// their number.
-func TestManyRefusedAddressesCostLittle(t *testing.T) {
-	compiled := func(prefix string, addresses, ports int) func() Result {
-		s := largeService(prefix, addresses, ports)
-		b := testBook(s)
-		b.SetService(types.NamespacedName{Namespace: "bank", Name: "web"}, balancedService("198.18", 100, 1000))
-		return func() Result {
-			return Service(Input{Service: s}, Options{AllServices: true, Addresses: b, Node: Node{Name: "a"}})
+// largeService is a Service with so many ports and external IPs, which begin with a prefix of
+// two octets.
+func largeService(prefix string, addresses, ports int) *corev1.Service {
+	return testService(ours, func(s *corev1.Service) {
+		s.Spec.Ports = nil
+		for i := range ports {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(i + 1), NodePort: int32(30000 + i), Protocol: corev1.ProtocolTCP})
 		}
-	}
-	for name, test := range map[string]struct {
-		prefix                   string
-		addresses, ports, most   int
-		byReason                 map[Reason]int
-		moreAddresses, morePorts int
-	}{
-		"of pods":            {"10.1", 10000, 1, 2, map[Reason]int{RefusedPod: 1000, RefusedTooMany: 9000}, 40000, 1},
-		"of a load balancer": {"198.18", 40, 100, linear, map[Reason]int{RefusedBalancer: 4000}, 80, 200},
-	} {
-		t.Run(name, func(t *testing.T) {
-			small, large := compiled(test.prefix, test.addresses, test.ports), compiled(test.prefix, test.moreAddresses, test.morePorts)
-			r := small()
-			if !maps.Equal(r.Refused.Counts, test.byReason) {
-				t.Errorf("refused are %v, want %v", r.Refused.Counts, test.byReason)
-			}
-			if n := len(r.Refused.First); n != keptRefusals {
-				t.Errorf("%d are kept, want %d", n, keptRefusals)
-			}
-			if times := growth(t, func() { small() }, func() { large() }); times > float64(test.most) {
-				t.Errorf("4 times as many take %.1f times as long", times)
-			}
-		})
-	}
+		for i := range addresses {
+			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("%s.%d.%d", prefix, i/256, i%256))
+		}
+	})
 }
 
-// Sentences name a few, and say how many more there are.
-func TestSentencesOfRefusals(t *testing.T) {
-	var r Refusals
-	if got := r.Sentences(2); len(got) > 0 || r.Total() != 0 {
-		t.Errorf("of none: %q, %d", got, r.Total())
+// balancedService has its addresses by its load balancer.
+func balancedService(prefix string, addresses, ports int) *corev1.Service {
+	s := largeService(prefix, addresses, ports)
+	for _, ip := range s.Spec.ExternalIPs {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
 	}
-	r.add(RefusedAddress{Field: fieldExternalIPs, Beyond: 7, Reason: RefusedTooMany})
-	for i := range 20 {
-		r.add(RefusedAddress{Field: fieldExternalIPs, Address: netip.AddrFrom4([4]byte{127, 0, 0, byte(i)}), Reason: RefusedSpecial})
-	}
-	for most, last := range map[int]string{1: ". And 20 more", 2: ". And 19 more", 10: ". And 11 more", 100: ". And 11 more"} {
-		got := r.Sentences(most)
-		if len(got) != min(most, keptRefusals) || !strings.HasSuffix(got[len(got)-1], last) || strings.Contains(strings.Join(got[:len(got)-1], ""), "more") {
-			t.Errorf("of %d: %q", most, got)
-		}
-	}
-	if r.Total() != 27 || !r.Equal(Refusals{First: r.First, Counts: maps.Clone(r.Counts)}) || r.Equal(Refusals{First: r.First}) {
-		t.Errorf("the total is %d", r.Total())
-	}
+	s.Spec.ExternalIPs = nil
+	return s
 }

@@ -2,14 +2,19 @@ package compile
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -175,4 +180,128 @@ func (w *rollingWorld) pool(node *corev1.Node) []string {
 		pool = append(pool, target.Addr().String())
 	}
 	return pool
+}
+
+// planWorld is a Service with a plan, and the groups that were written for it.
+type planWorld struct {
+	in      routing.Input
+	now     time.Time
+	groups  map[string]*v1alpha1.EndpointGroup
+	version int
+}
+
+// wishes are what Services ask for. The last two follow policies.
+var wishes = []map[string]string{
+	{},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameZone: v1alpha1.Require},
+	{v1alpha1.AnnotationSameNode: v1alpha1.Prefer, v1alpha1.AnnotationSameZone: v1alpha1.Prefer},
+	{v1alpha1.AnnotationSameNode: v1alpha1.Require},
+	{v1alpha1.AnnotationTopologyKeys: "rack,topology.kubernetes.io/zone,*"},
+	{v1alpha1.AnnotationTopologyKeys: "rack"},
+	{v1alpha1.AnnotationTopologyMode: "vicinity.dev/local-weighted"},
+	{v1alpha1.AnnotationTopologyMode: "vicinity.dev/local-opt"},
+}
+
+func drawPlanWorld(t *rapid.T) *planWorld {
+	service := testService(ours)
+	service.UID = "uid"
+	service.Annotations = map[string]string{v1alpha1.AnnotationProxy: "true"}
+	maps.Copy(service.Annotations, rapid.SampledFrom(wishes).Draw(t, "wish"))
+	w := &planWorld{now: time.Unix(1_800_000_000, 0), groups: map[string]*v1alpha1.EndpointGroup{}}
+	w.in.Settings = routing.DefaultSettings()
+	w.in.Settings.GroupSize = rapid.SampledFrom([]int{1, 3, 100}).Draw(t, "group size")
+	w.in.Service = service
+	for _, algorithm := range []string{"local-weighted", "local-opt"} {
+		w.in.Policies = append(w.in.Policies, &v1alpha1.RoutingPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: algorithm},
+			Spec:       v1alpha1.RoutingPolicySpec{Algorithm: v1alpha1.Algorithm(algorithm)},
+		})
+	}
+	return w
+}
+
+// drawCluster draws nodes of some zones, and of none. A node is named after its zone.
+func drawCluster(t *rapid.T) []*corev1.Node {
+	var nodes []*corev1.Node
+	for _, zone := range []string{"a", "b", "c", "?"} {
+		for i := range rapid.IntRange(1, 4).Draw(t, "nodes of "+zone) {
+			name := fmt.Sprintf("%s%d", zone, i+1)
+			node := &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+					topology.Hostname: name, topology.Zone: zone, "rack": rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "rack"),
+				}},
+				Status: corev1.NodeStatus{
+					Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
+					Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+				},
+			}
+			if zone == "?" {
+				delete(node.Labels, topology.Zone)
+			}
+			if rapid.IntRange(0, 3).Draw(t, "other hostname") == 0 {
+				node.Labels[topology.Hostname] = "host-" + name
+			}
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// settle takes steps until the groups say all of the plan.
+func (w *planWorld) settle(t *rapid.T) routing.Decision {
+	w.in.Groups = w.list()
+	d, err := routing.Decide(w.in)
+	if err != nil {
+		t.Fatalf("deciding: %v", err)
+	}
+	w.in.Last = &d
+	for range 50 {
+		w.in.Groups = w.list()
+		changes := routing.Groups(w.in, d, routing.GroupState{Now: w.now})
+		for _, g := range slices.Concat(changes.Create, changes.Update) {
+			w.version++
+			written := g.DeepCopy()
+			if written.Name == "" {
+				written.Name = fmt.Sprintf("%s%05d", written.GenerateName, w.version)
+			}
+			w.groups[written.Name] = written
+		}
+		for _, g := range changes.Delete {
+			delete(w.groups, g.Name)
+		}
+		switch {
+		case changes.Again || changes.Writes() > 0:
+		case changes.After > 0:
+			w.now = w.now.Add(changes.After)
+		default:
+			return d
+		}
+	}
+	t.Fatalf("the groups do not settle")
+	return d
+}
+
+func (w *planWorld) list() []*v1alpha1.EndpointGroup {
+	var groups []*v1alpha1.EndpointGroup
+	for _, name := range slices.Sorted(maps.Keys(w.groups)) {
+		groups = append(groups, w.groups[name])
+	}
+	return groups
+}
+
+// seen are the groups that a node watches.
+func (w *planWorld) seen(zone string) []*v1alpha1.EndpointGroup {
+	return slices.DeleteFunc(w.list(), func(g *v1alpha1.EndpointGroup) bool {
+		_, hidden := g.Labels[v1alpha1.LabelNotForPrefix+zone]
+		return hidden && zone != ""
+	})
+}
+
+func (w *planWorld) text() string {
+	var b strings.Builder
+	for _, g := range w.list() {
+		fmt.Fprintf(&b, "%s %+v %v\n", g.Name, g.Spec, g.Labels)
+	}
+	return b.String()
 }

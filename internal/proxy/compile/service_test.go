@@ -442,18 +442,6 @@ func TestServiceThatIsNotServed(t *testing.T) {
 	}
 }
 
-// TestOlderService has no list of families, as before there were two.
-func TestOlderService(t *testing.T) {
-	service := testService(func(s *corev1.Service) {
-		s.Spec.IPFamilies, s.Spec.ClusterIPs, s.Spec.ClusterIP = nil, nil, "010.096.0.1"
-	})
-	in := Input{Service: service, Slices: []*discoveryv1.EndpointSlice{sliceOf("s", "010.1.0.7@a1")}}
-	expect(t, Service(in, Options{Node: testNodeA(), AllServices: true}),
-		"shop/web:http",
-		"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-		"  cluster 7")
-}
-
 func TestDualStack(t *testing.T) {
 	service := testService(dualStack, balancer("198.51.100.1", "2001:db8::9"), outsideLocal, externalIPs("2001:db8::5"),
 		ranges("10.0.0.0/8", "2001:db8::/64"), func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 32000 })
@@ -484,20 +472,6 @@ func TestDualStack(t *testing.T) {
 		"health 32000: 1",
 		`note: EndpointSlice four: endpoints ignored: 1, the first "fd01::3"; each needs an address of family IPv4`,
 		`note: EndpointSlice six: endpoints ignored: 3, the first "::ffff:10.1.0.9"; each needs an address of family IPv6`)
-}
-
-// TestAddressOfEverything has a cluster IP that is an external IP too, among many.
-func TestAddressOfEverything(t *testing.T) {
-	var many []string
-	for i := range 40 {
-		many = append(many, []string{"203.0.113.5", "10.96.0.1"}[i%2])
-	}
-	service := testService(externalIPs(many...), balancer("10.96.0.1"), ranges("10.0.0.0/8"))
-	expect(t, Service(Input{Service: service}, Options{Node: testNodeA(), AllServices: true}),
-		"shop/web:http",
-		"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject, from 10.0.0.0/8",
-		"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-		"  203.0.113.5:80/TCP -> cluster masqueraded, else reject")
 }
 
 func TestRank(t *testing.T) {
@@ -560,46 +534,6 @@ func TestPorts(t *testing.T) {
 		`note: EndpointSlice s: ports ignored: 5, the first ""; each needs a name, and a protocol and number that a Service can have`)
 }
 
-func TestPortWithoutAName(t *testing.T) {
-	service := testService(func(s *corev1.Service) { s.Spec.Ports[0].Name = "" })
-	slice := sliceOf("s", "1@a1", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Name = new("") })
-	want := []string{"shop/web", clusterFront, "  cluster 1"}
-	expect(t, Service(Input{Service: service, Slices: []*discoveryv1.EndpointSlice{slice}}, Options{Node: testNodeA(), AllServices: true}), want...)
-	group := groupOf("g", "1@a1", func(g *v1alpha1.EndpointGroup) { g.Spec.Ports[0].Name = "" })
-	ours(service)
-	expect(t, Service(Input{Service: service, Groups: []*v1alpha1.EndpointGroup{group}}, Options{Node: testNodeA()}), want...)
-}
-
-func TestSlicesThatOverlap(t *testing.T) {
-	odd := sliceOf("odd", "5@a1", func(s *discoveryv1.EndpointSlice) { s.Ports = []discoveryv1.EndpointPort{slicePortOf("http", 9090)} })
-	in := Input{Service: testService(insideLocal, nodePort), Slices: []*discoveryv1.EndpointSlice{
-		// 1 is being moved, 2 is a new pod's address that an old one still has, 3 is not
-		// ready in one of them, 4 terminates twice, 9 terminates ready and is new not ready.
-		sliceOf("one", "1@a1 2@a1- 3@a1 4@b1- 9@a1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[4].Conditions.Terminating = new(true) }),
-		sliceOf("two", "1@a1 2@b1 3@a1! 4@b1~ 9@b1!"),
-		// An address with two numbers is two endpoints.
-		sliceOf("three", "5@a1"), odd,
-		// These are not the Service's.
-		sliceOf("other", "6@a1", func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "other" }),
-		sliceOf("foreign", "7@a1", func(s *discoveryv1.EndpointSlice) { s.Namespace = "foreign" }),
-		sliceOf("headless", "8@a1", func(s *discoveryv1.EndpointSlice) { s.Labels[corev1.IsHeadlessService] = "" }),
-		nil,
-	}}
-	for range 2 {
-		r := Service(in, Options{Node: testNodeA(), AllServices: true})
-		expect(t, r,
-			"shop/web:http",
-			"  10.96.0.1:80/TCP cluster-ip -> local, else drop",
-			"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-			"  cluster 1 2 3 5:9090 5",
-			"  local 1 3 5:9090 5")
-		if got := endpointText(r.Families[0].Endpoints); got != "10.1.0.1=a* 10.1.0.2=b 10.1.0.3=a* 10.1.0.4=b 10.1.0.5=a* 10.1.0.9=b" {
-			t.Errorf("got endpoints %s", got)
-		}
-		slices.Reverse(in.Slices)
-	}
-}
-
 // endpointText shows where endpoints are, with a star for those on the node.
 func endpointText(list Endpoints) string {
 	var words []string
@@ -611,31 +545,6 @@ func endpointText(list Endpoints) string {
 		words = append(words, word)
 	}
 	return strings.Join(words, " ")
-}
-
-func TestFindEndpoint(t *testing.T) {
-	list := Service(Input{Service: testService(), Slices: []*discoveryv1.EndpointSlice{sliceOf("s", "3@b1! 1@a1")}},
-		Options{Node: testNodeA(), AllServices: true}).Families[0].Endpoints
-	for address, want := range map[string]Endpoint{
-		"10.1.0.1": {Zone: "a", OnNode: true}, "10.1.0.3": {Zone: "b"}, "10.1.0.2": {}, "10.1.0.4": {}, "fd00::1": {},
-	} {
-		want.Address = addressList(address)[0]
-		got, found := list.Find(want.Address)
-		if found != (want.Zone != "") || found && got != want {
-			t.Errorf("%s: got %v, %t", address, got, found)
-		}
-	}
-}
-
-func TestNodeAddresses(t *testing.T) {
-	node := testNodeA()
-	node.NodePortAddresses = addressList("192.0.2.1 127.0.0.1 ::1 192.0.2.1 ::ffff:192.0.2.9 10.96.0.1")
-	service := testService(nodePort, func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 80 })
-	expect(t, Service(Input{Service: service}, Options{Node: node, AllServices: true}),
-		"shop/web:http",
-		"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-		"  192.0.2.1:80/TCP -> cluster masqueraded, else reject",
-		"  192.0.2.9:80/TCP -> cluster masqueraded, else reject")
 }
 
 // Addresses that mean something else on every node are none of a Service, and none of an

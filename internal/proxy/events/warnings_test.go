@@ -12,30 +12,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// A node tells little at a time, and the rest later.
-func TestManyWarnings(t *testing.T) {
-	events := &fakeRecorder{}
-	clock := clocktesting.NewFakePassiveClock(start)
-	w := NewWarnings(events.record, clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
-		return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
-	})
-	for i := range 100 {
-		w.Unreachable(types.NamespacedName{Namespace: "shop", Name: strings.Repeat("x", i+1)}, []string{"a", "b", "c", "d", "e"}, start)
-	}
-	now := start.Add(WarnAfter)
-	w.Tell(now)
-	if len(events.events) != warnBurst {
-		t.Errorf("%d events at once", len(events.events))
-	}
-	if !strings.Contains(events.events[0], "do not reach a, b, c and 2 more ports:") {
-		t.Errorf("event %q", events.events[0])
-	}
-	w.Tell(now.Add(5 * warnEvery))
-	if got := len(events.events) - warnBurst; got != 5 {
-		t.Errorf("%d events later", got)
-	}
-}
-
 // Who waits longest comes first, and what cannot be written now is written later.
 func TestEventsThatWait(t *testing.T) {
 	events := &fakeRecorder{}

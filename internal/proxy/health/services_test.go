@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
 
@@ -133,47 +132,5 @@ func TestPortsThatAreTaken(t *testing.T) {
 	}
 	if opened != 1 {
 		t.Errorf("opened %d times", opened)
-	}
-}
-
-// Connections that are only held keep no load balancer from its answer, and the ports of all
-// Services together hold a bounded number of them.
-func TestHeldConnectionsMakeRoom(t *testing.T) {
-	const many = 100
-	state := NewState(clocktesting.NewFakePassiveClock(start))
-	services := NewServices(state)
-	defer services.Close()
-	ports := map[types.NamespacedName]Service{web: {Port: freePort(t), LocalEndpoints: 1}}
-	ports[types.NamespacedName{Namespace: "shop", Name: "other"}] = Service{Port: freePort(t), LocalEndpoints: 1}
-	if failures := services.Set(t.Context(), []netip.Addr{loopback}, ports); len(failures) > 0 {
-		t.Fatal(failures)
-	}
-	closed := make(chan error, len(ports)*(mostConnections+many))
-	for _, one := range ports {
-		for range (mostConnections + many) / len(ports) {
-			conn, err := net.Dial("tcp4", netip.AddrPortFrom(loopback, one.Port).String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil { // less than one may be idle
-				t.Fatal(err)
-			}
-			if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				_, err := io.Copy(io.Discard, conn)
-				closed <- err
-			}()
-		}
-	}
-	for range many {
-		if err := <-closed; errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("fewer than %d connections made room", many)
-		}
-	}
-	if response, _ := check(t, ports[web].Port); response.StatusCode != http.StatusOK {
-		t.Errorf("%s while others hold connections", response.Status)
 	}
 }

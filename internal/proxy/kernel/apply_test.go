@@ -1,7 +1,6 @@
 package kernel_test
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -532,24 +531,9 @@ func TestRefusalsTakeBackWhatCameFirst(t *testing.T) {
 	wantListing(t, c, th.listing(append(th.sets(), &more), append(th.chains(), &other), th.elements()))
 }
 
-func TestApplyEndsWithItsContext(t *testing.T) {
-	c := newNamespace(t).open(t)
-	th := newThings(ruleset.IPv4)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := c.Apply(ctx, th.make()); !errors.Is(err, context.Canceled) {
-		t.Errorf("Apply = %v, want %v", err, context.Canceled)
-	}
-	wantListing(t, c, ruleset.Listing{Family: th.family})
-}
-
-func TestUnknownChanges(t *testing.T) {
-	c := newNamespace(t).open(t)
-	if err := c.Apply(t.Context(), ruleset.Transaction{Family: ruleset.IPv4}); err != nil {
-		t.Errorf("Apply of nothing = %v", err)
-	}
-	err := c.Apply(t.Context(), ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: 99}}})
-	if err == nil || !strings.Contains(err.Error(), "change 0 has the unknown kind 99") {
-		t.Errorf("Apply = %v, want one that names the change", err)
+func apply(tb testing.TB, c *kernel.Conn, t ruleset.Transaction) {
+	tb.Helper()
+	if err := c.Apply(tb.Context(), t); err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -88,37 +89,6 @@ func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
 	}
 }
 
-// What happens just before or after an own change, and among many of others, is not lost.
-func TestForeignChangesAmongOthers(t *testing.T) {
-	n := newNamespace(t)
-	c := n.open(t)
-	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
-	interference(t, c)
-	commit(t, c, table, time.Now())
-	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.1 }")
-	if err := table.Set(servicePort(0, 5)); err != nil {
-		t.Fatal(err)
-	}
-	commit(t, c, table, time.Now())
-	if got := interference(t, c); got != ruleset.Interfered {
-		t.Errorf("a change before an own one: %d", got)
-	}
-	// More than there is room for.
-	c.NarrowNotices(t)
-	var elements []string
-	for i := range 1000 {
-		elements = append(elements, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
-	}
-	n.nft(t, "add table ip busy; add set ip busy s { type ipv4_addr; }; add element ip busy s { "+strings.Join(elements, ", ")+" }")
-	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.2 }")
-	if got := interference(t, c); got != ruleset.PossibleInterference {
-		t.Errorf("a change among too many of others to be told: %d", got)
-	}
-	if got := interference(t, c); got != ruleset.NoInterference {
-		t.Errorf("nothing: %d", got)
-	}
-}
-
 // Very many elements are written without notices, and it is known all the same whether
 // others wrote something meanwhile.
 func TestForeignChangesDuringBulk(t *testing.T) {
@@ -176,71 +146,24 @@ func TestForeignChangesDuringBulk(t *testing.T) {
 	is("nothing after them", ruleset.NoInterference)
 }
 
-func TestForeignChangesAreRepaired(t *testing.T) {
-	for _, test := range []struct {
-		name, command string
-		// shape says that what has changed is seen without reading elements.
-		shape bool
-	}{
-		{"flushed", "flush table ip vicinity", true},
-		{"deleted", "delete table ip vicinity", true},
-		{"everything deleted", "flush ruleset", true},
-		{"a chain's rules deleted", "flush chain ip vicinity drop-outside", true},
-		{"a rule added", "insert rule ip vicinity drop-outside drop", true},
-		{"a rule deleted", "delete rule ip vicinity drop-outside handle HANDLE", true},
-		{"a chain added", "add chain ip vicinity mine", true},
-		{"a set added", "add set ip vicinity mine { type ipv4_addr; }", true},
-		{"a set of ranges added", "add set ip vicinity mine { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 11.0.0.0/8 }; }", true},
-		{"a map emptied", "flush map ip vicinity slots", false},
-		{"an element deleted", "delete element ip vicinity services { 10.96.0.3 . tcp . 80 }", false},
-		{"an element added", "add element ip vicinity cluster-ips { 192.0.2.1 }", false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			n := newNamespace(t)
-			c := n.open(t)
-			table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}})
-			for i := range 5 {
-				if err := table.Set(servicePort(i, 3)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			commit(t, c, table, time.Now())
-			wantTable(t, c, ruleset.IPv4, table)
-			interference(t, c)
-			n.nft(t, strings.ReplaceAll(test.command, "HANDLE", firstHandle(t, n)))
-
-			if got := interference(t, c); got != ruleset.Interfered {
-				t.Errorf("interference is %d", got)
-			}
-			shape, err := c.Shape(ruleset.IPv4)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if seen := !table.HoldsShape(shape); seen != test.shape {
-				t.Errorf("the shape tells: %t, want %t", seen, test.shape)
-			}
-			listing, err := c.Read(ruleset.IPv4)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(table.Differences(listing)) == 0 {
-				t.Error("Differences are none")
-			}
-			table.Adopt(listing)
-			commit(t, c, table, time.Now())
-			wantTable(t, c, ruleset.IPv4, table)
-		})
-	}
+// numbered is the n-th address of a range.
+func numbered(first string, n int) netip.Addr {
+	bytes := netip.MustParseAddr(first).As4()
+	binary.BigEndian.PutUint32(bytes[:], binary.BigEndian.Uint32(bytes[:])+uint32(n))
+	return netip.AddrFrom4(bytes)
 }
 
-// firstHandle is the number of the first rule of the chain that serves.
-func firstHandle(t *testing.T, n *namespace) string {
-	t.Helper()
-	for line := range strings.Lines(n.nft(t, "--handle", "list", "chain", "ip", "vicinity", "drop-outside")) {
-		if rule, handle, ok := strings.Cut(strings.TrimSpace(line), " # handle "); ok && !strings.HasPrefix(rule, "chain") {
-			return handle
-		}
+// servicePort is a port of a Service with as many endpoints.
+func servicePort(n, endpoints int) ruleset.ServicePort {
+	p := ruleset.ServicePort{
+		Name: fmt.Sprintf("default/service-%d:http", n),
+		Fronts: []ruleset.FrontEnd{{
+			Front:     ruleset.Front{Address: numbered("10.96.0.0", n), Protocol: ruleset.TCP, Port: 80},
+			ClusterIP: true,
+		}},
 	}
-	t.Fatal("nft shows no rule of chain drop-outside")
-	return ""
+	for i := range endpoints {
+		p.Cluster = append(p.Cluster, netip.AddrPortFrom(numbered("10.128.0.0", n*endpoints+i), 8080))
+	}
+	return p
 }

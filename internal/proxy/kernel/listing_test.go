@@ -14,8 +14,8 @@ import (
 )
 
 // typical is a table with one of everything that Services ask for, whose maps remember so many
-// clients.
-func typical(t testing.TB, family ruleset.Family, clients int) *ruleset.Table {
+// clients. Pods are told by their interfaces, if there is a name of these.
+func typical(t testing.TB, family ruleset.Family, clients int, interfaces ruleset.Interfaces) *ruleset.Table {
 	t.Helper()
 	address := func(n int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("10.96.0.%d", n)) }
 	endpoint := func(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("10.128.0.%d:8080", n)) }
@@ -31,7 +31,7 @@ func typical(t testing.TB, family ruleset.Family, clients int) *ruleset.Table {
 		return ruleset.Front{Address: address(n), Protocol: p, Port: port}
 	}
 	table := ruleset.NewTable(ruleset.Config{
-		Family: family, ClusterCIDRs: []netip.Prefix{pods}, ServiceRanges: []netip.Prefix{services}, MaxAffinityClients: clients,
+		Family: family, ClusterCIDRs: []netip.Prefix{pods}, ServiceRanges: []netip.Prefix{services}, MaxAffinityClients: clients, PodInterfaces: interfaces,
 	})
 	for _, p := range []ruleset.ServicePort{
 		{
@@ -115,19 +115,21 @@ func blocks(table string) []string {
 
 func TestNFTListsWhatTheTextSays(t *testing.T) {
 	for i, family := range families {
-		n := newNamespace(t)
-		c := n.open(t)
-		table := typical(t, family, i*1000)
-		commit(t, c, table, time.Now())
-		wantTable(t, c, family, table)
+		for _, pods := range []ruleset.Interfaces{{}, {Name: "client789012345"}, {Name: "client789012345", Prefix: true}} {
+			n := newNamespace(t)
+			c := n.open(t)
+			table := typical(t, family, i*1000, pods)
+			commit(t, c, table, time.Now())
+			wantTable(t, c, family, table)
 
-		got, want := blocks(n.nft(t, "list", "ruleset")), blocks(table.Text())
-		if len(got) < 20 || len(got) != len(want) {
-			t.Fatalf("nft lists %d sets and chains, the text has %d", len(got), len(want))
-		}
-		for i := range want {
-			if got[i] != want[i] {
-				t.Errorf("nft lists\n%s\nthe text says\n%s", got[i], want[i])
+			got, want := blocks(n.nft(t, "list", "ruleset")), blocks(table.Text())
+			if len(got) < 20 || len(got) != len(want) {
+				t.Fatalf("nft lists %d sets and chains, the text has %d", len(got), len(want))
+			}
+			for i := range want {
+				if got[i] != want[i] {
+					t.Errorf("nft lists\n%s\nthe text says\n%s", got[i], want[i])
+				}
 			}
 		}
 	}

@@ -21,34 +21,6 @@ func repair(t *testing.T, w *world, table *ruleset.Table) {
 	apply(t, w.conn, table.Commit(time.Now()).Transaction)
 }
 
-// A chain with the name of a hook that others made without one becomes a hook again.
-func TestRepairedHooksKeepStrangersOut(t *testing.T) {
-	a := worlds[0]
-	w := newWorld(t, a)
-	w.serve(t)
-	table := ruleset.NewTable(a.config())
-	guarded := a.front(2, 80)
-	guarded.ClusterIP, guarded.Sources = false, []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-	stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: a.all(1, 2), Fronts: []ruleset.FrontEnd{guarded}})
-	getsIn := func(within time.Duration) bool {
-		_, err := w.client.connect(a.stranger, to(guarded), within)
-		return err == nil
-	}
-	const moment = 300 * time.Millisecond
-	if getsIn(moment) {
-		t.Fatal("a stranger gets in")
-	}
-	w.node.nft(t, "delete", "chain", "ip", "vicinity", "firewall-prerouting")
-	w.node.nft(t, "add", "chain", "ip", "vicinity", "firewall-prerouting")
-	if !getsIn(patience) {
-		t.Fatal("a stranger is kept out without the hook: the test shows nothing")
-	}
-	repair(t, w, table)
-	if getsIn(moment) {
-		t.Error("a stranger gets in after the repair")
-	}
-}
-
 // What others change of the table itself, and of the base of a chain, stops traffic that all rules
 // let through.
 func TestPolicyAndFlagsAreRepaired(t *testing.T) {
@@ -105,51 +77,6 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 				t.Errorf("the repaired chain is\n%s\ninstead of\n%s", after, before)
 			}
 		})
-	}
-}
-
-// A chain that others made where a hook was, and lead to, cannot be deleted by itself.
-func TestHooksThatOthersLeadToAreRepaired(t *testing.T) {
-	w := newWorld(t, worlds[0])
-	table := ruleset.NewTable(w.config())
-	stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{w.front(1, 80)}})
-	w.node.nft(t, "flush chain ip vicinity refuse-input; delete chain ip vicinity refuse-input; add chain ip vicinity refuse-input; "+
-		"add rule ip vicinity refuse jump refuse-input")
-	repair(t, w, table)
-	wantTable(t, w.conn, w.family, table)
-}
-
-// A chain with such a name that leads to one of ours does not keep that from being deleted.
-func TestChainsOfOthersKeepNothing(t *testing.T) {
-	w := newWorld(t, worlds[0])
-	table := ruleset.NewTable(w.config())
-	port := ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{w.front(1, 80)}}
-	stage(t, w.conn, table, port)
-	w.node.nft(t, "add chain ip vicinity pick-7; add rule ip vicinity pick-7 goto service-2")
-	port.Cluster = w.all(1)
-	if err := table.Set(port); err != nil {
-		t.Fatal(err)
-	}
-	repair(t, w, table)
-	for range 8 {
-		due, some := table.Due()
-		if !some {
-			return
-		}
-		apply(t, w.conn, table.Commit(due).Transaction)
-		table.Written(due)
-	}
-	t.Error("something is due still")
-}
-
-// A chain with a name that the table could have given does not have the kernel refuse all.
-func TestNamesOfOthersAreRepaired(t *testing.T) {
-	w := newWorld(t, worlds[0])
-	table := ruleset.NewTable(w.config())
-	stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: w.all(1, 2), Fronts: []ruleset.FrontEnd{w.front(1, 80)}})
-	for _, name := range []string{"draw-2x500.4294967295x500", "sticky-draw-3-foo", "service-77777"} {
-		w.node.nft(t, "add", "chain", "ip", "vicinity", name)
-		repair(t, w, table)
 	}
 }
 

@@ -1,7 +1,6 @@
 package kernel_test
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -110,57 +109,6 @@ func TestFlowsMoveToOtherEndpoints(t *testing.T) {
 		done = stage(t, w.conn, table, serving)
 		forget(t, tracker, done.Stale, 0)
 		moving.wantAnswer(t, w.endpoint(3))
-	})
-}
-
-func TestFlowsFromBeforeTheFirstEndpoint(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
-		tracker := w.node.track(t, kernel.TrackerOptions{})
-		front := w.front(1, 53)
-		front.Protocol = ruleset.UDP
-		// The rules follow connections, but there is no Service yet.
-		stage(t, w.conn, table)
-		early := newFlow(t, w, front)
-		const briefly = 200 * time.Millisecond
-		if s, err := early.answer(briefly); err == nil {
-			t.Fatalf("%s answered, and there is no Service", s.endpoint)
-		}
-		done := stage(t, w.conn, table, ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1)})
-		if s, err := early.answer(briefly); err == nil {
-			t.Fatalf("%s answered a flow that is not forgotten: this test shows nothing", s.endpoint)
-		}
-		forget(t, tracker, done.Stale, 1)
-		early.wantAnswer(t, w.endpoint(1))
-	})
-}
-
-func TestManyFlowsMoveAtOnce(t *testing.T) {
-	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
-		tracker := w.node.track(t, kernel.TrackerOptions{})
-		const services, each = 20, 20
-		var flows []flow
-		port := func(n, endpoint int) ruleset.ServicePort {
-			front := w.front(n+1, 53)
-			front.Protocol = ruleset.UDP
-			return ruleset.ServicePort{Name: fmt.Sprint("a/", n, ":"), Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(endpoint)}
-		}
-		var before, after []ruleset.ServicePort
-		for n := range services {
-			before, after = append(before, port(n, 1)), append(after, port(n, 2))
-		}
-		stage(t, w.conn, table, before...)
-		for n := range services {
-			for range each {
-				f := newFlow(t, w, before[n].Fronts[0])
-				f.wantAnswer(t, w.endpoint(1))
-				flows = append(flows, f)
-			}
-		}
-		done := stage(t, w.conn, table, after...)
-		forget(t, tracker, done.Stale, len(flows))
-		for _, f := range flows {
-			f.wantAnswer(t, w.endpoint(2))
-		}
 	})
 }
 

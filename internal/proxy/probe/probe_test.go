@@ -17,46 +17,6 @@ var (
 	somePace = Pace{}.normal()
 )
 
-// One or two probes that do not pass change nothing; the third in a row does.
-func TestOutcomes(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		failures []error // nil passes
-		outcome  Outcome
-		reason   string
-		next     time.Duration
-	}{
-		{"none yet", nil, Pending, "", 0},
-		{"one passes", []error{nil}, Passed, "", defaultEvery},
-		{"one fails", []error{errLost}, Pending, "", defaultAgain},
-		{"two fail", []error{errLost, errLost}, Pending, "", defaultAgain},
-		{"three fail", []error{errLost, errLost, errLost}, Failed, errLost.Error(), defaultRetry},
-		{"four fail", []error{errLost, errLost, errLost, errLost}, Failed, errLost.Error(), defaultRetry},
-		{"two fail after one that passed", []error{nil, errLost, errLost}, Passed, "", defaultAgain},
-		{"three fail after one that passed", []error{nil, errLost, errLost, errLost}, Failed, errLost.Error(), defaultRetry},
-		{"some fail between others that pass", []error{errLost, errLost, nil, errLost, errLost, nil}, Passed, "", defaultEvery},
-		{"one passes after many that failed", []error{errLost, errLost, errLost, errLost, nil}, Passed, "", defaultEvery},
-		{"three are impossible", []error{noRoute, noRoute, noRoute}, Impossible, noRoute.reason, defaultEvery},
-		{"the last of three is impossible", []error{errLost, errLost, noRoute}, Impossible, noRoute.reason, defaultEvery},
-		{"the last of three fails", []error{noRoute, noRoute, errLost}, Failed, errLost.Error(), defaultRetry},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			var s State
-			now := start
-			for _, failure := range test.failures {
-				s.take(failure, now, now.Add(time.Millisecond), somePace)
-				now = now.Add(time.Millisecond)
-			}
-			if s.Outcome != test.outcome || s.Reason != test.reason {
-				t.Errorf("outcome %d for %q, want %d for %q", s.Outcome, s.Reason, test.outcome, test.reason)
-			}
-			if test.failures != nil && !s.next.Equal(now.Add(test.next)) {
-				t.Errorf("the next is %s later, want %s", s.next.Sub(now), test.next)
-			}
-		})
-	}
-}
-
 func TestVerdict(t *testing.T) {
 	passed := State{Outcome: Passed, Proven: start, next: start.Add(defaultEvery)}
 	old := State{Outcome: Passed, Proven: start.Add(-time.Minute), next: start.Add(defaultEvery)}

@@ -219,75 +219,6 @@ func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
 	}
 }
 
-// What is asked for while a probe is under way is probed after it.
-func TestAskedWhileProbing(t *testing.T) {
-	n := &network{t: t}
-	n.lead(n.own)
-	probes := 0
-	var p *Prober
-	p = New(Options{
-		Node: "node-a", Listen: n.listen, Changed: func() {}, Unserved: func() {}, Tried: func(ruleset.Family, error) { probes++ },
-		Dial: func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
-			if probes == 0 {
-				p.Ask()
-			}
-			return n.dial(ctx, from, to)
-		},
-	})
-	t.Cleanup(p.close)
-	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: p.Serve(ruleset.IPv4, []netip.Addr{node})}})
-	for i, want := range []int{1, 2, 2} {
-		if wait := p.round(t.Context()); probes != want || (wait == 0) != (i == 0) {
-			t.Errorf("%d probes after %d rounds, and the next after %s", probes, i+1, wait)
-		}
-		if v := p.Verdict(time.Now()); v.Recent != (i > 0) {
-			t.Errorf("after %d rounds: %+v", i+1, v)
-		}
-	}
-}
-
-// One who needs a probe gets it at once, and hears of its end.
-func TestAskedProbesComeAtOnce(t *testing.T) {
-	n := &network{t: t}
-	n.lead(n.own)
-	slow := quick
-	slow.Every = time.Hour
-	changed := make(chan struct{}, 100)
-	p := n.prober(slow, func() { changed <- struct{}{} }, func() {})
-	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: p.Serve(ruleset.IPv4, []netip.Addr{node})}})
-	<-changed
-	for range 3 {
-		before := p.outcome().Proven
-		p.Ask()
-		<-changed
-		if !p.outcome().Proven.After(before) {
-			t.Fatal("there was no probe")
-		}
-	}
-	if len(changed) > 0 {
-		t.Errorf("%d more results, though nothing changed", len(changed))
-	}
-}
-
-// A node without an address of the family is told so, and asked for one again and again.
-func TestNodeWithoutAddress(t *testing.T) {
-	n := &network{t: t}
-	n.lead(n.own)
-	var asked atomic.Int32
-	p := n.prober(quick, func() {}, func() { asked.Add(1) })
-	if at := p.Serve(ruleset.IPv4, []netip.Addr{netip.MustParseAddr("192.0.2.9")}); at.IsValid() {
-		t.Fatalf("it answers at %s", at)
-	}
-	p.Aim([]Target{{Family: ruleset.IPv4, Front: front}})
-	eventually(t, "it is impossible", func() bool {
-		s := p.outcome()
-		return s.Outcome == Impossible && strings.Contains(s.Reason, "does not listen at an IPv4 address of its own: cannot assign requested address")
-	})
-	eventually(t, "the node is asked again", func() bool { return asked.Load() > 5 })
-	p.Aim([]Target{{Family: ruleset.IPv4, Front: front, Endpoint: p.Serve(ruleset.IPv4, []netip.Addr{node})}})
-	eventually(t, "it passes with an address", func() bool { return p.outcome().Outcome == Passed })
-}
-
 // Pods ask by HTTP, and read which node they are on. Those who connect and are silent hold up
 // nobody, and cost little.
 func TestAnswers(t *testing.T) {
@@ -336,23 +267,5 @@ func TestAnswers(t *testing.T) {
 		if err != nil || string(body) != "vicinity-proxy on node node-a\n" {
 			t.Errorf("a request is answered %q, %v", body, err)
 		}
-	}
-}
-
-// A port that is taken is no reason not to probe.
-func TestPortIsTaken(t *testing.T) {
-	here := []netip.Addr{netip.MustParseAddr("127.0.0.1")}
-	first, err := newListener(listenTCP, here, 0, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = first.Close() })
-	second, err := newListener(listenTCP, here, first.at.Port(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = second.Close() })
-	if second.at.Port() == first.at.Port() || second.at.Port() == 0 {
-		t.Errorf("two listen at port %d", second.at.Port())
 	}
 }

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -43,57 +42,6 @@ func TestAdoptKeepsSlots(t *testing.T) {
 		"delete from slots: 10.96.0.10 . udp . 53 . 1", "add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.3 . 8080")
 	if want := []Stale{{dns, targets("1")[0]}}; !slices.Equal(c.Stale, want) {
 		t.Errorf("stale are %v, want %v", c.Stale, want)
-	}
-}
-
-func TestAdoptAfterARefusal(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, dnsPort("12"))
-	b.stage(t, dnsPort("13"))
-	refused := b.Commit(start)
-	b.Adopt(b.kernel.list(IPv4))
-	c := b.Commit(start)
-	if !reflect.DeepEqual(c, refused) {
-		t.Errorf("the second try is %v instead of %v", c, refused)
-	}
-	b.do(t, c)
-}
-
-func TestAdoptEndsWhatLingered(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, dnsPort("123"))
-	b.program(t, start, dnsPort("1"))
-	other := b.again(t, dnsPort("1"))
-	other.do(t, other.Commit(start))
-	due, ok := other.Due()
-	if !ok {
-		t.Fatal("nothing is due")
-	}
-	c := other.Commit(due)
-	expectLines(t, describe(c.Transaction),
-		"delete from slots: 10.96.0.10 . udp . 53 . 1", "delete from slots: 10.96.0.10 . udp . 53 . 2", "delete chain service-3", "delete chain pick-3")
-	other.do(t, c)
-}
-
-func TestAdoptDoesNotTrustWhatLingers(t *testing.T) {
-	split := sticky("12", "1")
-	split.Fronts = split.Fronts[2:]
-	split.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, split)
-	b.Remove(split.Name)
-	b.do(t, b.Commit(start))
-	// Another table has another Config, and the port comes again while its chains linger.
-	b.config.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
-	other := b.again(t)
-	other.do(t, other.Commit(start))
-	c := other.program(t, start, split)
-	if lines := describe(c.Transaction); !slices.Contains(lines, "replace rules of split-2-1-tcp-22fb5d7b7040cdaa-a/b/c") {
-		t.Errorf("the rules of split-2-1-tcp-22fb5d7b7040cdaa-a/b/c stay:\n%s", strings.Join(lines, "\n"))
-	}
-	other.do(t, other.Commit(start.Add(time.Second)))
-	if due, ok := other.Due(); ok {
-		t.Errorf("something is due at %s though all is used", due)
 	}
 }
 
@@ -325,83 +273,106 @@ func TestAdoptOfWhatCannotBeMendedBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestHoldsLooksAtWhatLingers(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, dnsPort("1234"))
-	b.program(t, start, dnsPort("12"))
-	for _, test := range []struct {
-		name   string
-		tamper func(*fakeKernel)
-	}{
-		{"one slot", func(k *fakeKernel) { delete(k.sets["slots"].elements, slotKey(dns, 2)) }},
-		{"all slots", func(k *fakeKernel) {
-			delete(k.sets["slots"].elements, slotKey(dns, 2))
-			delete(k.sets["slots"].elements, slotKey(dns, 3))
-		}},
-		{"a chain", func(k *fakeKernel) { delete(k.chains, "service-4") }},
+// A chain with a type or policy of others, and a table with flags, are made anew.
+func TestForeignBasesAndFlagsAreMadeAnew(t *testing.T) {
+	for name, change := range map[string]func(*Listing){
+		"delete chain nat-output": func(l *Listing) {
+			at := slices.IndexFunc(l.Chains, func(c ListedChain) bool { return c.Name == "nat-output" })
+			l.Chains[at].ForeignBase = true
+		},
+		"delete table": func(l *Listing) { l.Flagged = true },
 	} {
-		k := b.kernel.clone()
-		test.tamper(k)
-		l := k.list(IPv4)
-		if b.Holds(l) {
-			t.Errorf("%s is gone that lingers, and the kernel holds the table", test.name)
-		}
-		if differences := b.Differences(l); len(differences) > 0 {
-			t.Errorf("it makes a difference: %v", differences)
-		}
-	}
-	// Another table does not know why it is there.
-	other := newBed(Config{Family: IPv4})
-	other.program(t, start, dnsPort("12"))
-	expectLines(t, other.Differences(b.kernel.list(IPv4)), "nothing leads to pick-4", "nothing leads to service-4",
-		"slots of 10.96.0.10:53/udp has [2 3], which no number is drawn for")
-}
-
-func TestDifferencesDoNotLookAtTheOrderOfSlots(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, dnsPort("3"))
-	b.program(t, start, dnsPort("32"))
-	b.program(t, start, dnsPort("321"))
-	b.do(t, b.Commit(start.Add(time.Second)))
-	other := newBed(Config{Family: IPv4})
-	other.program(t, start, dnsPort("123"))
-	l := b.kernel.list(IPv4)
-	if differences := other.Differences(l); len(differences) > 0 {
-		t.Errorf("it makes a difference: %v", differences)
-	}
-	if other.Holds(l) {
-		t.Error("the slots are what that table let them be")
-	}
-}
-
-func TestHoldsShapeNeedsNoElements(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, every(IPv4)...)
-	shape := func() Listing {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, dnsPort("12"))
 		l := b.kernel.list(IPv4)
-		for i := range l.Sets {
-			l.Sets[i].Elements = nil
+		change(&l)
+		if b.Holds(l) || b.HoldsShape(l) || len(b.Differences(l)) == 0 {
+			t.Errorf("%s: it makes no difference", name)
 		}
-		return l
-	}
-	if !b.HoldsShape(shape()) {
-		t.Error("the shape is not what it is")
-	}
-	for _, tamper := range []func(){
-		func() { delete(b.kernel.sets, "affinity-tcp-3e8478f16c08e71e-shop/web/http") },
-		func() { delete(b.kernel.sets, "slots") },
-		func() { b.kernel.chains["service-2"] = &Chain{Name: "service-2"} },
-		func() { *b.kernel = fakeKernel{} },
-	} {
-		before := b.kernel.clone()
-		tamper()
-		if b.HoldsShape(shape()) {
-			t.Errorf("the shape is the same as before though it is not: %v", shape())
+		b.Adopt(l)
+		c := b.Commit(start)
+		if lines := describe(c.Transaction); !slices.Contains(lines, name) {
+			t.Errorf("there is no %q in\n%s", name, strings.Join(lines, "\n"))
 		}
-		*b.kernel = *before
+		b.do(t, c)
 	}
+}
+
+// A hook that nothing needs, and that others made with rules of their own, gets its own rules at
+// once: packets enter it for as long as it lingers.
+func TestHooksOfOthersDoNothing(t *testing.T) {
+	for name, h := range hooks {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, dnsPort("12"))
+		drop := Rule{Family: IPv4, Statements: []Statement{Decide{Verdict{Kind: VerdictDrop}}}}
+		b.kernel.chains[name] = &Chain{Name: name, Base: &h.base, Rules: []Rule{drop}}
+		b.Adopt(b.kernel.list(IPv4))
+		b.do(t, b.Commit(start))
+		if c := b.kernel.chains[name]; c != nil && len(c.Rules) > 0 && c.Rules[0].String() == drop.String() {
+			t.Errorf("%s drops packets still", name)
+		}
+		for due, some := b.Due(); some; due, some = b.Due() {
+			b.do(t, b.Commit(due))
+		}
+		if b.kernel.chains[name] != nil {
+			t.Errorf("%s stays", name)
+		}
+	}
+}
+
+// The clients that are remembered after the table was read are not led to what went before.
+func TestAdoptKeepsClientsFromTheGone(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sticky("123", "1"))
+	set := b.program(t, start, sticky("13", "1")).Forget[0].Set
 	b.Adopt(b.kernel.list(IPv4))
-	if b.HoldsShape(shape()) || b.Holds(b.kernel.list(IPv4)) {
-		t.Error("the table knows what the kernel holds before it has committed that")
+	b.program(t, start.Add(10*time.Millisecond), sticky("13", "1"))
+	// A packet on its way has a client remembered.
+	client := netip.MustParseAddr("192.0.2.2")
+	late := addressKey(client)
+	b.kernel.sets[set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+	send := func() string {
+		f := b.kernel.send(packet{source: client, front: sticky("", "").Fronts[0].Front}, 0)
+		return digits([]netip.AddrPort{f.target})
+	}
+	if at := send(); at == "2" {
+		t.Error("the client is led to what went")
+	}
+	b.kernel.sets[set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+	for i := range 5 {
+		at := start.Add(time.Duration(i) * time.Second)
+		c := b.Commit(at)
+		b.do(t, c)
+		b.Written(at)
+		for _, f := range c.Forget {
+			b.Forgotten(f.Set, at)
+		}
+	}
+	if at := send(); at == "2" {
+		t.Error("the client is led to what went, for ever")
+	}
+	if _, due := b.Due(); due || len(b.buried) > 0 {
+		t.Errorf("still kept from the gone are clients in %d maps", len(b.buried))
+	}
+}
+
+// A map whose port comes after the table was read keeps the clients of what lives.
+func TestMapsThatAreUsedAgainKeepClients(t *testing.T) {
+	b := newBed(Config{Family: IPv4})
+	b.program(t, start, sticky("12", "1"))
+	again := b.again(t)
+	again.do(t, again.Commit(start))
+	asked := 0
+	for i := range 6 {
+		c := again.program(t, start.Add(100*time.Millisecond+time.Duration(i)*time.Second), sticky("12", "1"))
+		for _, f := range c.Forget {
+			asked++
+			if !slices.Contains(f.Keep, targets("1")[0]) {
+				t.Errorf("clients in %s are forgotten but for those of %v", f.Set, f.Keep)
+			}
+		}
+	}
+	if asked == 0 {
+		t.Error("what was asked for before is not asked for anew")
 	}
 }

@@ -26,32 +26,6 @@ func digits(all []netip.AddrPort) string {
 	return string(names)
 }
 
-func TestArrangeKeepsSlots(t *testing.T) {
-	for _, test := range []struct {
-		name, before, wanted, want string
-	}{
-		{"nothing", "", "", ""},
-		{"the first", "", "123", "123"},
-		{"the last goes", "123", "", ""},
-		{"as it was", "321", "123", "321"},
-		{"one goes at the end", "312", "13", "31"},
-		{"the last takes the place of one that goes", "3125", "125", "512"},
-		{"one comes", "31", "123", "312"},
-		{"one comes and another goes", "312", "124", "412"},
-		{"all others", "123", "456", "456"},
-		{"twice as often", "12", "1122", "1212"},
-		{"half as often", "1212", "12", "12"},
-		{"less often than before", "1112", "12", "12"},
-		{"more go than stay", "123456", "6", "6"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := digits(arrange(targets(test.before), targets(test.wanted))); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
-		})
-	}
-}
-
 func TestArrangeChangesAsFewSlotsAsCanBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		several := rapid.SliceOfN(rapid.SampledFrom(targets("1234567")), 0, 12)
@@ -91,19 +65,4 @@ func TestArrangeChangesAsFewSlotsAsCanBe(t *testing.T) {
 			t.Fatalf("%s from %s keeps %d slots instead of %d", digits(got), digits(before), kept, most)
 		}
 	})
-}
-
-func TestWithout(t *testing.T) {
-	for _, test := range []struct{ some, others, want string }{
-		{"", "", ""},
-		{"123", "", "123"},
-		{"3132", "2", "13"},
-		{"12", "21", ""},
-		{"", "12", ""},
-		{"11", "1", ""},
-	} {
-		if got := digits(without(targets(test.some), targets(test.others))); got != test.want {
-			t.Errorf("%s without %s is %s, want %s", test.some, test.others, got, test.want)
-		}
-	}
 }

@@ -7,39 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 )
-
-// A ServicePort that changes keeps the lists of endpoints that stay as they were, and none
-// that differs.
-func TestEndpointsAreShared(t *testing.T) {
-	list := func(last byte) []netip.AddrPort {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, 1}), 80), netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, last}), 80)}
-	}
-	portOf := func(cluster, local byte) *ServicePort {
-		return &ServicePort{
-			Name: "shop/web:http", Cluster: list(cluster), Local: list(local),
-			Known: Known{Serving: list(local)},
-		}
-	}
-	table := NewTable(Config{Family: IPv4})
-	program := func(sp *ServicePort) *ServicePort {
-		if err := table.Set(*sp); err != nil {
-			t.Fatal(err)
-		}
-		table.Confirm()
-		return table.Programmed()[sp.Name]
-	}
-	before := program(portOf(2, 3))
-	after := program(portOf(2, 4))
-	same := func(a, b []netip.AddrPort) bool { return unsafe.SliceData(a) == unsafe.SliceData(b) }
-	if !same(after.Cluster, before.Cluster) {
-		t.Error("endpoints that are as before are kept twice")
-	}
-	if want := list(4); after.Local[1] != want[1] || after.Known.Serving[1] != want[1] || before.Local[1] != list(3)[1] {
-		t.Errorf("endpoints that changed are %v and %v, before %v", after.Local, after.Known.Serving, before.Local)
-	}
-}
 
 // What is asked for is pending until it is confirmed, and what is withdrawn leaves what was
 // confirmed before.

@@ -11,22 +11,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestShapesAreReadAsTheyAreWritten(t *testing.T) {
-	for text, want := range map[string]shape{
-		"0": nil, "7": {{parts, 7}}, "7x700.3x300": {{700, 7}, {300, 3}}, "1x3.1x2.1000000x995": {{3, 1}, {2, 1}, {995, 1000000}},
-	} {
-		got, ok := parseShape(text)
-		if !ok || !slices.Equal(got, want) || want.String() != text {
-			t.Errorf("%s is read as %v (%t), and written as %s", text, got, ok, want)
-		}
-	}
-	for _, text := range []string{"", "x", "07", "-1", "7x", "x7", "7x1000", "7x0.1x1000", "7x1000.", "7x500..1x500", "7x500.1x499", "4294967296", "1x1000.1", "1x0500.1x500", "7 "} {
-		if got, ok := parseShape(text); ok {
-			t.Errorf("%q is read as %v", text, got)
-		}
-	}
-}
-
 // weightedPort is a port of endpoints with weights.
 func weightedPort(weights ...uint32) ServicePort {
 	sp := ServicePort{Name: "a/weighted:", Fronts: []FrontEnd{{Front: frontOf("10.96.0.1", TCP, 80)}}, Weights: weights}

@@ -88,22 +88,6 @@ func TestStaleWhenOthersServe(t *testing.T) {
 	}
 }
 
-func TestStaleWhenAFrontPassesOn(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, dnsPort("12"))
-	other := dnsPort("23")
-	other.Name, other.Rank = "another/dns:udp", "1"
-	other.Known.View = "a"
-	if c := b.program(t, start, other); len(c.Stale) > 0 {
-		t.Errorf("stale are %v while another has the front", c.Stale)
-	}
-	b.Remove("kube-system/dns:udp")
-	want := []Stale{{dns, targets("1")[0]}}
-	if c := b.program(t, start); !slices.Equal(c.Stale, want) {
-		t.Errorf("stale are %v, want %v", c.Stale, want)
-	}
-}
-
 // What was on its way when an endpoint ended may arrive until all is gone that leads there.
 func TestStaleAreLookedAtTwice(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
@@ -201,19 +185,6 @@ func TestStaleAfterARefusal(t *testing.T) {
 	b.Commit(start) // which is not done
 	b.Adopt(b.kernel.list(IPv4))
 	if c, want := b.program(t, start), []Stale{{dns, targets("1")[0]}}; !slices.Equal(c.Stale, want) {
-		t.Errorf("stale are %v, want %v", c.Stale, want)
-	}
-}
-
-func TestStaleAreConnectionsOfEveryFront(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	sp := dnsPort("12")
-	tcp := frontOf("10.96.0.10", TCP, 53)
-	sp.Fronts = append(sp.Fronts, FrontEnd{Front: tcp})
-	b.program(t, start, sp)
-	sp.Cluster = targets("2")
-	want := []Stale{{dns, targets("1")[0]}, {tcp, targets("1")[0]}}
-	if c := b.program(t, start, sp); !slices.Equal(c.Stale, want) {
 		t.Errorf("stale are %v, want %v", c.Stale, want)
 	}
 }
@@ -380,35 +351,6 @@ func TestClientsAreNotLedToWhatWent(t *testing.T) {
 	}
 }
 
-func TestRulesAboutWhatWentAreTakenBack(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, sticky("123", "1"))
-	before := b.Text()
-	c := b.program(t, start, sticky("12", "1"))
-	set := c.Forget[0].Set
-	if text := b.Text(); !strings.Contains(text, "ip saddr map @"+set+" 10.1.0.3 delete @"+set) {
-		t.Fatalf("no rule is about what went:\n%s", text)
-	}
-	b.Forgotten(set, start)
-	if due, some := b.Due(); !some || due.Before(start.Add(DefaultLinger)) {
-		t.Errorf("due at %s (%t)", due, some)
-	}
-	again := start.Add(DefaultLinger)
-	b.Forgotten(set, again)
-	if due, some := b.Due(); !some || due.After(again) {
-		t.Errorf("due at %s (%t), want %s at the latest", due, some, again)
-	}
-	b.program(t, again)
-	if text := b.Text(); strings.Contains(text, "delete @") {
-		t.Errorf("rules are still about what went:\n%s", text)
-	}
-	b.program(t, again.Add(time.Hour), sticky("123", "1"))
-	if text := b.Text(); text != before {
-		t.Errorf("the table is\n%s\nand was\n%s", text, before)
-	}
-	b.Forgotten("affinity-of-nobody", again)
-}
-
 // Rules about very many endpoints would cost every client.
 func TestManyThatWentSwitchTheMemoryOff(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
@@ -432,21 +374,5 @@ func TestManyThatWentSwitchTheMemoryOff(t *testing.T) {
 	b.program(t, at)
 	if text := b.Text(); !strings.Contains(text, "saddr map @affinity-tcp") {
 		t.Errorf("clients are not looked up any more:\n%s", text)
-	}
-}
-
-func TestAffinityChangesInPlace(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	sp := sticky("12", "1")
-	sp.Fronts = sp.Fronts[:1]
-	b.program(t, start, sp)
-	sp.Affinity = 2 * time.Hour
-	c := b.program(t, start, sp)
-	lines := describe(c.Transaction)
-	if len(lines) != 1 || c.Transaction.Changes[0].Kind != ReplaceRules {
-		t.Fatalf("another time makes more than one chain another: %v", lines)
-	}
-	if got, want := c.Transaction.Changes[0].Chain.Rules[0].String(), "timeout 2h"; !strings.Contains(got, want) {
-		t.Errorf("the rule is %s, without %s", got, want)
 	}
 }

@@ -253,83 +253,6 @@ func TestLooksAreTakenTogether(t *testing.T) {
 	}
 }
 
-func TestChainsStayForWhoeverWasLedThereLast(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	port := func(name string, pool Pool) ServicePort {
-		end := FrontEnd{Front: frontOf("10.96.0."+name, TCP, 80), Pool: pool}
-		return ServicePort{Name: name, Cluster: targets("1"), Local: targets("123"), Fronts: []FrontEnd{end}}
-	}
-	b.program(t, start, port("1", PoolSplit), port("2", PoolLocal))
-	b.Remove("1")
-	b.do(t, b.Commit(start))
-	// The chain that leads to the one of port 2 goes when port 2 goes.
-	b.Remove("2")
-	c := b.Commit(start.Add(DefaultLinger))
-	expectLines(t, describe(c.Transaction),
-		"delete from services: 10.96.0.2 . tcp . 80",
-		"delete from slots: 10.96.0.1 . tcp . 80 . 0",
-		"delete from local-slots: 10.96.0.1 . tcp . 80 . 0",
-		"delete from local-slots: 10.96.0.1 . tcp . 80 . 1",
-		"delete from local-slots: 10.96.0.1 . tcp . 80 . 2",
-		"delete chain split-1-3",
-		"delete chain pick-1")
-	b.do(t, c)
-	c = b.Commit(start.Add(2 * DefaultLinger))
-	expectLines(t, describe(c.Transaction),
-		"delete from local-slots: 10.96.0.2 . tcp . 80 . 0",
-		"delete from local-slots: 10.96.0.2 . tcp . 80 . 1",
-		"delete from local-slots: 10.96.0.2 . tcp . 80 . 2",
-		"delete chain pick-local-3")
-	b.do(t, c)
-}
-
-func TestRemovedPortsLeaveNothing(t *testing.T) {
-	for _, family := range []Family{IPv4, IPv6} {
-		b := newBed(Config{Family: family})
-		b.do(t, b.Commit(start))
-		empty := b.kernel.list(family)
-		ports := every(family)
-		b.program(t, start, ports...)
-		for _, sp := range ports {
-			b.Remove(sp.Name)
-		}
-		b.SetHairpin(nil)
-		for due, ok := start, true; ok; due, ok = b.Due() {
-			b.do(t, b.Commit(due))
-		}
-		if got := b.kernel.list(family); fmt.Sprint(got) != fmt.Sprint(empty) {
-			t.Errorf("%s: left are %v, while an empty table has %v", family, got, empty)
-		}
-		if len(b.parts)+len(b.clusterIPs)+len(b.claims.winners)+len(b.claims.contested)+len(b.ports)+len(b.lingering.slots) > 0 {
-			t.Errorf("%s: the table still knows of something", family)
-		}
-	}
-}
-
-func TestRemoveOfWhatIsNotThere(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start)
-	b.Remove("a/b:c")
-	b.stage(t, dnsPort("1"))
-	b.Remove(dnsPort("1").Name)
-	if staged := b.Staged(); len(staged) > 0 {
-		t.Errorf("staged: %v", staged)
-	}
-	if c := b.Commit(start); !c.Transaction.Empty() {
-		t.Errorf("it changes: %v", describe(c.Transaction))
-	}
-}
-
-func TestStagedNamesPorts(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, dnsPort("1"))
-	b.stage(t, ServicePort{Name: "b/b:"}, ServicePort{Name: "a/a:"})
-	b.Remove(dnsPort("").Name)
-	expectLines(t, b.Staged(), "a/a:", "b/b:", "kube-system/dns:udp")
-	b.Commit(start)
-	expectLines(t, b.Staged())
-}
-
 func TestConfigureReplacesRules(t *testing.T) {
 	config := Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	b := newBed(config)
@@ -386,41 +309,6 @@ func TestHairpinFollowsEndpoints(t *testing.T) {
 		c := b.Commit(start)
 		expectLines(t, describe(c.Transaction), step.want...)
 		b.do(t, c)
-	}
-}
-
-func TestClusterIPsAreSharedByPorts(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	tcp := dnsPort("1")
-	tcp.Name, tcp.Fronts = "kube-system/dns:tcp", []FrontEnd{{Front: frontOf("10.96.0.10", TCP, 53), ClusterIP: true}}
-	b.program(t, start, dnsPort("1"), tcp)
-	b.Remove(tcp.Name)
-	c := b.Commit(start)
-	expectLines(t, describe(c.Transaction), "delete from services: 10.96.0.10 . tcp . 53")
-	b.do(t, c)
-	b.Remove(dnsPort("1").Name)
-	c = b.Commit(start)
-	expectLines(t, describe(c.Transaction), "delete from services: 10.96.0.10 . udp . 53", "delete from cluster-ips: 10.96.0.10")
-}
-
-// What leaves without being translated may be another proxy's.
-func TestFrontsWithoutEndpointsAreNotTouched(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	sp := sticky("", "")
-	for i := range sp.Fronts {
-		sp.Fronts[i].Masquerade = true
-	}
-	b.program(t, start, sp)
-	for name, set := range b.kernel.sets {
-		if len(set.elements) > 0 && name != "refused" {
-			t.Errorf("%s has %d elements", name, len(set.elements))
-		}
-	}
-	if n := len(b.kernel.sets["refused"].elements); n != len(sp.Fronts) {
-		t.Errorf("%d fronts are refused instead of %d", n, len(sp.Fronts))
-	}
-	if len(b.parts) > 0 {
-		t.Errorf("chains and maps are made: %v", b.usedParts())
 	}
 }
 
@@ -566,44 +454,65 @@ func TestPortsOfNothing(t *testing.T) {
 	b.do(t, b.Commit(start))
 }
 
-func TestVeryManyEndpoints(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds: a kernel made of maps is slow")
+// cluster are ServicePorts with ten endpoints each.
+func cluster(family Family, services int) []ServicePort {
+	front, target := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.128.0.1")
+	if family == IPv6 {
+		front, target = netip.MustParseAddr("fd96::1"), netip.MustParseAddr("fd01::1")
 	}
-	sp := dnsPort("")
-	address := netip.MustParseAddr("10.2.0.0")
-	for range 100_000 {
-		sp.Cluster = append(sp.Cluster, netip.AddrPortFrom(address, 80))
-		address = address.Next()
+	ports := make([]ServicePort, services)
+	for i := range ports {
+		ports[i] = ServicePort{
+			Name:   fmt.Sprintf("namespace-%d/service-%d:http", i%100, i),
+			Rank:   fmt.Sprintf("2030-01-01T00:00:00Z namespace-%d/service-%d", i%100, i),
+			Fronts: []FrontEnd{{Front: Front{Address: front, Protocol: TCP, Port: 80}, ClusterIP: true}},
+		}
+		front = front.Next()
+		for range 10 {
+			ports[i].Cluster = append(ports[i].Cluster, netip.AddrPortFrom(target, 8080))
+			target = target.Next()
+		}
 	}
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, sp)
-	sp.Cluster = append(sp.Cluster[:500:500], sp.Cluster[501:]...)
-	c := b.program(t, start, sp)
-	if lines := describe(c.Transaction); len(lines) != 6 {
-		t.Errorf("one endpoint goes by %d changes instead of 6: %v", len(lines), lines)
+	return ports
+}
+
+func filledTable(b testing.TB, family Family, services int) (*Table, []ServicePort) {
+	ports := cluster(family, services)
+	table := NewTable(Config{Family: family})
+	for _, sp := range ports {
+		if err := table.Set(sp); err != nil {
+			b.Fatal(err)
+		}
 	}
-	b.Remove(sp.Name)
-	b.do(t, b.Commit(start))
-	b.do(t, b.Commit(start.Add(time.Second)))
-	if n := len(b.kernel.sets["slots"].elements); n > 0 {
-		t.Errorf("%d slots are left", n)
+	table.Commit(time.Unix(0, 0))
+	return table, ports
+}
+
+// flap takes an endpoint from a ServicePort, and puts it back.
+func flap(b testing.TB, table *Table, sp ServicePort, at int) {
+	all := sp.Cluster
+	for i, endpoints := range [][]netip.AddrPort{all[1:], all} {
+		sp.Cluster = endpoints
+		if err := table.Set(sp); err != nil {
+			b.Fatal(err)
+		}
+		if table.Commit(time.Unix(int64(2*at+i), 0)).Transaction.Empty() {
+			b.Fatal("nothing changes")
+		}
 	}
 }
 
-func TestSetKeepsNothingOfItsArguments(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	sp := dnsPort("321")
-	sp.Fronts[0].Sources = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
-	b.stage(t, sp)
-	if got := digits(sp.Cluster); got != "321" {
-		t.Errorf("the endpoints are now %s", got)
+func TestChangesCostTheSameHoweverManyServicesThereAre(t *testing.T) {
+	var allocations [2]float64
+	for i, services := range []int{100, 2000} {
+		table, ports := filledTable(t, IPv4, services)
+		n := 0
+		allocations[i] = testing.AllocsPerRun(500, func() {
+			flap(t, table, ports[n%len(ports)], n)
+			n++
+		})
 	}
-	sp.Cluster[0] = targets("9")[0]
-	sp.Fronts[0].Port = 12345
-	sp.Fronts[0].Sources[0] = netip.MustParsePrefix("10.9.0.0/16")
-	b.do(t, b.Commit(start))
-	if text := b.Text(); strings.Contains(text, "10.1.0.9") || strings.Contains(text, "12345") || strings.Contains(text, "10.9.0.0") {
-		t.Errorf("the table has changed with what it was given:\n%s", text)
+	if allocations[1] > 1.2*allocations[0] {
+		t.Errorf("changes among 100 Services make %.0f allocations, among 2000 %.0f", allocations[0], allocations[1])
 	}
 }

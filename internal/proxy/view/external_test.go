@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"testing"
 
-	networkingv1 "k8s.io/api/networking/v1"
-
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -39,13 +37,5 @@ func TestExternalIPsAreParsed(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(test.want) || (err == nil) != (test.err == "") || err != nil && err.Error() != test.err {
 			t.Errorf("%q: %v, %v, want %v, %s", test.texts, got, err, test.want, test.err)
 		}
-	}
-}
-
-// A prefix that is none is left out.
-func TestServiceRange(t *testing.T) {
-	one := &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.7/16", "here", "fd00:96::/112"}}}
-	if got := fmt.Sprint(view.ServiceRange(one)); got != "[10.96.0.0/16 fd00:96::/112]" {
-		t.Errorf("the prefixes are %s", got)
 	}
 }
