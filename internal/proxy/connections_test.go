@@ -360,13 +360,6 @@ func TestCleaningIsFinished(t *testing.T) {
 				return len(i.clients.forgotten) == 1 && slices.Equal(i.clients.forgotten[0].Keep, one)
 			},
 		},
-		{
-			"clients of others", func(c *cleaner) { c.forget(ruleset.IPv4, []ruleset.Forget{{Set: "a", Keep: one}}) },
-			func(c *cleaner) { c.forget(ruleset.IPv4, []ruleset.Forget{{Set: "a", Keep: two}}) },
-			func(i *interrupted) bool {
-				return len(i.clients.forgotten) == 1 && slices.Equal(i.clients.forgotten[0].Keep, two)
-			},
-		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

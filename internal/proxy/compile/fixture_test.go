@@ -98,7 +98,7 @@ func addressList(text string) []netip.Addr {
 
 // sliceOf makes a slice with port http 8080. Endpoints are words like 1@a1: 10.1.0.1 on
 // node a1, whose zone is a. A "!" after it makes it unready, "-" terminating but
-// serving, "~" terminating and not serving; "=a+b" hints it to zones, "/a1+b1" to nodes.
+// serving, "~" terminating and not serving.
 func sliceOf(name, endpoints string, changes ...func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
@@ -119,25 +119,11 @@ func slicePortOf(name string, number int32) discoveryv1.EndpointPort {
 }
 
 func sliceEndpoint(word string) discoveryv1.Endpoint {
-	word, nodes, forNodes := strings.Cut(word, "/")
-	word, zones, forZones := strings.Cut(word, "=")
-	e := discoveryv1.Endpoint{}
-	if forNodes || forZones {
-		e.Hints = &discoveryv1.EndpointHints{}
-	}
-	if forNodes {
-		for name := range strings.SplitSeq(nodes, "+") {
-			e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: name})
-		}
-	}
-	if forZones {
-		for name := range strings.SplitSeq(zones, "+") {
-			e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: name})
-		}
-	}
 	g := groupEndpoint(word)
-	e.Addresses = []string{g.Address}
-	e.Conditions = discoveryv1.EndpointConditions{Ready: new(!g.NotReady), Serving: new(!g.NotServing), Terminating: new(g.Terminating)}
+	e := discoveryv1.Endpoint{
+		Addresses:  []string{g.Address},
+		Conditions: discoveryv1.EndpointConditions{Ready: new(!g.NotReady), Serving: new(!g.NotServing), Terminating: new(g.Terminating)},
+	}
 	if g.Node != "" {
 		e.NodeName, e.Zone = &g.Node, &g.Zone
 	}

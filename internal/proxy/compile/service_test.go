@@ -15,6 +15,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
+// Which endpoints a node uses is what TestTableOfKubeProxy shows. What is wanted begins with the
+// first two lines of most Services if it does not say others.
 func TestServiceOfSlices(t *testing.T) {
 	proxyMode, vipMode, otherMode := corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPMode("Other")
 	for _, test := range []struct {
@@ -25,60 +27,18 @@ func TestServiceOfSlices(t *testing.T) {
 	}{
 		{
 			name: "cluster IP", service: testService(), endpoints: "1@a1 2@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1 2",
-			},
+			want: []string{"  cluster 1 2"},
 		},
 		{
 			name: "no endpoints", service: testService(),
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-			},
-		},
-		{
-			name: "not ready", service: testService(), endpoints: "1@a1! 2@b1~",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-			},
-		},
-		{
-			name: "ready before terminating", service: testService(), endpoints: "1@a1- 2@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 2",
-			},
-		},
-		{
-			name: "terminating if nothing else", service: testService(), endpoints: "1@a1- 2@b1! 3@b1~",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-			},
 		},
 		{
 			name: "node port", service: testService(nodePort), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-				"  cluster 1",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject", "  cluster 1"},
 		},
 		{
 			name: "external IPs", service: testService(externalIPs("203.0.113.5", "2001:db8::5", "203.0.113.5", "", "x")), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  203.0.113.5:80/TCP -> cluster masqueraded, else reject",
-				"  cluster 1",
-				`note: spec.externalIPs: "x" is not an IP address: it is ignored`,
-			},
+			want: []string{"  203.0.113.5:80/TCP -> cluster masqueraded, else reject", "  cluster 1", `note: spec.externalIPs: "x" is not an IP address: it is ignored`},
 		},
 		{
 			name: "load balancer", service: testService(balancer("198.51.100.1", "2001:db8::9", ""), func(s *corev1.Service) {
@@ -90,8 +50,6 @@ func TestServiceOfSlices(t *testing.T) {
 					corev1.LoadBalancerIngress{IP: "example.com"})
 			}), endpoints: "1@a1",
 			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.3:80/TCP -> cluster masqueraded, else reject",
@@ -104,8 +62,6 @@ func TestServiceOfSlices(t *testing.T) {
 			service:   testService(balancer("198.51.100.1"), externalIPs("203.0.113.5"), ranges(" 10.0.0.9/8 ", "2001:db8::/32", "010.0.0.0/8", "::ffff:172.16.0.9/108", "x", "")),
 			endpoints: "1@a1",
 			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from 10.0.0.0/8 172.16.0.0/12",
 				"  203.0.113.5:80/TCP -> cluster masqueraded, else reject",
@@ -117,8 +73,6 @@ func TestServiceOfSlices(t *testing.T) {
 			name:    "sources with the node",
 			service: testService(balancer("198.51.100.1", "198.51.100.2"), ranges("192.0.2.0/24")), endpoints: "1@a1",
 			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from 192.0.2.0/24 198.51.100.1/32 198.51.100.2/32",
 				"  198.51.100.2:80/TCP -> cluster masqueraded, else reject, from 192.0.2.0/24 198.51.100.1/32 198.51.100.2/32",
@@ -128,20 +82,12 @@ func TestServiceOfSlices(t *testing.T) {
 		{
 			name:    "all sources",
 			service: testService(balancer("198.51.100.1"), ranges("10.0.0.0/8", "0.0.0.0/0")), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject",
-				"  cluster 1",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject", "  198.51.100.1:80/TCP -> cluster masqueraded, else reject", "  cluster 1"},
 		},
 		{
 			name:    "sources of another family",
 			service: testService(balancer("198.51.100.1"), ranges("2001:db8::/32")), endpoints: "1@a1",
 			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject",
 				"  cluster 1",
@@ -153,45 +99,25 @@ func TestServiceOfSlices(t *testing.T) {
 			service: testService(balancer("198.51.100.1"), func(s *corev1.Service) {
 				s.Annotations = map[string]string{corev1.AnnotationLoadBalancerSourceRangesKey: "10.0.0.0/8"}
 			}), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject",
-				"  cluster 1",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject", "  198.51.100.1:80/TCP -> cluster masqueraded, else reject", "  cluster 1"},
 		},
 		{
 			name:    "an address twice",
 			service: testService(balancer("198.51.100.1"), externalIPs("198.51.100.1"), ranges("10.0.0.0/8")), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from 10.0.0.0/8",
-				"  cluster 1",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject", "  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from 10.0.0.0/8", "  cluster 1"},
 		},
 		{
 			name: "affinity", service: testService(func(s *corev1.Service) {
 				s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(60))}}
 			}), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http sticky 1m0s",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-			},
+			want: []string{"shop/web:http sticky 1m0s", "  10.96.0.1:80/TCP cluster-ip -> cluster, else reject", "  cluster 1"},
 		},
 		{
 			name: "affinity without a time", service: testService(func(s *corev1.Service) {
 				s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			}), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http sticky 3h0m0s",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-			},
+			want: []string{"shop/web:http sticky 3h0m0s", "  10.96.0.1:80/TCP cluster-ip -> cluster, else reject", "  cluster 1"},
 		},
 		{
 			name: "affinity for no time", service: testService(func(s *corev1.Service) {
@@ -207,186 +133,46 @@ func TestServiceOfSlices(t *testing.T) {
 		},
 		{
 			name: "internal local", service: testService(insideLocal, nodePort), endpoints: "1@a1 2@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> local, else drop",
-				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-				"  cluster 1 2",
-				"  local 1",
-			},
-		},
-		{
-			name: "internal local alone", service: testService(insideLocal), endpoints: "1@a1- 2@a1! 3@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> local, else drop",
-				"  local 1",
-			},
-		},
-		{
-			name: "internal local and none here", service: testService(insideLocal), endpoints: "1@a2 2@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> local, else drop",
-			},
-		},
-		{
-			name: "internal local and only terminating elsewhere", service: testService(insideLocal), endpoints: "1@a2-",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> local, else drop",
-			},
-		},
-		{
-			name: "internal local and none anywhere", service: testService(insideLocal), endpoints: "1@b1!",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> local, else reject",
-			},
+			want: []string{"shop/web:http", "  10.96.0.1:80/TCP cluster-ip -> local, else drop", "  192.0.2.1:30080/TCP -> cluster masqueraded, else reject", "  cluster 1 2", "  local 1"},
 		},
 		{
 			name: "external local", service: testService(balancer("198.51.100.1"), outsideLocal, func(s *corev1.Service) {
 				s.Spec.HealthCheckNodePort = 32000
 			}), endpoints: "1@a1 2@b1 3@a1- 4@a1!",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop from outside",
-				"  198.51.100.1:80/TCP -> split, else drop from outside",
-				"  cluster 1 2",
-				"  local 1",
-				"health 32000: 1",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> split, else drop from outside", "  198.51.100.1:80/TCP -> split, else drop from outside", "  cluster 1 2", "  local 1", "health 32000: 1"},
 		},
 		{
 			name: "external local with what terminates here", service: testService(balancer("198.51.100.1"), outsideLocal, func(s *corev1.Service) {
 				s.Spec.HealthCheckNodePort = 32000
 			}), endpoints: "1@a1- 2@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop from outside",
-				"  198.51.100.1:80/TCP -> split, else drop from outside",
-				"  cluster 2",
-				"  local 1",
-				"health 32000: 0",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> split, else drop from outside", "  198.51.100.1:80/TCP -> split, else drop from outside", "  cluster 2", "  local 1", "health 32000: 0"},
 		},
 		{
 			name: "external local without endpoints", service: testService(balancer(), outsideLocal),
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else reject",
-				"note: spec.healthCheckNodePort: 0 is not 1 to 65535: load balancers learn nothing",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> split, else reject", "note: spec.healthCheckNodePort: 0 is not 1 to 65535: load balancers learn nothing"},
 		},
 		{
 			name: "external local of node ports asks for no health", service: testService(nodePort, outsideLocal, func(s *corev1.Service) {
 				s.Spec.HealthCheckNodePort = 32000
 			}), endpoints: "1@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop from outside",
-				"  cluster 1",
-			},
+			want: []string{"  192.0.2.1:30080/TCP -> split, else drop from outside", "  cluster 1"},
 		},
 		{
 			name: "external local means nothing within the cluster", service: testService(outsideLocal), endpoints: "1@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-			},
+			want: []string{"  cluster 1"},
 		},
 		{
 			name: "external local with external IPs", service: testService(outsideLocal, externalIPs("203.0.113.5")), endpoints: "1@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  203.0.113.5:80/TCP -> split, else drop from outside",
-				"  cluster 1",
-			},
-		},
-		{
-			name: "zone hints", service: testService(), endpoints: "1@a1=a 2@b1=b 3@b1=a+b",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1 3",
-			},
-		},
-		{
-			name: "zone hints are not for local traffic", service: testService(nodePort, outsideLocal), endpoints: "1@a1=b 2@b1=a",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  192.0.2.1:30080/TCP -> split, else drop from outside",
-				"  cluster 2",
-				"  local 1",
-			},
-		},
-		{
-			name: "one without a hint", service: testService(), endpoints: "1@a1=a 2@b1=b 3@b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1 2 3",
-			},
-		},
-		{
-			name: "one without a hint that is not ready", service: testService(), endpoints: "1@a1=a 2@b1=b 3@b1!",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-			},
-		},
-		{
-			name: "no hint for the zone", service: testService(), endpoints: "1@c1=c 2@b1=b 3@a1!=a",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1 2",
-			},
-		},
-		{
-			name: "node hints before zone hints", service: testService(), endpoints: "1@a1=a/a1 2@a2=a/a2",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-			},
-		},
-		{
-			name: "zone hints if one has no node hint", service: testService(), endpoints: "1@a1=a/a1 2@a2=a 3@b1=b/b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1 2",
-			},
-		},
-		{
-			name: "zone hints if no node hint is for the node", service: testService(), endpoints: "1@a2=a/a2 3@b1=b/b1",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-			},
-		},
-		{
-			name: "terminating ones without regard to hints", service: testService(), endpoints: "1@a1-=a 2@b1-=b",
-			want: []string{
-				"shop/web:http",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1 2",
-			},
+			want: []string{"  203.0.113.5:80/TCP -> split, else drop from outside", "  cluster 1"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			in := Input{Service: test.service, Slices: []*discoveryv1.EndpointSlice{sliceOf("s", test.endpoints)}}
-			expect(t, Service(in, Options{Node: testNodeA(), AllServices: true}), test.want...)
+			want := test.want
+			if len(want) == 0 || !strings.HasPrefix(want[0], "shop/web:http") {
+				want = slices.Concat([]string{"shop/web:http", clusterFront}, want)
+			}
+			expect(t, Service(in, Options{Node: testNodeA(), AllServices: true}), want...)
 		})
 	}
 }

@@ -380,7 +380,7 @@ func TestLongTransactionsAreSplitWhereTheKernelPermitsNoneOfThem(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	th := newThings(ruleset.IPv4)
-	slots, verdicts := th.elements()[th.slots.Name], th.elements()[th.verdicts.Name]
+	slots := th.elements()[th.slots.Name]
 	missing := ruleset.Set{Name: "missing", Key: th.ips.Key}
 	another := slots[1]
 	another.Data = slots[0].Data
@@ -414,14 +414,6 @@ func TestRefusals(t *testing.T) {
 			unix.EEXIST, "adding element 10.96.0.10 . udp . 53 . 70000 to set slots", 1,
 		},
 		{
-			"a chain that is not there",
-			ruleset.Change{Kind: ruleset.AddElements, Set: &th.verdicts, Elements: []ruleset.Element{
-				verdicts[0],
-				{Key: key(th.address, ruleset.TCP, uint16(99)), Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: "pick-99"}},
-			}},
-			unix.ENOENT, "adding element 10.96.0.10 . tcp . 99 to set verdicts", 1,
-		},
-		{
 			"a set in use",
 			ruleset.Change{Kind: ruleset.DeleteSet, Set: &th.slots},
 			unix.EBUSY, "deleting set slots", -1,
@@ -435,13 +427,6 @@ func TestRefusals(t *testing.T) {
 			"a loop",
 			ruleset.Change{Kind: ruleset.ReplaceRules, Chain: &loop},
 			unix.EMLINK, "replacing the rules of chain sources", -1,
-		},
-		{
-			"a chain in the wrong place",
-			ruleset.Change{Kind: ruleset.AddElements, Set: &th.refused, Elements: []ruleset.Element{
-				{Key: key(th.address, ruleset.TCP, uint16(99)), Verdict: ruleset.Verdict{Kind: ruleset.VerdictGoto, Chain: "pick-3"}},
-			}},
-			unix.EOPNOTSUPP, "adding elements to set refused", -1,
 		},
 		{
 			"answers without end",

@@ -89,6 +89,37 @@ func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
 	}
 }
 
+// What happens just before or after an own change, and among many of others, is not lost.
+func TestForeignChangesAmongOthers(t *testing.T) {
+	n := newNamespace(t)
+	c := n.open(t)
+	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
+	interference(t, c)
+	commit(t, c, table, time.Now())
+	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.1 }")
+	if err := table.Set(servicePort(0, 5)); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, c, table, time.Now())
+	if got := interference(t, c); got != ruleset.Interfered {
+		t.Errorf("a change before an own one: %d", got)
+	}
+	// More than there is room for.
+	c.NarrowNotices(t)
+	var elements []string
+	for i := range 1000 {
+		elements = append(elements, fmt.Sprintf("10.0.%d.%d", i/250, i%250))
+	}
+	n.nft(t, "add table ip busy; add set ip busy s { type ipv4_addr; }; add element ip busy s { "+strings.Join(elements, ", ")+" }")
+	n.nft(t, "add element ip vicinity cluster-ips { 192.0.2.2 }")
+	if got := interference(t, c); got != ruleset.PossibleInterference {
+		t.Errorf("a change among too many of others to be told: %d", got)
+	}
+	if got := interference(t, c); got != ruleset.NoInterference {
+		t.Errorf("nothing: %d", got)
+	}
+}
+
 // Very many elements are written without notices, and it is known all the same whether
 // others wrote something meanwhile.
 func TestForeignChangesDuringBulk(t *testing.T) {
