@@ -28,7 +28,6 @@ func of[T metav1.Object](namespace string, object T) T {
 	return object
 }
 
-// aRange is one that cluster IPs are from.
 // sliceAt has endpoints of a Service.
 func sliceAt(service, name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{

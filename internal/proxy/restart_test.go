@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -301,134 +298,4 @@ func TestRestartWhereAllIsMadeAnew(t *testing.T) {
 			w.right("in the end")
 		})
 	}
-}
-
-// refusingKernel is a kernel that also refuses what a function does.
-type refusingKernel struct {
-	kernel
-	refuses func(ruleset.Transaction) error
-}
-
-func (k *refusingKernel) Apply(ctx context.Context, t ruleset.Transaction) error {
-	if err := k.refuses(t); err != nil {
-		return err
-	}
-	return k.kernel.Apply(ctx, t)
-}
-
-// Connections to a Service whose change is refused at a start go where they went before.
-func TestConnectionsAfterARestartWithABadPort(t *testing.T) {
-	for name, form := range map[string]func(*corev1.Service){
-		"a cluster IP": func(*corev1.Service) {},
-		"with affinity": func(s *corev1.Service) {
-			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		},
-		"with affinity and source ranges": func(s *corev1.Service) {
-			s.Spec.SessionAffinity, s.Spec.Type = corev1.ServiceAffinityClientIP, corev1.ServiceTypeLoadBalancer
-			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
-			s.Spec.LoadBalancerSourceRanges = []string{nodeAddress + "/32"}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newKernelWorld(t)
-			conn := w.writer.kernel
-			service := aService("web", "10.96.0.1")
-			form(service)
-			w.put(service, aService("other", "10.96.0.2"), aGroup("web", "web-1", victimEndpoint), aGroup("other", "other-1", victimEndpoint))
-			w.run(time.Minute)
-			addresses := []string{"10.96.0.1"}
-			for _, ingress := range service.Status.LoadBalancer.Ingress {
-				addresses = append(addresses, ingress.IP)
-			}
-			lead := func(when, endpoint string) {
-				t.Helper()
-				for _, address := range addresses {
-					if got := w.answers(door{"tcp", address, 80}); got[endpoint] != 10 {
-						t.Fatalf("%s: connections to %s are answered by %v, want %s", when, address, got, endpoint)
-					}
-				}
-			}
-			lead("before", victimEndpoint)
-			w.startAgain()
-			refusing := &refusingKernel{conn, func(tr ruleset.Transaction) error {
-				lead("meanwhile", victimEndpoint)
-				return refusingAddresses(attackerEndpoint)(tr)
-			}}
-			w.writer.kernel = refusing
-			forget := w.writer.forget
-			w.writer.forget = func(number ruleset.Family, all []ruleset.Forget) {
-				if err := conn.Forget(number, all); err != nil {
-					t.Error(err)
-				}
-				forget(number, all)
-			}
-			changed := service.DeepCopy()
-			changed.Spec.ExternalIPs = []string{"203.0.113.7"}
-			changed.Spec.LoadBalancerSourceRanges = nil
-			w.put(changed, aGroup("web", "web-1", attackerEndpoint))
-			w.run(time.Second)
-			if got := w.counter("refused", "IPv4"); got != 1 {
-				t.Errorf("%g ports are set aside", got)
-			}
-			refusing.refuses = func(ruleset.Transaction) error { return nil }
-			lead("when it is refused", victimEndpoint)
-			w.run(asideMost)
-			lead("when it is taken", attackerEndpoint)
-		})
-	}
-}
-
-// The kernel itself says which of many ports it refuses.
-func TestTheKernelNamesBadPorts(t *testing.T) {
-	w := newKernelWorld(t)
-	conn, failed := w.writer.kernel, 0
-	bad := []string{"10.1.1.7", "10.1.1.99", "10.1.1.150"}
-	w.writer.kernel = &corruptingKernel{kernel: conn, bad: bad, failed: &failed}
-	for i := range 200 {
-		name := fmt.Sprintf("s%d", i)
-		w.put(aService(name, fmt.Sprintf("10.96.0.%d", i)), aGroup(name, name+"-1", fmt.Sprintf("10.1.1.%d", i), fmt.Sprintf("10.1.2.%d", i)))
-	}
-	w.run(time.Second)
-	if got := w.counter("refused", "IPv4"); got != float64(len(bad)) {
-		t.Errorf("%g ports are set aside", got)
-	}
-	if got := len(w.families[0].table.Programmed()); got != 200-len(bad) {
-		t.Errorf("%d ports are programmed", got)
-	}
-	if most := 2 + 2*len(bad); failed > most {
-		t.Errorf("%d transactions failed until they were found, want at most %d", failed, most)
-	}
-	w.writer.kernel = conn
-	w.run(asideMost)
-	if got := w.counter("refused", "IPv4"); got != 0 || len(w.families[0].table.Programmed()) != 200 {
-		t.Errorf("%g ports are set aside when the kernel takes them", got)
-	}
-}
-
-// corruptingKernel has a kernel refuse slots that lead to bad endpoints: they have another
-// length than they must.
-type corruptingKernel struct {
-	kernel
-	bad    []string
-	failed *int
-}
-
-func (k *corruptingKernel) Apply(ctx context.Context, t ruleset.Transaction) error {
-	t.Changes = slices.Clone(t.Changes)
-	for i := range t.Changes {
-		c := &t.Changes[i]
-		c.Elements = slices.Clone(c.Elements)
-		for j := range c.Elements {
-			for _, address := range k.bad {
-				if strings.HasPrefix(c.Elements[j].Data, string(netip.MustParseAddr(address).AsSlice())) {
-					c.Elements[j].Data += "odd"
-				}
-			}
-		}
-	}
-	err := k.kernel.Apply(ctx, t)
-	if err != nil {
-		*k.failed++
-	}
-	return err
 }
