@@ -20,7 +20,7 @@ import (
 // admitStrangers gives the client all addresses of strangers.
 func (w *world) admitStrangers(t testing.TB) {
 	t.Helper()
-	err := w.client.Do(func() error {
+	w.client.Must(t, func() error {
 		// An address of IPv6 that no link has may be bound to only by leave of this.
 		if err := setSysctl("net/ipv6/ip_nonlocal_bind", "1"); err != nil {
 			return err
@@ -33,12 +33,7 @@ func (w *world) admitStrangers(t testing.TB) {
 			LinkIndex: lo.Attrs().Index, Dst: ipNet(w.strangers), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
 		})
 	})
-	if err == nil {
-		err = w.node.Do(func() error { return route("client", w.strangers, w.stranger) })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.node.Must(t, func() error { return route("client", w.strangers, w.stranger) })
 }
 
 // numberedStranger is the n-th address of strangers.

@@ -127,7 +127,7 @@ func TestConntrackThatCannotBeSet(t *testing.T) {
 	if err := n.open(t).CheckSupport(t.Context(), families[0]); err != nil { // which loads what tracks connections
 		t.Fatal(err)
 	}
-	err := n.Do(func() error {
+	n.Must(t, func() error {
 		const folder = "/proc/sys/net"
 		changes := (&kernel.Conntrack{MaxPerCPU: 1 << 30, TCPCloseWait: 77 * time.Minute, TCPBeLiberal: true}).Set(folder, 1)
 		var failed []string
@@ -150,7 +150,4 @@ func TestConntrackThatCannotBeSet(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -31,13 +31,10 @@ func setSysctl(name, value string) error {
 func (n *namespace) open(t testing.TB) *kernel.Conn {
 	t.Helper()
 	var conn *kernel.Conn
-	err := n.Do(func() (err error) {
+	n.Must(t, func() (err error) {
 		conn, err = kernel.Open()
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
@@ -47,43 +44,30 @@ func (n *namespace) open(t testing.TB) *kernel.Conn {
 }
 
 // nft runs the program of this name in the namespace.
-func (n *namespace) nft(t testing.TB, arguments ...string) string {
+func (n *namespace) nft(t testing.TB, arguments ...string) (out string) {
 	t.Helper()
-	out, err := n.output("nft", arguments...)
+	path, err := exec.LookPath("nft")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("these tests need a program called nft: %v", err)
 	}
-	return out
-}
-
-// output runs a program in the namespace.
-func (n *namespace) output(program string, arguments ...string) (string, error) {
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return "", fmt.Errorf("these tests need a program called %s: %w", program, err)
-	}
-	var out []byte
-	err = n.Do(func() (err error) {
-		out, err = exec.Command(path, arguments...).CombinedOutput()
-		return err
+	n.Must(t, func() error {
+		text, err := exec.Command(path, arguments...).CombinedOutput()
+		if out = string(text); err != nil {
+			return fmt.Errorf("nft %s: %w: %s", strings.Join(arguments, " "), err, out)
+		}
+		return nil
 	})
-	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", program, strings.Join(arguments, " "), err, out)
-	}
-	return string(out), nil
+	return out
 }
 
 // listen makes a listening socket in the namespace.
 func (n *namespace) listen(t testing.TB, at netip.AddrPort) net.Listener {
 	t.Helper()
 	var listener net.Listener
-	err := n.Do(func() (err error) {
+	n.Must(t, func() (err error) {
 		listener, err = net.Listen("tcp", at.String())
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
@@ -96,13 +80,10 @@ func (n *namespace) listen(t testing.TB, at netip.AddrPort) net.Listener {
 func (n *namespace) packets(t testing.TB, at netip.AddrPort) net.PacketConn {
 	t.Helper()
 	var conn net.PacketConn
-	err := n.Do(func() (err error) {
+	n.Must(t, func() (err error) {
 		conn, err = net.ListenPacket("udp", at.String())
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			t.Error(err)

@@ -14,13 +14,10 @@ import (
 func (n *namespace) track(t testing.TB, o kernel.TrackerOptions) *kernel.Tracker {
 	t.Helper()
 	var tracker *kernel.Tracker
-	err := n.Do(func() (err error) {
+	n.Must(t, func() (err error) {
 		tracker, err = kernel.OpenTracker(o)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := tracker.Close(); err != nil {
 			t.Error(err)

@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -83,30 +84,16 @@ func newWorld(t testing.TB, a addresses) *world {
 	for _, n := range []*namespace{w.node, w.endpoints, w.client} {
 		// Nobody else has the addresses of links. Until the kernel has found that out, which takes
 		// two seconds, it asks for no neighbour from them.
-		if err := n.Do(func() error { return setSysctl("net/ipv6/conf/default/accept_dad", "0") }); err != nil {
-			t.Fatal(err)
-		}
+		n.Must(t, func() error { return setSysctl("net/ipv6/conf/default/accept_dad", "0") })
 	}
-	err := w.node.Do(func() error {
-		if err := setSysctl("net/ipv4/ip_forward", "1"); err != nil {
-			return err
-		}
-		return setSysctl("net/ipv6/conf/all/forwarding", "1")
+	w.node.Must(t, func() error {
+		return errors.Join(setSysctl("net/ipv4/ip_forward", "1"), setSysctl("net/ipv6/conf/all/forwarding", "1"))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	link := func(other *namespace, name string, here []netip.Prefix, there ...netip.Prefix) {
 		t.Helper()
-		err := w.node.Do(func() error {
-			return netlink.LinkAdd(&netlink.Veth{
-				LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0",
-				PeerNamespace: netlink.NsFd(other.Fd()),
-			})
+		w.node.Must(t, func() error {
+			return netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "eth0", PeerNamespace: netlink.NsFd(other.Fd())})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		setUp(t, other, "eth0")
 		setUp(t, w.node, name)
 		addAddresses(t, w.node, name, here)
@@ -119,23 +106,13 @@ func newWorld(t testing.TB, a addresses) *world {
 	link(w.endpoints, "endpoints", []netip.Prefix{netip.PrefixFrom(a.inner, a.bits)}, inside...)
 	link(w.client, "client", []netip.Prefix{netip.PrefixFrom(a.outer, a.wideBits)},
 		netip.PrefixFrom(a.stranger, a.wideBits), netip.PrefixFrom(a.pod, a.pod.BitLen()))
-	err = w.endpoints.Do(func() error { return route("eth0", defaultOf(a), a.inner) })
-	if err == nil {
-		err = w.client.Do(func() error { return route("eth0", defaultOf(a), a.outer) })
-	}
-	if err == nil {
-		// The node knows the client's pod, and takes addresses of Services for ones that
-		// somebody else serves.
-		err = w.node.Do(func() error {
-			if err := route("client", netip.PrefixFrom(a.pod, a.pod.BitLen()), a.stranger); err != nil {
-				return err
-			}
-			return route("endpoints", defaultOf(a), a.endpoint(1).Addr())
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.endpoints.Must(t, func() error { return route("eth0", defaultOf(a), a.inner) })
+	w.client.Must(t, func() error { return route("eth0", defaultOf(a), a.outer) })
+	// The node knows the client's pod, and takes addresses of Services for ones that somebody
+	// else serves.
+	w.node.Must(t, func() error {
+		return errors.Join(route("client", netip.PrefixFrom(a.pod, a.pod.BitLen()), a.stranger), route("endpoints", defaultOf(a), a.endpoint(1).Addr()))
+	})
 	w.conn = w.node.open(t)
 	return w
 }
@@ -154,16 +131,13 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // setUp sets a link up.
 func setUp(t testing.TB, n *namespace, name string) {
 	t.Helper()
-	err := n.Do(func() error {
+	n.Must(t, func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
 		}
 		return netlink.LinkSetUp(link)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // addAddresses gives a link addresses, and waits until it has them: before, packets are
@@ -172,17 +146,14 @@ func addAddresses(t testing.TB, n *namespace, name string, addresses []netip.Pre
 	t.Helper()
 	waitFor(t, "link "+name+" is ready", func() bool {
 		ready := false
-		err := n.Do(func() error {
+		n.Must(t, func() error {
 			link, err := netlink.LinkByName(name)
 			ready = err == nil && link.Attrs().OperState == netlink.OperUp
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		return ready
 	})
-	err := n.Do(func() error {
+	n.Must(t, func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -194,12 +165,9 @@ func addAddresses(t testing.TB, n *namespace, name string, addresses []netip.Pre
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	waitFor(t, "link "+name+" takes packets to its addresses", func() bool {
 		missing := 0
-		err := n.Do(func() error {
+		n.Must(t, func() error {
 			for _, address := range addresses {
 				routes, err := netlink.RouteGet(address.Addr().AsSlice())
 				if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_LOCAL {
@@ -208,9 +176,6 @@ func addAddresses(t testing.TB, n *namespace, name string, addresses []netip.Pre
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		return missing == 0
 	})
 }
