@@ -197,16 +197,6 @@ func TestWithoutProbe(t *testing.T) {
 			service.Spec.Selector = map[string]string{"app": "web"}
 			w.put(service)
 		}},
-		{"a Service without an address", func(w *provenWorld) {
-			service := probeService()
-			service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
-			w.put(service)
-		}},
-		{"a Service of UDP", func(w *provenWorld) {
-			service := probeService()
-			service.Spec.Ports[0].Protocol = corev1.ProtocolUDP
-			w.put(service)
-		}},
 		{"a node without an address", func(w *provenWorld) {
 			node := aNode("a")
 			node.Status.Addresses = nil
