@@ -423,47 +423,6 @@ func TestInvalidPrevious(t *testing.T) {
 	}
 }
 
-// Thresholds as large as numbers go mean: never.
-func TestStartBeyondReach(t *testing.T) {
-	for _, b := range []allocate.Bound{
-		{Start: allocate.Start{Endpoints: math.MaxInt}},
-		{Start: allocate.Start{Endpoints: math.MaxInt}, Padding: 3},
-		{Start: allocate.Start{Endpoints: 3}, Padding: math.MaxInt},
-		{Start: allocate.Start{Endpoints: math.MaxInt}, Padding: math.MaxInt},
-		{Start: allocate.Start{PerZone: math.MaxInt32}, Padding: math.MaxInt},
-	} {
-		b.Algorithm, b.OverloadThreshold = allocate.Local, 0.5
-		_, outcome, err := allocate.Allocate(region(t, "a=1/4 b=1/4"), allocate.Intent{Bound: &b}, allocate.Previous{})
-		if err == nil && !outcome.IsBalanced() {
-			t.Errorf("start %+v, padding %d: allocated with 8 endpoints", b.Start, b.Padding)
-		}
-	}
-}
-
-// Extreme numbers that are allowed give a plan that is sound.
-func TestExtremeRegions(t *testing.T) {
-	for _, text := range []string{
-		"a=1e15/3 b=1e15/3 c=1e15/4",
-		"a=1e15/4 b=1e-3/0",
-		"a=1e15/4 b=1e-300/4 c=1e-300/0",
-		"a=5e-324/4 b=5e-324/1",
-		"a=1e-310/40 b=1/1",
-		"a=1e15/0 b=1/50",
-		"a=0/0 b=0/0 c=1/1",
-		"a=0/5 b=1e-9/0",
-	} {
-		for _, algorithm := range allocate.Algorithms() {
-			r := region(t, text)
-			plan, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(algorithm)}, allocate.Previous{})
-			if err != nil {
-				t.Errorf("%s, %s: %v", text, algorithm, err)
-				continue
-			}
-			t.Run(fmt.Sprintf("%s/%s", text, algorithm), func(t *testing.T) { checkPlan(t, r, plan, outcome) })
-		}
-	}
-}
-
 func TestStart(t *testing.T) {
 	for _, test := range []struct {
 		start allocate.Start

@@ -384,35 +384,6 @@ func TestSurvivorsLeaveOutTheUnassigned(t *testing.T) {
 	}
 }
 
-// A long list is assigned in reasonable time, whatever was assigned before.
-func TestAssignManyEndpoints(t *testing.T) {
-	var r allocate.Region
-	for i := range 100 {
-		r.Zones = append(r.Zones, allocate.Zone{Name: fmt.Sprintf("z%03d", i), Capacity: 1, Endpoints: 20 * i})
-	}
-	plan, _, err := allocate.Allocate(r, allocate.Intent{Bound: bound(allocate.Local)}, allocate.Previous{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []allocate.Endpoint
-	for i, e := range individuals(plan) {
-		list = append(list, allocate.Endpoint{ID: fmt.Sprint(i), Zone: e.home, Assigned: allocate.NewConsumerSet(e.home)})
-	}
-	moved, err := allocate.Assign(plan, list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	away := 0
-	for i, e := range individuals(plan) {
-		if e.consumers[list[i].Zone] == 0 {
-			away++
-		}
-	}
-	if moved != away {
-		t.Errorf("%d moved, %d serve another zone", moved, away)
-	}
-}
-
 // Of endpoints that could stay those do that had the very same weights, then those
 // with the same zones, and then those that had zones beyond them that are gone.
 func TestAssignPrefersTheSame(t *testing.T) {

@@ -47,53 +47,6 @@ func TestPadding(t *testing.T) {
 	}
 }
 
-// One endpoint more or less at a time, up and down again.
-func TestPaddingFromBothSides(t *testing.T) {
-	const s, p = 9, 3
-	intent := allocate.Intent{Bound: &allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 10, Start: allocate.Start{Endpoints: s}, Padding: p}}
-	previous := allocate.Previous{}
-	step := func(n int, want bool) {
-		t.Helper()
-		plan, outcome, err := allocate.Allocate(evenly(n), intent, previous)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if outcome.IsBalanced() == want {
-			t.Errorf("%d endpoints after %s: %s by %s", n, previous.State, outcome.State, outcome.Rule)
-		}
-		// What a scale-down takes is not known here: the plan is made anew.
-		previous = allocate.Previous{State: outcome.State, Plan: plan}
-	}
-	for n := 0; n <= s+p+1; n++ {
-		step(n, n >= s+p)
-	}
-	for n := s + p + 1; n >= 0; n-- {
-		step(n, n > s-p)
-	}
-	for n := 0; n < s+p; n++ {
-		step(n, false)
-	}
-}
-
-func TestNoPadding(t *testing.T) {
-	b := &allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 10, Start: allocate.Start{Endpoints: 9}}
-	for n := 7; n <= 11; n++ {
-		for _, state := range []allocate.State{allocate.Waiting, allocate.Allocated, allocate.Downgraded} {
-			_, outcome, err := allocate.Allocate(evenly(n), allocate.Intent{Bound: b}, allocate.Previous{State: state})
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, rule := allocate.Waiting, allocate.RuleBelowStart
-			if n >= 9 {
-				want, rule = allocate.Allocated, allocate.RulePlanned
-			}
-			if outcome.State != want || outcome.Rule != rule {
-				t.Errorf("%d endpoints, %s before: %s by %s", n, state, outcome.State, outcome.Rule)
-			}
-		}
-	}
-}
-
 // A Service that is downgraded by overload in the band is back as soon as there is
 // a plan; one that has not started is not. Two zones with 2 and 1 endpoints have
 // no plan below 50 %.

@@ -232,20 +232,3 @@ func TestSkippedPlacesReturnLate(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkNodeTiers(b *testing.B) {
-	w := allocate.NodeTiers{Keys: []string{topology.Hostname}, Threshold: 0.5}
-	for i := range 5000 {
-		name := fmt.Sprintf("n%04d", i)
-		w.Nodes = append(w.Nodes, allocate.Node{Name: name, Zone: fmt.Sprint(i % 3), Share: 1.0 / 5000, Domains: []string{name}})
-	}
-	for j := range 10000 {
-		at := j * j % 5000
-		zone := w.Nodes[at].Zone
-		w.Endpoints = append(w.Endpoints, allocate.Endpoint{ID: fmt.Sprint(j), Zone: zone, Assigned: allocate.NewConsumerSet(zone)})
-		w.Places = append(w.Places, allocate.Place{Node: at, Domains: w.Nodes[at].Domains})
-	}
-	for b.Loop() {
-		w.Plan()
-	}
-}

@@ -187,17 +187,6 @@ func tuples(n, low, high int, yield func([]int)) {
 	fill(0)
 }
 
-func TestOptimalIsBestOfTwoZones(t *testing.T) {
-	var p Planner
-	tuples(2, 1, 5, func(capacity []int) {
-		tuples(2, 0, 9, func(endpoints []int) {
-			if endpoints[0]+endpoints[1] > 0 {
-				checkBest(t, &p, capacity, endpoints, 0.5)
-			}
-		})
-	})
-}
-
 func TestOptimalIsBestOfThreeZones(t *testing.T) {
 	var p Planner
 	tuples(3, 0, 3, func(capacity []int) {
@@ -275,24 +264,6 @@ func drawRegion(t *rapid.T, zones, endpoints int) Region {
 	return optimalRegion(capacity, own)
 }
 
-func TestOptimalPlansAreValid(t *testing.T) {
-	var p Planner
-	rapid.Check(t, func(t *rapid.T) {
-		region := drawRegion(t, 12, rapid.SampledFrom([]int{1, 3, 30, 3000}).Draw(t, "scale"))
-		threshold := rapid.SampledFrom([]float64{0.001, 0.05, 0.5, 2}).Draw(t, "threshold")
-		plan, figures := optimalPlan(t, &p, region, threshold, Plan{})
-		checkValid(t, region, plan, figures, threshold)
-		balanced, _, err := Allocate(region, Intent{}, Previous{})
-		if err != nil {
-			t.Fatalf("%v", err)
-		}
-		shares := region.Shares(plan.Zones)
-		if least := evenScore(new(Meter).Measure(balanced, shares)); evenScore(figures) < least-tolerance {
-			t.Fatalf("score %v, balanced has %v", evenScore(figures), least)
-		}
-	})
-}
-
 // checkValid checks that all endpoints are assigned, all traffic has somewhere to
 // go, and no endpoint is at the threshold.
 func checkValid(t require, region Region, plan Plan, figures Figures, threshold float64) {
@@ -314,27 +285,6 @@ func checkValid(t require, region Region, plan Plan, figures Figures, threshold 
 	if figures.Unreached > 0 || figures.Overload >= threshold {
 		t.Fatalf("%d zones unreached, overload %v, threshold %v", figures.Unreached, figures.Overload, threshold)
 	}
-}
-
-func TestOptimalIgnoresNames(t *testing.T) {
-	var p Planner
-	rapid.Check(t, func(t *rapid.T) {
-		region := drawRegion(t, 10, rapid.SampledFrom([]int{2, 5, 50}).Draw(t, "scale"))
-		_, want := optimalPlan(t, &p, region, 0.5, Plan{})
-		renamed := Region{Zones: rapid.Permutation(region.Zones).Draw(t, "renamed")}
-		for i := range renamed.Zones {
-			renamed.Zones[i].Name = string(rune('a' + i))
-		}
-		plan, got := optimalPlan(t, &p, renamed, 0.5, Plan{})
-		plan = plan.Clone()
-		if math.Abs(got.InZone-want.InZone) > 1e-8 || math.Abs(got.Overload-want.Overload) > 1e-8 || math.Abs(got.Deviation-want.Deviation) > 1e-8 {
-			t.Fatalf("figures %+v, with other names %+v", want, got)
-		}
-		shuffled := Region{Zones: rapid.Permutation(renamed.Zones).Draw(t, "shuffled")}
-		if again, _ := optimalPlan(t, &p, shuffled, 0.5, Plan{}); fmt.Sprint(again) != fmt.Sprint(plan) {
-			t.Fatalf("plan %v, for the same zones in another order %v", plan, again)
-		}
-	})
 }
 
 // compositions tries all plans: for each home zone all ways to spread its endpoints
@@ -471,130 +421,4 @@ func TestOptimalKeepsTheScoreWithAPrior(t *testing.T) {
 			t.Fatalf("score %v, without a prior plan %v", evenScore(figures), evenScore(fresh))
 		}
 	})
-}
-
-func TestFlowKeepsEndpointsInPlace(t *testing.T) {
-	// Zone a may use its endpoints in either group, whatever goes to the other.
-	region := optimalRegion([]int{1, 1, 0}, []int{2, 0, 1})
-	for home, want := range []int{1, 0} {
-		var p Planner
-		if err := p.load(region); err != nil {
-			t.Fatal(err)
-		}
-		var prior builder
-		prior.member(2*home, 1)
-		prior.consumer(0, 1)
-		prior.close()
-		p.prior = prior.plan(p.names)
-		var h homing
-		h.load(&p, []cell{{mask: 1, count: 1}, {mask: 3, count: 2}}, []int{0, 1})
-		h.solve()
-		if h.kept() != 1 || h.sent[0] != want {
-			t.Errorf("with an endpoint of zone %d in group 0: %d kept, %d of zone a sent there, want 1 and %d", 2*home, h.kept(), h.sent[0], want)
-		}
-	}
-}
-
-// What cover finds beyond partitions is worth its code and its time for few endpoints, as
-// most Services have.
-func TestCoverGainsOnFewEndpoints(t *testing.T) {
-	for zones := 3; zones <= partitionZones; zones++ {
-		random := rand.New(rand.NewPCG(uint64(zones), 7))
-		var p Planner
-		const regions = 1000
-		gain := 0.0
-		for range regions {
-			nodes, endpoints := make([]int, zones), make([]int, zones)
-			for z := range zones {
-				nodes[z], endpoints[z] = 1+random.IntN(10), random.IntN(7)
-			}
-			if slices.Max(endpoints) == 0 {
-				endpoints[0] = 1
-			}
-			if err := p.load(optimalRegion(nodes, endpoints)); err != nil {
-				t.Fatal(err)
-			}
-			s := &p.search
-			s.load(&p, DefaultOverloadThreshold)
-			s.start(&p)
-			s.partitions(0, 0)
-			before := s.top
-			s.cover()
-			gain += 100 * (s.top - before)
-		}
-		gain /= regions
-		t.Logf("%d zones, up to 6 endpoints in each: %.2f points of 100", zones, gain)
-		if gain < 0.2 {
-			t.Errorf("%d zones: the score is better by %.2f points only", zones, gain)
-		}
-	}
-}
-
-func TestOptimalOfManyZones(t *testing.T) {
-	for _, test := range []struct{ zones, endpoints int }{{20, 5}, {50, 400}, {300, 300}, {300, 100_000}} {
-		t.Run(fmt.Sprintf("%d zones, %d endpoints", test.zones, test.endpoints), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(1, 2))
-			var region Region
-			for z := range test.zones {
-				region.Zones = append(region.Zones, Zone{Name: fmt.Sprintf("zone-%03d", z), Capacity: float64(random.IntN(10) + 1)})
-			}
-			for range test.endpoints {
-				region.Zones[int(float64(test.zones)*random.Float64()*random.Float64())].Endpoints++
-			}
-			plan, figures := optimalPlan(t, new(Planner), region, 0.5, Plan{})
-			checkValid(t, region, plan, figures, 0.5)
-		})
-	}
-}
-
-// optimalSample has cases as the published data set has them, and some of more zones.
-func optimalSample() []Region {
-	var sample []Region
-	random := rand.New(rand.NewPCG(3, 4))
-	for i := range 1000 {
-		zones := 3
-		if i%100 == 99 {
-			zones = 4 + i/100%5
-		}
-		capacity, endpoints := make([]int, zones), make([]int, zones)
-		for z := range zones {
-			capacity[z], endpoints[z] = 1+random.IntN(10), random.IntN(101)
-		}
-		slices.Sort(capacity)
-		slices.Sort(endpoints)
-		endpoints[zones-1]++
-		sample = append(sample, optimalRegion(capacity, endpoints))
-	}
-	return sample
-}
-
-// optimalAlone runs optimal without the parts that all algorithms share.
-func optimalAlone(t require, p *Planner, region Region) {
-	if err := p.load(region); err != nil {
-		t.Fatalf("%v", err)
-	}
-	p.plan.reset()
-	p.optimal(0.5)
-}
-
-func TestOptimalReusesMemory(t *testing.T) {
-	var p Planner
-	sample := optimalSample()
-	allocs := testing.AllocsPerRun(3, func() {
-		for _, region := range sample {
-			optimalAlone(t, &p, region)
-		}
-	})
-	if allocs > 0 {
-		t.Errorf("%v allocations for %d plans", allocs, len(sample))
-	}
-}
-
-func BenchmarkOptimal(b *testing.B) {
-	var p Planner
-	sample := slices.DeleteFunc(optimalSample(), func(r Region) bool { return len(r.Zones) > 3 })
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		optimalAlone(b, &p, sample[i%len(sample)])
-	}
 }

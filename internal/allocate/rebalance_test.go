@@ -49,42 +49,6 @@ func TestLazyRebalance(t *testing.T) {
 	}
 }
 
-func TestEagerAndForgetful(t *testing.T) {
-	// c has one of a's though a is short itself.
-	previous := allocate.Previous{State: allocate.Allocated, Plan: parsePlan(t, "a: 4a | b: 4b | c: 1a 4c")}
-	r := region(t, "a=1/5 b=1/4 c=1/4")
-	for _, test := range []struct {
-		eager bool
-		rule  allocate.Rule
-		plan  string
-	}{
-		{false, allocate.RuleKept, "a: 4a | b: 4b | c: 1a 4c"},
-		{true, allocate.RulePlanned, "a: 5a | b: 4b | c: 4c"},
-	} {
-		planner := allocate.Planner{Eager: test.eager}
-		plan, outcome, err := planner.Allocate(r, allocate.Intent{Bound: bound(allocate.Local)}, previous)
-		if err != nil || render(plan) != test.plan || outcome.Rule != test.rule {
-			t.Errorf("eager %v: %s by %s, %v, want %s by %s", test.eager, render(plan), outcome.Rule, err, test.plan, test.rule)
-		}
-	}
-	// c and d each need one, from a or b: who sends which is the same to the
-	// figures.
-	previous.Plan = allocate.Plan{Zones: []string{"a", "b", "c", "d"}, Groups: []allocate.Group{
-		{Members: []allocate.Member{{Zone: 1, Endpoints: 1}}, Consumers: []allocate.Consumer{{Zone: 2, Weight: 1}}},
-		{Members: []allocate.Member{{Zone: 0, Endpoints: 1}}, Consumers: []allocate.Consumer{{Zone: 3, Weight: 1}}},
-	}}
-	for forgetful, want := range map[bool]string{
-		false: "a: 1a | b: 1b | c: 1b | d: 1a",
-		true:  "a: 1a | b: 1b | c: 1a | d: 1b",
-	} {
-		planner := allocate.Planner{Eager: true, Forgetful: forgetful}
-		plan, _, err := planner.Allocate(region(t, "a=1/2 b=1/2 c=1/0 d=1/0"), allocate.Intent{Bound: bound(allocate.Local)}, previous)
-		if err != nil || render(plan) != want {
-			t.Errorf("forgetful %v: %s, %v, want %s", forgetful, render(plan), err, want)
-		}
-	}
-}
-
 // kept counts the endpoints that can stay with the consumers that they had.
 func kept(before, after byHomeAndSet) int {
 	n := 0

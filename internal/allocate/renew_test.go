@@ -2,7 +2,6 @@ package allocate_test
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 
@@ -64,43 +63,6 @@ func TestRenews(t *testing.T) {
 	} {
 		if got := allocate.Renews(test.fresh, kept); got != test.want {
 			t.Errorf("%+v instead of %+v: %t", test.fresh, kept, got)
-		}
-	}
-}
-
-// With the region as a tier it is all traffic that must gain: what is much for a region of
-// little traffic may be nothing for the Service.
-func TestRenewByRegion(t *testing.T) {
-	for _, test := range []struct {
-		name, region string
-		lent         []string // endpoints that the next zone uses
-		rule         allocate.Rule
-		before, now  float64
-	}{
-		{"much for a small region", "a@east=27/20 b@east=27/20 c@west=3/4 d@west=3/4", []string{"c0"}, allocate.RuleKept, 0, 0.99},
-		{"much for all", "a@east=20/20 b@east=20/20 c@west=4/4 d@west=4/4", []string{"a0", "a1", "a2", "a3"}, allocate.RuleRenewed, 67.0 / 72, 1},
-		{"in both", "a@east=20/20 b@east=20/20 c@west=4/4 d@west=4/4", []string{"a0", "a1", "a2", "a3", "c0"}, allocate.RuleRenewed, 67.0/72 - 1.0/60, 1},
-	} {
-		r := region(t, test.region)
-		var endpoints []allocate.Endpoint
-		for i, z := range r.Zones {
-			for n := range z.Endpoints {
-				e := allocate.Endpoint{ID: fmt.Sprint(z.Name, n), Zone: z.Name, Assigned: allocate.NewConsumerSet(z.Name)}
-				if slices.Contains(test.lent, e.ID) {
-					e.Assigned = allocate.NewConsumerSet(r.Zones[i+1].Name)
-				}
-				endpoints = append(endpoints, e)
-			}
-		}
-		intent := allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Region, topology.Anywhere}, Bound: bound(allocate.Optimal)}
-		previous := allocate.Previous{State: allocate.Allocated, Plan: allocate.Survivors(endpoints), Renew: true}
-		plan, outcome, err := allocate.Allocate(r, intent, previous)
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkPlan(t, r, plan, outcome)
-		if outcome.Rule != test.rule || math.Abs(outcome.Figures.InZone-test.now) > 1e-9 || math.Abs(outcome.Before.InZone-test.before) > 1e-9 {
-			t.Errorf("%s: %s by %s, %+v, before %+v", test.name, render(plan), outcome.Rule, outcome.Figures, outcome.Before)
 		}
 	}
 }

@@ -45,28 +45,3 @@ func BenchmarkAllocate(b *testing.B) {
 		}
 	}
 }
-
-// A planner that has seen a region of the size needs no memory for the next.
-func TestAllocateNeedsNoMemory(t *testing.T) {
-	for _, algorithm := range allocate.Algorithms() {
-		for zones := 1; zones <= 8; zones++ {
-			regions := someRegions(zones)
-			if algorithm == allocate.Optimal && zones > 3 {
-				regions = regions[:4] // its searches take long
-			}
-			intent := allocate.Intent{Bound: bound(algorithm)}
-			var planner allocate.Planner
-			all := func() {
-				for _, r := range regions {
-					if _, _, err := planner.Allocate(r, intent, allocate.Previous{}); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			all()
-			if n := testing.AllocsPerRun(3, all); n != 0 {
-				t.Errorf("%s in %d zones: %g allocations for %d regions", algorithm, zones, n, len(regions))
-			}
-		}
-	}
-}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -156,17 +155,6 @@ func TestPagesAreAsBefore(t *testing.T) {
 	golden(t, "dynamics.html", withoutStyle(renderDynamics(t, dynamicsResults(t))))
 }
 
-func TestPagesAreTheSameEveryTime(t *testing.T) {
-	for range 5 {
-		if !bytes.Equal(renderStatic(t, staticResults()), renderStatic(t, staticResults())) {
-			t.Fatal("the static page changes from one time to the next")
-		}
-		if !bytes.Equal(renderDynamics(t, dynamicsResults(t)), renderDynamics(t, dynamicsResults(t))) {
-			t.Fatal("the dynamics page changes from one time to the next")
-		}
-	}
-}
-
 func TestPagesLoadNothing(t *testing.T) {
 	outside := regexp.MustCompile(`(?i)https?:|src=|url\(|@import|<link[^>]*href="[^d]|<(iframe|object|embed|img)`)
 	for name, page := range map[string][]byte{
@@ -264,21 +252,5 @@ func TestPagesWithoutResults(t *testing.T) {
 		if bytes.Contains(test.page, []byte("NaN")) || bytes.Contains(test.page, []byte("Inf")) {
 			t.Errorf("%s: the page has a number that is none", test.name)
 		}
-	}
-}
-
-// full is a disk that is.
-type full struct{}
-
-var errFull = errors.New("no space left")
-
-func (full) Write([]byte) (int, error) { return 0, errFull }
-
-func TestErrorsOfTheWriterAreReturned(t *testing.T) {
-	if err := Static(full{}, staticResults()); !errors.Is(err, errFull) {
-		t.Errorf("Static returned %v", err)
-	}
-	if err := Dynamics(full{}, dynamicsResults(t)); !errors.Is(err, errFull) {
-		t.Errorf("Dynamics returned %v", err)
 	}
 }

@@ -1,14 +1,11 @@
 package simulate
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"vicinity.dev/vicinity/internal/allocate"
 )
@@ -134,20 +131,6 @@ func TestMalformedRowsAreCounted(t *testing.T) {
 	for i, c := range cases {
 		if c.Zones[0].Endpoints != i+1 {
 			t.Errorf("case %d is %+v", i, c)
-		}
-	}
-}
-
-func TestReadersThatFailEndTheRun(t *testing.T) {
-	broken := errors.New("broken pipe")
-	for _, keepGoing := range []bool{false, true} {
-		d, err := NewCSV(io.MultiReader(strings.NewReader("name,a\nx,1 2\n"), iotest.ErrReader(broken)), CSVOptions{Name: "pipe", SkipMalformed: keepGoing})
-		if err != nil {
-			t.Fatal(err)
-		}
-		results, err := Run(context.Background(), Options{Dataset: d, Variants: variants(allocate.Balanced), Workers: 3})
-		if !errors.Is(err, broken) || err.Error() != "reading pipe: broken pipe" || results.Cases != 1 {
-			t.Errorf("%d cases, error %v", results.Cases, err)
 		}
 	}
 }

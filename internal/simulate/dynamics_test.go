@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -80,38 +79,6 @@ func TestTimeIsAccountedForOnTheVirtualClock(t *testing.T) {
 	want := []string{"0s 6 0.50", "10s 6 0.50", "30s 6 0.50", "40s 0 0.00", "1m 1 0.25", "1m30s 1 0.00"}
 	if !slices.Equal(series, want) {
 		t.Errorf("series %q, want %q", series, want)
-	}
-}
-
-func TestOverloadIsOfTheTrafficAsItIs(t *testing.T) {
-	scenario := story(t, `
-		0s  nodes     a=1 b=1
-		0s  endpoints a=6 b=6
-		10s traffic   a=3 b=1      # a's endpoints get half as much again: at the threshold
-		25s traffic   a=1 b=0
-		30s traffic   a=7 b=5
-		1m  end`)
-	run := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Local)})["local full"]
-	if run.AboveThreshold != 20*time.Second {
-		t.Errorf("%s above the threshold, want 20s", run.AboveThreshold)
-	}
-	if !near(run.WorstOverload, 1) || !near(run.InZone, 1) {
-		t.Errorf("worst overload %g and in-zone %g, want 1 and 1", run.WorstOverload, run.InZone)
-	}
-	if run.Reallocated != 0 || run.SlicesWritten != 0 {
-		t.Errorf("%d reallocated and %d slices written for traffic alone", run.Reallocated, run.SlicesWritten)
-	}
-}
-
-func TestZoneWithoutEndpointsOfItsOwnUsesAll(t *testing.T) {
-	scenario := story(t, `
-		0s  nodes     a=1 b=1
-		0s  endpoints a=6 b=6
-		10s traffic   a=1 c=1      # half of the clients where no node counts
-		20s end`)
-	run := dynamics(t, scenario, DynamicsOptions{Bounds: bounds(allocate.Local)})["local full"]
-	if last := run.Series[1]; !near(last.Overload, 0.5) || !near(last.InZone, 0.5) {
-		t.Errorf("overload %g and in-zone %g, want 0.5 and 0.5", last.Overload, last.InZone)
 	}
 }
 
@@ -220,32 +187,6 @@ func TestRerouted(t *testing.T) {
 	}
 }
 
-func TestUpstreamHasWhatSavingsWouldSpare(t *testing.T) {
-	options := DynamicsOptions{Bounds: bounds(allocate.Auto), Upstream: true}
-	runs := dynamics(t, play(t, "churn", DefaultScenarioOptions()), options)
-	ours, upstream := runs["auto full"], runs[UpstreamAuto+" full"]
-	if 3*ours.Reallocated > upstream.Reallocated {
-		t.Errorf("%d reallocated, upstream %d", ours.Reallocated, upstream.Reallocated)
-	}
-}
-
-func TestVariants(t *testing.T) {
-	o := DynamicsOptions{Bounds: bounds(allocate.Balanced, allocate.Auto, allocate.Local), Upstream: true, Without: Savings()}
-	var got []string
-	for _, c := range o.contestants() {
-		got = append(got, c.algorithm+" "+c.variant)
-	}
-	want := []string{
-		"balanced full",
-		"auto full", "auto no-laziness", "auto no-minimal-moves", "auto no-savings",
-		"local full", "local no-padding", "local no-laziness", "local no-minimal-moves", "local no-savings",
-		"upstream-auto full",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 func TestDynamicsIsDeterministic(t *testing.T) {
 	options := DynamicsOptions{Bounds: bounds(allocate.Algorithms()...), Upstream: true, Without: Savings(), Delivery: allocate.DeliveryGroups, Seed: 7}
 	for _, name := range ScenarioNames() {
@@ -261,62 +202,6 @@ func TestDynamicsIsDeterministic(t *testing.T) {
 	}
 	if !reflect.DeepEqual(one, two) {
 		t.Error("two runs differ")
-	}
-}
-
-func TestDynamicsCanBeInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	results, err := Dynamics(ctx, DynamicsOptions{
-		Scenarios: []Scenario{play(t, "churn", small()), play(t, "wavering", small())},
-		Bounds:    bounds(allocate.Balanced, allocate.Local),
-		Progress: func(done, total int) {
-			if total != 4 {
-				t.Errorf("%d runs in all, want 4", total)
-			}
-			if done == 3 {
-				cancel()
-			}
-		},
-	})
-	if !errors.Is(err, context.Canceled) || !results.Partial {
-		t.Errorf("error %v, partial %v", err, results.Partial)
-	}
-	if len(results.Scenarios) != 2 || len(results.Scenarios[0].Runs) != 2 || len(results.Scenarios[1].Runs) != 1 {
-		t.Errorf("the finished runs are not those returned: %+v", results)
-	}
-}
-
-func TestDynamicsOptionsErrors(t *testing.T) {
-	good := func() DynamicsOptions {
-		return DynamicsOptions{Scenarios: []Scenario{play(t, "wavering", small())}, Bounds: bounds(allocate.Local)}
-	}
-	for _, test := range []struct {
-		change func(*DynamicsOptions)
-		want   string
-	}{
-		{func(o *DynamicsOptions) { o.Scenarios = nil }, "scenarios: none is given"},
-		{func(o *DynamicsOptions) { o.Bounds = nil }, "algorithms: none is given"},
-		{func(o *DynamicsOptions) { o.Delivery = "mail" }, `delivery: "mail" is unknown; allowed are hints and groups`},
-		{func(o *DynamicsOptions) { o.SliceSize = -1 }, "slice size: -1 is not allowed; it must be 1 or more endpoints"},
-		{func(o *DynamicsOptions) { o.Threshold = -0.5 }, "overload threshold: -50% is not allowed; it must be a percentage above 0"},
-		{func(o *DynamicsOptions) { o.Without = []Saving{"time"} }, `without: "time" is unknown; allowed are padding, laziness, minimal-moves and savings`},
-		{func(o *DynamicsOptions) { o.Bounds[0].Padding = -1 }, "padding: -1 is not allowed; it must be 0 or more endpoints, and at most 16777216"},
-		{func(o *DynamicsOptions) { o.Bounds = bounds(allocate.LocalOpt) }, "delivery: hints cannot carry the weights of local-opt; allowed is groups"},
-		{func(o *DynamicsOptions) { o.Scenarios = append(o.Scenarios, o.Scenarios...) }, `scenario: the name "wavering" is given twice`},
-		{func(o *DynamicsOptions) { o.Scenarios[0].Name = "" }, `scenario: the name "" is not allowed; it must be one word without #`},
-		{func(o *DynamicsOptions) { o.Scenarios[0].Length = 0 }, "scenario wavering: end: 0s is not allowed; it must be after the start and not before the last event at 58m"},
-		{func(o *DynamicsOptions) { o.Scenarios[0].Events[1].At = -1 }, "scenario wavering: time: -1ns comes after 0s; events must be in the order of time"},
-		{
-			func(o *DynamicsOptions) { o.Scenarios[0].Events[1].Changes[0].Zones[0] = ZoneChange{"a", -99, true} },
-			`scenario wavering: at 2m: endpoints: zone "a": -99 is not allowed; there are 4, and there must be from 0 to 10000`,
-		},
-	} {
-		o := good()
-		test.change(&o)
-		if _, err := Dynamics(context.Background(), o); err == nil || err.Error() != test.want {
-			t.Errorf("got  %v\nwant %s", err, test.want)
-		}
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"vicinity.dev/vicinity/internal/allocate"
 )
 
 func TestRangesAreReadAsTheyAreWritten(t *testing.T) {
@@ -192,43 +190,6 @@ func TestGridsHaveTheCasesOfLoops(t *testing.T) {
 	}
 }
 
-func TestPublishedEndsWithThirtyNodesInEachZone(t *testing.T) {
-	second := Grid{Zones: 3, Nodes: Range{30, 30, 1}, Endpoints: Range{100, 1000, 7}}
-	want := naive(second)
-	d := Published().(*grids)
-	s := &gridSource{grids: d, names: zoneNames(3)}
-	const behindFirst = 220 * 176_850
-	// The batch that has the end of the first part and the beginning of the second.
-	s.next.Store((behindFirst - 1) / batchSize(3))
-	var b batch
-	next := int64(0)
-	for {
-		more, err := s.fill(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !more {
-			break
-		}
-		for i, c := range b.cases {
-			switch index := b.first + int64(i) - behindFirst; {
-			case index == -1:
-				if got := figures(c); !slices.Equal(got, []int{10, 10, 10, 100, 100, 100}) {
-					t.Fatalf("the first part ends with %v", got)
-				}
-			case index >= 0:
-				if got := figures(c); !slices.Equal(got, want[index]) {
-					t.Fatalf("case %d of the second part is %v, want %v", index, got, want[index])
-				}
-				next++
-			}
-		}
-	}
-	if next != 366_145 {
-		t.Errorf("the second part has %d cases", next)
-	}
-}
-
 func TestSeekingIsCounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := Range{From: rapid.IntRange(0, 2).Draw(t, "from"), Step: rapid.IntRange(1, 3).Draw(t, "step")}
@@ -251,56 +212,4 @@ func TestSeekingIsCounting(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCasesOfGridsAreFoundByName(t *testing.T) {
-	grid, err := NewGrid(Grid{Zones: 2, Nodes: Range{0, 4, 2}, Endpoints: Range{0, 9, 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range all(t, grid) {
-		s, err := grid.open(c.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found, ok := s.picture()
-		if !ok || found.Name != c.Name || !slices.Equal(found.Zones, c.Zones) {
-			t.Errorf("%q: found %+v", c.Name, found)
-		}
-	}
-	for _, name := range []string{"x", "0-2", "0-2/0-", "0-2/3-3/3", "0-2-4/0-3-3", "2-0/0-3", "0-2/3-0", "0-1/0-3", "0-6/0-3", "0-2/0-4", "0-0/0-3", "0-2/0-0", "00-2/0-3", "0-+2/0-3"} {
-		want := `case "` + name + `" is not in the data set grid; allowed are the names of its cases, zone by zone the nodes and then the endpoints, such as "1-2-3/4-5-6"`
-		if _, err := grid.open(name); message(err) != want {
-			t.Errorf("%q: error %q, want %q", name, message(err), want)
-		}
-	}
-	if _, err := Published().open("30-30-30/100-100-107"); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestManyZonesAreNamedInOrder(t *testing.T) {
-	for _, zones := range []int{1, 26, 27, maxZones} {
-		if names := zoneNames(zones); len(names) != zones || !slices.IsSorted(names) || len(slices.Compact(names)) != zones {
-			t.Errorf("%d zones are named %v", zones, names)
-		}
-	}
-}
-
-func TestRepresentativeCasesAreRegionsToAllocate(t *testing.T) {
-	names := map[string]bool{}
-	for _, c := range all(t, Representative()) {
-		region := allocate.Region{Zones: c.Zones}
-		_, outcome, err := allocate.Allocate(region, allocate.Intent{}, allocate.Previous{})
-		if err != nil || outcome.Rule != allocate.RuleAsked || outcome.Figures.InZone == 0 && outcome.Figures.Deviation != 0 {
-			t.Errorf("%s: %+v, %v", c.Name, outcome, err)
-		}
-		if names[c.Name] {
-			t.Errorf("%s: there twice", c.Name)
-		}
-		names[c.Name] = true
-	}
-	if len(names) < 36 {
-		t.Errorf("%d cases are few dozen", len(names))
-	}
 }

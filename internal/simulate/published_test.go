@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"fmt"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -108,12 +107,3 @@ func TestFlowBeatsTheStudy(t *testing.T) {
 
 // sampling is by how much the means of a sample may differ from those of the whole.
 const sampling = 0.05
-
-func TestSamplesOfPublishedAreItsCases(t *testing.T) {
-	whole := all(t, Small())
-	for i, c := range all(t, sample{Small().(*grids), 997}) {
-		if want := whole[i*997]; fmt.Sprint(c) != fmt.Sprint(want) {
-			t.Fatalf("case %d is %v, want %v", i, c, want)
-		}
-	}
-}

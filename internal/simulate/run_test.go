@@ -9,11 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"vicinity.dev/vicinity/internal/allocate"
 )
@@ -220,26 +218,6 @@ func TestPartsOfScore(t *testing.T) {
 	}
 }
 
-func TestHistogramsHaveTheirBounds(t *testing.T) {
-	var a account
-	for _, p := range []float64{0, 4.999, 5, 94.9, 95, 100, 100.0000001} {
-		a.add(0, &Case{}, &Score{Parts: Parts{InZone: p}, MaxOverload: p})
-	}
-	// The next number below a bound is the bound, badly rounded.
-	a.add(0, &Case{}, &Score{Parts: Parts{InZone: math.Nextafter(35, 0)}, MaxOverload: math.Inf(1)})
-	r := a.result(Variant{}, 1)
-	wantInZone := make([]int64, 20)
-	wantInZone[0], wantInZone[1], wantInZone[7], wantInZone[18], wantInZone[19] = 2, 1, 1, 1, 3
-	if !slices.Equal(r.InZone.Counts, wantInZone) || r.InZone.Width != 5 {
-		t.Errorf("in-zone: %+v, want %v", r.InZone, wantInZone)
-	}
-	wantOverload := make([]int64, 41)
-	wantOverload[0], wantOverload[1], wantOverload[2], wantOverload[37], wantOverload[38], wantOverload[40] = 1, 1, 1, 1, 1, 3
-	if !slices.Equal(r.Overload.Counts, wantOverload) || r.Overload.Width != 2.5 {
-		t.Errorf("overload: %+v, want %v", r.Overload, wantOverload)
-	}
-}
-
 func TestCancelledRunsReturnWhatIsDone(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -267,53 +245,6 @@ func TestCancelledRunsReturnWhatIsDone(t *testing.T) {
 	cancel()
 	if results, err = Run(ctx, Options{Dataset: Published(), Variants: proposal(), Delivery: allocate.DeliveryGroups}); !errors.Is(err, context.Canceled) || results.Cases != 0 || !results.Partial {
 		t.Errorf("cancelled before: %d cases, %v", results.Cases, err)
-	}
-}
-
-func TestCallbacksThatFailEndTheRun(t *testing.T) {
-	full := errors.New("disk full")
-	scores := 0
-	_, err := Run(context.Background(), Options{
-		Dataset: Published(), Variants: variants(allocate.Balanced), Workers: 3,
-		Each: func(Case, int, Score) error {
-			if scores++; scores == 3000 {
-				return full
-			}
-			return nil
-		},
-	})
-	if !errors.Is(err, full) || scores != 3000 {
-		t.Errorf("error %v after %d scores", err, scores)
-	}
-}
-
-func TestOptionsThatMakeNoSense(t *testing.T) {
-	good := Options{Dataset: Small(), Variants: proposal(), Delivery: allocate.DeliveryGroups}
-	for _, test := range []struct {
-		name  string
-		spoil func(*Options)
-		error string
-	}{
-		{"no data set", func(o *Options) { o.Dataset = nil }, "data set: none is given"},
-		{"no algorithm", func(o *Options) { o.Variants = nil }, "algorithms: none is given"},
-		{"delivery", func(o *Options) { o.Delivery = "post" }, `delivery: "post" is unknown; allowed are hints and groups`},
-		{"weights as hints", func(o *Options) { o.Delivery = allocate.DeliveryHints }, "delivery: hints cannot carry the weights of local-weighted; allowed is groups"},
-		{"weights as hints by default", func(o *Options) { o.Delivery = "" }, "delivery: hints cannot carry the weights of local-weighted; allowed is groups"},
-		{"threshold", func(o *Options) { o.Variants[1].Bound.OverloadThreshold = -1 }, "overload threshold: -100% is not allowed; it must be a percentage above 0"},
-		{"slices", func(o *Options) { o.SliceSize = -1 }, "slice size: -1 is not allowed; it must be 1 or more endpoints"},
-		{"too many workers", func(o *Options) { o.Workers = 1025 }, "workers: 1025 is not allowed; it must be from 1 to 1024"},
-		{"workers", func(o *Options) { o.Workers = -1 }, "workers: -1 is not allowed; it must be from 1 to 1024"},
-		{"worst", func(o *Options) { o.Worst = -1 }, "worst cases: -1 is not allowed; it must be 0 or more"},
-		{"weight", func(o *Options) { o.Weights.Slices = -0.1 }, "weight of slices: -0.1 is not allowed; it must be from 0 to 1000000"},
-		{"no weight", func(o *Options) { o.Weights.Overload = math.NaN() }, "weight of overload: NaN is not allowed; it must be from 0 to 1000000"},
-		{"unknown case", func(o *Options) { o.Dataset, o.Picture = Representative(), "nonsense" }, `case "nonsense" is not in the data set representative; allowed are the names of its cases, such as "small, balanced"`},
-	} {
-		o := good
-		o.Variants = slices.Clone(good.Variants)
-		test.spoil(&o)
-		if _, err := Run(context.Background(), o); message(err) != test.error {
-			t.Errorf("%s: error %q, want %q", test.name, message(err), test.error)
-		}
 	}
 }
 
@@ -363,49 +294,6 @@ func TestPictureShowsOneCase(t *testing.T) {
 	_, err := Run(context.Background(), Options{Dataset: open(), Variants: variants(allocate.Local), Picture: "z"})
 	if want := `case "z" is not in the data set csv`; message(err) != want {
 		t.Errorf("error %q, want %q", message(err), want)
-	}
-}
-
-func TestDatasetsWithoutCasesAreAnError(t *testing.T) {
-	d, err := NewCSV(strings.NewReader("name,a\n"), CSVOptions{Name: "empty.csv"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Run(context.Background(), Options{Dataset: d, Variants: variants(allocate.Local)})
-	if want := "the data set empty.csv has no cases"; message(err) != want {
-		t.Errorf("error %q, want %q", message(err), want)
-	}
-}
-
-func TestSpeedIsThatOfAllWorkers(t *testing.T) {
-	var ticks time.Duration
-	results := mustRun(t, Options{
-		Dataset: someGrid(t), Variants: variants(allocate.Balanced), Workers: 1,
-		// Every look at the clock takes a second: each batch is one second's work.
-		Clock: func() time.Duration { ticks += time.Second; return ticks },
-	})
-	batches := (results.Cases + batchSize(3) - 1) / batchSize(3)
-	if got, want := results.Variants[0].CasesPerSecond, float64(results.Cases)/float64(batches); math.Abs(got-want) > 1e-9 {
-		t.Errorf("%v cases/s, want %v", got, want)
-	}
-	a := account{cases: 100, busy: 2 * time.Second}
-	if got := a.result(Variant{}, 4).CasesPerSecond; got != 200 {
-		t.Errorf("four workers that took 2 s for 100 cases could do %v/s, want 200", got)
-	}
-}
-
-func TestMemoryDoesNotGrowWithTheDataset(t *testing.T) {
-	allocated := func(d Dataset) uint64 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		// Of several workers, one may get nothing to do for few cases, and needs nothing.
-		mustRun(t, Options{Dataset: d, Variants: variants(allocate.Balanced, allocate.Local), Workers: 1, Worst: 10})
-		runtime.ReadMemStats(&after)
-		return after.TotalAlloc - before.TotalAlloc
-	}
-	few, many := allocated(someGrid(t)), allocated(Small())
-	if many > few+64<<10 {
-		t.Errorf("%d bytes for few cases, %d for a hundred times as many", few, many)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -185,63 +183,4 @@ func TestSelect(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Select agrees with an implementation that rates each endpoint by itself: the
-// endpoints with the best rate are those that match.
-func TestSelectAgreesWithRating(t *testing.T) {
-	labelKeys := []string{topology.Hostname, topology.Zone, topology.Region, "rack"}
-	labels := rapid.MapOfN(rapid.SampledFrom(labelKeys), rapid.SampledFrom([]string{"", "1", "2"}), 0, 4)
-	rapid.Check(t, func(t *rapid.T) {
-		tiers := topology.Tiers(rapid.SliceOfNDistinct(rapid.SampledFrom(labelKeys), 0, 4, rapid.ID).Draw(t, "tiers"))
-		if rapid.Bool().Draw(t, "soft") {
-			tiers = append(tiers, topology.Anywhere)
-		}
-		if err := tiers.Validate(); err != nil {
-			t.Fatal(err)
-		}
-		client := topology.Labels(labels.Draw(t, "client"))
-		var endpoints []topology.Endpoint
-		for range rapid.IntRange(0, 8).Draw(t, "endpoints") {
-			endpoints = append(endpoints, topology.Endpoint{
-				Node:  labels.Draw(t, "node"),
-				Ready: rapid.Bool().Draw(t, "ready"),
-			})
-		}
-		const never = 100
-		best := never
-		rates := make([]int, len(endpoints))
-		for i, e := range endpoints {
-			rates[i] = never
-			for tier := len(tiers) - 1; tier >= 0; tier-- {
-				mine, theirs := client[tiers[tier]], e.Node[tiers[tier]]
-				if tiers[tier] == "*" || len(mine) > 0 && mine == theirs {
-					rates[i] = tier
-				}
-			}
-			if len(tiers) == 0 {
-				rates[i] = 0
-			}
-			if !e.Ready {
-				rates[i] = never
-			}
-			best = min(best, rates[i])
-		}
-		var want []int
-		for i, rate := range rates {
-			if rate == best && rate != never {
-				want = append(want, i)
-			}
-		}
-		if best == never {
-			best = topology.None
-		}
-		tier, matching := tiers.Select(client, endpoints)
-		if tier != best || !slices.Equal(matching, want) {
-			t.Fatalf("tier %d %v, want %d %v", tier, matching, best, want)
-		}
-		if soft := len(tiers) == 0 || slices.Contains(tiers, "*"); tiers.Hard() == soft {
-			t.Fatalf("%q is hard: %v", tiers, tiers.Hard())
-		}
-	})
 }
