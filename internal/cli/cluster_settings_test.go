@@ -68,45 +68,6 @@ func TestSettingsAreThoseOfTheChart(t *testing.T) {
 	}
 }
 
-func TestFlagsAsUsersWriteThem(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		args    []string
-		want    func(*routingflags.Running)
-		missing string
-	}{
-		{name: "none", want: func(*routingflags.Running) {}},
-		{
-			name: "words of their own", args: []string{"--log-level", "info", "--group-size", "7", "--take-over-auto"},
-			want: func(s *routingflags.Running) { s.GroupSize, s.TakeOverAuto = 7, true },
-		},
-		{
-			name: "a list in parts", args: []string{"--exclude-namespaces=a", "--exclude-namespaces=b,c"},
-			want: func(s *routingflags.Running) { s.Exclusion.Namespaces = []string{"a", "b", "c"} },
-		},
-		{name: "another namespace", args: []string{"--namespace=own"}, want: func(s *routingflags.Running) { s.Exclusion.Own = "own" }},
-		{
-			name: "nonsense", args: []string{"--slice-limit=7", "--shrink-grace=soon", "--group-size=7"},
-			want: func(*routingflags.Running) {},
-			missing: `Deployment vicinity-system/vicinity-controller has a flag that makes no sense (invalid argument "soon" for "--shrink-grace" flag: ` +
-				`time: invalid duration "soon"); its default flags are assumed`,
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			want := routingflags.Defaults()
-			want.Exclusion.Own = "vicinity-system"
-			test.want(&want)
-			got, missing := settingsOf(t, aController(test.args...))
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
-			if strings.Join(missing, "\n") != test.missing {
-				t.Errorf("missing %q, want %q", missing, test.missing)
-			}
-		})
-	}
-}
-
 // The commands say of no Service that it is routed if the controller leaves it alone.
 func TestServicesThatAreLeftAlone(t *testing.T) {
 	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}

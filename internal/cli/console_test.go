@@ -7,20 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // serveConsole runs the command until the test ends, and returns the address that it prints.
@@ -78,143 +70,6 @@ func ask(t *testing.T, address *url.URL, path string, view any) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("GET %s: %s: %s, %v", path, answer.Status, text, err)
-		}
-	}
-}
-
-// What the console has is what the commands print.
-func TestConsoleShowsWhatCommandsPrint(t *testing.T) {
-	c := newFakeCluster(t)
-	address := c.serveConsole(t, "--traffic-interval", "0")
-	printed := func(args ...string) map[string]any {
-		code, stdout, stderr := c.run(t.Context(), append(args, "-o", "json")...)
-		var said map[string]any
-		if err := json.Unmarshal([]byte(stdout), &said); code != 0 || err != nil {
-			t.Fatalf("%q: exit code %d, %v: %s", args, code, err, stderr)
-		}
-		return said
-	}
-	for _, name := range []string{"shop/web", "shop/near", "shop/grouped", "data/db", "ops/both", "ops/governed", "team/api", "shop/elsewhere", "shop/empty"} {
-		namespace, short, _ := strings.Cut(name, "/")
-		var view struct{ Explanation map[string]any }
-		ask(t, address, "/services/"+name, &view)
-		if want := printed("explain", "svc/"+short, "-n", namespace); !reflect.DeepEqual(view.Explanation, want) {
-			t.Errorf("%s: the console has\n%v\nexplain prints\n%v", name, view.Explanation, want)
-		}
-	}
-	var list struct{ Services []map[string]any }
-	ask(t, address, "/services?per=200", &list)
-	rows := []any{}
-	for _, row := range list.Services {
-		delete(row, "handOver")
-		rows = append(rows, row)
-	}
-	if want := printed("status")["services"]; !reflect.DeepEqual(rows, want) {
-		t.Errorf("the console has\n%v\nstatus prints\n%v", rows, want)
-	}
-	var names struct {
-		Explanation map[string]any
-		Problem     string
-	}
-	ask(t, address, "/names?name=db.data&from=10.99.0.1", &names)
-	if want := printed("explain", "dns", "db.data", "--from", "10.99.0.1"); !reflect.DeepEqual(names.Explanation, want) {
-		t.Errorf("the console has\n%v (%s)\nexplain dns prints\n%v", names.Explanation, names.Problem, want)
-	}
-}
-
-// manifestsWithout writes the nodes, Services and EndpointSlices of a cluster to a file, without a zone.
-func (c *fakeCluster) manifestsWithout(t *testing.T, zone string) string {
-	t.Helper()
-	var items []any
-	nodes, err := c.typed.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range nodes.Items {
-		if node := &nodes.Items[i]; node.Labels[corev1.LabelTopologyZone] != zone {
-			node.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
-			items = append(items, node)
-		}
-	}
-	services, err := c.typed.CoreV1().Services("shop").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range services.Items {
-		services.Items[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
-		items = append(items, &services.Items[i])
-	}
-	all, err := c.typed.DiscoveryV1().EndpointSlices("shop").List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range all.Items {
-		slice := &all.Items[i]
-		slice.TypeMeta = metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}
-		slice.Endpoints = slices.DeleteFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return *e.Zone == zone })
-		items = append(items, slice)
-	}
-	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "manifests.json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
-// What a change would do is what plan prints for manifests after it.
-func TestWhatIfIsWhatPlanPrints(t *testing.T) {
-	c := newFakeCluster(t)
-	address := c.serveConsole(t, "--traffic-interval", "0")
-	for _, zone := range []string{"", "zone-a", "zone-c"} {
-		file := c.manifestsWithout(t, zone)
-		for _, name := range []string{"web", "grouped", "crowded", "lonely", "hard"} {
-			var sections []inspect.Section
-			code, stdout, stderr := runPlan(t, nil, "-f", file, "-o", "json", "shop/"+name)
-			if code != 0 {
-				t.Fatalf("%s: exit code %d: %s", name, code, stderr)
-			}
-			if err := json.Unmarshal([]byte(stdout), &sections); err != nil || len(sections) != 1 {
-				t.Fatalf("%s: %v, %s", name, err, stdout)
-			}
-			for _, algorithm := range sections[0].Algorithms {
-				query := "service=shop/" + name + "&zone=" + zone
-				if !algorithm.Asked {
-					query += "&algorithm=" + algorithm.Algorithm
-				}
-				var view struct{ Families []inspect.WhatIf }
-				ask(t, address, "/whatif?"+query, &view)
-				if len(view.Families) != 1 || view.Families[0].Then == nil {
-					t.Errorf("%s: the console has %+v", query, view.Families)
-					continue
-				}
-				then := view.Families[0].Then
-				if then.Algorithm != algorithm.Algorithm || then.Expected.InZone != algorithm.InZone || then.Expected.MaxOverload != algorithm.MaxOverload ||
-					!reflect.DeepEqual(then.Zones, sections[0].Zones) {
-					t.Errorf("%s: the console has %+v of %+v; plan prints %+v of %+v", query, then, then.Expected, algorithm, sections[0].Zones)
-				}
-			}
-			if len(sections[0].Algorithms) == 0 && sections[0].NoPlan == "" {
-				t.Errorf("%s: plan prints no algorithm", name)
-			}
-		}
-	}
-}
-
-// Messages about a client name it as the page does.
-func TestConsoleNamesTheClient(t *testing.T) {
-	address := newFakeCluster(t).serveConsole(t, "--traffic-interval", "0")
-	for from, says := range map[string]string{
-		"10.0.0.0/8": `client "10.0.0.0/8" is a range`, "1.2.3": `client "1.2.3" is neither a pod's name nor an address`, "a/B": `client "a/B" is neither`,
-		"nowhere/x": "what stands before the slash in client is the namespace of the pod",
-	} {
-		var view struct{ Problem string }
-		ask(t, address, "/names?name=db.data&from="+url.QueryEscape(from), &view)
-		if !strings.Contains(view.Problem, says) || strings.Contains(view.Problem, "--from") {
-			t.Errorf("%s: %q, want %q", from, view.Problem, says)
 		}
 	}
 }

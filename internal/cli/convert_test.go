@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -33,13 +32,6 @@ items:
   metadata: {name: web, namespace: shop}
 `
 
-const dryRunBudget = `---
-apiVersion: zonecontrol.k8s.aws/v1
-kind: ZoneDisruptionBudget
-metadata: {name: trial, namespace: shop}
-spec: {maxUnavailable: 1, dryRun: true, selector: {matchLabels: {app: trial}}}
-`
-
 func runConvert(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
@@ -56,40 +48,6 @@ func TestConvertGolden(t *testing.T) {
 	for document := range strings.SplitSeq(stdout, "---\n") {
 		if err := yaml.UnmarshalStrict([]byte(document), &writtenBudget{}); err != nil {
 			t.Errorf("what is printed is no budget: %v\n%s", err, document)
-		}
-	}
-}
-
-func TestConvertPrintsAListInJSON(t *testing.T) {
-	code, stdout, stderr := runConvert(t, budgets, "-f", "-", "-o", "json")
-	var list struct {
-		Kind  string
-		Items []struct{ Kind, APIVersion string }
-	}
-	if err := json.Unmarshal([]byte(stdout), &list); err != nil || code != 0 {
-		t.Fatalf("code %d: %v\n%s", code, err, stderr)
-	}
-	if list.Kind != "List" || len(list.Items) != 3 || list.Items[0].Kind != "TopologyDisruptionBudget" {
-		t.Errorf("got %+v", list)
-	}
-	if want := "ZoneDisruptionBudget shop/queue: allows more: "; !strings.Contains(stderr, want) {
-		t.Errorf("the notes are not beside the list: want %q in %q", want, stderr)
-	}
-}
-
-// TestConvertGoesOnAfterWhatHasNoEquivalent has a budget that cannot be converted between
-// others, which are.
-func TestConvertGoesOnAfterWhatHasNoEquivalent(t *testing.T) {
-	code, stdout, stderr := runConvert(t, dryRunBudget+"---\n"+budgets, "-f", "-")
-	if code != 1 || strings.Count(stdout, "kind: TopologyDisruptionBudget") != 3 {
-		t.Errorf("code %d, printed\n%s", code, stdout)
-	}
-	for _, want := range []string{
-		"not converted: standard input: document 1, line 2: ZoneDisruptionBudget shop/trial: spec.dryRun: true has no equivalent",
-		"vicinity: 1 budget was not converted\n",
-	} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("want %q in %q", want, stderr)
 		}
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -300,19 +298,6 @@ func TestDoctorReachesWebhooks(t *testing.T) {
 	}
 }
 
-// To read a large cluster takes longer than a Lease lasts, and the quickest answer may come at any time.
-func TestDoctorAgesAreOfWhenLeasesWereRead(t *testing.T) {
-	for _, skew := range []time.Duration{0, time.Hour} {
-		c := newExaminedCluster(t)
-		later := time.Now().Add(10 * time.Minute)
-		c.clock.Note(later.Add(skew), later, 0)
-		report := c.report(t)
-		if got, want := found(&report, "leader-missing", "Lease vicinity-system/vicinity-controller"), skew > 0; got != want {
-			t.Errorf("the API server is %s ahead: found %t, want %t", skew, got, want)
-		}
-	}
-}
-
 // That nothing of Vicinity is in one namespace says nothing about others: what is in use is no leftover.
 func TestDoctorLooksInAnotherNamespace(t *testing.T) {
 	code, stdout, stderr := newExaminedCluster(t).doctor(t, "-n", "shop")
@@ -322,93 +307,5 @@ func TestDoctorLooksInAnotherNamespace(t *testing.T) {
 	const want = "cannot tell whether Vicinity is installed, and what Services get of it: there is no vicinity-controller in namespace shop, and -n looks nowhere else\n"
 	if !strings.Contains(stderr, want) {
 		t.Errorf("not known: %s", stderr)
-	}
-}
-
-func TestDoctorFindsKubeProxyElsewhere(t *testing.T) {
-	c := newExaminedCluster(t)
-	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "network", Name: "proxies", Labels: map[string]string{"k8s-app": "kube-proxy"}}}
-	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "kube-proxy", Image: "kube-proxy:v1.30.4"}}
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "network", Name: "kube-proxy"}, Data: map[string]string{"config.conf": "mode: ipvs\n"}}
-	for _, object := range []runtime.Object{set, config} {
-		if err := c.typed.Tracker().Add(object); err != nil {
-			t.Fatal(err)
-		}
-	}
-	report := c.report(t)
-	if !found(&report, "kube-proxy-version", "DaemonSet network/proxies") || !found(&report, "kube-proxy-ipvs", "ConfigMap network/kube-proxy") {
-		t.Errorf("found %+v", report.Findings)
-	}
-}
-
-// What users write does not change a terminal.
-func TestDoctorTextIsPrintable(t *testing.T) {
-	c := newExaminedCluster(t)
-	web, err := c.typed.CoreV1().Services("shop").Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	web.Status.Conditions[0].Reason, web.Status.Conditions[0].Message = "Allocated,HintsLost", "\x1b[2J\u009b31mall\u202e is well\r\a"
-	if err := c.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("services"), web, "shop"); err != nil {
-		t.Fatal(err)
-	}
-	_, stdout, _ := c.doctor(t)
-	if !strings.Contains(stdout, "service-hints-lost") || strings.ContainsAny(stdout, "\x1b\u009b\u202e\r\a") {
-		t.Errorf("%q", stdout)
-	}
-}
-
-// Settings that make no sense are told.
-func TestDoctorReadsBrokenSettings(t *testing.T) {
-	c := newExaminedCluster(t)
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-proxy"}, Data: map[string]string{"config.conf": "mode: [ipvs"}}
-	if err := c.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), config, "kube-system"); err != nil {
-		t.Fatal(err)
-	}
-	report := c.report(t)
-	if !slices.ContainsFunc(report.NotKnown, func(s string) bool {
-		return strings.HasPrefix(s, "cannot tell whether kube-proxy, Cilium or Antrea are set to go by hints: the ConfigMap kube-system/kube-proxy makes no sense: ")
-	}) {
-		t.Errorf("not known: %q", report.NotKnown)
-	}
-}
-
-// The time of the API server is in its answers, and the quickest counts.
-func TestServerClock(t *testing.T) {
-	var skew, delay time.Duration
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		time.Sleep(delay)
-		w.Header().Set("Date", time.Now().Add(skew).UTC().Format(http.TimeFormat))
-		fmt.Fprint(w, `{"gitVersion":"v1.37.2"}`)
-	}))
-	defer server.Close()
-	c, err := newConnection(&rest.Config{Host: server.URL}, "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func() time.Duration {
-		if _, err := c.typed.Discovery().ServerVersion(); err != nil {
-			t.Fatal(err)
-		}
-		at, local := c.clock.Read()
-		return at.Sub(local)
-	}
-	skew = time.Hour
-	if got := ask(); (got - time.Hour).Abs() > 2*time.Second {
-		t.Errorf("the API server is %s ahead, want an hour", got)
-	}
-	skew, delay = 2*time.Hour, 300*time.Millisecond
-	if got := ask(); (got - time.Hour).Abs() > 2*time.Second {
-		t.Errorf("after a slow answer the API server is %s ahead, want an hour still", got)
-	}
-	skew, delay = 3*time.Hour, 0
-	if err := c.typed.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/a/services/b/proxy/").Do(t.Context()).Error(); err != nil {
-		t.Fatal(err)
-	}
-	if at, local := c.clock.Read(); (at.Sub(local) - time.Hour).Abs() > 2*time.Second {
-		t.Errorf("after an answer of a Service the API server is %s ahead, want an hour still", at.Sub(local))
-	}
-	if at, _ := (*command.Clock)(nil).Read(); !at.IsZero() {
-		t.Errorf("without a clock it is %s", at)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
@@ -131,32 +130,4 @@ func TestExplainSaysWhatIsNext(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Ports whose endpoints differ are not taken for one another.
-func TestExplainSaysWhichPort(t *testing.T) {
-	first, second := aSlice("shop", "ports", "a=1", "b=1"), aSlice("shop", "ports", "c=1")
-	metrics, protocol := "metrics", corev1.ProtocolTCP
-	second.Name, second.Ports[0].Name, second.Ports[0].Protocol = "ports-metrics", &metrics, &protocol
-	c := newFakeCluster(t)
-	c.add(t, aService("shop", "ports", nil), first, second)
-	_, stdout, _ := c.run(t.Context(), "explain", "ports")
-	wants(t, stdout, "  clients in zone-a, zone-b, zone-c use: all 2\n  that is for port http TCP; other ports differ\n")
-}
-
-// What is said of a family has its name, also where another says the same.
-func TestExplainNamesTheFamily(t *testing.T) {
-	e := &inspect.Explanation{Namespace: "shop", Service: "three", Blind: true}
-	for _, family := range []struct {
-		name string
-		uses int
-	}{{"first", 1}, {"second", 1}, {"third", 2}} {
-		row := inspect.StockZone{Zone: "zone-a", Uses: map[string]int{"zone-a": family.uses}}
-		e.Families = append(e.Families, inspect.Family{Family: family.name, Stock: []inspect.Stock{{Zones: []inspect.StockZone{row}, Ready: 3}}})
-	}
-	var out strings.Builder
-	if err := writeAnswer(&page{w: &out}, e); err != nil {
-		t.Fatal(err)
-	}
-	wants(t, out.String(), "  first clients in zone-a use: 1 own\n", "  third clients in zone-a use: 2 own\n")
 }

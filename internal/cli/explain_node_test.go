@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -241,39 +239,6 @@ var whenRenewed = regexp.MustCompile(`("renewed": ")[^"]*|(renewed )[0-9]+s`)
 
 // withoutTimes is an output without times.
 func withoutTimes(text string) string { return whenRenewed.ReplaceAllString(text, "${1}${2}TIME") }
-
-func TestExplainNodeFails(t *testing.T) {
-	windows := proxiedNode("w1", "192.0.2.9")
-	windows.Labels[corev1.LabelOSStable] = "windows"
-	for _, test := range []struct {
-		name, node, want string
-		prepare          func(*fakeCluster)
-		code             int
-	}{
-		{name: "no such node", node: "zz9", code: 1, want: `the cluster has no node "zz9"; it has a1, a2, b1, w1`},
-		{name: "nearly a node", node: "a11", code: 1, want: `the cluster has no node "a11"; did you mean a1?`},
-		{name: "Windows", node: "w1", code: 1, want: `node "w1" runs windows; what proxies do is known of Linux only, and vicinity-proxy runs there only`},
-		{
-			name: "nodes that may not be read", node: "a1", code: 1,
-			prepare: func(c *fakeCluster) { c.refuse("nodes", forbidden("", "nodes")) },
-			want:    `reading Nodes: it is not allowed: User "jane" cannot list resource "nodes" in API group "" at the cluster scope; see docs/reference/permissions.md`,
-		},
-		{name: "nothing", node: "", code: 1, want: `the cluster has no node ""; it has a1, a2, b1, w1`},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			proxied := newProxiedCluster(proxiedService())
-			proxied.objects = append(proxied.objects, windows)
-			c := proxied.cluster()
-			if test.prepare != nil {
-				test.prepare(c)
-			}
-			code, stdout, stderr := c.run(t.Context(), "explain", "web", "--node="+test.node)
-			if code != test.code || stderr != "vicinity: "+test.want+"\n" || stdout != "" {
-				t.Errorf("exit code %d, %q, standard error\n%swant %d\nvicinity: %s", code, stdout, stderr, test.code, test.want)
-			}
-		})
-	}
-}
 
 // TestExplainNodeSaysWhoServes looks at who is said to serve a Service, also where something
 // may not be read.
@@ -562,64 +527,6 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 	}
 }
 
-// Maps of clients are to have the size that the proxy is told.
-func TestExplainNodeKnowsMaxAffinityClients(t *testing.T) {
-	service, near := proxiedService(func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }), aGroup("near", "1@a1 2@a2", nil)
-	for clients, code := range map[int]int{1000: 0, ruleset.MostAffinityClients: 1} {
-		c := newProxiedCluster(service, near)
-		set := c.objects[len(c.objects)-1].(*appsv1.DaemonSet)
-		set.Spec.Template.Spec.Containers[0].Args = append(set.Spec.Template.Spec.Containers[0].Args, "--max-affinity-clients=1000")
-		held := heldWith(t, clients, compile.Input{Service: service, Groups: []*v1alpha1.EndpointGroup{near}})
-		held[ruleset.IPv6] = emptyTable(t)
-		c.here = machine{
-			addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
-			rules:     func() (rulesOfNode, error) { return held, nil },
-			pause:     func(context.Context, time.Duration) error { return nil },
-		}
-		if got, stdout, stderr := c.explain(t.Context(), "a1"); got != code {
-			t.Errorf("with maps of %d clients in the kernel the exit code is %d, want %d: %s%s", clients, got, code, stdout, stderr)
-		}
-	}
-}
-
-// Of a Service beyond its bound the rules are a part, whether a flag bounds it or the memory of
-// the container.
-func TestExplainNodeKnowsWhatOneServiceMayTake(t *testing.T) {
-	const most = 30
-	service, near := proxiedService(), aGroup("near", "1@a1 2@a2 3@a1 4@a2 5@a1 6@a2 7@a1 8@a2", nil)
-	whole := compile.Input{Service: service, Groups: []*v1alpha1.EndpointGroup{near}}
-	part := whole
-	part.MaxElements = most
-	for name, bound := range map[string]func(*corev1.Container){
-		"by a flag":                     func(c *corev1.Container) { c.Args = append(c.Args, fmt.Sprint("--max-service-elements=", most)) },
-		"by that of all":                func(c *corev1.Container) { c.Args = append(c.Args, fmt.Sprint("--max-elements=", 2*most)) },
-		"by the limit of the container": func(c *corev1.Container) { c.Resources.Limits = memoryLimit("80Ki") },
-		"by that of the program": func(c *corev1.Container) {
-			c.Resources.Limits, c.Env = memoryLimit("1Gi"), []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "80KiB"}}
-		},
-	} {
-		for code, in := range []compile.Input{part, whole} {
-			c := newProxiedCluster(service, near)
-			bound(&c.objects[len(c.objects)-1].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0])
-			held := heldFor(t, in)
-			held[ruleset.IPv6] = emptyTable(t)
-			c.here = machine{
-				addresses: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil },
-				rules:     func() (rulesOfNode, error) { return held, nil },
-				pause:     func(context.Context, time.Duration) error { return nil },
-			}
-			want := fmt.Sprintf("and --max-service-elements allows %d;", most)
-			if got, stdout, stderr := c.explain(t.Context(), "a1"); got != code || !strings.Contains(stdout, want) {
-				t.Errorf("bounded %s, exit code %d instead of %d: %q is to be in\n%s%s", name, got, code, want, stdout, stderr)
-			}
-		}
-	}
-}
-
-func memoryLimit(quantity string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(quantity)}
-}
-
 // podsFrom tells pods by their addresses.
 func podsFrom(t *testing.T, prefixes ...string) view.Pods {
 	t.Helper()
@@ -656,17 +563,5 @@ func TestExplainNodeLooksAgain(t *testing.T) {
 	held[ruleset.IPv6] = emptyTable(t)
 	if code, stdout, stderr := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "holds what it should") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
-	}
-}
-
-func TestExplainNodeSaysWhyItDoesNotCompare(t *testing.T) {
-	c := newProxiedCluster(proxiedService(), aGroup("near", "1@a1", nil))
-	if _, stdout, _ := c.explain(t.Context(), "a1"); !strings.Contains(stdout, "not compared: this is not node a1, none of whose addresses is here") {
-		t.Errorf("elsewhere:\n%s", stdout)
-	}
-	c.here.addresses = func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil }
-	c.here.rules = func() (rulesOfNode, error) { return nil, fmt.Errorf("operation not permitted") }
-	if code, stdout, _ := c.explain(t.Context(), "a1"); code != 0 || !strings.Contains(stdout, "not compared: the rules may be read by root only, with the capability NET_ADMIN (operation not permitted)") {
-		t.Errorf("exit code %d:\n%s", code, stdout)
 	}
 }

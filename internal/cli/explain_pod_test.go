@@ -2,9 +2,7 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -17,17 +15,13 @@ import (
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	fakediscovery "k8s.io/client-go/discovery/fake"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
-	kubetesting "k8s.io/client-go/testing"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
@@ -286,87 +280,6 @@ func TestExplainPodWithoutRights(t *testing.T) {
 	})
 }
 
-// TestExplainPodAsksOwnersForTheirScale has pods of an owner of another kind, which wants one
-// more than there are.
-func TestExplainPodAsksOwnersForTheirScale(t *testing.T) {
-	clusterWith := func(t *testing.T, scale func() (*unstructured.Unstructured, error)) *fakeCluster {
-		t.Helper()
-		b := newBudgeted().budget("by-zone")
-		for _, pod := range b.pods {
-			pod.OwnerReferences[0] = metav1.OwnerReference{APIVersion: "db.example.com/v1", Kind: "Database", Name: "orders", UID: "db", Controller: new(true)}
-		}
-		c := b.cluster(t)
-		if err := c.typed.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("statefulsets"), "shop", "web"); err != nil {
-			t.Fatal(err)
-		}
-		c.typed.Discovery().(*fakediscovery.FakeDiscovery).Resources = []*metav1.APIResourceList{{
-			GroupVersion: "db.example.com/v1",
-			APIResources: []metav1.APIResource{{Name: "databases", Kind: "Database", Namespaced: true}, {Name: "databases/scale", Kind: "Scale", Namespaced: true}},
-		}}
-		c.dynamic.PrependReactor("get", "databases", func(action kubetesting.Action) (bool, runtime.Object, error) {
-			if action.GetSubresource() != "scale" {
-				return true, nil, errors.New("only the scale is asked for")
-			}
-			found, err := scale()
-			return true, found, err
-		})
-		return c
-	}
-	replicas := func(n int64, uid string) func() (*unstructured.Unstructured, error) {
-		return func() (*unstructured.Unstructured, error) {
-			return &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": "orders", "uid": uid}, "spec": map[string]any{"replicas": n},
-			}}, nil
-		}
-	}
-	for _, test := range []struct {
-		name     string
-		scale    func() (*unstructured.Unstructured, error)
-		want     inspect.Verdict
-		expected int
-	}{
-		{"as many as there are", replicas(6, "db"), inspect.VerdictAllowed, 6},
-		{"three more", replicas(9, "db"), inspect.VerdictRefused, 9},
-		{"of another of the name", replicas(9, "db-before"), inspect.VerdictAllowed, 6},
-		{"not readable", func() (*unstructured.Unstructured, error) { return nil, forbidden("db.example.com", "databases/scale") }, inspect.VerdictUnknown, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			e := podAnswer(t, clusterWith(t, test.scale))
-			if e.Verdict != test.want {
-				t.Errorf("got %s: %s", e.Verdict, e.Why)
-			}
-			if total := e.Budgets[0].Total; test.expected > 0 && total.Expected != test.expected {
-				t.Errorf("%d pods are expected, want %d", total.Expected, test.expected)
-			}
-		})
-	}
-}
-
-// TestExplainPodKnowsUnits has two pods of a zone in a PodGroup that can only be disrupted as a
-// whole. The other one is down, so nothing more is lost.
-func TestExplainPodKnowsUnits(t *testing.T) {
-	for mode, want := range map[string]inspect.Verdict{"all": inspect.VerdictAllowed, "single": inspect.VerdictRefused} {
-		t.Run(mode, func(t *testing.T) {
-			b := newBudgeted().budget("by-zone").down(3)
-			for _, i := range []int{0, 3} {
-				b.pods[i].Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new("training")}
-			}
-			c := b.cluster(t)
-			group := &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": schedulingv1beta1.SchemeGroupVersion.String(), "kind": "PodGroup",
-				"metadata": map[string]any{"namespace": "shop", "name": "training"},
-				"spec":     map[string]any{"disruptionMode": map[string]any{mode: map[string]any{}}},
-			}}
-			if err := c.dynamic.Tracker().Create(schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups"), group, "shop"); err != nil {
-				t.Fatal(err)
-			}
-			if e := podAnswer(t, c); e.Verdict != want {
-				t.Errorf("got %s: %s", e.Verdict, e.Why)
-			}
-		})
-	}
-}
-
 func TestPermissionsOfExplainPodAreThoseDocumented(t *testing.T) {
 	c := newBudgeted().budget("by-zone").cluster(t)
 	c.run(t.Context(), "explain", "pod/web-0")
@@ -390,15 +303,6 @@ func TestExplainPodRefuses(t *testing.T) {
 		code, stdout, stderr := newBudgeted().cluster(t).run(t.Context(), strings.Fields(test.args)...)
 		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
 			t.Errorf("%s: code %d, printed %q: %s", test.args, code, stdout, stderr)
-		}
-	}
-}
-
-// What a pod says of its owner may name no object, of which nothing can be asked.
-func TestScaleOfAnOwnerOfNoName(t *testing.T) {
-	for _, ref := range []coverage.Ref{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "a/b"}, {APIVersion: "a/b/c", Kind: "Cache", Name: "web"}} {
-		if got, err := new(podReader).scaleOf(t.Context(), ref); !reflect.DeepEqual(got, coverage.WithoutScale(ref)) || err != nil {
-			t.Errorf("%+v: %+v, %v", ref, got, err)
 		}
 	}
 }

@@ -31,7 +31,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // fakeCluster is a cluster in memory, and those who read it.
@@ -305,25 +304,6 @@ func compareGolden(t *testing.T, dir, name, got string) {
 	}
 }
 
-// A fault of a policy is said with the policy that has it.
-func TestExplainFailingCapacity(t *testing.T) {
-	c := newFakeCluster(t)
-	policies := c.dynamic.Resource(v1alpha1.GroupVersion.WithResource("routingpolicies")).Namespace("ops")
-	policy, err := policies.Get(t.Context(), "near-by", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	capacity := map[string]any{"type": string(v1alpha1.CapacityExpression), "expression": "1 / 0"}
-	if err := unstructured.SetNestedMap(policy.Object, capacity, "spec", "capacity"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := policies.Update(t.Context(), policy, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	_, stdout, stderr := c.run(t.Context(), "explain", "governed", "-n", "ops")
-	wants(t, stdout+stderr, "\n  warning: RoutingPolicy near-by: spec.capacity.expression: zone \"zone-a\": division by zero; nodes are counted instead\n")
-}
-
 func TestExplainGolden(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -452,35 +432,6 @@ func TestExplainDoesWithout(t *testing.T) {
 	}
 }
 
-// Where nodes may not be read one is made up for each zone, which nobody is told of.
-func TestExplainCountsNoNodesThatItMayNotRead(t *testing.T) {
-	for _, blind := range []bool{false, true} {
-		c := newFakeCluster(t)
-		if blind {
-			c.refuse("nodes", forbidden("", "nodes"))
-		}
-		_, stdout, _ := c.run(t.Context(), "explain", "web", "-o", "json")
-		var document inspect.Explanation
-		if err := json.Unmarshal([]byte(stdout), &document); err != nil {
-			t.Fatal(err)
-		}
-		rows := 0
-		for _, family := range document.Families {
-			for _, stock := range family.Stock {
-				for _, row := range stock.Zones {
-					rows++
-					if (row.Nodes == 0) != blind {
-						t.Errorf("blind %t: zone %q has %d nodes", blind, row.Zone, row.Nodes)
-					}
-				}
-			}
-		}
-		if rows == 0 || strings.Contains(stdout, `"nodes": 0`) {
-			t.Errorf("blind %t: the document is\n%s", blind, stdout)
-		}
-	}
-}
-
 func TestExplainFails(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -534,40 +485,5 @@ func TestExplainFails(t *testing.T) {
 				t.Errorf("exit code %d, standard error\n%swant %d\nvicinity: %s", code, stderr, test.code, test.want)
 			}
 		})
-	}
-}
-
-func TestControllerFlagsCount(t *testing.T) {
-	c := newFakeCluster(t)
-	auto := aService("shop", "auto", map[string]string{v1alpha1.AnnotationTopologyMode: "Auto"})
-	for object, kind := range map[runtime.Object]string{auto: "services", aSlice("shop", "auto", "a=4", "b=4", "c=4"): "endpointslices"} {
-		group := map[string]schema.GroupVersion{"services": corev1.SchemeGroupVersion, "endpointslices": discoveryv1.SchemeGroupVersion}[kind]
-		if err := c.typed.Tracker().Create(group.WithResource(kind), object, "shop"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, stdout, _ := c.run(t.Context(), "explain", "auto"); !strings.Contains(stdout, "delivery: None by Vicinity: Kubernetes does itself what is asked for") {
-		t.Errorf("Auto is not left to Kubernetes:\n%s", stdout)
-	}
-	if err := c.typed.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), aController("--take-over-auto"), "vicinity-system"); err != nil {
-		t.Fatal(err)
-	}
-	if _, stdout, _ := c.run(t.Context(), "explain", "auto"); !strings.Contains(stdout, "delivery: Hints, for any proxy") {
-		t.Errorf("Auto is not taken over:\n%s", stdout)
-	}
-}
-
-func TestExplainStopsWhenInterrupted(t *testing.T) {
-	for _, args := range [][]string{{"explain", "web"}, {"status"}} {
-		ctx, interrupt := context.WithCancel(t.Context())
-		c := newFakeCluster(t)
-		react := func(kubetesting.Action) (bool, runtime.Object, error) {
-			interrupt()
-			return true, nil, fmt.Errorf("asking: %w", ctx.Err())
-		}
-		c.typed.PrependReactor("list", "nodes", react)
-		if code, stdout, stderr := c.run(ctx, args...); code != command.ExitInterrupted || stdout != "" {
-			t.Errorf("%q: exit code %d, %q, %q", args, code, stdout, stderr)
-		}
 	}
 }

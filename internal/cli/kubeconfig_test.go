@@ -127,25 +127,6 @@ func TestClusterFlagsFollowKubectl(t *testing.T) {
 	}
 }
 
-func TestStatusAsksForWhatTheFlagsSay(t *testing.T) {
-	for _, test := range []struct {
-		args []string
-		path string
-	}{
-		{nil, "/api/v1/services"},
-		{[]string{"-n", "shop"}, "/api/v1/namespaces/shop/services"},
-		{[]string{"-n", "shop", "-A"}, "/api/v1/services"},
-	} {
-		noCluster(t)
-		var seen []*http.Request
-		t.Setenv("KUBECONFIG", kubeconfigFile(t, apiServer(t, &seen).URL, "here"))
-		code, stdout, stderr := runMain(t, append([]string{"status"}, test.args...)...)
-		if code != 0 || !strings.Contains(stdout, "shop       web") || seen[0].URL.Path != test.path {
-			t.Errorf("%q: exit code %d, asked for %s:\n%s%s", test.args, code, seen[0].URL.Path, stdout, stderr)
-		}
-	}
-}
-
 func TestClustersThatCannotBeAsked(t *testing.T) {
 	answering := func(t *testing.T, code int, reason metav1.StatusReason) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -62,14 +62,3 @@ func TestFailedRunKeepsEarlierOutput(t *testing.T) {
 		t.Error("the failed run left new.csv")
 	}
 }
-
-func TestOutputReplacesEarlierOutput(t *testing.T) {
-	code, stderr := runIn(t, map[string]string{"w.csv": goodCSV, "old.csv": strings.Repeat("old ", 10000)},
-		"simulate", "--dataset", "w.csv", "--cases", "old.csv", "--algorithm", "local")
-	if code != 0 || !strings.HasPrefix(content(t, "old.csv"), "name,algorithm,") || strings.Contains(content(t, "old.csv"), "old ") {
-		t.Errorf("exit code %d, %q", code, stderr)
-	}
-	if info, err := os.Stat("old.csv"); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file's mode is %v (%v), it was 0600", info.Mode(), err)
-	}
-}

@@ -2,18 +2,12 @@ package cli
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
-
-	"sigs.k8s.io/yaml"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -229,103 +223,5 @@ func TestPlanFails(t *testing.T) {
 				t.Errorf("exit code %d, standard error\n%s\nwant %d\nvicinity: %s", code, stderr, test.code, test.want)
 			}
 		})
-	}
-}
-
-func TestPlanReadsStandardInputAndDirectories(t *testing.T) {
-	_, want, _ := runPlan(t, strings.NewReader(""), "-f", planPods)
-	text, err := os.ReadFile(planPods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, got, stderr := runPlan(t, bytes.NewReader(text), "-f", "-"); got != want {
-		t.Errorf("standard input gives\n%s%s", got, stderr)
-	}
-	dir := t.TempDir()
-	for name, content := range map[string]string{"pods.json": string(text), "notes.txt": "not a manifest", "more.yaml": "# nothing\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, got, stderr := runPlan(t, strings.NewReader(""), "-f", dir); got != want {
-		t.Errorf("a directory gives\n%s%s", got, stderr)
-	}
-}
-
-func TestPlanYAMLSaysTheSameAsJSON(t *testing.T) {
-	_, asJSON, _ := runPlan(t, strings.NewReader(""), "-f", planCluster, "-o", "json")
-	_, asYAML, _ := runPlan(t, strings.NewReader(""), "-f", planCluster, "-o", "yaml")
-	var fromJSON, fromYAML []map[string]any
-	if err := json.Unmarshal([]byte(asJSON), &fromJSON); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal([]byte(asYAML), &fromYAML); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(fromJSON, fromYAML) {
-		t.Error("they differ")
-	}
-	if len(fromJSON) != 11 {
-		t.Errorf("%d sections, want 11", len(fromJSON))
-	}
-}
-
-func TestPlanThresholdsApplyToWhatIsAsked(t *testing.T) {
-	_, stdout, _ := runPlan(t, strings.NewReader(""), "-f", planCluster, "web", "-o", "json",
-		"--starting-threshold", "20", "--padding", "2", "--overload-threshold", "30%")
-	for _, want := range []string{
-		"divided by optimal, overload below 30 %, starting threshold 20, padding 2",
-		"balanced: 12 endpoints, starts at 22 (threshold 20 + padding 2)",
-	} {
-		if !strings.Contains(stdout, want) {
-			t.Errorf("%q is missing in\n%s", want, stdout)
-		}
-	}
-}
-
-func TestPlanWarnsOfHintsToTooManyZones(t *testing.T) {
-	var text strings.Builder
-	for zone := range 10 {
-		fmt.Fprintf(&text, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-%d", "labels": {"topology.kubernetes.io/zone": "zone-%d"}},
-			"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`, zone, zone)
-	}
-	text.WriteString(`{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "labels": {"endpoint-slice-hints.resources.gardener.cloud/consider": "true"}}}
-		{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-		"metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "endpoints": [
-		{"addresses": ["10.0.0.1"], "zone": "zone-0"}, {"addresses": ["10.0.0.2"], "zone": "zone-1"}]}`)
-	const want = "warning: hints cannot express this plan: an endpoint serves 9 zones, at most 8 are allowed; see --delivery groups\n"
-	for delivery, warned := range map[string]bool{"hints": true, "groups": false} {
-		code, stdout, stderr := runPlan(t, strings.NewReader(text.String()), "-f", "-", "--delivery", delivery, "--algorithm", "local")
-		if code != 0 || strings.Contains(stdout, want) != warned {
-			t.Errorf("%s: exit code %d:\n%s%s", delivery, code, stdout, stderr)
-		}
-	}
-}
-
-func TestPlanStopsWhenInterrupted(t *testing.T) {
-	ctx, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	var out, err bytes.Buffer
-	if code := Main(ctx, []string{"plan", "-f", planCluster}, strings.NewReader(""), &out, &err); code != 130 || out.Len() > 0 {
-		t.Errorf("exit code %d, %q, %q; want 130", code, out.String(), err.String())
-	}
-}
-
-func TestPlanNamesPoliciesThatAreDeclined(t *testing.T) {
-	const policy = `apiVersion: vicinity.dev/v1alpha1
-kind: ClusterRoutingPolicy
-metadata:
-  name: near
-spec:
-  namespaceSelector: {}
-`
-	objects, err := os.ReadFile(planCluster)
-	if err != nil {
-		t.Fatal(err)
-	}
-	declining := strings.Replace(string(objects), "service.kubernetes.io/topology-mode: Auto", "service.kubernetes.io/topology-mode: Disabled", 1)
-	code, stdout, stderr := runPlan(t, strings.NewReader(policy+"---\n"+declining), "-f", "-", "--details")
-	if want := "ClusterRoutingPolicy near selects the Service and has no effect"; code != 0 || !strings.Contains(stdout, want) {
-		t.Errorf("exit code %d, said %q, printed without %q:\n%s", code, stderr, want, stdout)
 	}
 }

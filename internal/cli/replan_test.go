@@ -92,23 +92,6 @@ func TestReplanKeeps(t *testing.T) {
 	}
 }
 
-// Only what was compared is said to be the best: of a Service that is not divided there is
-// one plan.
-func TestReplanHasNothingToChooseFrom(t *testing.T) {
-	c := lentCluster(t, func(c *fakeCluster, slice *discoveryv1.EndpointSlice) {
-		few := slice.DeepCopy()
-		few.Endpoints = nil
-		if err := c.typed.Tracker().Update(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), few, "shop"); err != nil {
-			t.Error(err)
-		}
-	})
-	code, stdout, _ := c.run(t.Context(), "replan", "lent")
-	const want = "shop/lent: there is no plan to compare with another. balanced: no endpoint is ready\n"
-	if code != 0 || stdout != want {
-		t.Errorf("exit code %d, printed %q, want %q", code, stdout, want)
-	}
-}
-
 func TestReplanFails(t *testing.T) {
 	for _, test := range []struct {
 		args []string
@@ -122,27 +105,6 @@ func TestReplanFails(t *testing.T) {
 		code, _, stderr := c.run(t.Context(), test.args...)
 		if code == 0 || !strings.Contains(stderr, test.want) {
 			t.Errorf("%q: exit code %d, said %q, want %q", test.args, code, stderr, test.want)
-		}
-	}
-}
-
-// Where the time ends before the controller answers, the Service's condition says why.
-func TestReplanSaysWhatItWaitsFor(t *testing.T) {
-	for reason, want := range map[string]string{
-		"Allocated":              "vicinity-controller has not answered in 1ms; the annotation",
-		"Allocated,HintsDropped": "has not answered in 1ms: it waits until hints are stored as it writes them; the annotation",
-		"Allocated,HintsLost":    "has not answered in 1ms: it waits until hints stay that it writes; the annotation",
-		"Allocated,NotWritten":   "has not answered in 1ms: it waits until it can write what it decides; the annotation",
-	} {
-		c := lentCluster(t, func(c *fakeCluster, _ *discoveryv1.EndpointSlice) {
-			c.changeLent(t, func(service *corev1.Service) {
-				service.Annotations[v1alpha1.AnnotationReplan] = "now"
-				service.Status.Conditions[0].Reason = reason
-			})
-		})
-		code, _, stderr := c.run(t.Context(), "replan", "lent", "--wait", "1ms")
-		if code == 0 || !strings.Contains(stderr, want) {
-			t.Errorf("%s: exit code %d, said %q, want %q", reason, code, stderr, want)
 		}
 	}
 }

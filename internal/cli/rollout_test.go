@@ -384,35 +384,6 @@ func TestRolloutWatchLosesTheConnection(t *testing.T) {
 	}
 }
 
-// TestRolloutWatchLosesItsRights ends when the cluster does not accept its user any more.
-func TestRolloutWatchLosesItsRights(t *testing.T) {
-	c := rolledOut(t, aRollout())
-	c.dynamic.PrependWatchReactor(rolloutResource, func(kubetesting.Action) (bool, watch.Interface, error) {
-		return true, nil, apierrors.NewUnauthorized("expired")
-	})
-	code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
-	if code != 1 || !strings.HasSuffix(stderr, "does not accept the credentials of the kubeconfig\n") || strings.Contains(stderr, "trying again") {
-		t.Errorf("code %d: %s%s", code, stdout, stderr)
-	}
-}
-
-func TestRolloutWatchTimesOut(t *testing.T) {
-	code, stdout, stderr := rolledOut(t, aRollout()).run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "10ms")
-	if code != 1 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "has not ended within 10ms: it is Progressing: it waits for pod db-1") {
-		t.Errorf("code %d: %s%s", code, stdout, stderr)
-	}
-}
-
-// A template that the controller has not seen keeps a complete rollout from being the end.
-func TestRolloutWatchWaitsForTheTemplate(t *testing.T) {
-	c := rolledOut(t, aRollout(complete)).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-3" })
-	c.onWatch(t, []*v1alpha1.DomainRollout{aRollout(func(d *v1alpha1.DomainRollout) { d.Status.Revision = "db-3" }), aRollout(complete, func(d *v1alpha1.DomainRollout) { d.Status.Revision = "db-3" })})
-	code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
-	if code != 0 || strings.Count(stdout, "\n") != 3 || !strings.Contains(stdout, "which the controller of rollouts has not seen yet") {
-		t.Errorf("code %d: %s%s", code, stdout, stderr)
-	}
-}
-
 // onWatch has the states follow once the rollout is watched; nil deletes it.
 func (c *fakeCluster) onWatch(t *testing.T, states []*v1alpha1.DomainRollout) {
 	rollouts := v1alpha1.GroupVersion.WithResource(rolloutResource)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -171,41 +170,5 @@ func TestInterruptedCommandExits130(t *testing.T) {
 	}
 	if want := "what is done so far\n"; stdout.String() != want {
 		t.Errorf("standard output %q, want %q", stdout.String(), want)
-	}
-}
-
-func TestMainWithoutArgumentsPrintsHelp(t *testing.T) {
-	for _, args := range [][]string{nil, {"--help"}, {"help"}} {
-		var stdout, stderr bytes.Buffer
-		if code := Main(t.Context(), args, strings.NewReader(""), &stdout, &stderr); code != 0 {
-			t.Errorf("%q: exit code %d, want 0: %s", args, code, stderr.String())
-		}
-		if !strings.Contains(stdout.String(), "vicinity [command]") || stderr.Len() > 0 {
-			t.Errorf("%q: no help on standard output:\n%s%s", args, stdout.String(), stderr.String())
-		}
-	}
-}
-
-func TestGroupsPrintTheirHelp(t *testing.T) {
-	var stdout, stderr bytes.Buffer
-	if code := Main(t.Context(), []string{"completion"}, strings.NewReader(""), &stdout, &stderr); code != 0 {
-		t.Errorf("exit code %d, want 0: %s", code, stderr.String())
-	}
-	if !strings.Contains(stdout.String(), "zsh") {
-		t.Errorf("no help on standard output:\n%s", stdout.String())
-	}
-}
-
-// Every command of the program explains itself, in the same voice.
-func TestCommandsHaveHelp(t *testing.T) {
-	var names []string
-	command.Walk(newRootCommand(command.Streams{}), func(cmd *cobra.Command) {
-		names = append(names, cmd.CommandPath())
-		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
-			t.Errorf("%s: the short help must be a phrase without a full stop: %q", cmd.CommandPath(), cmd.Short)
-		}
-	})
-	if !slices.Contains(names, "vicinity version") {
-		t.Errorf("the commands lack \"vicinity version\": %q", names)
 	}
 }

@@ -202,22 +202,6 @@ uneven,local,94.761905,100,83.333333,100,16.666667,9.52381
 	}
 }
 
-func TestSimulateDatasets(t *testing.T) {
-	for _, test := range []struct{ args, title string }{
-		{"--dataset representative", `40 cases of the data set "representative", delivered as hints`},
-		{"--dataset small", `389,400 cases of the data set "small", delivered as hints`},
-		{"--dataset grid --zones 2 --nodes 1..2 --endpoints 0..4/2", `15 cases of the data set "grid", delivered as hints`},
-		{"--dataset grid --zones 2 --nodes 1..2 --endpoints 0..4/2 --ordered", `32 cases of the data set "grid", delivered as hints`},
-		{"--dataset grid --zones 1 --nodes 1 --endpoints 1", `1 case of the data set "grid", delivered as hints`},
-	} {
-		code, out, err := simulateMain(t.Context(), nil, append(strings.Fields(test.args), "--algorithm", "local")...)
-		title, _, _ := strings.Cut(out, "\n")
-		if code != 0 || err != "" || title != test.title {
-			t.Errorf("%s: exit code %d, %q, title %q, want %q", test.args, code, err, title, test.title)
-		}
-	}
-}
-
 // algorithmsIn are the algorithms of JSON output, in its order.
 func algorithmsIn(t *testing.T, out string) string {
 	t.Helper()
@@ -255,15 +239,6 @@ func TestSimulateChoosesDelivery(t *testing.T) {
 		if got := algorithmsIn(t, out); got != test.algorithms {
 			t.Errorf("%q runs %s, want %s", test.args, got, test.algorithms)
 		}
-	}
-}
-
-func TestSimulateWeights(t *testing.T) {
-	_, out, err := simulateMain(t.Context(), strings.NewReader(halves),
-		append(halvesArgs, "--weight-in-zone", "3", "--weight-overload", "0", "--weight-deviation", "0", "--weight-slices", "1")...)
-	// 3/4 of 50, and 1/4 of 100.
-	if !strings.Contains(out, "\nbalanced   62.50 ") || !strings.Contains(out, "75% in-zone, 0% overload, 0% evenness of loads, 25% slices.") {
-		t.Errorf("%s\n%s", err, out)
 	}
 }
 
@@ -323,15 +298,6 @@ func TestSimulateErrors(t *testing.T) {
 		if want := "vicinity: " + test.message + "\n"; code != test.code || err != want || out != "" {
 			t.Errorf("%s: exit code %d, said\n%swant exit code %d,\n%s", test.args, code, err, test.code, want)
 		}
-	}
-}
-
-func TestSimulateInterruptedBeforeItBegins(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	code, out, err := simulateMain(ctx, nil, "--algorithm", "local", "-o", "json")
-	if code != 130 || err != "partial: interrupted after 0 of 39,273,145 cases\nvicinity: interrupted\n" || algorithmsIn(t, out) != "local" {
-		t.Errorf("exit code %d, said %q, printed\n%s", code, err, out)
 	}
 }
 

@@ -1,21 +1,13 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"math"
-	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
-
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // answer is what a proxy says to those who ask it.
@@ -294,32 +283,6 @@ func TestTrafficDoesWithout(t *testing.T) {
 	}
 }
 
-// A proxy of which there is only one reading cannot be measured.
-func TestProxiesThatAnswerOnce(t *testing.T) {
-	gone := errors.New("connection refused")
-	synctest.Test(t, func(t *testing.T) {
-		answers := counting()
-		answers["node-a1"] = append(answers["node-a1"], answer{err: gone})
-		answers["node-b1"] = append([]answer{{err: gone}}, answers["node-b1"]...)
-		code, _, stderr := countingCluster(t, answers).run(t.Context(), "status", "--traffic", "--for", "1m")
-		want := "measuring for 1m0s\n" +
-			"not known: vicinity-proxy does not answer on node node-b1 (connection refused), so the traffic from there is missing\n" +
-			"not known: vicinity-proxy does not answer on node node-a1 (connection refused), so the traffic from there is missing\n" +
-			"not known: vicinity-proxy has answered only once on nodes node-a1, node-b1, so the traffic from there is missing\n" +
-			"no traffic of Services in the cluster was counted\n"
-		if code != 0 || stderr != want {
-			t.Errorf("exit code %d, standard error\n%swant\n%s", code, stderr, want)
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		answers := map[string][]answer{"node-a1": {{text: metricsText(true)}, {err: gone}}}
-		code, _, stderr := countingCluster(t, answers).run(t.Context(), "status", "--traffic", "--for", "1m")
-		if code != 1 || !strings.HasSuffix(stderr, "no vicinity-proxy answers; the one on node node-a1: connection refused\n") {
-			t.Errorf("exit code %d: %s", code, stderr)
-		}
-	})
-}
-
 func TestTrafficFails(t *testing.T) {
 	noProxy := forbidden("apps", "daemonsets")
 	for _, test := range []struct {
@@ -393,106 +356,6 @@ func TestTrafficFails(t *testing.T) {
 	}
 }
 
-// Who measures can be interrupted.
-func TestMeasuringIsInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		code, stdout, stderr := countingCluster(t, counting()).run(ctx, "status", "--traffic", "--for", "1h")
-		if code != command.ExitInterrupted || stdout != "" || stderr != "measuring for 1h0m0s\nvicinity: interrupted\n" {
-			t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
-		}
-	})
-}
-
-// The way is that of the API server's proxy to pods, as a user is allowed to go it.
-func TestTrafficOverHTTP(t *testing.T) {
-	noCluster(t)
-	var asked []string
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.RequestURI())
-		write := func(list any) {
-			w.Header().Set("Content-Type", "application/json")
-			if err := json.NewEncoder(w).Encode(list); err != nil {
-				t.Error(err)
-			}
-		}
-		switch r.URL.Path {
-		case "/apis/apps/v1/daemonsets":
-			write(appsv1.DaemonSetList{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSetList"}, Items: []appsv1.DaemonSet{*aProxy()}})
-		case "/api/v1/namespaces/vicinity-system/pods":
-			write(corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{*aProxyPod("node-a1")}})
-		case "/api/v1/namespaces/vicinity-system/pods/http:proxy-node-a1:10269/proxy/metrics":
-			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-			fmt.Fprint(w, metricsText(true, sample{"shop", "web", "zone-a", "zone-b", 3, 1000, 2000}))
-		default:
-			http.NotFound(w, r)
-		}
-	}))
-	t.Cleanup(server.Close)
-	var stdout, stderr bytes.Buffer
-	code := Main(t.Context(), []string{"status", "--traffic", "--kubeconfig", kubeconfigFile(t, server.URL, "here"), "-A"}, strings.NewReader(""), &stdout, &stderr)
-	want := "namespace  service  connections  in-zone %   bytes  in-zone %  crossing\n" +
-		"shop       web                3        0.0  3.0 kB        0.0    3.0 kB\n" +
-		"-          (total)            3        0.0  3.0 kB        0.0    3.0 kB\n"
-	if code != 0 || stdout.String() != want {
-		t.Errorf("exit code %d\n%s%s\nwant\n%s", code, stderr.String(), stdout.String(), want)
-	}
-	wanted := []string{
-		"/apis/apps/v1/daemonsets?labelSelector=app.kubernetes.io%2Fpart-of%3Dvicinity%2Capp.kubernetes.io%2Fcomponent%3Dproxy&limit=500",
-		"/api/v1/namespaces/vicinity-system/pods?labelSelector=app%3Dproxy&limit=500",
-		"/api/v1/namespaces/vicinity-system/pods/http:proxy-node-a1:10269/proxy/metrics?timeout=30s",
-	}
-	if !slices.Equal(asked, wanted) {
-		t.Errorf("asked for %q, want %q", asked, wanted)
-	}
-}
-
-// A pod that answers without an end does not fill the memory.
-func TestMetricsAreBounded(t *testing.T) {
-	if _, err := readMetrics(strings.NewReader(strings.Repeat("#", 1000))); err != nil {
-		t.Error(err)
-	}
-	if _, err := readMetrics(endless{}); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
-		t.Errorf("got %v", err)
-	}
-}
-
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
-
-// What proxies say is added up, and nothing is lost between the tables.
-func TestTrafficAddsUp(t *testing.T) {
-	var readings []inspect.ProxyReading
-	var want inspect.TrafficCount
-	for node, answers := range counting() {
-		r := inspect.ProxyReading{Node: node}
-		if err := readCounts(&r, []byte(answers[0].text)); err != nil {
-			t.Fatal(err)
-		}
-		readings = append(readings, r)
-		for count := range maps.Values(r.Counts) {
-			want = want.Plus(count)
-		}
-	}
-	traffic := inspect.TrafficOf(readings, "", 0, 0)
-	var byService, byRoute inspect.TrafficCount
-	add := func(sum *inspect.TrafficCount, routes []inspect.Route) {
-		for _, r := range routes {
-			*sum = sum.Plus(inspect.TrafficCount{Connections: r.Connections, Request: r.RequestBytes, Reply: r.ReplyBytes})
-		}
-	}
-	for _, s := range traffic.Services {
-		add(&byService, s.Routes)
-	}
-	add(&byRoute, traffic.Total.Routes)
-	if byService != want || byRoute != want || traffic.Total.Connections != want.Connections || traffic.Total.Bytes != want.Request+want.Reply {
-		t.Errorf("by Services %+v, by zones %+v, in all %+v, want %+v", byService, byRoute, traffic.Total, want)
-	}
-	// 3 connections to near are of unknown zones; the share is of the others.
-	const crossing = 100 + 7 + 50 + 5
-	if share := 100 * (1 - crossing/(want.Connections-3)); math.Abs(*traffic.Total.InZoneConnections-share) > 1e-9 {
-		t.Errorf("%v %% of the connections stay in their zone, want %v %%", *traffic.Total.InZoneConnections, share)
-	}
-}

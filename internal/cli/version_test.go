@@ -2,10 +2,8 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"testing"
 
 	"vicinity.dev/vicinity/internal/version"
@@ -71,57 +69,5 @@ func TestVersionAsText(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", out.String(), test.text+"\n")
 			}
 		})
-	}
-}
-
-func TestVersionAsJSON(t *testing.T) {
-	info := &debug.BuildInfo{
-		GoVersion: "go1.26.1",
-		Main:      debug.Module{Version: "v1.2.3"},
-		Settings: []debug.BuildSetting{
-			{Key: "vcs.revision", Value: "0123456789abcdef0123456789abcdef01234567"},
-			{Key: "vcs.modified", Value: "true"},
-		},
-	}
-	var out bytes.Buffer
-	if err := printVersion(&out, version.Of(info), "json"); err != nil {
-		t.Fatal(err)
-	}
-	var got map[string]any
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]any{
-		"version":  "v1.2.3",
-		"revision": "0123456789abcdef0123456789abcdef01234567",
-		"modified": true,
-		"go":       "go1.26.1",
-		"platform": runtime.GOOS + "/" + runtime.GOARCH,
-	}
-	for key, value := range want {
-		if got[key] != value {
-			t.Errorf("%s is %v, want %v", key, got[key], value)
-		}
-	}
-	if len(got) != len(want) {
-		t.Errorf("fields %v, want %v", got, want)
-	}
-}
-
-func TestVersionCommand(t *testing.T) {
-	run := func(args ...string) (code int, stdout, stderr string) {
-		var out, err bytes.Buffer
-		code = Main(t.Context(), append([]string{"version"}, args...), strings.NewReader(""), &out, &err)
-		return code, out.String(), err.String()
-	}
-	if code, stdout, stderr := run(); code != 0 || !strings.HasPrefix(stdout, "vicinity ") || stderr != "" {
-		t.Errorf("version: exit code %d, %q, %q", code, stdout, stderr)
-	}
-	if code, stdout, stderr := run("-o", "json"); code != 0 || !json.Valid([]byte(stdout)) || stderr != "" {
-		t.Errorf("version -o json: exit code %d, %q, %q", code, stdout, stderr)
-	}
-	code, stdout, stderr := run("-o", "xml")
-	if want := "vicinity: --output \"xml\" is unknown; it must be text or json (see \"vicinity version --help\")\n"; code != 2 || stdout != "" || stderr != want {
-		t.Errorf("version -o xml: exit code %d, %q, %q; want 2, %q", code, stdout, stderr, want)
 	}
 }

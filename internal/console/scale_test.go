@@ -1,14 +1,12 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -156,103 +154,5 @@ func TestOneChangeIsDecidedAlone(t *testing.T) {
 	}
 	if decided != 1 {
 		t.Errorf("%d Services were decided about, want 1", decided)
-	}
-}
-
-// What was explained is not explained again until something changes.
-func TestExplanationsAreKept(t *testing.T) {
-	w := newWorld(t, aCluster()...).start(t)
-	s := w.watcher.newest.Load()
-	service := s.service("shop", "web")
-	first, _, err := w.explain(t.Context(), s, service)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if second, _, err := w.explain(t.Context(), s, service); err != nil || second != first {
-		t.Errorf("it is explained twice, %v", err)
-	}
-	w.watcher.wake(func(c *change) { c.addService(keyOf(service)) })
-	w.eventually(t, "it is explained anew", func() bool {
-		again, _, err := w.explain(t.Context(), w.watcher.newest.Load(), service)
-		return err == nil && again != first
-	})
-}
-
-func BenchmarkServicesPage(b *testing.B) {
-	w := newLarge(b)
-	handler := w.routes()
-	for b.Loop() {
-		w.page(b, handler, "/services?sort=overload&order=descending")
-	}
-}
-
-func BenchmarkClusterPage(b *testing.B) {
-	w := newLarge(b)
-	handler := w.routes()
-	for b.Loop() {
-		w.page(b, handler, "/cluster")
-	}
-}
-
-func BenchmarkOneChange(b *testing.B) {
-	w := newLarge(b)
-	service := w.watcher.newest.Load().service("team-3", "service-3")
-	for b.Loop() {
-		w.watcher.wake(func(c *change) { c.addService(keyOf(service)) })
-		w.watcher.refresh()
-	}
-}
-
-func BenchmarkChangeOfNodes(b *testing.B) {
-	w := newLarge(b)
-	for b.Loop() {
-		w.watcher.wake(func(c *change) { c.everything, c.nodes = true, true })
-		w.watcher.refresh()
-	}
-}
-
-// What is measured pauses while nobody looks.
-func TestTrafficIsMeasuredWhileSomeoneLooks(t *testing.T) {
-	l := newListeners()
-	now := time.Now()
-	if l.anyone(now) {
-		t.Fatal("someone looks who was never there")
-	}
-	l.look([]part{partCluster}, now)
-	l.add([]part{partDisruption})
-	if l.anyone(now) {
-		t.Error("a page without traffic counts")
-	}
-	l.look([]part{partServices, partTraffic}, now)
-	if !l.anyone(now) || l.anyone(now.Add(looksFor)) {
-		t.Error("a look at a page does not count for two minutes")
-	}
-	one, _ := l.add([]part{partTraffic})
-	if !l.anyone(now.Add(time.Hour)) {
-		t.Error("an open page does not count")
-	}
-	l.remove(one)
-	answers := &fakeAnswers{traffic: counted}
-	meter := &trafficMeter{cluster: answers, every: time.Millisecond, listeners: newListeners()}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		meter.run(ctx)
-	}()
-	for range 10 { // rounds of the meter, each of which could ask
-		meter.mu.Lock()
-		meter.measured = measured{Traffic: inspect.Traffic{Seconds: 60}} // of when someone looked
-		meter.mu.Unlock()
-		for deadline := time.Now().Add(time.Minute); meter.newest().Seconds != 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("what was measured when someone looked last is still shown")
-			}
-		}
-	}
-	stop()
-	<-done
-	if answers.asked > 0 {
-		t.Errorf("proxies are asked %d times though nobody looks", answers.asked)
 	}
 }

@@ -2,8 +2,6 @@ package console
 
 import (
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,8 +9,6 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -162,33 +158,6 @@ func TestServiceView(t *testing.T) {
 	holds(t, w.get(t, "/services/shop/none", 404), "no Service &#34;none&#34; is in namespace &#34;shop&#34;")
 }
 
-// A Service on its way to vicinity-proxy says which nodes it waits for.
-func TestServiceViewOfAHandOver(t *testing.T) {
-	given := aService("shop", "given", map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"})
-	group := &v1alpha1.EndpointGroup{
-		TypeMeta:   ownMeta("EndpointGroup"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "given-1", ResourceVersion: "7", Labels: map[string]string{v1alpha1.LabelService: "given"}},
-		Spec:       v1alpha1.EndpointGroupSpec{Service: "given", AddressType: corev1.IPv4Protocol},
-	}
-	ready := aLease("b-1", 0)
-	ready.Annotations = map[string]string{v1alpha1.AnnotationProgrammed: "9"}
-	failing := aLease("c-1", 0)
-	failing.Annotations = map[string]string{v1alpha1.AnnotationProbeFailure: "packets are lost"}
-	// In other namespaces users write what they like, and a proxy could hold a Lease that is not its node's.
-	forged, held := aLease("c-2", 0), aLease("c-2", 0)
-	forged.Namespace, held.Name = "shop", "vicinity-proxy-other"
-	forged.Annotations, held.Annotations = ready.Annotations, ready.Annotations
-	w := newWorld(t, aCluster(given, aSlice("shop", "given", "a-1", "b-1"), group, ready, failing, forged, held)...).start(t)
-	v, _ := read[serviceView](t, w, "/services/shop/given")
-	if v.HandOver.State != inspect.HandOverWaiting || slices.Contains(v.HandOver.Missing, "b-1") || !slices.Contains(v.HandOver.Missing, "a-1") || !slices.Contains(v.HandOver.Missing, "c-2") {
-		t.Errorf("the hand-over is %+v", v.HandOver)
-	}
-	if v.HandOver.Failures["c-1"] != "packets are lost" {
-		t.Errorf("failures are %v", v.HandOver.Failures)
-	}
-	holds(t, w.get(t, "/services/shop/given", 200), "kube-proxy, until all nodes are ready", "has programmed the groups", "c-1: packets are lost")
-}
-
 func TestNamesView(t *testing.T) {
 	w := newWorld(t, aCluster()...).start(t)
 	w.answers.name = &inspect.NameExplanation{
@@ -277,42 +246,6 @@ func TestWhatIfView(t *testing.T) {
 	holds(t, w.get(t, "/whatif?service=shop/none", 404), "no Service")
 }
 
-// What endpoints would give is said of a Service that has none yet.
-func TestWhatIfWithoutEndpoints(t *testing.T) {
-	unready := aSlice("shop", "unready", "a-1")
-	ready := false
-	unready.Endpoints[0].Conditions.Ready = &ready
-	w := newWorld(t, aCluster(aService("shop", "fresh", prefer), aService("shop", "unready", prefer), unready)...).start(t)
-	for _, name := range []string{"shop/fresh", "shop/unready"} {
-		v, _ := read[whatIfView](t, w, "/whatif?service="+name+"&endpoints=6")
-		if len(v.Families) != 1 || v.Families[0].NoPlan != "" || v.Families[0].Now != nil || v.Families[0].Then == nil || v.Families[0].Then.Endpoints != 6 {
-			t.Errorf("%s: got %+v", name, v.Families)
-		}
-		holds(t, w.get(t, "/whatif?service="+name+"&endpoints=6", 200), `<span class="tag bad">no endpoint is ready</span>`, "<td>6</td>")
-		holds(t, w.get(t, "/whatif?service="+name+"&zone=a", 200), "No plan: no endpoint is ready")
-	}
-}
-
-// Cells of a table of zones are shaded by what is planned, as its caption says.
-func TestMatrixIsShadedByThePlan(t *testing.T) {
-	flows := []inspect.Flow{{From: "a", To: "a", Percent: 60}, {From: "b", To: "b", Percent: 3}}
-	routes := map[[2]string]float64{{"a", "b"}: 90, {"b", "b"}: 10}
-	shades := func(m *matrix) (all []int) {
-		for _, row := range m.Rows {
-			for _, cell := range row.Cells {
-				all = append(all, m.Heat(cell))
-			}
-		}
-		return all
-	}
-	if got := shades(newMatrix(flows, routes)); !slices.Equal(got, []int{4, 0, 0, 1}) {
-		t.Errorf("with a plan: %v", got)
-	}
-	if got := shades(newMatrix(nil, routes)); !slices.Equal(got, []int{0, 4, 0, 2}) {
-		t.Errorf("without a plan: %v", got)
-	}
-}
-
 // Who may not read a kind is told which right is missing; the rest works.
 func TestMissingRights(t *testing.T) {
 	for resource, says := range map[string]string{
@@ -387,45 +320,6 @@ func TestTheClusterIsGone(t *testing.T) {
 	})
 }
 
-// What was never read is not said to be absent.
-func TestTheClusterIsNotThere(t *testing.T) {
-	w := newWorld(t)
-	w.console = newConsole(Options{Typed: w.typed, Dynamic: w.dynamic, Cluster: w.answers})
-	for i := range w.watcher.kinds {
-		w.watcher.outcome(&w.watcher.kinds[i], "list", &url.Error{Op: "Get", URL: "https://cluster.test", Err: errors.New("connection refused")})
-	}
-	w.watcher.refresh()
-	for path, says := range map[string]string{"/services/shop/web": "Services are still being read", apiPrefix + "/nodes/a-1": "Nodes are still being read"} {
-		answer := httptest.NewRecorder()
-		if w.routes().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil)); answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), says) {
-			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
-		}
-	}
-	page := w.page(t, w.routes(), "/services")
-	holds(t, page, "The cluster has not answered since", "Still reading: Services, Nodes", "the cluster does not answer: connection refused")
-	if strings.Contains(page, "no vicinity-controller is installed") {
-		t.Error("a controller that was not looked for is said to be absent")
-	}
-}
-
-// Who loses a right is told that what is shown is of before.
-func TestRightsAreLost(t *testing.T) {
-	w := newWorld(t, aCluster()...).start(t)
-	for name, test := range map[string]struct {
-		err  error
-		says string
-	}{
-		kindServices:        {forbidden("services"), "Services may not be read any more; what is shown of them is of before. Missing right: list and watch services in the whole cluster"},
-		inspect.KindNodes:   {apierrors.NewUnauthorized("expired"), "the cluster does not accept the credentials of the kubeconfig; what is shown of them is of before"},
-		inspect.KindBudgets: {&notInstalled, "the cluster has no TopologyDisruptionBudgets any more"},
-	} {
-		at := slices.IndexFunc(w.watcher.kinds, func(k kind) bool { return k.name == name })
-		w.watcher.outcome(&w.watcher.kinds[at], "list", test.err)
-		w.eventually(t, test.says, func() bool { return strings.Contains(w.get(t, "/services", 200), test.says) })
-	}
-	holds(t, w.get(t, "/services", 200), "shop/</span>web")
-}
-
 func TestBrokenObjects(t *testing.T) {
 	w := newWorld(t, aCluster()...)
 	bad := &unstructured.Unstructured{Object: map[string]any{
@@ -477,26 +371,5 @@ func TestHostileTexts(t *testing.T) {
 	}
 	if found < 20 {
 		t.Errorf("the text stands in %d places only: it is not what is tested", found)
-	}
-}
-
-// A page that has not changed is not sent again, and what changes is sent alone.
-func TestFragments(t *testing.T) {
-	w := newWorld(t, aCluster()...).start(t)
-	fragment := func(tag string) *http.Response {
-		return w.raw(t, http.MethodGet, "/disruption", func(r *http.Request) {
-			r.Header.Set(headerFragment, "1")
-			r.Header.Set("If-None-Match", tag)
-		})
-	}
-	first := fragment("")
-	if first.StatusCode != http.StatusOK || first.Header.Get("ETag") == "" {
-		t.Fatalf("%s %v", first.Status, first.Header)
-	}
-	if second := fragment(first.Header.Get("ETag")); second.StatusCode != http.StatusNotModified {
-		t.Errorf("an unchanged part is sent again: %s", second.Status)
-	}
-	if whole := w.get(t, "/disruption", 200); !strings.Contains(whole, "<form") || !strings.Contains(whole, "<!doctype html>") {
-		t.Error("the page is not whole")
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -177,18 +176,6 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestTheLastOfTheSameObjectsCounts(t *testing.T) {
-	m, err := readAll(t,
-		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.0.0.1}\n",
-		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.0.0.2}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(m.Services) != 1 || m.Services[0].Spec.ClusterIP != "10.0.0.2" {
-		t.Errorf("got %v", m.Services)
-	}
-}
-
 func TestReadErrors(t *testing.T) {
 	for _, test := range []struct {
 		name, text, want string
@@ -287,17 +274,6 @@ func TestReadErrors(t *testing.T) {
 				t.Errorf("%T is not an Error", err)
 			}
 		})
-	}
-}
-
-func TestReadReportsBrokenFiles(t *testing.T) {
-	m, err := NewSet()
-	if err != nil {
-		t.Fatal(err)
-	}
-	broken := errors.New("disk on fire")
-	if err := m.Read("cluster.yaml", iotest.ErrReader(broken)); !errors.Is(err, broken) || err.Error() != "reading cluster.yaml: disk on fire" {
-		t.Errorf("got %v", err)
 	}
 }
 
