@@ -144,23 +144,6 @@ func TestCompareKeepsHardTiersForEveryAlgorithm(t *testing.T) {
 	}
 }
 
-func TestBestPrefersWhatIsAsked(t *testing.T) {
-	c, err := Compare(ask(threeZones(4, 4, 4), allocate.Intent{Tiers: anyZone, Bound: bound(allocate.Optimal)}, allocate.Local, allocate.Optimal))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if best := c.Best(); best.Algorithm != allocate.Optimal {
-		t.Errorf("best is %s, want what is asked for", best.Algorithm)
-	}
-}
-
-func TestCompareReportsAbsurdRegions(t *testing.T) {
-	region := threeZones(1, 1, -1)
-	if _, err := Compare(ask(region, allocate.Intent{}, allocate.Local)); err == nil {
-		t.Error("no error")
-	}
-}
-
 func advise(t *testing.T, q Question) (Option, []Advice) {
 	t.Helper()
 	c, err := Compare(q)
@@ -280,28 +263,5 @@ func TestAdviceKeepsItsPromises(t *testing.T) {
 				last = piece.After
 			}
 		}
-	}
-}
-
-func TestAdviceDoesNotDependOnTheOrderOfZones(t *testing.T) {
-	region := threeZones(7, 2, 0)
-	asked := allocate.Intent{Tiers: anyZone, Bound: bound(allocate.Local)}
-	_, want := advise(t, ask(region, asked))
-	slices.Reverse(region.Zones)
-	_, got := advise(t, ask(region, asked))
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got\n%v\nwant\n%v", got, want)
-	}
-}
-
-func TestAdviceTriesABoundedNumberOfChanges(t *testing.T) {
-	var region allocate.Region
-	var names []string
-	for i := range 300 {
-		region.Zones = append(region.Zones, allocate.Zone{Name: fmt.Sprintf("zone-%03d", i), Capacity: 1, Endpoints: i % 7})
-		names = append(names, region.Zones[i].Name)
-	}
-	if n := len(candidates(region, region.Zones, names, allocate.Outcome{Start: 5000})); n > 100 {
-		t.Errorf("%d changes for %d zones", n, len(region.Zones))
 	}
 }

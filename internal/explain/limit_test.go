@@ -1,9 +1,7 @@
 package explain
 
 import (
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
@@ -66,74 +64,5 @@ func TestTrafficFromOneZone(t *testing.T) {
 		if limit.Text != test.want || found != (test.want != "") || found && limit.Name != LimitTrafficFromOneZone {
 			t.Errorf("%s: got %+v", test.name, limit)
 		}
-	}
-}
-
-// Every limit has a section that its link leads to, and every section is of a limit.
-func TestLimitsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/concepts/limits.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sections []string
-	for line := range strings.Lines(string(text)) {
-		if heading, found := strings.CutPrefix(strings.TrimSpace(line), "## "); found {
-			sections = append(sections, strings.ReplaceAll(strings.ToLower(heading), " ", "-"))
-		}
-	}
-	if !slices.Equal(sections, LimitNames()) {
-		t.Errorf("the sections are %q, the limits are %q", sections, LimitNames())
-	}
-	if got, want := Autoscaled([]string{"HorizontalPodAutoscaler web"}).Link(), "docs/concepts/limits.md#autoscaling-by-one-zone"; got != want {
-		t.Errorf("got link %q, want %q", got, want)
-	}
-}
-
-func TestUses(t *testing.T) {
-	for _, test := range []struct {
-		byHome    map[string]int
-		zone      string
-		endpoints int
-		want      string
-	}{
-		{map[string]int{"a": 3, "b": 1}, "a", 12, "3 own + 1 of b"},
-		{map[string]int{"b": 2, "c": 1}, "a", 12, "2 of b + 1 of c"},
-		{map[string]int{"a": 3, "b": 1}, "a", 4, "all 4"},
-		{map[string]int{"a": 4}, "a", 4, "4 own"},
-		{map[string]int{"a": 4}, "b", 4, "all 4"},
-		{map[string]int{"": 2, "a": 1}, "", 4, "2 of (none) + 1 of a"},
-		{map[string]int{"": 3}, "a", 3, "all 3"},
-		{map[string]int{"b\x1b[31m\n": 2}, "a", 4, `2 of "b\x1b[31m\n"`},
-		{map[string]int{"": 2, "b": 1}, "a", 4, "2 of (none) + 1 of b"},
-		{map[string]int{}, "a", 4, "none"},
-	} {
-		if got := Uses(test.byHome, test.zone, test.endpoints); got != test.want {
-			t.Errorf("%v from %q: got %q, want %q", test.byHome, test.zone, got, test.want)
-		}
-	}
-}
-
-func TestComparisonOfWhatWasDecidedElsewhere(t *testing.T) {
-	q := Question{
-		Region: allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 1, Endpoints: 6}, {Name: "b", Capacity: 1, Endpoints: 6}}},
-		Asked: allocate.Intent{
-			Tiers: topology.Tiers{topology.Zone, topology.Anywhere},
-			Bound: &allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5},
-		},
-		Algorithms: []allocate.Algorithm{allocate.Balanced, allocate.Optimal}, Delivery: "hints",
-	}
-	comparison, err := Compare(q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	everything, outcome, err := allocate.Allocate(q.Region, allocate.Intent{}, allocate.Previous{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := comparison.Options[comparison.Asked]
-	comparison.Decide(q, everything, outcome, nil, nil)
-	after := comparison.Options[comparison.Asked]
-	if before.Figures.InZone != 1 || after.Figures.InZone != 0.5 || after.Outcome.Rule != allocate.RuleAsked || after.Total >= before.Total {
-		t.Errorf("before %+v, after %+v", before, after)
 	}
 }

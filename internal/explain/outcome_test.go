@@ -164,12 +164,6 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-func TestOutcomeOfAnUnknownRuleNamesIt(t *testing.T) {
-	if got, want := Outcome(allocate.Outcome{Rule: "Newer"}), "balanced: Newer"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // A rule that is added to package allocate needs a sentence here.
 func TestEveryRuleHasASentence(t *testing.T) {
 	tested := map[allocate.Rule]bool{}
@@ -225,14 +219,4 @@ func declaredRules(t *testing.T) map[string]allocate.Rule {
 		})
 	}
 	return rules
-}
-
-func TestPercent(t *testing.T) {
-	for fraction, want := range map[float64]string{
-		0: "0 %", -1e-18: "0 %", 0.5: "50 %", 0.783: "78.3 %", 1: "100 %", 1.0 / 3: "33.3 %", 10: "1000 %", 0.9999: "100 %",
-	} {
-		if got := Percent(fraction); got != want {
-			t.Errorf("Percent(%v) is %q, want %q", fraction, got, want)
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
@@ -377,34 +375,6 @@ func TestWhatIsUnreadIsNoFault(t *testing.T) {
 	}
 }
 
-// The same cluster gives the same report, in whatever order its objects were listed.
-func TestOrderDoesNotMatter(t *testing.T) {
-	everything := func() *Reading {
-		r := healthy(t)
-		for _, n := range r.Nodes {
-			n.Status.Conditions = nil
-			lease(r, "vicinity-proxy-"+n.Name).Spec.RenewTime.Time = now.Add(-time.Hour)
-		}
-		for i := range 5 {
-			name := fmt.Sprintf("x%d", i)
-			r.Services = append(r.Services, aService("shop", name, map[string]string{v1alpha1.AnnotationSameZone: "Nearby"}))
-			r.PDBs = append(r.PDBs, aPDB("shop", name, "web"), aPDB("shop", name+"-db", "db"))
-		}
-		return r
-	}
-	first := everything()
-	second := everything()
-	slices.Reverse(second.Nodes)
-	slices.Reverse(second.Services)
-	slices.Reverse(second.PDBs)
-	slices.Reverse(second.Leases)
-	slices.Reverse(second.Deployments)
-	got, want := Examine(second), Examine(first)
-	if len(want.Findings) < 20 || !reflect.DeepEqual(got.Findings, want.Findings) {
-		t.Errorf("in another order:\n%+v\nwant\n%+v", got.Findings, want.Findings)
-	}
-}
-
 // Objects without anything in them are no reason to end.
 func TestBrokenInputIsNoPanic(t *testing.T) {
 	r := healthy(t)
@@ -423,21 +393,6 @@ func TestBrokenInputIsNoPanic(t *testing.T) {
 	broken.Controllers = nil
 	Examine(broken)
 	Examine(&Reading{})
-}
-
-func TestLackingFields(t *testing.T) {
-	schema := func(text string) map[string]any {
-		var read map[string]any
-		if err := yaml.Unmarshal([]byte(text), &read); err != nil {
-			t.Fatal(err)
-		}
-		return read
-	}
-	needed := schema(`{a: {properties: {b: {type: string}, c: {items: {properties: {d: {}}}}, e: {additionalProperties: {properties: {f: {}}}}}}, g: {properties: {h: {}}}}`)
-	have := schema(`{a: {properties: {c: {items: {properties: {}}}, e: {additionalProperties: true}, more: {}}}}`)
-	if got, want := lacking("", needed, have), []string{"a.b", "a.c.d", "a.e.f", "g"}; !slices.Equal(got, want) {
-		t.Errorf("lacking %q, want %q", got, want)
-	}
 }
 
 // The release that the chart asks for is the one that is judged by.
@@ -491,32 +446,6 @@ func TestFindingsAreDocumented(t *testing.T) {
 		}
 	} else if want != string(text) {
 		t.Errorf("%s does not say what is found; run \"make generate\"", file)
-	}
-}
-
-func BenchmarkExamine(b *testing.B) {
-	const nodes, services = 5_000, 10_000
-	r := healthy(b)
-	for i := range nodes {
-		name := fmt.Sprintf("node-%d", i)
-		r.Nodes = append(r.Nodes, aNode(name, fmt.Sprintf("zone-%c", 'a'+rune(i%3)), "north"))
-		r.NodeLeases, r.Leases = append(r.NodeLeases, aLease(corev1.NamespaceNodeLease, name, name)), append(r.Leases, aProxyLease(name))
-	}
-	for i := range services {
-		name, namespace := fmt.Sprintf("web-%d", i), fmt.Sprintf("team-%d", i%100)
-		var annotations map[string]string
-		if i%2 == 0 {
-			annotations = map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
-		}
-		r.Services = append(r.Services, withCondition(aService(namespace, name, annotations), "Allocated"))
-		r.Deployments = append(r.Deployments, aDeployment(namespace, name))
-		r.PDBs = append(r.PDBs, aPDB(namespace, name, name))
-	}
-	if report := Examine(r); len(report.Findings) > 0 {
-		b.Fatalf("found %+v", report.Findings[0])
-	}
-	for b.Loop() {
-		Examine(r)
 	}
 }
 
