@@ -3,9 +3,7 @@ package locate
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"testing"
-	"unsafe"
 )
 
 const benchPods, benchNodes = 100_000, 5000
@@ -82,72 +80,5 @@ func BenchmarkLookup(b *testing.B) {
 				}
 			}
 		})
-	}
-}
-
-func BenchmarkSetPod(b *testing.B) {
-	names := benchNames()
-	x := benchIndex(names, false)
-	b.Run("unchanged", func(b *testing.B) {
-		labels := benchLabels(7)
-		b.ReportAllocs()
-		for b.Loop() {
-			x.SetPod("default", names[7], Pod{IPs: []netip.Addr{benchAddr(7)}, Node: "node-7", Labels: labels})
-		}
-	})
-	b.Run("churn", func(b *testing.B) {
-		labels := benchLabels(7)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			name := names[i%benchPods]
-			x.DeletePod("default", name)
-			x.SetPod("default", name, Pod{IPs: []netip.Addr{benchAddr(i % benchPods)}, Node: "node-7", Labels: labels})
-		}
-	})
-}
-
-// BenchmarkMemory reports what a pod takes beyond its strings.
-func BenchmarkMemory(b *testing.B) {
-	for _, families := range []int{1, 2} {
-		b.Run(fmt.Sprintf("families=%d", families), func(b *testing.B) {
-			for b.Loop() {
-				names := benchNames()
-				used := func() int64 {
-					runtime.GC()
-					var m runtime.MemStats
-					runtime.ReadMemStats(&m)
-					return int64(m.HeapAlloc)
-				}
-				before := used()
-				nodes := benchIndex(nil, false)
-				between := used()
-				pods := benchIndex(names, families == 2)
-				after := used()
-				b.ReportMetric(float64((after-between)-(between-before))/benchPods, "B/pod")
-				runtime.KeepAlive(nodes)
-				runtime.KeepAlive(pods)
-				runtime.KeepAlive(names)
-			}
-		})
-	}
-}
-
-func TestSizes(t *testing.T) {
-	if got := unsafe.Sizeof(claim{}); got != 48 {
-		t.Errorf("a claim takes %d bytes, want 48", got)
-	}
-	if got := unsafe.Sizeof(pod{}); got != 80 {
-		t.Errorf("a pod takes %d bytes, want 80", got)
-	}
-}
-
-func TestLookupTakesNoMemory(t *testing.T) {
-	x := New()
-	x.SetNode("n1", Node{Addresses: addrs("192.0.2.1"), PodRanges: prefixes("10.0.0.0/24", "fd00::/64")})
-	x.SetPod("default", "p", Pod{IPs: addrs("10.1.0.1"), Node: "n1"})
-	for _, addr := range addrs("192.0.2.1", "10.0.0.1", "::ffff:10.1.0.1", "fd00::1", "fd01::1") {
-		if got := testing.AllocsPerRun(100, func() { x.Lookup(addr) }); got != 0 {
-			t.Errorf("looking %v up allocates %v times", addr, got)
-		}
 	}
 }

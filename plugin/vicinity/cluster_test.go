@@ -2,7 +2,6 @@ package vicinity
 
 import (
 	"fmt"
-	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,58 +56,5 @@ func TestServiceIsMadeOnce(t *testing.T) {
 	}
 	if len(c.parts) > 0 {
 		t.Errorf("left are the parts %v", c.parts)
-	}
-}
-
-// Queries see what was received before them while it is changed.
-func TestServiceWhileItIsChanged(t *testing.T) {
-	c := newCluster()
-	group, slices := largeService()
-	c.setGroup(group)
-	var changed atomic.Int32
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i, slice := range slices {
-			c.setSlice(slice)
-			changed.Store(int32(i + 1))
-		}
-	}()
-	for ready := 0; ready < 1000; {
-		least := 100 * int(changed.Load())
-		if ready = len(c.service("web.shop").Ready[names.V4]); ready < least {
-			t.Fatalf("%d endpoints, of %d that were received", ready, least)
-		}
-	}
-	<-done
-}
-
-// BenchmarkLargeService lists a Service of 1,000 endpoints in 10 slices, and changes one slice, and all.
-func BenchmarkLargeService(b *testing.B) {
-	group, slices := largeService()
-	b.Run("list", func(b *testing.B) {
-		for b.Loop() {
-			c := newCluster()
-			c.setGroup(group)
-			for _, slice := range slices {
-				c.setSlice(slice)
-			}
-			c.service("web.shop")
-		}
-	})
-	for _, changed := range []int{1, 10} {
-		b.Run(fmt.Sprintf("change/%d", changed), func(b *testing.B) {
-			c := newCluster()
-			c.setGroup(group)
-			for _, slice := range slices {
-				c.setSlice(slice)
-			}
-			for b.Loop() {
-				for _, slice := range slices[:changed] {
-					c.setSlice(slice)
-				}
-				c.service("web.shop")
-			}
-		})
 	}
 }

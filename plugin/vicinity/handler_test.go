@@ -444,54 +444,6 @@ func TestLocators(t *testing.T) {
 	ask("172.16.0.1", "soa")
 }
 
-// A relabelled node is relabelled for its pods at once, whose PodLocators have the old labels yet.
-func TestRelabelledNode(t *testing.T) {
-	w := newWorld(t)
-	w.headless("web", zone, "1@a1 1@b1")
-	l := &v1alpha1.PodLocator{IPs: []string{"172.16.0.1"}, NodeName: "a1", NodeLabels: map[string]string{zone: "a"}}
-	l.Namespace, l.Name = "shop", "p"
-	w.cluster.setLocator(l)
-	if got := brief(w.ask("172.16.0.1", webName, dns.TypeA)); got != "a1/1" {
-		t.Errorf("got %q", got)
-	}
-	node := worldNodes()[0]
-	node.Name, node.Labels[zone] = "a1", "b"
-	w.cluster.setNode(node)
-	if got := brief(w.ask("172.16.0.1", webName, dns.TypeA)); got != "a1/1 b1/1" { // an endpoint of its own node is near as well
-		t.Errorf("relabelled: got %q", got)
-	}
-}
-
-// Two pods with one address are one record. The one that stays decides where that is.
-func TestTwoPodsWithOneAddress(t *testing.T) {
-	w := newWorld(t)
-	w.headless("web", zone, "1@a1")
-	moved := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-new"}}
-	moved.Spec = v1alpha1.EndpointGroupSpec{Service: "web", AddressType: corev1.IPv4Protocol, Tiers: []string{zone}, Endpoints: []v1alpha1.GroupEndpoint{{Address: "10.1.0.1", Node: "b1", Zone: "b"}}}
-	w.cluster.setGroup(moved)
-	old := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web0"}}
-	old.Spec = moved.Spec
-	old.Spec.Endpoints = []v1alpha1.GroupEndpoint{{Address: "10.1.0.1", Node: "a1", Zone: "a", NotReady: true, Terminating: true}}
-	w.cluster.setGroup(old)
-	for client, want := range map[string]string{onA1: "soa", "10.3.0.9": "a1/1"} {
-		if got := brief(w.ask(client, webName, dns.TypeA)); got != want {
-			t.Errorf("%s: got %q, want %q", client, got, want)
-		}
-	}
-}
-
-func TestLongNames(t *testing.T) {
-	long := strings.Repeat("n", 63)
-	w := newWorld(t)
-	w.headless(long, zone, long+"=1@a1 1@b1")
-	if got := brief(w.ask(onA1, long+".shop.svc.cluster.local.", dns.TypeA)); got != "a1/1" {
-		t.Errorf("got %q", got)
-	}
-	if got := brief(w.ask(onA1, long+".shop.svc.cluster.local.", dns.TypeSRV)); got != long+" +a1/1" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // An answer of 1,000 endpoints is cut to what the client takes, and whole over TCP. What is left
 // of it for a client near few of them fits.
 func TestLargeAnswers(t *testing.T) {
@@ -634,52 +586,4 @@ func TestWhileClusterChanges(t *testing.T) {
 	}
 	close(done)
 	running.Wait()
-}
-
-func BenchmarkServeDNS(b *testing.B) {
-	for _, bench := range []struct {
-		name      string
-		endpoints int
-		with      bool
-	}{
-		{"plain/3", 3, false}, {"vicinity/3", 3, true}, {"plain/100", 100, false}, {"vicinity/100", 100, true}, {"plain/1000", 1000, false}, {"vicinity/1000", 1000, true},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			w := newWorld(b)
-			nodes := []string{"a1", "b1", "c1"}
-			var words []string
-			for i := range bench.endpoints {
-				words = append(words, fmt.Sprintf("%d@%s", i/3+1, nodes[i%3]))
-			}
-			w.headless("web", zone+",*", strings.Join(words, " "))
-			h := plugin.Handler(w)
-			if !bench.with {
-				h = w.Next
-			}
-			benchmark(b, h, webName)
-		})
-	}
-	for _, with := range []bool{false, true} {
-		b.Run(fmt.Sprintf("clusterIP/%t", with), func(b *testing.B) {
-			w := newWorld(b)
-			w.service(&object.Service{Name: "vip", ClusterIPs: []string{"10.96.0.1"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP}}})
-			h := plugin.Handler(w)
-			if !with {
-				h = w.Next
-			}
-			benchmark(b, h, "vip.shop.svc.cluster.local.")
-		})
-	}
-}
-
-func benchmark(b *testing.B, h plugin.Handler, name string) {
-	m := new(dns.Msg)
-	m.SetQuestion(name, dns.TypeA)
-	client := &test.ResponseWriter{RemoteIP: onA1}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := h.ServeDNS(context.Background(), client, m); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

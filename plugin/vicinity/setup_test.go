@@ -1,8 +1,6 @@
 package vicinity
 
 import (
-	"bytes"
-	golog "log"
 	"net/netip"
 	"os"
 	"reflect"
@@ -15,8 +13,6 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/caddy/caddyfile"
 	"github.com/coredns/coredns/core/dnsserver"
-	"github.com/coredns/coredns/plugin/kubernetes"
-	"github.com/coredns/coredns/plugin/test"
 )
 
 func TestParse(t *testing.T) {
@@ -93,35 +89,6 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A server with CoreDNS' own order and the plugin put in before kubernetes refuses to start.
-func TestSetupRefusesOrder(t *testing.T) {
-	before := dnsserver.Directives
-	t.Cleanup(func() { dnsserver.Directives = before })
-	dnsserver.Directives = slices.Insert(slices.Clone(before), slices.Index(before, "kubernetes"), pluginName)
-	err := setup(caddy.NewTestController("dns", "vicinity cluster.local"))
-	if err == nil || !strings.Contains(err.Error(), "plugin/vicinity: this server was built with cache before vicinity") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestOutsideOfClusters(t *testing.T) {
-	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	before := dnsserver.Directives
-	t.Cleanup(func() { dnsserver.Directives = before })
-	dnsserver.Directives = []string{pluginName, "cache", "kubernetes"}
-	for text, want := range map[string]string{
-		"vicinity cluster.local":                                                       "finding the API server: unable to load in-cluster configuration",
-		"vicinity cluster.local {\nkubeconfig /no/such/file\n}":                        "finding the API server: ",
-		"vicinity cluster.local {\nendpoint https://127.0.0.1:1\n}":                    "",
-		"vicinity cluster.local {\nendpoint https://127.0.0.1:1\ntls /no /such /ca\n}": "finding the API server: ",
-	} {
-		err := setup(caddy.NewTestController("dns", text))
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: got %v, want %q", text, err, want)
-		}
-	}
-}
-
 // TestExamples reads the Corefiles of the README and of the documents.
 func TestExamples(t *testing.T) {
 	fenced := regexp.MustCompile("(?ms)^ *(?:~~~|```) ?corefile\n(.*?)^ *(?:~~~|```)$")
@@ -157,19 +124,6 @@ func TestExamples(t *testing.T) {
 	}
 	if found < 5 {
 		t.Errorf("%d examples with the plugin were found", found)
-	}
-}
-
-func TestWarnOfZones(t *testing.T) {
-	var logged bytes.Buffer
-	golog.SetOutput(&logged)
-	defer golog.SetOutput(os.Stderr)
-	ours := []string{"cluster.local.", "east.cluster.local.", "cluster.locl."}
-	warnOfZones(ours, zonesOf(&kubernetes.Kubernetes{Zones: []string{"cluster.local.", "in-addr.arpa."}}))
-	warnOfZones(ours, zonesOf(nil))
-	warnOfZones(ours, zonesOf(test.ErrorHandler()))
-	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "zone cluster.locl. is filtered, for kubernetes answers in cluster.local., in-addr.arpa.:") {
-		t.Errorf("it logs %q", text)
 	}
 }
 

@@ -1,14 +1,11 @@
 package locator
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -214,27 +210,6 @@ func TestOwnership(t *testing.T) {
 	}
 }
 
-// A PodLocator that somebody's finalizer keeps is left alone, and made anew when it is gone.
-func TestTerminatingLocator(t *testing.T) {
-	pod := aPod("web", "n1", "10.9.0.1")
-	w := newWorld(t, aNode("n1", "a"), pod)
-	w.sync("web", "create web")
-	locator := w.locator("web")
-	locator.Finalizers = []string{"example.com/keep"}
-	w.update(locator)
-	w.remove(locator)
-	w.sync("web")
-	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.9.0.2"}}
-	w.update(pod)
-	w.sync("web")
-	w.says("web", "10.9.0.1 on n1: zone=a")
-	locator = w.locator("web")
-	locator.Finalizers = nil
-	w.update(locator)
-	w.sync("web", "create web")
-	w.says("web", "10.9.0.2 on n1: zone=a")
-}
-
 func TestLabels(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s", Annotations: map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}}}
 	policy := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "p"}, Spec: v1alpha1.RoutingPolicySpec{Keys: []string{rack, "*"}}}
@@ -305,48 +280,6 @@ func TestLabelsTooMany(t *testing.T) {
 	w.update(node)
 	w.sync("web", "update web")
 	w.says("web", "10.9.0.1 on n1: zone=a")
-}
-
-func TestKeysAreNoticed(t *testing.T) {
-	named := func(keys string) *corev1.Service {
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", Annotations: map[string]string{}}}
-		if keys != "" {
-			service.Annotations[v1alpha1.AnnotationTopologyKeys] = keys
-		}
-		return service
-	}
-	noticed := func(send func(handler.EventHandler)) (noticed bool) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newLabelWatcher(nil, nil)
-			source := w.changes.Source("a test", func(context.Context, queue) error {
-				noticed = true
-				return nil
-			})
-			if err := source.Start(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
-			send(w.handler())
-			time.Sleep(gatherTime)
-			synctest.Wait()
-		})
-		return noticed
-	}
-	for _, test := range []struct {
-		before, after string
-		want          bool
-	}{{"", "", false}, {rack, rack, false}, {"", rack, true}, {rack, rack + ",*", false}, {rack, "", true}} {
-		if got := noticed(func(h handler.EventHandler) {
-			h.Update(t.Context(), event.UpdateEvent{ObjectOld: named(test.before), ObjectNew: named(test.after)}, nil)
-		}); got != test.want {
-			t.Errorf("from %q to %q: noticed is %t", test.before, test.after, got)
-		}
-	}
-	if noticed(func(h handler.EventHandler) { h.Create(t.Context(), event.CreateEvent{Object: named("")}, nil) }) {
-		t.Error("a Service without keys is noticed")
-	}
-	if !noticed(func(h handler.EventHandler) { h.Delete(t.Context(), event.DeleteEvent{Object: named(rack)}, nil) }) {
-		t.Error("a Service that goes with its keys is not noticed")
-	}
 }
 
 func TestEventsThatMatter(t *testing.T) {
@@ -474,35 +407,5 @@ func TestCacheBehind(t *testing.T) {
 	pending(nil, false)
 	if n := len(w.reconciler.written.notes); n != 0 {
 		t.Errorf("%d notes are left", n)
-	}
-}
-
-// The delay runs from a pod's first address, not from its creation, and not for pods of the first list.
-func TestDelay(t *testing.T) {
-	pod := aPod("web", "n1")
-	w := newWorld(t, aNode("n1", "a"), pod, aPod("old", "n1", "10.9.0.2"))
-	q := priorityqueue.New[reconcile.Request]("test")
-	defer q.ShutDown()
-	h := w.reconciler.podHandler()
-	h.Create(t.Context(), event.CreateEvent{Object: aPod("old", "n1", "10.9.0.2"), IsInInitialList: true}, q)
-	w.sync("old", "create old")
-	h.Create(t.Context(), event.CreateEvent{Object: pod}, q)
-	w.sync("web")
-	w.clock.SetTime(w.clock.Now().Add(time.Minute))
-	before := pod.DeepCopy()
-	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.9.0.1"}}
-	w.update(pod)
-	h.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: pod}, q)
-	w.clock.SetTime(w.clock.Now().Add(2 * time.Second))
-	w.sync("web", "create web")
-	var sample dto.Metric
-	if err := w.reconciler.metrics.delay.Write(&sample); err != nil {
-		t.Fatal(err)
-	}
-	if h := sample.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 2 {
-		t.Errorf("the delays are %d of %v s in all", h.GetSampleCount(), h.GetSampleSum())
-	}
-	if n := len(w.reconciler.arrivals.since); n != 0 {
-		t.Errorf("%d arrivals are left", n)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -106,59 +105,6 @@ func TestRemoval(t *testing.T) {
 				t.Errorf("deleted is %q, said %d, want %d", test.api.deleted, removed, test.deleted)
 			}
 		})
-	}
-}
-
-// After a failure the removal goes on until all are gone.
-func TestRemovalGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		failed := errors.New("overloaded")
-		api := &pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}
-		r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
-		begun := time.Now()
-		if err := r.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if len(api.deleted) != 5 {
-			t.Errorf("deleted is %q, want all 5", api.deleted)
-		}
-		if took := time.Since(begun); took != 2*removalRetry {
-			t.Errorf("two failures took %s", took)
-		}
-	})
-}
-
-// Who ends the controller does not wait for the removal, which a failure only delays.
-func TestRemovalEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		api := &pages{answers: slices.Repeat([]error{errors.New("overloaded")}, 1000)}
-		r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
-		ended := make(chan error, 1)
-		go func() { ended <- r.Start(ctx) }()
-		synctest.Wait() // until the first failure
-		begun := time.Now()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begun); took != 0 {
-			t.Errorf("the removal goes on for %s", took)
-		}
-	})
-}
-
-// A full rate is waited for: the removal of many leaves room for the rest of the program.
-func TestRemovalIsBounded(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	api := &pages{names: []string{"a", "b", "c"}}
-	r := &removal{reader: api, writer: api, limiter: Options{Rate: 0.001, Burst: 1}.limiter()}
-	if err := r.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if len(api.deleted) > 1 {
-		t.Errorf("deleted is %q without waiting", api.deleted)
 	}
 }
 
