@@ -1,25 +1,15 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/client-go/rest"
 )
-
-func briefAPIWait() apiWait {
-	return apiWait{limit: 300 * time.Millisecond, attempt: 100 * time.Millisecond, period: 10 * time.Millisecond}
-}
 
 // The API server is waited for, and the log says so once.
 func TestAwaitAPI(t *testing.T) {
@@ -57,53 +47,5 @@ func TestAwaitAPI(t *testing.T) {
 	}
 	if !strings.Contains(lines[0], "The API server does not answer yet") || !strings.Contains(lines[0], "refused") {
 		t.Errorf("the log says %q", lines)
-	}
-}
-
-func TestAwaitAPIGivesUp(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	if err := awaitAPI(t.Context(), &rest.Config{Host: silent.Addr().String()}, logr.Discard(), briefAPIWait()); err == nil || !strings.Contains(err.Error(), "reaching the API server for 300ms") {
-		t.Errorf("a server that does not answer: %v", err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := awaitAPI(ended, &rest.Config{Host: silent.Addr().String()}, logr.Discard(), usualAPIWait()); !errors.Is(err, context.Canceled) {
-		t.Errorf("it does not end with the program: %v", err)
-	}
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := "{clusters: [{name: a, cluster: {server: 'http://" + silent.Addr().String() + "'}}], contexts: [{name: a, context: {cluster: a}}], current-context: a}"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	command := newCommand()
-	command.SetArgs([]string{"--kubeconfig", file, "--namespace", "vicinity"})
-	if err := command.ExecuteContext(ended); err != nil {
-		t.Errorf("a program that is asked to end while it waits fails: %v", err)
-	}
-}
-
-// A load balancer answers for API servers that are away.
-func TestAwaitAPIDoesNotTakeErrorsForAnswers(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
-	defer server.Close()
-	if err := awaitAPI(t.Context(), &rest.Config{Host: server.URL}, logr.Discard(), briefAPIWait()); err == nil || !strings.Contains(err.Error(), "reaching the API server for 300ms") {
-		t.Errorf("a server that is away: %v", err)
-	}
-}
-
-// What no wait mends is said at once.
-func TestAwaitAPIDoesNotWaitForTrust(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
-	defer server.Close()
-	err := awaitAPI(t.Context(), &rest.Config{Host: server.URL}, logr.Discard(), usualAPIWait())
-	if err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate that is not trusted: %v", err)
-	}
-	if err := awaitAPI(t.Context(), &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere"}}, logr.Discard(), usualAPIWait()); err == nil {
-		t.Error("a file that is not there is waited for")
 	}
 }

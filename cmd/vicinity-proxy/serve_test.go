@@ -3,13 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -53,27 +57,45 @@ func TestLackOfIPv6(t *testing.T) {
 	}
 }
 
-// A port that another program has, as kube-proxy may, is told with the flag and what to do.
-func TestPortThatIsTaken(t *testing.T) {
-	taken, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
+// What is to be set of the kernel is set as flags say, and what cannot be ends nothing.
+func TestSettingsOfTheKernel(t *testing.T) {
+	// What is tried of the kernel is tried in a network of this thread's own, which ends with the
+	// test. Without the right to that nothing is tried.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil && !errors.Is(err, unix.EPERM) {
 		t.Fatal(err)
 	}
-	defer taken.Close()
-	for flag, c := range map[string]*command{
-		flagHealth:  {settings: settings{health: taken.Addr().String(), metrics: "0"}},
-		flagMetrics: {settings: settings{health: "0", metrics: taken.Addr().String()}},
-		flagPprof:   {settings: settings{health: "0", metrics: "0", pprof: taken.Addr().String()}},
+	const bytes, established, udp = "nf_conntrack_acct", "nf_conntrack_tcp_timeout_established", "nf_conntrack_udp_timeout"
+	for _, test := range []struct {
+		flags []string
+		want  map[string]string
+	}{
+		{nil, map[string]string{bytes: "0", established: "432000", udp: "30"}},
+		{[]string{"--conntrack-accounting"}, map[string]string{bytes: "1", established: "432000", udp: "30"}},
+		{[]string{"--all-services"}, map[string]string{bytes: "0", established: "86400", udp: "30"}},
+		{[]string{"--conntrack-udp-timeout=2m", "--conntrack-tcp-timeout-established=1h"}, map[string]string{bytes: "0", established: "3600", udp: "120"}},
 	} {
-		err := c.listen(t.Context(), http.NotFoundHandler(), http.NotFoundHandler(), func(err error) { t.Error(err) })
-		if err == nil || !strings.HasPrefix(err.Error(), "--"+flag+": ") || !strings.HasSuffix(err.Error(), "end it, or give another port") {
-			t.Errorf("%s: %v", flag, err)
+		folder := t.TempDir()
+		if err := os.Mkdir(filepath.Join(folder, "netfilter"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{bytes: "0", established: "432000", udp: "30"} {
+			if err := os.WriteFile(filepath.Join(folder, "netfilter", name), []byte(value), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := execute(t, append(test.flags, "--init-only", "--log-level=error", "--sysctl-folder="+folder)...); err != nil {
+			t.Errorf("%q: %v", test.flags, err)
+		}
+		for name, want := range test.want {
+			if got, err := os.ReadFile(filepath.Join(folder, "netfilter", name)); err != nil || string(got) != want {
+				t.Errorf("%q: %s is %q, want %q: %v", test.flags, name, got, want, err)
+			}
 		}
 	}
-	none := &command{settings: settings{health: "0", metrics: "0"}}
-	if err := none.listen(t.Context(), nil, nil, func(err error) { t.Error(err) }); err != nil {
-		t.Errorf("without any: %v", err)
-	}
+	missing := &command{switches: t.TempDir()}
+	missing.conntrackAccounting, missing.conntrack.UDP = true, 1e9
+	missing.prepare(t.Context(), logr.Discard())
 }
 
 // slowFigures is what takes as long to gather as somebody says.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,70 +80,5 @@ func TestAllImagesArePinned(t *testing.T) {
 	}
 	if count := strings.Count(string(text), `digest: ""`); count != len(Images) {
 		t.Errorf("the values have %d images, and %d are pinned", count, len(Images))
-	}
-}
-
-func TestPackagedChartTellsArtifactHub(t *testing.T) {
-	c, _ := packaged(t)
-	for name, want := range map[string]string{
-		"category": "networking", "license": "Apache-2.0", "prerelease": "true", "containsSecurityUpdates": "true",
-		"changes": "- description: 'This: and \"that\"'\n  kind: added\n- description: A hole\n  kind: security\n",
-	} {
-		if got := c.Metadata.Annotations["artifacthub.io/"+name]; got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-	for name, want := range map[string]string{
-		"images": "image: registry.example.org/vicinity-dns:1.2.3-rc.4\n  name: vicinity-dns\n", "crds": "kind: RoutingPolicy\n",
-	} {
-		if got := c.Metadata.Annotations["artifacthub.io/"+name]; !strings.Contains(got, want) {
-			t.Errorf("%s is %q, want %q in it", name, got, want)
-		}
-	}
-}
-
-func TestSameChartMakesTheSamePackage(t *testing.T) {
-	_, one := packaged(t)
-	_, two := packaged(t)
-	if !bytes.Equal(one, two) {
-		t.Error("the package is not the same when it is made again")
-	}
-}
-
-// What an editor leaves beside the chart is not packaged, as helm does not.
-func TestIgnoredFilesAreNotPackaged(t *testing.T) {
-	root := t.TempDir()
-	copied := filepath.Join(root, "charts", "vicinity")
-	if err := os.CopyFS(copied, os.DirFS("../../../charts/vicinity")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"LICENSE", "charts/vicinity/values.yaml.orig", "charts/vicinity/templates/proxy.yaml~"} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte("text"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := load(source.Source{Root: root, Version: from.Version, Time: from.Time}, images())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(c.Templates) == 0 || len(c.Files) == 0 {
-		t.Fatal("the chart has no files")
-	}
-	for _, file := range slices.Concat(c.Templates, c.Files) {
-		if strings.HasSuffix(file.Name, ".orig") || strings.HasSuffix(file.Name, "~") {
-			t.Errorf("the chart has %s", file.Name)
-		}
-	}
-}
-
-func TestPinSaysWhatIsMissing(t *testing.T) {
-	for values, want := range map[string]string{
-		"image:\n  name: a\n": `no value is "repository: a"`,
-		"x:\n  repository: a\ny:\n  repository: b\n  digest: \"\"\n": `no "digest: \"\"" follows "repository: a"`,
-		"x:\n  repository: a\n": `no "digest: \"\"" follows "repository: a"`,
-	} {
-		if _, err := pin(values, []Image{{Name: "a"}}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", values, err, want)
-		}
 	}
 }

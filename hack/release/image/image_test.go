@@ -10,12 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"vicinity.dev/vicinity/hack/release/program"
 	"vicinity.dev/vicinity/hack/release/source"
@@ -88,44 +86,6 @@ func TestSameProgramMakesTheSameArchives(t *testing.T) {
 	two, failed := changed.Digest()
 	if err := errors.Join(err, failed); err != nil || one == two {
 		t.Errorf("another program has the digest %s, too, %v", one, err)
-	}
-}
-
-func TestArchiveOfOnePlatform(t *testing.T) {
-	folder, set := archives(t, "a program")
-	path := filepath.Join(folder, "vicinity-small-"+tag+"-linux-arm64.tar")
-	image, err := tarball.ImageFromPath(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if config.OS != "linux" || config.Architecture != "arm64" || config.Config.User != small.User || !slices.Equal(config.Config.Entrypoint, []string{"/vicinity-small"}) {
-		t.Errorf("the image is %+v", config)
-	}
-	if !config.Created.Equal(from.Time) {
-		t.Errorf("it was created at %s, want the time of the commit, %s", config.Created, from.Time)
-	}
-	for label, want := range map[string]string{
-		"org.opencontainers.image.title": "Small", "org.opencontainers.image.version": tag, "org.opencontainers.image.revision": from.Revision,
-		"org.opencontainers.image.licenses": "Apache-2.0", "org.opencontainers.image.description": "Does little",
-	} {
-		if got := config.Config.Labels[label]; got != want {
-			t.Errorf("label %s is %q, want %q", label, got, want)
-		}
-	}
-	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(path) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"vicinity-small:" + tag}; !slices.Equal(manifest[0].RepoTags, want) {
-		t.Errorf("the image is named %q, want %q", manifest[0].RepoTags, want)
-	}
-	compressed, files, err := set.Images[1].Sizes()
-	if err != nil || files < 100_000 || compressed >= files {
-		t.Errorf("the sizes are %d and %d, %v", compressed, files, err)
 	}
 }
 
@@ -214,29 +174,5 @@ func TestCertificatesAreTrusted(t *testing.T) {
 	const few = 50
 	if count := bytes.Count(certificates(), []byte("BEGIN CERTIFICATE")); count < few {
 		t.Errorf("there are %d certificates", count)
-	}
-}
-
-func TestRepositoryHasTheRegistry(t *testing.T) {
-	for registry, want := range map[string]string{"": "vicinity", "registry.example.org/tools": "registry.example.org/tools/vicinity"} {
-		if got := Repository(registry, "vicinity"); got != want {
-			t.Errorf("%q: %s, want %s", registry, got, want)
-		}
-	}
-}
-
-func TestCheckRegistry(t *testing.T) {
-	for _, registry := range []string{"", "registry.example.org", "localhost:5000", "registry.example.org:5000/team-a/some_tools", "team"} {
-		if err := CheckRegistry(registry); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, registry := range []string{
-		"https://registry.example.org", "registry.example.org/", "registry.example.org//tools", "registry.example.org/Tools", "Team",
-		"registry.example.org/tools:1", "registry.example.org/../tools", "/tools", "a b", "a@b", "a\nb",
-	} {
-		if err := CheckRegistry(registry); err == nil || !strings.HasPrefix(err.Error(), "REGISTRY ") {
-			t.Errorf("%q: %v", registry, err)
-		}
 	}
 }

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -60,24 +59,6 @@ func TestArchiveOfUnix(t *testing.T) {
 	}
 }
 
-func TestArchiveOfWindows(t *testing.T) {
-	name, content := archive(t, program.Platform{OS: "windows", Architecture: "amd64"})
-	if name != "kubectl-vicinity-1.2.3-windows-amd64.zip" {
-		t.Errorf("the archive is %s", name)
-	}
-	unpacked, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, file := range unpacked.File {
-		got = append(got, file.Name)
-	}
-	if want := []string{"LICENSE", "kubectl-vicinity.exe"}; !slices.Equal(got, want) {
-		t.Errorf("it has %q, want %q", got, want)
-	}
-}
-
 func TestKrew(t *testing.T) {
 	download := Download{Platform: program.Platform{OS: "windows", Architecture: "amd64"}, Name: "a.zip", Content: []byte("abc")}
 	for address, uri := range map[string]string{"": "uri: a.zip\n", "https://example.org/0/": "uri: https://example.org/0/a.zip\n"} {
@@ -92,19 +73,6 @@ func TestKrew(t *testing.T) {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("no %q in\n%s", want, text)
 			}
-		}
-	}
-}
-
-func TestCheckAddress(t *testing.T) {
-	for _, address := range []string{"", "https://example.org/0/", "http://localhost:8080"} {
-		if err := CheckAddress(address); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, address := range []string{"example.org/0", "ftp://example.org", "https://", "https://example.org/?version=0", "https://example.org/#0", "https://%"} {
-		if err := CheckAddress(address); err == nil || !strings.HasPrefix(err.Error(), "DOWNLOADS ") {
-			t.Errorf("%q: %v", address, err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -56,33 +55,6 @@ func TestSameSourcesMakeTheSameProgram(t *testing.T) {
 	}
 	if !bytes.Equal(made[0], made[1]) {
 		t.Error("two folders with the same sources make two programs")
-	}
-}
-
-func TestExperimentsAreRefused(t *testing.T) {
-	settings(t, "GOEXPERIMENT=jsonv2\n")
-	if err := small(t).run(t.Context()); err == nil || !strings.Contains(err.Error(), "the go command has GOEXPERIMENT=jsonv2") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestParsePlatforms(t *testing.T) {
-	amd64, arm64 := Platform{"linux", "amd64"}, Platform{"linux", "arm64"}
-	for text, want := range map[string][]Platform{
-		"linux/amd64":              {amd64},
-		"linux/arm64, linux/amd64": {amd64, arm64},
-	} {
-		if got, err := ParsePlatforms(text); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-	for text, want := range map[string]string{
-		"":                        `"" is none that images are made for; write one or more of linux/amd64, linux/arm64`,
-		"linux/amd64,linux/riscv": `PLATFORMS "linux/amd64,linux/riscv": "linux/riscv" is none`,
-	} {
-		if _, err := ParsePlatforms(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
 	}
 }
 

@@ -2,11 +2,8 @@ package sbom
 
 import (
 	"bytes"
-	"debug/buildinfo"
-	"os"
 	"reflect"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"time"
 
@@ -58,29 +55,5 @@ func TestModulesAreListed(t *testing.T) {
 	}
 	if depends := *(*bom.Dependencies)[0].Dependencies; !reflect.DeepEqual(depends, want) {
 		t.Errorf("the program depends on %q, want %q", depends, want)
-	}
-}
-
-// This test is a compiled program, too.
-func TestOf(t *testing.T) {
-	file, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := Of(from, test, platform, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Of(from, test, platform, file)
-	if err != nil || !bytes.Equal(text, again) {
-		t.Errorf("it is not the same when it is made again: %v", err)
-	}
-	info, err := buildinfo.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bom := decoded(t, text)
-	if bom.Metadata.Timestamp != "2023-11-14T22:13:20Z" || (*bom.Components)[0].Version != strings.TrimPrefix(info.GoVersion, "go") {
-		t.Errorf("it is of %s, and built by %s", bom.Metadata.Timestamp, (*bom.Components)[0].Version)
 	}
 }

@@ -8,25 +8,6 @@ import (
 	"testing"
 )
 
-func TestCheckVersion(t *testing.T) {
-	for _, version := range []string{"0.1.0", "1.2.3-rc.1", "10.0.0-alpha"} {
-		if err := CheckVersion(version); err != nil {
-			t.Error(err)
-		}
-	}
-	for version, want := range map[string]string{
-		"v0.1.0":      `VERSION "v0.1.0" begins with v: write a semantic version such as 0.2.0`,
-		"0.1":         `VERSION "0.1": write a semantic version`,
-		"01.2.3":      `VERSION "01.2.3": write`,
-		"1.0.0+build": `VERSION "1.0.0+build" has build metadata, and the tag of an image cannot have a +`,
-		"latest":      `VERSION "latest": write`,
-	} {
-		if err := CheckVersion(version); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", version, err, want)
-		}
-	}
-}
-
 // repository makes one with a chart, without commits.
 func repository(t *testing.T) string {
 	t.Helper()
@@ -88,27 +69,5 @@ func TestRead(t *testing.T) {
 	t.Setenv(epochVariable, "today")
 	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || err.Error() != `SOURCE_DATE_EPOCH is "today": it must be seconds since 1970` {
 		t.Errorf("a wrong time: %v", err)
-	}
-}
-
-// Sources out of an archive may lie in a repository of something else.
-func TestReadWithoutHistory(t *testing.T) {
-	t.Setenv(epochVariable, "")
-	outer := repository(t)
-	run(t, outer, "add", ".")
-	run(t, outer, "commit", "--quiet", "-m", "first")
-	root := filepath.Join(outer, "sources")
-	if err := os.CopyFS(filepath.Join(root, "charts"), os.DirFS(filepath.Join(outer, "charts"))); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := Read(t.Context(), root, ""); err != nil || s.Version != "0.3.0-dev.0" || s.Revision != "" || s.Time.Unix() != 0 {
-		t.Errorf("it is %+v, %v", s, err)
-	}
-	if _, err := Read(t.Context(), root, "0.3.0"); err == nil || !strings.Contains(err.Error(), "set SOURCE_DATE_EPOCH to seconds since 1970") {
-		t.Errorf("without a time: %v", err)
-	}
-	t.Setenv(epochVariable, "5")
-	if s, err := Read(t.Context(), root, "0.3.0"); err != nil || s.Revision != "" || s.Time.Unix() != 5 {
-		t.Errorf("with a time it is %+v, %v", s, err)
 	}
 }
