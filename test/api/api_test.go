@@ -1,6 +1,6 @@
 // Package api_test writes good and bad objects of Vicinity's API to a real API server,
-// and sees what it takes and with what words it refuses the rest: by the schemas that
-// the chart installs, and by the webhooks that judge what a schema cannot.
+// and sees what it takes and with what words it refuses the rest, by the schemas that
+// the chart installs.
 package api_test
 
 import (
@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +24,6 @@ import (
 const (
 	root      = "../.."
 	namespace = "default"
-	// deadline is for what the API server does in a moment.
-	deadline = time.Minute
 )
 
 // TestAPI shares one API server among all that is written.
@@ -48,7 +45,7 @@ func TestAPI(t *testing.T) {
 	t.Run("EndpointGroup", w.testEndpointGroup)
 	t.Run("PodLocator", w.testPodLocator)
 	t.Run("UnknownFields", w.testUnknownFields)
-	t.Run("Webhooks", w.testWebhooks)
+	t.Run("Examples", w.testExamples)
 }
 
 // writer writes objects as a user does, and keeps what it is told.

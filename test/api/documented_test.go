@@ -11,9 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
-
-	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/coverage"
 )
 
 // reference is the document about the API.
@@ -111,48 +108,9 @@ func TestFieldsAreDocumented(t *testing.T) {
 	}
 }
 
-func TestNamesAreDocumented(t *testing.T) {
-	text := readReference(t)
-	for _, name := range []string{
-		v1alpha1.AnnotationSameNode, v1alpha1.AnnotationSameZone, v1alpha1.AnnotationSameRegion, v1alpha1.AnnotationTopologyKeys,
-		v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints, v1alpha1.AnnotationProxy,
-		v1alpha1.LabelOwnZone, v1alpha1.LabelRouted, v1alpha1.LabelServiceProxyName, v1alpha1.ConditionTopologyRouting,
-		v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass,
-		v1alpha1.LabelEvictionRequests, v1alpha1.EvictionResponder, v1alpha1.AnnotationEvictionReason, v1alpha1.AnnotationAbandonedRevision, v1alpha1.AnnotationSpreadOrdinals,
-		v1alpha1.LabelService, v1alpha1.LabelNotForPrefix + "ZONE", v1alpha1.LabelHandOver,
-	} {
-		if !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("%s is not in %s", name, reference)
-		}
-	}
-}
-
-func TestConditionsOfBudgetsAreDocumented(t *testing.T) {
-	_, text, found := strings.Cut(readReference(t), "\n## TopologyDisruptionBudget\n")
-	if !found {
-		t.Fatal("there is no chapter about budgets")
-	}
-	text, _, _ = strings.Cut(text, "\n## ")
-	for _, name := range []string{
-		v1alpha1.ConditionEnforced, v1alpha1.ConditionValid, v1alpha1.ConditionSatisfiable, v1alpha1.ConditionDisruptionAllowed,
-		v1alpha1.ConditionDeletesDirectly, v1alpha1.ConditionBreakGlass, v1alpha1.ConditionProjected,
-	} {
-		if !strings.Contains(text, "\n| `"+name+"` |") {
-			t.Errorf("the condition %s has no row in %s", name, reference)
-		}
-	}
-	for _, reason := range []string{
-		coverage.ReasonInvalid, coverage.ReasonNoNodes, coverage.ReasonBlocked, coverage.ReasonNodeWithoutKey, coverage.ReasonSatisfiable, coverage.ReasonValid,
-	} {
-		if !strings.Contains(text, "`"+reason+"`") {
-			t.Errorf("the reason %s is not in %s", reason, reference)
-		}
-	}
-}
-
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// The examples of the document are taken as they are, without a warning of ours.
+// The examples of the document are taken as they are, without a warning.
 func (w *writer) testExamples(t *testing.T) {
 	examples := yamlBlock.FindAllStringSubmatch(readReference(t), -1)
 	if len(examples) < 4 {

@@ -3,7 +3,6 @@ package conventions_test
 import (
 	"fmt"
 	"go/ast"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,53 +96,6 @@ func TestCommandsInDocumentsExist(t *testing.T) {
 	}
 }
 
-func TestUnknownCommandsAreFound(t *testing.T) {
-	makefile := `# A comment: ## of no target.
-VARIABLE := value
-.PHONY: test
-test: build ## Test
-build: ## Build
-hidden:
-	@true
-bench-core: ## Measure
-`
-	for _, test := range []struct {
-		name     string
-		markdown string
-		want     []string
-	}{
-		{
-			name: "all exist",
-			markdown: "Prose may make do. Run `make test`, or\n\n```sh\n$ make build   # and make sure\n" +
-				"FUZZTIME=1m make bench-core FUZZTIME=2m\nmake -j2 build test && bin/vicinity\nmake\ncmake x\n```\n",
-		},
-		{
-			name:     "unknown in a line",
-			markdown: "Run `make tset`.",
-			want:     []string{"X.md says make tset; the documented targets of the Makefile are test, build, bench-core"},
-		},
-		{
-			name:     "unknown in a block, after others",
-			markdown: "```\ncd x && make build fly\n```\n",
-			want:     []string{"X.md says make fly"},
-		},
-		{
-			name:     "not documented",
-			markdown: "`make hidden`",
-			want:     []string{"X.md says make hidden"},
-		},
-		{
-			name:     "none",
-			markdown: "We make no commands.",
-			want:     []string{"X.md shows no make command"},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			expect(t, unknownCommands("X.md", test.markdown, makefile), test.want...)
-		})
-	}
-}
-
 func TestMakeHelpListsEveryTarget(t *testing.T) {
 	var got []string
 	for line := range strings.Lines(runMake(t, "help")) {
@@ -169,25 +121,6 @@ func runMake(t *testing.T, target string) string {
 		t.Fatalf("make %s: %v\n%s", target, err, out)
 	}
 	return string(out)
-}
-
-// CI runs the linter, then what the README tells people to run, perhaps with variables, and nothing else.
-func TestCIRunsTheTestCommandOfTheREADME(t *testing.T) {
-	const script = ".ci/run"
-	info, err := os.Stat(filepath.Join(root, script))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Mode()&0o111 == 0 {
-		t.Errorf("%s is not executable", script)
-	}
-	if !slices.Contains(makeCommands(read(t, "README.md")), "test") {
-		t.Error("README.md does not show make test")
-	}
-	want := []string{`cd "$(dirname "$0")/.."`, "make lint", "exec make test"}
-	if got := commands(read(t, script)); !slices.Equal(got, want) {
-		t.Errorf("%s runs %q, want %q", script, got, want)
-	}
 }
 
 // commands are the commands of a script without the variables that follow a target of make. Comments, and the options
@@ -234,18 +167,5 @@ func TestMakeFuzzRunsEveryFuzzTarget(t *testing.T) {
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		t.Errorf("make fuzz runs %q, the fuzz targets are %q", got, want)
-	}
-}
-
-func TestFuzzTargetsAreFound(t *testing.T) {
-	files := []source{parse(t, "internal/a/a_test.go",
-		"package a; import \"testing\"; func FuzzRead(f *testing.F) {}; func TestFuzzy(*testing.T) {}; type x int; func (x) FuzzNot() {}")}
-	want := map[string]bool{"./internal/a FuzzRead": true}
-	got := make(map[string]bool)
-	for _, target := range fuzzTargets(files) {
-		got[target] = true
-	}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -71,25 +71,6 @@ func TestTheLabIsForFew(t *testing.T) {
 	}
 }
 
-func TestConfinementViolationsAreFound(t *testing.T) {
-	const helm, lab, fabric = `"helm.sh/helm/v4/pkg/action"`, `"vicinity.dev/vicinity/lab"`, `"vicinity.dev/vicinity/lab/fabric"`
-	for _, test := range []struct {
-		file, imports string
-		want          []string
-	}{
-		{"lab/release/p.go", helm + ";" + lab + ";" + fabric, nil},
-		{"lab/test/bench/proxy/p.go", lab + ";" + fabric, nil},
-		{"lab/commands/p.go", lab + ";" + helm, []string{"it imports helm.sh/helm/v4/pkg/action: only lab/release/ may"}},
-		{"internal/cli/explain.go", lab, []string{"internal/cli/explain.go:2:9: it imports vicinity.dev/vicinity/lab: only lab/ may"}},
-		{"internal/controller/p.go", fabric, []string{"it imports vicinity.dev/vicinity/lab/fabric: only lab/ may"}},
-		{"labs/p.go", `"vicinity.dev/vicinity/labs"`, nil},
-	} {
-		t.Run(test.file, func(t *testing.T) {
-			expect(t, confinementViolations(parse(t, test.file, "package p\nimport ("+test.imports+")")), test.want...)
-		})
-	}
-}
-
 // linkViolations are the packages that a command links and should not.
 func linkViolations(packages []pkg, folders map[string][]string) []string {
 	var violations []string
@@ -112,20 +93,4 @@ func TestCommandsLinkWhatTheyUse(t *testing.T) {
 		}
 	}
 	report(t, linkViolations(packages, unlinked))
-}
-
-func TestLinkViolationsAreFound(t *testing.T) {
-	folders := map[string][]string{"cmd/a": {"internal/simulate", "k8s.io/client-go/kubernetes"}}
-	for _, test := range []struct {
-		name string
-		p    pkg
-		want []string
-	}{
-		{"nothing", pkg{ImportPath: module + "/cmd/a", Deps: []string{"os", "k8s.io/client-go/rest", module + "/internal/topology"}}, nil},
-		{"of the project", pkg{ImportPath: module + "/cmd/a", Deps: []string{module + "/internal/simulate"}}, []string{"cmd/a links vicinity.dev/vicinity/internal/simulate"}},
-		{"of others, below", pkg{ImportPath: module + "/cmd/a", Deps: []string{"k8s.io/client-go/kubernetes/scheme"}}, []string{"cmd/a links k8s.io/client-go/kubernetes/scheme: it must do without k8s.io/client-go/kubernetes"}},
-		{"another command", pkg{ImportPath: module + "/cmd/b", Deps: []string{module + "/internal/simulate"}}, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) { expect(t, linkViolations([]pkg{test.p}, folders), test.want...) })
-	}
 }

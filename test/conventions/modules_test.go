@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,74 +114,4 @@ func TestModulesHaveOneVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	report(t, versionViolations(files, apart))
-}
-
-func TestReplacementsAreRead(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "go.mod")
-	const text = `module example.com/m
-require (
-	example.com/a v1.0.0
-	example.com/b v1.0.0
-	example.com/c v1.0.0
-	example.com/d v1.0.0
-)
-replace (
-	example.com/b => example.com/b v1.1.0
-	example.com/c => example.com/fork v1.0.0
-	example.com/d => ../d
-	example.com/e => example.com/e v1.0.0
-)
-`
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	want := required{"example.com/a": "v1.0.0", "example.com/b": "v1.1.0", "example.com/c": "example.com/fork@v1.0.0", "example.com/d": ""}
-	if got := readModuleFile(t, name); !maps.Equal(got, want) {
-		t.Errorf("versions are %v, want %v", got, want)
-	}
-}
-
-func TestDifferentVersionsAreFound(t *testing.T) {
-	apart := map[string]string{"tools/go.mod": "a cause"}
-	files := func(lab, tools string) map[string]required {
-		return map[string]required{
-			"go.mod":       {"example.com/a": "v1.0.0", "example.com/b": "v1.0.0"},
-			"lab/go.mod":   {"example.com/a": lab, "example.com/c": "v1.0.0"},
-			"tools/go.mod": {"example.com/a": tools, "example.com/d": "v1.0.0"},
-		}
-	}
-	expect(t, versionViolations(files("v1.0.0", "v1.1.0"), apart))
-	expect(t, versionViolations(files("v1.2.0", "v1.1.0"), apart),
-		"example.com/a is compiled more than once: v1.0.0 in go.mod, v1.2.0 in lab/go.mod")
-	expect(t, versionViolations(files("v1.0.0", "v1.0.0"), apart), "tools/go.mod is in the list apart")
-}
-
-// recompiling are the flags with which the go command compiles every package anew.
-var recompiling = regexp.MustCompile(`[\s"]-(race|msan|asan|cover\w*|gcflags|asmflags|buildmode|pgo|installsuffix)\b`)
-
-// flagViolations finds what makes a file that runs the go command compile otherwise than the rest.
-func flagViolations(name, text string) []string {
-	var violations []string
-	for _, match := range recompiling.FindAllStringSubmatch(text, -1) {
-		violations = append(violations, fmt.Sprintf("%s compiles every package once more, for the flag -%s", name, match[1]))
-	}
-	for _, setting := range []string{`CGO_ENABLED\s*:?=\s*0`, `GOFLAGS\s*:?=.*-trimpath`} {
-		if !regexp.MustCompile(setting).MatchString(text) {
-			violations = append(violations, fmt.Sprintf("%s has nothing like %s, with which the others compile", name, setting))
-		}
-	}
-	return violations
-}
-
-func TestAllIsCompiledWithTheSameFlags(t *testing.T) {
-	for _, name := range []string{"Makefile", "hack/release/program/program.go"} {
-		report(t, flagViolations(name, read(t, name)))
-	}
-}
-
-func TestOtherFlagsAreFound(t *testing.T) {
-	const settings = "export CGO_ENABLED := 0\nexport GOFLAGS := -trimpath\n"
-	expect(t, flagViolations("Makefile", settings+"\tgo build -tags x -ldflags -s ./...\n"))
-	expect(t, flagViolations("Makefile", settings+"\tgo test -race ./...\n"), "for the flag -race")
-	expect(t, flagViolations("Makefile", "export CGO_ENABLED := 1\n"), "CGO_ENABLED", "GOFLAGS")
 }

@@ -129,20 +129,3 @@ func TestWhatTenantsWriteIsFuzzed(t *testing.T) {
 		}
 	}
 }
-
-func TestMissingFuzzTargetsAreFound(t *testing.T) {
-	file := parse(t, "api/a.go", "package a; const (AnnotationA = \"a\"; AnnotationB = \"b\"; LabelC = \"c\"); type DSpec struct{}; type D struct{}")
-	names := written(file.file)
-	if want := []string{"AnnotationA", "AnnotationB", "DSpec"}; !slices.Equal(names, want) {
-		t.Errorf("written are %q, want %q", names, want)
-	}
-	got := unfuzzed(names, map[string]string{"AnnotationA": "./a FuzzA", "AnnotationB": "./b FuzzB", "AnnotationGone": "it is not read"}, []string{"./a FuzzA"})
-	want := []string{
-		"AnnotationB is said to be read under ./b FuzzB, which is no fuzz target",
-		"DSpec is read of others and has no entry in parsers: name the fuzz target of what reads it",
-		"AnnotationGone is in parsers and not in the API",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}

@@ -71,19 +71,3 @@ func TestTextsAreClean(t *testing.T) {
 		t.Error("the repository holds no text")
 	}
 }
-
-func TestStainsAreFound(t *testing.T) {
-	for _, test := range []struct {
-		text string
-		want []string
-	}{
-		{text: "see ./work/x, ~/work/x, $(HOME)/work/x, https://vicinity.dev/work/x and /usr/bin/chromium\n"},
-		{text: "todo lists and nolint in words\n"},
-		{text: "ok\nsee \"/" + "home/somebody/x\"\n", want: []string{"a.txt:2: "}},
-		{text: "/" + "Users/somebody\n", want: []string{"a path of one machine"}},
-		{text: "// TO" + "DO: more\n", want: []string{"finish it"}},
-		{text: "x := 1 //no" + "lint:unused\n", want: []string{"mend the code"}},
-	} {
-		expect(t, textViolations("a.txt", test.text), test.want...)
-	}
-}

@@ -1,15 +1,12 @@
 package docs_test
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -17,7 +14,7 @@ import (
 // threats is the page whose tables say which test shows each row.
 const threats = "docs/threat-model.md"
 
-// requirements is the page that names the test of each requirement, and the target of make that runs it.
+// requirements is the page that names the test of each requirement.
 const requirements = "docs/requirements.md"
 
 var (
@@ -26,14 +23,11 @@ var (
 	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything|doctor|console|release|metrics)/[a-z-]+$`)
 )
 
-// tiers are the targets of make that run tests, the quickest first.
-var tiers = []string{"check", "test", "e2e", "soak"}
-
-// evidence maps the tests that documents may name to their tiers: functions by their names, also with their folders as in
+// evidence are the tests that documents may name: functions by their names, also with their folders as in
 // test/docs.TestCommands, and promises by those of their areas, as proxy/probe.
-func evidence(t *testing.T) map[string]string {
+func evidence(t *testing.T) map[string]bool {
 	t.Helper()
-	packages := map[string][]*ast.FuncDecl{}
+	all := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -49,8 +43,18 @@ func evidence(t *testing.T) map[string]string {
 		}
 		folder, err := filepath.Rel(root, filepath.Dir(path))
 		for _, declared := range file.Decls {
-			if function, ok := declared.(*ast.FuncDecl); ok {
-				packages[filepath.ToSlash(folder)] = append(packages[filepath.ToSlash(folder)], function)
+			function, ok := declared.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			name := function.Name.Name
+			if function.Recv == nil && functionName.MatchString(name) {
+				all[name], all[filepath.ToSlash(folder)+"."+name] = true, true
+			}
+			if area, is := strings.CutSuffix(name, "Area"); is {
+				for _, promise := range promises(function) {
+					all[area+"/"+promise] = true
+				}
 			}
 		}
 		return err
@@ -58,132 +62,11 @@ func evidence(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]string{}
-	for _, folder := range slices.Sorted(maps.Keys(packages)) {
-		functions := packages[folder]
-		tierOf := tiersOf(functions)
-		for _, function := range functions {
-			name := function.Name.Name
-			if function.Recv == nil && functionName.MatchString(name) {
-				all[name], all[folder+"."+name] = tierOf[name], tierOf[name]
-			}
-			if area, is := strings.CutSuffix(name, "Area"); is {
-				for promise, tier := range promises(function) {
-					all[area+"/"+promise] = tier
-				}
-			}
-		}
-	}
 	return all
 }
 
-// keyOf names a function of a package, a method after its receiver: scene.run.
-func keyOf(function *ast.FuncDecl) string {
-	if _, of := receiver(function); of != "" {
-		return of + "." + function.Name.Name
-	}
-	return function.Name.Name
-}
-
-// receiver is the name and the type of what a method is called on.
-func receiver(function *ast.FuncDecl) (name, of string) {
-	if function.Recv == nil {
-		return "", ""
-	}
-	field := function.Recv.List[0]
-	ast.Inspect(field.Type, func(n ast.Node) bool { // *T, T[P]
-		if ident, ok := n.(*ast.Ident); ok && of == "" {
-			of = ident.Name
-		}
-		return of == ""
-	})
-	if len(field.Names) > 0 {
-		name = field.Names[0].Name
-	}
-	return name, of
-}
-
-// tiersOf are the tiers of the functions of a package by their keys. A test that skips with -short is not run by make
-// check, nor is one that uses a control plane or a browser, or calls such a function.
-func tiersOf(functions []*ast.FuncDecl) map[string]string {
-	tierOf := map[string]string{}
-	for _, function := range functions {
-		tierOf[keyOf(function)] = tiers[0]
-	}
-	for changed := true; changed; {
-		changed = false
-		for _, function := range functions {
-			if slices.Index(tiers, tierOf[keyOf(function)]) < slices.Index(tiers, needs(function, tierOf)) {
-				tierOf[keyOf(function)], changed = needs(function, tierOf), true
-			}
-		}
-	}
-	return tierOf
-}
-
-// needs is the highest tier that the body of a function asks for. Without types, a call on anything but the function's
-// own receiver counts as one of the quickest method of that name.
-func needs(function *ast.FuncDecl, tierOf map[string]string) string {
-	highest := 0
-	atLeast := func(tier string) { highest = max(highest, slices.Index(tiers, tier)) }
-	self, of := receiver(function)
-	ast.Inspect(function, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.IfStmt:
-			switch {
-			case !calls(n.Body, "Skip") && !calls(n.Body, "Skipf"):
-			case calls(n.Cond, "Short"):
-				atLeast("test")
-			case slices.Contains(texts(n.Cond), "E2E_SOAK"):
-				atLeast("soak")
-			}
-		case *ast.CallExpr:
-			switch called := n.Fun.(type) {
-			case *ast.Ident:
-				atLeast(tierOf[called.Name])
-			case *ast.SelectorExpr:
-				on, _ := called.X.(*ast.Ident)
-				switch {
-				case on != nil && (on.Name == "rig" || on.Name == "chromium" && called.Sel.Name == "ForTest"):
-					atLeast("test")
-				case on != nil && self != "" && on.Name == self && tierOf[of+"."+called.Sel.Name] != "":
-					atLeast(tierOf[of+"."+called.Sel.Name])
-				default:
-					atLeast(quickestMethod(called.Sel.Name, tierOf))
-				}
-			}
-		}
-		return true
-	})
-	return tiers[highest]
-}
-
-// quickestMethod is the lowest tier of the methods of that name, or empty.
-func quickestMethod(name string, tierOf map[string]string) string {
-	quickest := ""
-	for key, tier := range tierOf {
-		if strings.HasSuffix(key, "."+name) && (quickest == "" || slices.Index(tiers, tier) < slices.Index(tiers, quickest)) {
-			quickest = tier
-		}
-	}
-	return quickest
-}
-
-// calls reports whether a method or a function of another package is called by that name.
-func calls(node ast.Node, name string) (found bool) {
-	ast.Inspect(node, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok {
-			called, ok := call.Fun.(*ast.SelectorExpr)
-			found = found || ok && called.Sel.Name == name
-		}
-		return true
-	})
-	return found
-}
-
-// promises maps the names of the promises that a function lists to their tiers.
-func promises(function *ast.FuncDecl) map[string]string {
-	tierOf := map[string]string{}
+// promises are the names of the promises that a function lists.
+func promises(function *ast.FuncDecl) (names []string) {
 	ast.Inspect(function, func(n ast.Node) bool {
 		list, ok := n.(*ast.CompositeLit)
 		if !ok {
@@ -197,19 +80,12 @@ func promises(function *ast.FuncDecl) map[string]string {
 				}
 			}
 		}
-		if fields["keep"] == nil || fields["name"] == nil {
-			return true
-		}
-		tier := "e2e"
-		if in, ok := fields["tier"].(*ast.Ident); ok { // as inTest
-			tier = strings.ToLower(strings.TrimPrefix(in.Name, "in"))
-		}
-		for _, name := range texts(fields["name"]) {
-			tierOf[name] = tier
+		if fields["keep"] != nil && fields["name"] != nil {
+			names = append(names, texts(fields["name"])...)
 		}
 		return true
 	})
-	return tierOf
+	return names
 }
 
 // named are what a text has in marks of code that are names of tests, or of promises.
@@ -247,7 +123,7 @@ func TestNamedTestsExist(t *testing.T) {
 	for document, text := range documents(t) {
 		for _, name := range named(prose(text)) {
 			found++
-			if known[name] == "" {
+			if !known[name] {
 				t.Errorf("%s names the test %s, which is not there", document, name)
 			}
 		}
@@ -267,101 +143,21 @@ func TestRowsAboutThreatsAreShown(t *testing.T) {
 	}
 }
 
-// untrue are the rows "requirement | shown by | tier" of a document that do not name one test with its tier.
-func untrue(document string, known map[string]string) (faults []string, rows int) {
-	for line := range strings.Lines(document) {
+// Each requirement names one test, which is there.
+func TestRequirementsAreShown(t *testing.T) {
+	known, rows := evidence(t), 0
+	for line := range strings.Lines(text(t, requirements)) {
 		line = strings.TrimSpace(line)
 		cells := strings.Split(strings.Trim(line, "|"), "|")
 		if !strings.HasPrefix(line, "|") || len(cells) != 3 || strings.Contains(line, "| shown by |") || strings.HasPrefix(cells[0], " ---") {
 			continue
 		}
 		rows++
-		tests, tier := named(cells[1]), strings.Trim(cells[2], " `")
-		switch {
-		case len(tests) != 1:
-			faults = append(faults, fmt.Sprintf("%s: it names %d tests, want 1", line, len(tests)))
-		case known[tests[0]] == "":
-			faults = append(faults, fmt.Sprintf("%s: the test is not there", line))
-		case known[tests[0]] != tier:
-			faults = append(faults, fmt.Sprintf("%s: the test is one of make %s", line, known[tests[0]]))
+		if tests := named(cells[1]); len(tests) != 1 || !known[tests[0]] {
+			t.Errorf("%s: %s: it names the tests %q, want one that is there", requirements, line, tests)
 		}
-	}
-	return faults, rows
-}
-
-// Each requirement names a test, and the target of make that runs it.
-func TestRequirementsAreShown(t *testing.T) {
-	faults, rows := untrue(text(t, requirements), evidence(t))
-	for _, fault := range faults {
-		t.Errorf("%s: %s", requirements, fault)
 	}
 	if rows < 50 {
 		t.Errorf("%s has %d rows; are they still tables of three columns?", requirements, rows)
-	}
-}
-
-func TestUntrueRequirementsAreFound(t *testing.T) {
-	const document = "| requirement | shown by | tier |\n| --- | --- | --- |\n| a | `a.TestOne` | `check` |\n" +
-		"| b | `a.TestOne` | `e2e` |\n| c | `proxy/two` | `test` |\n| d | as usual | `test` |\n| e | `proxy/three` | `e2e` |\n\n| tier | runs |\n| --- | --- |\n| `check` | all |\n"
-	faults, rows := untrue(document, map[string]string{"a.TestOne": "check", "proxy/two": "e2e"})
-	if rows != 5 || len(faults) != 4 {
-		t.Fatalf("of %d rows are untrue: %q", rows, faults)
-	}
-	for i, want := range []string{"make check", "make e2e", "names 0 tests", "not there"} {
-		if !strings.Contains(faults[i], want) {
-			t.Errorf("fault %d is %q, want one about %q", i+1, faults[i], want)
-		}
-	}
-}
-
-func TestTiersAreRead(t *testing.T) {
-	const source = `package a
-func TestFast(t *testing.T) { if testing.Short() { n = 1 }; quick(t) }
-func TestSlow(t *testing.T) { if testing.Short() { t.Skip("slow") } }
-func TestLive(t *testing.T) { live(t) }
-func live(t *testing.T) cluster { return cluster{rig.Start(t)} }
-func TestPage(t *testing.T) { ctx, browser := chromium.ForTest(t) }
-func (c cluster) run(t *testing.T) { c.start(t) }
-func (c cluster) start(t *testing.T) { rig.Start(t) }
-func (w *world) run(t *testing.T) { w.start(t) }
-func (w *world) start(t *testing.T) {}
-func TestWorld(t *testing.T) { newWorld().run(t) }
-func TestSoak(t *testing.T) { if os.Getenv("E2E_SOAK") == "" { t.Skip("hours") } }
-func area() { return area{promises: []promise{{name: "one", keep: one}, {name: "two", keep: two, tier: inTest}}} }
-`
-	file, err := parser.ParseFile(token.NewFileSet(), "a_test.go", source, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var functions []*ast.FuncDecl
-	for _, declared := range file.Decls {
-		functions = append(functions, declared.(*ast.FuncDecl))
-	}
-	want := map[string]string{
-		"TestFast": "check", "TestSlow": "test", "TestLive": "test", "live": "test", "TestPage": "test", "TestSoak": "soak", "area": "check",
-		"cluster.run": "test", "cluster.start": "test", "world.run": "check", "world.start": "check", "TestWorld": "check",
-	}
-	if got := tiersOf(functions); !maps.Equal(got, want) {
-		t.Errorf("tiers are %v, want %v", got, want)
-	}
-	if got, want := promises(functions[len(functions)-1]), map[string]string{"one": "e2e", "two": "test"}; !maps.Equal(got, want) {
-		t.Errorf("promises are %v, want %v", got, want)
-	}
-}
-
-func TestMissingEvidenceIsFound(t *testing.T) {
-	const document = "| a | shown by |\n| --- | --- |\n| one | `TestOne`, `proxy/two` |\n| none | |\n| prose | as usual |\n\n| a | b |\n| --- | --- |\n| other | |\n"
-	if got, want := unshown(document), []string{"| none | |", "| prose | as usual |"}; !slices.Equal(got, want) {
-		t.Errorf("rows without a test are %q, want %q", got, want)
-	}
-	if got, want := named("`TestOne` TestTwo `go test -run TestThree` `BenchmarkFour` `proxy/five` `internal/six` `proxy/seven.go`"),
-		[]string{"TestOne", "BenchmarkFour", "proxy/five"}; !slices.Equal(got, want) {
-		t.Errorf("named are %q, want %q", got, want)
-	}
-	known := evidence(t)
-	for name, want := range map[string]bool{"TestMissingEvidenceIsFound": true, "TestOfNobody": false, "proxy/probe": true, "routing/probe": false, "proxy/nothing": false} {
-		if (known[name] != "") != want {
-			t.Errorf("%s is known as one of make %s", name, known[name])
-		}
 	}
 }

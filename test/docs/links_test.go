@@ -92,13 +92,3 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		}
 	}
 }
-
-func TestDanglingLinksAreFound(t *testing.T) {
-	all := map[string]string{
-		"docs/a.md": "# A\n\n[b](b.md#the-second-one) [c](#a) [d](../README.md) [e](https://vicinity.dev/x) [f](none.md) [g](b.md#third) [h](#no)\n\n```text\n[i](none.md)\n```\n",
-		"docs/b.md": "# B\n\n## The `second`, one\n\n```sh\n# third\n```\n",
-	}
-	if got, want := dangling("docs/a.md", all["docs/a.md"], all), []string{"none.md", "b.md#third", "#no"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,9 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 )
 
 const outcomes = "docs/reference/outcomes.md"
@@ -140,95 +136,5 @@ func TestEventsAreDocumented(t *testing.T) {
 	}
 	if got, want := rows(t, text(t, outcomes), "Events"), sorted(want); !slices.Equal(got, want) {
 		t.Errorf("%s has the events %q, the code has %q", outcomes, got, want)
-	}
-}
-
-// Every rule has its message, as the condition says it.
-func TestMessagesAreDocumented(t *testing.T) {
-	var want []string
-	add := func(o allocate.Outcome) {
-		o.Threshold = allocate.DefaultOverloadThreshold
-		want = append(want, explain.Brief(o))
-	}
-	for _, rule := range declared(t, "internal/allocate", func(name string) bool { return strings.HasPrefix(name, "Rule") }) {
-		algorithm := allocate.Optimal
-		if allocate.Rule(rule) == allocate.RuleOneZone {
-			add(allocate.Outcome{Rule: allocate.RuleOneZone, Algorithm: algorithm, Zones: 1})
-			algorithm = allocate.Auto // which alone counts zones that have capacity
-		}
-		add(allocate.Outcome{Rule: allocate.Rule(rule), Algorithm: algorithm})
-	}
-	add(allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Undivided: true})
-	add(allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Figures: allocate.Figures{Overload: 1}})
-	add(allocate.Outcome{Rule: allocate.RulePlanned, Algorithm: allocate.Auto, State: allocate.Allocated})
-	add(allocate.Outcome{Rule: allocate.RuleOverload, Algorithm: allocate.Optimal, Overload: math.Inf(1)})
-	want = append(want, explain.Brief(allocate.Outcome{Rule: allocate.RulePlanned, State: allocate.Allocated, Algorithm: allocate.Flow}))
-	if got, want := rows(t, text(t, outcomes), "Messages"), sorted(want); !slices.Equal(got, want) {
-		t.Errorf("%s has the messages\n%s\nthe code has\n%s", outcomes, strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-func TestReasonsOfPoliciesAreDocumented(t *testing.T) {
-	document := text(t, outcomes)
-	found := 0
-	for _, file := range parsed(t, "internal/controller/routing") {
-		ast.Inspect(file, func(n ast.Node) bool {
-			var reasons []string
-			switch n := n.(type) {
-			case *ast.KeyValueExpr:
-				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Reason" {
-					reasons = texts(n.Value)
-				}
-			case *ast.AssignStmt:
-				for i, left := range n.Lhs {
-					if field, ok := left.(*ast.SelectorExpr); ok && field.Sel.Name == "Reason" && i < len(n.Rhs) {
-						reasons = append(reasons, texts(n.Rhs[i])...)
-					}
-				}
-			}
-			for _, reason := range reasons {
-				found++
-				if !strings.Contains(document, "| `Accepted` | `True` | `"+reason+"` |") && !strings.Contains(document, "| `Accepted` | `False` | `"+reason+"` |") {
-					t.Errorf("%s does not have the reason %q of a policy", outcomes, reason)
-				}
-			}
-			return true
-		})
-	}
-	if found < 2 {
-		t.Errorf("found %d reasons of policies in the code", found)
-	}
-}
-
-// What the conditions of a budget can say, and its events, are in the tables of the outcomes.
-func TestOutcomesOfBudgetsAreDocumented(t *testing.T) {
-	document := text(t, outcomes)
-	_, after, _ := strings.Cut(document, "\n## The conditions of a budget\n")
-	section, _, _ := strings.Cut(after, "\n## ")
-	var got []string
-	for _, match := range regexp.MustCompile("(?m)^\\| `[A-Za-z]+` \\| `(?:True|False|Unknown)` \\| `([A-Za-z]+)` \\|").FindAllStringSubmatch(section, -1) {
-		got = append(got, match[1])
-	}
-	want := declared(t, "internal/controller/budget", func(name string) bool { return strings.HasPrefix(name, "reason") && name != "reasonOfEvictions" })
-	want = append(want, declared(t, "internal/coverage", func(name string) bool { return strings.HasPrefix(name, "Reason") })...)
-	if got, want := sorted(got), sorted(want); !slices.Equal(got, want) {
-		t.Errorf("%s has the reasons %q of budgets, the code has %q", outcomes, got, want)
-	}
-	events := declared(t, "internal/controller/budget", func(name string) bool { return strings.HasPrefix(name, "event") })
-	if got, want := rows(t, document, "Events of budgets"), sorted(events); !slices.Equal(got, want) {
-		t.Errorf("%s has the events %q of budgets, the code has %q", outcomes, got, want)
-	}
-}
-
-// Labels and annotations of Vicinity are in the outcomes or in the API reference.
-func TestLabelsAreDocumented(t *testing.T) {
-	document := text(t, outcomes) + text(t, "docs/reference/api.md")
-	names := declared(t, "api/v1alpha1", func(name string) bool {
-		return strings.HasPrefix(name, "Label") || strings.HasPrefix(name, "Annotation")
-	})
-	for _, name := range names {
-		if strings.Contains(name, "vicinity.dev/") && !strings.Contains(document, "`"+strings.TrimSuffix(name, "/")) {
-			t.Errorf("neither %s nor the API reference has %q", outcomes, name)
-		}
 	}
 }

@@ -88,7 +88,7 @@ func (c ControlPlane) restore() {
 	if err := verifyLab(c.Config().Host, nodes.Items); err != nil {
 		c.Fatalf("%s=%s is not a lab for tests: %v; tests would delete its objects, so none was touched; %s", Shared, c.Kubeconfig, err, howTo)
 	}
-	c.Define()
+	c.define()
 	client, err := metadata.NewForConfig(c.Config())
 	if err != nil {
 		c.Fatal(err)

@@ -20,12 +20,9 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/internal/kube"
 )
@@ -68,7 +65,7 @@ func Start(t testing.TB) ControlPlane {
 	}
 	c := ControlPlane{TB: t, Client: client, Kubeconfig: kubeconfig}
 	if os.Getenv(Shared) == "" {
-		c.Define()
+		c.define()
 	} else {
 		c.restore()
 	}
@@ -135,35 +132,14 @@ func (c ControlPlane) Make(namespace, manifests string) {
 	}
 }
 
-// Define installs Vicinity's CRDs, for a test that has removed them by Undefine.
-func (c ControlPlane) Define() {
+// define installs Vicinity's CRDs.
+func (c ControlPlane) define() {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), deadline)
 	defer cancel()
 	if err := c.ApplyCRDs(ctx); err != nil {
 		c.Fatal(err)
 	}
-}
-
-// Undefine removes Vicinity's CRDs and waits until the API does not serve them.
-func (c ControlPlane) Undefine() {
-	c.Helper()
-	crds, err := charts.CRDs()
-	if err != nil {
-		c.Fatal(err)
-	}
-	for _, crd := range crds {
-		if err := c.Delete(c.Context(), "", crd); err != nil {
-			c.Fatal(err)
-		}
-	}
-	c.Await("Vicinity's API to go", func(context.Context) (string, error) {
-		_, err := c.Discovery().ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
-		return "it is served", err
-	})
 }
 
 // Halls has as many of the fake nodes as are asked for, 3 at most, in each of the domains a, b and c, in order: fake-1 is in a.

@@ -7,12 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -171,11 +167,6 @@ func TestCommandsAtRollouts(t *testing.T) {
 		namespace:    metav1.NamespaceDefault, documented: documented(t),
 	}
 	log.SetLogger(logr.Discard())
-	c.Undefine()
-	for _, line := range []string{"status", "status db", "status db --watch", "pause db"} {
-		c.says(c.vicinity(line), 1, "CRDs are not installed", "apply charts/vicinity/crds")
-	}
-	c.Define()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -185,7 +176,6 @@ func TestCommandsAtRollouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Label(hall, map[string]string{"fake-1": "a", "fake-2": "b", "fake-3": "a", "fake-4": "b"})
-	c.in(t, "mistakes").mistakes()
 	c.run()
 	for kind := range workloads {
 		t.Run(kind, func(t *testing.T) {
@@ -205,26 +195,6 @@ func (c *cluster) in(t *testing.T, namespace string) *cluster {
 		t.Fatal(err)
 	}
 	return &inner
-}
-
-// mistakes are those that people make, and a cluster without the controller.
-func (c *cluster) mistakes() {
-	c.Make(c.namespace, strings.ReplaceAll(rolloutManifest, "KIND", "StatefulSet"))
-	c.says(c.vicinity("status bd"), 1, "did you mean db?")
-	c.says(c.vicinity("pause shop"), 1, "it has db")
-	c.says(c.vicinity("pause statefulset/db"), 2, "give NAME or dr/NAME", "lists them")
-	c.says(c.vicinity("pause db -n nowhere"), 1, `there is no namespace "nowhere"`)
-	c.says(c.vicinity("status db --as visitor"), 1, "it is not allowed", "docs/reference/permissions.md")
-	c.says(c.vicinity("status db --as visitor --watch"), 1, "it is not allowed")
-	c.says(c.vicinity("pause db --as visitor"), 1, "it is not allowed")
-	const absent = "check that the chart's value rollouts.enabled is true and that vicinity-controller runs"
-	c.says(c.vicinity("status"), 0, absent)
-	c.says(c.vicinity("status db"), 0, absent)
-	c.says(c.vicinity("status db --watch --timeout 1s"), 1, absent, "has not ended within 1s")
-	c.says(c.vicinity("pause db"), 0, absent)
-	c.says(c.vicinity("resume db"), 0, absent)
-	c.says(c.vicinity("abort db"), 1, absent)
-	c.says(c.vicinity("rollback db"), 1, absent)
 }
 
 const (
@@ -257,12 +227,8 @@ func (c *cluster) follow(kind string) {
 	// To undo is to roll back before the rollout is complete, and an update after that.
 	c.says(c.kubectl("set image "+target+" c=two"), 0, "updated")
 	c.stands("two")
-	watching := c.watch()
-	watching.line.cut()
 	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
 	c.completes("one", rolledBack)
-	watching.line.mend()
-	c.says(<-watching.ended, 1, "was rolled back: revision", "did not stay")
 	c.says(c.kubectl("rollout undo "+target), 0, "rolled back")
 	c.stands("two")
 
@@ -299,130 +265,6 @@ func (c *cluster) follow(kind string) {
 	if kind == v1alpha1.KindDeployment {
 		c.pausedDeployment(target)
 	}
-}
-
-// watching is a status that is watched over a line of its own.
-type watching struct {
-	line  *line
-	ended chan result
-}
-
-// watch watches the status, and returns when something is shown.
-func (c *cluster) watch() watching {
-	c.Helper()
-	text, err := os.ReadFile(c.Kubeconfig)
-	if err != nil {
-		c.Fatal(err)
-	}
-	server, err := url.Parse(c.Config().Host)
-	if err != nil {
-		c.Fatal(err)
-	}
-	w := watching{line: newLine(c.TB, server.Host), ended: make(chan result, 1)}
-	config := filepath.Join(c.TempDir(), "kubeconfig")
-	if err := os.WriteFile(config, bytes.ReplaceAll(text, []byte(server.Host), []byte(w.line.Addr().String())), 0o600); err != nil {
-		c.Fatal(err)
-	}
-	const command = "status db --watch --timeout 2m"
-	shown := make(signal, 1)
-	go func() {
-		var errs bytes.Buffer
-		args := append([]string{"rollout"}, strings.Fields(command)...)
-		code := cli.Main(c.Context(), append(args, "--namespace="+c.namespace, "--kubeconfig="+config), nil, shown, &errs)
-		w.ended <- result{"vicinity rollout " + command, "", errs.String(), code}
-	}()
-	select {
-	case <-shown:
-	case r := <-w.ended:
-		c.Fatalf("it ends at once:\n%s", r)
-	}
-	return w
-}
-
-// signal has a value once something is written.
-type signal chan struct{}
-
-func (s signal) Write(text []byte) (int, error) {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
-	return len(text), nil
-}
-
-// line carries connections to an address, and can be cut.
-type line struct {
-	net.Listener
-	mu    sync.Mutex
-	isCut bool
-	open  []net.Conn
-}
-
-func newLine(t testing.TB, to string) *line {
-	t.Helper()
-	var listening net.ListenConfig
-	listener, err := listening.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &line{Listener: listener}
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			server, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", to)
-			if err != nil || !l.keep(from, server) {
-				_ = from.Close()
-				continue
-			}
-			for _, pair := range [][2]net.Conn{{from, server}, {server, from}} {
-				ended.Go(func() {
-					_, _ = io.Copy(pair[0], pair[1])
-					_ = pair[0].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		l.cut()
-		ended.Wait()
-	})
-	return l
-}
-
-// keep takes note of connections. It closes them if the line is cut.
-func (l *line) keep(both ...net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open = append(l.open, both...)
-	if l.isCut {
-		l.closeAll()
-	}
-	return !l.isCut
-}
-
-func (l *line) closeAll() {
-	for _, c := range l.open {
-		_ = c.Close()
-	}
-	l.open = nil
-}
-
-func (l *line) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isCut = true
-	l.closeAll()
-}
-
-func (l *line) mend() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isCut = false
 }
 
 // kubectlStatus is 0 if the rollout is complete.
