@@ -389,6 +389,18 @@ func TestLargeRegions(t *testing.T) {
 			if outcome.Figures.Unreached > 0 || !outcome.IsBalanced() && outcome.Figures.Overload >= 0.5 {
 				t.Errorf("%s with %+v", outcome.Rule, outcome.Figures)
 			}
+			for i := range r.Zones {
+				r.Zones[i].Endpoints += random.IntN(10)
+			}
+			planner := allocate.Planner{Eager: true}
+			plan, outcome, err = planner.Allocate(r, intent, allocate.Previous{State: outcome.State, Plan: plan})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkForm(t, r, plan)
+			if outcome.Figures.Unreached > 0 {
+				t.Errorf("after changes %s with %+v", outcome.Rule, outcome.Figures)
+			}
 		})
 	}
 }

@@ -3,7 +3,6 @@ package allocate_test
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -353,35 +352,4 @@ func divided(endpoints []allocate.Endpoint, r allocate.Region) bool {
 func (h *history) carry(before []allocate.Endpoint) ([]allocate.ConsumerSet, bool) {
 	was := history{zones: h.zones, endpoints: before}
 	return was.carriedOver()
-}
-
-// A rebalance of a large region with a past comes to an end.
-func TestLargeRebalance(t *testing.T) {
-	for _, algorithm := range allocate.Algorithms() {
-		t.Run(string(algorithm), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(5, 5))
-			var r allocate.Region
-			for i := range 100 {
-				r.Zones = append(r.Zones, allocate.Zone{Name: fmt.Sprintf("z%03d", i), Capacity: float64(1 + random.IntN(5)), Endpoints: random.IntN(60)})
-			}
-			intent := allocate.Intent{Bound: bound(algorithm)}
-			plan, outcome, err := allocate.Allocate(r, intent, allocate.Previous{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range r.Zones {
-				r.Zones[i].Endpoints += random.IntN(10)
-				r.Zones[i].Capacity += math.Floor(5 * random.Float64())
-			}
-			planner := allocate.Planner{Eager: true}
-			next, nextOutcome, err := planner.Allocate(r, intent, allocate.Previous{State: outcome.State, Plan: plan})
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkForm(t, r, next)
-			if nextOutcome.Figures.Unreached > 0 {
-				t.Errorf("%s with %+v", nextOutcome.Rule, nextOutcome.Figures)
-			}
-		})
-	}
 }

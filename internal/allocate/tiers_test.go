@@ -186,6 +186,7 @@ func TestNearestAgreesWithSelect(t *testing.T) {
 
 // With a bound each region is divided by itself.
 func TestRegionsWithBound(t *testing.T) {
+	const below = "a@east=1/2 b@east=1/1 c@west=1/1"
 	for _, test := range []struct {
 		name, tiers, region string
 		rule                allocate.Rule
@@ -199,97 +200,25 @@ func TestRegionsWithBound(t *testing.T) {
 		{"soft crosses to a region without endpoints", "zone,region,*", "a@east=1/0 b@west=1/4", allocate.RulePlanned, "a: 2b | b: 2b"},
 		{"hard shares what it has", "zone,region", "a@east=1/1 b@east=1/0 c@west=1/4 d@west=1/4", allocate.RulePlanned, "a,b: 1a | c: 4c | d: 4d"},
 		{"hard with an empty region", "zone,region", "a@east=1/0 b@west=1/2 c@west=1/2", allocate.RulePlanned, "b: 2b | c: 2c"},
+		{"hard without a plan in any region", "zone,region", "a@east=1/1 b@east=1/0 c@west=0/0", allocate.RuleOverload, "a,b: 1a"},
+		{"a zone without a region", "zone,region", "a@east=1/2 b@east=1/2 c=1/2", allocate.RulePlanned, "a: 2a | b: 2b | c: 2c"},
+		{"hard only as the last", "region,rack,*", "a@east=1/2 b@east=1/2 c@west=1/0", allocate.RulePlanned, "a: 1a | b: 2b | c: 1a"},
+		{"hard below the start", "zone,region", below, allocate.RuleBelowStart, "a,b: 2a 1b | c: 1c"},
+		{"soft below the start", "zone,region,*", below, allocate.RuleBelowStart, "a,b,c: 2a 1b 1c"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			b := bound(allocate.Local)
+			if test.region == below {
+				b.Start.Endpoints = 100
+			}
 			plan, outcome, err := allocate.Allocate(region(t, test.region),
-				allocate.Intent{Tiers: parseTiers(t, test.tiers), Bound: bound(allocate.Local)}, allocate.Previous{})
+				allocate.Intent{Tiers: parseTiers(t, test.tiers), Bound: b}, allocate.Previous{})
 			if err != nil {
 				t.Fatal(err)
 			}
+			checkForm(t, region(t, test.region), plan)
 			if got := render(plan); got != test.want || outcome.Rule != test.rule {
 				t.Errorf("%s by %s, want %s by %s", got, outcome.Rule, test.want, test.rule)
-			}
-		})
-	}
-}
-
-// Balanced by a hard tier is balanced within it.
-func TestHardFallsBackWithinItsTier(t *testing.T) {
-	b := bound(allocate.Local)
-	b.Start.Endpoints = 100
-	for tiers, want := range map[string]string{
-		"zone,region":   "a,b: 2a 1b | c: 1c",
-		"region":        "a,b: 2a 1b | c: 1c",
-		"zone,region,*": "a,b,c: 2a 1b 1c",
-		"zone,*":        "a,b,c: 2a 1b 1c",
-	} {
-		plan, outcome, err := allocate.Allocate(region(t, "a@east=1/2 b@east=1/1 c@west=1/1"),
-			allocate.Intent{Tiers: parseTiers(t, tiers), Bound: b}, allocate.Previous{})
-		if err != nil || render(plan) != want || outcome.Rule != allocate.RuleBelowStart || !outcome.IsBalanced() {
-			t.Errorf("%s: %s by %s, %v, want %s", tiers, render(plan), outcome.Rule, err, want)
-		}
-	}
-}
-
-// Where no region has a plan the Service is downgraded, and a zone with nothing in
-// it does not count as a region that has one.
-func TestNoRegionHasAPlan(t *testing.T) {
-	for _, text := range []string{"a@east=1/1 b@east=1/0", "a@east=1/1 b@east=1/0 c=0/0", "a@east=1/1 b@east=1/0 c@west=0/0", "-=0/0 a@east=1/1 b@east=1/0"} {
-		_, outcome, err := allocate.Allocate(region(t, text),
-			allocate.Intent{Tiers: parseTiers(t, "zone,region"), Bound: bound(allocate.Local)}, allocate.Previous{})
-		if err != nil || outcome.State != allocate.Downgraded || outcome.Rule != allocate.RuleOverload {
-			t.Errorf("%s: %s by %s, %v", text, outcome.State, outcome.Rule, err)
-		}
-	}
-}
-
-// A tier after the one of regions makes them a preference: "*" lets west use what east
-// has, whatever stands between.
-func TestRegionsAreHardOnlyAsTheLast(t *testing.T) {
-	plan, outcome, err := allocate.Allocate(region(t, "a@east=1/2 b@east=1/2 c@west=1/0"),
-		allocate.Intent{Tiers: parseTiers(t, "region,rack,*"), Bound: bound(allocate.Local)}, allocate.Previous{})
-	if err != nil || outcome.Figures.Unreached != 0 {
-		t.Errorf("%s by %s, %v: %d zones reach nothing", render(plan), outcome.Rule, err, outcome.Figures.Unreached)
-	}
-}
-
-// A first plan is not one that was kept, whatever becomes of the regions.
-func TestNothingIsKeptTheFirstTime(t *testing.T) {
-	for _, text := range []string{
-		"a@east=1/1 b@east=1/0",
-		"a@east=1/1 b@east=1/0 c@west=1/0 d@west=1/1",
-		"a@east=1/0 b@west=0/1",
-		"a@east=1/1 b@east=1/0 -=0/0",
-	} {
-		_, outcome, err := allocate.Allocate(region(t, text),
-			allocate.Intent{Tiers: parseTiers(t, "zone,region"), Bound: bound(allocate.Local)}, allocate.Previous{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if outcome.Rule == allocate.RuleKept {
-			t.Errorf("%s: rule %s in state %s without a previous plan, figures %+v", text, outcome.Rule, outcome.State, outcome.Figures)
-		}
-	}
-}
-
-// Without a region label a zone still has its own endpoints: the tier of zones
-// comes before the one of regions.
-func TestZonesWithoutRegion(t *testing.T) {
-	r := region(t, "a@east=1/2 b@east=1/2 c=1/2")
-	b := bound(allocate.Local)
-	for name, start := range map[string]int{"planned": 0, "below the start": 100} {
-		b.Start.Endpoints = start
-		plan, _, err := allocate.Allocate(r, allocate.Intent{Tiers: parseTiers(t, "zone,region"), Bound: b}, allocate.Previous{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Run(name, func(t *testing.T) {
-			checkForm(t, r, plan)
-			if figures := measure(plan, capacities(r)); figures.Unreached > 0 {
-				t.Errorf("%s: %d zones reach nothing", render(plan), figures.Unreached)
-			}
-			if _, err := allocate.Assign(plan, endpoints("a1 a2 b1 b2 c1 c2")); err != nil {
-				t.Error(err)
 			}
 		})
 	}

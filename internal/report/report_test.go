@@ -207,50 +207,11 @@ func TestNamesAreEscaped(t *testing.T) {
 }
 
 func TestPagesWithoutResults(t *testing.T) {
-	variant := simulate.Variant{Name: "local", Bound: simulate.StudyBound(allocate.Local)}
-	scenario := simulate.Scenario{Name: "nothing", Length: time.Hour}
-	for _, test := range []struct {
-		name string
-		page []byte
-		want []string
-	}{
-		{"nothing at all", renderStatic(t, simulate.Results{}), []string{"No case was scored", "No algorithm was run", "no algorithms", "No cases were kept"}},
-		{
-			"no case before an interruption", renderStatic(t, simulate.Results{Partial: true, Variants: []simulate.Result{{Variant: variant}}}),
-			[]string{"No case was scored", "The run was interrupted", "no cases"},
-		},
-		{
-			"a region without zones", renderStatic(t, simulate.Results{Picture: &simulate.Picture{Plans: []simulate.Pictured{{Variant: variant}}}}),
-			[]string{"no zones"},
-		},
-		{
-			"no node and no endpoint", renderStatic(t, simulate.Results{Picture: &simulate.Picture{
-				Case:  simulate.Case{Zones: []allocate.Zone{{Name: "a"}}},
-				Plans: []simulate.Pictured{{Variant: variant, Plan: allocate.Plan{Zones: []string{"a"}}}},
-			}}),
-			[]string{"no endpoints", "0 nodes"},
-		},
-		{"no scenario", renderDynamics(t, simulate.DynamicsResults{}), []string{"No scenario was run", "Nothing to show"}},
-		{
-			"no run before an interruption",
-			renderDynamics(t, simulate.DynamicsResults{Partial: true, Scenarios: []simulate.DynamicsScenario{{Scenario: scenario}}}),
-			[]string{"No scenario was run", "The run was interrupted", "Nothing to show"},
-		},
-		{
-			"upstream alone, nothing recorded",
-			renderDynamics(t, simulate.DynamicsResults{Scenarios: []simulate.DynamicsScenario{{
-				Scenario: scenario, Runs: []simulate.DynamicsRun{{Algorithm: simulate.UpstreamAuto, Variant: simulate.Full}},
-			}}}),
-			[]string{"upstream-auto keeps", "nothing recorded"},
-		},
+	for name, page := range map[string][]byte{
+		"No case was scored": renderStatic(t, simulate.Results{}), "No scenario was run": renderDynamics(t, simulate.DynamicsResults{}),
 	} {
-		for _, want := range test.want {
-			if !bytes.Contains(test.page, []byte(want)) {
-				t.Errorf("%s: the page does not say %q", test.name, want)
-			}
-		}
-		if bytes.Contains(test.page, []byte("NaN")) || bytes.Contains(test.page, []byte("Inf")) {
-			t.Errorf("%s: the page has a number that is none", test.name)
+		if !bytes.Contains(page, []byte(name)) || bytes.Contains(page, []byte("NaN")) || bytes.Contains(page, []byte("Inf")) {
+			t.Errorf("the page does not say %q, or has a number that is none", name)
 		}
 	}
 }

@@ -17,16 +17,11 @@ func TestRangesAreReadAsTheyAreWritten(t *testing.T) {
 		{text: "7", want: Range{7, 7, 1}, back: "7"},
 		{text: "1..10", want: Range{1, 10, 1}, back: "1..10"},
 		{text: "100..1000/7", want: Range{100, 1000, 7}, back: "100..1000/7"},
-		{text: "3..3", want: Range{3, 3, 1}, back: "3"},
 		{text: "", error: `range "" begins with no number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
-		{text: "1-10", error: `range "1-10" begins with no number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
-		{text: "1..", error: `range "1.." ends with no number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
 		{text: "1..9/", error: `range "1..9/" has no step that is a number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
-		{text: "9/2", error: `range "9/2" has no step that is a number; allowed are a number, FROM..TO, and FROM..TO/STEP`},
 		{text: "1..9/0", error: "range 1..9/0 has step 0; it must be 1 or more"},
 		{text: "-1..9", error: "range -1..9 begins with -1; allowed are numbers from 0 to 1000000"},
 		{text: "9..1", error: "range 9..1 ends with 1; allowed are numbers from 9 to 1000000"},
-		{text: "1..1000001", error: "range 1..1000001 ends with 1000001; allowed are numbers from 1 to 1000000"},
 	} {
 		got, err := ParseRange(test.text)
 		if message(err) != test.error {
@@ -53,20 +48,12 @@ func TestGridsThatMakeNoSense(t *testing.T) {
 		error string
 	}{
 		{"no zone", Grid{Zones: 0, Nodes: some, Endpoints: some}, "zones: 0 is not allowed; it must be from 1 to 1000"},
-		{"too many zones", Grid{Zones: 1001, Nodes: some, Endpoints: some}, "zones: 1001 is not allowed; it must be from 1 to 1000"},
-		{"nodes", Grid{Zones: 1, Nodes: Range{2, 1, 1}, Endpoints: some}, "nodes: range 2..1 ends with 1; allowed are numbers from 2 to 1000000"},
 		{"endpoints", Grid{Zones: 1, Nodes: some, Endpoints: Range{0, 1, 0}}, "endpoints: range 0..1/0 has step 0; it must be 1 or more"},
 		{"no node", Grid{Zones: 2, Nodes: Range{0, 0, 1}, Endpoints: some}, "nodes: 0 gives no zone a node"},
-		{"no endpoint", Grid{Zones: 2, Nodes: some, Endpoints: Range{0, 0, 1}}, "endpoints: 0 gives no zone an endpoint"},
 		{
 			"too many cases",
 			Grid{Zones: 4, Nodes: Range{1, 100, 1}, Endpoints: Range{0, 100, 1}},
 			"4 zones with nodes 1..100 and endpoints 0..100 make 2.03e+13 cases; at most 4294967296 are allowed",
-		},
-		{
-			"more than can be counted",
-			Grid{Zones: 1000, Nodes: Range{0, maxValue, 1}, Endpoints: Range{0, maxValue, 1}, Ordered: true},
-			"1000 zones with nodes 0..1000000 and endpoints 0..1000000 make 1e+24 cases; at most 4294967296 are allowed",
 		},
 	} {
 		if _, err := NewGrid(test.grid); message(err) != test.error {
