@@ -71,7 +71,6 @@ func TestSettingsAreThoseOfTheChart(t *testing.T) {
 // The commands say of no Service that it is routed if the controller leaves it alone.
 func TestServicesThatAreLeftAlone(t *testing.T) {
 	prefer := map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer}
-	auto := map[string]string{v1alpha1.AnnotationTopologyMode: "Auto", v1alpha1.AnnotationSameZone: v1alpha1.Balanced}
 	grouped := map[string]string{v1alpha1.AnnotationProxy: "true"}
 	for _, test := range []struct {
 		name        string
@@ -83,40 +82,14 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 		noEffect    string // what is named to have none
 	}{
 		{
-			name: "any other", namespace: "shop", annotations: prefer, delivery: "Hints, for any proxy",
-		},
-		{
 			name: "excluded by default", namespace: metav1.NamespaceSystem, annotations: prefer,
 			delivery: "None: vicinity-controller leaves the Service alone, since namespace kube-system is excluded by --exclude-namespaces",
 			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Prefer",
 		},
 		{
-			name: "excluded by a flag", namespace: "shop", annotations: prefer, args: []string{"--exclude-namespaces=shop"},
-			delivery: "None: vicinity-controller leaves the Service alone, since namespace shop is excluded by --exclude-namespaces",
-			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Prefer",
-		},
-		{
-			name: "not excluded any more", namespace: metav1.NamespaceSystem, annotations: prefer, args: []string{"--exclude-namespaces=shop"},
-			delivery: "Hints, for any proxy",
-		},
-		{
 			name: "Vicinity's own", namespace: "vicinity-system", annotations: grouped,
 			delivery: "None: vicinity-controller leaves the Service alone, since namespace vicinity-system is Vicinity's own",
 			noEffect: "annotation vicinity.dev/proxy",
-		},
-		{
-			name: "the API server's", namespace: metav1.NamespaceDefault, service: "kubernetes", annotations: prefer,
-			delivery: "None: vicinity-controller leaves the Service alone, since the API server writes its slices",
-			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Prefer",
-		},
-		{
-			name: "Kubernetes does something", namespace: metav1.NamespaceSystem, annotations: auto, args: []string{"--take-over-auto"},
-			delivery: "None: vicinity-controller leaves the Service alone, since namespace kube-system is excluded by --exclude-namespaces",
-			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Balanced",
-		},
-		{
-			name: "nothing is asked for", namespace: metav1.NamespaceSystem,
-			delivery: "None: vicinity-controller leaves the Service alone, since namespace kube-system is excluded by --exclude-namespaces",
 		},
 		{
 			name: "without groups", namespace: "shop", annotations: grouped, args: []string{"--groups=false"},

@@ -112,41 +112,21 @@ func TestPlanFails(t *testing.T) {
 	}
 	const aNode = `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}`
 	const aService = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}`
-	empty := filepath.Join(dir, "empty")
-	if err := os.Mkdir(empty, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	node, serviceFile, bad := write("node.json", aNode), write("service.json", aService), write("bad.yaml", "kind: Node\n---\n")
 
 	for _, test := range []struct {
-		name, stdin string
-		args        []string
-		code        int
-		want        string
+		name string
+		args []string
+		code int
+		want string
 	}{
-		{
-			name: "no file", code: 2,
-			want: `no manifests are given; -f names a file, a directory, or - for standard input (see "vicinity plan --help")`,
-		},
-		{
-			name: "standard input twice", args: []string{"-f", "-", "-f", "-"}, code: 2,
-			want: `-f - is given twice; standard input can be read once (see "vicinity plan --help")`,
-		},
 		{
 			name: "a file that is not there", args: []string{"-f", "testdata/plan/none.yaml"}, code: 1,
 			want: "reading manifests: stat testdata/plan/none.yaml: no such file or directory",
 		},
 		{
-			name: "a directory without manifests", args: []string{"-f", empty}, code: 1,
-			want: "reading manifests: directory " + empty + " has no .yaml, .yml or .json file",
-		},
-		{
 			name: "a malformed file", args: []string{"-f", bad}, code: 1,
 			want: bad + ": document 1, line 1: Node: apiVersion is missing; each document must be a Kubernetes object",
-		},
-		{
-			name: "malformed input", args: []string{"-f", "-"}, stdin: "[]", code: 1,
-			want: "standard input: document 1, line 1: not a Kubernetes object: it must be a map with apiVersion, kind and metadata",
 		},
 		{
 			name: "no nodes", args: []string{"-f", serviceFile}, code: 1,
@@ -161,64 +141,28 @@ func TestPlanFails(t *testing.T) {
 			want: `neither EndpointSlices nor Pods are in the manifests, so the endpoints are unknown; "kubectl get endpointslices -A -o yaml" prints them`,
 		},
 		{
-			name: "an unknown namespace", args: []string{"-f", planCluster, "-n", "shoop"}, code: 1,
-			want: `no Service of namespace "shoop" is in the manifests`,
-		},
-		{
 			name: "an unknown Service", args: []string{"-f", planCluster, "web", "wbe"}, code: 1,
 			want: `service "wbe" is not in the manifests; they have kube-system/log, shop/api, shop/cache, shop/cart, shop/db, shop/external, shop/legacy, shop/mail, shop/search, shop/web`,
-		},
-		{
-			name: "a Service of another namespace", args: []string{"-f", planCluster, "-n", "kube-system", "shop/web"}, code: 1,
-			want: `service "shop/web" is not in the manifests; they have kube-system/log`,
 		},
 		{
 			name: "an unknown algorithm", args: []string{"-f", planCluster, "--algorithm", "locale"}, code: 2,
 			want: `--algorithm "locale" is unknown; allowed are all, balanced, local, local-shared, local-weighted, local-opt, auto, optimal, flow (see "vicinity plan --help")`,
 		},
 		{
-			name: "an algorithm twice", args: []string{"-f", planCluster, "--algorithm", "local,local"}, code: 2,
-			want: `--algorithm "local" is given twice (see "vicinity plan --help")`,
-		},
-		{
 			name: "weights in hints", args: []string{"-f", planCluster, "--algorithm", "local-opt"}, code: 2,
 			want: `--algorithm local-opt needs --delivery groups: hints cannot carry its weights (see "vicinity plan --help")`,
-		},
-		{
-			name: "an unknown delivery", args: []string{"-f", planCluster, "--delivery", "mail"}, code: 2,
-			want: `--delivery "mail" is unknown; allowed are hints, groups (see "vicinity plan --help")`,
-		},
-		{
-			name: "an unknown capacity", args: []string{"-f", planCluster, "--capacity", "memory"}, code: 2,
-			want: `--capacity "memory" is unknown; allowed are nodes, cpu (see "vicinity plan --help")`,
-		},
-		{
-			name: "an overload threshold that is none", args: []string{"-f", planCluster, "--overload-threshold", "50"}, code: 2,
-			want: `--overload-threshold "50" is not allowed; it must be a percentage above 0 such as 50% (see "vicinity plan --help")`,
 		},
 		{
 			name: "a padding beyond all", args: []string{"-f", planCluster, "--padding", "9999999999"}, code: 2,
 			want: `padding: 9999999999 is not allowed; it must be 0 or more endpoints, and at most 16777216 (see "vicinity plan --help")`,
 		},
 		{
-			name: "a starting threshold that is none", args: []string{"-f", planCluster, "--starting-threshold", "x"}, code: 2,
-			want: `--starting-threshold "x" is not allowed; it must be a number of endpoints such as 12, or one for each zone such as 3x (see "vicinity plan --help")`,
-		},
-		{
-			name: "negative padding", args: []string{"-f", planCluster, "--padding", "-1"}, code: 2,
-			want: `--padding "-1" is not allowed; it must be 0 or more endpoints (see "vicinity plan --help")`,
-		},
-		{
 			name: "an unknown format", args: []string{"-f", planCluster, "-o", "xml"}, code: 2,
 			want: `--output "xml" is unknown; it must be table, json, yaml or markdown (see "vicinity plan --help")`,
 		},
-		{
-			name: "an unknown flag", args: []string{"--file", planCluster}, code: 2,
-			want: `unknown flag: --file (see "vicinity plan --help")`,
-		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := runPlan(t, strings.NewReader(test.stdin), test.args...)
+			code, stdout, stderr := runPlan(t, strings.NewReader(""), test.args...)
 			if code != test.code || stderr != "vicinity: "+test.want+"\n" || stdout != "" {
 				t.Errorf("exit code %d, standard error\n%s\nwant %d\nvicinity: %s", code, stderr, test.code, test.want)
 			}

@@ -295,17 +295,9 @@ func TestRolloutErrors(t *testing.T) {
 		says string
 	}{
 		{"status bd", 1, "did you mean db?"},
-		{"status orders", 1, "it has db, web"},
 		{"pause web-set", 1, "StatefulSet web-set is updated by the DomainRollout web"},
-		{"pause db -n nowhere", 1, `no namespace "nowhere"`},
 		{"abort sts/db", 2, "names no DomainRollout"},
-		{"abort", 2, "takes the NAME"},
 		{"status -w", 2, "needs the NAME"},
-		{"status db -A", 2, "is for lists"},
-		{"status db --timeout 5s", 2, "is for --watch"},
-		{"status db -w --timeout -5s", 2, "must not be negative"},
-		{"status db -w -o json", 2, "text only"},
-		{"status db -o wide", 2, "text, json or yaml"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			c := rolledOut(t, aRollout(), aRollout(func(d *v1alpha1.DomainRollout) { d.Name, d.Spec.TargetRef.Name = "web", "web-set" }))

@@ -224,23 +224,9 @@ func TestTrafficDoesWithout(t *testing.T) {
 			dropped: []string{"zone-b  zone-a"},
 		},
 		{
-			name: "many that do not",
-			answers: func(a map[string][]answer) {
-				for _, node := range []string{"node-5", "node-4", "node-3", "node-2"} {
-					a[node] = []answer{{err: errors.New("timeout")}}
-				}
-			},
-			want: "not known: vicinity-proxy does not answer on nodes node-2, node-3, node-4 and 1 more (timeout), so the traffic from there is missing\n",
-		},
-		{
 			name:    "one that does not count",
 			answers: func(a map[string][]answer) { a["node-b1"] = []answer{{text: "process_cpu_seconds_total 1.5\n"}} },
 			want:    "not known: vicinity-proxy does not answer on node node-b1 (its metrics make no sense: they lack vicinity_proxy_accounting_enabled: the proxy does not count), so the traffic from there is missing\n",
-		},
-		{
-			name:    "one that says something else",
-			answers: func(a map[string][]answer) { a["node-b1"] = []answer{{text: "<html>\n"}} },
-			want:    "not known: vicinity-proxy does not answer on node node-b1 (its metrics make no sense: ",
 		},
 		{
 			name: "bytes",
@@ -284,7 +270,6 @@ func TestTrafficDoesWithout(t *testing.T) {
 }
 
 func TestTrafficFails(t *testing.T) {
-	noProxy := forbidden("apps", "daemonsets")
 	for _, test := range []struct {
 		name   string
 		change func(*fakeCluster) error
@@ -293,11 +278,7 @@ func TestTrafficFails(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"an unknown format", nil, answer{}, []string{"-o", "xml"}, 2, `--output "xml" is unknown; it must be table, wide, json or yaml (see "vicinity status --help")`},
 		{"a negative time", nil, answer{}, []string{"--for", "-1s"}, 2, `--for -1s is not allowed; it must not be negative (see "vicinity status --help")`},
-		{"a negative price", nil, answer{}, []string{"--cost-per-gib", "-1"}, 2, `--cost-per-gib -1 is not allowed; it must be a price that is not negative (see "vicinity status --help")`},
-		{"no price", nil, answer{}, []string{"--cost-per-gib", "nan"}, 2, `--cost-per-gib NaN is not allowed; it must be a price that is not negative (see "vicinity status --help")`},
-		{"without traffic", nil, answer{}, []string{"--traffic=false", "--for", "1s"}, 2, `--for and --cost-per-gib are about traffic; give --traffic too (see "vicinity status --help")`},
 		{
 			"no proxy",
 			func(c *fakeCluster) error {
@@ -305,28 +286,6 @@ func TestTrafficFails(t *testing.T) {
 			},
 			answer{},
 			nil, 1, "vicinity-proxy is not installed, and it is what counts traffic",
-		},
-		{
-			"no pod",
-			func(c *fakeCluster) error {
-				return c.typed.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "vicinity-system", "proxy-node-a1")
-			},
-			answer{},
-			nil, 1, `no pod of DaemonSet vicinity-system/vicinity-proxy runs and has a port "metrics", so none can be asked`,
-		},
-		{
-			"DaemonSets that may not be read",
-			func(c *fakeCluster) error { c.refuse("daemonsets", noProxy); return nil },
-			answer{},
-			nil, 1,
-			`looking for vicinity-proxy: it is not allowed: User "jane" cannot list resource "daemonsets" in API group "apps" at the cluster scope; see docs/reference/permissions.md`,
-		},
-		{
-			"pods that may not be read",
-			func(c *fakeCluster) error { c.refuse("pods", forbidden("", "pods")); return nil },
-			answer{},
-			nil, 1,
-			`reading the pods of vicinity-proxy: it is not allowed: User "jane" cannot list resource "pods" in API group "" at the cluster scope; see docs/reference/permissions.md`,
 		},
 		{
 			"pods that may not be asked", nil,
