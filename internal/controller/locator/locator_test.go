@@ -311,26 +311,14 @@ func TestEventsThatMatter(t *testing.T) {
 		{"a pod's address", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
 			pods.Update(t.Context(), changedPod(func(p *corev1.Pod) { p.ResourceVersion = "99"; p.Status.PodIPs = nil }), q)
 		}, 1, false},
-		{"a pod of the same name", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			pods.Update(t.Context(), changedPod(func(p *corev1.Pod) { p.ResourceVersion = "99"; p.UID = "other" }), q)
-		}, 1, false},
 		{"a node's heartbeat", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
 			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{}} }), q)
-		}, 0, false},
-		{"a node's label that is not copied", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Labels["other"] = "y" }), q)
 		}, 0, false},
 		{"a node's zone", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
 			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Labels[topology.Zone] = "b" }), q)
 		}, 1, true},
-		{"a node's ranges", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Spec.PodCIDRs = nil }), q)
-		}, 1, true},
 		{"a node that goes", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
 			nodes.Delete(t.Context(), event.DeleteEvent{Object: node}, q)
-		}, 1, true},
-		{"a node that comes", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			nodes.Create(t.Context(), event.CreateEvent{Object: node}, q)
 		}, 1, true},
 		{"a node of the first list", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
 			nodes.Create(t.Context(), event.CreateEvent{Object: node, IsInInitialList: true}, q)
