@@ -75,7 +75,6 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		namespace   string
-		service     string
 		annotations map[string]string
 		args        []string
 		delivery    string
@@ -98,10 +97,7 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			name := "alone"
-			if test.service != "" {
-				name = test.service
-			}
+			const name = "alone"
 			c := newFakeCluster(t)
 			for _, object := range []struct {
 				resource string
