@@ -3,7 +3,6 @@ package capacity
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -142,22 +141,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A cluster is shared by all that plan at the same time.
-func TestClusterIsSafeForConcurrentUse(t *testing.T) {
-	cluster := pools()
-	var wait sync.WaitGroup
-	for i := range 16 {
-		wait.Go(func() {
-			capacity := translate.Capacity{Type: translate.CapacityExpression, Expression: fmt.Sprintf("%d.0 * zone.nodes", i%4)}
-			want := fmt.Sprintf("a=%d b=%d c=%d", i%4*2, i%4, i%4)
-			if got := capacitiesOf(cluster.Region(capacity, nil)); got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
-		})
-	}
-	wait.Wait()
-}
-
 // A memory does not grow for ever.
 func TestMemoryIsLimited(t *testing.T) {
 	m := newMemory(3)
@@ -169,14 +152,5 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 	if _, known := m.Load(0); known {
 		t.Error("the first of many values is still known")
-	}
-}
-
-func BenchmarkExpression(b *testing.B) {
-	zones := []translate.Zone{{Name: "a", CPU: 1, Nodes: 1}, {Name: "b", CPU: 2, Nodes: 2}, {Name: "c", CPU: 3, Nodes: 3}}
-	for b.Loop() {
-		if _, err := Evaluate("zone.cpu + 2.0 * zone.nodes", zones); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

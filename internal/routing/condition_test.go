@@ -118,22 +118,6 @@ func TestCondition(t *testing.T) {
 	}
 }
 
-// Where groups are switched off nobody is told to ask for them.
-func TestGroupsThatAreOffAreNotAdvised(t *testing.T) {
-	in := inputOf(routedService(), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf("a b c"))
-	in.Service.Annotations[sameZone] = "Require"
-	for off, want := range map[bool]string{
-		false: `delivery by groups (annotation vicinity.dev/proxy: "true") is needed`,
-		true:  "delivery by groups (switched off in this cluster) is needed",
-	} {
-		in.Settings.WithoutGroups = off
-		d := decided(t, in)
-		if notes := strings.Join(d.Notes, "; "); !d.Undelivered || !strings.Contains(notes, want) {
-			t.Errorf("groups off: %t: %s", off, notes)
-		}
-	}
-}
-
 // A policy that chooses Services by selector, in a whole cluster maybe, chooses some that
 // have no use for it: nothing is written to those, and the decision still says why. To
 // one that names its policy it is.
@@ -295,21 +279,6 @@ func TestSliceLimitAtAnUpgrade(t *testing.T) {
 		if !notesSlices(t, service, nodes, 21) {
 			t.Error("above the limit it is not named")
 		}
-	}
-}
-
-// A policy that is refused for a Service that could use one is said to be.
-func TestRefusedPolicyIsReported(t *testing.T) {
-	service := routedService()
-	service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a b"))
-	in.Policies = []*v1alpha1.RoutingPolicy{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "racks"},
-		Spec:       v1alpha1.RoutingPolicySpec{Keys: []string{"rack", "*"}, Selector: &metav1.LabelSelector{}},
-	}}
-	d := decided(t, in)
-	if message := d.Condition().Message; !d.IsReported() || !strings.Contains(message, "racks") || !strings.Contains(message, "externalTrafficPolicy") {
-		t.Errorf("reported: %t, %q", d.IsReported(), message)
 	}
 }
 

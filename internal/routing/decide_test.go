@@ -13,7 +13,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 const (
@@ -271,67 +270,6 @@ func TestDecideDualStack(t *testing.T) {
 	}
 }
 
-// A policy bounds what spec.trafficDistribution asks for: endpoints keep their own
-// zones where that overloads nobody, and the excess is spread.
-func TestDecideBoundDistribution(t *testing.T) {
-	near := corev1.ServiceTrafficDistributionPreferSameZone
-	service := routedService()
-	service.Spec.TrafficDistribution = &near
-	in := inputOf(service, nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a a a b b b b b b b"))
-	if d := decided(t, in); d.Delivery != allocate.DeliveryNone {
-		t.Errorf("without a policy the delivery is %s", d.Delivery)
-	}
-	in.Policies = []*v1alpha1.RoutingPolicy{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "bound"},
-		Spec:       v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}},
-	}}
-	if got, want := hintText(in.Slices, decided(t, in)), "a a a a a a a b b b b b b b"; got != want {
-		t.Errorf("even: got %s, want %s", got, want)
-	}
-	in.Slices = slicesOf("a a a a a a a a a a b b")
-	d := decided(t, in)
-	if overload := d.Families[0].Outcome.Figures.Overload; overload >= 0.5 {
-		t.Errorf("overload %g of %s", overload, hintText(in.Slices, d))
-	}
-	if given := strings.Count(hintText(in.Slices[:1], d), "b"); given < 4 {
-		t.Errorf("uneven: %s", hintText(in.Slices, d))
-	}
-}
-
-// A Service of host names alone waits for endpoints, and says what became of them.
-func TestDecideHostNames(t *testing.T) {
-	eps := slicesOf("a b")
-	eps[0].AddressType = discoveryv1.AddressTypeFQDN
-	d := decided(t, inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1}), eps))
-	condition := d.Condition()
-	if condition.Reason != "Waiting" || !strings.Contains(condition.Message, "FQDN") {
-		t.Errorf("got %s: %s", condition.Reason, condition.Message)
-	}
-}
-
-// Whoever decides next, with or without a memory, moves nothing.
-func TestDecideAgainMovesNothing(t *testing.T) {
-	nodes := nodesIn(map[string]int{"a": 3, "b": 2, "c": 1})
-	service := routedService(sameZone, "Prefer")
-	in := inputOf(service, nodes, slicesOf("a a a a a a a b c", "a a b c c c"))
-	first := decided(t, in)
-	service.Status.Conditions = []metav1.Condition{first.Condition()}
-	in.Slices = carriedOut(in.Slices, first.Hints().Next(in.Slices, false))
-	for name, last := range map[string]*Decision{"a restart": nil, "the same process": first.Essence()} {
-		in.Last = last
-		again := decided(t, in)
-		if again.Families[0].Moved != 0 || again.Families[0].Outcome.Rule != allocate.RuleKept {
-			t.Errorf("%s: %d moved by rule %s", name, again.Families[0].Moved, again.Families[0].Outcome.Rule)
-		}
-		if step := again.Hints().Next(in.Slices, false); len(step.Writes) != 0 {
-			t.Errorf("%s: %d writes", name, len(step.Writes))
-		}
-		if got, want := again.Condition(), first.Condition(); got.Reason != want.Reason || got.Message != want.Message {
-			t.Errorf("%s: condition %+v, want %+v", name, got, want)
-		}
-	}
-}
-
 // While hints are on their way, or have been taken away, the decision is what the
 // memory says.
 func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
@@ -345,40 +283,6 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 	if got, want := hintText(bare, decided(t, in)), hintText(bare, first); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-}
-
-// What groups say is as good as what hints say, while endpoints are held too: a
-// restart moves none.
-func TestDecideReadsGroups(t *testing.T) {
-	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a a a b b b b=a b=a b b"))
-	w.divideBy("optimal")
-	w.in.Service.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionTopologyRouting, Reason: "Allocated"}}
-	restart := func(when string) {
-		t.Helper()
-		there, read := w.decide().Families[0].Assigned, w.restarted().Families[0].Assigned
-		if !reflect.DeepEqual(there, read) {
-			t.Errorf("%s:\nthere is %v\nread     %v\n%s", when, there, read, w.text())
-		}
-	}
-	d := w.decide()
-	if got := d.Families[0].Assigned["10.1.0.7"]; got != allocate.NewConsumerSet("a") {
-		t.Fatalf("10.1.0.7 is for %s", got)
-	}
-	w.settle(d, GroupState{})
-	w.in.Slices = carriedOut(w.in.Slices, hints.Unroute(w.in.Slices))
-	w.in.Slices[0].Endpoints = append(w.in.Slices[0].Endpoints, endpointsIn(-1, "b")...)
-	restart("two of b are for a, in a group of which b is no consumer, and one comes")
-
-	// With more nodes in b it gets its own back, which a keeps for the grace.
-	w.in.Cluster = translate.NewCluster(nodesIn(map[string]int{"a": 1, "b": 9}))
-	d = w.decide()
-	if got := d.Families[0].Assigned["10.1.0.7"]; got != allocate.NewConsumerSet("b") {
-		t.Fatalf("10.1.0.7 is for %s", got)
-	}
-	if _, after := w.sync(d); after == 0 {
-		t.Fatalf("nothing is held:\n%s", w.text())
-	}
-	restart("a keeps for a while what b got back")
 }
 
 // restarted is the decision of a controller that has only what there is.

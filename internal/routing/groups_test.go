@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -407,23 +406,6 @@ func TestGroupsWithoutSlicesForNames(t *testing.T) {
 	}
 }
 
-func TestGroupsWithWeights(t *testing.T) {
-	w := groupedWorld(t, map[string]int{"a": 1, "b": 2}, slicesOf(strings.Repeat("a ", 8)+strings.Repeat("b ", 8)), v1alpha1.AnnotationTopologyMode, "vicinity.dev/weighted")
-	w.in.Policies = []*v1alpha1.RoutingPolicy{{Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-weighted"}}}
-	w.in.Policies[0].Namespace, w.in.Policies[0].Name = "shop", "weighted"
-	d := w.decide()
-	w.settle(d, GroupState{})
-	w.expectGroups(t, "IPv4 a1 a2 a3 a4 a5 -> a not b", "IPv4 a8 -> a*333 b*667", "IPv4 a6 a7 -> b local", "IPv4 b10 b11 b12 b13 b14 b15 b16 b9 -> b not a")
-	if d.Request.Intent.Bound == nil || d.Request.Intent.Bound.Algorithm != allocate.LocalWeighted {
-		t.Fatalf("intent: %+v", d.Request.Intent)
-	}
-	before := w.writes
-	w.settle(w.decide(), GroupState{})
-	if w.writes != before {
-		t.Errorf("weights change without a reason:\n%s", w.text())
-	}
-}
-
 // Weights change in the groups that are there: only those whose weights or endpoints
 // change are written, and no endpoint goes to another.
 func TestGroupsOfFlow(t *testing.T) {
@@ -478,25 +460,4 @@ func TestGroupsHandOverLabel(t *testing.T) {
 	if labelled() != 0 || w.writes != 2 {
 		t.Errorf("%d are labelled after %d writes", labelled(), w.writes)
 	}
-}
-
-// TestGroupsForANewZone has a node come in a zone that there was none in.
-func TestGroupsForANewZone(t *testing.T) {
-	w := groupedWorld(t, map[string]int{"a": 1, "b": 1}, slicesOf("a b"), v1alpha1.AnnotationSameZone, v1alpha1.Require)
-	w.settle(w.decide(), GroupState{})
-	fresh := reader{corev1.IPv4Protocol, "http", topology.Labels{topology.Zone: "n"}}
-	if n := len(fresh.used(w.groups, false)); n != 2 {
-		t.Errorf("a new zone sees %d endpoints, want all 2", n)
-	}
-	w.in.Cluster = translate.NewCluster(nodesIn(map[string]int{"a": 1, "b": 1, "n": 1}))
-	w.settle(w.decide(), GroupState{})
-	w.expectGroups(t,
-		"IPv4 a1 -> a not b n tiers topology.kubernetes.io/zone",
-		"IPv4 b2 -> b not a n tiers topology.kubernetes.io/zone",
-		"IPv4 -> n not a b tiers topology.kubernetes.io/zone")
-	w.in.Cluster = translate.NewCluster(nodesIn(map[string]int{"a": 1, "b": 1}))
-	w.settle(w.decide(), GroupState{})
-	w.expectGroups(t,
-		"IPv4 a1 -> a not b tiers topology.kubernetes.io/zone",
-		"IPv4 b2 -> b not a tiers topology.kubernetes.io/zone")
 }

@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -87,56 +86,6 @@ func TestNext(t *testing.T) {
 				t.Errorf("got %q and %d held, want %q and %d", got, step.Held, test.want, test.held)
 			}
 		})
-	}
-}
-
-// Slices with other ports are other endpoints to a proxy, even with the same
-// addresses.
-func TestNextLooksAtEachPort(t *testing.T) {
-	eps := slicesOf("a=a", "b=b")
-	other := "admin"
-	eps[1].Ports = []discoveryv1.EndpointPort{{Name: &other}}
-	step := planned("a=b", "b=a").Next(eps, false)
-	if len(step.Writes) != 2 || step.Held != 0 {
-		t.Errorf("%d writes, %d held", len(step.Writes), step.Held)
-	}
-}
-
-// Slices that share one port of several are among the same endpoints to a proxy: what
-// one of them takes from a zone the other has to give it first.
-func TestNextLooksAtPortsThatAreShared(t *testing.T) {
-	eps := slicesOf("a=a", "b=b b=b")
-	other, one := "admin", *eps[0].Ports[0].Name
-	eps[0].Ports = []discoveryv1.EndpointPort{{Name: &other}, {Name: &one}}
-	step := planned("a=b", "b=a b=b").Next(eps, false)
-	if len(step.Writes) != 2 || step.Held != 2 {
-		t.Errorf("%d writes, %d held, want 2 of each", len(step.Writes), step.Held)
-	}
-	// A port of which an endpoint has no hint has all endpoints, and the other is as safe
-	// as ever.
-	eps = slicesOf("a=a", "b=b", "c")
-	eps[0].Ports = []discoveryv1.EndpointPort{{Name: &other}, {Name: &one}}
-	eps[1].Ports = []discoveryv1.EndpointPort{{Name: &other}}
-	step = planned("a=b", "b=a", "c=c").Next(eps, false)
-	if len(step.Writes) != 3 || step.Writes[0].Slice.Name != "web-02" || step.Held != 2 {
-		t.Errorf("%d writes, of %s first, %d held, want 2 held", len(step.Writes), step.Writes[0].Slice.Name, step.Held)
-	}
-}
-
-func TestStay(t *testing.T) {
-	d := decided(t, inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1}), slicesOf("a b c")))
-	d.Families[0].hints = *planned("a=a b=b c=a")[corev1.IPv4Protocol]
-	for text, want := range map[string][2]int{
-		"a=a b=b c=a":     {3, 0},
-		"a b c":           {0, 3},
-		"a=a+b b=a+b c=a": {3, 0},
-		"a=a b=a c=c":     {1, 2},
-		"a=a b c!":        {1, 2},
-		"a=a b=b c=a d":   {3, 0}, // nobody gave the fourth any
-	} {
-		if stayed, lost := d.Stay(slicesOf(text)[0]); stayed != want[0] || lost != want[1] {
-			t.Errorf("%s: %d stayed, %d lost, want %v", text, stayed, lost, want)
-		}
 	}
 }
 
@@ -316,31 +265,6 @@ func (w *world) carryOut(t *rapid.T, d Decision, asked []string) {
 	}
 }
 
-// A plan by which all zones use all endpoints leaves no hints. A restarted controller goes
-// on with it although another plan is as good now.
-func TestRestartKeepsPlanWithoutHints(t *testing.T) {
-	w := &world{nodes: map[string]int{"a": 0, "b": 4, "c": 4}, slices: slicesOf("a", "")}
-	first := decided(t, w.input(sameZone, "Prefer"))
-	condition := first.Condition()
-	w.state = &condition
-	w.slices = slicesOf("a", "a c c c")
-	if fresh := (&world{nodes: w.nodes, slices: w.slices}); len(decidedWrites(t, fresh)) == 0 {
-		t.Fatal("without a plan before, the Service has no hints; the test needs two plans that are as good")
-	}
-	for name, last := range map[string]*Decision{"a restart": nil, "the same process": first.Essence()} {
-		w.last = last
-		if writes := decidedWrites(t, w); len(writes) > 0 {
-			t.Errorf("%s writes %d slices", name, len(writes))
-		}
-	}
-}
-
-func decidedWrites(t *testing.T, w *world) []hints.Write {
-	t.Helper()
-	d := decided(t, w.input(sameZone, "Prefer"))
-	return d.Hints().Next(w.slices, false).Writes
-}
-
 func (w *world) restartMovesNothing(t *rapid.T, asked []string) {
 	t.Helper()
 	last := w.last
@@ -394,45 +318,6 @@ func validHints(t *rapid.T, slice *discoveryv1.EndpointSlice) {
 		}
 		if len(zones) != len(hints.ForZones) || len(nodes) != len(hints.ForNodes) || len(zones) > 8 || len(nodes) > 8 || len(zones)+len(nodes) == 0 {
 			t.Fatalf("hints %+v", hints)
-		}
-	}
-}
-
-func BenchmarkDecide(b *testing.B) {
-	nodes := nodesIn(map[string]int{"a": 40, "b": 30, "c": 30})
-	for _, size := range []int{10, 1000, 10000} {
-		var texts []string
-		for left := size; left > 0; left -= 100 {
-			var words []string
-			for i := range min(left, 100) {
-				words = append(words, []string{"a", "b", "b", "c"}[i%4])
-			}
-			texts = append(texts, strings.Join(words, " "))
-		}
-		in := inputOf(routedService(sameZone, "Prefer"), nodes, slicesOf(texts...))
-		first := decided(b, in)
-		settled := in
-		settled.Slices = carriedOut(in.Slices, first.Hints().Next(in.Slices, false))
-		condition := first.Condition()
-		settled.Service = settled.Service.DeepCopy()
-		settled.Service.Status.Conditions = []metav1.Condition{condition}
-		again := settled
-		last, err := Decide(settled)
-		if err != nil {
-			b.Fatal(err)
-		}
-		again.Last = last.Essence()
-		for name, in := range map[string]Input{"first": in, "settled": settled, "again": again} {
-			b.Run(fmt.Sprintf("%s/endpoints=%d", name, size), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					d, err := Decide(in)
-					if err != nil {
-						b.Fatal(err)
-					}
-					d.Hints().Next(in.Slices, false)
-				}
-			})
 		}
 	}
 }

@@ -27,8 +27,6 @@ func preferOwnNode(service *corev1.Service) *corev1.Service {
 	return service
 }
 
-const nodeThenZone = "kubernetes.io/hostname,topology.kubernetes.io/zone,*"
-
 // loadsByHints are the loads of endpoints that stock proxies make of the hints that a
 // decision writes, by address.
 func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, allocate.Figures) {
@@ -63,70 +61,6 @@ func (w *groupWorld) loads(t *testing.T, nodes []*corev1.Node, clients []stock.C
 		}
 	}
 	return loads
-}
-
-func busiest(loads map[string]float64) float64 {
-	most := 0.0
-	for _, load := range loads {
-		most = max(most, load)
-	}
-	return most - 1
-}
-
-// An endpoint that is alone on a busy node must not get twice its share while the
-// condition says that the overload stays below 50 %.
-func TestNodeTierKeepsTheBound(t *testing.T) {
-	nodes := nodesIn(twoByTwo)
-	t.Run("hints", func(t *testing.T) {
-		in := inputOf(preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)), nodes, slicesOf(busyNode))
-		d := decided(t, in)
-		if message := d.Condition().Message; !strings.Contains(message, "below 50 %") {
-			t.Errorf("the condition says %q", message)
-		}
-		loads, figures := loadsByHints(t, in, d)
-		if over := busiest(loads); over >= 0.5 {
-			t.Errorf("an endpoint gets %.2f times its share: %v, hints %s", 1+over, loads, hintText(in.Slices, d))
-		}
-		if got := d.Families[0].Outcome.Figures; math.Abs(got.Overload-figures.Overload) > 1e-9 || math.Abs(got.InZone-figures.InZone) > 1e-9 {
-			t.Errorf("predicted %+v, stock proxies make %+v", got, figures)
-		}
-	})
-	t.Run("groups", func(t *testing.T) {
-		service := preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer, v1alpha1.AnnotationProxy, "true"))
-		in := inputOf(service, nodes, slicesOf(busyNode))
-		w := newGroupWorld(t, in)
-		d := w.decide()
-		w.settle(d, GroupState{})
-		loads := w.loads(t, nodes, stock.Clients(in.Cluster, d.Request.Capacity))
-		if over := busiest(loads); over >= 0.5 || math.Abs(over-d.Families[0].Outcome.Figures.Overload) > 1e-9 {
-			t.Errorf("an endpoint gets %.2f times its share, predicted %+v: %v\n%s", 1+over, d.Families[0].Outcome.Figures, loads, w.text())
-		}
-	})
-}
-
-// Without a bound nodes use their own endpoints whatever comes of it, and the figures
-// say so.
-func TestFiguresOfUnboundedNodeTiersAreTrue(t *testing.T) {
-	nodes := nodesIn(twoByTwo)
-	for _, keys := range []string{nodeThenZone, "kubernetes.io/hostname,*"} {
-		in := inputOf(routedService(v1alpha1.AnnotationTopologyKeys, keys), nodes, slicesOf(busyNode))
-		d := decided(t, in)
-		loads, _ := loadsByHints(t, in, d)
-		if got := d.Families[0].Outcome.Figures.Overload; math.Abs(got-1) > 1e-9 || math.Abs(busiest(loads)-1) > 1e-9 {
-			t.Errorf("%s by hints: predicted %g, got %v", keys, got, loads)
-		}
-		in.Service.Annotations[v1alpha1.AnnotationProxy] = "true"
-		w := newGroupWorld(t, in)
-		d = w.decide()
-		w.settle(d, GroupState{})
-		got := d.Families[0].Outcome.Figures
-		if made := busiest(w.loads(t, nodes, stock.Clients(in.Cluster, d.Request.Capacity))); math.Abs(got.Overload-1) > 1e-9 || math.Abs(made-1) > 1e-9 {
-			t.Errorf("%s by groups: predicted %g, got %g", keys, got.Overload, made)
-		}
-		if math.Abs(got.SameNode-1) > 1e-9 || math.Abs(got.InZone-1) > 1e-9 {
-			t.Errorf("%s by groups: %+v, every node has endpoints", keys, got)
-		}
-	}
 }
 
 func TestNodeTierHints(t *testing.T) {
@@ -185,19 +119,6 @@ func skippedText(d Decision) string {
 		skipped = append(skipped, skip.Domain)
 	}
 	return strings.Join(skipped, " ")
-}
-
-// A node may be called as no node should be. Then there is no name left for none.
-func TestNodeOfTheReservedName(t *testing.T) {
-	nodes := append(nodesIn(twoByTwo), testNode{name: hints.NoNode, zone: "a", region: "r"}.object())
-	in := inputOf(preferOwnNode(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)), nodes, slicesOf(busyNode))
-	d := decided(t, in)
-	if got := hintText(in.Slices, d); strings.Contains(got, "/") {
-		t.Errorf("hints for nodes: %s", got)
-	}
-	if len(d.Notes) != 1 || !strings.Contains(d.Notes[0], hints.NoNode) {
-		t.Errorf("notes %q", d.Notes)
-	}
 }
 
 // A place that was skipped is used again only when it would stay well below the
@@ -273,34 +194,5 @@ func TestGroupsOfSkippedNodes(t *testing.T) {
 	w.settle(w.decide(), GroupState{})
 	if got := said(); got != "" {
 		t.Errorf("with as many endpoints on a-1 as elsewhere: %q", got)
-	}
-}
-
-// What it costs that nodes look for their own endpoints, beside the same Service without.
-func BenchmarkDecideNodes(b *testing.B) {
-	nodes := nodesIn(map[string]int{"a": 1667, "b": 1667, "c": 1666})
-	for _, size := range []int{1000, 10000} {
-		var texts []string
-		for at := 0; at < size; at += 100 {
-			var words []string
-			for i := at; i < at+100; i++ {
-				words = append(words, fmt.Sprintf("%[1]s@%[1]s-%[2]d", []string{"a", "b", "c"}[i%3], i*i%1666+1))
-			}
-			texts = append(texts, strings.Join(words, " "))
-		}
-		for _, node := range []bool{false, true} {
-			service := routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
-			if node {
-				service = preferOwnNode(service)
-			}
-			in := inputOf(service, nodes, slicesOf(texts...))
-			in.Last = decided(b, in).Essence()
-			b.Run(fmt.Sprintf("node=%t/endpoints=%d", node, size), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					decided(b, in)
-				}
-			})
-		}
 	}
 }

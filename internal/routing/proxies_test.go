@@ -11,7 +11,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // The condition does not claim more than proxies do, as far as the nodes tell which they
@@ -72,72 +71,6 @@ func TestHintsThatProxiesIgnore(t *testing.T) {
 				t.Error("the state is not read back")
 			}
 		})
-	}
-}
-
-// Hints for nodes that nobody goes by do not count: the figures are those of the zones'.
-func TestFiguresWithoutNodeHints(t *testing.T) {
-	nodes := nodesIn(twoByTwo)
-	byZone := decided(t, inputOf(routedService(v1alpha1.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*"), nodes, slicesOf(busyNode)))
-	for name, without := range map[string]func(Input) Decision{
-		"dropped": func(in Input) Decision {
-			d := decided(t, in)
-			d.LeaveOutNodes()
-			return d
-		},
-		"ignored": func(in Input) Decision {
-			for _, node := range nodes {
-				node.Status.NodeInfo.KubeletVersion = "v1.33.0"
-			}
-			in.Cluster = translate.NewCluster(nodes)
-			return decided(t, in)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			in := inputOf(routedService(v1alpha1.AnnotationTopologyKeys, nodeThenZone), nodes, slicesOf(busyNode))
-			f := without(in).Families[0]
-			if want := byZone.Families[0].Outcome.Figures; f.Outcome.Figures != want || f.Nodes != nil {
-				t.Errorf("figures %+v, want %+v; by nodes %+v", f.Outcome.Figures, want, f.Nodes)
-			}
-		})
-	}
-}
-
-// A Service that waits for vicinity-proxy is served by hints so far, which count only
-// where proxies go by them.
-func TestHintsMeanwhileThatProxiesIgnore(t *testing.T) {
-	in := inputOf(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer, v1alpha1.AnnotationProxy, "true"), nil, slicesOf("a a a a b b b b c c c c"))
-	for _, test := range []struct {
-		windows int // of three nodes
-		says    string
-		reason  string
-		ignored Ignored
-	}{
-		{0, "", "Allocated", IgnoredNone},
-		{1, "some nodes run Windows", "Allocated", IgnoredNone},
-		{3, "all nodes run Windows", "Allocated,ProxiesIgnoreHints", IgnoredAll},
-	} {
-		var nodes []*corev1.Node
-		for i, zone := range []string{"a", "b", "c"} {
-			node := testNode{name: zone + "-1", zone: zone}.object()
-			if i < test.windows {
-				node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: "v1.37.0", OperatingSystem: "windows"}
-			}
-			nodes = append(nodes, node)
-		}
-		in.Cluster = translate.NewCluster(nodes)
-		d := decided(t, in)
-		condition := d.Condition()
-		if condition.Reason != test.reason || (condition.Status == metav1.ConditionTrue) != (test.ignored == IgnoredNone) ||
-			!strings.Contains(condition.Message, test.says) || d.Hinted().Ignored != test.ignored || len(d.Hinted().IgnoredBy) != test.windows {
-			t.Errorf("%d on Windows: %s %s %q, ignored %q by %v", test.windows, condition.Status, condition.Reason, condition.Message, d.Hinted().Ignored, d.Hinted().IgnoredBy)
-		}
-		served := in
-		served.Service = in.Service.DeepCopy()
-		served.Service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
-		if condition := decided(t, served).Condition(); condition.Status != metav1.ConditionTrue || strings.Contains(condition.Message, "Windows") {
-			t.Errorf("%d on Windows, served by vicinity-proxy: %s %s %q", test.windows, condition.Status, condition.Reason, condition.Message)
-		}
 	}
 }
 

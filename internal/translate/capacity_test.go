@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -12,9 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // pool makes a ready node of a zone with so many cores, GiB and pods, labelled
@@ -115,22 +112,6 @@ func TestCapacityCountsNodesThatLackSomething(t *testing.T) {
 	}
 }
 
-// shelf is a memory that counts what it did not know.
-type shelf struct {
-	values map[any]any
-	made   int
-}
-
-func (s *shelf) Load(key any) (value any, known bool) {
-	value, known = s.values[key]
-	return value, known
-}
-
-func (s *shelf) Store(key, value any) {
-	s.values[key] = value
-	s.made++
-}
-
 // byCores is an evaluator that knows one expression: the CPU of each zone that has nodes
 // which count, twice.
 func byCores(expression string, zones []Zone) (map[string]float64, error) {
@@ -166,42 +147,5 @@ func TestCapacityByExpression(t *testing.T) {
 		if got := test.cluster.Fault(capacity(test.expression)); got != test.fault {
 			t.Errorf("%s: fault %q, want %q", test.expression, got, test.fault)
 		}
-	}
-}
-
-// What is remembered is not computed again, and is the same.
-func TestClusterRemembers(t *testing.T) {
-	capacities, nodes := &shelf{values: map[any]any{}}, &shelf{values: map[any]any{}}
-	cluster := pools().With(Tools{Capacities: capacities, Nodes: nodes})
-	keys := []string{topology.Hostname}
-	for range 2 {
-		for _, capacity := range []Capacity{{}, {Type: CapacityNodes}, {Type: CapacityCPU}} {
-			if got, want := cluster.Region(capacity, nil), pools().Region(capacity, nil); !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v: region %+v, want %+v", capacity, got, want)
-			}
-			if got, want := cluster.Nodes(capacity, keys), pools().Nodes(capacity, keys); !reflect.DeepEqual(got, want) {
-				t.Errorf("%+v: nodes %+v, want %+v", capacity, got, want)
-			}
-		}
-		cluster.Nodes(Capacity{}, nil)
-	}
-	if capacities.made != 2 || nodes.made != 4 {
-		t.Errorf("computed %d capacities and %d views of nodes, want 2 and 4", capacities.made, nodes.made)
-	}
-}
-
-func TestClusterPlaces(t *testing.T) {
-	cluster := NewCluster([]*corev1.Node{
-		aNode("b1", "b", "", "1"), aNode("a2", "a", "", "1"), aNode("a1", "a", "", "1"), aNode("x", "", "", "1"),
-		ofMasters("m", "m", "", "1", v1alpha1.LabelControlPlane), silent(aNode("s", "s", "", "1")),
-	})
-	if got := strings.Join(cluster.Zones(), " "); got != "a b m s" {
-		t.Errorf("zones %s, want those of all nodes", got)
-	}
-	if got := cluster.Labels("m")[corev1.LabelTopologyZone]; got != "m" {
-		t.Errorf("node m has the zone %q", got)
-	}
-	if got := cluster.Labels("gone"); got != nil {
-		t.Errorf("a node that is not there has labels: %v", got)
 	}
 }

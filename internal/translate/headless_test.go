@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -139,38 +138,5 @@ func TestRequestOfHeadlessServices(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// What is said of a headless Service is not said of others.
-func TestServicesWithAnAddressAreNotHeadless(t *testing.T) {
-	for _, change := range []func(*corev1.Service){
-		func(s *corev1.Service) { s.Spec.ClusterIP = "10.0.0.1" },
-		func(s *corev1.Service) { s.Spec.ClusterIP = "" },
-		func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
-	} {
-		s := headless("same-zone=Require", "early")
-		change(s)
-		if got := RequestOf(s, nil, Options{GivesNames: true}); got.Headless || got.Hides != "" {
-			t.Errorf("%+v", got)
-		}
-	}
-}
-
-func TestGivesNames(t *testing.T) {
-	slice := func(hostnames ...*string) *discoveryv1.EndpointSlice {
-		s := new(discoveryv1.EndpointSlice)
-		for _, name := range hostnames {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Hostname: name})
-		}
-		return s
-	}
-	for want, eps := range map[bool][]*discoveryv1.EndpointSlice{
-		false: {slice(), slice(nil, new(""))},
-		true:  {slice(nil), slice(nil, new("web-0"))},
-	} {
-		if got := GivesNames(eps); got != want {
-			t.Errorf("gives names: %t, want %t", got, want)
-		}
 	}
 }

@@ -47,19 +47,3 @@ func TestSharesOfNodes(t *testing.T) {
 		}
 	}
 }
-
-func TestPlacesOfEndpoints(t *testing.T) {
-	cluster := NewCluster([]*corev1.Node{
-		{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{topology.Hostname: "host", topology.Zone: "a", "rack": "r1"}}},
-	})
-	keys := []string{topology.Hostname, "rack", topology.Zone}
-	got := cluster.Places(Capacity{}, keys, []Endpoint{{Node: "n1", Zone: "a"}, {Node: "gone", Zone: "b"}, {Zone: ""}})
-	for i, want := range []struct {
-		node    int
-		domains [3]string
-	}{{0, [3]string{"host", "r1", "a"}}, {-1, [3]string{"gone", "", "b"}}, {-1, [3]string{"", "", ""}}} {
-		if got[i].Node != want.node || [3]string(got[i].Domains) != want.domains {
-			t.Errorf("endpoint %d is at %+v, want %+v", i, got[i], want)
-		}
-	}
-}

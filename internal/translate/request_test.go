@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -352,16 +351,6 @@ func TestRequestOfGardenersManifest(t *testing.T) {
 	}
 }
 
-func TestDefaultBound(t *testing.T) {
-	want := allocate.Bound{Algorithm: allocate.Optimal, OverloadThreshold: 0.5}
-	if got := allocate.DefaultBound(DefaultAlgorithm(false)); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got, want := allocate.DefaultBound(allocate.Auto), (allocate.Bound{Algorithm: allocate.Auto, OverloadThreshold: 0.2}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
 func TestParseTopologyKeys(t *testing.T) {
 	for _, test := range []struct {
 		list, err string
@@ -391,35 +380,6 @@ func TestParseTopologyKeys(t *testing.T) {
 			}
 		case err != nil || !reflect.DeepEqual(got, test.want):
 			t.Errorf("%q: got %q, %v; want %q", test.list, got, err, test.want)
-		}
-	}
-}
-
-// What names no algorithm has that of its delivery.
-func TestDefaultAlgorithm(t *testing.T) {
-	named := policy("near", 0, func(spec *v1alpha1.RoutingPolicySpec) { spec.Algorithm = "local" })
-	unnamed := policy("near", 0, func(spec *v1alpha1.RoutingPolicySpec) { spec.OverloadThreshold = "20%" })
-	for _, test := range []struct {
-		annotation, value string
-		policy            *v1alpha1.RoutingPolicy
-		hints, groups     allocate.Algorithm
-	}{
-		{v1alpha1.AnnotationSameZone, v1alpha1.Prefer, nil, allocate.Optimal, allocate.Flow},
-		{v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix + "near", unnamed, allocate.Optimal, allocate.Flow},
-		{v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix + "near", named, allocate.Local, allocate.Local},
-		{v1alpha1.AnnotationTopologyMode, "Auto", nil, allocate.Auto, allocate.Auto},
-	} {
-		var policies []*v1alpha1.RoutingPolicy
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{test.annotation: test.value, v1alpha1.AnnotationProxy: "true"}}}
-		if test.policy != nil {
-			policies, service.Namespace = append(policies, test.policy), test.policy.Namespace
-		}
-		request := RequestOf(service, policies, Options{})
-		if got := request.Intent.Bound.Algorithm; got != test.groups || !request.Groups {
-			t.Errorf("%s: %s by groups is %s, want %s", test.annotation, test.value, got, test.groups)
-		}
-		if got := request.WithGroups(false).Intent.Bound.Algorithm; got != test.hints || request.Intent.Bound.Algorithm != test.groups {
-			t.Errorf("%s: %s by hints is %s, want %s", test.annotation, test.value, got, test.hints)
 		}
 	}
 }

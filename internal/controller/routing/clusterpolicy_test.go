@@ -76,27 +76,6 @@ func TestClusterPolicyRoutesLabelledNamespaces(t *testing.T) {
 	}
 }
 
-// While the cache does not have a namespace no policy chooses it, not even one for those
-// without a label.
-func TestClusterPolicyWaitsForTheNamespace(t *testing.T) {
-	everywhere := aClusterPolicy("all", "", func(spec *v1alpha1.ClusterRoutingPolicySpec) { spec.NamespaceSelector = &metav1.LabelSelector{} })
-	w := newWorld(t, append(threeZones(), aService("web"), aSlice("web", 0, twelve), everywhere)...)
-	w.settle("web")
-	if got := w.service("web").Labels[v1alpha1.LabelRouted]; got != "" {
-		t.Errorf("routed: %q", got)
-	}
-}
-
-func TestFaultyClusterPolicyIsNotAccepted(t *testing.T) {
-	faulty := aClusterPolicy("faulty", "near", func(spec *v1alpha1.ClusterRoutingPolicySpec) { spec.NamespaceSelector = nil })
-	w := newWorld(t, append(threeZones(), faulty)...)
-	status := w.clusterPolicyStatus("faulty")
-	const want = "spec.namespaceSelector: it is not given; the policy chooses no namespace"
-	if len(status.Conditions) != 1 || status.Conditions[0].Status != metav1.ConditionFalse || status.Conditions[0].Message != want {
-		t.Errorf("status %+v", status)
-	}
-}
-
 // Labels of a namespace matter to its Services only where they matter to a policy.
 func TestNamespacesRequeueTheirServices(t *testing.T) {
 	elsewhere := aService("elsewhere")
@@ -140,19 +119,5 @@ func TestNamespacesRequeueTheirServices(t *testing.T) {
 	slices.Sort(names)
 	if want := []string{"shop/api", "shop/web"}; !slices.Equal(names, want) {
 		t.Errorf("a policy: %v, want %v", names, want)
-	}
-}
-
-// The cache keeps of a namespace what the selectors look at.
-func TestTrimmedNamespacesKeepTheirLabels(t *testing.T) {
-	namespace := aNamespace()
-	namespace.Name, namespace.Labels, namespace.Annotations = "shop", map[string]string{"near": "true"}, map[string]string{"a": "b"}
-	object, err := trimNamespace(namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	trimmed := object.(*metav1.PartialObjectMetadata)
-	if trimmed.Name != "shop" || trimmed.Labels["near"] != "true" || len(trimmed.Annotations) > 0 || trimmed.Kind != "Namespace" {
-		t.Errorf("trimmed to %+v", trimmed)
 	}
 }

@@ -10,8 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // attempt syncs the Service web, which may fail, some time after the last.
@@ -74,36 +72,5 @@ func TestWritesThatFailAreTold(t *testing.T) {
 	}
 	if told := w.told(); len(told) > 0 {
 		t.Errorf("told %q", told)
-	}
-}
-
-// What cannot be taken back is told too, and the condition stays until it is.
-func TestLeavingThatFailsIsTold(t *testing.T) {
-	slice := aSlice("web", 0, twelve)
-	slice.Labels[discoveryv1.LabelManagedBy] = "by-hand"
-	w := newWorld(t, append(threeZones(), preferring("web"), slice)...)
-	w.settle("web")
-	w.told()
-	service := w.service("web")
-	delete(service.Annotations, v1alpha1.AnnotationSameZone)
-	w.update(service)
-	w.refuse = func(object client.Object, _ string) error {
-		if _, slice := object.(*discoveryv1.EndpointSlice); slice {
-			return errors.New("no")
-		}
-		return nil
-	}
-	for range 5 {
-		if err := w.attempt(failingReported); err == nil {
-			w.sync("web")
-		}
-	}
-	if condition := w.condition("web"); condition == nil || condition.Reason != "NotRouted,NotWritten" {
-		t.Errorf("condition %+v", condition)
-	}
-	w.refuse = nil
-	w.settle("web")
-	if condition := w.condition("web"); condition != nil || w.hints() != "- - - - - - - - - - - -" {
-		t.Errorf("condition %+v, hints %s", condition, w.hints())
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
@@ -109,40 +107,5 @@ func TestForeignSlicesAreLetGo(t *testing.T) {
 				t.Errorf("remembered are %v", m.services)
 			}
 		})
-	}
-}
-
-// A slice that somebody gives to another Service, which is not routed, is let go, too.
-func TestForeignSliceOfAnotherService(t *testing.T) {
-	slice := foreign(0, "a=a b=b")
-	slice.Labels[v1alpha1.LabelRouted] = "true"
-	hinted := foreign(1, "c=c") // by its owner
-	w := newWorld(t, append(threeZones(), aService("web"), slice, hinted)...)
-	w.sync("web")
-	if got := w.hints(); got != "- - | c" || w.marked() != "" {
-		t.Errorf("hints %s, marked %q", got, w.marked())
-	}
-}
-
-// A slice whose label is dropped does not make anybody patch it again and again.
-func TestDroppedMarks(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), foreign(0, twelve))...)
-	w.drop = func(object client.Object) {
-		if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
-			delete(slice.Labels, v1alpha1.LabelRouted)
-		}
-	}
-	for end := w.clock.Now().Add(24 * time.Hour); w.clock.Now().Before(end); {
-		result := w.sync("web")
-		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
-	}
-	if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) > 60 || len(sent) < 2 {
-		t.Errorf("%d patches in a day", len(sent))
-	}
-	if condition := w.condition("web"); condition == nil || condition.Reason != "Allocated,HintsDropped" {
-		t.Errorf("condition %+v", condition)
-	}
-	if slice := new(discoveryv1.EndpointSlice); w.client.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web-00"}, slice) != nil || slice.Labels[discoveryv1.LabelServiceName] != "web" {
-		t.Errorf("labels %v", slice.Labels)
 	}
 }

@@ -2,9 +2,7 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,16 +11,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/topology"
@@ -138,43 +132,6 @@ func (b *groupBench) mustDeliver() groupProgress {
 	return progress
 }
 
-// TestGroupsWhileTheCacheIsBehind delivers again and again before the cache shows what
-// was written.
-func TestGroupsWhileTheCacheIsBehind(t *testing.T) {
-	b := newGroupBench(t)
-	for range 3 {
-		b.mustDeliver()
-	}
-	if n := len(b.stored()); n != 2 || b.writes != 2 {
-		t.Fatalf("%d groups by %d writes, want 2 by 2", n, b.writes)
-	}
-	// An endpoint changes, still unseen, and once more when the cache shows the first
-	// state of the groups.
-	old := b.stored()
-	b.in.Slices[0] = b.in.Slices[0].DeepCopy()
-	b.in.Slices[0].Endpoints[0].Conditions.Serving = new(false)
-	b.mustDeliver()
-	b.in.Groups = old
-	b.mustDeliver()
-	if b.writes != 3 {
-		t.Errorf("%d writes, want one more", b.writes)
-	}
-	b.refresh()
-	b.mustDeliver()
-	if b.writes != 3 {
-		t.Errorf("%d writes, though the cache shows them", b.writes)
-	}
-	// Somebody deletes a group behind our back.
-	if err := b.client.Delete(t.Context(), b.stored()[0]); err != nil {
-		t.Fatal(err)
-	}
-	b.refresh()
-	b.mustDeliver()
-	if n := len(b.stored()); n != 2 {
-		t.Errorf("%d groups after one was deleted", n)
-	}
-}
-
 // A slice that somebody wrote by hand is as good as any: its endpoints are in groups, also an
 // address that is a pod's of another namespace.
 func TestEndpointsByHandAreInGroups(t *testing.T) {
@@ -195,172 +152,6 @@ func TestEndpointsByHandAreInGroups(t *testing.T) {
 	}
 	if !found {
 		t.Error("no group has the endpoint")
-	}
-}
-
-// TestGroupWriteFails stops at a failure, and reads again after a conflict.
-func TestGroupWriteFails(t *testing.T) {
-	b := newGroupBench(t)
-	b.fail = errors.New("no")
-	if _, err := b.deliver(); err == nil || shell.IsChanged(err) || !strings.Contains(err.Error(), "creating a group of shop/web: no") {
-		t.Errorf("error %v", err)
-	}
-	b.fail = nil
-	b.mustDeliver()
-	b.refresh()
-
-	// Another writer comes first.
-	other := b.stored()[0]
-	other.Spec.AnyReady = false
-	if err := b.client.Update(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	b.forget()
-	b.in.Slices[0] = b.in.Slices[0].DeepCopy()
-	for i := range b.in.Slices[0].Endpoints {
-		b.in.Slices[0].Endpoints[i].Conditions.Serving = new(false)
-	}
-	if _, err := b.deliver(); !shell.IsChanged(err) {
-		t.Errorf("error %v, want that the object has changed", err)
-	}
-	b.refresh()
-	b.mustDeliver()
-	for _, g := range b.stored() {
-		if !g.Spec.AnyReady || !g.Spec.Endpoints[0].NotServing {
-			t.Errorf("not repaired: %+v", g.Spec)
-		}
-	}
-}
-
-// TestHandOver plays proxies beside the writer.
-func TestHandOver(t *testing.T) {
-	b := newGroupBench(t)
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer q.ShutDown()
-	leases := b.writer.proxies.handler()
-	lease := func(node, programmed string) {
-		leases.Update(t.Context(), event.UpdateEvent{ObjectNew: proxyLeaseOf(node, programmed, b.clock.Now())}, q)
-	}
-	progress := b.mustDeliver()
-	if progress.given || len(progress.notes) != 1 || !strings.Contains(progress.notes[0], "nodes a1, b1") || progress.again != 0 {
-		t.Errorf("progress %+v", progress)
-	}
-	for _, g := range b.stored() {
-		if g.Labels[v1alpha1.LabelHandOver] != "true" {
-			t.Errorf("group without the label: %v", g.Labels)
-		}
-	}
-	version := func(zone string) string {
-		for _, g := range b.stored() {
-			if g.Labels[v1alpha1.LabelNotForPrefix+zone] == "" {
-				return g.ResourceVersion
-			}
-		}
-		t.Fatalf("no group for zone %s", zone)
-		return ""
-	}
-	// Renewals that change nothing, nodes that nobody asks and all but the last
-	// acknowledgement wake nobody.
-	for range 100 {
-		lease("a1", "")
-		lease("stranger", "999")
-	}
-	lease("a1", version("a"))
-	lease("a1", version("a"))
-	if q.Len() != 0 {
-		t.Errorf("%d Services are woken up", q.Len())
-	}
-	lease("b1", version("b"))
-	if q.Len() != 1 {
-		t.Errorf("%d Services are woken up, want the one that waits", q.Len())
-	}
-	b.mustDeliver()
-	b.refresh()
-	if b.in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
-		t.Fatalf("not handed over: %v", b.in.Service.Labels)
-	}
-	if progress = b.mustDeliver(); len(b.writer.proxies.served) != 1 || len(progress.notes) > 0 {
-		t.Errorf("progress %+v", progress)
-	}
-	b.silence(q, lease)
-	for _, g := range b.stored() {
-		if g.Labels[v1alpha1.LabelHandOver] != "" {
-			t.Errorf("the label stays: %v", g.Labels)
-		}
-	}
-	// The Service goes back: first the label, groups later.
-	b.in.Service = b.in.Service.DeepCopy()
-	delete(b.in.Service.Annotations, v1alpha1.AnnotationProxy)
-	if err := b.client.Update(t.Context(), b.in.Service); err != nil {
-		t.Fatal(err)
-	}
-	b.refresh()
-	if progress = b.mustDeliver(); progress.again != 10*time.Second {
-		t.Errorf("progress %+v", progress)
-	}
-	b.refresh()
-	if b.in.Service.Labels[v1alpha1.LabelServiceProxyName] != "" || len(b.in.Groups) != 2 {
-		t.Fatalf("labels %v, %d groups", b.in.Service.Labels, len(b.in.Groups))
-	}
-	b.clock.SetTime(b.clock.Now().Add(9 * time.Second))
-	if progress = b.mustDeliver(); progress.again != time.Second || len(b.stored()) != 2 {
-		t.Errorf("progress %+v, %d groups", progress, len(b.stored()))
-	}
-	b.clock.SetTime(b.clock.Now().Add(time.Second))
-	b.mustDeliver()
-	b.refresh()
-	if len(b.in.Groups) != 0 {
-		t.Errorf("%d groups are left", len(b.in.Groups))
-	}
-	b.mustDeliver()
-	known := &b.record.groups
-	if known.written.Pending() || len(known.memory.Begun) > 0 || !known.memory.Returned.IsZero() {
-		t.Errorf("something is remembered: %+v", known)
-	}
-	if proxies := b.writer.proxies; len(proxies.waiting) > 0 || len(proxies.served) > 0 {
-		t.Errorf("something is remembered of proxies: %v, %v", proxies.waiting, proxies.served)
-	}
-}
-
-// silence has a proxy stop and start again, and looks whether the Service that was
-// handed over comes to know.
-func (b *groupBench) silence(q queue, lease func(node, programmed string)) {
-	b.t.Helper()
-	woken := func(when string, want bool) {
-		b.t.Helper()
-		if err := b.writer.proxies.look(b.t.Context(), q); err != nil {
-			b.t.Fatal(err)
-		}
-		if got := len(drain(q)) > 0; got != want {
-			b.t.Errorf("%s: woken %t, want %t", when, got, want)
-		}
-	}
-	pass := func() {
-		b.clock.SetTime(b.clock.Now().Add(lookEvery))
-		lease("a1", "")
-	}
-	drain(q)
-	b.refresh()
-	lease("b1", "")
-	woken("all are there", false)
-	for range int(v1alpha1.LeaseFresh/lookEvery) - 1 {
-		pass()
-	}
-	woken("b1 may come back still", false)
-	pass()
-	woken("b1 is silent for the first time", false)
-	pass()
-	woken("b1 is silent", true)
-	if progress := b.mustDeliver(); len(progress.notes) != 1 || !strings.Contains(progress.notes[0], "node b1") {
-		b.t.Errorf("progress %+v", progress)
-	}
-	pass()
-	woken("b1 is named", false)
-	lease("b1", "")
-	woken("b1 speaks", false)
-	woken("b1 goes on", true)
-	if progress := b.mustDeliver(); len(progress.notes) != 0 {
-		b.t.Errorf("progress %+v", progress)
 	}
 }
 

@@ -15,9 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/routing"
 )
 
 // groups are those of the Service web.
@@ -117,26 +115,6 @@ func (w *world) replace() {
 			slice.Endpoints[i].Addresses = []string{fmt.Sprintf("10.99.0.%d", i+1)}
 		}
 		w.update(slice)
-	}
-}
-
-// The label that gives a Service to a proxy is written only over the Service that was
-// read, and a cache that does not show it yet is waited for.
-func TestHandOverWritesGuarded(t *testing.T) {
-	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b c"))...)
-	w.sync("web")
-	w.acknowledge(w.newest())
-	before := w.service("web").ResourceVersion
-	w.sent()
-	w.sync("web")
-	sent := of(w.sent(), "*v1.Service")
-	if len(sent) != 1 || !strings.Contains(sent[0], fmt.Sprintf(`{"op":"test","path":"/metadata/resourceVersion","value":%q}`, before)) {
-		t.Fatalf("patches %q", sent)
-	}
-	service := w.service("web")
-	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(service))
-	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || record.service != service.ResourceVersion {
-		t.Errorf("labels %v; version %s is remembered, want %s", service.Labels, record.service, service.ResourceVersion)
 	}
 }
 
@@ -254,22 +232,6 @@ func TestHintsAreSwitchedOff(t *testing.T) {
 	}
 }
 
-// A Service for vicinity-proxy that cannot be handed over has no hints meanwhile where they
-// are switched off, and says so.
-func TestNoHintsMeanwhile(t *testing.T) {
-	w := newWorld(t, append(threeZones(), proxied(v1alpha1.AnnotationSameZone, v1alpha1.Prefer), aSlice("web", 0, twelve))...)
-	options := testOptions()
-	options.Settings.WithoutHints = true
-	w.start(options)
-	w.settle("web")
-	if hints := strings.Trim(w.hints(), "- |"); hints != "" || len(w.groups()) == 0 {
-		t.Errorf("the hints are %s, there are %d groups", hints, len(w.groups()))
-	}
-	if c := w.condition("web"); c == nil || !strings.Contains(c.Message, "delivery by hints is switched off in this cluster: until then all zones use all endpoints") {
-		t.Errorf("condition %+v", c)
-	}
-}
-
 // A Service with the name of one before it is handed over only when proxies have its
 // own groups, though nobody saw the other one go.
 func TestRemadeServiceBeginsAnew(t *testing.T) {
@@ -298,90 +260,6 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 	if record == before || record.uid != again.UID {
 		t.Error("what is known of the other Service is remembered of this one")
 	}
-}
-
-// A hand-over that is called off leaves nothing that the next one begins with.
-func TestHandOverIsCalledOff(t *testing.T) {
-	w := newWorld(t, append(threeZones(), proxied(v1alpha1.AnnotationSameZone, v1alpha1.Prefer), aSlice("web", 0, twelve))...)
-	w.sync("web")
-	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
-	waiting := w.reconciler.groups.proxies.waiting
-	if len(record.groups.memory.Begun) == 0 || len(waiting) != 1 {
-		t.Fatalf("not begun: %+v, %v", record.groups.memory, waiting)
-	}
-	for _, group := range w.groups() {
-		if err := w.client.Delete(context.Background(), group); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.change(func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationProxy) })
-	w.pass(shell.TrustFor + time.Second)
-	if len(record.groups.memory.Begun) > 0 || len(waiting) > 0 {
-		t.Errorf("still begun: %+v, %v", record.groups.memory, waiting)
-	}
-}
-
-// A group that was deleted and is shown by the cache still is remembered so long, even
-// if nothing else is to be known of the Service.
-func TestDeletedGroupIsRememberedWhileShown(t *testing.T) {
-	group := &v1alpha1.EndpointGroup{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web-x", UID: "group-uid", Labels: map[string]string{v1alpha1.LabelService: "web"},
-	}}
-	w := newWorld(t, append(threeZones(), aService("web"), group)...)
-	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
-	record.groups.written.Deleted(group, w.clock.Now())
-	w.sync("web")
-	if len(w.reconciler.memory.services) != 1 {
-		t.Error("forgotten while the cache shows the group")
-	}
-	if err := w.client.Delete(context.Background(), group); err != nil {
-		t.Fatal(err)
-	}
-	w.sync("web")
-	if len(w.reconciler.memory.services) != 0 {
-		t.Error("remembered for nothing")
-	}
-}
-
-// A group that somebody deletes before the cache has ever shown how it was written last
-// is made again, though there is no event any more when that is noticed.
-func TestGroupThatGoesUnseenIsMadeAgain(t *testing.T) {
-	w := newServedWorld(t)
-	w.replace()
-	w.sync("web")
-	for _, group := range w.groups() {
-		if err := w.client.Delete(context.Background(), group); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.settle("web")
-	if got, want := w.grouped("a"), "10.99.0.1 10.99.0.2 10.99.0.3"; got != want {
-		t.Errorf("zone a has %q, want %q", got, want)
-	}
-}
-
-// What hints say and what groups say are remembered apart.
-func TestRecordKeepsHintsAndGroups(t *testing.T) {
-	hints := func(families int) *routing.Decision {
-		return &routing.Decision{Delivery: allocate.DeliveryHints, Families: make([]routing.FamilyDecision, families)}
-	}
-	r := &record{}
-	check := func(when string, delivery allocate.Delivery, families int) {
-		t.Helper()
-		if got := len(r.last.Hinted().Families); r.last.Delivery != delivery || got != families {
-			t.Errorf("%s: %s is remembered with hints for %d families, want %s and %d", when, r.last.Delivery, got, delivery, families)
-		}
-	}
-	r.hinted(hints(1))
-	check("hints only", allocate.DeliveryHints, 1)
-	r.grouped(&routing.Decision{Delivery: allocate.DeliveryGroups, Meanwhile: hints(2)})
-	check("hints are not written yet", allocate.DeliveryGroups, 1)
-	r.hinted(hints(2))
-	check("hints are written", allocate.DeliveryGroups, 2)
-	r.grouped(&routing.Decision{Delivery: allocate.DeliveryGroups})
-	check("there are no hints", allocate.DeliveryGroups, 0)
-	r.hinted(hints(1))
-	check("hints again", allocate.DeliveryGroups, 1)
 }
 
 func asObjects(groups []*v1alpha1.EndpointGroup) []client.Object {

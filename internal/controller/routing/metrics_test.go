@@ -3,8 +3,6 @@ package routing
 import (
 	"fmt"
 	"math"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -96,77 +94,6 @@ vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service=
 	registry.MustRegister(w.reconciler.metrics.services)
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "vicinity_routing_service_zone_load_ratio"); err != nil {
 		t.Error(err)
-	}
-}
-
-// Where nodes look for endpoints of their own first, the load of a zone is what they make
-// of it.
-func TestMetricsOfZonesFollowTheNodes(t *testing.T) {
-	for name, annotations := range map[string][]string{
-		"hints":  nil,
-		"groups": {v1alpha1.AnnotationProxy, "true"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			service := aService("web", append(annotations, v1alpha1.AnnotationTopologyKeys, "kubernetes.io/hostname,*")...)
-			service.UID = "web-uid"
-			w := newWorld(t, append(threeZones(), aSlice("web", 0, "a a a b b b b c c c c c"), service)...)
-			for range 5 {
-				w.sync("web")
-				w.copyLabel("web")
-				w.clock.SetTime(w.clock.Now().Add(settle))
-			}
-			want := []zoneLoad{{"a", 4. / 3}, {"b", 1}, {"c", 0.8}}
-			same := func(a, b zoneLoad) bool { return a.zone == b.zone && math.Abs(a.load-b.load) < 1e-9 }
-			if got := w.reported("web").families[0].loads; !slices.EqualFunc(got, want, same) {
-				t.Errorf("loads %v, want %v", got, want)
-			}
-		})
-	}
-}
-
-// What the recipes for autoscalers ask for is there under that name, with those labels.
-func TestQueriesOfAutoscalersFindTheirMetrics(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/autoscaling.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(w.reconciler.metrics.services)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	labels := map[string]map[string]string{}
-	for _, family := range families {
-		labels[family.GetName()] = map[string]string{}
-		for _, pair := range family.GetMetric()[0].GetLabel() {
-			labels[family.GetName()][pair.GetName()] = pair.GetValue()
-		}
-	}
-	series := regexp.MustCompile(`seriesQuery: (\w+)`).FindStringSubmatch(string(text))
-	if len(series) != 2 {
-		t.Fatal("the rule of the adapter is not found")
-	}
-	has, found := labels[series[1]]
-	if !found {
-		t.Fatalf("%s: no such metric", series[1])
-	}
-	if has["namespace"] != "shop" {
-		t.Errorf("namespace %q, that of the recipes is shop", has["namespace"])
-	}
-	selectors := regexp.MustCompile(`name: vicinity_expected_cpu\n +selector: \{matchLabels: \{([^}]*)\}`).FindAllStringSubmatch(string(text), -1)
-	if len(selectors) < 2 {
-		t.Fatalf("only %d selectors found", len(selectors))
-	}
-	for _, selector := range selectors {
-		for pair := range strings.SplitSeq(selector[1], ",") {
-			name, want, _ := strings.Cut(strings.TrimSpace(pair), ": ")
-			if got, found := has[name]; !found || name != "zone" && got != want {
-				t.Errorf("%s: label %s is %q, asked for is %q", selector[1], name, got, want)
-			}
-		}
 	}
 }
 

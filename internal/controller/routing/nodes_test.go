@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,8 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -129,58 +125,6 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 			}
 		})
 	}
-}
-
-// As long as hints serve a Service that waits for vicinity-proxy, it matters which proxies
-// the nodes have.
-func TestProxiesMatterUntilVicinityProxyServes(t *testing.T) {
-	for name, test := range map[string]struct {
-		meanwhile *routing.Decision
-		want      bool
-	}{
-		"waits":               {&routing.Decision{Delivery: allocate.DeliveryHints}, true},
-		"waits without hints": {&routing.Decision{Delivery: allocate.DeliveryNone}, false},
-		"is served":           {nil, false},
-	} {
-		if got := nodeDependenciesOf(&routing.Decision{Delivery: allocate.DeliveryGroups, Meanwhile: test.meanwhile}).proxies; got != test.want {
-			t.Errorf("a Service that %s: %t", name, got)
-		}
-	}
-}
-
-// If the slices cannot be read when a node gets another zone, the Services on it are
-// looked for the next time.
-func TestRelabelledNodesAreKept(t *testing.T) {
-	own := aService("own")
-	own.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
-	w := newWorld(t, append(threeZones(), own, aSlice("own", 0, twelve))...)
-	w.settle("own")
-	w.node(t, "a-1", func(n *corev1.Node) { n.Labels[topology.Zone] = "b" })
-	nodes := w.reconciler.nodes
-	nodes.client = sliceless{w.client}
-	q := newQueue()
-	if err := nodes.refresh(context.Background(), q); err == nil {
-		t.Fatal("no error")
-	}
-	nodes.client = w.client
-	for _, want := range []int{1, 0} {
-		if err := nodes.refresh(context.Background(), q); err != nil {
-			t.Fatal(err)
-		}
-		if got := drain(q); len(got) != want {
-			t.Errorf("requeued %v, want %d", got, want)
-		}
-	}
-}
-
-// sliceless is a cache that cannot read slices.
-type sliceless struct{ client.Client }
-
-func (c sliceless) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	if _, wanted := list.(*discoveryv1.EndpointSliceList); wanted {
-		return errors.New("not now")
-	}
-	return c.Client.List(ctx, list, options...)
 }
 
 // refreshed brings the Services' fingerprints up to date with the nodes.
@@ -300,86 +244,5 @@ func TestTrimmedNodesMakeTheSameCluster(t *testing.T) {
 		if whole, trim := translate.NewCluster([]*corev1.Node{node}).Region(capacity, nil), translate.NewCluster([]*corev1.Node{trimmed}).Region(capacity, nil); fmt.Sprint(whole) != fmt.Sprint(trim) {
 			t.Errorf("%v becomes %v", whole, trim)
 		}
-	}
-}
-
-// Changes are noticed by the loop, and collected.
-func TestNodeWatcherRuns(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	nodes := w.reconciler.nodes
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	q := newQueue()
-	if err := nodes.source().Start(ctx, q); err != nil {
-		t.Fatal(err)
-	}
-	w.create(aNode("d-1", "d"))
-	nodes.handler().Create(ctx, event.CreateEvent{}, q)
-	got := make(chan string, 1)
-	go func() {
-		request, _ := q.Get()
-		got <- request.Name
-	}()
-	select {
-	case name := <-got:
-		if name != "web" {
-			t.Errorf("requeued %s", name)
-		}
-	case <-time.After(time.Minute):
-		t.Error("nothing is requeued")
-	}
-}
-
-// BenchmarkNodeEvent is what a change of a node costs where there are 5,000 nodes and
-// 10,000 routed Services, to none of which it makes a difference, or to all.
-func BenchmarkNodeEvent(b *testing.B) {
-	const count = 10000
-	clusters := make([]*translate.Cluster, 2)
-	var nodes []*corev1.Node
-	for i := range 5000 {
-		nodes = append(nodes, aNode(fmt.Sprintf("node-%d", i), []string{"a", "b", "c"}[i%3]))
-	}
-	clusters[0] = translate.NewCluster(nodes)
-	clusters[1] = translate.NewCluster(nodes[1:])
-	m := newMemory()
-	asked := nodeDependencies{needs: shares, capacity: translate.Capacity{Type: translate.CapacityNodes}}
-	for i := range count {
-		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
-		m.show(key, view{dependencies: asked, fingerprint: asked.of(clusters[0])})
-	}
-	w := newNodeWatcher(nil, m, new(policyRequests))
-	b.Run("cluster", func(b *testing.B) {
-		for b.Loop() {
-			translate.NewCluster(nodes)
-		}
-	})
-	for i, want := range []int{0, count} {
-		b.Run(fmt.Sprintf("touched=%d", want), func(b *testing.B) {
-			for b.Loop() {
-				if got := len(w.touched(clusters[i])); got != want {
-					b.Fatalf("%d touched", got)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkSync is what one sync of a Service costs, without the API server.
-func BenchmarkSync(b *testing.B) {
-	w := newWorld(b, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	service, eps := w.service("web"), w.slices("web")
-	r := w.reconciler
-	r.client = still{w.client, service, eps}
-	request := serviceNamed("shop", "web")[0]
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.Reconcile(context.Background(), request); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if sent := w.patches; len(sent) > 3 {
-		b.Fatalf("sent %q", sent)
 	}
 }

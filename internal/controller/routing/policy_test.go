@@ -2,43 +2,18 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
-
-// still is a cache that has one Service with its slices.
-type still struct {
-	client.Client
-	service *corev1.Service
-	slices  []*discoveryv1.EndpointSlice
-}
-
-func (s still) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	*object.(*corev1.Service) = *s.service
-	return nil
-}
-
-func (s still) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if eps, ok := list.(*discoveryv1.EndpointSliceList); ok {
-		for _, slice := range s.slices {
-			eps.Items = append(eps.Items, *slice)
-		}
-	}
-	return nil
-}
 
 func aPolicy(name string, spec v1alpha1.RoutingPolicySpec) *v1alpha1.RoutingPolicy {
 	return &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Generation: 3}, Spec: spec}
@@ -156,68 +131,6 @@ func TestPolicyStatusAfterRestart(t *testing.T) {
 	}
 }
 
-// A status that the cache shows and that is not the one written last is not taken for
-// what is there.
-func TestPolicyStatusWhileTheCacheIsBehind(t *testing.T) {
-	one, two := aService("one"), aService("two")
-	for _, service := range []*corev1.Service{one, two} {
-		service.Labels = map[string]string{"tier": "web"}
-	}
-	w := newWorld(t, append(threeZones(), one,
-		aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))...)
-	w.settle("one")
-	w.policyStatus("web")
-	cache := newLagging(w)
-	p := newPolicyReconciler(w.reconciler)
-	reconciled := func(want int32) (again time.Duration) {
-		t.Helper()
-		p.client = cache
-		defer func() { p.client = w.client }()
-		result, err := p.Reconcile(context.Background(), serviceNamed("shop", "web")[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		policy := new(v1alpha1.RoutingPolicy)
-		if err := w.client.Get(context.Background(), types.NamespacedName{Namespace: "shop", Name: "web"}, policy); err != nil {
-			t.Fatal(err)
-		}
-		if got := policy.Status.Services; got != want {
-			t.Errorf("%d Services, want %d", got, want)
-		}
-		return result.RequeueAfter
-	}
-	w.create(two)
-	w.settle("two")
-	reconciled(2)
-	if err := w.client.Delete(context.Background(), w.service("two")); err != nil {
-		t.Fatal(err)
-	}
-	w.sync("two")
-	if again := reconciled(2); again == 0 {
-		t.Error("nobody looks again")
-	}
-	if err := cache.catchUp(&v1alpha1.RoutingPolicyList{}); err != nil {
-		t.Fatal(err)
-	}
-	if again := reconciled(1); again != 0 {
-		t.Errorf("looks again after %s", again)
-	}
-}
-
-// A Service whose slices cannot be written follows its policy all the same.
-func TestPolicyOfServiceThatCannotBeWritten(t *testing.T) {
-	service := aService("web", v1alpha1.AnnotationTopologyMode, "vicinity.dev/near")
-	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve), aPolicy("near", v1alpha1.RoutingPolicySpec{}))...)
-	w.refuse = func(client.Object, string) error { return errors.New("no") }
-	if err := w.attempt(0); err == nil {
-		t.Fatal("no error")
-	}
-	w.refuse = nil
-	if got := w.policyStatus("near").Services; got != 1 {
-		t.Errorf("%d Services, want 1", got)
-	}
-}
-
 // Nodes matter to the status of policies that compute with them, and to no others.
 func TestNodesAskForFewPolicies(t *testing.T) {
 	w := newWorld(t, append(threeZones(), aService("web"),
@@ -238,35 +151,6 @@ func TestNodesAskForFewPolicies(t *testing.T) {
 	}
 	if got := asked(); !slices.Equal(got, []string{"computed", "computed-too"}) {
 		t.Errorf("asked for %v", got)
-	}
-}
-
-// A policy that is asked for many times before it is looked at is looked at once, and those
-// that were asked for first come first. What is asked for before there is a queue waits for
-// nothing: the controller begins with all policies.
-func TestPoliciesAreQueuedOnce(t *testing.T) {
-	requests := new(policyRequests)
-	far, near := types.NamespacedName{Name: "far"}, types.NamespacedName{Namespace: "shop", Name: "near"}
-	requests.ask(far)
-	q := priorityqueue.New[reconcile.Request]("test")
-	defer q.ShutDown()
-	if err := requests.start(t.Context(), q); err != nil {
-		t.Fatal(err)
-	}
-	for range 100 {
-		requests.ask(far)
-		requests.ask(types.NamespacedName{})
-		requests.ask(near)
-	}
-	for _, want := range []types.NamespacedName{far, near} {
-		got, _ := q.Get()
-		if got.NamespacedName != want {
-			t.Errorf("looked at %s, want %s", got, want)
-		}
-		q.Done(got)
-	}
-	if n := q.Len(); n != 0 {
-		t.Errorf("%d more requests", n)
 	}
 }
 

@@ -1,22 +1,15 @@
 package routing
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -138,52 +131,6 @@ func TestHintsWaitForTheLabel(t *testing.T) {
 	}
 }
 
-// A conflict is nobody's fault: it is tried again, without an error or an event.
-func TestConflictsAreQuiet(t *testing.T) {
-	resource := schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
-	kind := schema.GroupKind{Group: resource.Group, Kind: "EndpointSlice"}
-	for _, test := range []struct {
-		name  string
-		err   error
-		quiet bool
-	}{
-		{"a test that failed", apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "testing value /metadata/resourceVersion failed: test failed", 0, false), true},
-		{"a conflict", apierrors.NewConflict(resource, "web-00", errors.New("changed")), true},
-		{"a slice that is gone", apierrors.NewNotFound(resource, "web-00"), true},
-		{"a webhook's refusal", &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-			Message: `admission webhook "rules.example.com" denied the request: no`,
-		}}, false},
-		{"hints that are not valid", apierrors.NewInvalid(kind, "web-00", field.ErrorList{field.TooMany(field.NewPath("endpoints"), 9, 8)}), false},
-		{"no permission", apierrors.NewForbidden(resource, "web-00", errors.New("no")), false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-			w.refuse = func(object client.Object, _ string) error {
-				if _, slice := object.(*discoveryv1.EndpointSlice); slice {
-					return test.err
-				}
-				return nil
-			}
-			w.sync("web")
-			w.copyLabel("web")
-			result, err := w.reconciler.Reconcile(context.Background(), serviceNamed("shop", "web")[0])
-			// The event of the other write comes first, as a rule.
-			if test.quiet && (err != nil || result.RequeueAfter < time.Second) || !test.quiet && err == nil {
-				t.Errorf("result %+v, error %v", result, err)
-			}
-			if told := w.told(); len(told) > 0 {
-				t.Errorf("told %q", told)
-			}
-			w.refuse = nil
-			w.settle("web")
-			if got := w.hints(); got != twelve {
-				t.Errorf("hints %s", got)
-			}
-		})
-	}
-}
-
 // While something strips hints, they are written again after longer and longer times.
 // That is told once, and so is that they stay at last.
 func TestBackOffWhileHintsAreStripped(t *testing.T) {
@@ -291,42 +238,6 @@ func TestServiceBecomesAName(t *testing.T) {
 	}
 }
 
-func TestDeletedServiceIsForgotten(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	if len(w.reconciler.memory.services) != 1 || len(w.reconciler.memory.views) != 1 {
-		t.Fatal("the Service is not remembered")
-	}
-	if err := w.client.Delete(context.Background(), w.service("web")); err != nil {
-		t.Fatal(err)
-	}
-	w.sync("web")
-	if m := w.reconciler.memory; len(m.services) != 0 || len(m.views) != 0 || len(m.synced) != 0 {
-		t.Errorf("the Service is still remembered: %v, %v, %v", m.services, m.views, m.synced)
-	}
-}
-
-// A Service that is deleted in the middle of a hand-over is forgotten by all, so that
-// one of the same name finds nothing of it.
-func TestDeletedGroupsAreForgotten(t *testing.T) {
-	service := preferring("web")
-	service.UID = "web-uid"
-	service.Annotations[v1alpha1.AnnotationProxy] = "true"
-	w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve))...)
-	w.sync("web")
-	services, proxies := w.reconciler.memory.services, w.reconciler.groups.proxies
-	if len(services) != 1 || len(proxies.waiting) != 1 {
-		t.Fatalf("the Service does not wait for proxies: %v, %v", services, proxies.waiting)
-	}
-	if err := w.client.Delete(context.Background(), w.service("web")); err != nil {
-		t.Fatal(err)
-	}
-	w.sync("web")
-	if len(services) != 0 || len(proxies.waiting) != 0 {
-		t.Errorf("still remembered: %v, %v", services, proxies.waiting)
-	}
-}
-
 func TestLeftAlone(t *testing.T) {
 	in := func(namespace, name string, annotations ...string) []client.Object {
 		service, slice := aService(name, annotations...), aSlice(name, 0, twelve)
@@ -356,34 +267,6 @@ func TestLeftAlone(t *testing.T) {
 				t.Error("the Service is remembered")
 			}
 		})
-	}
-}
-
-// A namespace that is excluded later is left as it was before.
-func TestExcludedLater(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	options := testOptions()
-	options.Exclusion.Namespaces = []string{"shop"}
-	w.start(options)
-	w.settle("web")
-	service := w.service("web")
-	if len(service.Labels) > 0 || routing.ConditionOf(service) != nil {
-		t.Errorf("left behind: labels %v, conditions %v", service.Labels, service.Status.Conditions)
-	}
-}
-
-func TestAutoIsTakenOver(t *testing.T) {
-	w := newWorld(t, append(threeZones(), aService("web", v1alpha1.AnnotationTopologyMode, "Auto"), aSlice("web", 0, "a=b a=c b=a b c c"))...)
-	options := testOptions()
-	options.Settings.TakeOverAuto = true
-	w.start(options)
-	w.settle("web")
-	if got := w.hints(); strings.Contains(got, "-") {
-		t.Errorf("hints %s", got)
-	}
-	if condition := w.condition("web"); condition == nil || condition.Reason != "Allocated" {
-		t.Errorf("condition %+v", condition)
 	}
 }
 
@@ -451,63 +334,6 @@ func TestRestartWhileZonesAreHeld(t *testing.T) {
 	}
 }
 
-// What is gone proves nothing about hints that something keeps removing.
-func TestSliceThatIsGoneProvesNothing(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), aSlice("web", 1, ""))...)
-	w.settle("web")
-	w.strip("web")
-	result := w.sync("web")
-	w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
-	w.sync("web")
-	if got := w.hints(); !strings.HasPrefix(got, twelve) {
-		t.Fatalf("hints %s", got)
-	}
-	if err := w.client.Delete(context.Background(), w.slices("web")[0]); err != nil {
-		t.Fatal(err)
-	}
-	w.clock.SetTime(w.clock.Now().Add(proof))
-	w.sync("web")
-	if record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web"))); record.backoff.Failures != 1 {
-		t.Errorf("%d losses, want 1", record.backoff.Failures)
-	}
-}
-
-// What the cache has not seen yet is not taken for what somebody else wrote.
-func TestCacheThatIsBehind(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	w.sent()
-	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
-	record.trust.Renew(w.clock.Now())
-	record.slices["web-00"] = "999999999"
-	w.strip("web")
-	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 || record.backoff.Failures > 0 {
-		t.Errorf("a slice: result %+v, %d losses", result, record.backoff.Failures)
-	}
-	record.slices["web-00"], record.service = "1", "999999999"
-	if result := w.sync("web"); result.RequeueAfter == 0 || len(w.sent()) > 0 {
-		t.Errorf("the Service: result %+v", result)
-	}
-}
-
-// An outcome that does not last is not told: both families come at once.
-func TestShortOutcomesAreNotTold(t *testing.T) {
-	v6 := aSlice("web", 1, "a b c")
-	v6.AddressType = discoveryv1.AddressTypeIPv6
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), v6)...)
-	w.sync("web")
-	w.copyLabel("web")
-	w.sync("web")
-	full := aSlice("web", 1, twelve)
-	v6 = w.slices("web")[1]
-	v6.Endpoints = full.Endpoints
-	w.update(v6)
-	w.settle("web")
-	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated ") {
-		t.Errorf("told %q", told)
-	}
-}
-
 // That many slices carry hints is kept beside the condition, where the next decision reads it.
 func TestManySlicesAreKept(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), aSlice("web", 1, "a b c"))...)
@@ -550,29 +376,6 @@ func TestManySlicesAreKept(t *testing.T) {
 	}
 }
 
-func TestTenThousandEndpoints(t *testing.T) {
-	objects := append(threeZones(), preferring("web"))
-	for i := range 100 {
-		slice := aSlice("web", i, strings.Repeat("a a b c ", 25))
-		slice.Name = fmt.Sprintf("web-%03d", i)
-		objects = append(objects, slice)
-	}
-	w := newWorld(t, objects...)
-	w.settle("web")
-	condition := w.condition("web")
-	if condition == nil || condition.Reason != "Allocated" || !strings.Contains(condition.Message, "more than 20 slices") {
-		t.Errorf("condition %+v", condition)
-	}
-	sent := of(w.sent(), "*v1.EndpointSlice")
-	if len(sent) != 100 || strings.Contains(w.hints(), "-") {
-		t.Errorf("%d slices written", len(sent))
-	}
-	w.settle("web")
-	if sent := w.sent(); len(sent) > 0 {
-		t.Errorf("%d patches of what is as it should be", len(sent))
-	}
-}
-
 func TestEventOfConditions(t *testing.T) {
 	warned := &routing.Decision{}
 	warned.Request.Warnings = []string{"something"}
@@ -596,26 +399,5 @@ func TestEventOfConditions(t *testing.T) {
 		if kind, _ := eventOf(warned, &metav1.Condition{Reason: reason}); kind != corev1.EventTypeWarning {
 			t.Errorf("%s with a warning: %s", reason, kind)
 		}
-	}
-}
-
-// The events that a watch brings lead to the Service that they are about.
-func TestRequests(t *testing.T) {
-	slice := aSlice("web", 0, "a")
-	if got := serviceOfSlice(context.Background(), slice); len(got) != 1 || got[0].String() != "shop/web" {
-		t.Errorf("a slice: %v", got)
-	}
-	delete(slice.Labels, discoveryv1.LabelServiceName)
-	if got := serviceOfSlice(context.Background(), slice); len(got) != 0 {
-		t.Errorf("a slice of nobody: %v", got)
-	}
-	w := newWorld(t, aService("web"), aService("web-admin"))
-	var names []string
-	for _, request := range w.reconciler.servicesOfPolicy(context.Background(), slice) {
-		names = append(names, request.Name)
-	}
-	slices.Sort(names)
-	if !slices.Equal(names, []string{"web", "web-admin"}) {
-		t.Errorf("a policy: %v", names)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,10 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // lent are hints in which an endpoint of a is still lent to b after an outage, below
@@ -50,9 +45,6 @@ func lentWorld(t *testing.T, after time.Duration, annotations ...string) *world 
 }
 
 const own = "a a a a b b b b c c c c"
-
-// lentZones are the zones of the hints of lent.
-const lentZones = "b a a a b b b b c c c c"
 
 // A plan with lent endpoints stays while things happen, and is replaced when the
 // Service has been quiet.
@@ -103,21 +95,6 @@ func TestQuietTimeStartsAgain(t *testing.T) {
 	w.start(options)
 	if result := w.sync("web"); result.RequeueAfter != 10*time.Minute {
 		t.Errorf("after a restart: to come back in %s", result.RequeueAfter)
-	}
-}
-
-// Who asks for something else asks for another comparison.
-func TestInputsOfAPlanHaveTheIntent(t *testing.T) {
-	plain, keys, bound, other := new(routing.Decision), new(routing.Decision), new(routing.Decision), new(routing.Decision)
-	keys.Request.Intent.Tiers = topology.Tiers{topology.Zone}
-	bound.Request.Intent.Bound = &allocate.Bound{Algorithm: allocate.LocalShared}
-	other.Request.Intent.Bound = &allocate.Bound{Algorithm: allocate.Optimal}
-	seen := map[uint64]bool{}
-	for _, d := range []*routing.Decision{plain, keys, bound, other} {
-		seen[inputsOf(d)] = true
-	}
-	if len(seen) != 4 {
-		t.Errorf("4 intents, %d inputs", len(seen))
 	}
 }
 
@@ -328,39 +305,6 @@ func TestReplanWhileProxyIsAwaited(t *testing.T) {
 	}
 }
 
-// A better plan of which only a part could be written counts from the first write on.
-func TestRenewalThatIsWrittenInPart(t *testing.T) {
-	w := lentWorld(t, 10*time.Minute)
-	slice := aSlice("web", 1, lent)
-	slice.Labels[v1alpha1.LabelRouted] = "true"
-	w.create(slice)
-	w.sync("web")
-	w.clock.SetTime(w.clock.Now().Add(10 * time.Minute))
-	patches := 0
-	w.refuse = func(object client.Object, _ string) error {
-		if _, ok := object.(*discoveryv1.EndpointSlice); ok {
-			if patches++; patches == 2 {
-				return apierrors.NewConflict(schema.GroupResource{Resource: "endpointslices"}, "web", errors.New("it has changed"))
-			}
-		}
-		return nil
-	}
-	w.sync("web")
-	if want := own + " | " + lentZones; patches != 2 || w.hints() != want {
-		t.Fatalf("%d patches, hints %s, want %s", patches, w.hints(), want)
-	}
-	if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait != 2*time.Second {
-		t.Errorf("others wait for %s", wait)
-	}
-	w.settle("web")
-	if got := w.hints(); got != own+" | "+own {
-		t.Errorf("hints %s", got)
-	}
-	if told, n := w.replanned(), w.replans(replanQuiet); len(told) != 1 || n != 1 {
-		t.Errorf("told %q, the metric counts %v", told, n)
-	}
-}
-
 // Renewals of quiet Services wait for those before them.
 func TestReplanPace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -381,67 +325,6 @@ func TestReplanPace(t *testing.T) {
 	}
 	if wait := p.take(now.Add(11*time.Second), 1); wait != 0 {
 		t.Errorf("later: %s", wait)
-	}
-}
-
-// One of many workers that ask at the same time gets the turn.
-func TestOneWorkerGetsTheTurn(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	p := newReplanPace(60)
-	var turns atomic.Int32
-	var workers sync.WaitGroup
-	for range 20 {
-		workers.Go(func() {
-			if p.take(now, 1) == 0 {
-				turns.Add(1)
-			}
-		})
-	}
-	workers.Wait()
-	if n := turns.Load(); n != 1 {
-		t.Errorf("%d workers get the turn", n)
-	}
-}
-
-// Of two Services that are synced at a time one is renewed, and the other waits for as long
-// as the endpoints of the first take.
-func TestRenewalsAtATimeWaitForEachOther(t *testing.T) {
-	w := lentWorld(t, 10*time.Minute)
-	other := aService("other", v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
-	other.Labels = map[string]string{v1alpha1.LabelRouted: "true"}
-	slice := aSlice("other", 0, lent)
-	slice.Labels[v1alpha1.LabelRouted] = "true"
-	w.create(other)
-	w.create(slice)
-	other.Status.Conditions = allocatedCondition()
-	if err := w.client.Status().Update(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	w.sync("web")
-	w.sync("other")
-	w.clock.SetTime(w.clock.Now().Add(10 * time.Minute))
-	meanwhile := false
-	w.refuse = func(object client.Object, _ string) error {
-		if _, ok := object.(*discoveryv1.EndpointSlice); !ok || meanwhile {
-			return nil
-		}
-		meanwhile = true // the hints of web are decided and not written yet
-		if result := w.sync("other"); result.RequeueAfter != time.Second {
-			t.Errorf("the other Service is to come back in %s, after one endpoint at 60 a minute", result.RequeueAfter)
-		}
-		return nil
-	}
-	w.sync("web")
-	if got := w.hints(); !meanwhile || got != own {
-		t.Fatalf("hints %s", got)
-	}
-	if n := w.replans(replanQuiet); n != 1 {
-		t.Errorf("%v Services are renewed at a time", n)
-	}
-	w.clock.SetTime(w.clock.Now().Add(time.Second))
-	w.sync("other")
-	if n := w.replans(replanQuiet); n != 2 {
-		t.Errorf("in their turn %v Services are renewed", n)
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -71,42 +69,5 @@ func TestRestoredEtcd(t *testing.T) {
 				t.Errorf("%d losses are counted", losses)
 			}
 		})
-	}
-}
-
-// The status of a policy does not wait for ever either for a cache to show what was written.
-func TestPolicyStatusInRestoredEtcd(t *testing.T) {
-	objects := func() []client.Object {
-		return append(threeZones(), aPolicy("near", v1alpha1.RoutingPolicySpec{}))
-	}
-	w := newWorld(t, objects()...)
-	p := newPolicyReconciler(w.reconciler)
-	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "near"}}
-	status := func() v1alpha1.RoutingPolicyStatus {
-		policy := new(v1alpha1.RoutingPolicy)
-		if err := w.client.Get(t.Context(), request.NamespacedName, policy); err != nil {
-			t.Fatal(err)
-		}
-		return policy.Status
-	}
-	if _, err := p.Reconcile(t.Context(), request); err != nil || len(status().Conditions) == 0 {
-		t.Fatalf("status %+v, %v", status(), err)
-	}
-	w.client = newWorld(t, objects()...).client
-	w.reconciler.client = w.client
-	begin := w.clock.Now()
-	for len(status().Conditions) == 0 {
-		waited := w.clock.Now().Sub(begin)
-		if waited > 2*shell.TrustFor {
-			t.Fatalf("%s after etcd was restored there is no status", waited)
-		}
-		result, err := p.Reconcile(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(status().Conditions) > 0 && waited < shell.TrustFor {
-			t.Errorf("a cache is trusted more than a write %s ago", waited)
-		}
-		w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
 	}
 }

@@ -244,6 +244,13 @@ func (w *world) sent() []string {
 	return sent
 }
 
+// recorded is what the syncs of a Service remember.
+func (w *world) recorded(name string) *record {
+	w.t.Helper()
+	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service(name)))
+	return record
+}
+
 func (w *world) condition(name string) *metav1.Condition {
 	w.t.Helper()
 	return routing.ConditionOf(w.service(name))

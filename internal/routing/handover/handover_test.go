@@ -1,13 +1,10 @@
 package handover
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,25 +18,6 @@ func groupAt(version string, notFor ...string) *v1alpha1.EndpointGroup {
 		g.Labels[v1alpha1.LabelNotForPrefix+zone] = "true"
 	}
 	return g
-}
-
-func TestLeaseNode(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		holder *string
-		want   string
-	}{
-		{"vicinity-proxy-a1", new("a1"), "a1"},
-		{"vicinity-proxy-a1", new("a2"), ""},
-		{"vicinity-proxy-a1", nil, ""},
-		{"a1", new("a1"), ""},
-		{"vicinity-proxy-", new(""), ""},
-	} {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: test.name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: test.holder}}
-		if got := LeaseNode(lease); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
-	}
 }
 
 func TestHandOverNext(t *testing.T) {
@@ -250,79 +228,5 @@ func TestHandOverNext(t *testing.T) {
 				t.Errorf("notes %q, want %q", notes, test.note)
 			}
 		})
-	}
-}
-
-// TestHandBackWaitsForSlices starts the time that kube-proxy has only when it sees all
-// slices, however long that took.
-func TestHandBackWaitsForSlices(t *testing.T) {
-	now := time.Unix(1_800_000_000, 0)
-	h := State{ProxyName: "vicinity", Hidden: "web-1", Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Grace: 10 * time.Second}
-	next := func(after time.Duration, want Phase) {
-		t.Helper()
-		now = now.Add(after)
-		step := h.Next(now)
-		h.Memory = step.Memory
-		if step.Phase != want {
-			t.Errorf("after %s: %s, want %s", after, step.Phase, want)
-		}
-	}
-	next(0, PhaseReturning)
-	h.ProxyName = ""
-	next(time.Minute, PhaseReturning)
-	h.Hidden = ""
-	next(time.Minute, PhaseReturning)
-	next(9*time.Second, PhaseReturning)
-	next(time.Second, PhaseLeft)
-}
-
-// TestHandOverThereAndBack follows a Service through all phases.
-func TestHandOverThereAndBack(t *testing.T) {
-	now := time.Unix(1_800_000_000, 0)
-	groups := []*v1alpha1.EndpointGroup{groupAt("7")}
-	h := State{Wanted: true, Groups: groups, Written: true, Grace: 10 * time.Second, Proxies: []NodeProxy{{Node: "a1", Zone: "a", Seen: now}}}
-	var phases []string
-	next := func() {
-		step := h.Next(now)
-		h.Memory = step.Memory
-		switch {
-		case step.Take:
-			h.ProxyName = "vicinity"
-		case step.Release:
-			h.ProxyName = ""
-		case step.Phase == PhaseLeft:
-			h.Groups = nil
-		}
-		phases = append(phases, string(step.Phase))
-	}
-	next()
-	if len(h.Memory.Begun) != 1 {
-		t.Fatalf("the hand-over has not begun: %+v", h.Memory)
-	}
-	groups[0].ResourceVersion = "9" // goes on changing
-	h.Proxies[0].Programmed = "7"
-	next()
-	next()
-	h.Wanted = false
-	next()
-	now = now.Add(9 * time.Second)
-	next()
-	now = now.Add(time.Second)
-	next()
-	next()
-	want := []string{"Taking", "Taking", "Served", "Returning", "Returning", "Left", "Idle"}
-	if !slices.Equal(phases, want) {
-		t.Errorf("got %q, want %q", phases, want)
-	}
-}
-
-func TestHandOverNamesFewNodes(t *testing.T) {
-	h := State{Wanted: true, Groups: []*v1alpha1.EndpointGroup{groupAt("7")}, Written: true}
-	for i := range 5000 {
-		h.Proxies = append(h.Proxies, NodeProxy{Node: fmt.Sprintf("node-%04d", i)})
-	}
-	step := h.Next(time.Unix(1_800_000_000, 0))
-	if len(step.Missing) != 5000 || len(step.Notes) != 1 || len(step.Notes[0]) > 200 || !strings.Contains(step.Notes[0], "node-0004 and others") {
-		t.Errorf("%d nodes are missing: %q", len(step.Missing), step.Notes)
 	}
 }

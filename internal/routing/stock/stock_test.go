@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/kubeproxy"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // stockSlice reads endpoints such as "1@a zones=a,b nodes=n1 !ready serving
@@ -241,32 +240,5 @@ func TestStockView(t *testing.T) {
 	empty := Port{}
 	if _, figures := empty.Index().View(clients); figures.Unreached != 4 {
 		t.Errorf("%d clients are unreached, want 4", figures.Unreached)
-	}
-}
-
-func TestStockClients(t *testing.T) {
-	node := func(name, zone string, ready corev1.ConditionStatus) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
-		if zone != "" {
-			n.Labels[corev1.LabelTopologyZone] = zone
-		}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
-		return n
-	}
-	got := Clients(translate.NewCluster([]*corev1.Node{
-		node("n3", "b", corev1.ConditionTrue), node("n2", "a", corev1.ConditionTrue), node("n1", "a", corev1.ConditionTrue),
-		node("n0", "a", corev1.ConditionFalse), node("n4", "", corev1.ConditionTrue), node("n5", "a", corev1.ConditionTrue),
-	}), translate.Capacity{})
-	want := []Client{{"n0", "a", 0}, {"n1", "a", 0.25}, {"n2", "a", 0.25}, {"n3", "b", 0.25}, {"n4", "", 0}, {"n5", "a", 0.25}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%v\nwant\n%v", got, want)
-	}
-}
-
-func TestZoneClients(t *testing.T) {
-	ports := Ports([]*discoveryv1.EndpointSlice{stockSlice("web-1", "http", "1@b zones=c,b", "2@a", "3")})
-	want := []Client{{Zone: "a"}, {Zone: "b"}, {Zone: "c"}}
-	if got := ports[0].ZoneClients(); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -588,41 +588,6 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestNamespacesCanBeChosen(t *testing.T) {
-	chosen, _ := chosenHandler(t, &known{}, translate.Exclusion{Namespaces: []string{"shop"}})
-	stored := aSlice("cart-1", "10.0.0.1 a >a,b")
-	a := ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(stored), stored: stored}
-	if patch := answer(t, chosen, a.review(t)); patch != nil {
-		t.Errorf("the patch in an excluded namespace is %s", patch)
-	}
-	a.change = func(r *admissionv1.AdmissionRequest) { r.Namespace = "kube-system" }
-	if patch := answer(t, chosen, a.review(t)); patch == nil {
-		t.Error("there is no patch in a namespace that is not excluded any more")
-	}
-}
-
-func TestSiblingsAreAskedOnlyWhenNeeded(t *testing.T) {
-	stored := aSlice("cart-1", "10.0.0.1 a >a", "10.0.0.2 b >b")
-	none := aSlice("cart-1", "10.0.0.1 a")
-	for _, test := range []struct {
-		name           string
-		object, stored *discoveryv1.EndpointSlice
-		want           int
-	}{
-		{"stripped", rewritten(stored), stored, 0},
-		{"balanced with one more", with(none, replaced("10.0.0.1 a", "10.0.0.9 a")), none, 0},
-		{"hinted with one more", with(stored, replaced("10.0.0.1 a", "10.0.0.9 a")), stored, 1},
-		{"new", none, nil, 1},
-	} {
-		s := &known{}
-		h, _ := testHandler(t, s)
-		answer(t, h, ask{operation: admissionv1.Update, user: upstreamUser, object: test.object, stored: test.stored}.review(t))
-		if s.asked != test.want {
-			t.Errorf("%s: siblings were asked for %d times, want %d", test.name, s.asked, test.want)
-		}
-	}
-}
-
 func TestWhatIsNotUnderstoodIsAllowed(t *testing.T) {
 	plan := aSlice("cart-1", "10.0.0.1 a >a,b")
 	good := string(ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(plan), stored: plan}.review(t))
@@ -652,20 +617,6 @@ func TestWhatIsNotUnderstoodIsAllowed(t *testing.T) {
 				t.Error("the next review has no patch")
 			}
 		})
-	}
-}
-
-// A name of a member may be written with escapes.
-func TestEscapedNames(t *testing.T) {
-	plan := aSlice("cart-1", "10.0.0.1 a >a,b")
-	review := string(ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(plan), stored: plan}.review(t))
-	h, _ := testHandler(t, &known{})
-	want := answer(t, h, []byte(review))
-	for _, name := range []string{"endpoints", "metadata", "hints", "object"} {
-		escaped := strings.ReplaceAll(review, `"`+name+`":`, fmt.Sprintf(`"\u%04x%s":`, name[0], name[1:]))
-		if got := answer(t, h, []byte(escaped)); want == nil || !bytes.Equal(got, want) {
-			t.Errorf("with %s escaped the patch is %s, want %s", name, got, want)
-		}
 	}
 }
 

@@ -248,43 +248,6 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 	}
 }
 
-// Auto is upstream's, who does it where hints are enough, or Vicinity's.
-func TestJudgeTakesOverAuto(t *testing.T) {
-	inside := corev1.ServiceInternalTrafficPolicyLocal
-	object := with(of(mode+"Auto"), func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &inside })
-	for takeOver, want := range map[bool]int{false: 0, true: 1} {
-		j := judge{Options: Options{TakeOverAuto: takeOver}, objects: reader{}}
-		if said, _ := j.judge(t.Context(), admission.Write[corev1.Service]{Object: object, Namespace: "shop"}); len(said.Warnings) != want {
-			t.Errorf("taken over %t: %q", takeOver, said.Warnings)
-		}
-	}
-}
-
-// The pods of a StatefulSet are known once there are any: who annotates their governing
-// Service then is warned.
-func TestJudgeMembers(t *testing.T) {
-	named := []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Hostname: new("web-0")}}}}
-	hidden := []string{"its members may find each other by its name, since pods have names under it, as those of a StatefulSet: annotation"}
-	for _, test := range []struct {
-		name           string
-		object, stored *corev1.Service
-		slices         []discoveryv1.EndpointSlice
-		want           []string
-	}{
-		{name: "new", object: with(of(sameZone+"Prefer"), headless), slices: named},
-		{name: "annotated later", object: with(of(sameZone+"Prefer"), headless), stored: with(of(), headless), slices: named, want: hidden},
-		{name: "pods without names", object: with(of(sameZone+"Prefer"), headless), stored: with(of(), headless), slices: make([]discoveryv1.EndpointSlice, 2)},
-		{name: "with an address", object: of(sameZone + "Prefer"), stored: of(), slices: named},
-	} {
-		j := judge{objects: reader{slices: test.slices}}
-		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
-		begin(t, test.name, said.Warnings, test.want)
-		if err != nil || len(said.Faults) > 0 {
-			t.Errorf("%s: %+v, %v", test.name, said, err)
-		}
-	}
-}
-
 // TestSwitchedOff warns of what has no effect in a cluster whose administrator has switched
 // a delivery off.
 func TestSwitchedOff(t *testing.T) {
