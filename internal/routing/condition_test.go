@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 func TestCondition(t *testing.T) {
@@ -101,8 +102,19 @@ func TestCondition(t *testing.T) {
 			if !LostHints(test.service) || lost.Status != metav1.ConditionFalse || !strings.HasSuffix(lost.Message, got.Message) {
 				t.Errorf("with hints lost: %+v", lost)
 			}
-			// Both are as the API server takes them, and read back as the same state.
-			for _, condition := range []metav1.Condition{got, lost} {
+			dropped := WithHintsDropped(got, hints.LossHints)
+			unwritten := WithNotWritten(got, apierrors.NewBadRequest("it may change labels only."))
+			test.service.Status.Conditions = []metav1.Condition{dropped}
+			if !DroppedHints(test.service) || dropped.Status != metav1.ConditionFalse || !strings.HasPrefix(dropped.Message, string(hints.LossHints)) {
+				t.Errorf("with hints dropped: %+v", dropped)
+			}
+			test.service.Status.Conditions = []metav1.Condition{unwritten}
+			if !NotWritten(test.service) || LostHints(test.service) || unwritten.Status != metav1.ConditionFalse ||
+				!strings.HasPrefix(unwritten.Message, "what was decided cannot be written: it may change labels only. ") {
+				t.Errorf("not written: %+v", unwritten)
+			}
+			// All are as the API server takes them, and read back as the same state.
+			for _, condition := range []metav1.Condition{got, lost, dropped, unwritten} {
 				condition.LastTransitionTime = metav1.Now()
 				if errs := metavalidation.ValidateConditions([]metav1.Condition{condition}, field.NewPath("status")); len(errs) > 0 {
 					t.Error(errs)
@@ -130,15 +142,9 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 	selecting.Spec.Selector = &metav1.LabelSelector{}
 	racks := everywhere.DeepCopy()
 	racks.Spec.Keys = []string{"rack", "*"}
-	also := everywhere.DeepCopy()
-	also.Name = "near-too"
 	for name, change := range map[string]func(*Input){
 		"ExternalName": func(in *Input) { in.Service.Spec.Type = corev1.ServiceTypeExternalName },
 		"Local":        func(in *Input) { in.Service.Spec.InternalTrafficPolicy = &local },
-		"keys for Local": func(in *Input) {
-			in.Service.Spec.InternalTrafficPolicy = &local
-			in.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-		},
 		"hints are off": func(in *Input) {
 			in.Settings.WithoutHints = true
 		},
@@ -148,7 +154,6 @@ func TestPoliciesBySelectorAreQuiet(t *testing.T) {
 			reported bool
 		}{
 			"ClusterRoutingPolicy":       {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere} }, false},
-			"two ClusterRoutingPolicies": {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{everywhere, also} }, false},
 			"ClusterRoutingPolicy, keys": {func(in *Input) { in.Defaults = []*v1alpha1.ClusterRoutingPolicy{racks} }, false},
 			"RoutingPolicy by selector":  {func(in *Input) { in.Policies = []*v1alpha1.RoutingPolicy{selecting} }, false},
 			"RoutingPolicy by name": {func(in *Input) {
@@ -199,16 +204,6 @@ func servedService(annotations ...string) *corev1.Service {
 	service := routedService(annotations...)
 	service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 	return service
-}
-
-func TestStatesOfUnknownReasonsAreWaiting(t *testing.T) {
-	for _, reason := range []string{"", "Allocate", "IPv6:Allocated", "IPv4:Sleeping", "allocated", ",:,"} {
-		service := routedService()
-		service.Status.Conditions = []metav1.Condition{{Type: "Other", Reason: "Allocated"}, {Type: v1alpha1.ConditionTopologyRouting, Reason: reason}}
-		if state := reasonOf(service).State(corev1.IPv4Protocol); state != allocate.Waiting {
-			t.Errorf("%q reads as %s", reason, state)
-		}
-	}
 }
 
 func TestLongMessagesAreCut(t *testing.T) {
@@ -279,24 +274,5 @@ func TestSliceLimitAtAnUpgrade(t *testing.T) {
 		if !notesSlices(t, service, nodes, 21) {
 			t.Error("above the limit it is not named")
 		}
-	}
-}
-
-// What cannot be written is said first, and the state is kept.
-func TestNotWritten(t *testing.T) {
-	service := routedService(sameZone, "Prefer")
-	if NotWritten(service) {
-		t.Error("a Service without a condition")
-	}
-	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
-	d := decided(t, inputOf(service, nodes, slicesOf("a a a a b b b b c c c c")))
-	condition := WithNotWritten(d.Condition(), apierrors.NewBadRequest("it may change labels only."))
-	service.Status.Conditions = []metav1.Condition{condition}
-	if !NotWritten(service) || LostHints(service) || condition.Status != metav1.ConditionFalse ||
-		!strings.HasPrefix(condition.Message, "what was decided cannot be written: it may change labels only. endpoints are divided") {
-		t.Errorf("condition %+v", condition)
-	}
-	if state := reasonOf(service).State(corev1.IPv4Protocol); state != allocate.Allocated {
-		t.Errorf("the state is %v", state)
 	}
 }

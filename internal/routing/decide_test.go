@@ -49,19 +49,9 @@ func TestDecideHints(t *testing.T) {
 			want: "a a a a b b b b c c c c",
 		},
 		{
-			name: "Prefer, a small Service", service: routedService(sameZone, "Prefer"), nodes: three,
-			slices: slicesOf("a b c"), delivery: allocate.DeliveryHints,
-			want: "a b c",
-		},
-		{
 			name: "Prefer, too few endpoints to start for local", service: routedService(mode, "vicinity.dev/local"), nodes: three,
 			slices: slicesOf("a a a b b b c c c"), delivery: allocate.DeliveryHints,
 			want: "- - - - - - - - -",
-		},
-		{
-			name: "Prefer, in the band after it started", service: routedService(mode, "vicinity.dev/local"), nodes: three,
-			slices: slicesOf("a a a b b b c c c"), state: "Allocated", delivery: allocate.DeliveryHints,
-			want: "a a a b b b c c c",
 		},
 		{
 			name: "Prefer, 4 4 3 on equal zones stays in zone", service: routedService(sameZone, "Prefer"), nodes: three,
@@ -84,10 +74,6 @@ func TestDecideHints(t *testing.T) {
 			want: "- - - c",
 		},
 		{
-			name: "balanced where Kubernetes has no hints of its own", service: routedService(sameZone, "Balanced"), nodes: three,
-			slices: slicesOf("a b c"), delivery: allocate.DeliveryNone, want: "- - -",
-		},
-		{
 			name: "balanced against Kubernetes' own hints", service: routedService(sameZone, "Balanced", mode, "Auto"), nodes: three,
 			slices: slicesOf("a=a b=b c=c"), delivery: allocate.DeliveryHints, want: "- - -",
 		},
@@ -98,10 +84,6 @@ func TestDecideHints(t *testing.T) {
 		{
 			name: "Auto is Kubernetes' own", service: routedService(mode, "Auto"), nodes: three,
 			slices: slicesOf("a=a b=c c=b"), delivery: allocate.DeliveryNone, want: "a c b",
-		},
-		{
-			name: "Auto taken over", service: routedService(mode, "Auto"), nodes: three, takeOver: true,
-			slices: slicesOf("a a b c"), delivery: allocate.DeliveryHints, want: "- - - -",
 		},
 		{
 			name: "Auto taken over, with enough", service: routedService(mode, "Auto"), nodes: three, takeOver: true,
@@ -148,10 +130,6 @@ func TestDecideHints(t *testing.T) {
 			want: "a/a-1 a/a-1 a/a-1 a/a-1 c/" + hints.NoNode + " c/" + hints.NoNode + " b/b-1 b/b-1 b/b-1 b/b-1 c/" + hints.NoNode + " c/" + hints.NoNode,
 		},
 		{
-			name: "node, then anywhere", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,
-			slices: slicesOf("a b"), delivery: allocate.DeliveryHints, want: "/a-1 /b-1",
-		},
-		{
 			name: "node, then anywhere, with an endpoint on no node", service: routedService(keys, "kubernetes.io/hostname,*"), nodes: three,
 			slices: slicesOf("a ?"), delivery: allocate.DeliveryHints, want: "- -", note: "on no known node",
 		},
@@ -177,20 +155,6 @@ func TestDecideHints(t *testing.T) {
 			},
 			slices: slicesOf("a a@a-2 b"), delivery: allocate.DeliveryHints, want: "b a b",
 		},
-		{
-			name: "internalTrafficPolicy: Local", nodes: three,
-			service: func() *corev1.Service {
-				s := routedService(sameZone, "Prefer")
-				local := corev1.ServiceInternalTrafficPolicyLocal
-				s.Spec.InternalTrafficPolicy = &local
-				return s
-			}(),
-			slices: slicesOf("a b c"), delivery: allocate.DeliveryNone, want: "- - -",
-		},
-		{
-			name: "the proxy", service: routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), nodes: three,
-			slices: slicesOf("a=a b"), delivery: allocate.DeliveryGroups, want: "a -",
-		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.state != "" {
@@ -204,10 +168,8 @@ func TestDecideHints(t *testing.T) {
 			if d.Delivery != test.delivery {
 				t.Errorf("delivery %s, want %s", d.Delivery, test.delivery)
 			}
-			if d.Delivery != allocate.DeliveryGroups {
-				if got := hintText(test.slices, d); got != test.want {
-					t.Errorf("got  %s\nwant %s", got, test.want)
-				}
+			if got := hintText(test.slices, d); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			notes := strings.Join(d.Notes, "; ")
 			if test.note == "" && notes != "" || !strings.Contains(notes, test.note) {
@@ -283,18 +245,6 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 	if got, want := hintText(bare, decided(t, in)), hintText(bare, first); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-}
-
-// restarted is the decision of a controller that has only what there is.
-func (w *groupWorld) restarted() Decision {
-	w.t.Helper()
-	in := w.input()
-	in.Last = nil
-	d, err := Decide(in)
-	if err != nil {
-		w.t.Fatalf("deciding: %v", err)
-	}
-	return d
 }
 
 func TestManySlicesAreNoted(t *testing.T) {

@@ -151,23 +151,28 @@ func TestGroups(t *testing.T) {
 			}
 			w.settle(w.decide(), GroupState{})
 			w.expectGroups(t, test.want...)
+			for _, g := range w.groups {
+				if o := metav1.GetControllerOf(g); o == nil || o.Kind != "Service" || o.Name != "web" || o.UID != "uid" || *o.BlockOwnerDeletion ||
+					g.Labels[v1alpha1.LabelService] != "web" || g.Namespace != "shop" || g.GenerateName != "web-" {
+					t.Errorf("metadata: %+v", g.ObjectMeta)
+				}
+			}
 		})
 	}
 }
 
-func TestGroupIsOwnedByItsService(t *testing.T) {
-	w := groupedWorld(t, threeZones, slicesOf("a b"))
+// A slice that somebody wrote by hand is as good as any: its endpoints are in groups, also an
+// address that is a pod's of another namespace.
+func TestEndpointsByHandAreInGroups(t *testing.T) {
+	eps := slicesOf("a b")
+	delete(eps[0].Labels, discoveryv1.LabelManagedBy)
+	eps[0].Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: "bank", Name: "accounts"}
+	w := groupedWorld(t, threeZones, eps)
 	w.settle(w.decide(), GroupState{})
-	for _, g := range w.groups {
-		if len(g.OwnerReferences) != 1 {
-			t.Fatalf("owners: %+v", g.OwnerReferences)
-		}
-		o := g.OwnerReferences[0]
-		if o.Kind != "Service" || o.Name != "web" || o.UID != "uid" || !*o.Controller || *o.BlockOwnerDeletion {
-			t.Errorf("owner: %+v", o)
-		}
-		if g.Labels[v1alpha1.LabelService] != "web" || g.Namespace != "shop" || g.GenerateName != "web-" {
-			t.Errorf("metadata: %+v", g.ObjectMeta)
+	w.expectGroups(t, "IPv4 a1 b2 -> a b c")
+	for _, group := range w.groups {
+		if group.Namespace != "shop" || group.Spec.Service != "web" {
+			t.Errorf("group %s/%s is of Service %s", group.Namespace, group.Name, group.Spec.Service)
 		}
 	}
 }
@@ -460,4 +465,35 @@ func TestGroupsHandOverLabel(t *testing.T) {
 	if labelled() != 0 || w.writes != 2 {
 		t.Errorf("%d are labelled after %d writes", labelled(), w.writes)
 	}
+}
+
+// Groups say of which change of endpoints they were written last, and not of one that
+// they were not written for.
+func TestGroupsTellTheTrigger(t *testing.T) {
+	const key = corev1.EndpointsLastChangeTriggerTime
+	w := groupedWorld(t, threeZones, slicesOf("a b c", "a b c"), v1alpha1.AnnotationSameZone, v1alpha1.Require)
+	// changed has a slice change some seconds from now, and expects the times of groups, each
+	// with the number of those that have it.
+	changed := func(slice int, seconds float64, want map[float64]int) {
+		t.Helper()
+		at := func(seconds float64) string {
+			return w.now.Add(time.Duration(seconds * float64(time.Second))).UTC().Format(time.RFC3339Nano)
+		}
+		w.in.Slices[slice].Annotations = map[string]string{key: at(seconds)}
+		w.sync(w.decide())
+		got := map[string]int{}
+		for _, g := range w.groups {
+			got[g.Annotations[key]]++
+		}
+		for seconds, n := range want {
+			if got[at(seconds)] != n || len(got) != len(want) {
+				t.Errorf("%v, want %v", got, want)
+			}
+		}
+	}
+	changed(0, -2, map[float64]int{-2: 3})
+	changed(1, -1.5, map[float64]int{-2: 3}) // nothing that groups say
+	// The second endpoint of slice 0 is in zone b.
+	w.in.Slices[0].Endpoints[1].Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false)}
+	changed(0, 0.25, map[float64]int{-2: 2, 0.25: 1})
 }

@@ -13,7 +13,6 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/routing/stock"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // busyNode are endpoints of which two are alone on a-1, which has a quarter of the
@@ -43,24 +42,6 @@ func loadsByHints(t *testing.T, in Input, d Decision) (map[string]float64, alloc
 	}
 	_, figures := index.View(clients)
 	return loads, figures
-}
-
-// loadsByGroups are the loads that proxies make of groups.
-func (w *groupWorld) loads(t *testing.T, nodes []*corev1.Node, clients []stock.Client) map[string]float64 {
-	t.Helper()
-	labels := map[string]topology.Labels{}
-	for _, node := range nodes {
-		labels[node.Name] = node.Labels
-	}
-	loads := map[string]float64{}
-	endpoints := float64(len(w.in.Last.Families[0].Endpoints))
-	for _, client := range clients {
-		used := reader{corev1.IPv4Protocol, "http", labels[client.Node]}.used(w.groups, true)
-		for address := range used {
-			loads[address] += client.Share / float64(len(used)) * endpoints
-		}
-	}
-	return loads
 }
 
 func TestNodeTierHints(t *testing.T) {

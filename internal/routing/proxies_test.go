@@ -10,7 +10,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // The condition does not claim more than proxies do, as far as the nodes tell which they
@@ -71,16 +70,5 @@ func TestHintsThatProxiesIgnore(t *testing.T) {
 				t.Error("the state is not read back")
 			}
 		})
-	}
-}
-
-// What was dropped leaves the state of the plan readable.
-func TestDroppedHintsKeepTheState(t *testing.T) {
-	in := inputOf(routedService(v1alpha1.AnnotationSameZone, v1alpha1.Prefer), nodesIn(map[string]int{"a": 1, "b": 1}), slicesOf("a a a a a b b b b b"))
-	condition := WithHintsDropped(decided(t, in).Condition(), hints.LossHints)
-	in.Service.Status.Conditions = []metav1.Condition{condition}
-	if !DroppedHints(in.Service) || condition.Status != metav1.ConditionFalse || !strings.HasPrefix(condition.Message, string(hints.LossHints)) ||
-		reasonOf(in.Service).State(corev1.IPv4Protocol) != allocate.Allocated {
-		t.Errorf("condition %+v", condition)
 	}
 }

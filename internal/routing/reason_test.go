@@ -3,6 +3,8 @@ package routing
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
@@ -20,6 +22,11 @@ func TestReasonIsReadBack(t *testing.T) {
 	} {
 		if got := ReadReason(text).String(); got != want {
 			t.Errorf("%q is read as %q, want %q", text, got, want)
+		}
+	}
+	for _, unknown := range []string{"", "Allocate", "IPv6:Allocated", "IPv4:Sleeping", "allocated", ",:,"} {
+		if state := ReadReason(unknown).State(corev1.IPv4Protocol); state != allocate.Waiting {
+			t.Errorf("%q reads as %s", unknown, stateWords[state])
 		}
 	}
 	if len(stateWords) != int(allocate.Downgraded-allocate.Waiting)+1 {

@@ -44,7 +44,6 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 		want          Request
 	}{
 		{"without a selector it is for all", "", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)}, near},
-		{"selects", "", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, web)}, near},
 		{"selects others", "", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, other)}, Request{}},
 		{
 			"the oldest, then the first by name", "", nil,
@@ -61,11 +60,6 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 			"opted out of", "same-zone=Balanced", nil,
 			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
 			Request{Source: "annotation endpointslice.kubernetes.io/same-zone: Balanced"},
-		},
-		{
-			"after topology keys", "keys=", nil,
-			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
-			Request{Source: `annotation vicinity.dev/topology-keys: ""`, Approach: ApproachKeys},
 		},
 		{
 			"after Auto", "mode=Auto", nil,
@@ -95,11 +89,6 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 			},
 		},
 		{
-			"another controller alone", "mode=example.com/other", nil,
-			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
-			Request{Declined: "ClusterRoutingPolicy near selects the Service and has no effect: annotation service.kubernetes.io/topology-mode: example.com/other leaves the hints to another controller"},
-		},
-		{
 			"one that the Service names counts", "hints=Disabled mode=vicinity.dev/own",
 			[]*v1alpha1.RoutingPolicy{policy("own", 5, web)},
 			nil,
@@ -109,14 +98,6 @@ func TestRequestOfClusterPolicies(t *testing.T) {
 			},
 		},
 		{"what does not select is not declined", "mode=Disabled", nil, []*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, other)}, Request{}},
-		{
-			"after trafficDistribution", "distribution=PreferSameZone", nil,
-			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0)},
-			Request{
-				Source: "spec.trafficDistribution: PreferSameZone", Approach: ApproachPrefer, Upstream: true,
-				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}},
-			},
-		},
 		{
 			"cannot be named", "mode=vicinity.dev/near", nil,
 			[]*v1alpha1.ClusterRoutingPolicy{clusterWide("near", 0, other)},

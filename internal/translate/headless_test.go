@@ -42,7 +42,6 @@ func TestRequestOfHeadlessServices(t *testing.T) {
 	prefer := topology.Tiers{zone, all}
 	everywhere := policyNamed("everywhere", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{}, Mode: v1alpha1.Require, Level: v1alpha1.Zone})
 	flow := policyNamed("flow", v1alpha1.RoutingPolicySpec{Algorithm: "flow", OverloadThreshold: "20%"})
-	weighted := policyNamed("weighted", v1alpha1.RoutingPolicySpec{Algorithm: "local-weighted"})
 	nearest := policyNamed("nearest", v1alpha1.RoutingPolicySpec{Mode: v1alpha1.Require, Level: v1alpha1.Zone})
 	unselected := headless()
 	unselected.Spec.Selector = nil
@@ -59,9 +58,7 @@ func TestRequestOfHeadlessServices(t *testing.T) {
 	}{
 		{name: "nothing", service: headless(), noPlan: "headless (clusterIP: None): nothing is asked for, so DNS gives all endpoints to every client"},
 		{name: "whole endpoints", service: headless("same-zone=Prefer"), tiers: prefer, bound: &usual},
-		{name: "hard", service: headless("same-zone=Require"), tiers: topology.Tiers{zone}},
 		{name: "keys", service: headless("keys=kubernetes.io/hostname,*"), tiers: topology.Tiers{node, all}},
-		{name: "a policy of proxies", service: headless("same-zone=Prefer", "local"), tiers: prefer, bound: &usual},
 		{name: "a label for hints", service: headless("gardener=true"), tiers: prefer},
 		{
 			name: "for vicinity-proxy", service: headless("same-zone=Prefer", "proxy=true"), tiers: prefer, bound: &usual,
@@ -87,10 +84,6 @@ func TestRequestOfHeadlessServices(t *testing.T) {
 		{
 			name: "weights", service: headless("mode=vicinity.dev/flow"), policies: []*v1alpha1.RoutingPolicy{flow}, tiers: prefer, bound: &tight, policy: "flow",
 			warning: "RoutingPolicy flow: the algorithm flow weighs endpoints, which the DNS records of a headless Service cannot; optimal holds",
-		},
-		{
-			name: "weights with a starting threshold", service: headless("mode=vicinity.dev/weighted"), policies: []*v1alpha1.RoutingPolicy{weighted}, tiers: prefer, bound: &usual, policy: "weighted",
-			warning: "RoutingPolicy weighted: the algorithm local-weighted weighs endpoints, which the DNS records of a headless Service cannot; optimal holds",
 		},
 		{name: "a policy that selects it", service: headless(), policies: []*v1alpha1.RoutingPolicy{everywhere}, tiers: topology.Tiers{zone}, policy: "everywhere"},
 		{

@@ -118,11 +118,6 @@ func TestRequestOfPolicies(t *testing.T) {
 			Request{Source: "annotation endpointslice.kubernetes.io/same-zone: Balanced", Approach: ApproachBalanced},
 		},
 		{
-			"after topology keys", "keys=*",
-			[]*v1alpha1.RoutingPolicy{policy("near", 0, web)},
-			Request{Source: `annotation vicinity.dev/topology-keys: "*"`, Approach: ApproachKeys, Intent: allocate.Intent{Tiers: topology.Tiers{all}}},
-		},
-		{
 			"named, after same-zone", "same-zone=Require mode=vicinity.dev/near",
 			[]*v1alpha1.RoutingPolicy{policy("near", 0)},
 			Request{
@@ -158,14 +153,6 @@ func TestRequestOfPolicies(t *testing.T) {
 			[]*v1alpha1.RoutingPolicy{policy("near", 0, web)},
 			Request{
 				Source: "spec.trafficDistribution: PreferSameZone, bounded by " + selected, Policy: "near", Approach: ApproachPrefer,
-				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: optimal},
-			},
-		},
-		{
-			"bounds PreferClose", "distribution=PreferClose",
-			[]*v1alpha1.RoutingPolicy{policy("near", 0, web)},
-			Request{
-				Source: "spec.trafficDistribution: PreferClose, bounded by " + selected, Policy: "near", Approach: ApproachPrefer,
 				Intent: allocate.Intent{Tiers: topology.Tiers{zone, all}, Bound: optimal},
 			},
 		},

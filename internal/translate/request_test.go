@@ -78,14 +78,9 @@ func TestRequestOf(t *testing.T) {
 			written:  "same-zone=prefer",
 			warnings: []string{"annotation " + sameZone + `: "prefer" is unknown; allowed are Balanced, Prefer and Require`},
 		},
-		{
-			written:  "same-zone=",
-			warnings: []string{"annotation " + sameZone + `: "" is unknown; allowed are Balanced, Prefer and Require`},
-		},
 		{written: "same-node=Balanced"},
 		{written: "gardener=false"},
 		{written: "mode=Disabled"},
-		{written: "hints=disabled"},
 		{
 			written:  "distribution=PreferFar",
 			warnings: []string{`spec.trafficDistribution: "PreferFar" is unknown; allowed are PreferSameZone, PreferSameNode and PreferClose`},
@@ -96,28 +91,14 @@ func TestRequestOf(t *testing.T) {
 		{written: "same-zone=Prefer", tiers: topology.Tiers{zone, all}, bound: optimal, source: "annotation " + sameZone + ": Prefer"},
 		{written: "same-zone=Require", tiers: topology.Tiers{zone}, source: "annotation " + sameZone + ": Require"},
 		{written: "same-node=Prefer", tiers: topology.Tiers{node, all}, source: "annotation " + sameNode + ": Prefer"},
-		{written: "same-node=Require", tiers: topology.Tiers{node}, source: "annotation " + sameNode + ": Require"},
 		{written: "same-region=Prefer", tiers: topology.Tiers{region, all}, source: "annotation " + sameRegion + ": Prefer"},
-		{written: "same-region=Require", tiers: topology.Tiers{region}, source: "annotation " + sameRegion + ": Require"},
 		{
 			written: "same-node=Prefer same-zone=Prefer", tiers: topology.Tiers{node, zone, all}, bound: optimal,
 			source: "annotations " + sameNode + ": Prefer, " + sameZone + ": Prefer",
 		},
 		{
-			written: "same-node=Prefer same-zone=Require", tiers: topology.Tiers{node, zone},
-			source: "annotations " + sameNode + ": Prefer, " + sameZone + ": Require",
-		},
-		{
 			written: "same-zone=Prefer same-region=Require", tiers: topology.Tiers{zone, region}, bound: optimal,
 			source: "annotations " + sameZone + ": Prefer, " + sameRegion + ": Require",
-		},
-		{
-			written: "same-zone=Prefer same-region=Prefer", tiers: topology.Tiers{zone, region, all}, bound: optimal,
-			source: "annotations " + sameZone + ": Prefer, " + sameRegion + ": Prefer",
-		},
-		{
-			written: "same-node=Prefer same-region=Require", tiers: topology.Tiers{node, region},
-			source: "annotations " + sameNode + ": Prefer, " + sameRegion + ": Require",
 		},
 		{
 			written: "same-node=Prefer same-zone=Prefer same-region=Require", tiers: topology.Tiers{node, zone, region}, bound: optimal,
@@ -127,10 +108,6 @@ func TestRequestOf(t *testing.T) {
 			// To require a level is to require the wider ones.
 			written: "same-node=Require same-zone=Prefer", tiers: topology.Tiers{node},
 			source: "annotations " + sameNode + ": Require, " + sameZone + ": Prefer",
-		},
-		{
-			written: "same-zone=Require same-region=Prefer", tiers: topology.Tiers{zone},
-			source: "annotations " + sameZone + ": Require, " + sameRegion + ": Prefer",
 		},
 		{
 			written: "same-node=Sometimes same-zone=Prefer", tiers: topology.Tiers{zone, all}, bound: optimal,
@@ -148,10 +125,6 @@ func TestRequestOf(t *testing.T) {
 			written: "keys=kubernetes.io/hostname,example.com/rack,*", tiers: topology.Tiers{node, "example.com/rack", all},
 			source:   `annotation vicinity.dev/topology-keys: "kubernetes.io/hostname,example.com/rack,*"`,
 			approach: ApproachKeys,
-		},
-		{
-			written: "keys=topology.kubernetes.io/zone", tiers: topology.Tiers{zone},
-			source: `annotation vicinity.dev/topology-keys: "topology.kubernetes.io/zone"`, approach: ApproachKeys,
 		},
 		{written: "keys=", source: `annotation vicinity.dev/topology-keys: ""`, approach: ApproachKeys},
 		{written: "keys= external=Local", source: `annotation vicinity.dev/topology-keys: ""`, approach: ApproachKeys},
@@ -173,8 +146,6 @@ func TestRequestOf(t *testing.T) {
 		},
 		{written: "gardener=true", tiers: topology.Tiers{zone, all}, source: gardener, ownZone: true},
 		{written: "mode=Auto", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "Auto", upstream: true},
-		{written: "mode=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: mode + "auto", upstream: true},
-		{written: "hints=auto", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "auto", upstream: true},
 		{written: "hints=Auto mode=Disabled", tiers: topology.Tiers{zone, all}, bound: auto, source: older + "Auto", upstream: true},
 		{written: "hints=Disabled mode=Auto"},
 		{
@@ -186,11 +157,6 @@ func TestRequestOf(t *testing.T) {
 			warnings: []string{`annotation service.kubernetes.io/topology-aware-hints: "true" is unknown; allowed are Auto, Disabled and, in service.kubernetes.io/topology-mode, vicinity.dev/NAME for a RoutingPolicy`},
 		},
 		{written: "mode=example.com/theirs"},
-		{written: "hints=example.com/theirs"},
-		{
-			written:  "hints=vicinity.dev/near",
-			warnings: []string{`annotation service.kubernetes.io/topology-aware-hints: "vicinity.dev/near" has no effect; a RoutingPolicy is named in service.kubernetes.io/topology-mode`},
-		},
 		{
 			// The older name counts for Kubernetes, too.
 			written:  "hints=vicinity.dev/near mode=Auto",
@@ -203,23 +169,16 @@ func TestRequestOf(t *testing.T) {
 			source: "annotation " + sameZone + ": Require",
 		},
 		{written: "proxy=true", groups: true},
-		{written: "proxy=true served-by=vicinity", groups: true},
 		{
 			written:  "proxy=true served-by=theirs",
 			warnings: []string{`annotation vicinity.dev/proxy: true has no effect: label service.kubernetes.io/service-proxy-name gives the Service to "theirs"`},
 		},
 		{written: "proxy=false served-by=theirs"},
 		{written: "proxy=yes", warnings: []string{`annotation vicinity.dev/proxy: "yes" is unknown; allowed are true and false`}},
-		{written: "distribution=PreferClose", tiers: topology.Tiers{zone, all}, source: "spec.trafficDistribution: PreferClose", upstream: true},
 		{written: "distribution=PreferSameZone", tiers: topology.Tiers{zone, all}, source: "spec.trafficDistribution: PreferSameZone", upstream: true},
 		{written: "distribution=PreferSameNode", tiers: topology.Tiers{node, zone, all}, source: "spec.trafficDistribution: PreferSameNode", upstream: true},
 
 		// Each row goes before the ones below it; what does not make sense before none.
-		{
-			written:  "same-zone=Balanced keys=*",
-			source:   "annotation " + sameZone + ": Balanced",
-			warnings: []string{`annotation vicinity.dev/topology-keys: "*" has no effect: annotation ` + sameZone + ": Balanced comes first"},
-		},
 		{
 			written: "same-zone=Prefer mode=Auto", tiers: topology.Tiers{zone, all}, bound: optimal,
 			source:   "annotation " + sameZone + ": Prefer",
@@ -230,10 +189,6 @@ func TestRequestOf(t *testing.T) {
 			source:   `annotation vicinity.dev/topology-keys: "*"`,
 			approach: ApproachKeys,
 			warnings: []string{gardener + ` has no effect: annotation vicinity.dev/topology-keys: "*" comes first`},
-		},
-		{
-			// Users of the label write the annotation with it.
-			written: "gardener=true mode=Auto", tiers: topology.Tiers{zone, all}, source: gardener, ownZone: true,
 		},
 		{
 			written: "gardener=true distribution=PreferSameNode", tiers: topology.Tiers{zone, all}, source: gardener, ownZone: true,

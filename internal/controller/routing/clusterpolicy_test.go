@@ -95,11 +95,8 @@ func TestNamespacesRequeueTheirServices(t *testing.T) {
 		want          []string
 	}{
 		{"new and chosen", nil, labelled("shop", "near"), all},
-		{"new and not chosen", nil, labelled("shop", "other"), nil},
 		{"chosen now", labelled("shop"), labelled("shop", "near"), all},
 		{"chosen no more", labelled("shop", "near"), labelled("shop"), all},
-		{"chosen by another", labelled("shop", "near"), labelled("shop", "nearer"), all},
-		{"chosen as before", labelled("shop", "near"), labelled("shop", "near", "other"), nil},
 		{"nothing to do with it", labelled("shop"), labelled("shop", "other"), nil},
 	} {
 		q := newQueue()

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,11 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing/handover"
@@ -37,25 +37,52 @@ func readyNode(name string) *corev1.Node {
 	}
 }
 
-// TestWaitingServiceIsWokenByChanges has a Service wait for proxies: it costs nothing as
-// long as nothing changes, and names the nodes that it waits for.
-func TestWaitingServiceIsWokenByChanges(t *testing.T) {
-	b := newGroupBench(t)
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer q.ShutDown()
-	speaking := map[string]string{} // what proxies have programmed, by node
-	pass := func() {
-		b.clock.SetTime(b.clock.Now().Add(lookEvery))
-		for node, programmed := range speaking {
-			b.writer.proxies.observe(proxyLeaseOf(node, programmed, b.clock.Now()), q)
-		}
+// bareTable is a table of the proxies of some nodes.
+func bareTable(t *testing.T, runs NodeRule, nodes ...*corev1.Node) (*proxyTable, client.Client, *clocktesting.FakePassiveClock) {
+	t.Helper()
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	builder := fake.NewClientBuilder()
+	for _, node := range nodes {
+		builder = builder.WithObjects(node)
 	}
-	// look has time pass and the table looked at, and wants the Service to be woken, or
-	// not if it waits for the same nodes still.
-	look := func(when, waitsFor string, woken bool) {
+	c := builder.Build()
+	return newProxyTable(c, clock, runs), c, clock
+}
+
+// TestWaitingServiceIsWokenByChanges has a Service wait for proxies: it costs nothing as
+// long as nothing changes, and names the nodes that it waits for. When they serve it, it hears
+// which of them stop.
+func TestWaitingServiceIsWokenByChanges(t *testing.T) {
+	table, nodes, clock := bareTable(t, NodeRule{}, readyNode("a1"), readyNode("b1"))
+	q := newQueue()
+	defer q.ShutDown()
+	const programmed = "7"
+	state := handover.State{Service: "shop/web", Wanted: true, Written: true, Groups: []*v1alpha1.EndpointGroup{
+		{ObjectMeta: metav1.ObjectMeta{Name: "web", ResourceVersion: programmed}},
+	}}
+	sync := func() handover.Step {
 		t.Helper()
-		pass()
-		if err := b.writer.proxies.look(t.Context(), q); err != nil {
+		var err error
+		if state.Proxies, err = table.nodes(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		step := state.Next(clock.Now())
+		if state.Memory = step.Memory; step.Take {
+			state.ProxyName = v1alpha1.ServiceProxyName
+		}
+		table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
+		return step
+	}
+	speaking := map[string]string{} // what proxies have programmed, by node
+	// look has time pass and the table looked at, and wants the Service to be woken, or
+	// not if it names the same nodes still.
+	look := func(when, missing string, woken bool) {
+		t.Helper()
+		clock.SetTime(clock.Now().Add(lookEvery))
+		for node, programmed := range speaking {
+			table.observe(proxyLeaseOf(node, programmed, clock.Now()), q)
+		}
+		if err := table.look(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(drain(q)) > 0; got != woken {
@@ -64,71 +91,127 @@ func TestWaitingServiceIsWokenByChanges(t *testing.T) {
 		if !woken {
 			return
 		}
-		b.refresh()
-		progress := b.mustDeliver()
-		if notes := strings.Join(progress.notes, ". "); !strings.HasSuffix(notes, waitsFor) || progress.again != 0 {
-			t.Errorf("%s: notes %q, again after %s; want that it waits for %q", when, notes, progress.again, waitsFor)
+		if got := strings.Join(sync().Missing, " "); got != missing {
+			t.Errorf("%s: missing are %q, want %q", when, got, missing)
 		}
 	}
-	b.mustDeliver()
-	for range 10 {
-		look("nothing changes", "", false)
-	}
-	version := b.stored()[1].ResourceVersion
-	if order, err := resourceversion.CompareResourceVersion(b.stored()[0].ResourceVersion, version); err != nil || order > 0 {
-		version = b.stored()[0].ResourceVersion
-	}
+	sync()
+	look("nothing changes", "", false)
 	speaking["a1"] = ""
 	look("the proxy of a1 is there, and has programmed nothing", "", false)
-	speaking["a1"] = version
-	look("the proxy of a1 is ready", "node b1", true)
+	speaking["a1"] = programmed
+	look("the proxy of a1 is ready", "b1", true)
 	look("it goes on being ready", "", false)
-
-	if err := b.client.Create(t.Context(), readyNode("c1")); err != nil {
+	if err := nodes.Create(t.Context(), readyNode("c1")); err != nil {
 		t.Fatal(err)
 	}
-	look("a node is new", "nodes b1, c1", true)
+	look("a node is new", "b1 c1", true)
 	look("it is as before", "", false)
-	speaking["c1"] = version
-	look("the proxy of the new node is ready", "node b1", true)
+	speaking["c1"] = programmed
+	look("the proxy of the new node is ready", "b1", true)
+	if err := nodes.Delete(t.Context(), readyNode("c1")); err != nil {
+		t.Fatal(err)
+	}
+	look("a node that nobody waits for is gone", "", false)
 	delete(speaking, "a1")
 	for range int(v1alpha1.LeaseFresh/lookEvery) - 1 {
 		look("the proxy of a1 may come back still", "", false)
 	}
-	look("the proxy of a1 is silent", "nodes a1, b1", true)
-	look("it stays silent", "", false)
-	speaking["a1"] = version
-	look("the proxy of a1 is back", "node b1", true)
-	if err := b.client.Delete(t.Context(), readyNode("b1")); err != nil {
+	look("the proxy of a1 is silent", "a1 b1", true)
+	speaking["a1"] = programmed
+	look("the proxy of a1 is back", "b1", true)
+	down := new(corev1.Node)
+	if err := nodes.Get(t.Context(), types.NamespacedName{Name: "b1"}, down); err != nil {
 		t.Fatal(err)
 	}
-	look("the node that was waited for is gone", "", true)
-	b.refresh()
-	b.mustDeliver()
-	if proxies := b.writer.proxies; len(proxies.waiting) > 0 || len(proxies.watched) > 0 || len(proxies.served) != 1 {
-		t.Errorf("it waits still: %v, %v; served %v", proxies.waiting, proxies.watched, proxies.served)
+	down.Status.Conditions[0].Status, down.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(clock.Now().Add(-time.Hour))
+	if err := nodes.Status().Update(t.Context(), down); err != nil {
+		t.Fatal(err)
+	}
+	look("b1 is down", "", true)
+	if state.ProxyName != v1alpha1.ServiceProxyName {
+		t.Fatal("the Service is not handed over")
+	}
+
+	sync()
+	look("vicinity-proxy serves the Service", "", false)
+	delete(speaking, "a1")
+	for range int(v1alpha1.LeaseFresh / lookEvery) {
+		look("the proxy of a1 may come back still", "", false)
+	}
+	look("the proxy of a1 is silent at two checks", "a1", true)
+	look("it is named", "", false)
+	speaking["a1"] = programmed
+	look("it speaks again", "", false)
+	look("it goes on", "", true)
+	if len(table.waiting) > 0 || len(table.watched) > 0 || len(table.served) != 1 {
+		t.Errorf("it waits still: %v, %v; served %v", table.waiting, table.watched, table.served)
 	}
 }
 
 // A proxy may write the Lease of its own node. What it says there of another node does not count: neither that it has
 // programmed anything, nor that it is gone.
 func TestLeasesOfOtherNodesSayNothing(t *testing.T) {
-	b := newGroupBench(t)
-	table := b.writer.proxies
-	forged := proxyLeaseOf("b1", "7", b.clock.Now())
+	table, _, clock := bareTable(t, NodeRule{})
+	forged := proxyLeaseOf("b1", "7", clock.Now())
 	forged.Name = v1alpha1.ProxyLeasePrefix + "a1"
 	table.observe(forged, nil)
 	if len(table.proxies) > 0 {
 		t.Errorf("a Lease that is not the node's counts: %v", table.proxies)
 	}
-	table.observe(proxyLeaseOf("b1", "7", b.clock.Now()), nil)
+	table.observe(proxyLeaseOf("b1", "7", clock.Now()), nil)
 	table.handler().Delete(t.Context(), event.DeleteEvent{Object: forged}, nil)
 	if table.proxies["b1"].programmed != "7" {
 		t.Errorf("the deletion of another node's Lease counts: %v", table.proxies)
 	}
-	table.handler().Delete(t.Context(), event.DeleteEvent{Object: proxyLeaseOf("b1", "7", b.clock.Now())}, nil)
+	table.handler().Delete(t.Context(), event.DeleteEvent{Object: proxyLeaseOf("b1", "7", clock.Now())}, nil)
 	if len(table.proxies) > 0 {
 		t.Errorf("a deletion does not count: %v", table.proxies)
+	}
+}
+
+// TestProxiesOfNodes lists the nodes that have to be ready to serve: all whose pods may make
+// connections, but for those that run no proxy by rule.
+func TestProxiesOfNodes(t *testing.T) {
+	var rule NodeRule
+	if err := rule.Set("!example.com/virtual"); err != nil {
+		t.Fatal(err)
+	}
+	cordoned, silent, unknown, leaving, virtual := readyNode("c1"), readyNode("d1"), readyNode("e1"), readyNode("f1"), readyNode("g1")
+	since := metav1.NewTime(time.Date(2026, 1, 2, 2, 4, 5, 0, time.UTC))
+	cordoned.Spec = corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute}}}
+	silent.Status.Conditions[0].Status, silent.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, since
+	unknown.Status.Conditions, unknown.CreationTimestamp = nil, since
+	leaving.Finalizers, leaving.DeletionTimestamp = []string{"example.com/drain"}, &since
+	virtual.Labels["example.com/virtual"] = "true"
+	table, _, clock := bareTable(t, rule, readyNode("a1"), readyNode("b1"), cordoned, silent, unknown, leaving, virtual)
+	// A Lease that is old when it is seen first is that of a node which is no more.
+	old := proxyLeaseOf("b1", "7", clock.Now().Add(-time.Minute))
+	old.Annotations[v1alpha1.AnnotationExcept] = "shop/web"
+	table.observe(old, nil)
+	proxies, err := table.nodes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range proxies {
+		proxies[i].NotReady = proxies[i].NotReady.UTC()
+	}
+	want := []handover.NodeProxy{
+		{Node: "a1", Zone: "a"},
+		{Node: "b1", Zone: "a", Seen: clock.Now().Add(-time.Minute), Programmed: "7", Except: "shop/web"},
+		{Node: "c1", Zone: "a"},
+		{Node: "d1", Zone: "a", NotReady: since.UTC()},
+		{Node: "e1", Zone: "a", NotReady: since.UTC()},
+		{Node: "f1", Zone: "a"},
+	}
+	if !slices.Equal(proxies, want) {
+		t.Errorf("got %+v, want %+v", proxies, want)
+	}
+	// A clock that is late does not matter once it goes on.
+	old = proxyLeaseOf("b1", "7", old.Spec.RenewTime.Add(time.Second))
+	table.observe(old, nil)
+	if proxies, err = table.nodes(t.Context()); err != nil || !proxies[1].Seen.Equal(clock.Now()) {
+		t.Errorf("got %+v, %v", proxies, err)
 	}
 }
 
@@ -155,7 +238,7 @@ func waitingTable(nodes, services int) (table *proxyTable, clock *clocktesting.F
 func TestLastProxyWakes(t *testing.T) {
 	const services = 7
 	table, clock, nodes := waitingTable(50, services)
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	q := newQueue()
 	defer q.ShutDown()
 	for round := range 2 {
 		for i := range nodes {

@@ -92,9 +92,9 @@ func proxied(annotations ...string) *corev1.Service {
 }
 
 // newServedWorld has a Service that vicinity-proxy serves.
-func newServedWorld(t *testing.T, annotations ...string) *world {
+func newServedWorld(t *testing.T) *world {
 	t.Helper()
-	w := newWorld(t, append(threeZones(), proxied(annotations...), aSlice("web", 0, "a b c"))...)
+	w := newWorld(t, append(threeZones(), proxied(), aSlice("web", 0, "a b c"))...)
 	options := testOptions()
 	options.HandBackGrace = 10 * time.Second
 	w.start(options)
@@ -168,6 +168,7 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 			s.Annotations = map[string]string{v1alpha1.AnnotationTopologyKeys: "topology.kubernetes.io/region,*"}
 		}),
 		"the namespace is excluded": func(w *world) { w.reconciler.options.Exclusion.Namespaces = []string{"shop"} },
+		"groups are switched off":   func(w *world) { w.reconciler.options.Settings.WithoutGroups = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newServedWorld(t)
@@ -186,28 +187,6 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 				t.Errorf("%d groups are left", n)
 			}
 		})
-	}
-}
-
-// Where groups are switched off, Services that they served go back to kube-proxy.
-func TestGroupsAreSwitchedOff(t *testing.T) {
-	w := newServedWorld(t, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
-	options := testOptions()
-	options.Settings.WithoutGroups = true
-	options.HandBackGrace = 10 * time.Second
-	w.start(options)
-	if again := w.sync("web").RequeueAfter; again == shell.ConflictWait {
-		t.Error("more was written over a Service that is not the one that was read")
-	}
-	if _, labelled := w.service("web").Labels[v1alpha1.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
-		t.Fatalf("labels %v, %d groups", w.service("web").Labels, len(w.groups()))
-	}
-	w.settle("web")
-	if n := len(w.groups()); n != 0 {
-		t.Errorf("%d groups are left", n)
-	}
-	if c := w.condition("web"); c == nil || !strings.Contains(c.Message, "delivery by groups is switched off") {
-		t.Errorf("condition %+v", c)
 	}
 }
 
@@ -239,8 +218,11 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 	w.sync("web")
 	old := w.newest()
 	before, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
-	for _, object := range append([]client.Object{w.service("web")}, asObjects(w.groups())...) {
-		if err := w.client.Delete(context.Background(), object); err != nil {
+	if err := w.client.Delete(context.Background(), w.service("web")); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range w.groups() {
+		if err := w.client.Delete(context.Background(), group); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -260,14 +242,6 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 	if record == before || record.uid != again.UID {
 		t.Error("what is known of the other Service is remembered of this one")
 	}
-}
-
-func asObjects(groups []*v1alpha1.EndpointGroup) []client.Object {
-	list := make([]client.Object, len(groups))
-	for i := range groups {
-		list[i] = groups[i]
-	}
-	return list
 }
 
 // Hints follow the pods as long as kube-proxy serves the Service, and go when it does

@@ -559,6 +559,9 @@ func (p *play) state() string {
 // check compares what there is with what is asked for, and with what a controller that
 // starts now makes of it.
 func (p *play) check() {
+	if m, proxies := p.reconciler.memory, p.reconciler.groups.proxies; !p.exists() && len(m.services)+len(m.views)+len(proxies.waiting)+len(proxies.served) > 0 {
+		p.t.Fatal("a Service that is gone is remembered")
+	}
 	before := p.state()
 	written := p.cache.writes
 	p.restart()
@@ -574,9 +577,6 @@ func (p *play) check() {
 		p.t.Fatalf("a restart changes what is settled, by %d writes\nfrom\n%sto\n%s", n, before, p.state())
 	}
 	if !p.exists() {
-		if m := p.reconciler.memory; len(m.services) > 0 || len(m.views) > 0 {
-			p.t.Fatal("a Service that is gone is remembered")
-		}
 		return
 	}
 	service := p.service(playedService)

@@ -25,6 +25,15 @@ func TestHandOverNext(t *testing.T) {
 	fresh, stale := now.Add(-44*time.Second), now.Add(-45*time.Second)
 	groups := []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("101", "a")}
 	ready := []NodeProxy{{"a1", "a", fresh, "98", "", time.Time{}}, {"b1", "b", fresh, "101", "", time.Time{}}}
+	// Written groups, of a Service that some proxies are ready for and others may not be.
+	taking := func(others ...NodeProxy) State {
+		return State{Wanted: true, Groups: groups, Written: true, Proxies: append(others, ready...)}
+	}
+	served := func(others ...NodeProxy) State {
+		state := taking(others...)
+		state.ProxyName = v1alpha1.ServiceProxyName
+		return state
+	}
 	for _, test := range []struct {
 		name  string
 		state State
@@ -35,28 +44,10 @@ func TestHandOverNext(t *testing.T) {
 		{name: "headless, and nothing", state: State{Headless: true}, want: "Idle"},
 		{name: "headless: no proxy is waited for", state: State{Headless: true, Wanted: true, Groups: groups, Written: true}, want: "Idle"},
 		{name: "headless: no grace", state: State{Headless: true, Groups: groups, Written: true, Grace: time.Minute}, want: "Left"},
-		{
-			name:  "headless, with the label of vicinity-proxy",
-			state: State{Headless: true, Wanted: true, ProxyName: v1alpha1.ServiceProxyName, Groups: groups, Written: true}, want: "Idle release",
-		},
-		{
-			name:  "not all groups are written",
-			state: State{Wanted: true, Groups: groups, Proxies: ready, Memory: Memory{Begun: versions(groups)}},
-			want:  "Taking",
-		},
-		{
-			name:  "all proxies have what they see",
-			state: State{Wanted: true, Groups: groups, Written: true, Proxies: ready},
-			want:  "Taking take",
-		},
-		{
-			name: "a node of no zone has to have all",
-			state: State{
-				Wanted: true, Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"x", "", fresh, "100", "", time.Time{}}}, ready...),
-			},
-			want: "Taking x", note: "node x",
-		},
+		{name: "headless, with the label of vicinity-proxy", state: State{Headless: true, Wanted: true, ProxyName: v1alpha1.ServiceProxyName, Groups: groups, Written: true}, want: "Idle release"},
+		{name: "not all groups are written", state: State{Wanted: true, Groups: groups, Proxies: ready, Memory: Memory{Begun: versions(groups)}}, want: "Taking"},
+		{name: "all proxies have what they see", state: taking(), want: "Taking take"},
+		{name: "a node of no zone has to have all", state: taking(NodeProxy{"x", "", fresh, "100", "", time.Time{}}), want: "Taking x", note: "node x"},
 		{
 			name: "a proxy is behind, one has nothing, one is silent, one was never there",
 			state: State{Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
@@ -104,42 +95,26 @@ func TestHandOverNext(t *testing.T) {
 			state: State{Wanted: true, ProxyName: "vicinity", Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
 			want:  "Served",
 		},
+		{name: "no node", state: State{Wanted: true, Groups: groups, Written: true}, want: "Taking", note: "there is no node that vicinity-proxy is to run on"},
 		{
-			name:  "no node",
-			state: State{Wanted: true, Groups: groups, Written: true},
-			want:  "Taking", note: "there is no node that vicinity-proxy is to run on",
+			name:  "a node without a proxy is not ready since a while",
+			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-299 * time.Second)}),
+			want:  "Taking c1", note: "until vicinity-proxy is ready on node c1",
 		},
 		{
-			name: "a node without a proxy is not ready since a while",
-			state: State{
-				Wanted: true, Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-299 * time.Second)}}, ready...),
-			},
-			want: "Taking c1", note: "until vicinity-proxy is ready on node c1",
+			name:  "a node is down, and its Lease is old",
+			state: taking(NodeProxy{"c1", "c", stale, "200", "", now.Add(-300 * time.Second)}),
+			want:  "Taking take", note: "not waited for is vicinity-proxy on node c1, down for more than 5 minutes",
 		},
 		{
-			name: "a node is down, and its Lease is old",
-			state: State{
-				Wanted: true, Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"c1", "c", stale, "200", "", now.Add(-300 * time.Second)}}, ready...),
-			},
-			want: "Taking take", note: "not waited for is vicinity-proxy on node c1, down for more than 5 minutes",
+			name:  "one node is down, and another has no proxy",
+			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}, NodeProxy{"c2", "c", time.Time{}, "", "", time.Time{}}),
+			want:  "Taking c2", note: "ready on node c2. not waited for is vicinity-proxy on node c1",
 		},
 		{
-			name: "one node is down, and another has no proxy",
-			state: State{
-				Wanted: true, Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}, {"c2", "c", time.Time{}, "", "", time.Time{}}}, ready...),
-			},
-			want: "Taking c2", note: "ready on node c2. not waited for is vicinity-proxy on node c1",
-		},
-		{
-			name: "a node is not ready since long, and its proxy lives",
-			state: State{
-				Wanted: true, Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"c1", "c", fresh, "97", "", now.Add(-time.Hour)}}, ready...),
-			},
-			want: "Taking c1", note: "until vicinity-proxy is ready on node c1",
+			name:  "a node is not ready since long, and its proxy lives",
+			state: taking(NodeProxy{"c1", "c", fresh, "97", "", now.Add(-time.Hour)}),
+			want:  "Taking c1", note: "until vicinity-proxy is ready on node c1",
 		},
 		{
 			name: "all nodes are down",
@@ -149,62 +124,24 @@ func TestHandOverNext(t *testing.T) {
 			},
 			want: "Taking", note: "all nodes that vicinity-proxy is to run on are down",
 		},
+		{name: "served", state: served(), want: "Served"},
+		{name: "served, and a node has no proxy", state: served(NodeProxy{"new", "b", time.Time{}, "", "", time.Time{}}), want: "Served new", note: "no vicinity-proxy answers on node new"},
 		{
-			name:  "served",
-			state: State{Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true, Proxies: ready},
-			want:  "Served",
+			name:  "served, a node is not ready, and another is down",
+			state: served(NodeProxy{"c1", "c", stale, "", "", now.Add(-time.Minute)}, NodeProxy{"c2", "c", stale, "", "", now.Add(-time.Hour)}),
+			want:  "Served", note: "not waited for is vicinity-proxy on node c2",
 		},
-		{
-			name: "served, and a node has no proxy",
-			state: State{
-				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"new", "b", time.Time{}, "", "", time.Time{}}}, ready...),
-			},
-			want: "Served new", note: "no vicinity-proxy answers on node new",
-		},
-		{
-			name: "served, a node is not ready, and another is down",
-			state: State{
-				Wanted: true, ProxyName: "vicinity", Groups: groups, Written: true,
-				Proxies: append([]NodeProxy{{"c1", "c", stale, "", "", now.Add(-time.Minute)}, {"c2", "c", stale, "", "", now.Add(-time.Hour)}}, ready...),
-			},
-			want: "Served", note: "not waited for is vicinity-proxy on node c2",
-		},
-		{
-			name:  "not wanted any more",
-			state: State{ProxyName: "vicinity", Groups: groups, Grace: 10 * time.Second},
-			want:  "Returning release 10s",
-		},
-		{
-			name:  "kube-proxy takes over",
-			state: State{Groups: groups, Grace: 10 * time.Second, Memory: Memory{Returned: now.Add(-4 * time.Second)}},
-			want:  "Returning 6s",
-		},
+		{name: "not wanted any more", state: State{ProxyName: "vicinity", Groups: groups, Grace: 10 * time.Second}, want: "Returning release 10s"},
+		{name: "kube-proxy takes over", state: State{Groups: groups, Grace: 10 * time.Second, Memory: Memory{Returned: now.Add(-4 * time.Second)}}, want: "Returning 6s"},
 		{
 			name:  "kube-proxy does not see the slices yet",
 			state: State{Groups: groups, Hidden: "web-1", Memory: Memory{Returned: now.Add(-time.Hour)}},
 			want:  "Returning", note: "EndpointSlice web-1 has the label service.kubernetes.io/service-proxy-name",
 		},
-		{
-			name:  "after a restart",
-			state: State{Groups: groups, Grace: 10 * time.Second},
-			want:  "Returning 10s",
-		},
-		{
-			name:  "kube-proxy has taken over",
-			state: State{Groups: groups, Grace: 10 * time.Second, Memory: Memory{Returned: now.Add(-10 * time.Second)}},
-			want:  "Left",
-		},
-		{
-			name:  "another proxy's",
-			state: State{ProxyName: "other"},
-			want:  "Idle",
-		},
-		{
-			name:  "given to another proxy",
-			state: State{ProxyName: "other", Groups: groups, Grace: time.Second},
-			want:  "Returning 1s",
-		},
+		{name: "after a restart", state: State{Groups: groups, Grace: 10 * time.Second}, want: "Returning 10s"},
+		{name: "kube-proxy has taken over", state: State{Groups: groups, Grace: 10 * time.Second, Memory: Memory{Returned: now.Add(-10 * time.Second)}}, want: "Left"},
+		{name: "another proxy's", state: State{ProxyName: "other"}, want: "Idle"},
+		{name: "given to another proxy", state: State{ProxyName: "other", Groups: groups, Grace: time.Second}, want: "Returning 1s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			step := test.state.Next(now)

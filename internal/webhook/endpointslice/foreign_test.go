@@ -33,14 +33,6 @@ func TestForeignSlices(t *testing.T) {
 	}{
 		{name: "stripped by hand", manager: hand, change: unlabelled, want: "a,b b", routed: true, result: admission.Restored},
 		{name: "mirrored anew", manager: mirror, change: unlabelled, want: "a,b b", routed: true, result: admission.Restored},
-		{name: "stripped of hints alone", manager: hand, change: func(*discoveryv1.EndpointSlice) {}, want: "a,b b", routed: true, result: admission.Restored},
-		{
-			name: "one more", manager: mirror, want: "a,b b c", routed: true, result: admission.Changed,
-			change: func(s *discoveryv1.EndpointSlice) {
-				unlabelled(s)
-				replaced("10.0.0.1 a", "10.0.0.2 b", "10.0.0.3 c")(s)
-			},
-		},
 		{
 			name: "all go", manager: mirror, want: "", routed: true, result: admission.Changed,
 			change: func(s *discoveryv1.EndpointSlice) {
@@ -54,10 +46,6 @@ func TestForeignSlices(t *testing.T) {
 				unlabelled(s)
 				s.Labels[discoveryv1.LabelServiceName] = "shop"
 			},
-		},
-		{
-			name: "of no Service now", manager: hand, want: "- -", result: admission.Skipped,
-			change: func(s *discoveryv1.EndpointSlice) { s.Labels = nil },
 		},
 		{
 			name: "not wanted by somebody", manager: hand, want: "- -", result: admission.Skipped,

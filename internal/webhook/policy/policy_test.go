@@ -25,10 +25,6 @@ func expression(text string) func(*v1alpha1.RoutingPolicySpec) {
 
 func TestJudge(t *testing.T) {
 	const field = "spec.capacity.expression: Invalid value: "
-	nested := "1.0"
-	for range 6 {
-		nested = "double([1,2,3,4,5,6,7,8,9].map(x, " + nested + ").size())"
-	}
 	badKey := &metav1.LabelSelector{MatchLabels: map[string]string{"-x": "y"}}
 	for _, test := range []struct {
 		name             string
@@ -38,9 +34,6 @@ func TestJudge(t *testing.T) {
 		{name: "nothing", object: func(*v1alpha1.RoutingPolicySpec) {}},
 		{name: "fine", object: expression("zone.cpu + 2.0 * zone.nodes")},
 		{name: "no CEL", object: expression("zone.cpu +"), faults: []string{field + `"zone.cpu +": column 11: Syntax error`}},
-		{name: "no such field", object: expression("zone.gpu"), faults: []string{field + `"zone.gpu": column 5: undefined field 'gpu'`}},
-		{name: "no number", object: expression("zone.name"), faults: []string{field + `"zone.name": it gives a string; it must give a number`}},
-		{name: "too costly", object: expression(nested), faults: []string{field + `"` + nested + `": it may cost `}},
 		{
 			name: "not used", object: func(spec *v1alpha1.RoutingPolicySpec) {
 				expression("zone.gpu")(spec)

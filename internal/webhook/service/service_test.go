@@ -16,11 +16,10 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// reader lists policies, and the slices of the Service web.
+// reader lists policies, and no slices.
 type reader struct {
 	client.Reader
 	policies []v1alpha1.RoutingPolicy
-	slices   []discoveryv1.EndpointSlice
 	// defaults are for namespaces such as shop, which is labelled near=yes.
 	defaults []v1alpha1.ClusterRoutingPolicy
 	err      error
@@ -44,11 +43,7 @@ func (r reader) List(_ context.Context, list client.ObjectList, options ...clien
 		all.Items = slices.Clone(r.defaults)
 		return r.err
 	}
-	if eps, ok := list.(*discoveryv1.EndpointSliceList); ok {
-		if o.Namespace != "shop" || o.LabelSelector.String() != "kubernetes.io/service-name=web" {
-			return errors.New("only slices of the Service are expected")
-		}
-		eps.Items = slices.Clone(r.slices)
+	if _, ok := list.(*discoveryv1.EndpointSliceList); ok {
 		return r.err
 	}
 	policies, ok := list.(*v1alpha1.RoutingPolicyList)
@@ -96,9 +91,6 @@ func local(s *corev1.Service) {
 }
 
 func TestJudge(t *testing.T) {
-	hard := v1alpha1.RoutingPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "hard"}, Spec: v1alpha1.RoutingPolicySpec{Mode: v1alpha1.Require},
-	}
 	racks := v1alpha1.RoutingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "racks"}, Spec: v1alpha1.RoutingPolicySpec{Keys: []string{"rack", "*"}},
 	}
@@ -113,63 +105,24 @@ func TestJudge(t *testing.T) {
 	}{
 		{name: "nothing", object: of()},
 		{name: "all well", object: of(sameZone + "Prefer")},
-		{name: "upstream's", object: of(mode + "Auto")},
 		{name: "hard with groups", object: of(sameZone+"Require", proxy)},
-		{
-			name: "unknown value", object: of(sameZone + "prefer"),
-			warnings: []string{`annotation endpointslice.kubernetes.io/same-zone: "prefer" is unknown; allowed are Balanced, Prefer and Require`},
-		},
 		{
 			name: "hard without groups", object: of(sameZone + "Require"),
 			warnings: []string{"annotation endpointslice.kubernetes.io/same-zone: Require" + requires},
 		},
 		{
-			name: "hard by a policy", object: of(mode + "vicinity.dev/hard"),
-			warnings: []string{"annotation service.kubernetes.io/topology-mode: vicinity.dev/hard" + requires},
-		},
-		{
 			name: "weighted by a policy", object: of(mode + "vicinity.dev/weighted"),
 			warnings: []string{"annotation service.kubernetes.io/topology-mode: vicinity.dev/weighted uses the algorithm local-opt, whose weights hints cannot carry; annotate"},
 		},
-		{
-			name: "a policy that is not there", object: of(mode + "vicinity.dev/hadr"),
-			warnings: []string{`annotation service.kubernetes.io/topology-mode: no RoutingPolicy "hadr" is known in namespace "shop"`},
-		},
 		{name: "headless", object: with(of(sameZone+"Require"), headless)},
-		{name: "headless, all endpoints", object: with(of(sameZone+"Balanced"), headless)},
-		{
-			name: "headless, for a proxy", object: with(of(sameZone+"Require", proxy), headless),
-			warnings: []string{"annotation vicinity.dev/proxy: true has no effect: the Service is headless (clusterIP: None)"},
-		},
-		{
-			name: "headless, by weights", object: with(of(mode+"vicinity.dev/weighted"), headless),
-			warnings: []string{"RoutingPolicy weighted: the algorithm local-opt weighs endpoints, which the DNS records of a headless Service cannot; optimal holds"},
-		},
 		{
 			name: "members of their own", object: with(of(sameZone+"Require"), early),
 			warnings: []string{"its members may find each other by its name, since publishNotReadyAddresses is true: annotation endpointslice.kubernetes.io/same-zone: Require hides from each client those that are not near it, and all where none is near; names"},
 		},
 		{
-			name: "impossible keys", object: of(keys + "*,zone"),
-			faults: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 2`},
-		},
-		{
-			name: "keys with a local policy", object: with(of(keys+"zone,*"), local),
-			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" cannot be together with spec.externalTrafficPolicy: Local`},
-		},
-		{name: "no keys with a local policy", object: with(of(keys), local)},
-		{
-			name: "keys of a policy with a local policy", object: with(of(mode+"vicinity.dev/racks"), local),
-			faults: []string{`annotation service.kubernetes.io/topology-mode: vicinity.dev/racks: spec.keys of RoutingPolicy racks, "rack,*", cannot be together with spec.externalTrafficPolicy: Local`},
-		},
-		{
 			name:   "keys of a policy with a local policy already",
 			stored: with(of(mode+"vicinity.dev/racks"), local), object: with(of(mode+"vicinity.dev/racks", "other=x"), local),
 			warnings: []string{`annotation service.kubernetes.io/topology-mode: vicinity.dev/racks: spec.keys of RoutingPolicy racks`},
-		},
-		{
-			name: "annotations that contradict", object: of(keys+"zone,*", sameZone+"Require"),
-			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" contradicts annotation endpointslice.kubernetes.io/same-zone: Require`},
 		},
 		{
 			name: "made impossible", stored: of(keys + "zone,*"), object: with(of(keys+"zone,*"), local),
@@ -193,7 +146,7 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			j := judge{objects: reader{policies: []v1alpha1.RoutingPolicy{hard, racks, weighted}}}
+			j := judge{objects: reader{policies: []v1alpha1.RoutingPolicy{racks, weighted}}}
 			before := test.object.DeepCopy()
 			said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
 			begin(t, "faults", said.Faults, test.faults)
@@ -253,23 +206,17 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 func TestSwitchedOff(t *testing.T) {
 	const prefer, require, none = sameZone + "Prefer", sameZone + "Require", "headless=yes"
 	const hintsOff, groupsOff = "has no effect: delivery by hints is switched off", "annotation vicinity.dev/proxy has no effect: delivery by groups is switched off"
-	noHints, noGroups, neither := Options{WithoutHints: true, TakeOverAuto: true}, Options{WithoutGroups: true}, Options{WithoutHints: true, WithoutGroups: true}
+	noHints, noGroups := Options{WithoutHints: true, TakeOverAuto: true}, Options{WithoutGroups: true}
 	for _, test := range []struct {
 		options Options
 		lines   []string
 		want    []string
 	}{
-		{Options{}, []string{prefer}, nil},
 		{noHints, []string{prefer}, []string{hintsOff}},
-		{noHints, []string{prefer, proxy}, nil},
 		{noHints, []string{mode + "Auto"}, nil}, // Kubernetes does it
-		{noGroups, []string{prefer}, nil},
 		{noGroups, []string{prefer, proxy}, []string{groupsOff}},
 		{noGroups, []string{require}, []string{"and delivery by groups is switched off in this cluster"}},
-		{neither, []string{prefer, proxy}, []string{groupsOff, hintsOff}},
-		{noHints, []string{none, require}, nil},
 		{noGroups, []string{none, require}, []string{"same-zone: Require has no effect: delivery by groups is switched off"}},
-		{noGroups, []string{none, sameZone + "Balanced"}, nil},
 	} {
 		j := judge{Options: test.options, objects: reader{}}
 		object := of(test.lines...)
