@@ -4,29 +4,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// clusterWide makes a ClusterRoutingPolicy for all namespaces, born so many minutes after
-// the start.
-func clusterWide(name string, born int, changes ...change) *v1alpha1.ClusterRoutingPolicy {
-	p := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{
-		Name: name, CreationTimestamp: metav1.NewTime(time.Unix(0, 0).Add(time.Duration(born) * time.Minute)),
-	}}
-	p.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	for _, change := range changes {
-		change(&p.Spec.RoutingPolicySpec)
-	}
-	return p
-}
-
 func TestForNamespace(t *testing.T) {
 	choosing := func(name string, selector *metav1.LabelSelector) *v1alpha1.ClusterRoutingPolicy {
-		p := clusterWide(name, 0)
+		p := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		p.Spec.NamespaceSelector = selector
 		return p
 	}

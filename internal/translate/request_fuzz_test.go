@@ -31,7 +31,7 @@ func FuzzRequestOf(f *testing.F) {
 			local := corev1.ServiceInternalTrafficPolicyLocal
 			given.Spec.InternalTrafficPolicy = &local
 		}
-		written := policy("near", 0, web)
+		written := selecting("near")
 		spec := &written.Spec
 		spec.Mode, spec.Level, spec.Padding = v1alpha1.Mode(mode), v1alpha1.Level(level), &number
 		if keys != "" {
@@ -49,7 +49,7 @@ func FuzzRequestOf(f *testing.F) {
 		spec.Capacity = v1alpha1.Capacity{Type: v1alpha1.CapacityType(kind), Expression: expression}
 		spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{mode: level}}
 
-		policies := []*v1alpha1.RoutingPolicy{written, policy("other", 0, web)}
+		policies := []*v1alpha1.RoutingPolicy{written, selecting("other")}
 		before, beforePolicy := given.DeepCopy(), written.DeepCopy()
 		request := RequestOf(given, policies, Options{TakeOverAuto: number%2 == 0})
 		if err := request.Intent.Validate(); err != nil {
@@ -78,4 +78,11 @@ func FuzzRequestOf(f *testing.F) {
 			t.Fatal("what is given is changed")
 		}
 	})
+}
+
+// selecting is a policy for the Service that service makes.
+func selecting(name string) *v1alpha1.RoutingPolicy {
+	p := &v1alpha1.RoutingPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	p.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	return p
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -187,27 +186,6 @@ func TestGroupsFollowWhileTheyLeave(t *testing.T) {
 				t.Errorf("%d groups are left", n)
 			}
 		})
-	}
-}
-
-// Where hints are switched off, those that there are go, with the label that has the webhook
-// keep them, and the Service says why.
-func TestHintsAreSwitchedOff(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	if !strings.Contains(w.hints(), "a") || w.service("web").Labels[v1alpha1.LabelRouted] != "true" {
-		t.Fatal("there are no hints to take away")
-	}
-	options := testOptions()
-	options.Settings.WithoutHints = true
-	w.start(options)
-	w.settle("web")
-	w.strip("web") // as Kubernetes' controller does without the label
-	if hints := strings.Trim(w.hints(), "- |"); hints != "" || w.service("web").Labels[v1alpha1.LabelRouted] != "" {
-		t.Errorf("the hints are %s, the labels are %v", hints, w.service("web").Labels)
-	}
-	if c := w.condition("web"); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "has no effect: delivery by hints is switched off in this cluster") {
-		t.Errorf("condition %+v", c)
 	}
 }
 

@@ -218,23 +218,40 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	}
 }
 
-// Kubernetes' controller does not look after slices of a Service that is only a name.
-func TestServiceBecomesAName(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
-	w.settle("web")
-	service := w.service("web")
-	service.Spec.Type, service.Spec.ExternalName = corev1.ServiceTypeExternalName, "web.example"
-	w.update(service)
-	w.settle("web")
-	for _, slice := range w.slices("web") {
-		for _, endpoint := range slice.Endpoints {
-			if endpoint.Hints != nil {
-				t.Fatalf("hints are left on %s: %v", slice.Name, endpoint.Hints)
+// Hints go, with the label that has the webhook keep them: those of a Service that is only a
+// name, which Kubernetes' controller does not look after, and of one whose hints are switched
+// off, which says why.
+func TestHintsGo(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(*world)
+		says string
+	}{
+		"a name for something else": {func(w *world) {
+			w.change(func(s *corev1.Service) {
+				s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "web.example"
+			})
+		}, "the Service is a name"},
+		"hints are switched off": {func(w *world) {
+			w.reconciler.options.Settings.WithoutHints = true
+			w.settle("web")
+			w.strip("web") // as Kubernetes' controller does without the label
+		}, "has no effect: delivery by hints is switched off in this cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+			w.settle("web")
+			if w.hints() != twelve || w.service("web").Labels[v1alpha1.LabelRouted] != "true" {
+				t.Fatal("there are no hints to take away")
 			}
-		}
-	}
-	if service := w.service("web"); service.Labels[v1alpha1.LabelRouted] != "" {
-		t.Error("the Service is still labelled as routed")
+			test.end(w)
+			w.settle("web")
+			if hints := strings.Trim(w.hints(), "- "); hints != "" || w.service("web").Labels[v1alpha1.LabelRouted] != "" {
+				t.Errorf("the hints are %s, the labels are %v", hints, w.service("web").Labels)
+			}
+			if c := w.condition("web"); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, test.says) {
+				t.Errorf("condition %+v", c)
+			}
+		})
 	}
 }
 
@@ -246,13 +263,10 @@ func TestLeftAlone(t *testing.T) {
 	}
 	prefer := []string{v1alpha1.AnnotationSameZone, v1alpha1.Prefer}
 	for name, objects := range map[string][]client.Object{
-		"kube-system/dns":     in("kube-system", "dns", prefer...),
-		"vicinity/webhook":    in("vicinity", "webhook", prefer...),
-		"default/kubernetes":  in("default", "kubernetes", prefer...),
-		"shop/silent":         in("shop", "silent"),
-		"shop/upstream":       in("shop", "upstream", v1alpha1.AnnotationTopologyMode, "Auto"),
-		"shop/balanced":       in("shop", "balanced", v1alpha1.AnnotationSameZone, "Balanced"),
-		"default/kubernetes2": nil,
+		"kube-system/dns":    in("kube-system", "dns", prefer...),
+		"default/kubernetes": in("default", "kubernetes", prefer...),
+		"shop/silent":        in("shop", "silent"),
+		"shop/upstream":      in("shop", "upstream", v1alpha1.AnnotationTopologyMode, "Auto"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, append(threeZones(), objects...)...)
@@ -271,65 +285,40 @@ func TestLeftAlone(t *testing.T) {
 }
 
 // Where two slices have to exchange zones, both zones keep what they had until they
-// have what they get, for the grace.
+// have what they get, for the grace. A controller that starts meanwhile, after a crash of
+// another, finds the plan and ends what was begun.
 func TestZonesAreHeldForTheGrace(t *testing.T) {
-	eight := strings.TrimSpace(strings.Repeat("a=b ", 8))
-	other := strings.TrimSpace(strings.Repeat("b=a ", 8))
-	w := newWorld(t, append(threeZones()[:2], preferring("web"), aSlice("web", 0, eight), aSlice("web", 1, other))...)
-	w.sync("web")
-	w.copyLabel("web")
-	begun := w.clock.Now()
-	result := w.sync("web")
-	if got := w.hints(); !strings.HasPrefix(got, "a+b") || !strings.HasSuffix(got, "a+b") {
-		t.Errorf("hints %s", got)
-	}
-	for w.clock.Now().Before(begun.Add(routing.DefaultShrinkGrace)) {
-		if got := w.hints(); !strings.HasPrefix(got, "a+b") {
-			t.Errorf("after %s: hints %s", w.clock.Now().Sub(begun), got)
-		}
-		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
-		result = w.sync("web")
-	}
-	if got := w.hints(); !strings.HasPrefix(got, "a a ") || !strings.HasSuffix(got, "b b") {
-		t.Errorf("after the grace: hints %s", got)
-	}
-	if result.RequeueAfter > time.Minute {
-		t.Errorf("to come back in %s", result.RequeueAfter)
-	}
-	if hints.Holds(w.slices("web")) {
-		t.Errorf("something is held: %v", w.slices("web")[0].Annotations)
-	}
-}
-
-// A controller that starts while zones are held, after a crash of another, finds the
-// plan and ends what was begun, after the grace.
-func TestRestartWhileZonesAreHeld(t *testing.T) {
-	eight := strings.TrimSpace(strings.Repeat("a=b ", 8))
-	other := strings.TrimSpace(strings.Repeat("b=a ", 8))
-	for _, annotations := range []map[string]string{nil, {"note": "mine"}} {
-		slice := aSlice("web", 0, eight)
-		slice.Annotations = annotations
-		w := newWorld(t, append(threeZones()[:2], preferring("web"), slice, aSlice("web", 1, other))...)
+	all := func(zones string) string { return strings.TrimSpace(strings.Repeat(zones+" ", 8)) }
+	for _, restart := range []bool{false, true} {
+		slice := aSlice("web", 0, all("a=b"))
+		slice.Annotations = map[string]string{"note": "mine"}
+		w := newWorld(t, append(threeZones()[:2], preferring("web"), slice, aSlice("web", 1, all("b=a")))...)
 		w.sync("web")
 		w.copyLabel("web")
-		w.sync("web")
-		w.clock.SetTime(w.clock.Now().Add(reportedAfter))
-		w.sync("web")
-		union := strings.TrimSpace(strings.Repeat("a+b ", 8))
-		if got := w.hints(); got != union+" | "+union || routing.ConditionOf(w.service("web")) == nil {
-			t.Fatalf("hints %s, condition %v", got, w.condition("web"))
+		begun := w.clock.Now()
+		result := w.sync("web")
+		held := all("a+b") + " | " + all("a+b")
+		for w.clock.Now().Before(begun.Add(routing.DefaultShrinkGrace)) {
+			if got := w.hints(); got != held {
+				t.Errorf("restart %t, after %s: hints %s", restart, w.clock.Now().Sub(begun), got)
+			}
+			if condition := w.condition("web"); restart && condition != nil {
+				w.start(testOptions())
+				w.sync("web")
+				break
+			}
+			w.clock.SetTime(w.clock.Now().Add(min(result.RequeueAfter, reportedAfter)))
+			result = w.sync("web")
 		}
-		w.start(testOptions())
-		w.sync("web")
-		if got := w.hints(); got != union+" | "+union {
-			t.Errorf("after a restart the zones are not held: %s", got)
+		if restart && w.hints() != held {
+			t.Errorf("after a restart the zones are not held: %s", w.hints())
 		}
 		w.settle("web")
-		if got, want := w.hints(), strings.ReplaceAll(union, "a+b", "a")+" | "+strings.ReplaceAll(union, "a+b", "b"); got != want {
-			t.Errorf("hints %s, want %s", got, want)
+		if got, want := w.hints(), all("a")+" | "+all("b"); got != want {
+			t.Errorf("restart %t, after the grace: hints %s, want %s", restart, got, want)
 		}
-		if after := w.slices("web")[0].Annotations; len(after) != len(annotations) {
-			t.Errorf("annotations %v", after)
+		if after := w.slices("web")[0].Annotations; len(after) != 1 || hints.Holds(w.slices("web")) {
+			t.Errorf("restart %t: annotations %v", restart, after)
 		}
 	}
 }
