@@ -1,6 +1,9 @@
 package routing
 
 import (
+	"flag"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,116 +20,104 @@ import (
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
+var update = flag.Bool("update", false, "write the golden file")
+
+// What conditions say is in a golden file, after how the plan is delivered.
 func TestCondition(t *testing.T) {
 	nodes := nodesIn(map[string]int{"a": 1, "b": 1, "c": 1})
+	of := func(service *corev1.Service, endpoints string) Input {
+		in := inputOf(service, nodes, slicesOf(endpoints))
+		in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
+		return in
+	}
 	external := routedService(sameZone, "Prefer")
 	external.Spec.Type, external.Spec.ExternalName = corev1.ServiceTypeExternalName, "old.example.com"
+	members := func(in Input) Input {
+		in.Slices = hostnames(in.Slices)
+		return in
+	}
+	even := "a a a a b b b b c c c c"
+	var said strings.Builder
 	for _, test := range []struct {
-		name            string
-		service         *corev1.Service
-		endpoints       string
-		reported        bool
-		status          metav1.ConditionStatus
-		reason, message string
+		name string
+		in   Input
 	}{
-		{
-			name: "allocated", service: routedService(sameZone, "Prefer"), endpoints: "a a a a b b b b c c c c",
-			reported: true, status: "True", reason: "Allocated",
-			message: "endpoints are divided among zones by optimal, the overload stays below 50 %",
-		},
-		{
-			name: "one endpoint", service: routedService(sameZone, "Prefer"), endpoints: "a",
-			reported: true, status: "True", reason: "Allocated", message: "all zones use all endpoints: optimal has no better plan for them",
-		},
-		{
-			name: "waiting", service: routedService(mode, "vicinity.dev/local"), endpoints: "a b",
-			reported: true, status: "False", reason: "Waiting", message: "balanced: too few endpoints to start",
-		},
-		{
-			name: "no endpoint", service: routedService(sameZone, "Prefer"), endpoints: "a!",
-			reported: true, status: "False", reason: "Waiting", message: "balanced: no endpoint is ready",
-		},
-		{
-			name: "tiers", service: routedService(keys, "topology.kubernetes.io/zone,*"), endpoints: "a",
-			reported: true, status: "True", reason: "Allocated", message: "each zone uses its nearest endpoints",
-		},
-		{
-			name: "what hints cannot", service: routedService(sameZone, "Require"), endpoints: "a",
-			reported: true, status: "False", reason: "Allocated,NeedsGroups",
-			message: `what is asked for requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; so there are no hints, and delivery by groups (annotation vicinity.dev/proxy: "true") is needed`,
-		},
-		{
-			name: "what hints cannot and nobody does yet", service: routedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), endpoints: "a b c",
-			reported: true, status: "False", reason: "Allocated,AwaitsProxy",
-			message: "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints",
-		},
-		{
-			name: "what hints can until a proxy does", service: routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), endpoints: "a a a a b b b b c c c c",
-			reported: true, status: "True", reason: "Allocated",
-			message: "endpoints are divided among zones by optimal, the overload stays below 50 %",
-		},
-		{
-			name: "what a proxy does", service: servedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), endpoints: "a b",
-			reported: true, status: "True", reason: "Allocated",
-			message: "each zone uses its nearest endpoints. there are zones that reach no endpoint, since what is asked for allows no farther one",
-		},
-		{
-			name: "an unknown value", service: routedService(sameZone, "Prefre"), endpoints: "a",
-			reported: true, status: "False", reason: "NotRouted",
-			message: `annotation endpointslice.kubernetes.io/same-zone: "Prefre" is unknown; allowed are Balanced, Prefer and Require`,
-		},
-		{
-			name: "no plan can be made", service: external, endpoints: "a",
-			reported: true, status: "False", reason: "NotRouted",
-			message: `type ExternalName: the Service is a name for "old.example.com" and has no endpoints`,
-		},
-		{name: "nothing is asked for", service: routedService(), endpoints: "a"},
-		{name: "Kubernetes does it", service: routedService(mode, "Auto"), endpoints: "a"},
+		{"allocated", of(routedService(sameZone, "Prefer"), even)},
+		{"one endpoint", of(routedService(sameZone, "Prefer"), "a")},
+		{"waiting", of(routedService(mode, "vicinity.dev/local"), "a b")},
+		{"no endpoint", of(routedService(sameZone, "Prefer"), "a!")},
+		{"tiers", of(routedService(keys, "topology.kubernetes.io/zone,*"), "a")},
+		{"what hints cannot", of(routedService(sameZone, "Require"), "a")},
+		{"what hints cannot and nobody does yet", of(routedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b c")},
+		{"what hints can until a proxy does", of(routedService(sameZone, "Prefer", v1alpha1.AnnotationProxy, "true"), even)},
+		{"what a proxy does", of(servedService(sameZone, "Require", v1alpha1.AnnotationProxy, "true"), "a b")},
+		{"an unknown value", of(routedService(sameZone, "Prefre"), "a")},
+		{"no plan can be made", of(external, "a")},
+		{"nothing is asked for", of(routedService(), "a")},
+		{"Kubernetes does it", of(routedService(mode, "Auto"), "a")},
+		{"headless, divided", of(headlessService(sameZone, "Prefer"), "a a b b c c")},
+		{"headless, hard", of(headlessService(sameZone, "Require"), "a b")},
+		{"headless, no endpoint", of(headlessService(sameZone, "Prefer"), "")},
+		{"headless, members", members(of(headlessService(sameZone, "Prefer"), "a b c"))},
+		{"headless, members and a policy", withPolicy(members(of(headlessService(), "a b c")))},
+		{"headless, members that are asleep and a policy", withPolicy(of(headlessService(), ""))},
+		{"headless, a policy", withPolicy(of(headlessService(), "a b c"))},
+		{"headless, hints are off", without(of(headlessService(sameZone, "Require"), "a b c"), func(s *Settings) { s.WithoutHints = true })},
+		{"headless, groups are off", without(of(headlessService(sameZone, "Require"), "a b c"), func(s *Settings) { s.WithoutGroups = true })},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			in := inputOf(test.service, nodes, slicesOf(test.endpoints))
-			in.Policies = []*v1alpha1.RoutingPolicy{localPolicy()}
-			d := decided(t, in)
-			if d.IsReported() != test.reported {
-				t.Fatalf("reported: %t", d.IsReported())
+		d := decided(t, test.in)
+		fmt.Fprintf(&said, "%s\n  by %s", test.name, d.Delivery)
+		if d.Meanwhile != nil {
+			fmt.Fprintf(&said, ", meanwhile by %s", d.Meanwhile.Delivery)
+		}
+		if !d.IsReported() {
+			said.WriteString("\n\n")
+			continue
+		}
+		got := d.Condition()
+		fmt.Fprintf(&said, "\n  %s %s\n  %s\n\n", got.Status, got.Reason, got.Message)
+		t.Run(test.name, func(t *testing.T) { checkTroubles(t, test.in.Service, d, got) })
+	}
+	const file = "testdata/conditions.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(said.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || said.String() != string(want) {
+		t.Errorf("%v\ngot\n%s\nwant\n%s", err, said.String(), want)
+	}
+}
+
+// checkTroubles has a condition say what becomes of hints, and reads it back.
+func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1.Condition) {
+	lost, dropped := WithHintsLost(got), WithHintsDropped(got, hints.LossHints)
+	unwritten := WithNotWritten(got, apierrors.NewBadRequest("it may change labels only."))
+	service.Status.Conditions = []metav1.Condition{lost}
+	if !LostHints(service) || lost.Status != metav1.ConditionFalse || !strings.HasSuffix(lost.Message, got.Message) {
+		t.Errorf("with hints lost: %+v", lost)
+	}
+	service.Status.Conditions = []metav1.Condition{dropped}
+	if !DroppedHints(service) || dropped.Status != metav1.ConditionFalse || !strings.HasPrefix(dropped.Message, string(hints.LossHints)) {
+		t.Errorf("with hints dropped: %+v", dropped)
+	}
+	service.Status.Conditions = []metav1.Condition{unwritten}
+	if !NotWritten(service) || LostHints(service) || unwritten.Status != metav1.ConditionFalse ||
+		!strings.HasPrefix(unwritten.Message, "what was decided cannot be written: it may change labels only. ") {
+		t.Errorf("not written: %+v", unwritten)
+	}
+	// All are as the API server takes them, and read back as the same state.
+	for _, condition := range []metav1.Condition{got, lost, dropped, unwritten} {
+		condition.LastTransitionTime = metav1.Now()
+		if errs := metavalidation.ValidateConditions([]metav1.Condition{condition}, field.NewPath("status")); len(errs) > 0 {
+			t.Error(errs)
+		}
+		service.Status.Conditions = []metav1.Condition{condition}
+		for _, f := range d.Families {
+			if state := reasonOf(service).State(f.Family); state != f.Outcome.State {
+				t.Errorf("%s reads back as %s, was %s", condition.Reason, state, f.Outcome.State)
 			}
-			if !test.reported {
-				return
-			}
-			got := d.Condition()
-			if got.Status != test.status || got.Reason != test.reason || got.Message != test.message {
-				t.Errorf("got\n%s %s %q\nwant\n%s %s %q", got.Status, got.Reason, got.Message, test.status, test.reason, test.message)
-			}
-			lost := WithHintsLost(got)
-			test.service.Status.Conditions = []metav1.Condition{lost}
-			if !LostHints(test.service) || lost.Status != metav1.ConditionFalse || !strings.HasSuffix(lost.Message, got.Message) {
-				t.Errorf("with hints lost: %+v", lost)
-			}
-			dropped := WithHintsDropped(got, hints.LossHints)
-			unwritten := WithNotWritten(got, apierrors.NewBadRequest("it may change labels only."))
-			test.service.Status.Conditions = []metav1.Condition{dropped}
-			if !DroppedHints(test.service) || dropped.Status != metav1.ConditionFalse || !strings.HasPrefix(dropped.Message, string(hints.LossHints)) {
-				t.Errorf("with hints dropped: %+v", dropped)
-			}
-			test.service.Status.Conditions = []metav1.Condition{unwritten}
-			if !NotWritten(test.service) || LostHints(test.service) || unwritten.Status != metav1.ConditionFalse ||
-				!strings.HasPrefix(unwritten.Message, "what was decided cannot be written: it may change labels only. ") {
-				t.Errorf("not written: %+v", unwritten)
-			}
-			// All are as the API server takes them, and read back as the same state.
-			for _, condition := range []metav1.Condition{got, lost, dropped, unwritten} {
-				condition.LastTransitionTime = metav1.Now()
-				if errs := metavalidation.ValidateConditions([]metav1.Condition{condition}, field.NewPath("status")); len(errs) > 0 {
-					t.Error(errs)
-				}
-				test.service.Status.Conditions = []metav1.Condition{condition}
-				for _, f := range d.Families {
-					if state := reasonOf(test.service).State(f.Family); state != f.Outcome.State {
-						t.Errorf("%s reads back as %s, was %s", condition.Reason, state, f.Outcome.State)
-					}
-				}
-			}
-		})
+		}
 	}
 }
 
