@@ -84,7 +84,7 @@ func TestSettingsOfTheKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := execute(t, append(test.flags, "--init-only", "--log-level=error", "--sysctl-folder="+folder)...); err != nil {
+		if err := execute(t, append(test.flags, "--init-only", "--log-level=error", "--sysctl-folder="+folder)...); err != nil {
 			t.Errorf("%q: %v", test.flags, err)
 		}
 		for name, want := range test.want {

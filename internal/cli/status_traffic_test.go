@@ -314,7 +314,3 @@ func TestTrafficFails(t *testing.T) {
 		})
 	}
 }
-
-type endless struct{}
-
-func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -26,9 +26,7 @@ var (
 	inlineCode  = regexp.MustCompile("`([^`\n]+)`")
 	makeCommand = regexp.MustCompile(`(?:^|[;&|]|\$)\s*(?:[A-Z_]+=\S*\s+)*make\b([^;&|#]*)`)
 	makeTarget  = regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):[^=\n]*## .`)
-	// makeVariables are at the end of a command.
-	makeVariables = regexp.MustCompile(`(\s+[A-Z_]+=\S*)+$`)
-	targetName    = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	targetName  = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 )
 
 // makeCommands are the targets that the code in a Markdown text asks make for, in
@@ -121,20 +119,6 @@ func runMake(t *testing.T, target string) string {
 		t.Fatalf("make %s: %v\n%s", target, err, out)
 	}
 	return string(out)
-}
-
-// commands are the commands of a script without the variables that follow a target of make. Comments, and the options
-// of the shell, are left out.
-func commands(script string) []string {
-	var commands []string
-	for line := range strings.Lines(script) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "set -") {
-			continue
-		}
-		commands = append(commands, makeVariables.ReplaceAllString(line, ""))
-	}
-	return commands
 }
 
 // fuzzTargets are the fuzz targets in the files of a package, as make lists them.

@@ -16,12 +16,9 @@ import (
 )
 
 // aClusterPolicy is for the namespaces with the label.
-func aClusterPolicy(name, label string, changes ...func(*v1alpha1.ClusterRoutingPolicySpec)) *v1alpha1.ClusterRoutingPolicy {
+func aClusterPolicy(name, label string) *v1alpha1.ClusterRoutingPolicy {
 	policy := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3}}
 	policy.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}}
-	for _, change := range changes {
-		change(&policy.Spec)
-	}
 	return policy
 }
 

@@ -39,15 +39,15 @@ func TestWritesThatFailAreTold(t *testing.T) {
 			t.Fatal("no error")
 		}
 	}
-	if w.condition("web") != nil || len(w.told()) > 0 {
-		t.Errorf("told at once: %+v", w.condition("web"))
+	if w.condition() != nil || len(w.told()) > 0 {
+		t.Errorf("told at once: %+v", w.condition())
 	}
 	for range 9 {
 		if err := w.attempt(failingReported); err != nil && !strings.Contains(err.Error(), "the rules of the shop") {
 			t.Fatal(err)
 		}
 	}
-	condition := w.condition("web")
+	condition := w.condition()
 	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != "Allocated,NotWritten" ||
 		!strings.HasPrefix(condition.Message, "what was decided cannot be written: writing hints of EndpointSlice web-00: the rules of the shop forbid it. endpoints are divided") {
 		t.Fatalf("condition %+v", condition)
@@ -58,13 +58,13 @@ func TestWritesThatFailAreTold(t *testing.T) {
 
 	w.refuse = nil
 	w.settle("web")
-	if condition := w.condition("web"); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
+	if condition := w.condition(); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
 		t.Errorf("condition %+v", condition)
 	}
 	w.told()
 	// It counts from anew.
 	w.refuse = refuse
-	w.strip("web")
+	w.strip()
 	for range 3 {
 		if err := w.attempt(failingReported / 2); err != nil {
 			break

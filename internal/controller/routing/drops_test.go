@@ -79,7 +79,7 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 				return len(of(sent, "*v1.EndpointSlice")) + len(of(sent, "*v1.Service"))
 			}
 			first := patches(10 * time.Minute)
-			condition := w.condition("web")
+			condition := w.condition()
 			if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != "Allocated,HintsDropped" || !strings.HasPrefix(condition.Message, test.says) {
 				t.Fatalf("condition %+v", condition)
 			}
@@ -102,7 +102,7 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 			w.copyLabel("web")
 			for range 3 {
 				result := w.sync("web")
-				if condition := w.condition("web"); condition.Status != metav1.ConditionFalse {
+				if condition := w.condition(); condition.Status != metav1.ConditionFalse {
 					t.Fatalf("condition %+v after a restart", condition)
 				}
 				w.clock.SetTime(w.clock.Now().Add(min(result.RequeueAfter, 5*time.Second)))
@@ -114,7 +114,7 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 			// It ends by itself.
 			w.drop = nil
 			w.settle("web")
-			if condition := w.condition("web"); condition.Reason != "Allocated" || condition.Status != metav1.ConditionTrue {
+			if condition := w.condition(); condition.Reason != "Allocated" || condition.Status != metav1.ConditionTrue {
 				t.Errorf("condition %+v", condition)
 			}
 		})

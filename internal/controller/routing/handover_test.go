@@ -101,7 +101,7 @@ func newServedWorld(t *testing.T) *world {
 	w.acknowledge(w.newest())
 	w.settle("web")
 	if w.service("web").Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
-		t.Fatalf("not handed over: %+v", w.condition("web"))
+		t.Fatalf("not handed over: %+v", w.condition())
 	}
 	return w
 }
@@ -137,7 +137,7 @@ func TestHandBackWaitsForKubernetes(t *testing.T) {
 	if _, labelled := w.service("web").Labels[v1alpha1.LabelServiceProxyName]; labelled || len(w.groups()) == 0 {
 		t.Fatalf("labels %v, %d groups", w.service("web").Labels, len(w.groups()))
 	}
-	if c := w.condition("web"); c == nil || !strings.Contains(c.Message, "EndpointSlice web-00 has the label") {
+	if c := w.condition(); c == nil || !strings.Contains(c.Message, "EndpointSlice web-00 has the label") {
 		t.Errorf("condition %+v", c)
 	}
 	label("")
@@ -274,7 +274,7 @@ func TestHandOverWaitsForSlices(t *testing.T) {
 	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != "" {
 		t.Fatal("handed over without slices")
 	}
-	if got := w.condition("web").Message; !strings.Contains(got, "until Kubernetes has made its EndpointSlices of IPv4") {
+	if got := w.condition().Message; !strings.Contains(got, "until Kubernetes has made its EndpointSlices of IPv4") {
 		t.Errorf("the condition says %q", got)
 	}
 	without := w.newest()
@@ -286,6 +286,6 @@ func TestHandOverWaitsForSlices(t *testing.T) {
 	w.acknowledge(w.newest())
 	w.settle("web")
 	if service := w.service("web"); service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
-		t.Errorf("not handed over: %+v", w.condition("web"))
+		t.Errorf("not handed over: %+v", w.condition())
 	}
 }

@@ -123,8 +123,8 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 			w.update(service)
 		}},
 		"hints that do not stay": {service: preferring("web"), inZone: 1. / 3, change: func(w *world) {
-			w.recorded("web").backoff.Failures = reportedLosses
-			w.strip("web")
+			w.recorded().backoff.Failures = reportedLosses
+			w.strip()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

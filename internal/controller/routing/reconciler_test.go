@@ -27,7 +27,7 @@ func TestServiceIsRouted(t *testing.T) {
 	if w.service("web").Labels[v1alpha1.LabelRouted] != "true" {
 		t.Error("the Service does not have the label")
 	}
-	condition := w.condition("web")
+	condition := w.condition()
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" || condition.LastTransitionTime.IsZero() {
 		t.Errorf("condition %+v", condition)
 	}
@@ -70,7 +70,7 @@ func TestServiceIsRouted(t *testing.T) {
 func TestOneZoneIsLeftAlone(t *testing.T) {
 	w := newWorld(t, aNode("a-1", "a"), preferring("web"), aSlice("web", 0, "a a a a a a a a a a a a"))
 	w.settle("web")
-	condition := w.condition("web")
+	condition := w.condition()
 	if condition == nil || condition.Reason != "Waiting" || condition.Message != "balanced: one zone has all nodes and all endpoints, so there is nothing to choose" {
 		t.Errorf("condition %+v", condition)
 	}
@@ -139,7 +139,7 @@ func TestBackOffWhileHintsAreStripped(t *testing.T) {
 	w.told()
 	var waits []time.Duration
 	for range 12 {
-		w.strip("web")
+		w.strip()
 		result := w.sync("web")
 		if w.hints() == twelve {
 			t.Fatal("hints are written again at once")
@@ -168,7 +168,7 @@ func TestBackOffWhileHintsAreStripped(t *testing.T) {
 
 	// A restart knows, and does not tell again.
 	w.start(testOptions())
-	w.strip("web")
+	w.strip()
 	w.sync("web")
 	if told := w.told(); len(told) > 0 || w.hints() != twelve {
 		t.Errorf("after a restart: told %q, hints %s", told, w.hints())
@@ -234,7 +234,7 @@ func TestHintsGo(t *testing.T) {
 		"hints are switched off": {func(w *world) {
 			w.reconciler.options.Settings.WithoutHints = true
 			w.settle("web")
-			w.strip("web") // as Kubernetes' controller does without the label
+			w.strip() // as Kubernetes' controller does without the label
 		}, "has no effect: delivery by hints is switched off in this cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestHintsGo(t *testing.T) {
 			if hints := strings.Trim(w.hints(), "- "); hints != "" || w.service("web").Labels[v1alpha1.LabelRouted] != "" {
 				t.Errorf("the hints are %s, the labels are %v", hints, w.service("web").Labels)
 			}
-			if c := w.condition("web"); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, test.says) {
+			if c := w.condition(); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, test.says) {
 				t.Errorf("condition %+v", c)
 			}
 		})
@@ -302,7 +302,7 @@ func TestZonesAreHeldForTheGrace(t *testing.T) {
 			if got := w.hints(); got != held {
 				t.Errorf("restart %t, after %s: hints %s", restart, w.clock.Now().Sub(begun), got)
 			}
-			if condition := w.condition("web"); restart && condition != nil {
+			if condition := w.condition(); restart && condition != nil {
 				w.start(testOptions())
 				w.sync("web")
 				break
@@ -331,8 +331,8 @@ func TestManySlicesAreKept(t *testing.T) {
 	w.start(options)
 	kept := func() string { return w.service("web").Annotations[v1alpha1.AnnotationManySlices] }
 	w.settle("web")
-	if kept() != "1" || !strings.Contains(w.condition("web").Message, "more than 1 slices") {
-		t.Errorf("kept %q, condition %+v", kept(), w.condition("web"))
+	if kept() != "1" || !strings.Contains(w.condition().Message, "more than 1 slices") {
+		t.Errorf("kept %q, condition %+v", kept(), w.condition())
 	}
 	// A version that kept the condition alone: nothing but the annotation is written.
 	service := w.service("web")
@@ -349,8 +349,8 @@ func TestManySlicesAreKept(t *testing.T) {
 	options.Settings.SliceLimit = 9
 	w.start(options)
 	w.settle("web")
-	if kept() != "" || strings.Contains(w.condition("web").Message, "slices carry hints") {
-		t.Errorf("kept %q, condition %+v", kept(), w.condition("web"))
+	if kept() != "" || strings.Contains(w.condition().Message, "slices carry hints") {
+		t.Errorf("kept %q, condition %+v", kept(), w.condition())
 	}
 	// What asks for nothing has neither.
 	options.Settings.SliceLimit = 1
@@ -360,8 +360,8 @@ func TestManySlicesAreKept(t *testing.T) {
 	delete(service.Annotations, v1alpha1.AnnotationSameZone)
 	w.update(service)
 	w.settle("web")
-	if _, found := w.service("web").Annotations[v1alpha1.AnnotationManySlices]; found || w.condition("web") != nil {
-		t.Errorf("left: %v, %+v", w.service("web").Annotations, w.condition("web"))
+	if _, found := w.service("web").Annotations[v1alpha1.AnnotationManySlices]; found || w.condition() != nil {
+		t.Errorf("left: %v, %+v", w.service("web").Annotations, w.condition())
 	}
 }
 

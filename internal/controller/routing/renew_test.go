@@ -177,13 +177,13 @@ func TestRenewalThatIsNotStored(t *testing.T) {
 			if told, n := w.replanned(), w.replans(test.trigger); len(told) > 0 || n != 0 {
 				t.Errorf("nothing is stored: told %q, the metric counts %v", told, n)
 			}
-			if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait > 0 || w.recorded("web").quiet.compared {
+			if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait > 0 || w.recorded().quiet.compared {
 				t.Errorf("nothing is stored: others wait for %s", wait)
 			}
 			if asked := len(test.annotations) > 0; w.isReplanAsked() != asked {
 				t.Errorf("asked %t, want %t", !asked, asked)
 			}
-			if condition := w.condition("web"); condition.Reason != "Allocated,HintsDropped" {
+			if condition := w.condition(); condition.Reason != "Allocated,HintsDropped" {
 				t.Errorf("condition %+v", condition)
 			}
 
@@ -209,19 +209,19 @@ func TestReplanWaitsForLostHints(t *testing.T) {
 			w := lentWorld(t, after)
 			w.sync("web")
 			for range 4 {
-				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").backoff.Wait(w.clock.Now())))
-				w.strip("web")
+				w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
+				w.strip()
 				w.sync("web") // finds the loss
-				w.clock.SetTime(w.clock.Now().Add(w.recorded("web").backoff.Wait(w.clock.Now())))
+				w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
 				w.sync("web") // writes anew
 			}
-			w.strip("web")
+			w.strip()
 			w.sync("web")
 			if after == 0 {
 				w.askReplan()
 			}
 			w.sync("web")
-			if losses := w.recorded("web").backoff.Failures; losses == 0 || w.isReplanAsked() != (after == 0) {
+			if losses := w.recorded().backoff.Failures; losses == 0 || w.isReplanAsked() != (after == 0) {
 				t.Errorf("after %d losses: asked %t", losses, w.isReplanAsked())
 			}
 			w.settle("web")
@@ -284,7 +284,7 @@ func TestReplanRequestIsAWrite(t *testing.T) {
 	if sent := w.sent(); len(sent) != 1 || w.isReplanAsked() {
 		t.Fatalf("sent %q", sent)
 	}
-	if record := w.recorded("web"); record.trust.Left(w.clock.Now()) != shell.TrustFor || record.service != w.service("web").ResourceVersion {
+	if record := w.recorded(); record.trust.Left(w.clock.Now()) != shell.TrustFor || record.service != w.service("web").ResourceVersion {
 		t.Errorf("the write counts for %s", record.trust.Left(w.clock.Now()))
 	}
 }

@@ -50,10 +50,10 @@ func TestRestoredEtcd(t *testing.T) {
 		t.Errorf("a cache is trusted more than a write %s ago", waited)
 	}
 	w.settle("web")
-	if condition := w.condition("web"); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
+	if condition := w.condition(); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
 		t.Errorf("condition %+v", condition)
 	}
-	if losses := w.recorded("web").backoff.Failures; losses > 0 {
+	if losses := w.recorded().backoff.Failures; losses > 0 {
 		t.Errorf("%d losses are counted", losses)
 	}
 }

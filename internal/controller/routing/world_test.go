@@ -213,10 +213,10 @@ func (w *world) hints() string {
 	return strings.Join(parts, " | ")
 }
 
-// strip takes all hints away, as Kubernetes' controller does.
-func (w *world) strip(name string) {
+// strip takes all hints of "web" away, as Kubernetes' controller does.
+func (w *world) strip() {
 	w.t.Helper()
-	for _, slice := range w.slices(name) {
+	for _, slice := range w.slices("web") {
 		for i := range slice.Endpoints {
 			slice.Endpoints[i].Hints = nil
 		}
@@ -244,16 +244,16 @@ func (w *world) sent() []string {
 	return sent
 }
 
-// recorded is what the syncs of a Service remember.
-func (w *world) recorded(name string) *record {
+// recorded is what the syncs of "web" remember.
+func (w *world) recorded() *record {
 	w.t.Helper()
-	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service(name)))
+	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(w.service("web")))
 	return record
 }
 
-func (w *world) condition(name string) *metav1.Condition {
+func (w *world) condition() *metav1.Condition {
 	w.t.Helper()
-	return routing.ConditionOf(w.service(name))
+	return routing.ConditionOf(w.service("web"))
 }
 
 func aNode(name, zone string) *corev1.Node {

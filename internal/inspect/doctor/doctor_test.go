@@ -270,7 +270,7 @@ func faults() []fault {
 		budget(budgetCoversNothing, func(b *v1alpha1.TopologyDisruptionBudget) {
 			b.Spec.Selector.MatchLabels["app"], b.Status.ExpectedPods = "typo", 0
 		}),
-		{id: pdbsOverlap, object: "Deployment shop/web", inject: set(func(r *Reading) { r.PDBs = append(r.PDBs, aPDB("shop", "web-too", "web")) })},
+		{id: pdbsOverlap, object: "Deployment shop/web", inject: set(func(r *Reading) { r.PDBs = append(r.PDBs, aPDB("web-too", "web")) })},
 		{id: pdbSyncFailed, object: "PodDisruptionBudget shop/web", inject: set(func(r *Reading) { failSync(r.PDBs[0], now.Add(-time.Hour)) })},
 		{id: pdbBlocks, object: "PodDisruptionBudget shop/web", inject: set(func(r *Reading) { r.PDBs[0].Status.DesiredHealthy, r.PDBs[0].Status.DisruptionsAllowed = 3, 0 })},
 		{id: pdbCoversNothing, object: "PodDisruptionBudget shop/idle", inject: set(func(r *Reading) { r.PDBs[1].Spec.Selector.MatchLabels["app"] = "typo" })},

@@ -114,9 +114,9 @@ func aDeployment(namespace, name string) *appsv1.Deployment {
 	}
 }
 
-func aPDB(namespace, name, app string) *policyv1.PodDisruptionBudget {
+func aPDB(name, app string) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Generation: 1},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Generation: 1},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
 		Status:     policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, ExpectedPods: 3, CurrentHealthy: 3, DesiredHealthy: 2, DisruptionsAllowed: 1},
 	}
@@ -244,9 +244,9 @@ func healthy(t testing.TB) *Reading {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
 		Spec:       appsv1.StatefulSetSpec{ServiceName: "db", Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "db"}}}},
 	}}
-	idle := aPDB("shop", "idle", "idle")
+	idle := aPDB("idle", "idle")
 	idle.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1}
-	r.PDBs = []*policyv1.PodDisruptionBudget{aPDB("shop", "web", "web"), idle}
+	r.PDBs = []*policyv1.PodDisruptionBudget{aPDB("web", "web"), idle}
 	r.Budgets = []*v1alpha1.TopologyDisruptionBudget{aBudget("shop", "db", "db")}
 	return r
 }

@@ -147,7 +147,7 @@ func TestUnusualIsNoFault(t *testing.T) {
 			s := &r.PDBs[0].Status
 			s.ExpectedPods, s.CurrentHealthy, s.DesiredHealthy, s.DisruptionsAllowed = 2, 2, 2, 0
 		}},
-		{name: "two PodDisruptionBudgets of what is scaled to nothing", change: func(r *Reading) { r.PDBs = append(r.PDBs, aPDB("shop", "idle-too", "idle")) }},
+		{name: "two PodDisruptionBudgets of what is scaled to nothing", change: func(r *Reading) { r.PDBs = append(r.PDBs, aPDB("idle-too", "idle")) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := healthy(t)

@@ -357,9 +357,9 @@ func (c *cluster) scaleOnce(replicas int32, options metav1.UpdateOptions) error 
 	return err
 }
 
-// edit changes the replicas in the object itself.
-func (c *cluster) edit(kind pacing.Kind, replicas int32) error {
-	return c.objects.Patch(c.Context(), c.read(kind).Object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)))
+// edit changes the replicas in the Deployment itself.
+func (c *cluster) edit(replicas int32) error {
+	return c.objects.Patch(c.Context(), c.read(pacing.Deployment).Object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)))
 }
 
 func (c *cluster) reservations() int {
@@ -373,7 +373,7 @@ func (c *cluster) reservations() int {
 
 func testDeny(c *cluster) {
 	c.start("Deployment", v1alpha1.PaceDeny)
-	for _, err := range []error{c.scale(3, metav1.UpdateOptions{}), c.edit(pacing.Deployment, 3), c.scale(3, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})} {
+	for _, err := range []error{c.scale(3, metav1.UpdateOptions{}), c.edit(3), c.scale(3, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})} {
 		if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "asked for 3") || !strings.Contains(err.Error(), "web") {
 			c.Errorf("the answer is %v", err)
 		}
@@ -413,7 +413,7 @@ func testClamp(c *cluster) {
 	}
 	// The same number again changes nothing, by either way.
 	before := c.read(pacing.Deployment)
-	if err := errors.Join(c.scale(3, metav1.UpdateOptions{}), c.edit(pacing.Deployment, 3)); err != nil {
+	if err := errors.Join(c.scale(3, metav1.UpdateOptions{}), c.edit(3)); err != nil {
 		c.Error(err)
 	}
 	if after := c.read(pacing.Deployment); after.Replicas > before.Replicas || *after.Wanted != 3 {
@@ -432,13 +432,13 @@ func testClamp(c *cluster) {
 		}
 		return "", err
 	})
-	if err := c.edit(pacing.Deployment, 1); err != nil {
+	if err := c.edit(1); err != nil {
 		c.Fatal(err)
 	}
 	if w := c.read(pacing.Deployment); w.Wanted == nil || *w.Wanted != 1 || w.Replicas >= 9 || w.Replicas < 6 {
 		c.Errorf("a write of the object itself leaves %d replicas and %v", w.Replicas, w.Object.GetAnnotations())
 	}
-	if err := c.edit(pacing.Deployment, 9); err != nil {
+	if err := c.edit(9); err != nil {
 		c.Fatal(err)
 	}
 	c.awaitWanted(pacing.Deployment, "")

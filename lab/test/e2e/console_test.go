@@ -48,8 +48,8 @@ type servedConsole struct {
 }
 
 // console starts a console as its user does, until the context ends.
-func (s *scene) console(ctx context.Context, args ...string) (*servedConsole, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), append([]string{"console", "--kubeconfig", s.cluster.Kubeconfig(), "--traffic-interval", "2s"}, args...)...)
+func (s *scene) console(ctx context.Context) (*servedConsole, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), "console", "--kubeconfig", s.cluster.Kubeconfig(), "--traffic-interval", "2s")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -76,37 +76,35 @@ func (s *scene) console(ctx context.Context, args ...string) (*servedConsole, er
 func (c *servedConsole) page(path string) string { return "http://" + c.address.Host + path }
 
 // view reads a view as JSON.
-func (c *servedConsole) view(ctx context.Context, path string, view any) (notKnown []string, err error) {
+func (c *servedConsole) view(ctx context.Context, path string, view any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.page("/api/v1"+path), nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	request.Header.Set("Authorization", "Bearer "+c.token)
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET %s: %s: %s", path, answer.Status, text)
+		return fmt.Errorf("GET %s: %s: %s", path, answer.Status, text)
 	}
 	whole := struct {
-		About struct {
-			Waiting, NotKnown []string
-		}
-		View any
+		About struct{ Waiting []string }
+		View  any
 	}{View: view}
 	if err := json.Unmarshal(text, &whole); err != nil {
-		return nil, fmt.Errorf("GET %s: %w", path, err)
+		return fmt.Errorf("GET %s: %w", path, err)
 	}
 	if len(whole.About.Waiting) > 0 {
-		return whole.About.NotKnown, fmt.Errorf("the console is still reading %s", strings.Join(whole.About.Waiting, ", "))
+		return fmt.Errorf("the console is still reading %s", strings.Join(whole.About.Waiting, ", "))
 	}
-	return whole.About.NotKnown, nil
+	return nil
 }
 
 // said is what a command prints as JSON.
@@ -203,7 +201,7 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 	for _, service := range []string{"echo", "members"} {
 		err := same("vicinity explain svc/"+service, func(ctx context.Context) (got, want any, err error) {
 			var view struct{ Explanation map[string]any }
-			if _, err := c.view(ctx, "/services/"+s.namespace+"/"+service, &view); err != nil {
+			if err := c.view(ctx, "/services/"+s.namespace+"/"+service, &view); err != nil {
 				return nil, nil, err
 			}
 			said, err := s.said(ctx, "explain", "svc/"+service, "-n", s.namespace)
@@ -215,7 +213,7 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 	}
 	err = same("vicinity status", func(ctx context.Context) (got, want any, err error) {
 		var view struct{ Services []map[string]any }
-		if _, err := c.view(ctx, "/services?namespace="+s.namespace, &view); err != nil {
+		if err := c.view(ctx, "/services?namespace="+s.namespace, &view); err != nil {
 			return nil, nil, err
 		}
 		rows := []any{}
@@ -239,7 +237,7 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 	err = same("vicinity explain dns", func(ctx context.Context) (got, want any, err error) {
 		var view struct{ Explanation map[string]any }
 		name := "members." + s.namespace
-		if _, err := c.view(ctx, "/names?name="+name+"&from="+url.QueryEscape(client), &view); err != nil {
+		if err := c.view(ctx, "/names?name="+name+"&from="+url.QueryEscape(client), &view); err != nil {
 			return nil, nil, err
 		}
 		said, err := s.said(ctx, "explain", "dns", name, "--from", client)

@@ -78,10 +78,10 @@ func (s *scene) budgetChanges(ctx context.Context, w evictions.Workload) (err er
 	}
 	// A pod whose node changes its zone is one of the other zone, whose pods are then three.
 	node := pods[1].Spec.NodeName
-	if err := s.labelNode(ctx, node, zoneKey, "elsewhere"); err != nil {
+	if err := s.labelNode(ctx, node, "elsewhere"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, zoneKey, f.Zones()[0])) }()
+	defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, f.Zones()[0])) }()
 	err = kube.Wait(ctx, "a new domain to be known", func(ctx context.Context) (string, error) {
 		all, err := f.Budgets(ctx)
 		if err != nil {

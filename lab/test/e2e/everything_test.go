@@ -158,7 +158,7 @@ func (d *daily) hour(ctx context.Context, hour int) error {
 			return err
 		}
 		for _, replicas := range []int32{3, 6} {
-			if err := d.scene.scale(ctx, "crew", replicas); err != nil {
+			if err := d.scale(ctx, "crew", replicas); err != nil {
 				return err
 			}
 		}
@@ -227,7 +227,7 @@ func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
 	if err := errors.Join(d.heard(ctx, zone), d.serversRun(ctx), d.healthy(ctx)); err != nil {
 		return err
 	}
-	return d.settled(ctx, lab.LoadOptions{})
+	return d.settled(ctx)
 }
 
 // under sends requests, asks for names, and makes and deletes Services while something is done. Clients are those of some zones, all if

@@ -58,14 +58,13 @@ func (s *scene) serve(ctx context.Context, manifests string, endpoints int) erro
 	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
 		return err
 	}
-	return s.settled(ctx, lab.LoadOptions{})
+	return s.settled(ctx)
 }
 
 // settled waits until the Service answers all clients: proxies need a moment.
-func (s *scene) settled(ctx context.Context, o lab.LoadOptions) error {
-	o.Plan.Rate, o.Plan.Duration = 200, 250*time.Millisecond
+func (s *scene) settled(ctx context.Context) error {
 	return kube.Wait(ctx, "the Service to answer", func(ctx context.Context) (string, error) {
-		result, err := s.load(ctx, o)
+		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 250 * time.Millisecond}})
 		if err != nil {
 			return "", err
 		}

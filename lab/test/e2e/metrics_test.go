@@ -541,7 +541,7 @@ func (s *scene) everythingInUse(ctx context.Context) (*inUse, error) {
 			return nil, err
 		}
 	}
-	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+	if err := s.settled(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.handOverEcho(ctx, preferZone); err != nil {

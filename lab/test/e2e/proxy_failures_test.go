@@ -89,7 +89,7 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 				if err := s.servedBy(ctx, "echo", vicinity); err != nil {
 					return err
 				}
-				if _, err := s.onlyIn(ctx, "echo", owner); err != nil {
+				if err := s.onlyIn(ctx, "echo", owner); err != nil {
 					return err
 				}
 				if err := t.more(ctx, newRate); err != nil {
@@ -182,10 +182,10 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.answersOnlyFrom(ctx, node, "zone-a"); err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, zoneKey, "zone-a")) }()
+	defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, "zone-a")) }()
 	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for _, zone := range []string{"zone-b", "zone-c", "zone-a"} {
-			if err := s.labelNode(ctx, node, zoneKey, zone); err != nil {
+			if err := s.labelNode(ctx, node, zone); err != nil {
 				return err
 			}
 			if err := s.answersOnlyFrom(ctx, node, zone); err != nil {
@@ -202,7 +202,7 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	anywhere := slices.Compact(slices.Clone(endpoints))
 	for _, zone := range []string{"zone-d", ""} {
-		if err := s.labelNode(ctx, node, zoneKey, zone); err != nil {
+		if err := s.labelNode(ctx, node, zone); err != nil {
 			return "", err
 		}
 		if _, err := s.reaches(ctx, reach{node: anywhere, "zone-a-1": {"zone-a-1"}}); err != nil {

@@ -243,7 +243,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	if err := s.servedBy(ctx, service, true); err != nil {
 		return "", err
 	}
-	if _, err := s.onlyIn(ctx, service, "vicinity"); err != nil {
+	if err := s.onlyIn(ctx, service, "vicinity"); err != nil {
 		return "", err
 	}
 	job, err := s.planLoadOf(ctx, service, heavyPlan())

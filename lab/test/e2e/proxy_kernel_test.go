@@ -34,15 +34,14 @@ func (s *scene) nft(ctx context.Context, node shape.Node, args ...string) (strin
 }
 
 // onlyIn waits until the cluster IP of a Service is in the rules of one proxy, by the
-// name of its tables, and not in those of the other, on every node. It returns how many
-// nodes there are.
-func (s *scene) onlyIn(ctx context.Context, service, table string) (int, error) {
+// name of its tables, and not in those of the other, on every node.
+func (s *scene) onlyIn(ctx context.Context, service, table string) error {
 	object, err := s.CoreV1().Services(s.namespace).Get(ctx, service, metav1.GetOptions{})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	nodes := s.cluster.Shape().Nodes()
-	err = kube.Wait(ctx, fmt.Sprintf("Service %s to be in the rules of %s alone", service, table), func(ctx context.Context) (string, error) {
+	return kube.Wait(ctx, fmt.Sprintf("Service %s to be in the rules of %s alone", service, table), func(ctx context.Context) (string, error) {
 		for _, node := range nodes {
 			for _, address := range object.Spec.ClusterIPs {
 				family := "ip"
@@ -62,7 +61,6 @@ func (s *scene) onlyIn(ctx context.Context, service, table string) (int, error) 
 		}
 		return "", nil
 	})
-	return len(nodes), err
 }
 
 // notOfAddress reports whether a character is none of an IP address.

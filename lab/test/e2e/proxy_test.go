@@ -183,7 +183,7 @@ func (s *scene) deployPatient(ctx context.Context, endpoints int) error {
 	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
 		return err
 	}
-	return s.settled(ctx, lab.LoadOptions{})
+	return s.settled(ctx)
 }
 
 // handOverEcho has the echo Service served by vicinity-proxy and say what a patch says.

@@ -466,13 +466,13 @@ func byChance(result load.Result) (float64, error) {
 	return chance, nil
 }
 
-// labelNode gives a node a label, or takes it away if the value is empty.
-func (s *scene) labelNode(ctx context.Context, node, key, value string) error {
+// labelNode gives a node its zone, or takes the label away if the zone is empty.
+func (s *scene) labelNode(ctx context.Context, node, zone string) error {
 	text := "null"
-	if value != "" {
-		text = fmt.Sprintf("%q", value)
+	if zone != "" {
+		text = fmt.Sprintf("%q", zone)
 	}
-	_, err := s.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, key, text), metav1.PatchOptions{})
+	_, err := s.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, zoneKey, text), metav1.PatchOptions{})
 	return err
 }
 

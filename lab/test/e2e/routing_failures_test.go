@@ -115,12 +115,12 @@ func (l *ledger) count(service string) int {
 	return l.events[service]
 }
 
-// quiet waits until a Service's slices have not changed for a while: no two controllers
+// quiet waits until the slices of "echo" have not changed for a while: no two controllers
 // revert each other's writes.
-func (l *ledger) quiet(ctx context.Context, service string) error {
-	last, since := l.count(service), time.Now()
-	return kube.Wait(ctx, fmt.Sprintf("the slices of %s to be left alone for %s", service, settleTime), func(context.Context) (string, error) {
-		if now := l.count(service); now != last {
+func (l *ledger) quiet(ctx context.Context) error {
+	last, since := l.count("echo"), time.Now()
+	return kube.Wait(ctx, fmt.Sprintf("the slices of echo to be left alone for %s", settleTime), func(context.Context) (string, error) {
+		if now := l.count("echo"); now != last {
 			last, since = now, time.Now()
 		}
 		if rest := settleTime - time.Since(since); rest > 0 {
@@ -168,7 +168,7 @@ func rollingUpdate(ctx context.Context, s *scene) (string, error) {
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
 		return "", err
 	}
-	if err := l.quiet(ctx, "echo"); err != nil {
+	if err := l.quiet(ctx); err != nil {
 		return "", err
 	}
 	l.end()
@@ -234,7 +234,7 @@ func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
 		return unrest{}, err
 	}
 	defer l.end()
-	if err := l.quiet(ctx, "echo"); err != nil {
+	if err := l.quiet(ctx); err != nil {
 		return unrest{}, err
 	}
 	events := l.count("echo")
@@ -250,7 +250,7 @@ func (s *scene) churned(ctx context.Context, kills int) (unrest, error) {
 	if _, err := s.converged(ctx, "echo", 12); err != nil {
 		return u, err
 	}
-	if err := l.quiet(ctx, "echo"); err != nil {
+	if err := l.quiet(ctx); err != nil {
 		return u, err
 	}
 	l.end()
@@ -303,9 +303,9 @@ func (s *scene) vicinityWorks(ctx context.Context) error {
 	})
 }
 
-// allHints are those of all endpoints of the Service.
-func (s *scene) allHints(ctx context.Context, service string) (map[string]string, error) {
-	list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+// allHints are those of all endpoints of the Service "echo".
+func (s *scene) allHints(ctx context.Context) (map[string]string, error) {
+	list, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=echo"})
 	if err != nil {
 		return nil, err
 	}
@@ -330,12 +330,12 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = settling.quiet(ctx, "echo")
+	err = settling.quiet(ctx)
 	settling.end()
 	if err != nil {
 		return "", err
 	}
-	before, err := s.allHints(ctx, "echo")
+	before, err := s.allHints(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -359,10 +359,10 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	if err := s.leads(ctx); err != nil {
 		return "", err
 	}
-	if err := l.quiet(ctx, "echo"); err != nil {
+	if err := l.quiet(ctx); err != nil {
 		return "", err
 	}
-	after, err := s.allHints(ctx, "echo")
+	after, err := s.allHints(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -402,7 +402,7 @@ func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
 		return "", err
 	}
 	// Proxies look once a second.
-	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+	if err := s.settled(ctx); err != nil {
 		return "", err
 	}
 	if _, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
@@ -425,7 +425,7 @@ func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
 
 // replaced kills an echo pod and measures until it has left the slices.
 func (s *scene) replaced(ctx context.Context) (time.Duration, error) {
-	before, err := s.allHints(ctx, "echo")
+	before, err := s.allHints(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -446,7 +446,7 @@ func (s *scene) replaced(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	err = kube.Wait(ctx, "the pod to leave the slices", func(ctx context.Context) (string, error) {
-		after, err := s.allHints(ctx, "echo")
+		after, err := s.allHints(ctx)
 		if err != nil {
 			return "", err
 		}

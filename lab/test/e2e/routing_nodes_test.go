@@ -56,7 +56,7 @@ func (s *scene) labelZone(ctx context.Context, written bool, nodes ...string) er
 			node, _ := s.cluster.Shape().Node(name)
 			zone = node.Zone
 		}
-		if err := s.labelNode(ctx, name, zoneKey, zone); err != nil {
+		if err := s.labelNode(ctx, name, zone); err != nil {
 			return fmt.Errorf("labelling node %s: %w", name, err)
 		}
 	}

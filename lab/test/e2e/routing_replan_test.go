@@ -97,7 +97,7 @@ func (s *scene) planned(ctx context.Context, endpoints int, inZone float64) erro
 		if err != nil {
 			return "", err
 		}
-		hints, err := s.allHints(ctx, "echo")
+		hints, err := s.allHints(ctx)
 		if err != nil {
 			return "", err
 		}

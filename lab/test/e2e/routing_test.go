@@ -340,7 +340,7 @@ func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	if _, err := s.converged(ctx, "echo", 8); err != nil {
 		return "", err
 	}
-	if err := s.settled(ctx, lab.LoadOptions{}); err != nil {
+	if err := s.settled(ctx); err != nil {
 		return "", err
 	}
 	zones := s.inhabited()
