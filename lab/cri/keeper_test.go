@@ -2,6 +2,8 @@ package cri
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +11,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
 )
 
 // kept is a container whose keeper runs, without a pod.
@@ -131,6 +139,68 @@ func TestContainerHasTheFilesOfItsImage(t *testing.T) {
 	if entries, err := os.ReadDir(beside + "/site"); err != nil || len(entries) != 1 {
 		t.Errorf("what the image mounts has %v, %v", entries, err)
 	}
+	for _, path := range []string{"/agnhost", "/site"} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the mount point %s is on the machine: %v", path, err)
+		}
+	}
+}
+
+// A container that drops all capabilities but one has only that one.
+func TestContainerHasTheCapabilitiesItIsLeft(t *testing.T) {
+	forbid, err := droppedCapabilities(&runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_ADMIN"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := keepContainer(t, containerSpec{
+		Args:        []string{"grep", "-E", "^Cap(Prm|Eff|Bnd)", "/proc/self/status"},
+		programSpec: programSpec{Forbidden: forbid},
+	})
+	mask := fmt.Sprintf("%016x", 1<<unix.CAP_NET_ADMIN)
+	k.printed("CapPrm:\t" + mask + "\nCapEff:\t" + mask + "\nCapBnd:\t" + mask + "\n")
+}
+
+// specifiedMounts are the mounts that the runtime specifies for a container with volumes.
+func specifiedMounts(t *testing.T, volumes ...*runtimeapi.Mount) []mount {
+	t.Helper()
+	s := shape.Default()
+	n := &node{Node: s.Nodes()[0], shape: s, runtime: &host{Options: Options{State: state.At(t.TempDir()), Images: Images{Program: "/bin/true"}}}}
+	pod := &sandbox{sandboxRecord: sandboxRecord{Config: &runtimeapi.PodSandboxConfig{}}, folder: t.TempDir()}
+	c := pod.newContainer(containerRecord{ID: "one", Config: &runtimeapi.ContainerConfig{Image: &runtimeapi.ImageSpec{Image: "lab/sleep"}, Mounts: volumes}})
+	if err := c.makeFolders(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := n.specOf(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec.Mounts
+}
+
+// A container has a /tmp and a /var/tmp of its own, unless its pod mounts a volume there.
+func TestContainerHasItsOwnTmp(t *testing.T) {
+	script := ""
+	for _, folder := range []string{"/tmp", "/var/tmp"} {
+		file, err := os.CreateTemp(folder, "of-the-machine-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = file.Close(), os.Remove(file.Name()) })
+		script += "cd " + folder + "; ls -A .; stat -c %a .; echo own >own; mv own mine; cat mine; "
+	}
+	k := keepContainer(t, containerSpec{Args: []string{"sh", "-c", script}, Mounts: specifiedMounts(t)})
+	k.ends(0)
+	k.printed("1777\nown\n1777\nown\n")
+
+	volume := t.TempDir()
+	if err := os.WriteFile(filepath.Join(volume, "kept"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k = keepContainer(t, containerSpec{
+		Args: []string{"ls", "-A", "/tmp"}, Mounts: specifiedMounts(t, &runtimeapi.Mount{HostPath: volume, ContainerPath: "/tmp"}),
+	})
+	k.ends(0)
+	k.printed("kept\n")
 }
 
 // waitGone waits for a process that was killed, which takes the kernel a moment.

@@ -5,19 +5,117 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"vicinity.dev/vicinity/lab/fabric"
+	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
 )
+
+// patience is how long a test waits for what must happen.
+const patience = 5 * time.Second
+
+// testShape is the default shape, under a name that no user's lab has.
+func testShape() shape.Shape {
+	s := shape.Default()
+	s.Name = fmt.Sprintf("test%d", os.Getpid())
+	return s
+}
+
+// up brings a network up for the time of a test. Down removes all of it and leaves the
+// host's network as it was.
+func up(t *testing.T, s shape.Shape) *fabric.Fabric {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: network namespaces")
+	}
+	before := hostNetwork(t)
+	f, err := fabric.Up(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Down(); err != nil {
+			t.Error(err)
+		}
+		if left, err := fabric.Namespaces(s.Name); err != nil || len(left) > 0 {
+			t.Errorf("Namespaces(%q) after Down = %v, %v", s.Name, left, err)
+		}
+		if after := hostNetwork(t); after != before {
+			t.Errorf("the network of the host has changed from\n%s\nto\n%s", before, after)
+		}
+	})
+	return f
+}
+
+// hostNetwork describes the network namespace of the test: its links, routes and the
+// settings that decide on forwarding.
+func hostNetwork(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	links, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&text, link.Name, link.Flags, addrs)
+	}
+	// /proc/self shows the main thread, which must not have moved either.
+	for _, file := range []string{
+		"/proc/self/net/route", "/proc/self/net/ipv6_route",
+		"/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/conf/all/rp_filter",
+		"/proc/sys/net/ipv6/conf/all/forwarding", "/proc/sys/net/ipv6/conf/default/accept_dad",
+	} {
+		content, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&text, "%s:\n%s\n", file, withoutCounters(string(content)))
+	}
+	return text.String()
+}
+
+// withoutCounters removes the reference and use counts from a table of routes.
+func withoutCounters(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 10 { // a route of IPv6
+			fields = slices.Delete(fields, 6, 8)
+		}
+		lines = append(lines, strings.Join(fields, " "))
+	}
+	return strings.Join(lines, "\n")
+}
 
 // place is a pod, a node or the fabric, with an echo server on port 7 of each address.
 type place struct {
 	name, zone, namespace string
 	addrs                 []netip.Addr
+}
+
+// addPod makes a pod with a number on a node.
+func addPod(t *testing.T, f *fabric.Fabric, s shape.Shape, name string, number int) place {
+	t.Helper()
+	node, _ := s.Node(name)
+	id := fmt.Sprint("pod-", number)
+	p := place{id, node.Zone, shape.PodNamespace(s.Name, id), s.PodAddrs(node, number)}
+	if _, err := f.AddPod(name, id, p.addrs); err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func serve(t *testing.T, p place) {
@@ -66,32 +164,11 @@ func talk(t *testing.T, wait time.Duration, from place, to netip.Addr) error {
 
 // Everybody reaches everybody, by both families, but across the border of a zone that is cut off. Nothing stays.
 func TestEverybodyReachesEverybody(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: network namespaces")
-	}
-	s := shape.Default()
-	s.Name = fmt.Sprintf("test%d", os.Getpid())
-	f, err := fabric.Up(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Down(); err != nil {
-			t.Error(err)
-		}
-		if left, err := fabric.Namespaces(s.Name); err != nil || len(left) > 0 {
-			t.Errorf("Namespaces(%q) after Down = %v, %v", s.Name, left, err)
-		}
-	})
+	s := testShape()
+	f := up(t, s)
 	places := []place{{"the fabric", "", shape.FabricNamespace(s.Name), s.FabricAddrs()}}
 	for i, name := range []string{"zone-a-1", "zone-a-1", "zone-a-2", "zone-c-2"} {
-		node, _ := s.Node(name)
-		id := fmt.Sprint("pod-", i)
-		pod := place{id, node.Zone, shape.PodNamespace(s.Name, id), s.PodAddrs(node, i+1)}
-		if _, err := f.AddPod(name, id, pod.addrs); err != nil {
-			t.Fatal(err)
-		}
-		places = append(places, pod)
+		places = append(places, addPod(t, f, s, name, i+1))
 	}
 	for _, p := range places {
 		serve(t, p)
@@ -99,7 +176,7 @@ func TestEverybodyReachesEverybody(t *testing.T) {
 	check := func(cut string) {
 		for _, from := range places {
 			for _, to := range places {
-				reaches, wait := from.zone == to.zone || from.zone != cut && to.zone != cut, 5*time.Second
+				reaches, wait := from.zone == to.zone || from.zone != cut && to.zone != cut, patience
 				if !reaches {
 					wait = 200 * time.Millisecond
 				}
@@ -122,4 +199,78 @@ func TestEverybodyReachesEverybody(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(nothing)
+}
+
+// Labs with the same addresses do not disturb each other, although the name of one begins like
+// the namespaces of the other.
+func TestLabsSideBySide(t *testing.T) {
+	first, second := testShape(), testShape()
+	second.Name += "-p1"
+	f, g := up(t, first), up(t, second)
+	a, b := addPod(t, f, first, "zone-a-1", 1), addPod(t, f, first, "zone-b-1", 2)
+	c, d := addPod(t, g, second, "zone-a-1", 1), addPod(t, g, second, "zone-b-1", 2)
+	serve(t, b)
+	serve(t, d)
+	reaches := func(from, to place) {
+		t.Helper()
+		for _, addr := range to.addrs {
+			if err := talk(t, patience, from, addr); err != nil {
+				t.Errorf("from %s to %s %s: %v", from.namespace, to.namespace, addr, err)
+			}
+		}
+	}
+	reaches(a, b)
+	reaches(c, d)
+	if err := f.Down(); err != nil {
+		t.Fatal(err)
+	}
+	reaches(c, d)
+}
+
+// A process in a namespace of the lab is found and killed even without the lab's marker. No other
+// process is found.
+func TestProcessesInNamespaces(t *testing.T) {
+	s := testShape()
+	p := addPod(t, up(t, s), s, "zone-a-1", 1)
+	d, err := state.Create(t.TempDir(), s.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, err := process.Start(d, process.Spec{
+		Name: "pod", Args: []string{"/usr/bin/env", "-i", "/bin/sh", "-c", "cat /proc/net/fib_trie; echo seen; exec sleep 1000"},
+		Namespace: p.namespace,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespaces, err := fabric.Namespaces(s.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := process.StopAll(d, namespaces...); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		log, err := os.ReadFile(d.Log("pod"))
+		if err != nil || ctx.Err() != nil {
+			t.Fatalf("the process does not see its pod's address %s: %v", p.addrs[0], err)
+		}
+		// Once the last line is there, cat has ended, which is a process of the namespace, too.
+		if strings.Contains(string(log), p.addrs[0].String()) && strings.HasSuffix(string(log), "seen\n") {
+			break
+		}
+	}
+	if found, err := process.Strays(d, namespaces...); err != nil || !slices.Equal(found, []int{started.PID}) {
+		t.Errorf("Strays() = %v, %v, want [%d]", found, err, started.PID)
+	}
+	if err := process.StopAll(d, namespaces...); err != nil {
+		t.Fatal(err)
+	}
+	if started.Alive() {
+		t.Error("the process is alive after StopAll")
+	}
 }

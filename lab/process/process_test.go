@@ -2,13 +2,18 @@ package process_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/state"
@@ -168,5 +173,33 @@ func TestStraysWithoutRecord(t *testing.T) {
 	}
 	if !theirs.Alive() {
 		t.Error("StopAll ended a process of another lab")
+	}
+}
+
+// OnThread never uses the main thread, and its thread ends: a namespace that it entered does not
+// stay with this process.
+func TestOnThread(t *testing.T) {
+	seen := map[int]bool{}
+	for range 20 {
+		err := process.OnThread(func() error {
+			if unix.Gettid() == os.Getpid() {
+				t.Error("OnThread called its function on the main thread")
+			}
+			seen[unix.Gettid()] = true
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := errors.New("no")
+	if err := process.OnThread(func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("OnThread() = %v, want %v", err, want)
+	}
+	for tid := range seen {
+		waitFor(t, fmt.Sprintf("the end of thread %d", tid), func() bool {
+			_, err := os.Stat(filepath.Join("/proc/self/task", strconv.Itoa(tid)))
+			return errors.Is(err, fs.ErrNotExist)
+		})
 	}
 }
