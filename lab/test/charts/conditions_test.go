@@ -108,6 +108,11 @@ func TestWhatWebhooksAreCalledFor(t *testing.T) {
 			}
 		}
 	}
+	for _, c := range conditions[slices] {
+		if !holds(t, c, by(upstream, "other"), with("labels", map[string]any{ofService: "kubernetes"})) {
+			t.Error("slices, of another Service with the name of the API server's: not called")
+		}
+	}
 }
 
 // A webhook that is down or slow must not keep anybody from writing.

@@ -158,12 +158,35 @@ func TestProxyIsConfined(t *testing.T) {
 	}
 	// The kernel is only set where there is something to set.
 	const zero = "proxy.conntrack.maxPerCore=0,proxy.conntrack.tcpEstablishedTimeout=0s,proxy.conntrack.tcpCloseWaitTimeout=0s"
-	for _, set := range []string{
-		"", ",proxy.accounting.bytes=true,proxy.accounting.enabled=false", ",proxy.conntrack.udpTimeout=0s", ",proxy.conntrack.min=262144",
-		",proxy.allServices=true," + zero,
+	for want, sets := range [][]string{
+		{
+			"", ",proxy.accounting.bytes=true,proxy.accounting.enabled=false", ",proxy.conntrack.udpTimeout=0s", ",proxy.conntrack.min=262144",
+			",proxy.allServices=true," + zero,
+		},
+		{",proxy.conntrack.tcpBeLiberal=true", ",proxy.conntrack.udpTimeout=1m"},
 	} {
-		if pod := daemonSet(t, set); len(pod.InitContainers)+len(pod.Volumes) > 0 {
-			t.Errorf("%s: there are the init containers %v and the volumes %v", set, pod.InitContainers, pod.Volumes)
+		for _, set := range sets {
+			if pod := daemonSet(t, set); len(pod.InitContainers) != want || len(pod.Volumes) != want {
+				t.Errorf("%s: there are the init containers %v and the volumes %v, want %d of each", set, pod.InitContainers, pod.Volumes, want)
+			}
+		}
+	}
+}
+
+// Flags of the controller say whether it publishes the addresses of nodes, and which pods get a PodLocator or that
+// existing ones go.
+func TestValuesReachTheController(t *testing.T) {
+	for _, test := range []struct{ set, flags, want string }{
+		{"proxy.enabled=true", "--publish-", "--publish-node-addresses"},
+		{"proxy.enabled=false", "--publish-", ""},
+		{"locators.enabled=true", "--locator", "--locators=auto"},
+		{"locators.enabled=true,locators.all=true,locators.labels={a,b.example/c}", "--locator", "--locators=all --locator-labels=a,b.example/c"},
+		{"locators.enabled=false,locators.all=true,locators.labels={a}", "--locator", "--locators=off"},
+	} {
+		args := object[*appsv1.Deployment](t, rendered(t, test.set), "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args
+		args = slices.DeleteFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, test.flags) })
+		if got := strings.Join(args, " "); got != test.want {
+			t.Errorf("%s: the controller has %q, want %q", test.set, got, test.want)
 		}
 	}
 }

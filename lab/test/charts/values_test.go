@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"helm.sh/helm/v4/pkg/strvals"
 )
@@ -272,6 +273,45 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		if _, err := render(t, test.set); err == nil || !strings.Contains(err.Error(), test.names) {
 			t.Errorf("%s is not refused by name: %v", test.set, err)
 		}
+	}
+}
+
+// A program ends on a duration that it refuses, and would start again and again.
+func TestDurationsAreThoseThatTheProgramsTake(t *testing.T) {
+	longest := map[string]time.Duration{
+		"routing.shrinkGrace": time.Hour, "routing.groups.handBackGrace": time.Hour, "routing.replanAfter": 24 * time.Hour,
+		"proxy.minSyncPeriod": time.Minute, "proxy.accounting.interval": time.Hour,
+	}
+	candidates := []string{
+		"0s", "0.5s", "500ms", "9999ms", "9s", "59.9s", "60s", "1m", "1m0s", "61s", "1m30s", "90s", "999s", "3599s", "3599.9s", "3600s", "5m0.5s",
+		"59m59s", "60m", "1h", "1h0m0s", "1h1s", "1h0m1s", "2h", "60m1s", "61m", "99m", "3600.5s", "3601s", "9999s", "36000s", "24h", "24h0m0s", "24h0m1s",
+		"25h", "1440m", "1441m", "86400s", "86400.5s", "86401s", "1000000000ms",
+	}
+	found := 0
+	for _, v := range values(t) {
+		text, ok := v.byDefault.(string)
+		if _, err := time.ParseDuration(text); !ok || err != nil {
+			continue
+		}
+		found++
+		pattern, most := regexp.MustCompile(v.Pattern), longest[v.name()]
+		for _, text := range append(candidates, text) {
+			d, err := time.ParseDuration(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if accepted := pattern.MatchString(text); accepted != (d <= most) {
+				t.Errorf("%s: %s is accepted: %t; at most %s is allowed", v.name(), text, accepted, most)
+			}
+		}
+		for _, text := range []string{"", "10", "soon", "-1s", "s", "1d"} {
+			if pattern.MatchString(text) {
+				t.Errorf("%s: %q is accepted", v.name(), text)
+			}
+		}
+	}
+	if found != len(longest) {
+		t.Errorf("found %d durations, want %d", found, len(longest))
 	}
 }
 
