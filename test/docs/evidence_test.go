@@ -5,8 +5,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,7 +16,7 @@ import (
 // threats is the page whose tables say which test shows each row.
 const threats = "docs/threat-model.md"
 
-// requirements is the page that names the test of each requirement.
+// requirements is the page that names the test of each requirement, and the target of make that runs it.
 const requirements = "docs/requirements.md"
 
 var (
@@ -23,11 +25,14 @@ var (
 	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything|doctor|console|release|metrics)/[a-z-]+$`)
 )
 
-// evidence are the tests that documents may name: functions by their names, also with their folders as in
-// test/docs.TestCommands, and promises by those of their areas, as proxy/probe.
-func evidence(t *testing.T) map[string]bool {
+// tiers are the targets of make that run tests, the quickest first.
+var tiers = []string{"check", "test", "e2e", "soak"}
+
+// evidence maps the tests that documents may name to their tiers: functions by their names, also with their folders as in
+// test/docs.TestCommands, and promises by their areas and names, as proxy/probe.
+func evidence(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]bool{}
+	packages := map[string][]*ast.FuncDecl{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -43,18 +48,8 @@ func evidence(t *testing.T) map[string]bool {
 		}
 		folder, err := filepath.Rel(root, filepath.Dir(path))
 		for _, declared := range file.Decls {
-			function, ok := declared.(*ast.FuncDecl)
-			if !ok {
-				continue
-			}
-			name := function.Name.Name
-			if function.Recv == nil && functionName.MatchString(name) {
-				all[name], all[filepath.ToSlash(folder)+"."+name] = true, true
-			}
-			if area, is := strings.CutSuffix(name, "Area"); is {
-				for _, promise := range promises(function) {
-					all[area+"/"+promise] = true
-				}
+			if function, ok := declared.(*ast.FuncDecl); ok {
+				packages[filepath.ToSlash(folder)] = append(packages[filepath.ToSlash(folder)], function)
 			}
 		}
 		return err
@@ -62,11 +57,132 @@ func evidence(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := map[string]string{}
+	for _, folder := range slices.Sorted(maps.Keys(packages)) {
+		functions := packages[folder]
+		tierOf := tiersOf(functions)
+		for _, function := range functions {
+			name := function.Name.Name
+			if function.Recv == nil && functionName.MatchString(name) {
+				all[name], all[folder+"."+name] = tierOf[name], tierOf[name]
+			}
+			if area, is := strings.CutSuffix(name, "Area"); is {
+				for promise, tier := range promises(function) {
+					all[area+"/"+promise] = tier
+				}
+			}
+		}
+	}
 	return all
 }
 
-// promises are the names of the promises that a function lists.
-func promises(function *ast.FuncDecl) (names []string) {
+// keyOf names a function of a package, a method after its receiver: scene.run.
+func keyOf(function *ast.FuncDecl) string {
+	if _, of := receiver(function); of != "" {
+		return of + "." + function.Name.Name
+	}
+	return function.Name.Name
+}
+
+// receiver is the name and the type of a method's receiver.
+func receiver(function *ast.FuncDecl) (name, of string) {
+	if function.Recv == nil {
+		return "", ""
+	}
+	field := function.Recv.List[0]
+	ast.Inspect(field.Type, func(n ast.Node) bool { // *T, T[P]
+		if ident, ok := n.(*ast.Ident); ok && of == "" {
+			of = ident.Name
+		}
+		return of == ""
+	})
+	if len(field.Names) > 0 {
+		name = field.Names[0].Name
+	}
+	return name, of
+}
+
+// tiersOf maps the functions of a package, by their keys, to their tiers. make check does not run a test that skips with
+// -short, that uses a control plane or a browser, or that calls such a function.
+func tiersOf(functions []*ast.FuncDecl) map[string]string {
+	tierOf := map[string]string{}
+	for _, function := range functions {
+		tierOf[keyOf(function)] = tiers[0]
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, function := range functions {
+			if slices.Index(tiers, tierOf[keyOf(function)]) < slices.Index(tiers, needs(function, tierOf)) {
+				tierOf[keyOf(function)], changed = needs(function, tierOf), true
+			}
+		}
+	}
+	return tierOf
+}
+
+// needs is the highest tier that the body of a function asks for. Without types, a call on anything but the function's
+// own receiver counts as one of the quickest method of that name.
+func needs(function *ast.FuncDecl, tierOf map[string]string) string {
+	highest := 0
+	atLeast := func(tier string) { highest = max(highest, slices.Index(tiers, tier)) }
+	self, of := receiver(function)
+	ast.Inspect(function, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			switch {
+			case !calls(n.Body, "Skip") && !calls(n.Body, "Skipf"):
+			case calls(n.Cond, "Short"):
+				atLeast("test")
+			case slices.Contains(texts(n.Cond), "E2E_SOAK"):
+				atLeast("soak")
+			}
+		case *ast.CallExpr:
+			switch called := n.Fun.(type) {
+			case *ast.Ident:
+				atLeast(tierOf[called.Name])
+			case *ast.SelectorExpr:
+				on, _ := called.X.(*ast.Ident)
+				switch {
+				case on != nil && (on.Name == "rig" || on.Name == "chromium" && called.Sel.Name == "ForTest"):
+					atLeast("test")
+				case on != nil && self != "" && on.Name == self && tierOf[of+"."+called.Sel.Name] != "":
+					atLeast(tierOf[of+"."+called.Sel.Name])
+				default:
+					atLeast(quickestMethod(called.Sel.Name, tierOf))
+				}
+			}
+		}
+		return true
+	})
+	return tiers[highest]
+}
+
+// quickestMethod is the lowest tier of the methods of that name, or empty.
+func quickestMethod(name string, tierOf map[string]string) string {
+	quickest := ""
+	for key, tier := range tierOf {
+		if strings.HasSuffix(key, "."+name) && (quickest == "" || slices.Index(tiers, tier) < slices.Index(tiers, quickest)) {
+			quickest = tier
+		}
+	}
+	return quickest
+}
+
+// calls reports whether a method or a function of another package is called by that name.
+func calls(node ast.Node, name string) (found bool) {
+	ast.Inspect(node, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			called, ok := call.Fun.(*ast.SelectorExpr)
+			found = found || ok && called.Sel.Name == name
+		}
+		return true
+	})
+	return found
+}
+
+// promises maps the names of the promises that a function lists to their tiers.
+func promises(function *ast.FuncDecl) map[string]string {
+	tierOf := map[string]string{}
 	ast.Inspect(function, func(n ast.Node) bool {
 		list, ok := n.(*ast.CompositeLit)
 		if !ok {
@@ -80,12 +196,19 @@ func promises(function *ast.FuncDecl) (names []string) {
 				}
 			}
 		}
-		if fields["keep"] != nil && fields["name"] != nil {
-			names = append(names, texts(fields["name"])...)
+		if fields["keep"] == nil || fields["name"] == nil {
+			return true
+		}
+		tier := "e2e"
+		if in, ok := fields["tier"].(*ast.Ident); ok { // as inTest
+			tier = strings.ToLower(strings.TrimPrefix(in.Name, "in"))
+		}
+		for _, name := range texts(fields["name"]) {
+			tierOf[name] = tier
 		}
 		return true
 	})
-	return names
+	return tierOf
 }
 
 // named are what a text has in marks of code that are names of tests, or of promises.
@@ -123,7 +246,7 @@ func TestNamedTestsExist(t *testing.T) {
 	for document, text := range documents(t) {
 		for _, name := range named(prose(text)) {
 			found++
-			if !known[name] {
+			if known[name] == "" {
 				t.Errorf("%s names the test %s, which is not there", document, name)
 			}
 		}
@@ -143,7 +266,7 @@ func TestRowsAboutThreatsAreShown(t *testing.T) {
 	}
 }
 
-// Each requirement names one test, which is there.
+// Each requirement names one test, and the quickest target of make that runs it.
 func TestRequirementsAreShown(t *testing.T) {
 	known, rows := evidence(t), 0
 	for line := range strings.Lines(text(t, requirements)) {
@@ -153,8 +276,12 @@ func TestRequirementsAreShown(t *testing.T) {
 			continue
 		}
 		rows++
-		if tests := named(cells[1]); len(tests) != 1 || !known[tests[0]] {
+		tests, tier := named(cells[1]), strings.Trim(cells[2], " `")
+		switch {
+		case len(tests) != 1 || known[tests[0]] == "":
 			t.Errorf("%s: %s: it names the tests %q, want one that is there", requirements, line, tests)
+		case known[tests[0]] != tier:
+			t.Errorf("%s: %s: the test is one of make %s", requirements, line, known[tests[0]])
 		}
 	}
 	if rows < 50 {

@@ -228,20 +228,25 @@ func choose(wanted, wantedTier, matching string) ([]*record, error) {
 		}
 	}
 	var chosen []*record
+	var soak []string
 	for _, a := range areas() {
 		if !slices.Contains(in, a.name) {
 			continue
 		}
 		for _, p := range a.promises {
-			if p.tier == inSoak && !soaking() {
-				continue
-			}
-			if only.MatchString(p.name) && (wantedTier == "" || p.tier == tier(wantedTier)) {
+			switch {
+			case !only.MatchString(p.name):
+			case p.tier == inSoak && !soaking():
+				soak = append(soak, a.name+"/"+p.name)
+			case wantedTier == "" || p.tier == tier(wantedTier):
 				chosen = append(chosen, &record{area: a, promise: p})
 			}
 		}
 	}
-	if len(chosen) == 0 {
+	switch {
+	case len(chosen) == 0 && len(soak) > 0:
+		return nil, fmt.Errorf("only \"make soak\" shows %s; it takes AREA and PROMISE, too", strings.Join(soak, ", "))
+	case len(chosen) == 0:
 		return nil, fmt.Errorf("PROMISE %q matches no promise of %s", matching, strings.Join(in, ", "))
 	}
 	return chosen, nil

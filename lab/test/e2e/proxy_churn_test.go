@@ -38,7 +38,7 @@ const (
 	watchRate = 200
 )
 
-// endpointChurn changes endpoints of Services as fast as the machine can. All endpoints always
+// endpointChurn has several writers change endpoints of Services all the time. All endpoints always
 // answer, so no connection may fail. Afterwards rules are as of a new proxy.
 func endpointChurn(ctx context.Context, s *scene) (string, error) {
 	during := 10 * time.Second

@@ -34,7 +34,7 @@ func (s *scene) probeFailure(ctx context.Context, node string) (string, error) {
 // vicinity-proxy's rules do. A Service that asks for vicinity-proxy stays kube-proxy's and
 // names that node; without the table it is handed over.
 func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
-	const waits = 3 * time.Second
+	const waits = v1alpha1.LeaseFresh/3 + 2*time.Second // the controller looks after each third of LeaseFresh
 	// A probe that passed before the table was there counts for 10 s.
 	const trusted = 11 * time.Second
 	if err := s.deploy(ctx); err != nil {

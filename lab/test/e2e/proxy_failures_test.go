@@ -171,7 +171,7 @@ func (s *scene) rulesRest(ctx context.Context) error {
 const afterRestart = 3 * time.Second
 
 // zoneChanged moves a node to another zone by its label, and back, and then to one that no group knows,
-// and to none: there it has all endpoints.
+// and to none: there it reaches all endpoints, and with hard keys it is refused.
 func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	const node = "zone-a-2"
 	// None on the node itself, which would be in the zone as the node is.
@@ -200,16 +200,30 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	if err != nil {
 		return "", err
 	}
-	anywhere := slices.Compact(slices.Clone(endpoints))
-	for _, zone := range []string{"zone-d", ""} {
-		if err := s.labelNode(ctx, node, zone); err != nil {
+	for _, rule := range []struct {
+		keys    string
+		reached []string
+	}{{zoneKey + ",*", slices.Compact(slices.Clone(endpoints))}, {zoneKey, nil}} {
+		if err := s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, rule.keys)); err != nil {
 			return "", err
 		}
-		if _, err := s.reaches(ctx, reach{node: anywhere, "zone-a-1": {"zone-a-1"}}); err != nil {
-			return "", fmt.Errorf("in zone %q: %w", zone, err)
+		for _, zone := range []string{"zone-d", ""} {
+			// Between them the node is in its own zone, since both have the same outcome.
+			if err := s.labelNode(ctx, node, "zone-a"); err != nil {
+				return "", err
+			}
+			if err := s.answersOnlyFrom(ctx, node, "zone-a"); err != nil {
+				return "", err
+			}
+			if err := s.labelNode(ctx, node, zone); err != nil {
+				return "", err
+			}
+			if _, err := s.reaches(ctx, reach{node: rule.reached, "zone-a-1": {"zone-a-1"}}); err != nil {
+				return "", fmt.Errorf("with the keys %s in zone %q: %w", rule.keys, zone, err)
+			}
 		}
 	}
-	return fmt.Sprintf("a node in three zones, one after the other, and served by each; in a zone that is new, and in none, by all; %s", u), nil
+	return fmt.Sprintf("a node in three zones, one after the other, and served by each; in a zone that is new, and in none, by all, and refused by hard keys; %s", u), nil
 }
 
 // answersOnlyFrom waits until the clients of a node are answered from one zone, and by
@@ -266,7 +280,8 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 		if err := t.more(ctx, int64(newRate*away.Seconds())); err != nil {
 			return err
 		}
-		if err := asking.end(); err != nil {
+		// A question to a silent server fails only after 20 s, so right answers are counted, too.
+		if err := errors.Join(asking.more(ctx, 2000), asking.end()); err != nil {
 			return fmt.Errorf("without the API server: %w", err)
 		}
 		return s.cluster.StartComponent(ctx, component)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -38,10 +40,11 @@ func (s *scene) wide(name, annotations string, each int) string {
 }
 
 // subsetting has a Service with as many endpoints in each of three zones stay in them,
-// and measures what the proxies of a zone get of it.
+// and measures what the proxies of a zone get of it, and of a change in another.
 func subsetting(ctx context.Context, s *scene) (string, error) {
 	const each = 300
-	if err := s.Apply(ctx, s.namespace, s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each)); err != nil {
+	wide := s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each)
+	if err := s.Apply(ctx, s.namespace, wide); err != nil {
 		return "", err
 	}
 	if err := s.servedBy(ctx, "wide", true); err != nil {
@@ -83,7 +86,45 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 	if worst > most {
 		return "", fmt.Errorf("a zone is sent %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
 	}
-	return fmt.Sprintf("%d endpoints in 3 zones: a zone is sent %.0f %% at most of %d groups with %d kB", 3*each, 100*worst, objects, bytes>>10), nil
+	// A change of one zone is no news for the others.
+	quiet, err := s.quietReceived(ctx)
+	if err != nil {
+		return "", err
+	}
+	gone := strings.Replace(wide, "- {addresses: [10.60.0.1], nodeName: zone-a-1, zone: zone-a, conditions: {ready: true}}\n", "", 1)
+	if err := s.Apply(ctx, s.namespace, gone); err != nil {
+		return "", err
+	}
+	if _, err := s.settledGroups(ctx, "wide", 3*each-1); err != nil {
+		return "", err
+	}
+	var news, noNews float64
+	err = kube.Wait(ctx, "the zone's proxies to hear of the change", func(ctx context.Context) (string, error) {
+		after, err := s.allReceived(ctx)
+		if err != nil {
+			return "", err
+		}
+		news, noNews = math.Inf(1), 0
+		for node, received := range after {
+			if strings.HasPrefix(node, "zone-a-") {
+				news = min(news, received-quiet[node])
+			} else {
+				noNews = max(noNews, received-quiet[node])
+			}
+		}
+		if news == 0 {
+			return "not all have", nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if noNews > news/10 {
+		return "", fmt.Errorf("a change in one zone brought its proxies %.0f bytes, and those of another zone %.0f", news, noNews)
+	}
+	return fmt.Sprintf("%d endpoints in 3 zones: a zone is sent %.0f %% at most of %d groups with %d kB; a change in another zone brings a proxy %.0f bytes, in its own %.0f",
+		3*each, 100*worst, objects, bytes>>10, noNews, news), nil
 }
 
 // settledGroups waits until the groups of a Service have so many endpoints, and none is
@@ -106,6 +147,39 @@ func (s *scene) settledGroups(ctx context.Context, service string, endpoints int
 		return "", nil
 	})
 	return groups, err
+}
+
+// allReceived is how many bytes of groups each proxy has received, by node.
+func (s *scene) allReceived(ctx context.Context) (map[string]float64, error) {
+	all := map[string]float64{}
+	for _, node := range s.cluster.Shape().Nodes() {
+		metrics, err := s.proxyMetrics(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		all[node.Name] = metrics.sum("vicinity_proxy_received_bytes_total", `resource="endpointgroups"`)
+	}
+	return all, nil
+}
+
+// quietReceived is allReceived when no proxy has received anything for two seconds. Every proxy
+// receives the removal of what earlier promises left, which may take a while.
+func (s *scene) quietReceived(ctx context.Context) (received map[string]float64, err error) {
+	var since time.Time
+	err = kube.Wait(ctx, "the proxies to receive nothing more", func(ctx context.Context) (string, error) {
+		now, err := s.allReceived(ctx)
+		if err != nil {
+			return "", err
+		}
+		if !maps.Equal(now, received) {
+			received, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 2*time.Second {
+			return fmt.Sprintf("quiet for %s", quiet.Round(100*time.Millisecond)), nil
+		}
+		return "", nil
+	})
+	return received, err
 }
 
 // group is a hand-made group.

@@ -53,8 +53,11 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 	if err != nil {
 		return "", err
 	}
-	if strings.HasPrefix(t.to, "health") {
+	switch {
+	case strings.HasPrefix(t.to, "health"):
 		return st.checkHealth(ctx, namespace, target)
+	case t.port == "sctp":
+		return st.sctp(ctx, namespace, target, family)
 	}
 	network, number, timeout := "tcp", draws, patient
 	if strings.HasSuffix(t.port, "udp") {

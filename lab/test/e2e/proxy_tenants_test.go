@@ -85,7 +85,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	if err != nil {
 		return "", err
 	}
-	// Without the victim that vicinity-proxy serves.
+	// No connection to the victim of vicinity-proxy reaches the tenant, before and during the hand-over.
 	asked := 0
 	wrong := func(ctx context.Context) (string, error) {
 		taken, of, err := s.taken(ctx, tenant.namespace, s.protected())
