@@ -408,6 +408,21 @@ func TestFactsComeLater(t *testing.T) {
 	}
 }
 
+// A node that is not published any more, and text that makes no sense, take nothing away.
+func TestWhatIsKnownOfNodesStays(t *testing.T) {
+	w := newWorld(t)
+	w.put(publishedNodes("192.0.2.77", ""))
+	w.catalogue.Fill(func() {
+		err := w.catalogue.SetNodeAddresses(publishedNodes("192.0.2.77 here", "there"))
+		if want := "nodes: \"here\" is neither an address nor a prefix\npods: \"there\" is neither an address nor a prefix"; err == nil || err.Error() != want {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	})
+	if r := w.catalogue.Reserved(w.settings); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
+		t.Errorf("known are %v", r.Nodes.Prefixes())
+	}
+}
+
 // Only --all-services has tables know the ranges: kube-proxy drops what goes to addresses
 // of nobody itself.
 func TestTablesKnowTheRanges(t *testing.T) {

@@ -1,12 +1,17 @@
 package cluster
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -100,5 +105,28 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An API server that does not know a new role yet says Forbidden for a moment. The start waits
+// for what it may read soon.
+func TestOneForbiddenAnswerIsNoMatter(t *testing.T) {
+	a, unread := clustertest.NewAPI(), 0
+	a.Sources[ResourceConfigMaps].Forbidden = true
+	lister := NewWatches(nil, nil, Scope{Node: "node-a"}, logr.Discard()).readable(a.NodeAddresses("system"), func(error) { unread++ }).(*optional)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := lister.ListWithContext(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the error is %v", err)
+	}
+	a.Sources[ResourceConfigMaps].Forbidden = false
+	if list, err := lister.ListWithContext(ctx, metav1.ListOptions{}); err != nil || list == nil {
+		t.Errorf("asked again: %v, %v", list, err)
+	}
+	if unread > 0 {
+		t.Error("after one answer the start goes on without the addresses")
+	}
+	if lister.again != 10*time.Second || lister.mostAgain != 10*time.Minute {
+		t.Errorf("asked again from %s to %s", lister.again, lister.mostAgain)
 	}
 }

@@ -320,6 +320,36 @@ func TestPorts(t *testing.T) {
 		`note: EndpointSlice s: ports ignored: 5, the first ""; each needs a name, and a protocol and number that a Service can have`)
 }
 
+func TestSlicesThatOverlap(t *testing.T) {
+	odd := sliceOf("odd", "5@a1", func(s *discoveryv1.EndpointSlice) { s.Ports = []discoveryv1.EndpointPort{slicePortOf("http", 9090)} })
+	in := Input{Service: testService(insideLocal, nodePort), Slices: []*discoveryv1.EndpointSlice{
+		// 1 is being moved, 2 is a new pod's address that an old one still has, 3 is not
+		// ready in one of them, 4 terminates twice, 9 terminates ready and is new not ready.
+		sliceOf("one", "1@a1 2@a1- 3@a1 4@b1- 9@a1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[4].Conditions.Terminating = new(true) }),
+		sliceOf("two", "1@a1 2@b1 3@a1! 4@b1~ 9@b1!"),
+		// An address with two numbers is two endpoints.
+		sliceOf("three", "5@a1"), odd,
+		// These are not the Service's.
+		sliceOf("other", "6@a1", func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "other" }),
+		sliceOf("foreign", "7@a1", func(s *discoveryv1.EndpointSlice) { s.Namespace = "foreign" }),
+		sliceOf("headless", "8@a1", func(s *discoveryv1.EndpointSlice) { s.Labels[corev1.IsHeadlessService] = "" }),
+		nil,
+	}}
+	for range 2 {
+		r := Service(in, Options{Node: testNodeA(), AllServices: true})
+		expect(t, r,
+			"shop/web:http",
+			"  10.96.0.1:80/TCP cluster-ip -> local, else drop",
+			"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
+			"  cluster 1 2 3 5:9090 5",
+			"  local 1 3 5:9090 5")
+		if got := endpointText(r.Families[0].Endpoints); got != "10.1.0.1=a* 10.1.0.2=b 10.1.0.3=a* 10.1.0.4=b 10.1.0.5=a* 10.1.0.9=b" {
+			t.Errorf("got endpoints %s", got)
+		}
+		slices.Reverse(in.Slices)
+	}
+}
+
 // endpointText shows where endpoints are, with a star for those on the node.
 func endpointText(list Endpoints) string {
 	var words []string
