@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"testing"
 	"time"
 
@@ -37,6 +38,8 @@ func TestHealth(t *testing.T) {
 		node                  *corev1.Node
 		do                    func(*State, *clocktesting.FakePassiveClock)
 		healthz, livez, ready int
+		// families are the state of each, if the row is about that.
+		families map[string]any
 	}{
 		"starting": {node: node, healthz: 200, livez: 200, ready: 503},
 		"starting for too long": {
@@ -73,6 +76,10 @@ func TestHealth(t *testing.T) {
 		},
 		"one family fails": {
 			node: node, healthz: 503, livez: 503, ready: 503,
+			families: map[string]any{
+				"IPv4": map[string]any{"lastUpdated": start.Format(time.RFC3339), "healthy": true},
+				"IPv6": map[string]any{"lastUpdated": start.Format(time.RFC3339), "healthy": false},
+			},
 			do: func(s *State, c *clocktesting.FakePassiveClock) {
 				s.Updated(both...)
 				s.Queued(both...)
@@ -116,6 +123,13 @@ func TestHealth(t *testing.T) {
 				// What readers of kube-proxy's look for.
 				if path == "/healthz" && (body["currentTime"] != clock.Now().Format(time.RFC3339Nano) || body["lastUpdated"] == nil) {
 					t.Errorf("%s has no times: %v", path, body)
+				}
+				if test.families != nil && !reflect.DeepEqual(body["status"], test.families) {
+					t.Errorf("%s says of families %v, want %v", path, body["status"], test.families)
+				}
+				// Only /healthz is about the node, too.
+				if _, has := body["nodeEligible"]; has != (path == "/healthz") {
+					t.Errorf("%s has nodeEligible: %t", path, has)
 				}
 			}
 			if got := state.Healthy(); got != (test.livez == 200) {
