@@ -129,7 +129,16 @@ func TestBudgetsThatAreNotProjected(t *testing.T) {
 		{"no selector", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.Selector = nil }), reasonNotSimple, "spec.selector"},
 		{"no term", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.NodeSelectorTerm = nil }), reasonNotSimple, "spec.nodeSelectorTerm"},
 		{"another key", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.NodeSelectorTerm.MatchExpressions[0].Key = "rack" }), reasonNotSimple, "spec.nodeSelectorTerm"},
+		{"one zone", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) {
+			s.NodeSelectorTerm.MatchExpressions[0].Operator, s.NodeSelectorTerm.MatchExpressions[0].Values = corev1.NodeSelectorOpIn, []string{"a"}
+		}), reasonNotSimple, "spec.nodeSelectorTerm"},
+		{"two keys", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) {
+			s.NodeSelectorTerm.MatchExpressions = append(s.NodeSelectorTerm.MatchExpressions, v1alpha1.NodeSelectorRequirement{Key: "rack", Operator: corev1.NodeSelectorOpExists})
+		}), reasonNotSimple, "spec.nodeSelectorTerm"},
 		{"groups", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.GroupBy = "shard" }), reasonNotSimple, "spec.groupBy"},
+		{"domains", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.MaxUnavailableDomains = new(int32(1)) }), reasonNotSimple, "spec.maxUnavailableDomains"},
+		{"total", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.MaxUnavailableTotal = s.MaxUnavailable }), reasonNotSimple, "spec.maxUnavailableTotal"},
+		{"both limits", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.MinAvailable = s.MaxUnavailable }), reasonInvalid, "spec"},
 		{"break glass", func(w *world) {
 			change(w, w.budget("web"), func(b *v1alpha1.TopologyDisruptionBudget) {
 				b.Annotations = map[string]string{v1alpha1.AnnotationBreakGlass: w.clock.Now().Add(time.Hour).Format(time.RFC3339) + " test"}
@@ -142,6 +151,7 @@ func TestBudgetsThatAreNotProjected(t *testing.T) {
 			w.make(old)
 		}, reasonPodsLackZone, "1 of them, web-1"},
 		{"a user's budget of the same pods", theirs(is("app", in, "web")), reasonOverlap, "theirs"},
+		{"a user's budget of pods that may be the same", theirs(is("tier", exists)), reasonOverlap, "theirs"},
 		{"spread constraints", func(w *world) {
 			change(w, deployment(4), func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,6 +106,39 @@ func TestRemoval(t *testing.T) {
 				t.Errorf("deleted is %q, said %d, want %d", test.api.deleted, removed, test.deleted)
 			}
 		})
+	}
+}
+
+// After a failure the removal tries again, until all PodLocators are gone.
+func TestRemovalGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := errors.New("overloaded")
+		api := &pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}
+		r := &removal{reader: api, writer: api, limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+		begun := time.Now()
+		if err := r.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(api.deleted) != 5 {
+			t.Errorf("deleted is %q, want all 5", api.deleted)
+		}
+		if took := time.Since(begun); took != 2*removalRetry {
+			t.Errorf("two failures took %s", took)
+		}
+	})
+}
+
+// The removal keeps to its rate, so that the rest of the program can write too.
+func TestRemovalIsBounded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	api := &pages{names: []string{"a", "b", "c"}}
+	r := &removal{reader: api, writer: api, limiter: Options{Rate: 0.001, Burst: 1}.limiter()}
+	if err := r.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if len(api.deleted) > 1 {
+		t.Errorf("deleted is %q without waiting", api.deleted)
 	}
 }
 

@@ -2,6 +2,9 @@ package nodeaddresses
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/netset"
 )
 
 func aNode(name string, addresses ...string) *corev1.Node {
@@ -106,6 +110,55 @@ func TestAddressesArePublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("a node less", 4, "192.0.2.1\n198.51.100.1\n2001:db8::1\n", "10.1.0.0/24\n")
+}
+
+// A missing ConfigMap is not created, and a failed write is an error.
+func TestWritesThatFail(t *testing.T) {
+	s := newServer(aNode("one", "192.0.2.1"))
+	if result := s.reconcile(t); result.RequeueAfter != missingAgain || s.writes > 0 {
+		t.Errorf("without the ConfigMap: %+v, %d writes", result, s.writes)
+	}
+	s = newServer(aNode("one", "192.0.2.1"), empty())
+	s.refuse = errors.New("no")
+	if _, err := newPublisher(s, "vicinity").Reconcile(t.Context(), reconcile.Request{}); err == nil || err.Error() != "writing ConfigMap vicinity/vicinity-node-addresses: no" {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// The ConfigMap never exceeds the API's limit. It has room for 15,000 addresses that cannot be merged into ranges: 5,000
+// nodes with an internal address of each family and an external one.
+func TestRoomForAddresses(t *testing.T) {
+	var nodes []corev1.Node
+	for i := range 5000 {
+		node := aNode(fmt.Sprint(i), fmt.Sprintf("10.%d.%d.1", 100+i/250, i%250), fmt.Sprintf("fd00:1234:5678:9abc:1111:2222:%x:1", i))
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: fmt.Sprintf("198.%d.%d.1", 100+i/250, i%250)})
+		nodes = append(nodes, *node)
+	}
+	wanted, left := data(nodes)
+	if lines := strings.Count(wanted[v1alpha1.KeyNodeAddresses], "\n"); lines != 15000 || left != 0 {
+		t.Errorf("%d are published and %d are not", lines, left)
+	}
+	t.Logf("%d bytes", len(wanted[v1alpha1.KeyNodeAddresses]))
+	for i := range nodes {
+		for j := range 5 {
+			nodes[i].Status.Addresses = append(nodes[i].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("fd00:1234:5678:9abc:1111:%d:%x:1", j, i)})
+		}
+		nodes[i].Spec.PodCIDRs = []string{fmt.Sprintf("fd00:1234:5678:%x::/64", 2*i), fmt.Sprintf("fd00:1234:5679:%x::/64", 2*i), fmt.Sprintf("fd00:1234:567a:%x::/64", 2*i)}
+	}
+	wanted, left = data(nodes)
+	size := len(wanted[v1alpha1.KeyNodeAddresses]) + len(wanted[v1alpha1.KeyPodRanges])
+	if size > 1<<20 || size < 800_000 || left == 0 {
+		t.Errorf("%d bytes, %d are not published", size, left)
+	}
+	for _, text := range wanted {
+		set, err := netset.Parse(text)
+		if err != nil || len(set.Prefixes()) != strings.Count(text, "\n") {
+			t.Errorf("what is published makes no sense: %v", err)
+		}
+	}
+	if set, _ := netset.Parse(wanted[v1alpha1.KeyNodeAddresses]); !set.Contains(netip.MustParseAddr("10.100.0.1")) {
+		t.Error("an address is missing that has room")
+	}
 }
 
 // waits are how long requests are put off, instead of a queue.

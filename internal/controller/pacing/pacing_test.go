@@ -196,3 +196,16 @@ func TestSyncAgain(t *testing.T) {
 	}
 	step("at its end", "The scale-down to 5 has ended", 3)
 }
+
+// When the write conflicts with another change of the workload, nothing is written and the sync runs again later.
+func TestSyncOfAChangedWorkload(t *testing.T) {
+	b := newBench(t, 5, v1alpha1.PaceClamp, deployment(7, noted("3", "7")))
+	b.conflict = true
+	result, err := b.Reconcile(t.Context(), web)
+	if err != nil || result.RequeueAfter <= 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if d := b.stored(t); *d.Spec.Replicas != 7 || !isMarked(d) {
+		t.Errorf("%d replicas, annotations %v", *d.Spec.Replicas, d.Annotations)
+	}
+}

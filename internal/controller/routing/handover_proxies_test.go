@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,6 +147,103 @@ func TestWaitingServiceIsWokenByChanges(t *testing.T) {
 	look("it goes on", "", true)
 	if len(table.waiting) > 0 || len(table.watched) > 0 || len(table.served) != 1 {
 		t.Errorf("it waits still: %v, %v; served %v", table.waiting, table.watched, table.served)
+	}
+}
+
+// A sync works with the nodes that it listed when it began. If they change during the sync, the next look wakes the Service.
+func TestLookSeesWhatASyncDidNot(t *testing.T) {
+	var rule NodeRule
+	if err := rule.Set("!example.com/virtual"); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(change func(*corev1.Node)) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error {
+			node := &corev1.Node{}
+			if err := c.Get(ctx, types.NamespacedName{Name: "b1"}, node); err != nil {
+				return err
+			}
+			change(node)
+			if err := c.Status().Update(ctx, node.DeepCopy()); err != nil {
+				return err
+			}
+			node.ResourceVersion = ""
+			return c.Update(ctx, node)
+		}
+	}
+	for name, change := range map[string]func(context.Context, client.Client) error{
+		"a node comes":              func(ctx context.Context, c client.Client) error { return c.Create(ctx, readyNode("c1")) },
+		"a node goes":               func(ctx context.Context, c client.Client) error { return c.Delete(ctx, readyNode("b1")) },
+		"a node needs no proxy now": edit(func(node *corev1.Node) { node.Labels["example.com/virtual"] = "true" }),
+		"a node is down": edit(func(node *corev1.Node) {
+			node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}
+		}),
+	} {
+		for _, looks := range []int{0, 1, 2} {
+			t.Run(fmt.Sprintf("%s, and %d looks are taken meanwhile", name, looks), func(t *testing.T) {
+				table, nodes, clock := bareTable(t, rule, readyNode("a1"), readyNode("b1"))
+				q := newQueue()
+				defer q.ShutDown()
+				look := func() (woken bool) {
+					t.Helper()
+					clock.SetTime(clock.Now().Add(lookEvery))
+					if err := table.look(t.Context(), q); err != nil {
+						t.Fatal(err)
+					}
+					return slices.Contains(drain(q), "web")
+				}
+				sync := func(meanwhile func()) {
+					t.Helper()
+					proxies, err := table.nodes(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					step := handover.Step{
+						Phase: handover.PhaseTaking, Missing: handover.Awaited(proxies, clock.Now()), Down: handover.Down(proxies, clock.Now()),
+					}
+					meanwhile()
+					table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
+				}
+				// Another Service waits too, so that the looks during the sync read the nodes.
+				table.wait(types.NamespacedName{Namespace: "shop", Name: "other"}, handover.Step{Phase: handover.PhaseTaking})
+				sync(func() {
+					if err := change(t.Context(), nodes); err != nil {
+						t.Fatal(err)
+					}
+					for range looks {
+						look()
+					}
+				})
+				if !look() {
+					t.Error("the Service is not woken, and the nodes have changed")
+				}
+				sync(func() {})
+				if look() {
+					t.Error("the Service is woken, and nothing is new")
+				}
+			})
+		}
+	}
+}
+
+// If the last proxy becomes ready during a sync, no event wakes the Service later: wait reports it.
+func TestLastProxyComesDuringASync(t *testing.T) {
+	table, _, clock := bareTable(t, NodeRule{})
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	step := handover.Step{
+		Phase: handover.PhaseTaking, Missing: []string{"a1", "b1"},
+		Memory: handover.Memory{Begun: []handover.GroupVersion{{Name: "web", Version: "7"}}},
+	}
+	if table.wait(key, step) {
+		t.Error("it waits for none")
+	}
+	table.observe(proxyLeaseOf("a1", "7", clock.Now()), nil)
+	if table.wait(key, step) {
+		t.Error("it does not wait for the last")
+	}
+	table.forget(key)
+	table.observe(proxyLeaseOf("b1", "7", clock.Now()), nil)
+	if !table.wait(key, step) || len(table.watched) > 0 {
+		t.Errorf("it waits still, watched %v", table.watched)
 	}
 }
 

@@ -26,12 +26,12 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// written has nine replicas of a StatefulSet, and the ConfigMap of records.
-func written(t *testing.T) client.Client {
+// written returns a cluster with a StatefulSet of nine replicas and the ConfigMap of records, which holds data.
+func written(t *testing.T, data map[string]string) client.Client {
 	t.Helper()
 	return fake.NewClientBuilder().WithObjects(
 		&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "set-1"}, Spec: appsv1.StatefulSetSpec{Replicas: new(int32(9))}},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: v1alpha1.ConfigMapScaleDowns}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: v1alpha1.ConfigMapScaleDowns}, Data: data},
 	).Build()
 }
 
@@ -67,7 +67,7 @@ func TestLeaderGoesOnWithRecords(t *testing.T) {
 		"one of a workload that has gone": {record{Kind: pacing.StatefulSet, Namespace: "shop", Name: "other", UID: "set-2", Replicas: 9, Wanted: new(int32(3))}, ""},
 		"one of another of its name":      {record{Kind: pacing.StatefulSet, Namespace: "shop", Name: "db", UID: "set-2", Replicas: 9, Wanted: new(int32(3))}, ""},
 	} {
-		c := written(t)
+		c := written(t, nil)
 		if _, err := newRecords(c, c, system, logr.Discard()).store(t.Context(), test.record); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestLeaderGoesOnWithRecords(t *testing.T) {
 // A write of annotations that conflicts, or a server that does not answer, leaves the record for the next time.
 func TestLeaderTriesRecordsAgain(t *testing.T) {
 	fails := 2
-	c := interceptor.NewClient(written(t).(client.WithWatch), interceptor.Funcs{
+	c := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 			if _, of := object.(*appsv1.StatefulSet); of && fails > 0 {
 				fails--
@@ -122,7 +122,7 @@ func TestLeaderTriesRecordsAgain(t *testing.T) {
 
 // A scale-down of which nothing may go is cancelled before the workload tells it.
 func TestScaleDownThatIsCancelled(t *testing.T) {
-	c := written(t)
+	c := written(t, nil)
 	kept := newRecords(c, c, system, logr.Discard())
 	namespaces := fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.PaceScaleDown: v1alpha1.PaceClamp}}}).Build()
 	var last record
@@ -154,7 +154,7 @@ func TestScaleDownThatIsCancelled(t *testing.T) {
 
 // Of two records of a workload the newer one counts, whoever stored it.
 func TestNewerRecordCounts(t *testing.T) {
-	c := written(t)
+	c := written(t, nil)
 	one, other := newRecords(c, c, system, logr.Discard()), newRecords(c, c, system, logr.Discard())
 	first, err := one.store(t.Context(), aRecord(9, new(int32(3))))
 	if err != nil {
@@ -183,9 +183,25 @@ func TestNewerRecordCounts(t *testing.T) {
 	}
 }
 
+// Records that cannot be read, or stand under another workload's key, are deleted without effect.
+func TestRecordsOfNonsense(t *testing.T) {
+	c := written(t, map[string]string{"set-1": "{", "set-9": `{"uid":"set-1","kind":"StatefulSet","namespace":"shop","name":"db","replicas":9,"wanted":1}`})
+	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+	leader.clock = now
+	for range 2 {
+		if err := leader.adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now.Step(annotateTime)
+	}
+	if wanted, records := state(t, c); wanted != "" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
 // Where what is wanted cannot be stored the write is refused, rather than forgotten later.
 func TestWriteThatCannotBeRecorded(t *testing.T) {
-	none := interceptor.NewClient(written(t).(client.WithWatch), interceptor.Funcs{
+	none := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
 		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 			return errors.New("no room")
 		},
