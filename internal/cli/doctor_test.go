@@ -309,3 +309,20 @@ func TestDoctorLooksInAnotherNamespace(t *testing.T) {
 		t.Errorf("not known: %s", stderr)
 	}
 }
+
+// Text from objects reaches the terminal without its control characters.
+func TestDoctorTextIsPrintable(t *testing.T) {
+	c := newExaminedCluster(t)
+	web, err := c.typed.CoreV1().Services("shop").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web.Status.Conditions[0].Reason, web.Status.Conditions[0].Message = "Allocated,HintsLost", "\x1b[2J\u009b31mall\u202e is well\r\a"
+	if err := c.typed.Tracker().Update(corev1.SchemeGroupVersion.WithResource("services"), web, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := c.doctor(t)
+	if !strings.Contains(stdout, "service-hints-lost") || strings.ContainsAny(stdout, "\x1b\u009b\u202e\r\a") {
+		t.Errorf("%q", stdout)
+	}
+}

@@ -314,3 +314,17 @@ func TestTrafficFails(t *testing.T) {
 		})
 	}
 }
+
+// A pod whose answer does not end cannot fill the memory.
+func TestMetricsAreBounded(t *testing.T) {
+	if _, err := readMetrics(strings.NewReader(strings.Repeat("#", 1000))); err != nil {
+		t.Error(err)
+	}
+	if _, err := readMetrics(endless{}); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
+		t.Errorf("got %v", err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

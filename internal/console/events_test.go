@@ -108,3 +108,30 @@ func TestEvents(t *testing.T) {
 	}
 	w.eventually(t, "the node is cordoned", func() bool { return strings.Contains(w.get(t, "/cluster", 200), "cordoned</span>") })
 }
+
+// At most mostListeners pages listen at a time, and a page that closes frees its place.
+func TestListenersAreLimited(t *testing.T) {
+	w := newWorld(t).start(t)
+	for range mostListeners - 1 {
+		if _, found := w.listeners.add([]part{partCluster}); !found {
+			t.Fatal("there is no place")
+		}
+	}
+	last := w.raw(t, http.MethodGet, "/events?part=cluster", nil)
+	w.eventually(t, "the last place is taken", func() bool {
+		w.listeners.mu.Lock()
+		defer w.listeners.mu.Unlock()
+		return len(w.listeners.all) == mostListeners
+	})
+	holds(t, w.get(t, "/events?part=cluster", 503), "100 pages are open")
+	if err := last.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(t, "the place of a page that is closed is free", func() bool {
+		one, found := w.listeners.add([]part{partCluster})
+		if found {
+			w.listeners.remove(one)
+		}
+		return found
+	})
+}

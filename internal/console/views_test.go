@@ -9,6 +9,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -318,6 +319,24 @@ func TestTheClusterIsGone(t *testing.T) {
 	w.eventually(t, "it is over", func() bool {
 		return !strings.Contains(w.get(t, "/services", 200), "The cluster has not answered since")
 	})
+}
+
+// When a right is lost, the page goes on showing what it read before and says so.
+func TestRightsAreLost(t *testing.T) {
+	w := newWorld(t, aCluster()...).start(t)
+	for name, test := range map[string]struct {
+		err  error
+		says string
+	}{
+		kindServices:        {forbidden("services"), "Services may not be read any more; what is shown of them is of before. Missing right: list and watch services in the whole cluster"},
+		inspect.KindNodes:   {apierrors.NewUnauthorized("expired"), "the cluster does not accept the credentials of the kubeconfig; what is shown of them is of before"},
+		inspect.KindBudgets: {&notInstalled, "the cluster has no TopologyDisruptionBudgets any more"},
+	} {
+		at := slices.IndexFunc(w.watcher.kinds, func(k kind) bool { return k.name == name })
+		w.watcher.outcome(&w.watcher.kinds[at], "list", test.err)
+		w.eventually(t, test.says, func() bool { return strings.Contains(w.get(t, "/services", 200), test.says) })
+	}
+	holds(t, w.get(t, "/services", 200), "shop/</span>web")
 }
 
 func TestBrokenObjects(t *testing.T) {
