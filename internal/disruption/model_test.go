@@ -50,6 +50,8 @@ type model struct {
 	evictions []*eviction
 	made      int // pods and requests, for their names
 	commits   int
+	admitted  map[Rule]int // how often each rule admitted a pod
+	denied    map[Rule]int
 }
 
 // slot is a replica: its pods come one after the other.
@@ -125,7 +127,7 @@ type eviction struct {
 func newModel(choose func(n int) int, f flaw) *model {
 	m := &model{
 		choose: choose, flaw: f, now: start, perDomain: 2 + choose(2), pinned: choose(4) > 0, eager: choose(2) == 0,
-		pods: [][]modelPod{nil},
+		admitted: map[Rule]int{}, denied: map[Rule]int{}, pods: [][]modelPod{nil},
 	}
 	for _, home := range []string{"a", "b", "c"} {
 		for range m.perDomain {
@@ -506,6 +508,7 @@ func (m *model) settle(b int, w *write, commit int) {
 		}
 		m.say("%s at budget %d: %s", r.id, b, string(done.d.Rule))
 		if !done.d.Allowed {
+			m.denied[done.d.Rule]++
 			r.undoing = true
 			continue
 		}
@@ -519,6 +522,7 @@ func (m *model) settle(b int, w *write, commit int) {
 			limits := w.next.limits
 			r.limits[b] = &limits
 		}
+		m.admitted[done.d.Rule]++
 		if r.budget++; r.budget == len(m.budgets) {
 			m.answer(r)
 		}
@@ -672,5 +676,32 @@ func TestEachRuleOfDecidersIsNeeded(t *testing.T) {
 			}
 			t.Error("no counterexample")
 		})
+	}
+}
+
+// The random runs reach every rule often, so that an interleaving that breaks one would be found.
+func TestTheModelAdmitsAndDenies(t *testing.T) {
+	admitted, denied := map[Rule]int{}, map[Rule]int{}
+	for seed := range uint64(300) {
+		m := newModel(rand.New(rand.NewPCG(seed, 2)).IntN, none)
+		if wrong := m.run(400); wrong != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, wrong, m.text())
+		}
+		for rule, n := range m.admitted {
+			admitted[rule] += n
+		}
+		for rule, n := range m.denied {
+			denied[rule] += n
+		}
+	}
+	for _, rule := range []Rule{RuleWithin, RuleReserved, RuleUnhealthy, RuleGone} {
+		if admitted[rule] < 20 {
+			t.Errorf("%d are admitted by %s", admitted[rule], rule)
+		}
+	}
+	for _, rule := range []Rule{RuleDomain, RuleTotal, RuleDomains, RuleExpiring, RuleUnhealthyNo} {
+		if denied[rule] < 20 {
+			t.Errorf("%d are denied by %s", denied[rule], rule)
+		}
 	}
 }

@@ -50,6 +50,7 @@ type model struct {
 	// down are slots whose ready pod was taken down by the rollout, with its domain, until there
 	// is a ready one again: what happens to that is not the rollout's.
 	down  map[string]string
+	seen  map[string]int // how often each phase, wait, event and action occurred
 	wrong string
 }
 
@@ -90,7 +91,7 @@ func (m *model) text() string {
 func newModel(choose func(n int) int, f flaw) *model {
 	m := &model{
 		choose: choose, flaw: f, now: start, kind: Kind(choose(3)), pinned: choose(3) > 0, query: True,
-		broken: map[string]bool{}, down: map[string]string{}, pods: [][]Pod{nil}, memories: []stored{{}},
+		broken: map[string]bool{}, down: map[string]string{}, seen: map[string]int{}, pods: [][]Pod{nil}, memories: []stored{{}},
 	}
 	m.spec = Spec{
 		MaxUnavailable: Amount{Value: 1 + choose(2)}, Deadline: 10 * time.Minute, Waves: Waves{Exponential: choose(2) == 0, Domains: 1 + choose(2), Most: 2},
@@ -403,6 +404,11 @@ func (m *model) decide(c *caller) {
 	step := Next(s, m.now)
 	m.check(s, &step)
 	c.base, c.step = len(m.memories)-1, &step
+	m.seen[string(step.Memory.Phase)]++
+	m.seen["wait "+string(step.Wait.For)]++
+	for _, e := range step.Events {
+		m.seen[string(e.Type)]++
+	}
 	if m.flaw == actThenStore {
 		m.act(c)
 		c.step = &step
@@ -468,6 +474,7 @@ func (m *model) evict(c *caller, t Target, current []string) {
 		c.refusals[t.UID] = Refusal{Reason: "ready", Until: m.now, Denied: true}
 	case m.choose(4) == 0 && !m.isReleased(t):
 		m.say("%s is refused, lost: %t", t.UID, lost)
+		m.seen["refused"]++
 		if !lost {
 			c.refusals[t.UID] = Refusal{Reason: "budget", Until: m.now.Add(20 * time.Second), Denied: true}
 		}
@@ -475,6 +482,7 @@ func (m *model) evict(c *caller, t Target, current []string) {
 		m.release(t, current)
 	default:
 		m.say("%s is evicted, lost: %t", t.UID, lost)
+		m.seen["evicted"]++
 		// A slot counts where it was taken down until it is seen to have a healthy pod.
 		domain := p.Domain
 		if e := m.stored().memory.Replacements; t.Domain != domain && slices.ContainsFunc(e, func(e Replacement) bool { return e.Slot == p.Slot && e.Domain == t.Domain }) {
@@ -496,6 +504,7 @@ func (m *model) evict(c *caller, t Target, current []string) {
 
 // release has a new pod come before an old one goes.
 func (m *model) release(t Target, current []string) {
+	m.seen["released"]++
 	if !slices.Contains(current, t.Domain) {
 		m.fail("a pod is released for %s, and the wave is %v", t.Domain, current)
 	}
@@ -523,6 +532,7 @@ func (m *model) delete(t Target, memory *Memory) {
 		return
 	}
 	m.say("%s is deleted", t.UID)
+	m.seen["deleted"]++
 	if !slices.Contains(memory.Abandoned, p.Revision) || p.Revision == memory.Revision {
 		m.fail("%s of %s is deleted, which is not abandoned", p.UID, p.Revision)
 	}
@@ -699,5 +709,35 @@ func TestEachRuleOfCallersIsNeeded(t *testing.T) {
 			}
 			t.Error("no counterexample")
 		})
+	}
+}
+
+// The random runs reach every phase, wait, event and action often, so that a fault in any of them would be found.
+func TestTheModelComesEverywhere(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(400) {
+		m := newModel(rand.New(rand.NewPCG(seed, 2)).IntN, none)
+		wrong := m.run(250)
+		if wrong == "" {
+			wrong = m.settle()
+		}
+		if wrong != "" {
+			t.Fatalf("seed %d: %s\n%s", seed, wrong, m.text())
+		}
+		for what, n := range m.seen {
+			seen[what] += n
+		}
+	}
+	for _, what := range []string{
+		"evicted", "refused", "deleted", "released",
+		string(Waiting), string(Progressing), string(Baking), string(Paused), string(Failed), string(RollingBack), string(Aborted), string(Complete),
+		string(RolloutBegan), string(RolloutRestarted), string(RollbackBegan), string(WaveBegan), string(WaveDone), string(RolloutPaused),
+		string(RolloutResumed), string(RolloutFailed), string(RolloutAborted), string(RolloutComplete),
+		"wait Evicting", "wait Missing", "wait Unplaced", "wait Unready", "wait Refused", "wait Down", "wait Order", "wait Earlier", "wait Bake",
+		"wait Query", "wait QueryAnswer", "wait Approval", "wait Paused", "wait Failure", "wait Aborted", "wait Restore",
+	} {
+		if seen[what] < 10 {
+			t.Errorf("%s: %d times", what, seen[what])
+		}
 	}
 }
