@@ -141,3 +141,19 @@ func report(t *testing.T, violations []string) {
 		t.Error(violation)
 	}
 }
+
+// expect fails the test unless there are as many violations as wanted, each holding
+// the words wanted of it, in order.
+func expect(t *testing.T, violations []string, want ...string) {
+	t.Helper()
+	for i, violation := range violations {
+		if i >= len(want) {
+			t.Errorf("found, though it is allowed: %s", violation)
+		} else if !strings.Contains(violation, want[i]) {
+			t.Errorf("found %q, want one about %q", violation, want[i])
+		}
+	}
+	for _, missing := range want[min(len(violations), len(want)):] {
+		t.Errorf("not found: %s", missing)
+	}
+}

@@ -90,3 +90,95 @@ func importViolations(packages []pkg) []string {
 func TestImportsFollowTheDesign(t *testing.T) {
 	report(t, importViolations(list(t)))
 }
+
+func TestImportViolationsAreFound(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		path    string
+		imports []string
+		want    []string
+	}{
+		{
+			name:    "down",
+			path:    "internal/allocate",
+			imports: []string{"vicinity.dev/vicinity/internal/topology", "math"},
+		},
+		{
+			name:    "up",
+			path:    "internal/allocate",
+			imports: []string{"vicinity.dev/vicinity/internal/simulate"},
+			want:    []string{"internal/allocate imports internal/simulate: imports run the other way"},
+		},
+		{
+			name:    "reports are made of explanations",
+			path:    "internal/report",
+			imports: []string{"vicinity.dev/vicinity/internal/explain"},
+		},
+		{
+			name:    "explanations do not know reports",
+			path:    "internal/explain",
+			imports: []string{"vicinity.dev/vicinity/internal/report"},
+			want:    []string{"internal/explain imports internal/report: imports run the other way"},
+		},
+		{
+			name:    "siblings in the core",
+			path:    "internal/allocate",
+			imports: []string{"vicinity.dev/vicinity/internal/locate"},
+			want:    []string{"internal/allocate imports internal/locate: the two must not know each other"},
+		},
+		{
+			name:    "a shell within itself",
+			path:    "internal/proxy",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy/ruleset", "k8s.io/api/core/v1"},
+		},
+		{
+			name:    "what a node's rules are in the command line",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy/view", "vicinity.dev/vicinity/internal/proxy/kernel"},
+		},
+		{
+			name:    "the proxy in the command line",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy"},
+			want:    []string{"internal/cli imports internal/proxy: the two must not know each other"},
+		},
+		{
+			name:    "a shell of another",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/internal/controller/routing"},
+			want:    []string{"internal/cli imports internal/controller/routing: the two must not know each other"},
+		},
+		{
+			name:    "a command",
+			path:    "internal/cli",
+			imports: []string{"vicinity.dev/vicinity/cmd/vicinity"},
+			want:    []string{"internal/cli imports cmd/vicinity: imports run the other way"},
+		},
+		{
+			name:    "the proxy in what it decides",
+			path:    "internal/proxy/ruleset",
+			imports: []string{"vicinity.dev/vicinity/internal/proxy/kernel", "vicinity.dev/vicinity/internal/topology"},
+			want: []string{
+				"internal/proxy/ruleset imports internal/proxy/kernel: imports run the other way",
+			},
+		},
+		{
+			name: "a package without a place",
+			path: "internal/utils",
+			want: []string{"internal/utils has no place"},
+		},
+		{
+			name: "a name that begins like a place",
+			path: "internal/topologyx",
+			want: []string{"internal/topologyx has no place"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			packages := []pkg{{ImportPath: module + "/" + test.path, Imports: test.imports}}
+			for _, imported := range test.imports {
+				packages = append(packages, pkg{ImportPath: imported, Standard: !strings.Contains(imported, ".")})
+			}
+			expect(t, importViolations(packages), test.want...)
+		})
+	}
+}

@@ -226,3 +226,161 @@ func TestRingsArePure(t *testing.T) {
 		}
 	}
 }
+
+func TestImpurityIsFound(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		file string
+		text string
+		want []string
+	}{
+		{
+			name: "durations and seeds",
+			text: `package p
+import ("math/rand/v2"; "time")
+var limit = 3 * time.Second
+func f(now time.Time) float64 { return rand.New(rand.NewPCG(1, 2)).Float64() * now.Sub(time.Time{}).Seconds() }`,
+		},
+		{
+			name: "the clock",
+			text: `package p
+import "time"
+func f(then time.Time) { _ = time.Now(); time.Sleep(time.Since(then)) }`,
+			want: []string{"p.go:3:30: it uses time.Now: take the time", "time.Sleep", "time.Since"},
+		},
+		{
+			name: "the clock by another name, as a value",
+			text: `package p
+import clock "time"
+var now = clock.Now`,
+			want: []string{"it uses clock.Now"},
+		},
+		{
+			name: "the clock without a name",
+			text: `package p
+import . "time"
+var now = Now()`,
+			want: []string{"it imports time without a name"},
+		},
+		{
+			name: "a method that is named like a clock",
+			text: `package p
+type stage struct{}
+func (stage) Now() int { return 0 }
+func f(time stage) int { return time.Now() }`,
+		},
+		{
+			name: "the random source of the program",
+			text: `package p
+import ("math/rand/v2"; old "math/rand")
+func f() int { return rand.IntN(3) + old.Intn(3) }`,
+			want: []string{"it uses rand.IntN, the random source", "it uses old.Intn, the random source"},
+		},
+		{
+			name: "a random package",
+			text: `package p
+import _ "crypto/rand"`,
+			want: []string{"it imports crypto/rand: it is random"},
+		},
+		{
+			name: "goroutines",
+			text: `package p
+import "sync"
+func f() { var group sync.WaitGroup; go f(); group.Go(f) }`,
+			want: []string{"p.go:2:8: it imports sync: make it a value", "p.go:3:38: it starts a goroutine", "it starts a goroutine"},
+		},
+		{
+			name: "goroutines of the simulation",
+			file: "internal/simulate/p.go",
+			text: `package p
+import ("context"; "sync/atomic")
+func f() { go f() }`,
+		},
+		{
+			name: "a clock of the API",
+			file: "internal/routing/hints/p.go",
+			text: `package p
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+var now, then = metav1.Now(), metav1.Time{}`,
+			want: []string{"it uses metav1.Now"},
+		},
+		{
+			name: "locks of what is read while it is changed",
+			file: "internal/locate/p.go",
+			text: `package p
+import ("context"; "sync"; "sync/atomic")
+func f() { go f() }`,
+			want: []string{"it imports context", "it starts a goroutine"},
+		},
+		{
+			name: "ring one in ring one",
+			file: "internal/explain/p.go",
+			text: `package p
+import ("vicinity.dev/vicinity/internal/simulate"; "net/netip")`,
+		},
+		{
+			name: "API types in ring one",
+			file: "internal/locate/p.go",
+			text: `package p
+import ("k8s.io/api/core/v1"; "vicinity.dev/vicinity/api/v1alpha1")`,
+			want: []string{
+				"internal/locate/p.go:2:9: it imports k8s.io/api/core/v1: ring one may import the standard library and ring one; take",
+				"it imports vicinity.dev/vicinity/api/v1alpha1: ring one may import",
+			},
+		},
+		{
+			name: "ring two in ring one",
+			file: "internal/report/p.go",
+			text: `package p
+import "vicinity.dev/vicinity/internal/translate"`,
+			want: []string{"it imports vicinity.dev/vicinity/internal/translate: ring one may import"},
+		},
+		{
+			name: "API types and both rings in ring two",
+			file: "internal/inspect/p.go",
+			text: `package p
+import ("k8s.io/api/core/v1"; "k8s.io/apimachinery/pkg/labels"; "vicinity.dev/vicinity/api/v1alpha1"; "vicinity.dev/vicinity/internal/translate"; "vicinity.dev/vicinity/internal/topology")`,
+		},
+		{
+			name: "libraries and shells in ring two",
+			file: "internal/proxy/compile/p.go",
+			text: `package p
+import ("k8s.io/client-go/rest"; "k8s.io/apimachinery/pkg/util/wait"; "github.com/google/cel-go/cel"; "vicinity.dev/vicinity/internal/capacity")`,
+			want: []string{
+				"it imports k8s.io/client-go/rest: ring two may import the standard library, ring one, ring two, and API types",
+				"it imports k8s.io/apimachinery/pkg/util/wait: return when to look again",
+				"it imports github.com/google/cel-go/cel: ring two may import",
+				"it imports vicinity.dev/vicinity/internal/capacity: ring two may import",
+			},
+		},
+		{
+			name: "names that begin like those of the API",
+			file: "internal/translate/p.go",
+			text: `package p
+import ("k8s.io/apiserver/pkg/cel"; "k8s.io/api"; "vicinity.dev/vicinity/apis")`,
+			want: []string{"it imports k8s.io/apiserver/pkg/cel", "it imports vicinity.dev/vicinity/apis"},
+		},
+		{
+			name: "loggers, and one by a detour",
+			file: "internal/simulate/p.go",
+			text: `package p
+import ("log"; "net/http")`,
+			want: []string{"it imports log: return as data", "it imports net/http: it reaches a logger"},
+		},
+		{
+			name: "the machine",
+			file: "internal/routing/p.go",
+			text: `package p
+import ("context"; "net"; "os"; "runtime")`,
+			want: []string{"it imports context", "it imports net: use net/netip", "it imports os", "it imports runtime"},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := test.file
+			if file == "" {
+				file = "internal/allocate/p.go"
+			}
+			expect(t, purityViolations(parse(t, file, test.text), []string{"net/http"}), test.want...)
+		})
+	}
+}
