@@ -64,6 +64,11 @@ func TestCondition(t *testing.T) {
 		{"headless, a policy", withPolicy(of(headlessService(), "a b c"))},
 		{"headless, hints are off", without(of(headlessService(sameZone, "Require"), "a b c"), func(s *Settings) { s.WithoutHints = true })},
 		{"headless, groups are off", without(of(headlessService(sameZone, "Require"), "a b c"), func(s *Settings) { s.WithoutGroups = true })},
+		{"headless, groups are off and a policy", without(withPolicy(of(headlessService(), "a b c")), func(s *Settings) { s.WithoutGroups = true })},
+		{"headless, for vicinity-proxy", of(headlessService(v1alpha1.AnnotationProxy, "true"), "a b c")},
+		{"headless, Kubernetes' heuristic", of(headlessService(mode, "Auto"), "a b c")},
+		{"headless, all endpoints", of(headlessService(sameZone, "Balanced"), "a b c")},
+		{"headless, nothing is asked for", of(headlessService(), "a b c")},
 	} {
 		d := decided(t, test.in)
 		fmt.Fprintf(&said, "%s\n  by %s", test.name, d.Delivery)
