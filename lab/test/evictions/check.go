@@ -144,15 +144,28 @@ type replay struct {
 	lists   [2]int
 	// committed are the budgets in which a pod ever had a reservation.
 	committed map[types.UID]map[string]bool
-	// fallen are pods that went down by themselves, and pods that were down and are gone since.
-	fallen []fall
+	// changes are what pods did besides evictions, and pods that were down and are gone since.
+	changes []change
 }
 
-// fall is a pod as it was before it went down or was gone, and when that happened.
-type fall struct {
-	pod     pod
+// change is what a pod did at a version: it went down or is gone, or it came to a domain and is not ready.
+type change struct {
+	pod     pod // before it went down, or as it came
+	came    bool
 	version uint64
-	at      time.Time // of pods that went down by themselves
+	at      time.Time // of what pods did by themselves
+}
+
+// undo has the pods stand as they did before the change.
+func (c change) undo(standing map[types.UID]pod) map[types.UID]pod {
+	standing = maps.Clone(standing)
+	switch {
+	case !c.came:
+		standing[c.pod.uid] = c.pod
+	case !standing[c.pod.uid].healthy():
+		delete(standing, c.pod.uid)
+	}
+	return standing
 }
 
 func (r *replay) step(e event) {
@@ -178,7 +191,10 @@ func (r *replay) step(e event) {
 func (r *replay) stepPod(e event) {
 	before, known := r.pods[e.uid]
 	if known && before.healthy() && !before.evicted && (e.gone || !e.pod.healthy()) && !e.pod.evicted {
-		r.fallen = append(r.fallen, fall{before, e.version, e.fellAt()})
+		r.changes = append(r.changes, change{pod: before, version: e.version, at: e.fellAt()})
+	}
+	if !e.gone && !e.pod.healthy() && r.Domains[e.pod.node] != "" && r.Domains[before.node] == "" {
+		r.changes = append(r.changes, change{pod: e.pod, came: true, version: e.version, at: e.seen})
 	}
 	if e.pod.evicted && (!known || !before.evicted) {
 		r.Evictions++
@@ -188,7 +204,7 @@ func (r *replay) stepPod(e event) {
 	}
 	if e.gone {
 		if known && !before.healthy() {
-			r.fallen = append(r.fallen, fall{pod: before, version: e.version})
+			r.changes = append(r.changes, change{pod: before, version: e.version})
 		}
 		delete(r.pods, e.uid)
 		return
@@ -245,22 +261,21 @@ func (r *replay) stepBudget(e event) {
 	r.judge(before, e, made)
 }
 
-// judge counts what is beyond the budget. The writer need not know which pods went down by themselves, or were gone, after the
-// version that it had seen: where that makes the difference, they count as they were before.
+// judge counts what is beyond the budget. The writer need not know which pods went down by themselves, were gone, or came and were
+// not ready, after the version that it had seen: where that makes the difference, they count as they were before.
 func (r *replay) judge(before budget, e event, made map[string]int) {
 	standing := r.pods
 	found := r.compare(e, standing, made)
 	observed, decided := max(before.observed, e.budget.observed), e.budget.madeAt(before)
-	for i := len(r.fallen) - 1; found.over > 0 && i >= 0 && r.fallen[i].version > observed; i-- {
-		f, since := r.fallen[i], time.Duration(0)
-		if !f.at.IsZero() {
-			since = decided.Sub(f.at)
+	for i := len(r.changes) - 1; found.over > 0 && i >= 0 && r.changes[i].version > observed; i-- {
+		c, since := r.changes[i], time.Duration(0)
+		if !c.at.IsZero() {
+			since = decided.Sub(c.at)
 		}
-		if since >= r.Lag || !r.covers(e.budget, f.pod) {
+		if since >= r.Lag || !r.covers(e.budget, c.pod) {
 			continue
 		}
-		standing = maps.Clone(standing)
-		standing[f.pod.uid] = f.pod
+		standing = c.undo(standing)
 		without := r.compare(e, standing, made)
 		if without.over < found.over {
 			r.Unseen = max(r.Unseen, since)
@@ -270,7 +285,7 @@ func (r *replay) judge(before budget, e event, made map[string]int) {
 	r.Disturbed = max(r.Disturbed, found.disturbed)
 	r.OverBudget += found.over
 	for _, says := range found.says {
-		r.example("at version %d budget %s lets %s: pods were observed up to %d, and now %d%s", e.version, e.budget.name, says, before.observed, e.budget.observed, r.fell(e.budget, decided, observed))
+		r.example("at version %d budget %s lets %s: pods were observed up to %d, and now %d%s", e.version, e.budget.name, says, before.observed, e.budget.observed, r.since(e.budget, decided, observed))
 	}
 }
 
@@ -313,12 +328,16 @@ func (r *replay) compare(e event, standing map[types.UID]pod, made map[string]in
 	return c
 }
 
-// fell says which pods went down by themselves after a version.
-func (r *replay) fell(b budget, decided time.Time, observed uint64) string {
+// since says what pods did by themselves after a version.
+func (r *replay) since(b budget, decided time.Time, observed uint64) string {
 	var parts strings.Builder
-	for _, f := range r.fallen {
-		if f.version > observed && !f.at.IsZero() && r.covers(b, f.pod) {
-			fmt.Fprintf(&parts, "; %s of %q fell at version %d, %.1f s before", f.pod.name, r.Domains[f.pod.node], f.version, decided.Sub(f.at).Seconds())
+	for _, c := range r.changes {
+		if c.version > observed && !c.at.IsZero() && r.covers(b, c.pod) {
+			did := "fell"
+			if c.came {
+				did = "came"
+			}
+			fmt.Fprintf(&parts, "; %s of %q %s at version %d, %.1f s before", c.pod.name, r.Domains[c.pod.node], did, c.version, decided.Sub(c.at).Seconds())
 		}
 	}
 	return parts.String()

@@ -44,6 +44,13 @@ func (s *story) evicted(names ...string) {
 	}
 }
 
+// comes has a pod be placed that is not ready yet.
+func (s *story) comes(name string) {
+	p := podNamed(name)
+	p.ready = false
+	s.add(event{of: pods, uid: p.uid, pod: p})
+}
+
 func (s *story) dies(name string) {
 	s.add(event{of: pods, uid: types.UID(name), pod: podNamed(name), gone: true})
 }
@@ -113,6 +120,26 @@ func TestCheck(t *testing.T) {
 			s.add(event{of: pods, uid: "b1", pod: evicted, gone: true})
 			s.reserves(seen, "a2")
 		}, 0, ""},
+		// Five of six pods, and the sixth is missing in b.
+		{"a pod that came to another domain than the one before it, unseen", budget{perDomain: &two}, func(s *story) {
+			s.dies("b1")
+			seen := len(s.events)
+			s.comes("a4")
+			s.reserves(seen, "a1", "a2")
+		}, 0, ""},
+		{"a pod that came to another domain than the one before it, and was seen", budget{perDomain: &two}, func(s *story) {
+			s.dies("b1")
+			s.comes("a4")
+			s.reserves(len(s.events), "a1", "a2")
+		}, 1, "more than 2"},
+		{"a pod that came to another domain long ago", budget{perDomain: &two}, func(s *story) {
+			s.dies("b1")
+			s.comes("a4")
+			for range 10 {
+				s.runs("b2")
+			}
+			s.reserves(0, "a1", "a2")
+		}, 1, `a4 of "a" came at version 9`},
 		{"a pod that died and was seen", perDomain, func(s *story) {
 			s.dies("a1")
 			s.reserves(len(s.events), "a2")
