@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
@@ -63,6 +65,23 @@ func TestTrafficFromOneZone(t *testing.T) {
 		limit, found := TrafficFromOneZone(test.region, plan)
 		if limit.Text != test.want || found != (test.want != "") || found && limit.Name != LimitTrafficFromOneZone {
 			t.Errorf("%s: got %+v", test.name, limit)
+		}
+	}
+}
+
+// The link of each limit leads to a section.
+func TestLimitsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/concepts/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := strings.ReplaceAll(strings.ToLower(string(text)), " ", "-")
+	for _, name := range []string{
+		LimitOneEndpoint, LimitEndpointsInOneZone, LimitFewEndpoints, LimitEndpointsNoZone,
+		LimitZonesWithoutNodes, LimitTrafficFromOneZone, LimitAutoscaling,
+	} {
+		if !strings.Contains(sections, "\n##-"+name+"\n") {
+			t.Errorf("no section has the link %s", Limit{Name: name}.Link())
 		}
 	}
 }

@@ -26,14 +26,6 @@ const (
 	LimitAutoscaling        = "autoscaling-by-one-zone"
 )
 
-// LimitNames lists the names, in the order of the document.
-func LimitNames() []string {
-	return []string{
-		LimitOneEndpoint, LimitEndpointsInOneZone, LimitFewEndpoints, LimitEndpointsNoZone,
-		LimitZonesWithoutNodes, LimitTrafficFromOneZone, LimitAutoscaling,
-	}
-}
-
 // Link is where the limit is described.
 func (l Limit) Link() string { return "docs/concepts/limits.md#" + l.Name }
 

@@ -50,19 +50,6 @@ type Prospect struct {
 	Warnings  []string `json:"warnings,omitempty"`
 }
 
-// AlgorithmsFor are those that a Service can have by the way that its plan is delivered.
-func AlgorithmsFor(d *Explanation) []allocate.Algorithm {
-	delivery := allocate.DeliveryHints
-	if d.Delivery == allocate.DeliveryGroups {
-		delivery = allocate.DeliveryGroups
-	}
-	algorithms := carried(delivery)
-	if d.Headless {
-		algorithms = withoutWeights(algorithms)
-	}
-	return algorithms
-}
-
 // situation is one state of a Service: what a Planner knows instead of manifests.
 type situation struct {
 	reading  *Reading

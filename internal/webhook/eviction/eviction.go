@@ -9,10 +9,10 @@
 // just died.
 //
 // If the pod does not exist and the client chose no UID, the webhook answers 404 as the API server would, so
-// that a new pod of the same name is not evicted. A denial has what one by a PodDisruptionBudget has: the code 429 and a cause of the type DisruptionBudget, by which
-// drainers try again, and not the header Retry-After, on which clients do so within the call. A
-// deletion that is no eviction, such as those by the garbage collector, of a node or of a
-// namespace, does not come by it.
+// that a new pod of the same name is not evicted. A denial is like one by a PodDisruptionBudget: it has the code
+// 429 and a cause of the type DisruptionBudget, so that drainers try again. It has no header Retry-After, with which
+// clients try again within the call. Deletions that are no evictions, such as those by the garbage collector, of a
+// node or of a namespace, do not reach the webhook.
 //
 // # How it is installed
 //

@@ -342,13 +342,18 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 		if _, err := s.ofImages(ctx, packageFolder); err != nil {
 			return fmt.Errorf("after the upgrade: %w", err)
 		}
+		if err := s.refusesEvictions(ctx); err != nil {
+			return fmt.Errorf("after the upgrade: %w", err)
+		}
 		up, begun = time.Since(begun), time.Now()
 		if err := s.cluster.RollbackVicinity(ctx); err != nil {
 			return err
 		}
 		back = time.Since(begun)
-		_, err := s.ofImages(ctx, before)
-		return err
+		if _, err := s.ofImages(ctx, before); err != nil {
+			return fmt.Errorf("after the rollback: %w", err)
+		}
+		return s.refusesEvictions(ctx)
 	})
 	refused, looked, kept := watch.end()
 	if err := errors.Join(err, kept); err != nil {
@@ -418,31 +423,43 @@ func (s *scene) watchKept(ctx context.Context) (*kept, error) {
 	if err != nil || len(pods) == 0 {
 		return nil, errors.Join(err, errors.New("there is no pod to evict"))
 	}
-	// The controller enforces a budget a moment after it is written.
-	err = kube.Wait(ctx, "the budget to be enforced", func(ctx context.Context) (string, error) {
-		err := s.field().Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsTooManyRequests(err) {
-			return "", nil
-		}
-		return fmt.Sprintf("an eviction gives %v", err), nil
-	})
-	if err != nil {
+	if err := s.refusesEvictions(ctx); err != nil {
 		return nil, err
 	}
 	k := &kept{ended: make(chan error, 1)}
 	ctx, k.stop = context.WithCancel(ctx)
 	go func() {
 		for at := 0; ; at++ {
-			if err := k.look(ctx, s, pods[at%len(pods)].Name, before); err != nil || ctx.Err() != nil {
-				if ctx.Err() != nil {
-					err = nil
-				}
+			err := k.look(ctx, s, pods[at%len(pods)].Name, before)
+			if err != nil && ctx.Err() == nil {
 				k.ended <- err
 				return
+			}
+			select {
+			case <-ctx.Done():
+				k.ended <- nil
+				return
+			case <-time.After(250 * time.Millisecond):
 			}
 		}
 	}()
 	return k, nil
+}
+
+// refusesEvictions waits until the budget refuses the eviction of a pod of "echo": the controller enforces a budget a moment
+// after it is written.
+func (s *scene) refusesEvictions(ctx context.Context) error {
+	return kube.Wait(ctx, "the budget to be enforced", func(ctx context.Context) (string, error) {
+		pods, err := s.field().Pods(ctx, "echo", "")
+		if err != nil || len(pods) == 0 {
+			return "", errors.Join(err, errors.New("there is no pod to evict"))
+		}
+		err = s.field().Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsTooManyRequests(err) {
+			return "", nil
+		}
+		return fmt.Sprintf("an eviction gives %v", err), nil
+	})
 }
 
 // look tries one eviction, and compares the endpoints.
@@ -467,10 +484,6 @@ func (k *kept) look(ctx context.Context, s *scene, pod string, before string) er
 		return fmt.Errorf("endpoints moved: they were used as %s, and are as %s", before, now)
 	}
 	k.looked.Add(1)
-	select {
-	case <-ctx.Done():
-	case <-time.After(250 * time.Millisecond):
-	}
 	return nil
 }
 
