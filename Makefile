@@ -269,20 +269,6 @@ bench-disruption: build kubernetes ## Measure evictions under budgets and update
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-disruption ./test/bench/disruption
 	bin/bench-disruption -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
-# The plugin for Headlamp is built in bin, so that none of the packages that build it is in the tree.
-# The go command leaves out folders that have a module file of their own.
-HEADLAMP := bin/headlamp/vicinity
-
-.PHONY: headlamp
-headlamp: npm ## Check, test and build the plugin for Headlamp: bin/headlamp/vicinity-VERSION.tar.gz (npm; minutes when cold)
-	@mkdir -p $(HEADLAMP)
-	@echo 'module headlamp' >bin/headlamp/go.mod
-	@rm -rf $(HEADLAMP)/src $(HEADLAMP)/dist bin/headlamp/*.tar.gz
-	@cp -R headlamp/. $(HEADLAMP)
-	@cd $(HEADLAMP) && { cmp -s package-lock.json node_modules/installed.json || { npm ci && cp package-lock.json node_modules/installed.json; }; }
-	cd $(HEADLAMP) && npm run tsc && npm run lint && npm run format -- --check && npm test && npm run build && node bundled.mjs
-	cd $(HEADLAMP) && npx headlamp-plugin package . ..
-
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	@$(MAKE) fuzz-targets | while read -r dir target; do \
@@ -366,16 +352,6 @@ dnsperf:
 	@missing=(); \
 	command -v dnsperf >/dev/null || missing+=(dnsperf); \
 	$(call install_missing,make bench-names)
-
-# What builds the plugin for Headlamp. Node.js of Debian 12 is too old.
-.PHONY: npm
-npm:
-	@missing=(); \
-	command -v node >/dev/null || missing+=(nodejs); \
-	command -v npm >/dev/null || missing+=(npm); \
-	$(call install_missing,make headlamp)
-	@node -e 'const [major, minor] = process.versions.node.split("."); process.exit(major > 20 || major == 20 && minor >= 19 ? 0 : 1)' || \
-		{ echo "make headlamp needs Node.js 20.19 or newer; this is $$(node --version). Debian 13 has one." >&2; exit 1; }
 
 # What Kubernetes' own tests run in containers.
 .PHONY: conformance-programs

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +20,6 @@ type consoleFlags struct {
 	address      string
 	port         int
 	trafficEvery time.Duration
-	allowOrigin  string
 	names        explainDNSFlags
 }
 
@@ -54,7 +51,6 @@ What it must be allowed to read is in docs/reference/permissions.md.`,
 	f.cluster.add(flags, "read one `NAMESPACE` only")
 	flags.StringVar(&f.address, "address", "127.0.0.1", "`ADDRESS` of this machine to listen on: 127.0.0.1 or ::1")
 	flags.IntVar(&f.port, "port", 0, "`PORT` to listen on (default one that is free)")
-	flags.StringVar(&f.allowOrigin, "allow-origin", "", "`ORIGIN` whose pages may read the JSON with the token, such as http://localhost:4466 of Headlamp (default none)")
 	flags.DurationVar(&f.trafficEvery, "traffic-interval", 15*time.Second, "how often to ask vicinity-proxy on all nodes what it has counted, while someone looks; 0 for never")
 	flags.StringVar(&f.names.zone, "zone", "cluster.local", "`DOMAIN` of the cluster, for names")
 	flags.BoolVar(&f.names.plan, "plan", false, "the Corefile of the DNS server has the directive plan")
@@ -63,10 +59,6 @@ What it must be allowed to read is in docs/reference/permissions.md.`,
 
 func (f *consoleFlags) run(ctx context.Context, s command.Streams, reach connector) error {
 	listen, err := f.listen()
-	if err != nil {
-		return err
-	}
-	origin, err := f.origin()
 	if err != nil {
 		return err
 	}
@@ -89,13 +81,10 @@ func (f *consoleFlags) run(ctx context.Context, s command.Streams, reach connect
 	}
 	return console.Serve(ctx, console.Options{
 		Typed: watched.typed, Dynamic: watched.dynamic, Cluster: &consoleCluster{asked, f.names}, Server: watched.server, Namespace: f.cluster.namespace,
-		TrafficEvery: f.trafficEvery, Listen: listen, AllowOrigin: origin,
+		TrafficEvery: f.trafficEvery, Listen: listen,
 		Serving: func(url string) {
 			fmt.Fprintln(s.Out, url)
 			fmt.Fprintln(s.Err, "Open this address in a browser. The command serves it until it is interrupted.")
-			if origin != "" {
-				fmt.Fprintf(s.Err, "Pages of %s that have this address may read what you may read.\n", origin)
-			}
 		},
 	})
 }
@@ -112,30 +101,6 @@ func (f *consoleFlags) listen() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(address, uint16(f.port)), nil
 }
 
-// origin is the one whose pages may read the JSON, as browsers write it. What comes over the network
-// without TLS may be anyone's page.
-func (f *consoleFlags) origin() (string, error) {
-	if f.allowOrigin == "" {
-		return "", nil
-	}
-	refused := command.UsageErrorf("--allow-origin %q is not allowed; it must be the origin of one site without a path: "+
-		"https://HOST, or http:// with localhost, 127.0.0.1 or [::1], and a port such as http://localhost:4466", f.allowOrigin)
-	given, err := url.Parse(strings.ToLower(f.allowOrigin))
-	if err != nil || given.Hostname() == "" || strings.ContainsAny(given.Host, "*,") || given.Scheme+"://"+given.Host != strings.ToLower(f.allowOrigin) {
-		return "", refused
-	}
-	address, err := netip.ParseAddr(given.Hostname())
-	isLocal := given.Hostname() == "localhost" || err == nil && address.IsLoopback()
-	port, usual := given.Port(), map[string]string{"http": "80", "https": "443"}[given.Scheme]
-	if usual == "" || given.Scheme == "http" && !isLocal || strings.HasSuffix(given.Host, ":") {
-		return "", refused
-	}
-	if port == usual {
-		return given.Scheme + "://" + strings.TrimSuffix(given.Host, ":"+port), nil
-	}
-	return given.Scheme + "://" + given.Host, nil
-}
-
 // consoleCluster answers what a console asks once. Each answer is read anew.
 type consoleCluster struct {
 	connection *connection
@@ -150,13 +115,6 @@ func (c *consoleCluster) ExplainName(ctx context.Context, name, from string) (*i
 	asked := c.names
 	asked.from, asked.fromCalled = from, "client"
 	return asked.explain(ctx, c.reader(), name)
-}
-
-func (c *consoleCluster) ExplainPod(ctx context.Context, namespace, name string) (*inspect.PodExplanation, error) {
-	r, inNamespace := c.reader(), *c.connection
-	inNamespace.namespace = namespace
-	r.connection = &inNamespace
-	return r.explainPod(ctx, name)
 }
 
 func (c *consoleCluster) Traffic(ctx context.Context) (readings []inspect.ProxyReading, notKnown []string, err error) {

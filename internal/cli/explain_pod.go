@@ -39,23 +39,14 @@ func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach conn
 	if err != nil {
 		return err
 	}
-	e, err := r.explainPod(ctx, name)
-	if err != nil {
-		return err
-	}
-	return write(s.Out, e)
-}
-
-// explainPod explains a pod of the namespace.
-func (r *clusterReader) explainPod(ctx context.Context, name string) (*inspect.PodExplanation, error) {
 	p := podReader{clusterReader: r}
 	if err := p.read(ctx, name); err != nil {
-		return nil, err
+		return err
 	}
 	p.in.Unread, p.in.Now = r.unread, r.now
 	e := inspect.ExplainPod(&p.in)
 	e.NotKnown = append(e.NotKnown, r.missing...)
-	return e, nil
+	return write(s.Out, e)
 }
 
 // podNotFound names pods that may be meant. The hint is for a namespace that does not exist.

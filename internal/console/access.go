@@ -3,7 +3,6 @@ package console
 import (
 	"crypto/rand"
 	"crypto/subtle"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,18 +15,16 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// access lets in who has the token of the address that was printed, under a name of this
-// machine, to read. Pages of one other origin may read the JSON, if the console allows one.
+// access admits readers that have the token of the printed address and use a name of this machine.
 type access struct {
 	next    http.Handler
 	token   string
 	cookie  string // its name: browsers send those of all ports of a machine
 	session string
-	origin  string // whose pages may read the JSON, empty for none
 }
 
-func newAccess(next http.Handler, token, port, origin string) *access {
-	return &access{next: next, token: token, cookie: "vicinity-console-" + port, session: rand.Text(), origin: origin}
+func newAccess(next http.Handler, token, port string) *access {
+	return &access{next: next, token: token, cookie: "vicinity-console-" + port, session: rand.Text()}
 }
 
 func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -39,17 +36,10 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cross-Origin-Resource-Policy", "same-origin")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Vary", "Origin")
-	if !isThisMachine(r.Host) {
+	switch {
+	case !isThisMachine(r.Host):
 		// A page from elsewhere whose name leads here has that name in the header.
 		http.Error(w, "The console answers under names of this machine only: localhost, 127.0.0.1 or [::1].", http.StatusMisdirectedRequest)
-		return
-	}
-	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
-		a.serveElsewhere(w, r, origin)
-		return
-	}
-	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "The console reads only: the method must be GET or HEAD.", http.StatusMethodNotAllowed)
@@ -59,34 +49,6 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.admit(w, r)
 	case !a.isAdmitted(r):
 		http.Error(w, `Open the address that "vicinity console" has printed: its token lets you in.`, http.StatusForbidden)
-	default:
-		a.next.ServeHTTP(w, r)
-	}
-}
-
-// serveElsewhere answers a page of another origin, by the rules of CORS. A cookie does not let it
-// in: it has the token itself, or nothing.
-func (a *access) serveElsewhere(w http.ResponseWriter, r *http.Request, origin string) {
-	if a.origin == "" || origin != a.origin || !strings.HasPrefix(r.URL.Path, apiPrefix+"/") {
-		http.Error(w, fmt.Sprintf("Pages of %q may not read this. If they should read the JSON, start the console with --allow-origin and that origin.", origin), http.StatusForbidden)
-		return
-	}
-	header := w.Header()
-	header.Set("Access-Control-Allow-Origin", a.origin)
-	switch {
-	case r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") == http.MethodGet:
-		header.Add("Vary", "Access-Control-Request-Private-Network")
-		header.Set("Access-Control-Allow-Methods", http.MethodGet)
-		header.Set("Access-Control-Allow-Headers", "Authorization")
-		if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
-			header.Set("Access-Control-Allow-Private-Network", "true")
-		}
-		w.WriteHeader(http.StatusNoContent)
-	case r.Method != http.MethodGet:
-		header.Set("Allow", http.MethodGet)
-		http.Error(w, "The console reads only: the method must be GET.", http.StatusMethodNotAllowed)
-	case !a.hasBearer(r):
-		http.Error(w, `The token is missing or of another console: each has its own. It is in the address that "vicinity console" has printed.`, http.StatusForbidden)
 	default:
 		a.next.ServeHTTP(w, r)
 	}
@@ -110,6 +72,9 @@ func isThisMachine(host string) bool {
 // isForAnother reports whether a page of another origin asks for something to use in it. Browsers send
 // the cookie to what is served at another port of the machine, and for pages from there, too.
 func isForAnother(r *http.Request) bool {
+	if origin := r.Header.Get("Origin"); origin != "" && origin != "http://"+r.Host {
+		return true
+	}
 	site := r.Header.Get("Sec-Fetch-Site")
 	isOwn := site == "" || site == "same-origin" || site == "none"
 	return !isOwn && (r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document")
@@ -119,14 +84,10 @@ func (a *access) isToken(given string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(a.token)) == 1
 }
 
-func (a *access) hasBearer(r *http.Request) bool {
-	bearer, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return found && a.isToken(bearer)
-}
-
 func (a *access) isAdmitted(r *http.Request) bool {
-	if r.Header.Get("Authorization") != "" {
-		return a.hasBearer(r)
+	if authorization := r.Header.Get("Authorization"); authorization != "" {
+		bearer, found := strings.CutPrefix(authorization, "Bearer ")
+		return found && a.isToken(bearer)
 	}
 	for _, cookie := range r.CookiesNamed(a.cookie) {
 		if subtle.ConstantTimeCompare([]byte(cookie.Value), []byte(a.session)) == 1 {

@@ -1,11 +1,8 @@
 package console
 
 import (
-	"cmp"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -56,6 +53,12 @@ func TestAccess(t *testing.T) {
 			r.Header.Set("Sec-Fetch-Mode", "navigate")
 			r.Header.Set("Sec-Fetch-Dest", "iframe")
 		}, status: 403},
+		{name: "a page of another origin with the token", path: apiPrefix + "/cluster", change: func(r *http.Request) {
+			r.Header.Set("Origin", "http://"+r.Host+".evil.example")
+			r.Header.Set("Authorization", "Bearer "+token)
+		}, status: 403, says: "its own pages only"},
+		{name: "a page without an origin", path: "/cluster", change: func(r *http.Request) { r.Header.Set("Origin", "null") }, status: 403},
+		{name: "the own origin", path: "/cluster", change: func(r *http.Request) { r.Header.Set("Origin", "http://"+r.Host) }, status: 200},
 		{name: "a link of another page", path: "/cluster", change: func(r *http.Request) {
 			r.Header.Set("Sec-Fetch-Site", "cross-site")
 			r.Header.Set("Sec-Fetch-Mode", "navigate")
@@ -88,118 +91,6 @@ func TestAccess(t *testing.T) {
 				t.Errorf("headers are missing in %v", answer.Header)
 			}
 		})
-	}
-}
-
-// Pages of one other origin read the JSON with the token. All others read nothing.
-func TestOtherOrigins(t *testing.T) {
-	w := newWorld(t, aCluster()...).start(t)
-	cookie := w.cookie
-	w.cookie = nil
-	bearer := "Bearer " + token
-	for _, test := range []struct {
-		name, method, path, origin, authorization string
-		cookie, open                              bool
-		status                                    int
-		says                                      string
-	}{
-		{name: "the token", origin: elsewhere, authorization: bearer, status: 200, open: true, says: `"regions"`},
-		{name: "an error", origin: elsewhere, authorization: bearer, path: apiPrefix + "/services/shop/none", status: 404, open: true, says: "no Service"},
-		{name: "no token", origin: elsewhere, status: 403, open: true, says: "token is missing or of another console"},
-		{name: "another token", origin: elsewhere, authorization: "Bearer guess", status: 403, open: true},
-		{name: "the token in another form", origin: elsewhere, authorization: token, status: 403, open: true},
-		{name: "the cookie", origin: elsewhere, cookie: true, status: 403, open: true},
-		{name: "the token in the address", origin: elsewhere, path: apiPrefix + "/cluster?token=" + token, status: 403, open: true},
-		{name: "a page", origin: elsewhere, authorization: bearer, path: "/cluster", status: 403, says: "may not read this"},
-		{name: "events", origin: elsewhere, authorization: bearer, path: "/events?part=cluster", status: 403},
-		{name: "the entrance", origin: elsewhere, path: "/?token=" + token, status: 403},
-		{name: "a write", method: http.MethodPost, origin: elsewhere, authorization: bearer, status: 405, open: true},
-		{name: "another origin", origin: "http://evil.example", authorization: bearer, status: 403, says: "--allow-origin"},
-		{name: "another port", origin: "http://localhost:4467", authorization: bearer, status: 403},
-		{name: "another scheme", origin: "https://localhost:4466", authorization: bearer, status: 403},
-		{name: "an origin that begins alike", origin: elsewhere + ".evil.example", authorization: bearer, status: 403},
-		{name: "a page that has none", origin: "null", authorization: bearer, status: 403},
-		{name: "preflight", method: http.MethodOptions, origin: elsewhere, status: 204, open: true},
-		{name: "preflight of another origin", method: http.MethodOptions, origin: "http://evil.example", status: 403},
-		{name: "preflight of a page", method: http.MethodOptions, path: "/cluster", origin: elsewhere, status: 403},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			answer := w.raw(t, cmp.Or(test.method, http.MethodGet), cmp.Or(test.path, apiPrefix+"/cluster"), func(r *http.Request) {
-				r.Header.Set("Origin", test.origin)
-				if test.authorization != "" {
-					r.Header.Set("Authorization", test.authorization)
-				}
-				if test.cookie {
-					r.AddCookie(cookie)
-				}
-				if r.Method == http.MethodOptions {
-					r.Header.Set("Access-Control-Request-Method", http.MethodGet)
-					r.Header.Set("Access-Control-Request-Headers", "authorization")
-				}
-			})
-			text, _ := io.ReadAll(answer.Body)
-			if answer.StatusCode != test.status || !strings.Contains(string(text), test.says) || test.status != 200 && strings.Contains(string(text), `"view"`) {
-				t.Errorf("%s, want %d: %s", answer.Status, test.status, text)
-			}
-			want := ""
-			if test.open {
-				want = elsewhere
-			}
-			if got := answer.Header.Get("Access-Control-Allow-Origin"); got != want {
-				t.Errorf("allowed is %q, want %q", got, want)
-			}
-			if answer.Header.Get("Access-Control-Allow-Credentials") != "" || len(answer.Cookies()) > 0 {
-				t.Errorf("cookies are allowed or given: %v", answer.Header)
-			}
-			if !slices.Contains(answer.Header.Values("Vary"), "Origin") {
-				t.Errorf("Vary is %q", answer.Header.Values("Vary"))
-			}
-		})
-	}
-}
-
-// A browser asks before it lets a page send the token, or reach this machine from a network.
-func TestPreflight(t *testing.T) {
-	w := newWorld(t, aCluster()...).start(t)
-	ask := func(change func(http.Header)) *http.Response {
-		return w.raw(t, http.MethodOptions, apiPrefix+"/cluster", func(r *http.Request) {
-			r.Header = http.Header{"Origin": {elsewhere}, "Access-Control-Request-Method": {http.MethodGet}}
-			change(r.Header)
-		})
-	}
-	answer := ask(func(http.Header) {})
-	for name, want := range map[string]string{"Access-Control-Allow-Methods": "GET", "Access-Control-Allow-Headers": "Authorization", "Access-Control-Allow-Private-Network": ""} {
-		if got := answer.Header.Get(name); got != want {
-			t.Errorf("%s is %q, want %q", name, got, want)
-		}
-	}
-	answer = ask(func(h http.Header) { h.Set("Access-Control-Request-Private-Network", "true") })
-	if answer.Header.Get("Access-Control-Allow-Private-Network") != "true" {
-		t.Errorf("got %v", answer.Header)
-	}
-	if answer = ask(func(h http.Header) { h.Set("Access-Control-Request-Method", http.MethodDelete) }); answer.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("a write is let through: %s", answer.Status)
-	}
-}
-
-// Without the flag no page of another origin reads anything; the console's own do.
-func TestNoOtherOrigin(t *testing.T) {
-	w := newWorld(t, aCluster()...).start(t)
-	closed := httptest.NewServer(newAccess(w.routes(), token, "1", ""))
-	defer closed.Close()
-	w.server.Close()
-	w.server = closed
-	for origin, status := range map[string]int{elsewhere: 403, "": 200, closed.URL: 200} {
-		answer := w.raw(t, http.MethodGet, apiPrefix+"/cluster", func(r *http.Request) {
-			r.Header.Del("Cookie")
-			r.Header.Set("Authorization", "Bearer "+token)
-			if origin != "" {
-				r.Header.Set("Origin", origin)
-			}
-		})
-		if answer.StatusCode != status || answer.Header.Get("Access-Control-Allow-Origin") != "" {
-			t.Errorf("%q: %s %v", origin, answer.Status, answer.Header)
-		}
 	}
 }
 

@@ -33,8 +33,6 @@ type Cluster interface {
 	// ExplainName says which records a client gets for a name: a pod as NAMESPACE/NAME, or an
 	// address.
 	ExplainName(ctx context.Context, name, from string) (*inspect.NameExplanation, error)
-	// ExplainPod says whether a pod may be evicted, and why.
-	ExplainPod(ctx context.Context, namespace, name string) (*inspect.PodExplanation, error)
 	// Traffic is what the proxies of all nodes have counted.
 	Traffic(ctx context.Context) (readings []inspect.ProxyReading, notKnown []string, err error)
 	// Autoscalers are the names of those that scale the pods of a Service.
@@ -55,8 +53,6 @@ type Options struct {
 	TrafficEvery time.Duration
 	// Listen is where to serve: an address of the machine itself.
 	Listen netip.AddrPort
-	// AllowOrigin is the origin whose pages may read the JSON with the token, empty for none.
-	AllowOrigin string
 	// Serving is called with the address of the first page when it can be opened.
 	Serving func(url string)
 }
@@ -79,7 +75,7 @@ func Serve(ctx context.Context, o Options) error {
 	c := newConsole(o)
 	token := rand.Text()
 	serving := &http.Server{
-		Handler: newAccess(c.routes(), token, port, o.AllowOrigin), MaxHeaderBytes: 16 << 10,
+		Handler: newAccess(c.routes(), token, port), MaxHeaderBytes: 16 << 10,
 		ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}

@@ -26,10 +26,6 @@ const (
 	pathWhatIf     = "/whatif"
 
 	apiPrefix = "/api/v1"
-
-	// What is served below apiPrefix alone.
-	pathNodes = "/nodes"
-	pathPods  = "/pods"
 )
 
 // headerFragment asks for the part of a page that changes, alone.
@@ -73,13 +69,6 @@ func (c *console) about(s *snapshot) about {
 // answer makes a view, or says why there is none.
 type answer func(context.Context, *http.Request, *snapshot) (view, *about, error)
 
-// jsonAnswer makes what is served as JSON: a view, or values that no page shows.
-type jsonAnswer func(context.Context, *http.Request, *snapshot) (any, *about, error)
-
-func (a answer) asJSON(ctx context.Context, r *http.Request, s *snapshot) (any, *about, error) {
-	return a(ctx, r, s)
-}
-
 func (c *console) routes() http.Handler {
 	mux := http.NewServeMux()
 	for path, one := range map[string]struct {
@@ -94,10 +83,7 @@ func (c *console) routes() http.Handler {
 		pathWhatIf:                           {"whatif", c.whatIfView},
 	} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { c.servePage(w, r, one.name, one.answer) })
-		mux.HandleFunc(apiPrefix+path, func(w http.ResponseWriter, r *http.Request) { c.serveJSON(w, r, one.answer.asJSON) })
-	}
-	for path, answer := range map[string]jsonAnswer{pathNodes + "/{name}": c.nodeView, pathPods + "/{namespace}/{name}": c.podView} {
-		mux.HandleFunc(apiPrefix+path, func(w http.ResponseWriter, r *http.Request) { c.serveJSON(w, r, answer) })
+		mux.HandleFunc(apiPrefix+path, func(w http.ResponseWriter, r *http.Request) { c.serveJSON(w, r, one.answer) })
 	}
 	mux.HandleFunc("/events", c.events)
 	for name, contentType := range map[string]string{
@@ -155,18 +141,16 @@ func (c *console) servePage(w http.ResponseWriter, r *http.Request, name string,
 	writePage(w, r, http.StatusOK, name, p)
 }
 
-func (c *console) serveJSON(w http.ResponseWriter, r *http.Request, answer jsonAnswer) {
+func (c *console) serveJSON(w http.ResponseWriter, r *http.Request, answer answer) {
 	v, a, err := answer(r.Context(), r, c.watcher.newest.Load())
 	if err != nil {
 		c.fail(w, r, err)
 		return
 	}
-	if shown, is := v.(view); is {
-		c.listeners.look(shown.parts(), c.now())
-	}
+	c.listeners.look(v.parts(), c.now())
 	whole, err := json.Marshal(struct {
 		About *about `json:"about"`
-		View  any    `json:"view"`
+		View  view   `json:"view"`
 	}{a, v})
 	if err != nil {
 		c.fail(w, r, fmt.Errorf("writing JSON: %w", err))
@@ -211,7 +195,7 @@ func write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	sum := sha256.Sum256(content)
 	tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 	w.Header().Set("ETag", tag)
-	w.Header().Add("Vary", headerFragment)
+	w.Header().Set("Vary", headerFragment)
 	if status == http.StatusOK && r.Header.Get("If-None-Match") == tag {
 		w.WriteHeader(http.StatusNotModified)
 		return

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/internal/inspect"
@@ -20,8 +19,6 @@ import (
 
 // serviceView is one Service: where its traffic goes, and why.
 type serviceView struct {
-	// UID is that of the Service.
-	UID types.UID `json:"uid"`
 	// Explanation is what "vicinity explain -o json" prints.
 	Explanation *inspect.Explanation `json:"explanation"`
 	Families    []familyView         `json:"families"`
@@ -99,7 +96,7 @@ func (c *console) serviceView(ctx context.Context, r *http.Request, s *snapshot)
 	a.NotKnown = append(a.NotKnown, notKnown...)
 	m := c.traffic.newest()
 	a.NotKnown = append(a.NotKnown, m.NotKnown...)
-	v := &serviceView{UID: service.UID, Explanation: e, Families: []familyView{}, Traffic: m.of(namespace, name), Measured: m.over()}
+	v := &serviceView{Explanation: e, Families: []familyView{}, Traffic: m.of(namespace, name), Measured: m.over()}
 	reading := s.reading(service)
 	reading.Now = c.now()
 	if v.HandOver = inspect.HandOverOf(&reading, nil); v.HandOver.DependsOnProxies() {

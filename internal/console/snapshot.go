@@ -41,7 +41,6 @@ type snapshot struct {
 	// statuses are those of Services, in their order, each with one or two families.
 	statuses map[types.NamespacedName][]inspect.ServiceStatus
 	budgets  []inspect.BudgetStatus
-	written  []*v1alpha1.TopologyDisruptionBudget // the same, as they are written
 	rollouts []inspect.RolloutStatus
 }
 
@@ -246,10 +245,9 @@ func (s *snapshot) readDisruption(w *watcher, before *snapshot, c change) {
 	rollouts, wrongToo := objects[*v1alpha1.DomainRollout](w, kindRollouts)
 	s.notKnown = slices.Concat(s.notKnown, wrong, wrongToo)
 	if !c.disruption {
-		s.written, s.budgets, s.rollouts = before.written, before.budgets, before.rollouts
+		s.budgets, s.rollouts = before.budgets, before.rollouts
 		return
 	}
-	s.written = budgets
 	for _, budget := range budgets {
 		s.budgets = append(s.budgets, inspect.BudgetStatusOf(budget))
 	}

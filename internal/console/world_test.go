@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
@@ -46,8 +45,6 @@ type fakeAnswers struct {
 	name        *inspect.NameExplanation
 	nameErr     error
 	from        string
-	pod         *inspect.PodExplanation
-	podErr      error
 	autoscalers []string
 }
 
@@ -59,13 +56,6 @@ func (f *fakeAnswers) ExplainName(_ context.Context, name, from string) (*inspec
 		return nil, cmp.Or(f.nameErr, fmt.Errorf("no name %q", name))
 	}
 	return f.name, nil
-}
-
-func (f *fakeAnswers) ExplainPod(_ context.Context, namespace, name string) (*inspect.PodExplanation, error) {
-	if f.podErr != nil || f.pod == nil {
-		return nil, cmp.Or(f.podErr, fmt.Errorf("no pod %q is in namespace %q", name, namespace))
-	}
-	return f.pod, nil
 }
 
 func (f *fakeAnswers) Traffic(context.Context) ([]inspect.ProxyReading, []string, error) {
@@ -93,9 +83,6 @@ type world struct {
 }
 
 const token = "the-token"
-
-// elsewhere is the origin that may read the JSON.
-const elsewhere = "http://localhost:4466"
 
 var ownKinds = map[string]string{
 	"routingpolicies": "RoutingPolicy", "clusterroutingpolicies": "ClusterRoutingPolicy", "endpointgroups": "EndpointGroup",
@@ -133,7 +120,7 @@ func newWorld(t testing.TB, objects ...runtime.Object) *world {
 func (w *world) start(t testing.TB) *world {
 	t.Helper()
 	w.console = newConsole(Options{Typed: w.typed, Dynamic: w.dynamic, Cluster: w.answers, Server: "https://cluster.test", TrafficEvery: 20 * time.Millisecond})
-	w.server = httptest.NewServer(newAccess(w.routes(), token, "1", elsewhere))
+	w.server = httptest.NewServer(newAccess(w.routes(), token, "1"))
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -244,7 +231,7 @@ func aNode(name, zone string, ready bool) *corev1.Node {
 		status = corev1.ConditionFalse
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelTopologyRegion: "north"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone, corev1.LabelTopologyRegion: "north"}},
 		Status: corev1.NodeStatus{
 			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")},
 			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Unix(1700000000, 0)}},
@@ -255,7 +242,7 @@ func aNode(name, zone string, ready bool) *corev1.Node {
 
 func aService(namespace, name string, annotations map[string]string) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + namespace + "-" + name), Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations},
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Selector: map[string]string{"app": name}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 	}
 }

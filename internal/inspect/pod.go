@@ -10,7 +10,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
@@ -61,9 +60,7 @@ const (
 type PodExplanation struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
-	// UID tells the pod from others that had its name.
-	UID  types.UID `json:"uid,omitempty"`
-	Node string    `json:"node,omitempty"`
+	Node      string `json:"node,omitempty"`
 	// State is what the pod is like, in words.
 	State   string  `json:"state"`
 	Verdict Verdict `json:"verdict"`
@@ -128,7 +125,7 @@ type PDBExplanation struct {
 // ExplainPod says whether a pod may be evicted now, as the API would answer.
 func ExplainPod(in *PodReading) *PodExplanation {
 	e := &PodExplanation{
-		Namespace: in.Pod.Namespace, Pod: in.Pod.Name, UID: in.Pod.UID, Node: in.Pod.Spec.NodeName, State: stateOfPod(in.Pod), Unenforced: in.Unenforced,
+		Namespace: in.Pod.Namespace, Pod: in.Pod.Name, Node: in.Pod.Spec.NodeName, State: stateOfPod(in.Pod), Unenforced: in.Unenforced,
 	}
 	for _, b := range in.Budgets {
 		if coverage.Selector(b.World.Budget).Matches(labels.Set(in.Pod.Labels)) {
