@@ -146,6 +146,16 @@ tests = (trap 'exit 130' INT TERM; failed=; \
 		xargs -r $(GO) test -vet=off -json $$([ "$$module" = . ] || echo -count=1) $(1)) || failed=1; done; \
 	test -z "$$failed")
 
+# RESULTS reads the events of "go test -json". It prints a line for each package, the output of failed tests, the skipped
+# tests with their reasons, and counts. SKIPS_ARE_LISTED fails for a skipped test without a reason in test/skips.txt.
+ENDED := bin/tests.json
+RESULTS = $(TOOLS)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --jsonfile-timing-events $(ENDED) --raw-command -- cat
+SKIPS_ARE_LISTED = awk 'function member(name) { return match($$0, "\"" name "\":\"[^\"]*\"") ? substr($$0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : "" } \
+	NR == FNR { if (NF > 1) listed[$$1]; next } \
+	member("Action") == "skip" && member("Test") && !((member("Package") "." member("Test")) in listed) { \
+		print "skipped without a reason in test/skips.txt: " member("Package") "." member("Test"); missing = 1 } \
+	END { exit missing }' test/skips.txt $(ENDED)
+
 # Tests that share a control plane import this. Each has it alone.
 SHARES := 'vicinity/test/rig[] ]'
 
@@ -155,8 +165,8 @@ check: build vet ## Before each commit: build, vet, unit tests
 	@$(STAGE) --show unit 'unit tests' $(MAKE) unit
 
 .PHONY: unit
-unit:
-	@$(call tests,-short) | $(GO) run ./hack/skips
+unit: $(TOOLS)/gotestsum
+	@$(call tests,-short) | $(RESULTS)
 
 .PHONY: vet
 vet:
@@ -180,12 +190,13 @@ CONTROL_PLANE := $(CURDIR)/bin/control-plane
 .PHONY: live
 live: export VICINITY_LAB_DIR := $(CONTROL_PLANE)
 live: export VICINITY_CONTROL_PLANE := $(CONTROL_PLANE)/shared/kubeconfig
-live:
+live: $(TOOLS)/gotestsum
 	@bin/vicinity-lab down --name shared >/dev/null 2>&1 || :
 	@bin/vicinity-lab up --name shared --control-plane-only --vicinity=false --nodes-per-zone=1 --fake-nodes=9 --eviction-requests
 	@trap 'bin/vicinity-lab down --name shared' EXIT; \
 	{ failed=; $(call tests,-p 2 -timeout 60m,$(SHARES)) >'$(CONTROL_PLANE)/tests.json' | $(call tests,-p 3 -timeout 60m,-v $(SHARES)) || failed=1; \
-		cat '$(CONTROL_PLANE)/tests.json'; test -z "$$failed"; } | $(GO) run ./hack/skips -strict
+		cat '$(CONTROL_PLANE)/tests.json'; test -z "$$failed"; } | $(RESULTS)
+	@$(SKIPS_ARE_LISTED)
 
 .PHONY: root
 root:
@@ -226,8 +237,8 @@ conformance: build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE
 	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(if $(PREFER),-prefer) $(CONFORMANCEFLAGS)
 
 .PHONY: soak
-soak: root programs vulncheck ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
-	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -json -p 1 -timeout 3h ./test/acceptance ./internal/allocate ./internal/proxy ./internal/proxy/kernel | $(GO) run ./hack/skips -strict)
+soak: root programs vulncheck $(TOOLS)/gotestsum ## Run the longest tests, and keep the promises in their long forms: at full scale, for hours (AREA, PROMISE as for e2e)
+	@$(if $(AREA)$(PROMISE),,E2E_SOAK=1 $(GO) test -vet=off -json -p 1 -timeout 3h ./test/acceptance ./internal/allocate ./internal/proxy ./internal/proxy/kernel | $(RESULTS) && $(SKIPS_ARE_LISTED))
 	@E2E_SOAK=1 $(MAKE) e2e
 	@$(if $(AREA)$(PROMISE),,$(if $(filter newest,$(KUBERNETES)),$(MAKE) e2e KUBERNETES=oldest))
 	@$(if $(AREA)$(PROMISE),,$(MAKE) conformance-all)
