@@ -311,8 +311,8 @@ packaged: release-maker
 	@$(call RELEASE,package,bin/package) --platforms "linux/$$($(GO) env GOARCH)"
 
 .PHONY: release
-release: notices release-maker ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
-	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)' --artifacthub '$(ARTIFACTHUB)' --notices bin/THIRD_PARTY_NOTICES
+release: release-maker ## Make all of a release: VERSION, and REGISTRY, DOWNLOADS, ARTIFACTHUB as docs/release.md says
+	@$(call RELEASE,all,bin/release/$(or $(VERSION),none)) --address '$(DOWNLOADS)' --artifacthub '$(ARTIFACTHUB)'
 
 # All analyzers of go vet are among the linters.
 .PHONY: lint
@@ -326,9 +326,8 @@ vulncheck: $(TOOLS)/govulncheck ## Look for known vulnerabilities in what is lin
 	$(TOOLS)/govulncheck $(if $(GOVULNDB),-db '$(GOVULNDB)') -scan '$(or $(SCAN),package)' ./cmd/...
 
 .PHONY: notices
-notices: ## Write the licences and notices of all that is linked to bin/THIRD_PARTY_NOTICES, which goes where the programs go
-	@mkdir -p bin
-	$(GO) run ./hack/licences -notices bin/THIRD_PARTY_NOTICES
+notices: release-maker ## Write the licences and notices of all that is linked to bin/THIRD_PARTY_NOTICES, which goes where the programs go
+	bin/release-maker notices >bin/THIRD_PARTY_NOTICES
 
 .PHONY: generate
 generate: $(TOOLS)/controller-gen ## Write the API's generated files, dashboards and rules, the references of flags and values, licences, and golden files anew

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/hack/release/image"
+	"vicinity.dev/vicinity/hack/release/licences"
 	"vicinity.dev/vicinity/hack/release/plugin"
 	"vicinity.dev/vicinity/hack/release/program"
 	"vicinity.dev/vicinity/hack/release/source"
@@ -38,7 +39,6 @@ func main() {
 type settings struct {
 	root, out, version, platforms string
 	registry, address, hub        string
-	notices                       string
 }
 
 func newCommand() *cobra.Command {
@@ -51,13 +51,13 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&s.platforms, "platforms", "linux/amd64,linux/arm64", "`PLATFORMS` of the images")
 	flags.StringVar(&s.registry, "registry", "", "registry and folder of the images, none if empty")
 	flags.StringVar(&s.address, "address", "", "`URL` of the folder from which krew fetches archives")
-	flags.StringVar(&s.notices, "notices", "", "`FILE` of the licences and notices of all that is linked, which a release has")
 	flags.StringVar(&s.hub, "artifacthub", "", "`ID` of the repository on Artifact Hub")
 	command.AddCommand(
 		&cobra.Command{Use: "programs", Short: "Build the programs of images for this machine", Args: cobra.NoArgs, RunE: s.programs},
 		&cobra.Command{Use: "images", Short: "Make images", Args: cobra.NoArgs, RunE: s.run((*release).writeImages)},
 		&cobra.Command{Use: "package", Short: "Make images and the chart that names them", Args: cobra.NoArgs, RunE: s.run((*release).writePackage)},
 		&cobra.Command{Use: "all", Short: "Make all of a release", Args: cobra.NoArgs, RunE: s.run((*release).writeAll)},
+		&cobra.Command{Use: "notices", Short: "Print the licences and notices of all that is linked", Args: cobra.NoArgs, RunE: s.notices},
 	)
 	return command
 }
@@ -118,6 +118,16 @@ func (s *settings) programs(command *cobra.Command, _ []string) error {
 		name := platform.File(p.Name)
 		err = errors.Join(err, share(filepath.Join(folder, name), filepath.Join(s.out, name)))
 	}
+	return err
+}
+
+// notices prints what a release has as THIRD_PARTY_NOTICES.
+func (s *settings) notices(command *cobra.Command, _ []string) error {
+	text, err := licences.Notices(s.root)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(command.OutOrStdout(), text)
 	return err
 }
 

@@ -19,6 +19,7 @@ import (
 	"vicinity.dev/vicinity/hack/release/changelog"
 	"vicinity.dev/vicinity/hack/release/chart"
 	"vicinity.dev/vicinity/hack/release/image"
+	"vicinity.dev/vicinity/hack/release/licences"
 	"vicinity.dev/vicinity/hack/release/plugin"
 	"vicinity.dev/vicinity/hack/release/program"
 	"vicinity.dev/vicinity/hack/release/sbom"
@@ -79,6 +80,13 @@ func (r *release) writeAll(ctx context.Context) error {
 	if changes.Date == "" {
 		fmt.Fprintf(r.say, "CHANGELOG.md: section [%s] has no date: write one before you publish\n", r.source.Version)
 	}
+	notices, err := licences.Notices(r.root)
+	if err != nil {
+		return err
+	}
+	if err := r.write(noticesFile, []byte(notices)); err != nil {
+		return err
+	}
 	for _, folder := range []string{imagesFolder, pluginFolder, modulesFolder} {
 		if err := os.Mkdir(filepath.Join(r.folder, folder), 0o755); err != nil {
 			return err
@@ -95,13 +103,6 @@ func (r *release) writeAll(ctx context.Context) error {
 		return err
 	}
 	if err := r.hubRepository(); err != nil {
-		return err
-	}
-	notices, err := os.ReadFile(r.notices)
-	if err != nil {
-		return fmt.Errorf("reading --notices, which make notices writes: %w", err)
-	}
-	if err := r.write(noticesFile, notices); err != nil {
 		return err
 	}
 	if err := r.write("RELEASE_NOTES.md", []byte(r.notes(changes, filepath.Base(packaged)))); err != nil {

@@ -11,7 +11,7 @@ import (
 // one layer do not know each other, so nothing imports a command and no shell
 // imports another.
 var layers = [][]string{
-	{"api", "charts", "hack", "internal/built", "internal/command", "internal/version"},
+	{"api", "charts", "internal/built", "internal/command", "internal/version"},
 	{"internal/lifecycle", "internal/topology", "internal/plaintext", "internal/netset", "internal/kubeproxy", "internal/kube", "internal/podcache"},
 	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/spread", "internal/locate"},
 	{"internal/simulate", "internal/location"},
