@@ -218,7 +218,7 @@ e2e-program:
 
 # Promises about metrics ask Prometheus, and those about the console open its pages in a browser.
 .PHONY: e2e
-e2e: root build package kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),programs) ## Show what the project promises, one lab at a time: all but what only make soak shows, or AREA=lab, or AREA='all -lab'; PROMISE=; KUBERNETES=oldest
+e2e: root build package kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),chromium) ## Show what the project promises, one lab at a time: all but what only make soak shows, or AREA=lab, or AREA='all -lab'; PROMISE=; KUBERNETES=oldest
 	@$(MAKE) promises
 
 .PHONY: promises
@@ -346,15 +346,20 @@ $(TOOLS)/%:
 	@echo "building $* (pinned in hack/tools)"
 	@cd hack/tools && $(GO) build -buildvcs=false -o '$(CURDIR)/$@' "$$($(GO) list tool | grep '/$*$$')"
 
-# What the tests start: pages of HTML are opened in a real browser, the rules of the
-# kernel are listed by nft, and the probe is tried beside rules of iptables.
+# Tests list the rules of the kernel by nft, and try the probe beside rules of iptables.
 .PHONY: programs
 programs:
 	@missing=(); \
-	command -v chromium >/dev/null || missing+=(chromium); \
 	command -v nft >/dev/null || missing+=(nftables); \
 	command -v iptables-nft >/dev/null && command -v iptables-legacy >/dev/null || missing+=(iptables); \
 	$(call install_missing,make test,; make check does without)
+
+# Promises about the console open its pages in a real browser.
+.PHONY: chromium
+chromium:
+	@missing=(); \
+	command -v chromium >/dev/null || missing+=(chromium); \
+	$(call install_missing,make e2e AREA=console)
 
 # What asks DNS servers in benchmarks.
 .PHONY: dnsperf

@@ -1,4 +1,4 @@
-// Package chromium drives a headless Chromium for tests that open pages as users do.
+// Package chromium drives a headless Chromium for promises that open pages as users do.
 //
 // It speaks the Chrome DevTools protocol over a pair of pipes: messages are JSON that ends with a
 // zero byte. Nothing of it runs beside the caller: messages are read while an answer is awaited.
@@ -6,7 +6,6 @@ package chromium
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,37 +21,31 @@ import (
 
 // Browser is a browser with one page.
 type Browser struct {
-	// Log is what the browser has written.
-	Log bytes.Buffer
-
 	command *exec.Cmd
 	cancel  context.CancelFunc
 	to      io.Writer
 	from    *bufio.Reader
 	session string
 	last    int     // id of the last command
-	events  []Event // since the last visit
+	events  []event // since the last visit
 }
 
-// Event is something that the browser tells unasked.
-type Event struct {
+// event is something that the browser tells unasked.
+type event struct {
 	Method string
 	Params json.RawMessage
 }
 
 // message is what the browser sends: an event, or the answer to a command.
 type message struct {
-	Event
+	event
 	ID     int
 	Result json.RawMessage
 	Error  *struct{ Message string }
 }
 
-// Object is a JSON object.
-type Object map[string]any
-
-// errNotInstalled is the error where there is no Chromium.
-var errNotInstalled = errors.New("chromium is not installed; apt-get install chromium")
+// object is a JSON object.
+type object map[string]any
 
 // errLeft is the error of what was asked of a page that was left for another before it answered.
 var errLeft = errors.New("the page was left")
@@ -67,7 +60,7 @@ var leaving = []string{"Inspected target navigated or closed", "Execution contex
 func Open(ctx context.Context, folder string) (*Browser, error) {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		return nil, errNotInstalled
+		return nil, fmt.Errorf("%w; apt-get install chromium", err)
 	}
 	args := []string{
 		"--headless", "--remote-debugging-pipe", "--user-data-dir=" + filepath.Join(folder, "profile"),
@@ -85,7 +78,6 @@ func Open(ctx context.Context, folder string) (*Browser, error) {
 	b.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// The browser has processes of its own, which must not outlive it: they write to the profile.
 	b.command.Cancel = func() error { return syscall.Kill(-b.command.Process.Pid, syscall.SIGKILL) }
-	b.command.Stderr = &b.Log
 	if err := b.connect(); err != nil {
 		cancel()
 		return nil, err
@@ -133,26 +125,26 @@ func (b *Browser) connect() error {
 // openPage makes the page and asks to be told what goes wrong in it.
 func (b *Browser) openPage() error {
 	var target struct{ TargetID string }
-	if err := b.Call("Target.createTarget", Object{"url": "about:blank"}, &target); err != nil {
+	if err := b.call("Target.createTarget", object{"url": "about:blank"}, &target); err != nil {
 		return err
 	}
 	var attached struct{ SessionID string }
-	if err := b.Call("Target.attachToTarget", Object{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
+	if err := b.call("Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
 		return err
 	}
 	b.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		if err := b.Call(domain+".enable", nil, nil); err != nil {
+		if err := b.call(domain+".enable", nil, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Call sends a command and waits for its answer, which is read into result unless that is nil.
-func (b *Browser) Call(method string, params Object, result any) error {
+// call sends a command and waits for its answer, which is read into result unless that is nil.
+func (b *Browser) call(method string, params object, result any) error {
 	b.last++
-	request := Object{"id": b.last, "method": method}
+	request := object{"id": b.last, "method": method}
 	if params != nil {
 		request["params"] = params
 	}
@@ -172,7 +164,7 @@ func (b *Browser) Call(method string, params Object, result any) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", method, err)
 		case m.ID != b.last:
-			b.events = append(b.events, m.Event)
+			b.events = append(b.events, m.event)
 		case m.Error != nil && slices.Contains(leaving, m.Error.Message):
 			return fmt.Errorf("%s: %w: %s", method, errLeft, m.Error.Message)
 		case m.Error != nil:
@@ -201,12 +193,12 @@ func (b *Browser) read() (message, error) {
 // Visit opens an address in a window of the given width and waits until it is loaded, which has to
 // be before the page goes on to another by itself.
 func (b *Browser) Visit(url string, width int) error {
-	if err := b.Call("Emulation.setDeviceMetricsOverride", Object{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
+	if err := b.call("Emulation.setDeviceMetricsOverride", object{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil); err != nil {
 		return err
 	}
 	b.events = nil
 	var went struct{ ErrorText, LoaderID string }
-	if err := b.Call("Page.navigate", Object{"url": url}, &went); err != nil {
+	if err := b.call("Page.navigate", object{"url": url}, &went); err != nil {
 		return err
 	}
 	if went.ErrorText != "" {
@@ -233,7 +225,7 @@ func (b *Browser) Evaluate(expression string, result any) error {
 			Exception struct{ Description string }
 		}
 	}
-	if err := b.Call("Runtime.evaluate", Object{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer); err != nil {
+	if err := b.call("Runtime.evaluate", object{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer); err != nil {
 		return err
 	}
 	if e := answer.ExceptionDetails; e != nil {
@@ -245,38 +237,26 @@ func (b *Browser) Evaluate(expression string, result any) error {
 	return nil
 }
 
-// Press presses a key, by its name in the DOM.
-func (b *Browser) Press(key string) error {
-	codes := map[string]int{"Tab": 9, "Enter": 13, "ArrowDown": 40}
-	down := Object{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-	if key == "Enter" {
-		down["text"] = "\r"
+// PressTab presses the key Tab.
+func (b *Browser) PressTab() error {
+	for _, kind := range []string{"keyDown", "keyUp"} {
+		if err := b.call("Input.dispatchKeyEvent", object{"type": kind, "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}, nil); err != nil {
+			return err
+		}
 	}
-	if err := b.Call("Input.dispatchKeyEvent", down, nil); err != nil {
-		return err
-	}
-	return b.Call("Input.dispatchKeyEvent", Object{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}, nil)
-}
-
-// Events are those since the last visit.
-func (b *Browser) Events() ([]Event, error) {
-	// What the page did until now has been reported when this is answered.
-	var done bool
-	if err := b.Evaluate("true", &done); err != nil {
-		return nil, err
-	}
-	return b.events, nil
+	return nil
 }
 
 // Complaints are what the browser found wrong since the last visit: errors and warnings on the
 // console, exceptions, requests that failed, and requests that are not allowed.
 func (b *Browser) Complaints(allowed func(url string) bool) ([]string, error) {
-	events, err := b.Events()
-	if err != nil {
+	// What the page did until now has been reported when this is answered.
+	var done bool
+	if err := b.Evaluate("true", &done); err != nil {
 		return nil, err
 	}
 	var found []string
-	for _, e := range events {
+	for _, e := range b.events {
 		switch e.Method {
 		case "Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Page.javascriptDialogOpening":
 			found = append(found, e.Method+" "+string(e.Params))
@@ -302,19 +282,15 @@ func (b *Browser) Complaints(allowed func(url string) bool) ([]string, error) {
 	return found, nil
 }
 
-// Screenshot saves the whole page as a picture, or what of it is in a window of so much height.
+// Screenshot saves the top of the page as a picture of that height.
 func (b *Browser) Screenshot(file string, height int) error {
-	params := Object{"format": "png", "captureBeyondViewport": height == 0}
-	if height > 0 {
-		var width int
-		if err := b.Evaluate("innerWidth", &width); err != nil {
-			return err
-		}
-		params["clip"] = Object{"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-		params["captureBeyondViewport"] = true
+	var width int
+	if err := b.Evaluate("innerWidth", &width); err != nil {
+		return err
 	}
+	clip := object{"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
 	var picture struct{ Data []byte }
-	if err := b.Call("Page.captureScreenshot", params, &picture); err != nil {
+	if err := b.call("Page.captureScreenshot", object{"format": "png", "clip": clip, "captureBeyondViewport": true}, &picture); err != nil {
 		return err
 	}
 	return os.WriteFile(file, picture.Data, 0o644)
@@ -322,7 +298,7 @@ func (b *Browser) Screenshot(file string, height int) error {
 
 // Prefers has the page be as for users with a preference, such as the color scheme "dark".
 func (b *Browser) Prefers(feature, value string) error {
-	return b.Call("Emulation.setEmulatedMedia", Object{"features": []Object{{"name": feature, "value": value}}}, nil)
+	return b.call("Emulation.setEmulatedMedia", object{"features": []object{{"name": feature, "value": value}}}, nil)
 }
 
 // Until evaluates an expression until it is true, in whichever page is open then.

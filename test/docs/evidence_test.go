@@ -103,7 +103,7 @@ func receiver(function *ast.FuncDecl) (name, of string) {
 }
 
 // tiersOf maps the functions of a package, by their keys, to their tiers. make check does not run a test that skips with
-// -short, that uses a control plane or a browser, or that calls such a function.
+// -short, that uses a control plane, or that calls such a function.
 func tiersOf(functions []*ast.FuncDecl) map[string]string {
 	tierOf := map[string]string{}
 	for _, function := range functions {
@@ -143,7 +143,7 @@ func needs(function *ast.FuncDecl, tierOf map[string]string) string {
 			case *ast.SelectorExpr:
 				on, _ := called.X.(*ast.Ident)
 				switch {
-				case on != nil && (on.Name == "rig" || on.Name == "chromium" && called.Sel.Name == "ForTest"):
+				case on != nil && on.Name == "rig":
 					atLeast("test")
 				case on != nil && self != "" && on.Name == self && tierOf[of+"."+called.Sel.Name] != "":
 					atLeast(tierOf[of+"."+called.Sel.Name])

@@ -334,7 +334,7 @@ func stops(b *chromium.Browser) (all int, err error) {
 		return 0, err
 	}
 	for i := range all {
-		if err := b.Press("Tab"); err != nil {
+		if err := b.PressTab(); err != nil {
 			return 0, err
 		}
 		var at struct {
