@@ -330,7 +330,7 @@ notices: release-maker ## Write the licences and notices of all that is linked t
 	bin/release-maker notices >bin/THIRD_PARTY_NOTICES
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Write the API's generated files, dashboards and rules, the references of flags and values, licences, and golden files anew
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, rules, the references of flags and values, licences, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
 	@for module in $(MODULES); do (cd "$$module" && packages=$$($(GOLDEN)) && { [ -z "$$packages" ] || $(GO) test $$packages -update; }) || exit; done
 

@@ -1,11 +1,10 @@
-// Module monitoring makes the dashboards and rules of the chart, and pins the Prometheus that
+// Module monitoring tests the dashboards of the chart, makes its rules, and pins the Prometheus that
 // tries them, away from the dependencies of the project itself.
 module vicinity.dev/vicinity/monitoring
 
 go 1.26.7
 
 require (
-	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/prometheus/common v0.72.1
 	github.com/prometheus/prometheus v0.316.0
 	go.yaml.in/yaml/v3 v3.0.5

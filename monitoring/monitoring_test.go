@@ -1,0 +1,208 @@
+// Package monitoring_test checks the dashboards of the chart: they ask for metrics that programs export.
+package monitoring_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+const (
+	dashboardsFolder = "../charts/vicinity/monitoring/dashboards"
+	document         = "../docs/monitoring.md"
+	references       = "../docs/reference"
+)
+
+// targetLabels are on all series of a target, however it is scraped.
+var targetLabels = []string{"job", "instance"}
+
+// libraries maps the series of libraries and of Kubernetes that queries ask for to their labels.
+var libraries = map[string][]string{
+	"up":                                          nil,
+	"leader_election_master_status":               {"name"},
+	"workqueue_depth":                             {"name", "controller", "priority"},
+	"process_resident_memory_bytes":               nil,
+	"process_cpu_seconds_total":                   nil,
+	"rest_client_requests_total":                  {"code", "host", "method"},
+	"coredns_dns_requests_total":                  {"server", "zone", "view", "proto", "family", "type"},
+	"coredns_dns_responses_total":                 {"server", "zone", "view", "rcode", "plugin"},
+	"coredns_dns_request_duration_seconds_bucket": {"server", "zone", "view", "le"},
+	"apiserver_admission_webhook_fail_open_count": {"name", "type"},
+	"apiserver_admission_webhook_rejection_count": {"name", "type", "operation", "error_type", "rejection_code"},
+}
+
+// catalog knows which series a query may ask for.
+type catalog struct {
+	// labels maps each series to its labels.
+	labels map[string][]string
+	// references is the text that names the values of labels.
+	references string
+}
+
+var (
+	metricRow    = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram) \\| ?([^|]*?) ?\\|")
+	recordingRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+:[a-z0-9_:]+)` \\| ?([^|]*?) ?\\|")
+	labelName    = regexp.MustCompile(`\w+`)
+)
+
+// readCatalog reads the tables of metrics in the references, which test/conventions compares with what programs register,
+// and the table of recorded series.
+func readCatalog(t *testing.T) *catalog {
+	t.Helper()
+	c := &catalog{labels: maps.Clone(libraries)}
+	for _, name := range []string{"metrics.md", "proxy.md", "dns.md"} {
+		c.references += read(t, filepath.Join(references, name))
+	}
+	for _, row := range metricRow.FindAllStringSubmatch(c.references, -1) {
+		name, names := row[1], labelName.FindAllString(row[3], -1)
+		if row[2] != "histogram" {
+			c.labels[name] = names
+			continue
+		}
+		c.labels[name+"_sum"], c.labels[name+"_count"] = names, names
+		c.labels[name+"_bucket"] = slices.Concat(names, []string{"le"})
+	}
+	for _, row := range recordingRow.FindAllStringSubmatch(read(t, document), -1) {
+		c.labels[row[1]] = labelName.FindAllString(row[2], -1)
+	}
+	return c
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	promQL = parser.NewParser(parser.Options{})
+	// variables of dashboards are replaced where PromQL needs a number or a duration.
+	variables = strings.NewReplacer("$__rate_interval", "5m", "$cost_per_gib", "0.01")
+)
+
+// faults says what a query asks for that no program exports: series, labels, and values of labels.
+func (c *catalog) faults(query string) []string {
+	expr, err := promQL.ParseExpr(variables.Replace(query))
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var faults, grouped []string
+	has := slices.Clone(targetLabels)
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch n := node.(type) {
+		case *parser.AggregateExpr:
+			grouped = append(grouped, n.Grouping...)
+		case *parser.VectorSelector:
+			for _, name := range seriesOf(n) {
+				has = append(has, c.labels[name]...)
+				faults = append(faults, c.unknown(name, n.LabelMatchers)...)
+			}
+		}
+		return nil
+	})
+	for _, label := range grouped {
+		if !slices.Contains(has, label) {
+			faults = append(faults, fmt.Sprintf("no series of %s has the label %s", query, label))
+		}
+	}
+	return faults
+}
+
+// seriesOf lists the series that a selector names, also as {__name__=~"a|b"}.
+func seriesOf(n *parser.VectorSelector) []string {
+	for _, m := range n.LabelMatchers {
+		if m.Name == model.MetricNameLabel {
+			return strings.Split(m.Value, "|")
+		}
+	}
+	return []string{n.String()}
+}
+
+// values matches a value, or several as in "a|b". It matches no other pattern, no variable, and not the empty value.
+var values = regexp.MustCompile(`^[\w|-]+$`)
+
+// unknown says what a selector of one series asks for in vain.
+func (c *catalog) unknown(series string, matchers []*labels.Matcher) []string {
+	known, found := c.labels[series]
+	if !found {
+		return []string{"no program exports " + series}
+	}
+	var faults []string
+	for _, m := range matchers {
+		switch {
+		case m.Name == model.MetricNameLabel, slices.Contains(targetLabels, m.Name):
+		case !slices.Contains(known, m.Name):
+			faults = append(faults, fmt.Sprintf("%s has no label %s", series, m.Name))
+		case strings.Contains(series, "vicinity_") && values.MatchString(m.Value):
+			for value := range strings.SplitSeq(m.Value, "|") {
+				if !strings.Contains(c.references, "`"+value+"`") {
+					faults = append(faults, fmt.Sprintf("no reference names the value %q of %s of %s", value, m.Name, series))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+// labelValues is how a variable of a dashboard lists the values of a label: the first part is a selector.
+var labelValues = regexp.MustCompile(`^label_values\((.+), *\w+\)$`)
+
+func TestDashboardsAskForWhatThereIs(t *testing.T) {
+	c := readCatalog(t)
+	files, err := filepath.Glob(filepath.Join(dashboardsFolder, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no dashboards: %v", dashboardsFolder, err)
+	}
+	for _, file := range files {
+		var dashboard struct {
+			UID    string
+			Panels []struct {
+				Type, Title, Description string
+				Targets                  []struct{ Expr string }
+			}
+			Templating struct {
+				List []struct{ Name, Definition string }
+			}
+		}
+		if err := json.Unmarshal([]byte(read(t, file)), &dashboard); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if filepath.Base(file) != dashboard.UID+".json" || len(dashboard.Panels) == 0 {
+			t.Errorf("%s has the UID %q, want its name, and %d panels", file, dashboard.UID, len(dashboard.Panels))
+		}
+		for _, variable := range dashboard.Templating.List {
+			if variable.Definition == "" {
+				continue
+			}
+			for _, fault := range c.faults(labelValues.ReplaceAllString(variable.Definition, "$1")) {
+				t.Errorf("%s, variable %s: %s", file, variable.Name, fault)
+			}
+		}
+		for _, panel := range dashboard.Panels {
+			if panel.Type == "row" {
+				continue
+			}
+			if panel.Description == "" || len(panel.Targets) == 0 {
+				t.Errorf("%s: panel %q has no description or no query", file, panel.Title)
+			}
+			for _, target := range panel.Targets {
+				for _, fault := range c.faults(target.Expr) {
+					t.Errorf("%s, panel %q: %s", file, panel.Title, fault)
+				}
+			}
+		}
+	}
+}
