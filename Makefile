@@ -15,13 +15,13 @@ BENCHCOUNT ?= 6
 # The packages that decide; they are the ones worth measuring.
 CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
 
-# The modules: Vicinity, the lab that it is tried in, what makes dashboards and rules, and what
+# The modules: Vicinity, the lab that it is tried in, the tests of dashboards and rules, and what
 # makes releases.
 MODULES := . lab monitoring hack/release
 
 # The packages whose tests can write what they would compare, of the module in the
 # working directory. Some modules have none.
-GOLDEN = { grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && printf -- '--exclude-dir=%s ' lab monitoring release) . || :; } | xargs -rn 1 dirname | sort -u
+GOLDEN = { grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && printf -- '--exclude-dir=%s ' lab release) . || :; } | xargs -rn 1 dirname | sort -u
 
 # All is compiled as the programs of images are, which have nothing of a machine's files and link
 # none of its libraries: what is compiled for one is there for the others.
@@ -330,7 +330,7 @@ notices: release-maker ## Write the licences and notices of all that is linked t
 	bin/release-maker notices >bin/THIRD_PARTY_NOTICES
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Write the API's generated files, rules, the references of flags and values, licences, and golden files anew
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, licences, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
 	@for module in $(MODULES); do (cd "$$module" && packages=$$($(GOLDEN)) && { [ -z "$$packages" ] || $(GO) test $$packages -update; }) || exit; done
 

@@ -1,5 +1,5 @@
-// Module monitoring tests the dashboards of the chart, makes its rules, and pins the Prometheus that
-// tries them, away from the dependencies of the project itself.
+// Module monitoring tests the dashboards and rules of the chart, and pins the Prometheus that tries
+// them, away from the dependencies of the project itself.
 module vicinity.dev/vicinity/monitoring
 
 go 1.26.7
@@ -7,7 +7,6 @@ go 1.26.7
 require (
 	github.com/prometheus/common v0.72.1
 	github.com/prometheus/prometheus v0.316.0
-	go.yaml.in/yaml/v3 v3.0.5
 )
 
 require (
@@ -225,6 +224,7 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.28.0 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e // indirect
 	golang.org/x/net v0.61.0 // indirect

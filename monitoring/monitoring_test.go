@@ -1,11 +1,15 @@
-// Package monitoring_test checks the dashboards of the chart: they ask for metrics that programs export.
+// Package monitoring_test checks the dashboards and the rules of the chart: they ask for metrics that programs export,
+// documents list each rule, and Prometheus' own tool runs the tests in the folder rules.
 package monitoring_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,13 +18,16 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
 const (
+	rulesFile        = "../charts/vicinity/monitoring/rules.yaml"
 	dashboardsFolder = "../charts/vicinity/monitoring/dashboards"
 	document         = "../docs/monitoring.md"
 	references       = "../docs/reference"
+	runbooks         = "../docs/runbooks"
 )
 
 // targetLabels are on all series of a target, however it is scraped.
@@ -157,6 +164,48 @@ func (c *catalog) unknown(series string, matchers []*labels.Matcher) []string {
 	return faults
 }
 
+func TestRulesAskForWhatThereIs(t *testing.T) {
+	c := readCatalog(t)
+	file, problems := rulefmt.ParseFile(rulesFile, false, model.LegacyValidation, promQL, slog.New(slog.DiscardHandler))
+	if len(problems) > 0 {
+		t.Fatal(errors.Join(problems...))
+	}
+	about, recordingTests := read(t, document), read(t, "rules/recordings.yaml")
+	alerts := 0
+	for _, group := range file.Groups {
+		for _, r := range group.Rules {
+			for _, fault := range c.faults(r.Expr) {
+				t.Errorf("%s%s: %s", r.Record, r.Alert, fault)
+			}
+			if r.Alert == "" {
+				if !strings.Contains(about, "\n| `"+r.Record+"` |") || !strings.Contains(recordingTests, " expr: "+r.Record+"\n") {
+					t.Errorf("%s needs a row in %s and a test in rules/recordings.yaml", r.Record, document)
+				}
+				continue
+			}
+			alerts++
+			runbook := strings.TrimPrefix(r.Annotations["runbook_url"], "RUNBOOK_BASE/")
+			after := "at once"
+			if r.For > 0 {
+				after = r.For.String()
+			}
+			row := fmt.Sprintf("\n| `%s` | %s | %s | [%s](runbooks/%s) |\n", r.Alert, r.Labels["severity"], after, strings.TrimSuffix(runbook, ".md"), runbook)
+			if !strings.Contains(about, row) {
+				t.Errorf("%s does not have the row %s", document, row)
+			}
+			if !strings.Contains(read(t, filepath.Join(runbooks, runbook)), "`"+r.Alert+"`") {
+				t.Errorf("%s does not name the alert %s", runbook, r.Alert)
+			}
+			if _, err := os.Stat(filepath.Join("rules", r.Alert+".yaml")); err != nil {
+				t.Errorf("%s has no test: %v", r.Alert, err)
+			}
+		}
+	}
+	if rows := strings.Count(about, "\n| `Vicinity"); rows != alerts {
+		t.Errorf("%s lists %d alerts, want %d", document, rows, alerts)
+	}
+}
+
 // labelValues is how a variable of a dashboard lists the values of a label: the first part is a selector.
 var labelValues = regexp.MustCompile(`^label_values\((.+), *\w+\)$`)
 
@@ -203,6 +252,28 @@ func TestDashboardsAskForWhatThereIs(t *testing.T) {
 					t.Errorf("%s, panel %q: %s", file, panel.Title, fault)
 				}
 			}
+		}
+	}
+}
+
+// TestRulesWithPromtool builds Prometheus' own tool, with the tags of "make prometheus", and runs it on the rules and on
+// their tests.
+func TestRulesWithPromtool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds promtool")
+	}
+	tests, err := filepath.Glob("rules/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool := filepath.Join(t.TempDir(), "promtool")
+	for _, command := range [][]string{
+		{"go", "build", "-buildvcs=false", "-tags", "remove_all_sd,enable_kubernetes_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool"},
+		{promtool, "check", "rules", "--lint-fatal", rulesFile},
+		slices.Concat([]string{promtool, "test", "rules"}, tests),
+	} {
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", command, err, out)
 		}
 	}
 }
