@@ -2,15 +2,14 @@ package lab
 
 import (
 	"context"
-	"io"
 
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/state"
 )
 
 // ServeGateway runs the gateway component: it forwards connections from the host to the
-// lab's API servers until the context ends.
-func ServeGateway(ctx context.Context, dir state.Dir, log io.Writer) error {
+// lab's API server until the context ends.
+func ServeGateway(ctx context.Context, dir state.Dir) error {
 	found, err := dir.Load()
 	if err != nil {
 		return err
@@ -19,5 +18,5 @@ func ServeGateway(ctx context.Context, dir state.Dir, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return plane.ServeGateway(ctx, log)
+	return plane.ServeGateway(ctx)
 }

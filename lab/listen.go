@@ -12,15 +12,15 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// ListenTLS listens on a free port where the lab's API servers reach it, for webhooks of
-// tests. They verify the certificate by authority, which is PEM.
+// ListenTLS listens on a free port where the lab's API server reaches it, for webhooks of
+// tests. It verifies the certificate by authority, which is PEM.
 func (c *Cluster) ListenTLS(ctx context.Context) (listener net.Listener, authority []byte, err error) {
 	s := c.Shape()
 	ca, err := controlplane.OpenAuthority(c.dir.PKI(""))
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the authority of lab %q: %w", s.Name, err)
 	}
-	addr := s.APIServers()[0]
+	addr := shape.APIServer
 	if s.ControlPlaneOnly {
 		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}

@@ -15,7 +15,7 @@ import (
 
 // newLabInternalCommand holds what a lab's own processes run. Their flags are the
 // lab's affair and may change with any version.
-func newLabInternalCommand(s command.Streams) *cobra.Command {
+func newLabInternalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "internal",
 		Short:  "Run a process of a lab",
@@ -38,8 +38,7 @@ func newLabInternalCommand(s command.Streams) *cobra.Command {
 		labProcess("agent", "Stand in for the nodes of a lab that have no network",
 			func(ctx context.Context, dir state.Dir) error { return agent.Run(ctx, agent.Options{State: dir}) }),
 		labProcess("runtime", "Run the containers of a lab's nodes", lab.ServeRuntime),
-		labProcess("gateway", "Forward connections from the host to the API servers of a lab",
-			func(ctx context.Context, dir state.Dir) error { return lab.ServeGateway(ctx, dir, s.Err) }),
+		labProcess("gateway", "Forward connections from the host to the API server of a lab", lab.ServeGateway),
 	)
 	return cmd
 }

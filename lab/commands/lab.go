@@ -87,7 +87,7 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
 		newLabManifestsCommand(s),
 		newLabVicinityCommand(s, f),
 		newLabDNSCommand(s, f),
-		newLabInternalCommand(s),
+		newLabInternalCommand(),
 		newLabProgramCommand(s),
 	)
 	return cmd

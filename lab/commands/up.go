@@ -41,7 +41,6 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.CrossRegionLatency, "cross-region-latency", 0, "`TIME` added to each round trip between two regions")
 	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
 	flags.StringVar(&f.DNS, "dns", "", "`WHICH` DNS server the cluster has: vicinity (vicinity-dns), coredns (the same without the plugin vicinity), or none (default vicinity, where pods can reach it)")
-	flags.BoolVar(&f.HA, "ha", false, "run two API servers over one etcd")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
 	flags.BoolVar(&f.EvictionRequests, "eviction-requests", false, "serve the alpha API of EvictionRequests, of Kubernetes 1.37 and later")
@@ -53,7 +52,7 @@ var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "
 
 // otherFlags are the rest of the flags of a shape.
 var otherFlags = []string{
-	"file", "cross-zone-latency", "cross-region-latency", "proxy", "dns", "ha", "fake-nodes", "single-stack", "eviction-requests", "control-plane-only",
+	"file", "cross-zone-latency", "cross-region-latency", "proxy", "dns", "fake-nodes", "single-stack", "eviction-requests", "control-plane-only",
 }
 
 // shapeGiven are the flags of a shape that the user set.
@@ -148,7 +147,6 @@ func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
 	if given("fake-nodes") {
 		*wanted = wanted.WithFakeNodes(f.FakeNodes)
 	}
-	wanted.HA = wanted.HA || f.HA
 	wanted.SingleStack = wanted.SingleStack || f.SingleStack
 	wanted.EvictionRequests = wanted.EvictionRequests || f.EvictionRequests
 	wanted.ControlPlaneOnly = wanted.ControlPlaneOnly || f.ControlPlaneOnly
@@ -209,7 +207,7 @@ A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, an
 pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,
 		Example: `  vicinity lab up
   vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1 --cross-zone-latency 2ms
-  vicinity lab up --name other --ha
+  vicinity lab up --name other
   vicinity lab up --proxy both
   vicinity lab up --release bin/package
   vicinity lab up --set routing.takeOverAuto=true

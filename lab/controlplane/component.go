@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -47,17 +46,14 @@ func (c *ControlPlane) components() []component {
 		args:      c.command(Etcd, c.flags.etcd()),
 		namespace: c.namespace,
 		ready:     c.readyAt(c.anonymous, "http://"+c.addrs.etcdMetrics.String()+"/health"),
+	}, {
+		name:      KubeAPIServer,
+		kind:      KubeAPIServer,
+		args:      c.command(KubeAPIServer, c.flags.apiServer()),
+		namespace: c.namespace,
+		ready:     c.readyAt(c.anonymous, c.api("/readyz")),
 	}}
-	for i, at := range c.addrs.apiServers {
-		all = append(all, component{
-			name:      apiServer(i),
-			kind:      KubeAPIServer,
-			args:      c.command(KubeAPIServer, c.flags.apiServer(i)),
-			namespace: c.namespace,
-			ready:     c.readyAt(c.anonymous, "https://"+at.String()+"/readyz"),
-		})
-	}
-	if c.addrs.needsGateway() {
+	if !c.config.Shape.ControlPlaneOnly {
 		all = append(all, component{name: Gateway, kind: Gateway, args: c.config.Gateway, ready: c.gatewayReady})
 	}
 	all = append(all, component{
@@ -96,13 +92,6 @@ func (c *ControlPlane) proxies() []component {
 	return all
 }
 
-func apiServer(index int) string {
-	if index == 0 {
-		return KubeAPIServer
-	}
-	return KubeAPIServer + "-" + strconv.Itoa(index+1)
-}
-
 func (c *ControlPlane) command(name string, flags []string) []string {
 	return append([]string{c.config.Program, name}, flags...)
 }
@@ -128,18 +117,17 @@ func (c *ControlPlane) find(name string) (component, error) {
 // Start starts the control plane without what runs on nodes, and returns
 // when the API is ready; Wait waits for the rest. What already runs is left alone.
 func (c *ControlPlane) Start(ctx context.Context) error {
-	etcd, servers := c.ofKinds(Etcd), c.ofKinds(KubeAPIServer)
-	// The gateway depends on nothing, and two API servers are reached through it.
-	if err := c.startAll(append(etcd, c.ofKinds(Gateway)...)...); err != nil {
+	// The gateway starts without any other component.
+	if err := c.startAll(c.ofKinds(Etcd, Gateway)...); err != nil {
 		return err
 	}
-	if err := c.waitAll(ctx, etcd...); err != nil {
+	if err := c.waitAll(ctx, c.ofKinds(Etcd)...); err != nil {
 		return err
 	}
-	if err := c.startAll(servers...); err != nil {
+	if err := c.startAll(c.ofKinds(KubeAPIServer)...); err != nil {
 		return err
 	}
-	if err := c.waitAll(ctx, append(servers, c.ofKinds(Gateway)...)...); err != nil {
+	if err := c.waitAll(ctx, c.ofKinds(KubeAPIServer, Gateway)...); err != nil {
 		return err
 	}
 	// Only now: without an API they would retry with growing pauses.
@@ -375,24 +363,17 @@ func (c *ControlPlane) proxyMissedZone(ctx context.Context, node string, pid int
 	if err != nil || logsZone(string(text), pid) {
 		return false, err
 	}
-	var zone string
-	err = c.tryServers(func(server string) error {
-		body, err := c.admin.do(ctx, http.MethodGet, server+"/api/v1/nodes/"+node, nil)
-		if err != nil {
-			return err
-		}
-		var object struct {
-			Metadata struct {
-				Labels map[string]string `json:"labels"`
-			} `json:"metadata"`
-		}
-		if err := json.Unmarshal(body, &object); err != nil {
-			return err
-		}
-		zone = object.Metadata.Labels[zoneLabel]
-		return nil
-	})
-	return zone != "", err
+	body, err := c.admin.do(ctx, http.MethodGet, c.api("/api/v1/nodes/"+node), nil)
+	if err != nil {
+		return false, err
+	}
+	var object struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	err = json.Unmarshal(body, &object)
+	return object.Metadata.Labels[zoneLabel] != "", err
 }
 
 // zoneLabel is the label by which kube-proxy knows the zone.
@@ -441,14 +422,12 @@ func (c *ControlPlane) controllerManagerReady(ctx context.Context) error {
 	if err := c.anonymous.get(ctx, "https://"+c.addrs.controllerManager.String()+"/healthz"); err != nil {
 		return err
 	}
-	return c.tryServers(func(server string) error {
-		for _, path := range []string{"serviceaccounts/default", "configmaps/kube-root-ca.crt"} {
-			if err := c.admin.get(ctx, server+"/api/v1/namespaces/default/"+path); err != nil {
-				return err
-			}
+	for _, path := range []string{"serviceaccounts/default", "configmaps/kube-root-ca.crt"} {
+		if err := c.admin.get(ctx, c.api("/api/v1/namespaces/default/"+path)); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (c *ControlPlane) gatewayReady(ctx context.Context) error {
@@ -476,17 +455,4 @@ func (c *ControlPlane) proxyReady(ctx context.Context, namespace string) error {
 // clientIn makes a client without a certificate in a network namespace.
 func (c *ControlPlane) clientIn(namespace string) (*client, error) {
 	return newClient(c.dial(namespace), c.ca, nil)
-}
-
-// tryServers calls a function with API servers until it succeeds for one.
-func (c *ControlPlane) tryServers(do func(server string) error) error {
-	var failed []error
-	for _, at := range c.addrs.apiServers {
-		err := do("https://" + at.String())
-		if err == nil {
-			return nil
-		}
-		failed = append(failed, err)
-	}
-	return errors.Join(failed...)
 }

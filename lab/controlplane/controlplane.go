@@ -1,4 +1,4 @@
-// Package controlplane runs the control plane of a lab: etcd, one or two API servers, the
+// Package controlplane runs the control plane of a lab: etcd, the API server, the
 // controller-manager, the scheduler, a kube-proxy for each node, and the gateway from the
 // host to the API. It makes their certificates, kubeconfigs and command lines, starts them
 // in order, knows when each is ready, and stops, kills, pauses and resumes them by name.
@@ -8,8 +8,8 @@
 //
 // Everything but kube-proxy runs in the fabric namespace, where all ports are free and
 // which all nodes and pods have a route to. The host has none: the gateway listens on the
-// host's 127.0.0.1 and dials inside. It also balances two API servers. A lab that is only a
-// control plane has no namespaces and uses ports of 127.0.0.1.
+// host's 127.0.0.1 and dials inside. A lab that is only a control plane has no namespaces and
+// uses ports of 127.0.0.1.
 //
 // The processes outlive the command that started them. A ControlPlane has no other state
 // than its Config.
@@ -29,8 +29,7 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// The names of components. The second API server, each kubelet and each kube-proxy have
-// a suffix.
+// The names of components. Each kubelet and each kube-proxy have a suffix.
 const (
 	Etcd              = "etcd"
 	KubeAPIServer     = "kube-apiserver"
@@ -97,7 +96,7 @@ func (c *ControlPlane) prepare() error {
 	if err != nil {
 		return err
 	}
-	inside, outside := "https://"+c.addrs.inside.String(), "https://"+c.addrs.outside.String()
+	inside, outside := c.api(""), "https://"+c.addrs.outside.String()
 	for _, file := range []struct {
 		path, server string
 		identity     Identity
@@ -153,7 +152,10 @@ func (c *ControlPlane) connect(ca *Authority) error {
 }
 
 // Inside is the address of the API for components and nodes, which needs no Service.
-func (c *ControlPlane) Inside() netip.AddrPort { return c.addrs.inside }
+func (c *ControlPlane) Inside() netip.AddrPort { return c.addrs.apiServer }
+
+// api is the URL of a path of the API for components.
+func (c *ControlPlane) api(path string) string { return "https://" + c.addrs.apiServer.String() + path }
 
 // dial dials in a network namespace, or in the host's if it is empty.
 func (c *ControlPlane) dial(namespace string) dialer {

@@ -15,7 +15,6 @@ import (
 // In the fabric namespace components have their usual ports, which are always free there.
 const (
 	apiPort               = 6443
-	balancedPort          = 7443
 	etcdPort              = 2379
 	etcdPeerPort          = 2380
 	etcdMetricsPort       = 2381
@@ -25,7 +24,7 @@ const (
 
 // Ports is how many consecutive ports of the host a lab may need. A lab with a network
 // needs only the first, one that is only a control plane needs them all.
-const Ports = 8
+const Ports = 6
 
 // Labs use ports of the host in this range, below the ephemeral ports of Linux: a restarted
 // gateway must find its port free.
@@ -73,43 +72,23 @@ type endpoints struct {
 	etcd, etcdPeer, etcdMetrics  netip.AddrPort
 	controllerManager, scheduler netip.AddrPort
 
-	apiServers []netip.AddrPort
-	// inside is the address of the API for components and nodes, outside that for the host.
-	inside, outside netip.AddrPort
+	// apiServer is the address of the API for components and nodes, outside that for the host.
+	apiServer, outside netip.AddrPort
 }
 
 func endpointsOf(s shape.Shape, port int) endpoints {
 	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	on := func(port int) netip.AddrPort { return netip.AddrPortFrom(local, uint16(port)) }
 	if s.ControlPlaneOnly {
-		e := endpoints{
-			inside: on(port), outside: on(port),
+		return endpoints{
+			apiServer: on(port), outside: on(port),
 			etcd: on(port + 1), etcdPeer: on(port + 2), etcdMetrics: on(port + 3),
 			controllerManager: on(port + 4), scheduler: on(port + 5),
-			apiServers: []netip.AddrPort{on(port)},
 		}
-		if s.HA {
-			e.apiServers = []netip.AddrPort{on(port + 6), on(port + 7)}
-		}
-		return e
 	}
-	e := endpoints{
-		outside: on(port),
-		etcd:    on(etcdPort), etcdPeer: on(etcdPeerPort), etcdMetrics: on(etcdMetricsPort),
+	return endpoints{
+		apiServer: netip.AddrPortFrom(shape.APIServer, apiPort), outside: on(port),
+		etcd: on(etcdPort), etcdPeer: on(etcdPeerPort), etcdMetrics: on(etcdMetricsPort),
 		controllerManager: on(controllerManagerPort), scheduler: on(schedulerPort),
 	}
-	for _, addr := range s.APIServers() {
-		e.apiServers = append(e.apiServers, netip.AddrPortFrom(addr, apiPort))
-	}
-	e.inside = e.apiServers[0]
-	if s.HA {
-		e.inside = netip.AddrPortFrom(e.inside.Addr(), balancedPort)
-	}
-	return e
-}
-
-// needsGateway reports whether clients reach the API through the gateway: the host cannot
-// reach the fabric, and two servers need a balancer.
-func (e endpoints) needsGateway() bool {
-	return !slices.Equal(e.apiServers, []netip.AddrPort{e.outside})
 }

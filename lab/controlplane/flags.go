@@ -43,8 +43,8 @@ func (f flags) etcd() []string {
 	}
 }
 
-func (f flags) apiServer(index int) []string {
-	at := f.addrs.apiServers[index]
+func (f flags) apiServer() []string {
+	at := f.addrs.apiServer
 	tolerate := strconv.Itoa(int(f.shape.Timing.Toleration.Seconds()))
 	args := []string{
 		"--bind-address=" + at.Addr().String(),

@@ -87,7 +87,7 @@ func makePKI(pki string, s shape.Shape) error {
 	return ensureServiceAccountKey(filepath.Join(pki, serviceAccountName))
 }
 
-// apiServerIdentity has all addresses of an API server: the Service, its own, and the
+// apiServerIdentity has all addresses of the API server: the Service, its own, and the
 // gateway.
 func apiServerIdentity(s shape.Shape) Identity {
 	id := Identity{

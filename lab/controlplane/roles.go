@@ -41,9 +41,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 
 func (c *ControlPlane) grantAll(ctx context.Context) error {
 	for _, grant := range grants() {
-		if err := c.tryServers(func(server string) error {
-			return c.admin.apply(ctx, server+grant.path(), grant.object())
-		}); err != nil {
+		if err := c.admin.apply(ctx, c.api(grant.path()), grant.object()); err != nil {
 			return fmt.Errorf("granting role %q to user %q: %w", grant.role, grant.user, err)
 		}
 	}
@@ -56,7 +54,7 @@ func (c *ControlPlane) provideStorage(ctx context.Context) error {
 		return nil
 	}
 	const path = "/apis/storage.k8s.io/v1/storageclasses/" + storage.Class
-	if err := c.tryServers(func(server string) error { return c.admin.apply(ctx, server+path, []byte(storage.ClassManifest)) }); err != nil {
+	if err := c.admin.apply(ctx, c.api(path), []byte(storage.ClassManifest)); err != nil {
 		return fmt.Errorf("making StorageClass %q: %w", storage.Class, err)
 	}
 	return nil

@@ -45,23 +45,13 @@ func (s Shape) DNSAddrs() []netip.Addr {
 // PodCIDRs contain the pod CIDRs of all nodes.
 func (s Shape) PodCIDRs() []netip.Prefix { return families(s, podCIDRs) }
 
-// APIServers are the addresses of the API servers, two with HA. They are in the fabric
-// namespace and reachable from every node and pod.
-func (s Shape) APIServers() []netip.Addr {
-	addrs := []netip.Addr{netip.AddrFrom4([4]byte{172, 30, 0, 1})}
-	if s.HA {
-		addrs = append(addrs, netip.AddrFrom4([4]byte{172, 30, 0, 2}))
-	}
-	return addrs
-}
+// APIServer is the address of the API server. It is in the fabric namespace, and every node
+// and pod reaches it.
+var APIServer = netip.AddrFrom4([4]byte{172, 30, 0, 1})
 
-// FabricAddrs are all addresses of the fabric namespace, those of the API servers first.
+// FabricAddrs are all addresses of the fabric namespace.
 func (s Shape) FabricAddrs() []netip.Addr {
-	addrs := s.APIServers()
-	if !s.SingleStack {
-		addrs = append(addrs, netip.MustParseAddr("fd00:172:30::1"))
-	}
-	return addrs
+	return families(s, []netip.Addr{APIServer, netip.MustParseAddr("fd00:172:30::1")})
 }
 
 // NodeAddrs are the addresses of a node.

@@ -22,7 +22,6 @@ type Options struct {
 
 	Proxy            string
 	DNS              string
-	HA               bool
 	ControlPlaneOnly bool
 	FakeNodes        int
 	SingleStack      bool
@@ -37,7 +36,6 @@ func FromOptions(o Options) (Shape, error) {
 		CrossRegionLatency: Duration{o.CrossRegionLatency},
 		Proxy:              Proxy(o.Proxy),
 		DNS:                DNS(o.DNS),
-		HA:                 o.HA,
 		ControlPlaneOnly:   o.ControlPlaneOnly,
 		FakeNodes:          o.FakeNodes,
 		SingleStack:        o.SingleStack,

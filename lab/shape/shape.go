@@ -26,8 +26,6 @@ type Shape struct {
 	Proxy              Proxy    `json:"proxy,omitempty"`
 	// DNS may be empty: then it depends on the rest, see DNSServer.
 	DNS DNS `json:"dns,omitempty"`
-	// HA runs two API servers over one etcd.
-	HA bool `json:"ha,omitempty"`
 	// ControlPlaneOnly is a lab without network: it has the API, nodes and pods as objects,
 	// and needs no root.
 	ControlPlaneOnly bool `json:"controlPlaneOnly,omitempty"`

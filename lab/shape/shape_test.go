@@ -115,7 +115,6 @@ func draw(t *rapid.T) shape.Shape {
 		FakeNodes:          rapid.IntRange(0, 9).Draw(t, "fake"),
 		SingleStack:        rapid.Bool().Draw(t, "single"),
 		EvictionRequests:   rapid.Bool().Draw(t, "requests"),
-		HA:                 rapid.Bool().Draw(t, "ha"),
 		CrossRegionLatency: time.Duration(rapid.IntRange(0, 1e9).Draw(t, "latency")),
 	}
 	if rapid.Bool().Draw(t, "labels") {
@@ -150,7 +149,6 @@ func TestShapesAreReadAsWritten(t *testing.T) {
 // No two parts of a lab, of whatever size, share an address.
 func TestAddressesAreDistinct(t *testing.T) {
 	s := shape.Default()
-	s.HA = true
 	used := map[netip.Addr]bool{}
 	use := func(addrs []netip.Addr) {
 		for _, addr := range addrs {

@@ -2,11 +2,9 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,22 +40,6 @@ func (s *scene) until(ctx context.Context, name string, met func(*corev1.Pod) bo
 		return fmt.Sprintf("its phase is %s, its containers are %+v", pod.Status.Phase, pod.Status.ContainerStatuses), nil
 	})
 	return pod, err
-}
-
-// another is the scene in a lab of its own.
-func (s *scene) another(ctx context.Context, program second, args ...string) (*scene, error) {
-	if err := program.run(ctx, append([]string{"up", "--vicinity=false"}, args...)...); err != nil {
-		return nil, err
-	}
-	cluster, err := lab.Open(program.name, program.options)
-	if err != nil {
-		return nil, err
-	}
-	client, err := cluster.Client()
-	if err != nil {
-		return nil, err
-	}
-	return &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: program.options}, nil
 }
 
 // containers are those of the echo pods and the clients, with what a restart changes.
@@ -110,40 +92,4 @@ func runtimeKilled(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("pods were restarted: before %q, after %q", before, after)
 	}
 	return fmt.Sprintf("%d pods found again by the runtime and a kubelet that were killed, none restarted; %d requests during it, 0 failed", len(before), result.Answered), nil
-}
-
-// highAvailability kills each API server in turn, and pauses one: the cluster works by the other.
-func highAvailability(ctx context.Context, s *scene) (figure string, err error) {
-	program := s.second()
-	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
-	s, err = s.another(ctx, program, "--ha", "--zones", "a", "--nodes-per-zone", "1")
-	if err != nil {
-		return "", err
-	}
-	var slowest time.Duration
-	for _, loss := range []struct {
-		name, server string
-		lose, regain func(context.Context, string) error
-	}{
-		{"killed", "kube-apiserver", s.cluster.KillComponent, s.cluster.StartComponent},
-		{"killed", "kube-apiserver-2", s.cluster.KillComponent, s.cluster.StartComponent},
-		{"paused", "kube-apiserver", s.cluster.PauseComponent, s.cluster.ResumeComponent},
-	} {
-		if err := loss.lose(ctx, loss.server); err != nil {
-			return "", err
-		}
-		begun := time.Now()
-		// Connections to the one that is lost break once. A paused one accepts new ones until the gateway leaves it out.
-		err := kube.Wait(ctx, "the other API server", func(ctx context.Context) (string, error) {
-			return "", s.run(ctx, loss.name+"-"+loss.server, "containers: [{name: sleep, image: lab/sleep}]", kube.PodReady)
-		})
-		if err != nil {
-			return "", fmt.Errorf("%s %s: %w", loss.server, loss.name, err)
-		}
-		slowest = max(slowest, time.Since(begun))
-		if err := loss.regain(ctx, loss.server); err != nil {
-			return "", err
-		}
-	}
-	return fmt.Sprintf("a pod was ready at most %.1f s after either API server was killed, and one paused", slowest.Seconds()), nil
 }

@@ -27,7 +27,6 @@ func labArea() area {
 			{name: "zone-cut", keep: zoneCut},
 			{name: "node-added", keep: nodeAdded, within: 4 * time.Minute},
 			{name: "runtime-killed", keep: runtimeKilled},
-			{name: "high-availability", keep: highAvailability, alone: true},
 			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute, alone: true},
 			{name: "scale", keep: scale, within: 6 * time.Minute, alone: true},
 			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute, alone: true},
