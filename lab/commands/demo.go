@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -29,7 +30,6 @@ type demoFlags struct {
 	rate     float64
 	duration time.Duration
 	price    float64
-	noTTY    bool
 	installFlags
 	// given are the flags that say what the lab is to look like.
 	given []string
@@ -53,7 +53,7 @@ stays as it is: flags that say what it is to look like are refused. Without
 vicinity-proxy, as with --proxy kube-proxy, the same is done by hints, and the fabric's
 bytes are what costs.`,
 		Example: `  vicinity lab demo
-  vicinity lab demo --no-tty --rate 500 --duration 20s
+  vicinity lab demo --rate 500 --duration 20s
   vicinity lab demo --zones a,b,c,d --price 0.02
   vicinity lab demo --release bin/package`,
 		Args: command.NoArgs,
@@ -80,7 +80,6 @@ bytes are what costs.`,
 	flags.Float64Var(&f.rate, "rate", 300, "`NUMBER` of requests a second, from all clients together")
 	flags.DurationVar(&f.duration, "duration", 5*time.Second, "`TIME` to send traffic before and after the change")
 	flags.Float64Var(&f.price, "price", 0.02, "`PRICE` of 1 GiB between zones, in your currency")
-	flags.BoolVar(&f.noTTY, "no-tty", false, "print plain lines, as it does when the output is no terminal")
 	return cmd
 }
 
@@ -114,7 +113,7 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	if found {
 		dns = func(context.Context, *lab.Cluster) error { return nil }
 	}
-	d := &demo{demoFlags: *f, cluster: cluster, screen: screen{out: s.Out, live: command.IsTerminal(s.Out) && !f.noTTY}}
+	d := &demo{demoFlags: *f, cluster: cluster, out: s.Out}
 	for _, zone := range cluster.Shape().Zones {
 		d.zones = append(d.zones, zone.Name)
 	}
@@ -133,12 +132,12 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	if err := errors.Join(err, <-answers); err != nil {
 		return err
 	}
-	d.screen.say("\nThe Service as Kubernetes makes it: every endpoint is as good as any other.\n")
+	d.say("\nThe Service as Kubernetes makes it: every endpoint is as good as any other.\n")
 	before, err := d.measure(ctx)
 	if err != nil {
 		return err
 	}
-	d.screen.say("\nNow with the annotation endpointslice.kubernetes.io/same-zone: Prefer.\n")
+	d.say("\nNow with the annotation endpointslice.kubernetes.io/same-zone: Prefer.\n")
 	if err := d.prefer(ctx); err != nil {
 		return err
 	}
@@ -153,8 +152,8 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	if after.counted, err = d.counters.counted(ctx, after); err != nil {
 		return err
 	}
-	d.screen.say("\n%s%s", d.compare(before, after), d.goOn(strings.TrimSuffix(os.Args[0], "-lab"), before, after))
-	return errors.Join(d.screen.err, after.wrong())
+	d.say("\n%s%s", d.compare(before, after), d.goOn(strings.TrimSuffix(os.Args[0], "-lab"), before, after))
+	return after.wrong()
 }
 
 // cluster is the lab that is up, which was found, or a new one.
@@ -184,7 +183,7 @@ type demo struct {
 	cluster *lab.Cluster
 	client  *lab.Client
 	zones   []string
-	screen  screen
+	out     io.Writer
 	// counters are what the proxies of the nodes count, nil without vicinity-proxy.
 	counters *counters
 }
@@ -227,7 +226,7 @@ func (d *demo) deploy(ctx context.Context) error {
 	if err := d.answers(ctx); err != nil {
 		return err
 	}
-	d.screen.say("Service %s in namespace %s: %d endpoints and 1 client in each of %s, served by %s after %.1f s.\n",
+	d.say("Service %s in namespace %s: %d endpoints and 1 client in each of %s, served by %s after %.1f s.\n",
 		demoService, demoNamespace, lab.DemoEndpoints, strings.Join(d.zones, ", "), by, time.Since(begun).Seconds())
 	return nil
 }
@@ -314,37 +313,17 @@ func (d *demo) answers(ctx context.Context) error {
 	})
 }
 
-// measure sends traffic and shows it as it comes.
+// measure sends traffic and shows who answered whom.
 func (d *demo) measure(ctx context.Context) (measurement, error) {
 	before, err := d.cluster.Traffic()
 	if err != nil {
 		return measurement{}, err
 	}
-	last := before
-	var failed error
-	var shown time.Duration
-	job, err := d.cluster.PlanLoad(ctx, lab.LoadOptions{
+	result, err := d.cluster.Load(ctx, lab.LoadOptions{
 		Namespace: demoNamespace, Service: demoService,
-		Plan: load.Plan{Rate: d.rate, Duration: d.duration, Interval: time.Second},
+		Plan: load.Plan{Rate: d.rate, Duration: d.duration},
 	})
 	if err != nil {
-		return measurement{}, err
-	}
-	result, err := job.Run(ctx, load.Watch{Progress: func(p load.Progress) {
-		// The rest at the end is too little to say anything.
-		if p.Elapsed-shown < job.Plan.Interval/2 {
-			return
-		}
-		shown = p.Elapsed
-		now, err := d.cluster.Traffic()
-		if err != nil {
-			failed = err
-			return
-		}
-		d.screen.draw(d.picture(measurement{result: p.Last, traffic: now.Since(last)}, p.Elapsed))
-		last = now
-	}})
-	if err := errors.Join(err, failed); err != nil {
 		return measurement{}, err
 	}
 	if ctx.Err() != nil {
@@ -356,7 +335,7 @@ func (d *demo) measure(ctx context.Context) (measurement, error) {
 	}
 	m := measurement{result: result, traffic: now.Since(before)}
 	d.counters.expect(result.Connections)
-	d.screen.settle(d.picture(m, m.took()))
+	d.say("%s", d.picture(m))
 	return m, nil
 }
 
@@ -375,7 +354,7 @@ func (m measurement) crossing() float64 {
 	if m.took() <= 0 {
 		return 0
 	}
-	return float64(m.traffic.CrossZone().Bytes) / m.took().Seconds()
+	return float64(m.traffic.CrossZone()) / m.took().Seconds()
 }
 
 // shares is how the answers to each zone's clients divide among the zones.

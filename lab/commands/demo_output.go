@@ -2,7 +2,6 @@ package commands
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -12,82 +11,35 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// screen shows a picture that changes: in place on a terminal, elsewhere one line for
-// each change. After an error it shows nothing more.
-type screen struct {
-	out   io.Writer
-	live  bool
-	drawn int // lines of the picture that stands
-	err   error
-}
-
-// picture is what is shown of a moment: a table, and the same in a line.
-type picture struct {
-	table []string
-	line  string
-}
-
-func (s *screen) say(format string, args ...any) {
-	if s.err == nil {
-		_, s.err = fmt.Fprintf(s.out, format, args...)
-	}
-}
-
-// draw shows a moment, in place of the one before.
-func (s *screen) draw(p picture) {
-	if !s.live {
-		s.say("%s\n", p.line)
-		return
-	}
-	s.replace(p.table)
-}
-
-// settle shows the picture that stays.
-func (s *screen) settle(p picture) {
-	if !s.live {
-		s.say("\n")
-	}
-	s.replace(p.table)
-	s.drawn = 0
-}
-
-func (s *screen) replace(lines []string) {
-	if s.drawn > 0 {
-		// To the beginning of the first line, and clear all below.
-		s.say("\x1b[%dA\r\x1b[J", s.drawn)
-	}
-	s.say("%s\n", strings.Join(lines, "\n"))
-	s.drawn = len(lines)
-}
+// say prints a part of the demonstration.
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format, args...) }
 
 // barWidth is how many characters show all of a zone's answers.
 const barWidth = 20
 
-// picture draws who answers whom, and what crosses zones.
-func (d *demo) picture(m measurement, elapsed time.Duration) picture {
+// picture is a table of who answers whom, and what crosses zones.
+func (d *demo) picture(m measurement) string {
 	width := len("from")
 	for _, zone := range d.zones {
 		width = max(width, len(zone))
 	}
 	shares := m.shares(d.zones)
-	header := fmt.Sprintf("  %-*s", width, "from")
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n  %-*s", width, "from")
 	for _, zone := range d.zones {
-		header += fmt.Sprintf("  %*s", max(len(zone)+3, 6), "to "+zone)
+		fmt.Fprintf(&b, "  %*s", max(len(zone)+3, 6), "to "+zone)
 	}
-	p := picture{table: []string{header + "   stays in its zone"}}
-	var parts []string
+	b.WriteString("   stays in its zone\n")
 	for i, zone := range d.zones {
-		row := fmt.Sprintf("  %-*s", width, zone)
+		fmt.Fprintf(&b, "  %-*s", width, zone)
 		for j, to := range d.zones {
-			row += fmt.Sprintf("  %*s", max(len(to)+3, 6), percent(shares[i][j]))
+			fmt.Fprintf(&b, "  %*s", max(len(to)+3, 6), percent(shares[i][j]))
 		}
 		filled := int(shares[i][i]*barWidth + 0.5)
-		p.table = append(p.table, row+"   "+strings.Repeat("█", filled)+strings.Repeat("░", barWidth-filled))
-		parts = append(parts, fmt.Sprintf("%s %s", zone, percent(shares[i][i])))
+		fmt.Fprintf(&b, "   %s%s\n", strings.Repeat("█", filled), strings.Repeat("░", barWidth-filled))
 	}
-	p.table = append(p.table, "  "+d.sentence(m))
-	p.line = fmt.Sprintf("  %3.0f s: stays in zone: %s; %s", elapsed.Seconds(), strings.Join(parts, ", "), d.sentence(m))
-	return p
+	fmt.Fprintf(&b, "  %s\n", d.sentence(m))
+	return b.String()
 }
 
 // sentence says what happened in words.
@@ -178,7 +130,7 @@ Next:
   export KUBECONFIG=%[5]s
   %[6]s explain svc/%[7]s -n %[8]s
   %[6]s %[9]s
-  %[6]s lab load %[7]s -n %[8]s --live%[10]s
+  %[6]s lab load %[7]s -n %[8]s%[10]s
 
 "%[6]s lab down%[10]s" removes it.
 `, up.Name, describeShape(up), percent(after.result.InZone()), percent(before.result.InZone()),

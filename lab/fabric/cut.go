@@ -131,17 +131,11 @@ type ZonePair struct {
 	From, To string
 }
 
-// Traffic is an amount of traffic.
-type Traffic struct {
-	Bytes, Packets uint64
-}
-
-// Traffic is what the nodes of each zone, with their pods, have sent to nodes of each zone
-// since the lab came up. It does not count traffic inside a node, with the control plane,
-// or dropped by a cut. Pairs without traffic are missing. The kernel may count several
-// packets as one, so bytes are the better measure.
-func (f *Fabric) Traffic() (map[ZonePair]Traffic, error) {
-	traffic := map[ZonePair]Traffic{}
+// Traffic is how many bytes the nodes of each zone, with their pods, have sent to nodes of
+// each zone since the lab came up. It does not count traffic inside a node, with the control
+// plane, or dropped by a cut. Pairs without traffic are missing.
+func (f *Fabric) Traffic() (map[ZonePair]uint64, error) {
+	traffic := map[ZonePair]uint64{}
 	err := f.inRules(func(conn *nftables.Conn, r rules) error {
 		elements, err := conn.GetSetElements(r.traffic)
 		if err != nil {
@@ -150,7 +144,7 @@ func (f *Fabric) Traffic() (map[ZonePair]Traffic, error) {
 		pairs := f.zonePairs()
 		for _, element := range elements {
 			if pair, known := pairs[string(element.Key)]; known && element.Counter != nil {
-				traffic[pair] = Traffic{Bytes: element.Counter.Bytes, Packets: element.Counter.Packets}
+				traffic[pair] = element.Counter.Bytes
 			}
 		}
 		return nil

@@ -82,7 +82,7 @@ func (c *client) run(ctx context.Context, j job) {
 					return
 				}
 			}
-			s.recorder.update(now, func(r *Result) { r.Due++; r.Lag.Record(by) })
+			s.recorder.update(now, func(r *Result) { r.Due++ })
 			requests.Go(func() {
 				defer func() { <-slots }()
 				s.request(ctx, n)

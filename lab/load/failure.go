@@ -30,19 +30,19 @@ var kinds = [...]Kind{Refused, Reset, TimedOut, Closed, Unreachable, WrongAnswer
 // Failure is one failed request, with what is needed to find it in the kernel's connection
 // tracking.
 type Failure struct {
-	Time time.Time `json:"time"`
-	Kind Kind      `json:"kind"`
-	From Place     `json:"from"`
+	Time time.Time
+	Kind Kind
+	From Place
 	// To is the endpoint, if it is known from a wrong answer or from an earlier one over
 	// the same connection.
-	To *Endpoint `json:"to,omitempty"`
+	To *Endpoint
 	// Local is the address of this side, if the connection was opened.
-	Local    string        `json:"local,omitempty"`
-	Target   string        `json:"target"`
-	Protocol Protocol      `json:"protocol"`
-	Reused   bool          `json:"reused,omitempty"` // the connection had answered before
-	After    time.Duration `json:"after"`            // since the request began
-	Error    string        `json:"error"`
+	Local    string
+	Target   string
+	Protocol Protocol
+	Reused   bool          // the connection had answered before
+	After    time.Duration // since the request began
+	Error    string
 }
 
 type answerError struct {

@@ -11,10 +11,9 @@ import (
 // Histogram counts durations in 128 buckets for each power of two, so that a quantile is
 // off by at most 1/256 or a nanosecond. Merging loses nothing. The zero value is empty.
 type Histogram struct {
-	counts   map[int]int64 // by bucket
-	count    int64
-	min, max time.Duration
-	sum      float64 // a float64, since years of latency overflow an int64
+	counts map[int]int64 // by bucket
+	count  int64
+	max    time.Duration
 }
 
 const (
@@ -40,13 +39,9 @@ func (h *Histogram) Record(d time.Duration) {
 	if h.counts == nil {
 		h.counts = make(map[int]int64)
 	}
-	if h.count == 0 || d < h.min {
-		h.min = d
-	}
 	h.max = max(h.max, d)
 	h.counts[bucket(d)]++
 	h.count++
-	h.sum += float64(d)
 }
 
 // Merge adds the counts of another histogram.
@@ -57,56 +52,28 @@ func (h *Histogram) Merge(other Histogram) {
 	if h.counts == nil {
 		h.counts = make(map[int]int64, len(other.counts))
 	}
-	if h.count == 0 || other.min < h.min {
-		h.min = other.min
-	}
 	h.max = max(h.max, other.max)
 	for b, n := range other.counts {
 		h.counts[b] += n
 	}
 	h.count += other.count
-	h.sum += other.sum
 }
 
 // Count is the number of durations.
 func (h Histogram) Count() int64 { return h.count }
 
-// Min is the exact minimum; 0 if empty.
-func (h Histogram) Min() time.Duration { return h.min }
-
 // Max is the exact maximum; 0 if empty.
 func (h Histogram) Max() time.Duration { return h.max }
-
-// Mean is the exact mean; 0 if empty.
-func (h Histogram) Mean() time.Duration {
-	if h.count == 0 {
-		return 0
-	}
-	return time.Duration(h.sum / float64(h.count))
-}
 
 // Quantile is the duration that the share q of all, from 0 to 1, does not exceed; 0 if
 // empty.
 func (h Histogram) Quantile(q float64) time.Duration {
-	return h.Quantiles(q)[0]
-}
-
-// Quantiles returns several quantiles.
-func (h Histogram) Quantiles(qs ...float64) []time.Duration {
-	found := make([]time.Duration, len(qs))
-	if h.count == 0 {
-		return found
-	}
-	order := slices.Sorted(maps.Keys(h.counts))
-	for i, q := range qs {
-		rank := min(max(int64(math.Ceil(q*float64(h.count))), 1), h.count)
-		var seen int64
-		for _, b := range order {
-			if seen += h.counts[b]; seen >= rank {
-				found[i] = min(max(middle(b), h.min), h.max)
-				break
-			}
+	rank := min(max(int64(math.Ceil(q*float64(h.count))), 1), h.count)
+	var seen int64
+	for _, b := range slices.Sorted(maps.Keys(h.counts)) {
+		if seen += h.counts[b]; seen >= rank {
+			return min(middle(b), h.max)
 		}
 	}
-	return found
+	return 0
 }

@@ -10,7 +10,7 @@
 // go only to addresses in the plan, and a run ends by itself.
 //
 // A [Source] opens connections as if from a pod. All sources add up in one [Result], which
-// a [Summary] expresses in shares and percentiles. Table, Live and Line render it as text.
+// [Table] renders as text.
 //
 // The server is an echo, which answers with an [Answer]. The package does not start pods,
 // does not look up names or Services, and does not write to a terminal.
@@ -22,14 +22,12 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
+	"sync/atomic"
 )
 
 // Place is where a source runs.
 type Place struct {
-	Pod  string `json:"pod,omitempty"`
-	Node string `json:"node,omitempty"`
-	Zone string `json:"zone,omitempty"`
+	Pod, Node, Zone string
 }
 
 // Source is a pod that sends requests.
@@ -42,22 +40,12 @@ type Source struct {
 // DialFunc opens a connection, as net.Dialer does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Watch receives events of a run. All fields are optional.
+// Watch follows a run. All fields are optional.
 type Watch struct {
-	// Progress is called after each interval and at the end, never concurrently.
-	Progress func(Progress)
-	// Failure is called at once at the first failure of the run, to look at the kernel's
-	// state. It does not block other requests, but the run does not end before it returns.
-	Failure func(Failure)
+	// Answered counts the answers of the run as they come.
+	Answered *atomic.Int64
 	// Enough ends the sending when it is closed. Requests in flight are waited for.
 	Enough <-chan struct{}
-}
-
-// Progress is the state of a run.
-type Progress struct {
-	Elapsed time.Duration
-	// Last covers the time since the last call, Total that since the start.
-	Last, Total Result
 }
 
 // job is a source's share of a plan: of every Of requests the one with number Index.
@@ -84,36 +72,12 @@ func Run(ctx context.Context, plan Plan, sources []Source, watch Watch) (Result,
 			return Result{}, fmt.Errorf("source %q has no Dial; each needs one", source.Pod)
 		}
 	}
-	start := time.Now()
-	recorder := newRecorder(watch.Failure)
+	recorder := newRecorder(watch.Answered)
 	var running sync.WaitGroup
 	for i, source := range sources {
 		c := &client{dial: source.Dial, recorder: recorder, enough: watch.Enough}
 		running.Go(func() { c.run(ctx, job{Plan: plan, Place: source.Place, Index: i, Of: len(sources)}) })
 	}
-	ended := make(chan struct{})
-	go func() {
-		running.Wait()
-		close(ended)
-	}()
-
-	total := newTally()
-	report := func() {
-		last := recorder.take()
-		total.add(last)
-		if watch.Progress != nil {
-			watch.Progress(Progress{Elapsed: time.Since(start), Last: last, Total: total.result()})
-		}
-	}
-	ticker := time.NewTicker(plan.Interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			report()
-		case <-ended:
-			report()
-			return total.result(), nil
-		}
-	}
+	running.Wait()
+	return recorder.result(), nil
 }

@@ -37,8 +37,6 @@ type Plan struct {
 	Concurrency int
 	// Timeout covers one request including opening the connection; default 5 s.
 	Timeout time.Duration
-	// Interval is the time between reports of progress; default 1 s.
-	Interval time.Duration
 }
 
 const (
@@ -46,12 +44,11 @@ const (
 	maxDuration    = 7 * 24 * time.Hour
 	maxConcurrency = 10_000
 	maxTimeout     = time.Hour
-	minInterval    = 10 * time.Millisecond
 )
 
 func (p Plan) withDefaults() Plan {
 	p.Protocol, p.Concurrency = cmp.Or(p.Protocol, HTTP), cmp.Or(p.Concurrency, 64)
-	p.Timeout, p.Interval = cmp.Or(p.Timeout, 5*time.Second), cmp.Or(p.Interval, time.Second)
+	p.Timeout = cmp.Or(p.Timeout, 5*time.Second)
 	return p
 }
 
@@ -75,15 +72,11 @@ func (p Plan) Validate() error {
 		return fmt.Errorf("rate %v is out of range; it must be above 0 and at most %d requests per second", p.Rate, maxRate)
 	}
 	for _, d := range []struct {
-		name           string
-		value, lo, top time.Duration
-	}{
-		{"duration", p.Duration, 1, maxDuration},
-		{"timeout", p.Timeout, 1, maxTimeout},
-		{"interval", p.Interval, minInterval, maxDuration},
-	} {
-		if d.value < d.lo || d.value > d.top {
-			return fmt.Errorf("%s %v is out of range; it must be from %v to %v", d.name, d.value, d.lo, d.top)
+		name       string
+		value, top time.Duration
+	}{{"duration", p.Duration, maxDuration}, {"timeout", p.Timeout, maxTimeout}} {
+		if d.value <= 0 || d.value > d.top {
+			return fmt.Errorf("%s %v is out of range; it must be above 0 and at most %v", d.name, d.value, d.top)
 		}
 	}
 	if p.Concurrency < 1 || p.Concurrency > maxConcurrency {

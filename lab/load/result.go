@@ -34,15 +34,13 @@ type Result struct {
 
 	// Examples are the first failures.
 	Examples []Failure
-	// Lag is how long after their due time requests left.
-	Lag Histogram
 }
 
 // Unsent are requests that never left.
 type Unsent struct {
-	Late  int64 `json:"late"`  // this machine was too late to send them
-	Busy  int64 `json:"busy"`  // as many as allowed were under way
-	Local int64 `json:"local"` // no port or file was left to open a connection
+	Late  int64 // this machine was too late to send them
+	Busy  int64 // as many as allowed were under way
+	Local int64 // no port or file was left to open a connection
 }
 
 // Total is the sum.
@@ -60,15 +58,14 @@ type Flow struct {
 // whole answer.
 type Latency struct {
 	From      string // zone of the source
-	To        string // zone of the endpoint
 	Histogram Histogram
 }
 
 // FailureCount is a number of failed requests.
 type FailureCount struct {
-	From  string `json:"from"` // zone of the source
-	Kind  Kind   `json:"kind"`
-	Count int64  `json:"count"`
+	From  string // zone of the source
+	Kind  Kind
+	Count int64
 }
 
 // Failed is the number of failures.
@@ -128,110 +125,6 @@ func (r Result) Latency() Histogram {
 	return all
 }
 
-const maxExamples = 20
-
-type tally struct {
-	sum       Result // without its slices
-	flows     map[Flow]int64
-	latencies map[[2]string]*Histogram
-	failures  map[FailureCount]int64
-	examples  []Failure
-}
-
-// newTally returns an empty tally. In the keys of flows and failures the number is zero.
-func newTally() *tally {
-	return &tally{
-		flows:     make(map[Flow]int64),
-		latencies: make(map[[2]string]*Histogram),
-		failures:  make(map[FailureCount]int64),
-	}
-}
-
-func (t *tally) add(r Result) {
-	s := &t.sum
-	if !r.Start.IsZero() && (s.Start.IsZero() || r.Start.Before(s.Start)) {
-		s.Start = r.Start
-	}
-	if r.End.After(s.End) {
-		s.End = r.End
-	}
-	s.Due += r.Due
-	s.Answered += r.Answered
-	s.Resent += r.Resent
-	s.Unsent.Late += r.Unsent.Late
-	s.Unsent.Busy += r.Unsent.Busy
-	s.Unsent.Local += r.Unsent.Local
-	s.Abandoned += r.Abandoned
-	s.Connections += r.Connections
-	s.Replaced += r.Replaced
-	s.Lag.Merge(r.Lag)
-	for _, f := range r.Flows {
-		t.addFlow(f, f.Answers)
-	}
-	for _, l := range r.Latencies {
-		t.histogram(l.From, l.To).Merge(l.Histogram)
-	}
-	for _, f := range r.Failures {
-		t.addFailure(f.From, f.Kind, f.Count)
-	}
-	t.examples = firstExamples(append(t.examples, r.Examples...))
-}
-
-func firstExamples(examples []Failure) []Failure {
-	slices.SortStableFunc(examples, func(a, b Failure) int { return a.Time.Compare(b.Time) })
-	return examples[:min(len(examples), maxExamples)]
-}
-
-func (t *tally) addFlow(f Flow, n int64) {
-	f.Answers = 0
-	t.flows[f] += n
-}
-
-func (t *tally) histogram(from, to string) *Histogram {
-	key := [2]string{from, to}
-	if t.latencies[key] == nil {
-		t.latencies[key] = new(Histogram)
-	}
-	return t.latencies[key]
-}
-
-func (t *tally) addFailure(from string, kind Kind, n int64) {
-	t.failures[FailureCount{From: from, Kind: kind}] += n
-}
-
-func (t *tally) result() Result {
-	r := t.sum
-	r.Lag = Histogram{}
-	r.Lag.Merge(t.sum.Lag)
-	r.Flows = make([]Flow, 0, len(t.flows))
-	for f, n := range t.flows {
-		f.Answers = n
-		r.Flows = append(r.Flows, f)
-	}
-	slices.SortFunc(r.Flows, func(a, b Flow) int {
-		return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), compareEndpoints(a.To, b.To))
-	})
-	r.Latencies = make([]Latency, 0, len(t.latencies))
-	for key, h := range t.latencies {
-		l := Latency{From: key[0], To: key[1]}
-		l.Histogram.Merge(*h)
-		r.Latencies = append(r.Latencies, l)
-	}
-	slices.SortFunc(r.Latencies, func(a, b Latency) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
-	})
-	r.Failures = make([]FailureCount, 0, len(t.failures))
-	for f, n := range t.failures {
-		f.Count = n
-		r.Failures = append(r.Failures, f)
-	}
-	slices.SortFunc(r.Failures, func(a, b FailureCount) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), compareKinds(a.Kind, b.Kind))
-	})
-	r.Examples = append([]Failure{}, t.examples...)
-	return r
-}
-
 func compareEndpoints(a, b Endpoint) int {
 	return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Service, b.Service))
@@ -241,28 +134,29 @@ func compareKinds(a, b Kind) int {
 	return cmp.Compare(slices.Index(kinds[:], a), slices.Index(kinds[:], b))
 }
 
-// recorder collects results of all sources until they are taken.
+// maxExamples is how many failures are kept.
+const maxExamples = 20
+
+// recorder collects the results of all sources.
 type recorder struct {
-	mu    sync.Mutex
-	tally *tally
+	answers *atomic.Int64 // as in Watch
 
-	// Not a sync.Once, which would block the second failure until the first one was looked
-	// at.
-	reported atomic.Bool
-	failure  func(Failure) // nil, or called once
+	mu  sync.Mutex
+	sum Result // without its slices
+	// In the keys of flows and failures the number is zero.
+	flows     map[Flow]int64
+	latencies map[string]*Histogram // by the zone of the source
+	failures  map[FailureCount]int64
+	examples  []Failure
 }
 
-func newRecorder(failure func(Failure)) *recorder {
-	return &recorder{tally: newTally(), failure: failure}
-}
-
-// take returns what was collected and starts anew.
-func (r *recorder) take() Result {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	taken := r.tally
-	r.tally = newTally()
-	return taken.result()
+func newRecorder(answers *atomic.Int64) *recorder {
+	return &recorder{
+		answers:   answers,
+		flows:     make(map[Flow]int64),
+		latencies: make(map[string]*Histogram),
+		failures:  make(map[FailureCount]int64),
+	}
 }
 
 // update changes the sums, and extends the time of the result to now.
@@ -270,17 +164,16 @@ func (r *recorder) update(now time.Time, change func(*Result)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.extend(now)
-	change(&r.tally.sum)
+	change(&r.sum)
 }
 
 // extend extends the time of the result; the caller holds the lock.
 func (r *recorder) extend(now time.Time) {
-	s := &r.tally.sum
-	if s.Start.IsZero() {
-		s.Start = now
+	if r.sum.Start.IsZero() || now.Before(r.sum.Start) {
+		r.sum.Start = now
 	}
-	if now.After(s.End) {
-		s.End = now
+	if now.After(r.sum.End) {
+		r.sum.End = now
 	}
 }
 
@@ -288,24 +181,49 @@ func (r *recorder) answered(now time.Time, from Place, to Endpoint, latency time
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.extend(now)
-	r.tally.sum.Answered++
-	r.tally.addFlow(Flow{Zone: from.Zone, Node: from.Node, To: to}, 1)
-	r.tally.histogram(from.Zone, to.Zone).Record(latency)
+	r.sum.Answered++
+	r.flows[Flow{Zone: from.Zone, Node: from.Node, To: to}]++
+	if r.latencies[from.Zone] == nil {
+		r.latencies[from.Zone] = new(Histogram)
+	}
+	r.latencies[from.Zone].Record(latency)
+	if r.answers != nil {
+		r.answers.Add(1)
+	}
 }
 
 func (r *recorder) failed(f Failure) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.extend(f.Time)
-	r.tally.addFailure(f.From.Zone, f.Kind, 1)
-	if len(r.tally.examples) < maxExamples {
-		r.tally.examples = append(r.tally.examples, f)
+	r.failures[FailureCount{From: f.From.Zone, Kind: f.Kind}]++
+	if len(r.examples) < maxExamples {
+		r.examples = append(r.examples, f)
 	}
-	r.mu.Unlock()
-	r.reportFirst(f)
 }
 
-func (r *recorder) reportFirst(f Failure) {
-	if r.failure != nil && !r.reported.Swap(true) {
-		r.failure(f)
+// result is what was recorded when all sources have ended.
+func (r *recorder) result() Result {
+	result := r.sum
+	for f, n := range r.flows {
+		f.Answers = n
+		result.Flows = append(result.Flows, f)
 	}
+	slices.SortFunc(result.Flows, func(a, b Flow) int {
+		return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), compareEndpoints(a.To, b.To))
+	})
+	for zone, h := range r.latencies {
+		result.Latencies = append(result.Latencies, Latency{From: zone, Histogram: *h})
+	}
+	slices.SortFunc(result.Latencies, func(a, b Latency) int { return cmp.Compare(a.From, b.From) })
+	for f, n := range r.failures {
+		f.Count = n
+		result.Failures = append(result.Failures, f)
+	}
+	slices.SortFunc(result.Failures, func(a, b FailureCount) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), compareKinds(a.Kind, b.Kind))
+	})
+	result.Examples = r.examples
+	slices.SortStableFunc(result.Examples, func(a, b Failure) int { return a.Time.Compare(b.Time) })
+	return result
 }

@@ -3,135 +3,170 @@ package load
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"vicinity.dev/vicinity/internal/explain"
 )
 
-// Table renders a summary for people.
-func Table(s Summary) string {
+// Table renders a result for people. sources is the number of pods that sent.
+func Table(plan Plan, sources int, r Result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n", s.title())
-	facts := [][]string{{"answered", fmt.Sprintf("%s of %s sent", count(s.Answered), count(s.Sent))}}
-	if s.Answered > 0 {
-		facts = append(facts,
-			[]string{"in zone", percent(s.InZone) + ", in node " + percent(s.InNode)},
-			[]string{"latency", s.Latency.text()})
+	fact := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-11s  %s\n", name, fmt.Sprintf(format, args...))
 	}
-	failed := count(s.Failed)
-	if s.Failed > 0 {
-		failed += " (" + percent(fraction(s.Failed, s.Sent)) + ")"
+	fmt.Fprintf(&b, "%s\n\n", plan.title(sources))
+	sent := r.Due - r.Unsent.Total()
+	fact("answered", "%s of %s sent", explain.Thousands(r.Answered), explain.Thousands(sent))
+	if r.Answered > 0 {
+		fact("in zone", "%s, in node %s", percent(r.InZone()), percent(r.InNode()))
+		latency := r.Latency()
+		fact("latency", "p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", milliseconds(latency.Quantile(0.5)), milliseconds(latency.Quantile(0.9)),
+			milliseconds(latency.Quantile(0.99)), milliseconds(latency.Quantile(0.999)), milliseconds(latency.Max()))
 	}
-	facts = append(facts, []string{"failed", failed})
-	if s.Abandoned > 0 {
-		facts = append(facts, []string{"abandoned", count(s.Abandoned)})
+	failed := explain.Thousands(r.Failed())
+	if r.Failed() > 0 {
+		failed += " (" + percent(fraction(r.Failed(), sent)) + ")"
 	}
-	if s.Unsent.Total() > 0 {
-		facts = append(facts, []string{"not sent", s.Unsent.text()})
+	fact("failed", "%s", failed)
+	if r.Abandoned > 0 {
+		fact("abandoned", "%s", explain.Thousands(r.Abandoned))
 	}
-	connections := count(s.Connections)
-	if s.Replaced > 0 {
-		connections += fmt.Sprintf(", %s closed while idle", count(s.Replaced))
+	if r.Unsent.Total() > 0 {
+		fact("not sent", "%s", r.Unsent.text())
 	}
-	if s.Resent > 0 {
-		connections += fmt.Sprintf(", %s needed TCP to send again", count(s.Resent))
+	connections := explain.Thousands(r.Connections)
+	if r.Replaced > 0 {
+		connections += fmt.Sprintf(", %s closed while idle", explain.Thousands(r.Replaced))
 	}
-	facts = append(facts, []string{"connections", connections})
-	b.WriteString(columns(facts, ""))
+	if r.Resent > 0 {
+		connections += fmt.Sprintf(", %s needed TCP to send again", explain.Thousands(r.Resent))
+	}
+	fact("connections", "%s", connections)
 
-	if len(s.Matrix) > 0 {
-		b.WriteString("\n" + s.matrix())
+	for _, table := range []explain.Table{r.matrix(), r.endpoints(), r.failures()} {
+		if len(table.Rows) > 0 {
+			b.WriteString("\n")
+			_ = table.Text(&b, "") // writing to a Builder never fails
+		}
 	}
-	if len(s.Endpoints) > 0 {
-		b.WriteString("\n" + s.endpoints())
-	}
-	if len(s.Failures) > 0 {
-		b.WriteString("\n" + s.failures())
-	}
-	if len(s.Examples) > 0 {
+	if len(r.Examples) > 0 {
 		b.WriteString("\nThe first failures:\n")
-		for _, f := range s.Examples {
+		for _, f := range r.Examples {
 			fmt.Fprintf(&b, "  %s\n", f.text())
 		}
 	}
 	return b.String()
 }
 
-func (s Summary) title() string {
-	whom := strings.Join(s.Targets, ", ")
-	if s.Service != "" {
-		whom = s.Service + " at " + whom
+func (p Plan) title(sources int) string {
+	p = p.withDefaults()
+	var targets []string
+	for _, target := range p.Targets {
+		targets = append(targets, target.String())
 	}
-	how := "a connection for each request"
-	if s.Protocol == UDP {
-		how = "a socket for each request"
+	to := strings.Join(targets, ", ")
+	if p.Service != "" {
+		to = p.Service + " at " + to
 	}
-	if s.KeepAlive {
-		how = strings.Fields(how)[1] + "s kept"
+	kind := "connection"
+	if p.Protocol == UDP {
+		kind = "socket"
 	}
-	return fmt.Sprintf("%s to %s, %s per second for %s from %s, %s", s.Protocol, whom,
-		strconv.FormatFloat(s.RateAsked, 'f', -1, 64), time.Duration(s.Seconds*float64(time.Second)), number(s.Sources, "pod"), how)
+	how := "a " + kind + " for each request"
+	if p.KeepAlive {
+		how = kind + "s kept"
+	}
+	return fmt.Sprintf("%s to %s, %s per second for %s from %s, %s", p.Protocol, to,
+		strconv.FormatFloat(p.Rate, 'f', -1, 64), p.Duration, explain.Count(int64(sources), "pod", "pods"), how)
 }
 
-func (s Summary) matrix() string {
-	head := []string{"FROM \\ TO"}
-	for _, zone := range s.Zones {
-		head = append(head, orNone(zone))
+// newTable makes a table whose first columns are text and whose other columns are numbers.
+func newTable(text int, titles ...string) explain.Table {
+	var t explain.Table
+	for i, title := range titles {
+		t.Columns = append(t.Columns, explain.Column{Title: title, Right: i >= text})
 	}
-	rows := [][]string{append(head, "ANSWERS", "IN ZONE", "P50", "P99", "FAILED")}
-	for _, r := range s.Matrix {
-		row := []string{orNone(r.From)}
-		for _, cell := range r.To {
-			row = append(row, percent(cell.Share))
+	return t
+}
+
+// matrix has a row for each zone that sent and a column for each zone that answered.
+func (r Result) matrix() explain.Table {
+	from, to := map[string]bool{}, map[string]bool{}
+	answers, sums, failures := map[[2]string]int64{}, map[string]int64{}, map[string]int64{}
+	for _, f := range r.Flows {
+		from[f.Zone], to[f.To.Zone] = true, true
+		answers[[2]string{f.Zone, f.To.Zone}] += f.Answers
+		sums[f.Zone] += f.Answers
+	}
+	for _, f := range r.Failures {
+		from[f.From] = true
+		failures[f.From] += f.Count
+	}
+	latencies := map[string]Histogram{}
+	for _, l := range r.Latencies {
+		latencies[l.From] = l.Histogram
+	}
+	zones, titles := slices.Sorted(maps.Keys(to)), []string{"FROM \\ TO"}
+	for _, zone := range zones {
+		titles = append(titles, orNone(zone))
+	}
+	t := newTable(1, append(titles, "ANSWERS", "IN ZONE", "P50", "P99", "FAILED")...)
+	for _, zone := range slices.Sorted(maps.Keys(from)) {
+		row := []string{orNone(zone)}
+		for _, other := range zones {
+			row = append(row, percent(fraction(answers[[2]string{zone, other}], sums[zone])))
 		}
-		rows = append(rows, append(row, count(r.Answered), percent(r.InZone), milliseconds(r.Latency.P50),
-			milliseconds(r.Latency.P99), count(r.Failed)))
+		near := int64(0)
+		if zone != "" {
+			near = answers[[2]string{zone, zone}]
+		}
+		latency := latencies[zone]
+		t.Rows = append(t.Rows, append(row, explain.Thousands(sums[zone]), percent(fraction(near, sums[zone])),
+			milliseconds(latency.Quantile(0.5)), milliseconds(latency.Quantile(0.99)), explain.Thousands(failures[zone])))
 	}
-	return columns(rows, "l")
+	return t
 }
 
-func (s Summary) endpoints() string {
-	rows := [][]string{{"ENDPOINT", "NODE", "ZONE", "SERVICE", "ANSWERS", "SHARE"}}
-	for _, e := range s.Endpoints {
-		rows = append(rows, []string{e.Pod, orNone(e.Node), orNone(e.Zone), orNone(e.Service), count(e.Answers), percent(e.Share)})
+// endpoints has a row for each endpoint that answered.
+func (r Result) endpoints() explain.Table {
+	answers := map[Endpoint]int64{}
+	for _, f := range r.Flows {
+		answers[f.To] += f.Answers
 	}
-	return columns(rows, "llll")
+	t := newTable(4, "ENDPOINT", "NODE", "ZONE", "SERVICE", "ANSWERS", "SHARE")
+	for _, e := range slices.SortedFunc(maps.Keys(answers), compareEndpoints) {
+		t.Rows = append(t.Rows, []string{
+			e.Pod, orNone(e.Node), orNone(e.Zone), orNone(e.Service), explain.Thousands(answers[e]), percent(fraction(answers[e], r.Answered)),
+		})
+	}
+	return t
 }
 
 // failures has a row for each kind that occurred and a column for each zone that sent.
-func (s Summary) failures() string {
-	var zones []string
-	byKind := make(map[Kind]map[string]int64)
-	var order []Kind
-	for _, f := range s.Failures {
-		if !slices.Contains(zones, f.From) {
-			zones = append(zones, f.From)
-		}
-		if byKind[f.Kind] == nil {
-			byKind[f.Kind] = make(map[string]int64)
-			order = append(order, f.Kind)
-		}
-		byKind[f.Kind][f.From] += f.Count
+func (r Result) failures() explain.Table {
+	zones, occurred := map[string]bool{}, map[Kind]bool{}
+	counts := map[FailureCount]int64{}
+	for _, f := range r.Failures {
+		zones[f.From], occurred[f.Kind] = true, true
+		counts[FailureCount{From: f.From, Kind: f.Kind}] += f.Count
 	}
-	slices.Sort(zones)
-	slices.SortFunc(order, compareKinds)
-	head := []string{"FAILURE"}
-	for _, zone := range zones {
-		head = append(head, orNone(zone))
+	titles := []string{"FAILURE"}
+	for _, zone := range slices.Sorted(maps.Keys(zones)) {
+		titles = append(titles, orNone(zone))
 	}
-	rows := [][]string{append(head, "ALL")}
-	for _, kind := range order {
+	t := newTable(1, append(titles, "ALL")...)
+	for _, kind := range slices.SortedFunc(maps.Keys(occurred), compareKinds) {
 		row := []string{string(kind)}
-		var all int64
-		for _, zone := range zones {
-			row = append(row, count(byKind[kind][zone]))
-			all += byKind[kind][zone]
+		for _, zone := range slices.Sorted(maps.Keys(zones)) {
+			row = append(row, explain.Thousands(counts[FailureCount{From: zone, Kind: kind}]))
 		}
-		rows = append(rows, append(row, count(all)))
+		t.Rows = append(t.Rows, append(row, explain.Thousands(r.FailedAs(kind))))
 	}
-	return columns(rows, "l")
+	return t
 }
 
 func (f Failure) text() string {
@@ -143,8 +178,7 @@ func (f Failure) text() string {
 	if f.To != nil {
 		to += fmt.Sprintf(" %s (%s)", f.To.Pod, orNone(f.To.Zone))
 	}
-	return fmt.Sprintf("%s %s after %s: %s -> %s: %s", f.Time.UTC().Format("15:04:05.000"), f.Kind,
-		milliseconds(float64(f.After)/float64(time.Millisecond)), from, to, f.Error)
+	return fmt.Sprintf("%s %s after %s: %s -> %s: %s", f.Time.UTC().Format("15:04:05.000"), f.Kind, milliseconds(f.After), from, to, f.Error)
 }
 
 func (u Unsent) text() string {
@@ -154,72 +188,19 @@ func (u Unsent) text() string {
 		why string
 	}{{u.Busy, "too many under way"}, {u.Late, "too late"}, {u.Local, "no port or file left"}} {
 		if p.n > 0 {
-			parts = append(parts, count(p.n)+" "+p.why)
+			parts = append(parts, explain.Thousands(p.n)+" "+p.why)
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-func (p Percentiles) text() string {
-	return fmt.Sprintf("p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", milliseconds(p.P50), milliseconds(p.P90),
-		milliseconds(p.P99), milliseconds(p.P999), milliseconds(p.Max))
-}
-
-// columns aligns rows. Columns with an "l" in align are aligned left, others right; without
-// any align all are aligned left.
-func columns(rows [][]string, align string) string {
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var b strings.Builder
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i > 0 {
-				line.WriteString("  ")
-			}
-			if align == "" || i < len(align) {
-				line.WriteString(cell + space)
-			} else {
-				line.WriteString(space + cell)
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	return b.String()
-}
-
 func orNone(text string) string { return cmp.Or(text, "-") }
-
-func number(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return count(int64(n)) + " " + thing + "s"
-}
-
-func count(n int64) string {
-	if n < 0 {
-		return "-" + count(-n)
-	}
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
 
 func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 
 // milliseconds shows at least three significant digits.
-func milliseconds(ms float64) string {
+func milliseconds(d time.Duration) string {
+	ms := float64(d) / float64(time.Millisecond)
 	switch {
 	case ms >= 1000:
 		return fmt.Sprintf("%.2f s", ms/1000)

@@ -34,7 +34,7 @@ func TestLoadIsAnswered(t *testing.T) {
 		protocol, address, _ := strings.Cut(field, "=")
 		r, err := load.Run(t.Context(), load.Plan{
 			Targets: []netip.AddrPort{netip.MustParseAddrPort(address)}, Protocol: load.Protocol(protocol), Service: "shop/echo", KeepAlive: true,
-			Rate: 600, Duration: 50 * time.Millisecond, Timeout: 30 * time.Second, Interval: 10 * time.Millisecond,
+			Rate: 600, Duration: 50 * time.Millisecond, Timeout: 30 * time.Second,
 		}, sources, load.Watch{})
 		if err != nil || r.Due != 30 || r.Answered+r.Unsent.Total() != 30 || r.Answered == 0 {
 			t.Fatalf("%s: %d due, %d answered, %+v unsent, failures %+v, %v", protocol, r.Due, r.Answered, r.Unsent, r.Examples, err)

@@ -346,7 +346,7 @@ func (s *scene) crossings(ctx context.Context, o lab.LoadOptions) (answers, byte
 		}
 	}
 	traffic := after.Since(before)
-	return ratio(across, between), ratio(float64(traffic.CrossZone().Bytes), float64(traffic.All().Bytes)), err
+	return ratio(across, between), ratio(float64(traffic.CrossZone()), float64(traffic.All())), err
 }
 
 // heard waits until all nodes of a zone have renewed their leases.

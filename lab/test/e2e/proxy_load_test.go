@@ -48,7 +48,7 @@ func (u under) String() string {
 // before and after it. Long connections ask all the time. No connection may be lost, and no long
 // one may end before its endpoint.
 func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic) error) (u under, err error) {
-	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest, Interval: 100 * time.Millisecond}})
+	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: newRate, Duration: longest}})
 	if err != nil {
 		return u, err
 	}
@@ -66,7 +66,7 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	}
 	ended := make(chan outcome, 1)
 	go func() {
-		result, err := s.runFlawless(flow, job, load.Watch{Enough: enough, Progress: func(p load.Progress) { t.answered.Store(p.Total.Answered) }})
+		result, err := s.runFlawless(flow, job, load.Watch{Enough: enough, Answered: &t.answered})
 		ended <- outcome{result, err}
 	}()
 	err = t.more(ctx, newRate)
