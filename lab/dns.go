@@ -15,11 +15,9 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/shape"
@@ -177,10 +175,13 @@ func (c *Cluster) checkDNSFromNodes(ctx context.Context, client *Client) error {
 // checkDNS returns an error until the DNS server answers a node at all addresses, over UDP
 // and TCP.
 func (c *Cluster) checkDNS(ctx context.Context, node shape.Node) error {
+	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
 	for _, addr := range c.Shape().DNSAddrs() {
 		for _, tcp := range []bool{false, true} {
 			query := dnsquery.Query{Name: dnsKnownName, Server: netip.AddrPortFrom(addr, dnsquery.Port), TCP: tcp}
-			answer, err := c.QueryDNSFromNode(ctx, node.Name, query)
+			answer, err := query.Ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
+				return fabric.Dial(ctx, namespace, network, address)
+			})
 			if err != nil {
 				return err
 			}
@@ -190,40 +191,6 @@ func (c *Cluster) checkDNS(ctx context.Context, node shape.Node) error {
 		}
 	}
 	return nil
-}
-
-// QueryDNSFromNode asks a DNS server as if from a node; without a server in the query, that
-// of the cluster.
-func (c *Cluster) QueryDNSFromNode(ctx context.Context, name string, query dnsquery.Query) (dnsquery.Answer, error) {
-	node, ok := c.Shape().Node(name)
-	if !ok || c.Shape().ControlPlaneOnly {
-		return dnsquery.Answer{}, fmt.Errorf("node %q: the lab has no such node with a network", name)
-	}
-	if !query.Server.IsValid() {
-		query.Server = netip.AddrPortFrom(c.Shape().DNSAddrs()[0], dnsquery.Port)
-	}
-	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
-	return query.Ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
-		return fabric.Dial(ctx, namespace, network, address)
-	})
-}
-
-// QueryDNSFromPod asks a DNS server as if from a pod; without a server in the query, the
-// first of the pod's resolv.conf.
-func (c *Cluster) QueryDNSFromPod(ctx context.Context, pod *corev1.Pod, query dnsquery.Query) (dnsquery.Answer, error) {
-	if !query.Server.IsValid() {
-		servers, err := cri.Nameservers(c.dir, string(pod.UID))
-		if err != nil {
-			return dnsquery.Answer{}, err
-		}
-		if len(servers) == 0 {
-			return dnsquery.Answer{}, fmt.Errorf("the resolv.conf of pod %s/%s names no server", pod.Namespace, pod.Name)
-		}
-		query.Server = netip.AddrPortFrom(servers[0], dnsquery.Port)
-	}
-	return query.Ask(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
-		return c.DialFromPod(ctx, pod, network, address)
-	})
 }
 
 // DNSCorefile is the Corefile of a kind of DNS server. There is no resolver to forward other

@@ -254,12 +254,3 @@ func (c *Cluster) dialFrom(pod *corev1.Pod, node shape.Node) load.DialFunc {
 		return fabric.Dial(ctx, namespace, network, address)
 	}
 }
-
-// DialFromPod connects to an address as if from a pod.
-func (c *Cluster) DialFromPod(ctx context.Context, pod *corev1.Pod, network, address string) (net.Conn, error) {
-	node, ok := c.Shape().Node(pod.Spec.NodeName)
-	if !ok {
-		return nil, fmt.Errorf("pod %s/%s is on no node with a network", pod.Namespace, pod.Name)
-	}
-	return c.dialFrom(pod, node)(ctx, network, address)
-}

@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
@@ -207,19 +209,32 @@ func (c *Cluster) waitForRuntime(ctx context.Context, node shape.Node) error {
 	})
 }
 
+// Cordon sets whether pods can be scheduled to a node.
+func (c *Client) Cordon(ctx context.Context, node string, cordoned bool) error {
+	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, cordoned)
+	_, err := c.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: kube.FieldManager})
+	if err != nil {
+		return fmt.Errorf("cordoning node %s: %w", node, err)
+	}
+	return nil
+}
+
 // deletePods deletes the pods of a node without kubelet.
 func (c *Client) deletePods(ctx context.Context, node string) error {
-	pods, err := c.podsOn(ctx, node)
+	pods, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	})
 	if err != nil {
-		return err
+		return fmt.Errorf("listing the pods of node %s: %w", node, err)
 	}
 	var failed []error
-	for i := range pods {
-		err := c.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, metav1.DeleteOptions{
-			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pods[i].UID)),
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		err := c.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 		})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			failed = append(failed, fmt.Errorf("deleting pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
+			failed = append(failed, fmt.Errorf("deleting pod %s/%s: %w", pod.Namespace, pod.Name, err))
 		}
 	}
 	return errors.Join(failed...)

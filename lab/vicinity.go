@@ -467,10 +467,9 @@ func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
 func (c *Client) logEnd(ctx context.Context, pod *corev1.Pod) string {
 	lines := int64(3)
 	for _, previous := range []bool{false, true} {
-		var log strings.Builder
-		options := LogOptions{Namespace: pod.Namespace, Pod: pod.Name, Tail: &lines, Previous: previous}
-		if c.Logs(ctx, &log, options) == nil && strings.TrimSpace(log.String()) != "" {
-			return strings.TrimSpace(log.String())
+		log, err := c.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &lines, Previous: previous}).DoRaw(ctx)
+		if said := strings.TrimSpace(string(log)); err == nil && said != "" {
+			return said
 		}
 	}
 	return ""

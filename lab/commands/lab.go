@@ -74,12 +74,9 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
 		newLabDownCommand(s, f),
 		newLabStatusCommand(s, f),
 		newLabKubeconfigCommand(s, f),
-		newLabExecCommand(s, f),
 		newLabLogsCommand(s, f),
 		newLabLoadCommand(s, f),
 		newLabTrafficCommand(s, f),
-		newLabConnectionsCommand(s, f),
-		newLabDigCommand(s, f),
 		newLabNodeCommand(s, f),
 		newLabZoneCommand(s, f),
 		newLabComponentCommand(s, f),
@@ -135,15 +132,6 @@ func (f *labFlags) open(s command.Streams) (*lab.Cluster, error) {
 	return lab.Open(name, f.options(s.Err))
 }
 
-// client finds the lab that the flags name, and how to talk to its API.
-func (f *labFlags) client(s command.Streams) (*lab.Client, error) {
-	cluster, err := f.open(s)
-	if err != nil {
-		return nil, err
-	}
-	return cluster.Client()
-}
-
 // table writes rows under headings, in columns.
 func table(w io.Writer, headings []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -152,15 +140,6 @@ func table(w io.Writer, headings []string, rows [][]string) error {
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
 	return t.Flush()
-}
-
-// exitOf makes the exit code of a command that ran in the lab that of this program.
-func exitOf(err error) error {
-	var exit *lab.ExitError
-	if errors.As(err, &exit) {
-		return &command.ExitError{Code: exit.Code, Err: err}
-	}
-	return err
 }
 
 // oneName takes one argument and says what it should be.

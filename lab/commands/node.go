@@ -14,7 +14,7 @@ import (
 func newLabNodeCommand(s command.Streams, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Stop, start, drain, add and remove nodes of a lab",
+		Short: "Stop, start, add and remove nodes of a lab",
 		Long: `Node changes the nodes of a lab while it runs. A node that is stopped is like a machine
 whose cable was pulled: its heartbeats end, nothing reaches it or its pods, and what runs
 there runs on until the node is started and learns what became of it.`,
@@ -32,30 +32,6 @@ there runs on until the node is started and learns what became of it.`,
 			long: `Start joins a node that was stopped, and waits until it is ready. In a zone that is cut off
 from the control plane it does not wait: there the node gets ready when the zone is healed.`,
 			do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.StartNode(ctx, name) },
-		}.command(s, f),
-		labVerb{
-			name: "drain", short: "Cordon a node and evict its pods", what: "node", done: "drained",
-			long: `Drain keeps new pods from a node and evicts those on it but the pods of DaemonSets, as
-"kubectl drain --ignore-daemonsets --delete-emptydir-data --force" does, and waits until
-they are gone. What a PodDisruptionBudget refuses is tried again until it is interrupted,
-and told once of each pod.`,
-			do: func(ctx context.Context, c *lab.Cluster, name string) error {
-				client, err := c.Client()
-				if err != nil {
-					return err
-				}
-				return client.Drain(ctx, s.Err, name)
-			},
-		}.command(s, f),
-		labVerb{
-			name: "uncordon", short: "Let new pods come to a node again", what: "node", done: "uncordoned",
-			do: func(ctx context.Context, c *lab.Cluster, name string) error {
-				client, err := c.Client()
-				if err != nil {
-					return err
-				}
-				return client.Cordon(ctx, name, false)
-			},
 		}.command(s, f),
 		labVerb{
 			name: "remove", short: "Remove a node with its pods", what: "node", done: "removed",

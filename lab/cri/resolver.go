@@ -65,34 +65,6 @@ func (r *host) nameservers(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(service.Spec.ClusterIPs, func(ip string) bool { return ip == corev1.ClusterIPNone }), nil
 }
 
-// Nameservers are the addresses of the DNS servers that a pod asks, by its resolv.conf.
-func Nameservers(d state.Dir, uid string) ([]netip.Addr, error) {
-	records, err := readSandboxes(d)
-	if err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(records, func(r *sandboxRecord) bool { return r.uid() == uid && !r.Stopped })
-	if at < 0 {
-		return nil, fmt.Errorf("the pod %s does not run", uid)
-	}
-	text, err := os.ReadFile(filepath.Join(d.Pod(records[at].ID), resolverFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		text, err = os.ReadFile(machineResolver)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the resolv.conf of a pod: %w", err)
-	}
-	var addrs []netip.Addr
-	for _, name := range parseResolver(string(text)).nameservers {
-		addr, err := netip.ParseAddr(name)
-		if err != nil {
-			return nil, fmt.Errorf("reading the resolv.conf of a pod: %w", err)
-		}
-		addrs = append(addrs, addr)
-	}
-	return addrs, nil
-}
-
 func usesClusterDNS(r resolver, agreed []netip.Addr) bool {
 	return slices.Contains(r.nameservers, agreed[0].String())
 }

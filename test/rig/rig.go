@@ -88,7 +88,7 @@ func startOwn(t testing.TB) (kubeconfig string) {
 		ctx, cancel := context.WithTimeout(context.Background(), deadline)
 		defer cancel()
 		if t.Failed() {
-			logs, err := l.run(ctx, "logs", "--component")
+			logs, err := l.run(ctx, "logs")
 			t.Logf("the control plane's logs end with\n%s%v", logs, err)
 		}
 		if _, err := l.run(ctx, "down"); err != nil {

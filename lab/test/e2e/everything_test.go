@@ -146,7 +146,7 @@ func (d *daily) hour(ctx context.Context, hour int) error {
 		}
 		d.updates++
 		node := d.cluster.Shape().Nodes()[hour%len(d.cluster.Shape().Nodes())].Name
-		_, err := d.Field.Drain(ctx, "app=echo", []string{node}, "--timeout=120s")
+		_, err := d.Drain(ctx, "app=echo", []string{node}, "--timeout=120s")
 		if err = errors.Join(err, d.SetSchedulable(context.WithoutCancel(ctx), true, node)); err != nil {
 			return err
 		}
