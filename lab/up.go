@@ -224,12 +224,8 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 
 func (c *Cluster) makeNetwork() error {
 	begun := time.Now()
-	network, err := fabric.Up(c.Shape())
-	if err != nil {
+	if _, err := fabric.Up(c.Shape()); err != nil {
 		return err
-	}
-	for _, note := range network.Notes() {
-		c.logf("%s", note)
 	}
 	c.logf("network is there after %.1f s", time.Since(begun).Seconds())
 	return nil

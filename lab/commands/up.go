@@ -37,8 +37,6 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.Memory, "memory", nil, "memory that a node offers, one `QUANTITY` for all zones or a list with one for each (default 8Gi)")
 	flags.StringSliceVar(&f.NodeLabels, "node-labels", nil, "`LIST` of key=value labels of all nodes")
 	flags.StringVarP(&f.file, "file", "f", "", "read the shape from a YAML `FILE`, or - for standard input, instead of the flags above")
-	flags.DurationVar(&f.CrossZoneLatency, "cross-zone-latency", 0, "`TIME` added to each round trip between two zones, where the kernel can")
-	flags.DurationVar(&f.CrossRegionLatency, "cross-region-latency", 0, "`TIME` added to each round trip between two regions")
 	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
 	flags.StringVar(&f.DNS, "dns", "", "`WHICH` DNS server the cluster has: vicinity (vicinity-dns), coredns (the same without the plugin vicinity), or none (default vicinity, where pods can reach it)")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
@@ -52,7 +50,7 @@ var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "
 
 // otherFlags are the rest of the flags of a shape.
 var otherFlags = []string{
-	"file", "cross-zone-latency", "cross-region-latency", "proxy", "dns", "fake-nodes", "single-stack", "eviction-requests", "control-plane-only",
+	"file", "proxy", "dns", "fake-nodes", "single-stack", "eviction-requests", "control-plane-only",
 }
 
 // shapeGiven are the flags of a shape that the user set.
@@ -72,8 +70,6 @@ var fieldFlags = map[string]string{
 	"proxy":              "--proxy",
 	"dns":                "--dns",
 	"fakeNodes":          "--fake-nodes",
-	"crossZoneLatency":   "--cross-zone-latency",
-	"crossRegionLatency": "--cross-region-latency",
 	"zones":              "--zones",
 	"zones.name":         "--zones",
 	"zones.region":       "--region",
@@ -131,12 +127,6 @@ func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
 	given := cmd.Flags().Changed
 	if given("name") {
 		wanted.Name = f.Name
-	}
-	if given("cross-zone-latency") {
-		wanted.CrossZoneLatency = shape.Duration{Duration: f.CrossZoneLatency}
-	}
-	if given("cross-region-latency") {
-		wanted.CrossRegionLatency = shape.Duration{Duration: f.CrossRegionLatency}
 	}
 	if given("proxy") {
 		wanted.Proxy = shape.Proxy(f.Proxy)
@@ -206,7 +196,7 @@ pod cover what the image has at the same paths.
 A node that stops is not ready after about 10 s, instead of Kubernetes' 50 s, and its
 pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timing).`,
 		Example: `  vicinity lab up
-  vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1 --cross-zone-latency 2ms
+  vicinity lab up --zones a,b,c --nodes-per-zone 3,2,1
   vicinity lab up --name other
   vicinity lab up --proxy both
   vicinity lab up --release bin/package

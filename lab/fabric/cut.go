@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
-
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // CutNode cuts a node off from all others and from the control plane. Packets are dropped
@@ -157,16 +155,10 @@ func (f *Fabric) Traffic() (map[ZonePair]uint64, error) {
 
 func (f *Fabric) zonePairs() map[string]ZonePair {
 	pairs := map[string]ZonePair{}
-	eachZonePair(f.shape, func(from, to shape.Zone) {
-		pairs[string(pairKey(from.Name, to.Name))] = ZonePair{From: from.Name, To: to.Name}
-	})
-	return pairs
-}
-
-func eachZonePair(s shape.Shape, f func(from, to shape.Zone)) {
-	for _, from := range s.Zones {
-		for _, to := range s.Zones {
-			f(from, to)
+	for _, from := range f.shape.Zones {
+		for _, to := range f.shape.Zones {
+			pairs[string(pairKey(from.Name, to.Name))] = ZonePair{From: from.Name, To: to.Name}
 		}
 	}
+	return pairs
 }

@@ -3,8 +3,8 @@
 //
 // Every link is a veth pair with host routes on both ends, without bridges or shared
 // segments, so all traffic between nodes passes the fabric's rules. There it is counted by
-// zone, delayed, or dropped to simulate a failure. Traffic between pods of a node stays in
-// the node's namespace.
+// zone, or dropped to simulate a failure. Traffic between pods of a node stays in the node's
+// namespace.
 //
 // All state is in the kernel: Open finds it again, and several commands can use it at once.
 // The caller's own network namespace is never changed: sockets are made on threads that
@@ -18,7 +18,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -29,7 +28,6 @@ import (
 // Fabric is the network of a lab.
 type Fabric struct {
 	shape shape.Shape
-	notes []string
 }
 
 // Up makes the network of a lab, after it removed what an earlier lab of the same name left
@@ -53,9 +51,6 @@ func up(s shape.Shape) (*Fabric, error) {
 	if err := f.makeFabric(); err != nil {
 		return nil, fmt.Errorf("making the fabric's network: %w", err)
 	}
-	if err := f.prepareLatency(); err != nil {
-		return nil, err
-	}
 	if err := f.makeRules(); err != nil {
 		return nil, fmt.Errorf("making the fabric's rules: %w", err)
 	}
@@ -73,14 +68,8 @@ func Open(s shape.Shape) (*Fabric, error) {
 	if _, err := os.Stat(shape.NamespacePath(f.namespace())); err != nil {
 		return nil, fmt.Errorf("opening the network of lab %q: %w; bring the lab up again", s.Name, err)
 	}
-	if err := f.prepareLatency(); err != nil {
-		return nil, err
-	}
 	return f, nil
 }
-
-// Notes say what the kernel does not support and the lab does without.
-func (f *Fabric) Notes() []string { return slices.Clone(f.notes) }
 
 // Down removes the network.
 func (f *Fabric) Down() error { return Down(f.shape.Name) }
@@ -212,7 +201,7 @@ func (f *Fabric) linkNode(node shape.Node) error {
 				return err
 			}
 		}
-		return f.addLatency(handle, device)
+		return nil
 	})
 }
 

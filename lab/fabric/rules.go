@@ -21,7 +21,6 @@ import (
 //		set cut-nodes { type ifname }
 //		set cut-zones { type mark }
 //		set cut-control-plane { type mark }
-//		map latency { type mark . mark : classid }                      # of two zones
 //		set traffic { type mark . mark; flags dynamic; counter }
 //		chain forward {
 //			type filter hook forward priority filter
@@ -30,7 +29,6 @@ import (
 //			FROM @cut-zones FROM . TO != @same drop
 //			TO @cut-zones FROM . TO != @same drop
 //			update @traffic { FROM . TO counter }
-//			meta priority set FROM . TO map @latency
 //		}
 //		chain input {
 //			type filter hook input priority filter
@@ -57,17 +55,14 @@ const (
 	nameRegister = unix.NFT_REG_2
 	fromRegister = unix.NFT_REG32_00
 	toRegister   = unix.NFT_REG32_01
-	// classRegister follows those of the pair of zones.
-	classRegister = unix.NFT_REG32_02
-	nameLength    = 16
-	zoneLength    = 4
+	nameLength   = 16
+	zoneLength   = 4
 )
 
 type rules struct {
 	table *nftables.Table
 
-	zones, same, latency                    *nftables.Set
-	cutNodes, cutZones, cutControl, traffic *nftables.Set
+	zones, same, cutNodes, cutZones, cutControl, traffic *nftables.Set
 }
 
 func newRules() rules {
@@ -80,15 +75,13 @@ func newRules() rules {
 		table:      &own,
 		zones:      set("zones", nftables.TypeIFName),
 		same:       set("same", pair),
-		latency:    set("latency", pair),
 		cutNodes:   set("cut-nodes", nftables.TypeIFName),
 		cutZones:   set("cut-zones", nftables.TypeMark),
 		cutControl: set("cut-control-plane", nftables.TypeMark),
 		traffic:    set("traffic", pair),
 	}
 	r.zones.IsMap, r.zones.DataType = true, nftables.TypeMark
-	r.latency.IsMap, r.latency.DataType = true, nftables.TypeClassID
-	r.same.Concatenation, r.latency.Concatenation, r.traffic.Concatenation = true, true, true
+	r.same.Concatenation, r.traffic.Concatenation = true, true
 	r.traffic.Dynamic, r.traffic.Counter, r.traffic.Size = true, true, 1<<20
 	return r
 }
@@ -120,7 +113,7 @@ func (f *Fabric) makeRules() error { return f.inRules(addRules) }
 
 func addRules(conn *nftables.Conn, r rules) error {
 	conn.AddTable(r.table)
-	for _, set := range []*nftables.Set{r.zones, r.same, r.latency, r.cutNodes, r.cutZones, r.cutControl, r.traffic} {
+	for _, set := range []*nftables.Set{r.zones, r.same, r.cutNodes, r.cutZones, r.cutControl, r.traffic} {
 		if err := conn.AddSet(set, nil); err != nil {
 			return fmt.Errorf("making the set %s: %w", set.Name, err)
 		}
@@ -148,9 +141,6 @@ func addRules(conn *nftables.Conn, r rules) error {
 		rule(from, to, []expr.Any{&expr.Dynset{
 			SrcRegKey: fromRegister, SetName: r.traffic.Name, SetID: r.traffic.ID,
 			Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{&expr.Counter{}},
-		}}),
-		rule(from, to, lookUp(r.latency, fromRegister, classRegister), []expr.Any{&expr.Meta{
-			Key: expr.MetaKeyPRIORITY, Register: classRegister, SourceRegister: true,
 		}}),
 	)
 	// IPv6 finds neighbours by packets that pass these chains. Dropping them would turn
@@ -222,14 +212,10 @@ func pairKey(from, to string) []byte { return slices.Concat(zoneKey(from), zoneK
 // addNodeRules adds a node to the rules, and its zone if that is new.
 func (f *Fabric) addNodeRules(node shape.Node) error {
 	return f.inRules(func(conn *nftables.Conn, r rules) error {
-		err := errors.Join(
+		return errors.Join(
 			conn.SetAddElements(r.zones, []nftables.SetElement{{Key: linkKey(node), Val: zoneKey(node.Zone)}}),
 			conn.SetAddElements(r.same, []nftables.SetElement{{Key: pairKey(node.Zone, node.Zone)}}),
 		)
-		if latencies := f.latencyElements(node.Zone); len(latencies) > 0 {
-			err = errors.Join(err, conn.SetAddElements(r.latency, latencies))
-		}
-		return err
 	})
 }
 

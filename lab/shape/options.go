@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 )
 
 // Options describe a shape by flags. Empty fields are as in Default.
@@ -18,8 +17,6 @@ type Options struct {
 	// NodeLabels are key=value pairs for every node.
 	NodeLabels []string
 
-	CrossZoneLatency, CrossRegionLatency time.Duration
-
 	Proxy            string
 	DNS              string
 	ControlPlaneOnly bool
@@ -31,15 +28,13 @@ type Options struct {
 // FromOptions returns the shape that options describe.
 func FromOptions(o Options) (Shape, error) {
 	s := Shape{
-		Name:               o.Name,
-		CrossZoneLatency:   Duration{o.CrossZoneLatency},
-		CrossRegionLatency: Duration{o.CrossRegionLatency},
-		Proxy:              Proxy(o.Proxy),
-		DNS:                DNS(o.DNS),
-		ControlPlaneOnly:   o.ControlPlaneOnly,
-		FakeNodes:          o.FakeNodes,
-		SingleStack:        o.SingleStack,
-		EvictionRequests:   o.EvictionRequests,
+		Name:             o.Name,
+		Proxy:            Proxy(o.Proxy),
+		DNS:              DNS(o.DNS),
+		ControlPlaneOnly: o.ControlPlaneOnly,
+		FakeNodes:        o.FakeNodes,
+		SingleStack:      o.SingleStack,
+		EvictionRequests: o.EvictionRequests,
 	}
 	labels, err := parseLabels(o.NodeLabels)
 	if err != nil {

@@ -19,11 +19,7 @@ type Shape struct {
 	// Name distinguishes labs that run side by side.
 	Name  string `json:"name"`
 	Zones []Zone `json:"zones"`
-	// CrossZoneLatency is added to each round trip between two zones of a region,
-	// CrossRegionLatency to those between two regions; by default they are the same.
-	CrossZoneLatency   Duration `json:"crossZoneLatency,omitzero"`
-	CrossRegionLatency Duration `json:"crossRegionLatency,omitzero"`
-	Proxy              Proxy    `json:"proxy,omitempty"`
+	Proxy Proxy  `json:"proxy,omitempty"`
 	// DNS may be empty: then it depends on the rest, see DNSServer.
 	DNS DNS `json:"dns,omitempty"`
 	// ControlPlaneOnly is a lab without network: it has the API, nodes and pods as objects,

@@ -25,7 +25,6 @@ func names(nodes []shape.Node) []string {
 func TestRead(t *testing.T) {
 	s, err := shape.Read(strings.NewReader(`
 name: mine
-crossZoneLatency: 2ms
 proxy: both
 zones:
 - name: a
@@ -65,7 +64,7 @@ timing:
 	if big.CPU != "16" || big.Pods != 50 || big.Labels["example.com/rack"] != "r0" || big.Index != 2 {
 		t.Errorf("the big node is %+v", big)
 	}
-	if s.CrossZoneLatency.Duration != 2*time.Millisecond || !s.Proxy.KubeProxy() || !s.Proxy.Vicinity() {
+	if !s.Proxy.KubeProxy() || !s.Proxy.Vicinity() {
 		t.Errorf("the shape is %+v", s)
 	}
 	if usual := shape.DefaultTiming(0); s.Timing.LeaseRenewal.Duration != time.Second || s.Timing.MonitorGrace != usual.MonitorGrace {
@@ -110,12 +109,11 @@ func TestReadErrors(t *testing.T) {
 // draw makes any shape that flags can say.
 func draw(t *rapid.T) shape.Shape {
 	o := shape.Options{
-		Zones:              []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "zones")],
-		NodesPerZone:       []int{rapid.IntRange(0, 5).Draw(t, "nodes")},
-		FakeNodes:          rapid.IntRange(0, 9).Draw(t, "fake"),
-		SingleStack:        rapid.Bool().Draw(t, "single"),
-		EvictionRequests:   rapid.Bool().Draw(t, "requests"),
-		CrossRegionLatency: time.Duration(rapid.IntRange(0, 1e9).Draw(t, "latency")),
+		Zones:            []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "zones")],
+		NodesPerZone:     []int{rapid.IntRange(0, 5).Draw(t, "nodes")},
+		FakeNodes:        rapid.IntRange(0, 9).Draw(t, "fake"),
+		SingleStack:      rapid.Bool().Draw(t, "single"),
+		EvictionRequests: rapid.Bool().Draw(t, "requests"),
 	}
 	if rapid.Bool().Draw(t, "labels") {
 		o.NodeLabels = []string{"rack=r1"}

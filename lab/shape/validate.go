@@ -16,7 +16,6 @@ const (
 	maxLabel     = 63
 	maxFakeNodes = 20000
 	maxNodes     = 500
-	maxLatency   = 10 * time.Second
 )
 
 var (
@@ -73,14 +72,6 @@ func (s Shape) Validate() error {
 	}
 	if s.FakeNodes < 0 || s.FakeNodes > maxFakeNodes {
 		return wrong("fakeNodes", " %d: write a number from 0 to %d", s.FakeNodes, maxFakeNodes)
-	}
-	for _, latency := range []struct {
-		field string
-		value Duration
-	}{{"crossZoneLatency", s.CrossZoneLatency}, {"crossRegionLatency", s.CrossRegionLatency}} {
-		if latency.value.Duration < 0 || latency.value.Duration > maxLatency {
-			return wrong(latency.field, " %s: write a duration from 0s to %s", latency.value, maxLatency)
-		}
 	}
 	if err := s.Timing.validate(); err != nil {
 		return err
