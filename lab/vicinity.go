@@ -117,7 +117,7 @@ func (c *Cluster) InstallRelease(ctx context.Context, folder string, set ...stri
 			return release.Chart{}, nil, err
 		}
 		for _, archive := range bundle.Images {
-			if _, err := (image.Store{Folder: c.dir.Images()}).Load(archive); err != nil {
+			if _, err := (image.Store{Folder: c.dir.Images()}).Load(ctx, archive); err != nil {
 				return release.Chart{}, nil, err
 			}
 		}

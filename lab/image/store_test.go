@@ -4,8 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
 )
 
 // linkTo begins the content of a file that is a link.
@@ -54,36 +56,48 @@ func sortedNames(files map[string]string) []string {
 	return names
 }
 
-func digestOf(content []byte) string {
-	sum := sha256.Sum256(content)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
 // layoutOf are the files of an OCI layout with an image of one layer.
 func layoutOf(t *testing.T, platform string, layer map[string]string) (files map[string]string, digest string) {
 	t.Helper()
-	unpacked := packed(t, layer)
 	var zipped bytes.Buffer
 	compressor := gzip.NewWriter(&zipped)
-	if _, err := compressor.Write(unpacked); err != nil {
+	if _, err := compressor.Write(packed(t, layer)); err != nil {
 		t.Fatal(err)
 	}
 	if err := compressor.Close(); err != nil {
 		t.Fatal(err)
 	}
-	files = map[string]string{"oci-layout": "{}"}
-	add := func(content string) string {
-		digest := digestOf([]byte(content))
-		files["blobs/sha256/"+strings.TrimPrefix(digest, "sha256:")] = content
-		return digest
+	files = map[string]string{}
+	add := func(kind string, text []byte) ocispec.Descriptor {
+		described := content.NewDescriptorFromBytes(kind, text)
+		files[blob(described.Digest.String())] = string(text)
+		return described
 	}
-	config := add(fmt.Sprintf(`{"config": {"User": "65532:7", "Env": ["MODE=plain"], "Entrypoint": ["/web"], "Cmd": ["serve"]}, "rootfs": {"diff_ids": [%q]}}`, digestOf(unpacked)))
-	manifest := add(fmt.Sprintf(`{"config": {"digest": %q}, "layers": [{"digest": %q}]}`, config, add(zipped.String())))
+	addJSON := func(kind string, value any) ocispec.Descriptor {
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return add(kind, text)
+	}
+	config := addJSON(ocispec.MediaTypeImageConfig, ocispec.Image{Config: ocispec.ImageConfig{
+		User: "65532:7", Env: []string{"MODE=plain"}, Entrypoint: []string{"/web"}, Cmd: []string{"serve"},
+	}})
+	manifest := addJSON(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Config: config, Layers: []ocispec.Descriptor{add(ocispec.MediaTypeImageLayerGzip, zipped.Bytes())},
+	})
 	os, architecture, _ := strings.Cut(platform, "/")
-	digest = add(fmt.Sprintf(`{"manifests": [{"digest": %q, "platform": {"os": %q, "architecture": %q}}]}`, manifest, os, architecture))
-	files["index.json"] = fmt.Sprintf(`{"manifests": [{"digest": %q}]}`, digest)
+	manifest.Platform = &ocispec.Platform{OS: os, Architecture: architecture}
+	index := addJSON(ocispec.MediaTypeImageIndex, ocispec.Index{Manifests: []ocispec.Descriptor{manifest}})
+	digest = index.Digest.String()
+	files[ocispec.ImageLayoutFile] = `{"imageLayoutVersion": "1.0.0"}`
+	files[ocispec.ImageIndexFile] = fmt.Sprintf(`{"manifests": [{"mediaType": %q, "digest": %q, "size": %d, "annotations": {%q: "0.1.0"}}]}`,
+		index.MediaType, digest, index.Size, ocispec.AnnotationRefName)
 	return files, digest
 }
+
+// blob is the file of a part of an image.
+func blob(digest string) string { return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:") }
 
 func archive(t *testing.T, files map[string]string) string {
 	t.Helper()
@@ -103,7 +117,7 @@ func TestLoadedImagesAreFoundByTheirDigest(t *testing.T) {
 	store := Store{Folder: filepath.Join(t.TempDir(), "images")}
 	files, want := layoutOf(t, own, layer)
 	for range 2 { // there already, it stays
-		digest, err := store.Load(archive(t, files))
+		digest, err := store.Load(t.Context(), archive(t, files))
 		if err != nil || digest != want {
 			t.Fatalf("loaded %s, want %s, %v", digest, want, err)
 		}
@@ -142,28 +156,24 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		"another platform": {other, "it is for linux/other, and this machine is " + own},
+		"another platform": {other, "looking for the image for " + own},
 		"outside":          {outside, "layer 1: ../web: "},
 		"a changed part": {changed(func(files map[string]string, digest string) {
-			files["blobs/sha256/"+strings.TrimPrefix(digest, "sha256:")] += " "
-		}), "its content has the checksum "},
+			files[blob(digest)] = strings.Replace(files[blob(digest)], "manifests", "Manifests", 1)
+		}), "mismatched digest"},
+		"a longer part": {changed(func(files map[string]string, digest string) { files[blob(digest)] += " " }), "trailing data"},
 		"a part behind a link": {changed(func(files map[string]string, digest string) {
-			part := "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:")
-			files["other"], files[part] = files[part]+" ", linkTo+"../../other"
-		}), "it is a link, which could lead to what no digest names"},
-		"a folder behind a link": {changed(func(files map[string]string, digest string) {
-			part := strings.TrimPrefix(digest, "sha256:")
-			files["other/sha256/"+part] = files["blobs/sha256/"+part] + " "
-			delete(files, "blobs/sha256/"+part)
-			files["blobs"] = linkTo + "other"
-		}), "blobs: it is a link"},
-		"a path as digest": {changed(func(files map[string]string, _ string) {
-			files["index.json"] = `{"manifests": [{"digest": "sha256:../../index.json"}]}`
-		}), "it must be sha256:"},
+			files["other"], files[blob(digest)] = files[blob(digest)], linkTo+"../../other"
+		}), "not supported"},
+		"a missing part": {changed(func(files map[string]string, digest string) { delete(files, blob(digest)) }), "not found"},
+		"a path as digest": {changed(func(files map[string]string, digest string) {
+			files[ocispec.ImageIndexFile] = strings.Replace(files[ocispec.ImageIndexFile], digest, "sha256:../../index.json", 1)
+		}), "invalid digest"},
+		"no tag": {changed(func(files map[string]string, _ string) { files[ocispec.ImageIndexFile] = `{"manifests": []}` }), "it has 0 images with a tag"},
 	} {
 		store := Store{Folder: t.TempDir()}
 		path := archive(t, test.files)
-		_, err := store.Load(path)
+		_, err := store.Load(t.Context(), path)
 		if err == nil || !strings.HasPrefix(err.Error(), "loading "+path) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
