@@ -225,11 +225,14 @@ func (c *Cluster) controlPlane() (*controlplane.ControlPlane, error) {
 		Program: c.kubernetes,
 		Gateway: c.internal("gateway"),
 		Runtime: c.internal("runtime"),
+
+		Agent:      c.internal("agent"),
+		AgentReady: c.agentReady,
 	})
 }
 
-func (c *Cluster) internal(name string, args ...string) []string {
-	return append([]string{c.options.Program, "internal", name, "--state", c.dir.Path()}, args...)
+func (c *Cluster) internal(name string) []string {
+	return []string{c.options.Program, "internal", name, "--state", c.dir.Path()}
 }
 
 // lockWait is how long to wait for another command that changes the same lab.

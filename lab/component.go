@@ -24,39 +24,17 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// agentName is the component that stands in for nodes without network.
-const agentName = controlplane.Agent
-
-const agentGrace = 5 * time.Second
-
 // Components are the names of all components of the lab.
 func (c *Cluster) Components() ([]string, error) {
 	plane, err := c.controlPlane()
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(plane.Components(), c.agents(), c.proxies(c.Shape().Nodes()...)), nil
+	return append(plane.Components(), c.proxies(c.Shape().Nodes()...)...), nil
 }
 
-// agents is the agent, if the lab has nodes without network.
-func (c *Cluster) agents() []string {
-	if c.Shape().ControlPlaneOnly || c.Shape().FakeNodes > 0 {
-		return []string{agentName}
-	}
-	return nil
-}
-
-func (c *Cluster) isAgent(component string) bool {
-	return slices.Contains(c.agents(), component)
-}
-
-// startNodes starts what is missing of the nodes: the kubelets, and the agent.
+// startNodes starts what is missing of the nodes: the agent, and the kubelets.
 func (c *Cluster) startNodes(ctx context.Context, plane *controlplane.ControlPlane) error {
-	for _, name := range c.agents() {
-		if err := c.startAgent(name); err != nil {
-			return err
-		}
-	}
 	if err := c.declareNodes(ctx); err != nil {
 		return err
 	}
@@ -87,21 +65,13 @@ func (c *Cluster) declareNodes(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) startAgent(name string) error {
-	if running, err := process.Find(c.dir, name); err == nil && running.Alive() {
-		return nil
-	}
-	spec := process.Spec{Name: name, Args: c.internal("agent"), Env: controlplane.Environment()}
-	if !c.Shape().ControlPlaneOnly {
-		spec.Namespace = shape.FabricNamespace(c.Shape().Name)
-	}
-	_, err := process.Start(c.dir, spec)
-	return err
-}
-
-// agentReady returns an error until an agent has registered its nodes, or has taken them
+// agentReady returns an error until the agent has registered its nodes, or has taken them
 // over from an earlier one: only a starting agent renews the heartbeats in their status.
-func (c *Cluster) agentReady(ctx context.Context, running *process.Process) error {
+func (c *Cluster) agentReady(ctx context.Context) error {
+	running, err := process.Find(c.dir, controlplane.Agent)
+	if err != nil {
+		return err
+	}
 	client, err := c.Client()
 	if err != nil {
 		return err
@@ -143,126 +113,61 @@ func heartbeatSince(node *corev1.Node, since time.Time) bool {
 	})
 }
 
-func (c *Cluster) waitAgent(ctx context.Context, name string) error {
-	running, err := process.Find(c.dir, name)
+// changeComponent calls a function for a component while the lab is locked: one with the
+// node of a vicinity-proxy, which is a pod, and one with the control plane for all others.
+func (c *Cluster) changeComponent(ctx context.Context, name string, proxy func(shape.Node) error, other func(*controlplane.ControlPlane) error) error {
+	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
-	ended := false
-	err = kube.Wait(ctx, name+" to be ready", func(ctx context.Context) (string, error) {
-		if ended = !running.Alive(); ended {
-			return "", nil
-		}
-		return "", c.agentReady(ctx, running)
-	})
-	if ended {
-		return fmt.Errorf("%s has ended; see %s", name, c.dir.Log(name))
+	defer unlock()
+	if node, ok := c.proxyNode(name); ok {
+		return proxy(node)
 	}
-	return err
+	plane, err := c.controlPlane()
+	if err != nil {
+		return err
+	}
+	return other(plane)
 }
 
 // StartComponent starts a component unless it runs, and waits until it is ready. It only
 // waits for one that is a pod, which its node starts.
 func (c *Cluster) StartComponent(ctx context.Context, name string) error {
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if c.isAgent(name) {
-		if err := c.startAgent(name); err != nil {
-			return err
-		}
-		return c.waitAgent(ctx, name)
-	}
-	if node, ok := c.proxyNode(name); ok {
-		return c.waitProxy(ctx, node)
-	}
-	plane, err := c.controlPlane()
-	if err != nil {
-		return err
-	}
-	return plane.StartComponent(ctx, name)
+	return c.changeComponent(ctx, name,
+		func(node shape.Node) error { return c.waitProxy(ctx, node) },
+		func(plane *controlplane.ControlPlane) error { return plane.StartComponent(ctx, name) })
 }
+
+// proxyGrace is how long a vicinity-proxy may take to terminate.
+const proxyGrace = 5 * time.Second
 
 // StopComponent terminates a component.
 func (c *Cluster) StopComponent(ctx context.Context, name string) error {
-	return c.stopComponent(ctx, name, agentGrace)
+	return c.changeComponent(ctx, name,
+		func(node shape.Node) error { return c.stopProxy(ctx, node, proxyGrace) },
+		func(plane *controlplane.ControlPlane) error { return plane.StopComponent(ctx, name) })
 }
 
 // KillComponent kills a component.
 func (c *Cluster) KillComponent(ctx context.Context, name string) error {
-	return c.stopComponent(ctx, name, 0)
-}
-
-func (c *Cluster) stopComponent(ctx context.Context, name string, grace time.Duration) error {
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if node, ok := c.proxyNode(name); ok {
-		return c.stopProxy(ctx, node, grace)
-	}
-	plane, err := c.controlPlane()
-	if err != nil {
-		return err
-	}
-	switch {
-	case c.isAgent(name):
-		running, err := process.Find(c.dir, name)
-		if errors.Is(err, process.ErrNotFound) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		return running.Stop(ctx, grace)
-	case grace == 0:
-		return plane.KillComponent(ctx, name)
-	}
-	return plane.StopComponent(ctx, name)
+	return c.changeComponent(ctx, name,
+		func(node shape.Node) error { return c.stopProxy(ctx, node, 0) },
+		func(plane *controlplane.ControlPlane) error { return plane.KillComponent(ctx, name) })
 }
 
 // PauseComponent freezes a component, which keeps its connections but does not answer.
 func (c *Cluster) PauseComponent(ctx context.Context, name string) error {
-	return c.pauseComponent(ctx, name, true)
+	return c.changeComponent(ctx, name,
+		func(node shape.Node) error { return c.pauseProxy(ctx, node, true) },
+		func(plane *controlplane.ControlPlane) error { return plane.PauseComponent(name) })
 }
 
 // ResumeComponent continues a paused component, and waits until it is ready.
 func (c *Cluster) ResumeComponent(ctx context.Context, name string) error {
-	return c.pauseComponent(ctx, name, false)
-}
-
-func (c *Cluster) pauseComponent(ctx context.Context, name string, pause bool) error {
-	unlock, err := c.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if c.isAgent(name) {
-		running, err := process.Find(c.dir, name)
-		if err != nil {
-			return err
-		}
-		if pause {
-			return running.Pause()
-		}
-		if err := running.Resume(); err != nil {
-			return err
-		}
-		return c.waitAgent(ctx, name)
-	}
-	if node, ok := c.proxyNode(name); ok {
-		return c.pauseProxy(ctx, node, pause)
-	}
-	plane, err := c.controlPlane()
-	if err != nil {
-		return err
-	}
-	if pause {
-		return plane.PauseComponent(name)
-	}
-	return plane.ResumeComponent(ctx, name)
+	return c.changeComponent(ctx, name,
+		func(node shape.Node) error { return c.pauseProxy(ctx, node, false) },
+		func(plane *controlplane.ControlPlane) error { return plane.ResumeComponent(ctx, name) })
 }
 
 // defaultTail is the number of lines per component when the logs of all are shown.

@@ -129,8 +129,6 @@ func (c *Cluster) statusOf(ctx context.Context, plane *controlplane.ControlPlane
 	defer cancel()
 	if node, ok := c.proxyNode(name); ok {
 		err = c.proxyReady(ctx, node)
-	} else if c.isAgent(name) {
-		err = c.agentReady(ctx, running)
 	} else {
 		err = plane.Ready(ctx, name)
 	}

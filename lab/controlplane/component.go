@@ -24,8 +24,6 @@ const (
 
 type component struct {
 	name string
-	// kind is the name without the suffix of one of several.
-	kind string
 	// args are the command line including the program.
 	args      []string
 	namespace string
@@ -42,34 +40,38 @@ type component struct {
 func (c *ControlPlane) components() []component {
 	all := []component{{
 		name:      Etcd,
-		kind:      Etcd,
 		args:      c.command(Etcd, c.flags.etcd()),
 		namespace: c.namespace,
 		ready:     c.readyAt(c.anonymous, "http://"+c.addrs.etcdMetrics.String()+"/health"),
 	}, {
 		name:      KubeAPIServer,
-		kind:      KubeAPIServer,
 		args:      c.command(KubeAPIServer, c.flags.apiServer()),
 		namespace: c.namespace,
 		ready:     c.readyAt(c.anonymous, c.api("/readyz")),
 	}}
 	if !c.config.Shape.ControlPlaneOnly {
-		all = append(all, component{name: Gateway, kind: Gateway, args: c.config.Gateway, ready: c.gatewayReady})
+		all = append(all, component{name: Gateway, args: c.config.Gateway, ready: c.gatewayReady})
 	}
 	all = append(all, component{
 		name:      ControllerManager,
-		kind:      ControllerManager,
 		args:      c.command(ControllerManager, c.flags.controllerManager()),
 		namespace: c.namespace,
 		ready:     c.controllerManagerReady,
 	}, component{
 		name:      Scheduler,
-		kind:      Scheduler,
 		args:      c.command(Scheduler, c.flags.scheduler()),
 		namespace: c.namespace,
 		ready:     c.readyAt(c.anonymous, "https://"+c.addrs.scheduler.String()+"/readyz"),
 	})
-	return slices.Concat(all, c.runtimes(), c.kubelets(), c.proxies())
+	return slices.Concat(all, c.runtimes(), c.kubelets(), c.proxies(), c.agents())
+}
+
+// agents is the agent, if the lab has nodes without network.
+func (c *ControlPlane) agents() []component {
+	if !c.config.Shape.ControlPlaneOnly && c.config.Shape.FakeNodes == 0 {
+		return nil
+	}
+	return []component{{name: Agent, args: c.config.Agent, namespace: c.namespace, ready: c.config.AgentReady}}
 }
 
 func (c *ControlPlane) proxies() []component {
@@ -82,7 +84,6 @@ func (c *ControlPlane) proxies() []component {
 		name := KubeProxy + "-" + node.Name
 		all = append(all, component{
 			name:       name,
-			kind:       KubeProxy,
 			args:       c.command(KubeProxy, c.flags.proxy(node)),
 			namespace:  namespace,
 			ready:      func(ctx context.Context) error { return c.proxyReady(ctx, namespace) },
@@ -118,20 +119,20 @@ func (c *ControlPlane) find(name string) (component, error) {
 // when the API is ready; Wait waits for the rest. What already runs is left alone.
 func (c *ControlPlane) Start(ctx context.Context) error {
 	// The gateway starts without any other component.
-	if err := c.startAll(c.ofKinds(Etcd, Gateway)...); err != nil {
+	if err := c.startAll(c.named(Etcd, Gateway)...); err != nil {
 		return err
 	}
-	if err := c.waitAll(ctx, c.ofKinds(Etcd)...); err != nil {
+	if err := c.waitAll(ctx, c.named(Etcd)...); err != nil {
 		return err
 	}
-	if err := c.startAll(c.ofKinds(KubeAPIServer)...); err != nil {
+	if err := c.startAll(c.named(KubeAPIServer)...); err != nil {
 		return err
 	}
-	if err := c.waitAll(ctx, c.ofKinds(KubeAPIServer, Gateway)...); err != nil {
+	if err := c.waitAll(ctx, c.named(KubeAPIServer, Gateway)...); err != nil {
 		return err
 	}
 	// Only now: without an API they would retry with growing pauses.
-	if err := c.startAll(c.ofKinds(ControllerManager, Scheduler)...); err != nil {
+	if err := c.startAll(c.named(ControllerManager, Scheduler)...); err != nil {
 		return err
 	}
 	if err := c.grantAll(ctx); err != nil {
@@ -140,13 +141,13 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	return c.provideStorage(ctx)
 }
 
-func (c *ControlPlane) ofKinds(kinds ...string) []component {
-	return slices.DeleteFunc(c.components(), func(component component) bool { return !slices.Contains(kinds, component.kind) })
+func (c *ControlPlane) named(names ...string) []component {
+	return slices.DeleteFunc(c.components(), func(component component) bool { return !slices.Contains(names, component.name) })
 }
 
-// StartNodes starts missing kubelets, and what runs their containers.
+// StartNodes starts the agent, and missing kubelets with what runs their containers.
 func (c *ControlPlane) StartNodes(ctx context.Context) error {
-	if err := c.startAll(c.runtimes()...); err != nil {
+	if err := c.startAll(append(c.agents(), c.runtimes()...)...); err != nil {
 		return err
 	}
 	if err := c.waitAll(ctx, c.runtimes()...); err != nil {
@@ -158,8 +159,10 @@ func (c *ControlPlane) StartNodes(ctx context.Context) error {
 // StartProxies starts missing kube-proxies. Each waits for its Node to appear in the API.
 func (c *ControlPlane) StartProxies() error { return c.startAll(c.proxies()...) }
 
-// Wait waits until all components are ready.
-func (c *ControlPlane) Wait(ctx context.Context) error { return c.waitAll(ctx, c.components()...) }
+// Wait waits until all components are ready. It does not ask for the many nodes of the agent.
+func (c *ControlPlane) Wait(ctx context.Context) error {
+	return c.waitAll(ctx, slices.DeleteFunc(c.components(), func(component component) bool { return component.name == Agent })...)
+}
 
 // StartComponent starts a component unless it runs, and waits until it is ready.
 func (c *ControlPlane) StartComponent(ctx context.Context, name string) error {

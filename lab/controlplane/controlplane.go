@@ -39,10 +39,9 @@ const (
 	Gateway           = "gateway"
 	Runtime           = "runtime"
 	Kubelet           = "kubelet"
+	Agent             = "agent"
 
-	// Agent and Storage are no components of this package, but have kubeconfigs. Storage is
-	// a part of the runtime.
-	Agent   = "agent"
+	// Storage is a part of the runtime with a kubeconfig of its own.
 	Storage = "storage"
 )
 
@@ -59,6 +58,10 @@ type Config struct {
 	Gateway []string
 	// Runtime is the command that runs the containers of all nodes, cri.Run.
 	Runtime []string
+	// Agent is the command that stands in for nodes without network. AgentReady returns an
+	// error until it does.
+	Agent      []string
+	AgentReady func(context.Context) error
 }
 
 // ControlPlane is the control plane of a lab.

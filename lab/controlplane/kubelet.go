@@ -25,7 +25,7 @@ func (c *ControlPlane) runtimes() []component {
 	if c.config.Shape.ControlPlaneOnly {
 		return nil
 	}
-	return []component{{name: Runtime, kind: Runtime, args: c.config.Runtime, namespace: c.namespace, ready: c.runtimeReady}}
+	return []component{{name: Runtime, args: c.config.Runtime, namespace: c.namespace, ready: c.runtimeReady}}
 }
 
 // runtimeReady connects with the runtime of each node.
@@ -47,7 +47,6 @@ func (c *ControlPlane) kubelets() []component {
 		namespace := shape.NodeNamespace(c.config.Shape.Name, node.Index)
 		all = append(all, component{
 			name:      cri.KubeletOf(node.Name),
-			kind:      Kubelet,
 			args:      c.command(Kubelet, c.flags.kubelet(node)),
 			namespace: namespace,
 			mounts:    c.kubeletMounts,
