@@ -35,7 +35,7 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.Regions, "region", []string{shape.DefaultRegion}, "`REGION` of the zones, one for all or a list with one for each")
 	flags.StringSliceVar(&f.CPU, "cpu", nil, "CPU that a node offers, one `QUANTITY` for all zones or a list with one for each (default 4)")
 	flags.StringSliceVar(&f.Memory, "memory", nil, "memory that a node offers, one `QUANTITY` for all zones or a list with one for each (default 8Gi)")
-	flags.StringSliceVar(&f.NodeLabels, "node-labels", nil, "`LIST` of key=value labels of all nodes")
+	flags.StringToStringVar(&f.NodeLabels, "node-labels", nil, "key=value `LIST` of labels of all nodes")
 	flags.StringVarP(&f.file, "file", "f", "", "read the shape from a YAML `FILE`, or - for standard input, instead of the flags above")
 	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
 	flags.StringVar(&f.DNS, "dns", "", "`WHICH` DNS server the cluster has: vicinity (vicinity-dns), coredns (the same without the plugin vicinity), or none (default vicinity, where pods can reach it)")

@@ -3,7 +3,6 @@ package shape
 import (
 	"fmt"
 	"maps"
-	"strings"
 )
 
 // Options describe a shape by flags. Empty fields are as in Default.
@@ -14,8 +13,8 @@ type Options struct {
 	NodesPerZone []int
 	// Regions, CPU and Memory have one value for all zones or one for each.
 	Regions, CPU, Memory []string
-	// NodeLabels are key=value pairs for every node.
-	NodeLabels []string
+	// NodeLabels are those of every node.
+	NodeLabels map[string]string
 
 	Proxy            string
 	DNS              string
@@ -35,10 +34,6 @@ func FromOptions(o Options) (Shape, error) {
 		FakeNodes:        o.FakeNodes,
 		SingleStack:      o.SingleStack,
 		EvictionRequests: o.EvictionRequests,
-	}
-	labels, err := parseLabels(o.NodeLabels)
-	if err != nil {
-		return Shape{}, err
 	}
 	zones := o.Zones
 	if len(zones) == 0 {
@@ -65,7 +60,7 @@ func FromOptions(o Options) (Shape, error) {
 			return Shape{}, fmt.Errorf("nodes-per-zone %d: write a number from 0 to %d", count, maxNodes)
 		}
 		for range count {
-			zone.Nodes = append(zone.Nodes, Node{CPU: cpu, Memory: memory, Labels: maps.Clone(labels)})
+			zone.Nodes = append(zone.Nodes, Node{CPU: cpu, Memory: memory, Labels: maps.Clone(o.NodeLabels)})
 		}
 		s.Zones = append(s.Zones, zone)
 	}
@@ -88,19 +83,4 @@ func pick[T any](value *T, flag string, given []T, index, zones int) error {
 		return fmt.Errorf("%s: there are %d values for %d zones; write one for all, or one for each zone", flag, len(given), zones)
 	}
 	return nil
-}
-
-func parseLabels(pairs []string) (map[string]string, error) {
-	if len(pairs) == 0 {
-		return nil, nil
-	}
-	labels := map[string]string{}
-	for _, pair := range pairs {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, fmt.Errorf("node-labels %q: write key=value", pair)
-		}
-		labels[key] = value
-	}
-	return labels, nil
 }

@@ -78,7 +78,7 @@ func TestReadErrors(t *testing.T) {
 		want []string // the field, the value, what is allowed
 	}{
 		{"zones: []", []string{"zones", "at least one"}},
-		{"name: Mine\nzones: [{name: a}]", []string{"name", `"Mine"`, "lower-case"}},
+		{"name: Mine\nzones: [{name: a}]", []string{"name", `"Mine"`, "lower case"}},
 		{"zones: [{name: a, rack: b}]", []string{`unknown field "rack"`}},
 		{"zones: [{name: a, nodes: many}]", []string{`zone "a"`, "nodes", `"many"`, "a list, or a number"}},
 		{"zones: [{name: a}, {name: a}]", []string{"zones[1].name", `"a"`, "its own"}},
@@ -86,7 +86,7 @@ func TestReadErrors(t *testing.T) {
 		{"zones: [{name: a, nodes: [{index: 2}, {index: 2}]}]", []string{"zones[0].nodes[1].index", "2", "its own"}},
 		{"zones: [{name: a, cpu: lots}]", []string{"zones[0].nodes[0].cpu", `"lots"`, "500m"}},
 		{"zones: [{name: a, pods: 1000}]", []string{"pods", "1000", "1 to 253"}},
-		{"zones: [{name: a, labels: {E_x/a: b}}]", []string{"labels", `"E_x"`, "domain name"}},
+		{"zones: [{name: a, labels: {E_x/a: b}}]", []string{"labels", `"E_x/a"`, "subdomain"}},
 		{"zones: [{name: a, labels: {topology.kubernetes.io/zone: b}}]", []string{"labels", "topology.kubernetes.io/zone", "set by the lab"}},
 		{"zones: [{name: a}]\nproxy: none\ndns: coredns", []string{"dns", `"coredns"`, "without a proxy", "write none"}},
 		{"zones: [{name: a}]\nfakeNodes: -1", []string{"fakeNodes", "-1", "0 to 20000"}},
@@ -116,7 +116,7 @@ func draw(t *rapid.T) shape.Shape {
 		EvictionRequests: rapid.Bool().Draw(t, "requests"),
 	}
 	if rapid.Bool().Draw(t, "labels") {
-		o.NodeLabels = []string{"rack=r1"}
+		o.NodeLabels = map[string]string{"rack": "r1"}
 	}
 	s, err := shape.FromOptions(o)
 	if err != nil {

@@ -5,29 +5,21 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
 // Limits of a lab.
 const (
 	maxLabName   = 30
-	maxNodeName  = 63
-	maxLabel     = 63
 	maxFakeNodes = 20000
 	maxNodes     = 500
 )
 
-var (
-	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-	labelForm    = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
-	prefixForm   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
-	cpuForm      = regexp.MustCompile(`^([0-9]+m|[0-9]+(\.[0-9]{1,3})?)$`)
-	memoryForm   = regexp.MustCompile(`^[0-9]+(Ki|Mi|Gi|Ti|k|M|G|T)?$`)
-	ownLabels    = []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"}
-	nameAllowed  = "lower-case letters, digits and dashes, beginning and ending with a letter or digit"
-	labelAllowed = "letters, digits, dashes, underscores and dots, beginning and ending with a letter or digit"
-)
+// ownLabels are set by the lab.
+var ownLabels = []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"}
 
 // FieldError is about an invalid field of a shape.
 type FieldError struct {
@@ -52,8 +44,16 @@ func wrong(field, format string, args ...any) *FieldError {
 
 // ValidateName checks the name of a lab.
 func ValidateName(name string) error {
-	if len(name) > maxLabName || !nameForm.MatchString(name) {
-		return wrong("name", " %q: a lab's name is up to %d %s", name, maxLabName, nameAllowed)
+	if len(name) > maxLabName {
+		return wrong("name", " %q: a lab's name has up to %d characters", name, maxLabName)
+	}
+	return checkLabel("name", name)
+}
+
+// checkLabel checks the name of a lab, a zone, a region or a node.
+func checkLabel(field, name string) error {
+	if problems := content.IsDNS1123Label(name); len(problems) > 0 {
+		return wrong(field, " %q: %s", name, problems[0])
 	}
 	return nil
 }
@@ -136,11 +136,11 @@ func (s Shape) validateZones() error {
 			return wrong(at+".name", " %q: another zone has this name, and each needs its own", zone.Name)
 		}
 		zones[zone.Name] = true
-		if len(zone.Name) > maxLabel || !nameForm.MatchString(zone.Name) {
-			return wrong(at+".name", " %q: a zone's name is up to %d %s", zone.Name, maxLabel, nameAllowed)
+		if err := checkLabel(at+".name", zone.Name); err != nil {
+			return err
 		}
-		if len(zone.Region) > maxLabel || !nameForm.MatchString(zone.Region) {
-			return wrong(at+".region", " %q: a region's name is up to %d %s", zone.Region, maxLabel, nameAllowed)
+		if err := checkLabel(at+".region", zone.Region); err != nil {
+			return err
 		}
 		for j, node := range zone.Nodes {
 			at := fmt.Sprintf("%s.nodes[%d]", at, j)
@@ -169,14 +169,15 @@ func (s Shape) isFake(name string) bool {
 }
 
 func (n Node) validate(at string) error {
+	if err := checkLabel(at+".name", n.Name); err != nil {
+		return err
+	}
 	switch {
-	case len(n.Name) > maxNodeName || !nameForm.MatchString(n.Name):
-		return wrong(at+".name", " %q: a node's name is up to %d %s", n.Name, maxNodeName, nameAllowed)
 	case n.Index < 1 || n.Index > MaxIndex-maxFakeNodes:
 		return wrong(at+".index", " %d: write a number from 1 to %d", n.Index, MaxIndex-maxFakeNodes)
-	case !cpuForm.MatchString(n.CPU):
+	case !isQuantity(n.CPU):
 		return wrong(at+".cpu", " %q: write cores, such as 4, 0.5 or 500m", n.CPU)
-	case !memoryForm.MatchString(n.Memory):
+	case !isQuantity(n.Memory):
 		return wrong(at+".memory", " %q: write bytes with or without a unit, such as 512Mi or 8Gi", n.Memory)
 	case n.Pods < 1 || n.Pods > MaxPods:
 		return wrong(at+".pods", " %d: write a number from 1 to %d", n.Pods, MaxPods)
@@ -184,21 +185,21 @@ func (n Node) validate(at string) error {
 	return validateLabels(at+".labels", n.Labels)
 }
 
+func isQuantity(text string) bool {
+	quantity, err := resource.ParseQuantity(text)
+	return err == nil && quantity.Sign() >= 0
+}
+
 func validateLabels(at string, labels map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		prefix, name, prefixed := strings.Cut(key, "/")
-		if !prefixed {
-			prefix, name = "", key
-		}
-		switch value := labels[key]; {
-		case slices.Contains(ownLabels, key):
+		if slices.Contains(ownLabels, key) {
 			return wrong(at, ": %q is set by the lab; name the node, its zone or its region instead", key)
-		case prefixed && (len(prefix) > 253 || !prefixForm.MatchString(prefix)):
-			return wrong(at, ": prefix %q of key %q: a prefix is a domain name in lower case", prefix, key)
-		case len(name) > maxLabel || !labelForm.MatchString(name):
-			return wrong(at, ": key %q: a key is up to %d %s, after an optional prefix and a slash", key, maxLabel, labelAllowed)
-		case value != "" && (len(value) > maxLabel || !labelForm.MatchString(value)):
-			return wrong(at, ": value %q of key %q: a value is empty or up to %d %s", value, key, maxLabel, labelAllowed)
+		}
+		if problems := content.IsLabelKey(key); len(problems) > 0 {
+			return wrong(at, ": key %q: %s", key, problems[0])
+		}
+		if problems := content.IsLabelValue(labels[key]); len(problems) > 0 {
+			return wrong(at, ": value %q of key %q: %s", labels[key], key, problems[0])
 		}
 	}
 	return nil
