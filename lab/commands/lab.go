@@ -11,11 +11,11 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -134,12 +134,11 @@ func (f *labFlags) open(s command.Streams) (*lab.Cluster, error) {
 
 // table writes rows under headings, in columns.
 func table(w io.Writer, headings []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, strings.Join(headings, "\t"))
-	for _, row := range rows {
-		fmt.Fprintln(t, strings.Join(row, "\t"))
+	t := explain.Table{Rows: rows}
+	for _, heading := range headings {
+		t.Columns = append(t.Columns, explain.Column{Title: heading})
 	}
-	return t.Flush()
+	return t.Text(w, "")
 }
 
 // oneName takes one argument and says what it should be.

@@ -3,9 +3,9 @@ package main
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
@@ -34,10 +34,8 @@ func (f *figures) nativeWhole() time.Duration {
 
 // String is a table and a line for programs.
 func (f *figures) String() string {
-	var table strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	row := func(what, measured, aim string) { fmt.Fprintf(w, "%s\t%s\t%s\n", what, measured, aim) }
-	row("figure", "measured", "aim")
+	table := explain.Table{Columns: []explain.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim"}}}
+	row := func(what, measured, aim string) { table.Rows = append(table.Rows, []string{what, measured, aim}) }
 	for _, part := range []struct {
 		name string
 		of   *evictions.BudgetsFigures
@@ -61,12 +59,9 @@ func (f *figures) String() string {
 	if !f.storm {
 		f.others(row)
 	}
-	_ = w.Flush()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", f.machine)
-	for line := range strings.Lines(table.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
+	_ = table.Text(&b, "") // a strings.Builder takes all
 	all, native := f.many.Add(f.one.Figures), f.manyNative.Add(f.oneNative)
 	refusals, perRefusal := f.refusals()
 	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f native_p99_ms=%.1f native_per_second=%.1f\n",

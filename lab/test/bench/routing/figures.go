@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
@@ -61,12 +61,8 @@ func (f *figures) measure(all []*change) {
 
 // String is a table and a line for programs.
 func (f *figures) String() string {
-	var b, table strings.Builder
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	row := func(what, measured, aim string) {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", what, measured, aim)
-	}
-	row("figure", "measured", "aim at full size")
+	table := explain.Table{Columns: []explain.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim at full size"}}}
+	row := func(what, measured, aim string) { table.Rows = append(table.Rows, []string{what, measured, aim}) }
 	row("nodes, Services", fmt.Sprintf("%d, %d", f.nodes, f.services), "")
 	row("endpoints, slices", fmt.Sprintf("%d, %d", f.endpoints, f.slices), "")
 	row("from empty: until all hints are written", seconds(f.converged), "")
@@ -87,10 +83,8 @@ func (f *figures) String() string {
 	row("  CPU", fmt.Sprintf("%s, %s a change", seconds(f.changeCPU), milliseconds(f.changeCPU/time.Duration(max(1, len(f.own))))), "")
 	row("  API writes", fmt.Sprint(f.changeWrites), "")
 	row("peak resident memory", mebibytes(f.memory), "under "+mebibytes(aimMemory))
-	_ = w.Flush()
-	for line := range strings.Lines(table.String()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
+	var b strings.Builder
+	_ = table.Text(&b, "") // a strings.Builder takes all
 	fmt.Fprintf(&b, "RESULT nodes=%d services=%d endpoints=%d converge_s=%.1f cpu_s=%.1f rss_mib=%d change_p50_ms=%.1f change_p99_ms=%.1f writes=%d\n",
 		f.nodes, f.services, f.endpoints, f.converged.Seconds(), f.convergeCPU.Seconds(), f.memory>>20,
 		meter.Milliseconds(meter.Quantile(answered, 0.5)), meter.Milliseconds(meter.Quantile(answered, 0.99)), f.convergeWrites)
