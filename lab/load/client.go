@@ -98,7 +98,7 @@ func (s *session) request(ctx context.Context, n int64) {
 
 	// Sources start at different targets.
 	target := s.Plan.Targets[(n+int64(s.Index))%int64(len(s.Plan.Targets))]
-	failure := Failure{From: s.Place, Target: target.String(), Protocol: s.Plan.Protocol}
+	failure := Failure{From: s.Place, Target: target.String()}
 	fail := func(err error) {
 		if isStopped(ctx) {
 			s.recorder.update(time.Now(), func(r *Result) { r.Abandoned++ })
@@ -118,7 +118,7 @@ func (s *session) request(ctx context.Context, n int64) {
 		fail(err)
 		return
 	}
-	failure.Local, failure.To, failure.Reused = conn.LocalAddr().String(), conn.peer, conn.peer != nil
+	failure.Local, failure.To = conn.LocalAddr().String(), conn.peer
 	if err != nil {
 		_ = conn.Close() // it is broken already
 		fail(err)

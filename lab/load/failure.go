@@ -37,12 +37,10 @@ type Failure struct {
 	// the same connection.
 	To *Endpoint
 	// Local is the address of this side, if the connection was opened.
-	Local    string
-	Target   string
-	Protocol Protocol
-	Reused   bool          // the connection had answered before
-	After    time.Duration // since the request began
-	Error    string
+	Local  string
+	Target string
+	After  time.Duration // since the request began
+	Error  string
 }
 
 type answerError struct {

@@ -64,12 +64,12 @@ func measured() Result {
 	b1 := endpoint("b", "1")
 	other := Endpoint{Pod: "web-0", Namespace: "default", Zone: "zone-a", Service: "web"}
 	for i, f := range []Failure{
-		{Kind: TimedOut, To: &b1, Local: "10.128.5.2:40312", Reused: true, After: 5 * time.Second, Error: "read: i/o timeout"},
+		{Kind: TimedOut, To: &b1, Local: "10.128.5.2:40312", After: 5 * time.Second, Error: "read: i/o timeout"},
 		{Kind: WrongService, To: &other, Local: "10.128.5.2:40313", After: 1530 * time.Microsecond, Error: "the answer is from Service default/web, not from echo"},
 		{Kind: Refused, After: 210 * time.Microsecond, Error: "connect: connection refused"},
 	} {
 		f.Time = noon.Add(time.Duration(i+1) * 1234 * time.Millisecond)
-		f.From, f.Target, f.Protocol = Place{Pod: "client-c", Node: "zone-c-2", Zone: "zone-c"}, "10.96.0.7:80", HTTP
+		f.From, f.Target = Place{Pod: "client-c", Node: "zone-c-2", Zone: "zone-c"}, "10.96.0.7:80"
 		r.update(f.Time, func(r *Result) { r.Due++ })
 		r.failed(f)
 	}
