@@ -1,11 +1,16 @@
 package endpointslice
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	strictjson "sigs.k8s.io/json"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/webhook/admission"
@@ -15,12 +20,8 @@ import (
 type judge struct {
 	Options
 	siblings siblings
-
-	object, stored slice
-	keeper         keeper
-	patch          patch
-	// label says that the slice has to get the label for routed slices back.
-	label bool
+	// object and stored are the slices of the review in JSON, nil for none.
+	object, stored []byte
 }
 
 func newJudge(o Options, s siblings) func() admission.Judge {
@@ -28,108 +29,118 @@ func newJudge(o Options, s siblings) func() admission.Judge {
 }
 
 // Reset implements admission.Judge.
-func (j *judge) Reset() {
-	j.object.reset()
-	j.stored.reset()
-	j.keeper.reset()
-	j.patch = patch{text: j.patch.text[:0]}
-	j.label = false
-}
+func (j *judge) Reset() { j.object, j.stored = nil, nil }
 
 // Read implements admission.Judge.
 func (j *judge) Read(r *admission.Reader, stored bool) error {
 	if stored {
-		return j.stored.read(r)
+		return r.Raw(&j.stored)
 	}
-	return j.object.read(r)
+	return r.Raw(&j.object)
 }
 
-// Judge implements admission.Judge. Where siblings cannot be read, the verdict goes by the
-// stored slice alone.
+// Judge implements admission.Judge. If siblings cannot be read, the verdict goes by the stored
+// slice alone.
 func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verdict, error) {
+	skipped := admission.Verdict{Result: admission.Skipped}
 	if !j.isConcerned(r) {
-		return admission.Verdict{Result: admission.Skipped}, nil
+		return skipped, nil
 	}
-	result := admission.Changed
+	var object, stored discoveryv1.EndpointSlice
+	if err := errors.Join(decode(j.object, &object), decode(j.stored, &stored)); err != nil {
+		return admission.Verdict{}, err
+	}
+	kept := object
+	kept.Endpoints = slices.Clone(object.Endpoints)
+	if losesLabel(&object, &stored) {
+		kept.Labels = maps.Clone(object.Labels)
+		kept.Labels[v1alpha1.LabelRouted] = yes
+	}
+	var unread error
+	switch {
+	case object.AddressType == discoveryv1.AddressTypeFQDN, j.Exclusion.Reason(r.Namespace, object.Labels[discoveryv1.LabelServiceName]) != "":
+		return skipped, nil
+	case isRouted(&kept):
+		unread = j.keep(ctx, r, &kept, &stored)
+	case object.Labels[v1alpha1.LabelOwnZone] == yes:
+		hintOwnZones(kept.Endpoints)
+	default:
+		return skipped, nil
+	}
+	verdict := admission.Verdict{Result: admission.Changed}
+	patch := changes(&object, &kept)
+	switch {
+	case len(patch) > 0 && isRestored(&kept, &stored):
+		patch, verdict.Result = append(patch, restorations(&object, &stored)...), admission.Restored
+	case unread != nil:
+		verdict.Result = admission.Degraded
+	case len(patch) == 0:
+		verdict.Result = admission.Unchanged
+	}
 	var err error
-	if j.label = j.losesLabel(); j.label || j.object.isRouted() {
-		if err = j.keep(ctx, r); err != nil {
-			result = admission.Degraded
-		}
-	} else {
-		j.keeper.ownZones(&j.object)
+	if len(patch) > 0 {
+		verdict.Patch, err = json.Marshal(patch)
 	}
-	result = j.write(result)
-	return admission.Verdict{Patch: j.patch.finished(), Result: result}, err
+	return verdict, errors.Join(unread, err)
 }
 
-// labelPath is where a slice has the label for routed slices, as patches write it.
-const labelPath = "/metadata/labels/vicinity.dev~1routed"
-
-// isConcerned reports whether the webhook looks at a request.
-func (j *judge) isConcerned(r *admission.Request) bool {
-	o, operation := &j.object, admissionv1.Operation(r.Operation)
-	switch {
-	case operation != admissionv1.Create && operation != admissionv1.Update, r.SubResource != "", !o.present:
-	case !o.isRouted() && !is(o.ownZone, yes) && !j.losesLabel():
-	case is(o.addressType, string(discoveryv1.AddressTypeFQDN)):
-	case j.User != "" && r.User == j.User:
-	default:
-		// The slice of the API server has the name of its Service, whatever its labels say.
-		return j.Exclusion.Reason(r.Namespace, string(unquoted(o.service))) == "" && j.Exclusion.Reason(r.Namespace, r.Name) == ""
+// decode reads a slice, if there is one. Names of members must match exactly, as for the API
+// server: the patch goes by them.
+func decode(text []byte, slice *discoveryv1.EndpointSlice) error {
+	if text == nil {
+		return nil
 	}
-	return false
+	if err := strictjson.UnmarshalCaseSensitivePreserveInts(text, slice); err != nil {
+		return fmt.Errorf("reading an EndpointSlice: %w", err)
+	}
+	return nil
+}
+
+// yes is the value of a label that is set.
+const yes = "true"
+
+func isRouted(slice *discoveryv1.EndpointSlice) bool {
+	return slice.Labels[v1alpha1.LabelRouted] == yes
+}
+
+// isConcerned reports whether the webhook reads the slices of a request. The slice of the API
+// server has the name of its Service, whatever its labels say.
+func (j *judge) isConcerned(r *admission.Request) bool {
+	operation := admissionv1.Operation(r.Operation)
+	return (operation == admissionv1.Create || operation == admissionv1.Update) && r.SubResource == "" && j.object != nil &&
+		(j.User == "" || r.User != j.User) && j.Exclusion.Reason(r.Namespace, r.Name) == ""
 }
 
 // losesLabel reports whether the write takes the label for routed slices from one that
-// Kubernetes' own controller does not write. To its slices it copies the labels of their
-// Service; the others have the label from the routing controller, and those who write them
-// do not know it.
-func (j *judge) losesLabel() bool {
-	o, stored := &j.object, &j.stored
-	return stored.present && stored.isRouted() && o.routed == nil && o.service != nil && bytes.Equal(o.service, stored.service) &&
-		!is(o.managedBy, v1alpha1.ManagedByKubernetes) && !is(stored.managedBy, v1alpha1.ManagedByKubernetes)
+// Kubernetes' own controller does not write. That controller copies the labels of the Service.
+// Other writers do not know the label, which the routing controller gives to their slices.
+func losesLabel(object, stored *discoveryv1.EndpointSlice) bool {
+	_, labelled := object.Labels[v1alpha1.LabelRouted]
+	service, found := object.Labels[discoveryv1.LabelServiceName]
+	return isRouted(stored) && !labelled && found && service == stored.Labels[discoveryv1.LabelServiceName] &&
+		object.Labels[discoveryv1.LabelManagedBy] != v1alpha1.ManagedByKubernetes &&
+		stored.Labels[discoveryv1.LabelManagedBy] != v1alpha1.ManagedByKubernetes
 }
 
-// keep finds the hints of a routed slice. Where it fails they are by the stored slice alone.
-func (j *judge) keep(ctx context.Context, r *admission.Request) error {
-	object, stored := &j.object, &j.stored
-	news, p := j.keeper.pair(object, stored), planned(stored)
+// keep finds the hints of a routed slice. If it fails they are by the stored slice alone.
+func (j *judge) keep(ctx context.Context, r *admission.Request, kept, stored *discoveryv1.EndpointSlice) error {
+	added, p := keepStored(kept.Endpoints, stored.Endpoints), planIn(stored.Endpoints)
+	known := [][]discoveryv1.Endpoint{stored.Endpoints}
 	var err error
-	if news && p != balanced {
-		j.keeper.others, err = j.siblings.find(ctx, family{
-			namespace:   r.Namespace,
-			service:     string(unquoted(object.service)),
-			addressType: discoveryv1.AddressType(unquoted(object.addressType)),
-			except:      r.Name,
+	if len(added) > 0 && p != balanced {
+		var others []discoveryv1.EndpointSlice
+		others, err = j.siblings.find(ctx, family{
+			namespace: r.Namespace, service: kept.Labels[discoveryv1.LabelServiceName], addressType: kept.AddressType, except: r.Name,
 		})
-		if p == unknown {
-			p = j.keeper.plannedElsewhere()
+		for i := range others {
+			known = append(known, others[i].Endpoints)
 		}
 	}
-	j.keeper.keep(object, stored, p)
+	if p == unknown {
+		for _, endpoints := range known {
+			p = max(p, planIn(endpoints))
+		}
+	}
+	p.hint(added, known)
 	return err
-}
-
-// write makes a patch of the hints that were found, and returns what became of the request.
-func (j *judge) write(result admission.Result) admission.Result {
-	object, stored, want := &j.object, &j.stored, j.keeper.want
-	for i := range object.endpoints {
-		j.patch.setHints(i, object.endpoints[i].hints.raw, want[i])
-	}
-	if j.label {
-		j.patch.set(labelPath, object.routed, stored.routed)
-	}
-	if len(j.patch.text) == 0 {
-		if result == admission.Changed {
-			return admission.Unchanged
-		}
-		return result
-	}
-	if stored.present && (j.label || bytes.Equal(object.routed, stored.routed)) && restores(object, stored, want) {
-		j.patch.set("/metadata/annotations", object.annotations, stored.annotations)
-		j.patch.set("/metadata/managedFields", object.managedFields, stored.managedFields)
-		return admission.Restored
-	}
-	return result
 }

@@ -1,13 +1,17 @@
 package endpointslice
 
 import (
-	"bytes"
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// plan is what is known of the hints of a Service. The order matters.
+// plan is what the hints of endpoints say of the plan of their Service. Of several endpoints
+// the highest counts.
 type plan int
 
 const (
@@ -21,340 +25,186 @@ const (
 	hinted
 )
 
-// keeper finds the hints that the endpoints of a slice should have.
-type keeper struct {
-	// want are the hints of each endpoint of the slice, nil for none.
-	want [][]byte
-	// pairs are the indices of the stored endpoints, -1 for those that are new.
-	pairs []int
-	// others are the slices of the same Service, where they were needed.
-	others []discoveryv1.EndpointSlice
-	// made is memory of hints that are not part of the review.
-	made []byte
-}
-
-func (k *keeper) reset() {
-	*k = keeper{want: k.want[:0], pairs: k.pairs[:0], made: k.made[:0]}
-}
-
-// ownZones hints each endpoint to its own zone, and to the nodes that it is hinted to.
-func (k *keeper) ownZones(object *slice) {
-	for i := range object.endpoints {
-		e := &object.endpoints[i]
-		k.want = append(k.want, e.hints.raw)
-		if e.zoned() {
-			k.want[i] = k.zoneHint(e.zone, e.hints.forNodes)
-		}
+// planIn is what endpoints say of the plan, including those that terminate.
+func planIn(endpoints []discoveryv1.Endpoint) plan {
+	p := unknown
+	for i := range endpoints {
+		p = max(p, planOfHints(endpoints[i].Hints))
 	}
+	return p
 }
 
-// pair finds each endpoint of a slice in the stored one, and says whether any is new.
-func (k *keeper) pair(object, stored *slice) (news bool) {
-	var byAddress map[string]int
-	next := 0
-	for i := range object.endpoints {
-		e := &object.endpoints[i]
-		at := -1
-		switch {
-		case next < len(stored.endpoints) && e.is(&stored.endpoints[next]):
-			at = next
-			next++
-		case e.address == nil:
-		default:
-			// An endpoint was added or removed.
-			if byAddress == nil {
-				byAddress = make(map[string]int, len(stored.endpoints))
-				for j := len(stored.endpoints) - 1; j >= 0; j-- {
-					byAddress[string(stored.endpoints[j].address)] = j
-				}
-			}
-			if j, ok := byAddress[string(e.address)]; ok && e.is(&stored.endpoints[j]) {
-				at, next = j, j+1
-			}
-		}
-		k.pairs = append(k.pairs, at)
-		news = news || at < 0
-	}
-	return news
-}
-
-// is reports whether two endpoints are one for which the same hints hold. One in another zone
-// is another, and so is one on another node where it is hinted to nodes.
-func (e *endpoint) is(stored *endpoint) bool {
-	return e.address != nil && bytes.Equal(e.address, stored.address) && bytes.Equal(e.zone, stored.zone) &&
-		(stored.hints.forNodes == nil || bytes.Equal(e.node, stored.node))
-}
-
-// planned is what the endpoints of the stored slice say of the plan, those included that go.
-func planned(stored *slice) plan {
-	found := unknown
-	for i := range stored.endpoints {
-		h := &stored.endpoints[i].hints
-		found = max(found, planOfHints(h.forZones != nil, h.forNodes != nil))
-	}
-	return found
-}
-
-// planOfHints is what one endpoint says of the plan. Of several endpoints the highest plan
-// counts.
-func planOfHints(zones, nodes bool) plan {
+func planOfHints(h *discoveryv1.EndpointHints) plan {
 	switch {
-	case zones:
+	case h != nil && len(h.ForZones) > 0:
 		return hinted
-	case nodes:
+	case h != nil && len(h.ForNodes) > 0:
 		return byNode
 	}
 	return balanced
 }
 
-// plannedElsewhere is what the other slices of the Service say of the plan.
-func (k *keeper) plannedElsewhere() plan {
-	found := unknown
-	for i := range k.others {
-		for j := range k.others[i].Endpoints {
-			h := k.others[i].Endpoints[j].Hints
-			found = max(found, planOfHints(h != nil && len(h.ForZones) > 0, h != nil && len(h.ForNodes) > 0))
-		}
+// spot tells the endpoints of a Service apart. An endpoint in another zone is another one.
+type spot struct{ address, zone string }
+
+func spotOf(e *discoveryv1.Endpoint) spot {
+	s := spot{zone: ptr.Deref(e.Zone, "")}
+	if len(e.Addresses) > 0 {
+		s.address = e.Addresses[0]
 	}
-	return found
+	return s
 }
 
-// keep gives all endpoints the hints that they had, and new ones what the plan says.
-// The endpoints are paired.
-func (k *keeper) keep(object, stored *slice, p plan) {
-	nodes := false
-	for i := range stored.endpoints {
-		nodes = nodes || stored.endpoints[i].hints.forNodes != nil
-	}
-	moved := k.moved(object, p, &nodes)
-	var beside map[string][]byte
-	if nodes {
-		beside = k.nodesBeside(object, stored, p)
-	}
-	for i := range object.endpoints {
-		e := &object.endpoints[i]
-		want := e.hints.raw
-		switch at := k.pairs[i]; {
-		case at >= 0:
-			// An older API server accepted what is not valid any more.
-			if h := &stored.endpoints[at].hints; h.raw == nil || h.sound {
-				want = h.raw
-			}
-		case p == balanced:
-			want = nil
-		case moved[string(e.address)] != nil:
-			want = k.hintsOf(moved[string(e.address)])
-		case p == byNode && e.placed():
-			want = k.nodeHint(k.nodesFor(e, beside))
-		case p == hinted && e.zoned():
-			var forNodes []byte
-			if nodes && e.placed() {
-				forNodes = k.nodesFor(e, beside)
-			}
-			want = k.zoneHint(e.zone, forNodes)
-		}
-		k.want = append(k.want, want)
-	}
+// home is the node of an endpoint with the zone that the endpoint has there.
+type home struct{ node, zone string }
+
+func homeOf(e *discoveryv1.Endpoint) home {
+	return home{ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, "")}
 }
 
-// moved are the new endpoints that other slices of the Service have with hints, by address as
-// in the review. It sets nodes if any endpoint there is hinted to nodes.
-func (k *keeper) moved(object *slice, p plan, nodes *bool) map[string]*discoveryv1.Endpoint {
-	if p < byNode || len(k.others) == 0 {
-		return nil
-	}
-	news := map[string]*endpoint{}
-	for i, at := range k.pairs {
-		if e := &object.endpoints[i]; at < 0 && e.address != nil {
-			news[string(unquoted(e.address))] = e
-		}
-	}
-	moved := map[string]*discoveryv1.Endpoint{}
-	for i := range k.others {
-		for j := range k.others[i].Endpoints {
-			other := &k.others[i].Endpoints[j]
-			if other.Hints == nil || len(other.Addresses) == 0 {
-				continue
-			}
-			*nodes = *nodes || len(other.Hints.ForNodes) > 0
-			e := news[other.Addresses[0]]
-			if e != nil && moved[string(e.address)] == nil && e.isElsewhere(other) && takeable(other.Hints, p) {
-				moved[string(e.address)] = other
-			}
-		}
-	}
-	return moved
+// holdsFor reports whether the hints of an endpoint hold for the endpoint that is written at its
+// spot. Hints for nodes hold on the same node only.
+func holdsFor(other, e *discoveryv1.Endpoint) bool {
+	return other.Hints == nil || len(other.Hints.ForNodes) == 0 || ptr.Deref(other.NodeName, "") == ptr.Deref(e.NodeName, "")
 }
 
-// nodesBeside are the nodes that the endpoints beside new ones are hinted to, by place. They
-// say what the plan has for that node: its own endpoints, those of its rack, or none because
-// it would overload them.
-func (k *keeper) nodesBeside(object, stored *slice, p plan) map[string][]byte {
-	beside := map[string][]byte{}
-	for i, at := range k.pairs {
-		if e := &object.endpoints[i]; at < 0 && e.placed() {
-			beside[e.place()] = nil
-		}
-	}
-	if len(beside) == 0 {
-		return nil
-	}
-	for i := range stored.endpoints {
-		e := &stored.endpoints[i]
-		if h := &e.hints; h.forNodes == nil || !h.sound || planOfHints(h.forZones != nil, true) != p {
+// hintOwnZones hints each endpoint to its own zone. Hints for nodes stay.
+func hintOwnZones(endpoints []discoveryv1.Endpoint) {
+	for i := range endpoints {
+		e := &endpoints[i]
+		zone := ptr.Deref(e.Zone, "")
+		if !isZone(zone) {
 			continue
 		}
-		// An endpoint that only other zones use says nothing of its node.
-		if p == hinted && !bytes.Contains(e.hints.forZones, append([]byte(`:`), e.zone...)) {
-			continue
+		own := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
+		if e.Hints != nil {
+			own.ForNodes = e.Hints.ForNodes
 		}
-		if nodes, news := beside[e.place()]; news && nodes == nil {
-			beside[e.place()] = e.hints.forNodes
+		e.Hints = own
+	}
+}
+
+// keepStored gives endpoints the hints that they have in the stored slice. It returns those that
+// the stored slice does not have.
+func keepStored(endpoints, stored []discoveryv1.Endpoint) (added []*discoveryv1.Endpoint) {
+	known := make(map[spot]*discoveryv1.Endpoint, len(stored))
+	for i := range stored {
+		if at := spotOf(&stored[i]); known[at] == nil {
+			known[at] = &stored[i]
 		}
 	}
-	for i := range k.others {
-		for j := range k.others[i].Endpoints {
-			other := &k.others[i].Endpoints[j]
-			if other.NodeName == nil || other.Hints == nil || len(other.Hints.ForNodes) == 0 || !takeable(other.Hints, p) {
+	for i := range endpoints {
+		e := &endpoints[i]
+		was := known[spotOf(e)]
+		switch {
+		case was == nil || len(e.Addresses) == 0 || !holdsFor(was, e):
+			added = append(added, e)
+		case isValid(was.Hints): // an older API server accepted what is not valid any more
+			e.Hints = was.Hints
+		}
+	}
+	return added
+}
+
+// hint gives new endpoints the hints that the plan has for them, by all endpoints that are known.
+// Endpoints share hints, which nobody changes.
+func (p plan) hint(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint) {
+	if p == unknown {
+		return
+	}
+	if p == balanced {
+		for _, e := range added {
+			e.Hints = nil
+		}
+		return
+	}
+	moved, beside, toNodes := p.find(added, known)
+	for _, e := range added {
+		at := homeOf(e)
+		nodes := beside[at]
+		if nodes == nil && isNode(at.node) {
+			nodes = []discoveryv1.ForNode{{Name: at.node}}
+		}
+		switch {
+		case moved[e] != nil:
+			e.Hints = moved[e]
+		case p == byNode && nodes != nil:
+			e.Hints = &discoveryv1.EndpointHints{ForNodes: nodes}
+		case p == hinted && isZone(at.zone):
+			e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: at.zone}}}
+			if toNodes {
+				e.Hints.ForNodes = nodes
+			}
+		}
+	}
+}
+
+// find looks for new endpoints among those that are known. moved has the hints of those that come
+// from another slice. beside has the nodes that endpoints beside new ones are hinted to, which say
+// what the plan has for that node: its own endpoints, those of its rack, or none because it would
+// overload them. toNodes says that any endpoint is hinted to nodes.
+func (p plan) find(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint) (
+	moved map[*discoveryv1.Endpoint]*discoveryv1.EndpointHints, beside map[home][]discoveryv1.ForNode, toNodes bool,
+) {
+	at := map[spot]*discoveryv1.Endpoint{}
+	moved, beside = map[*discoveryv1.Endpoint]*discoveryv1.EndpointHints{}, map[home][]discoveryv1.ForNode{}
+	for _, e := range added {
+		if len(e.Addresses) > 0 {
+			at[spotOf(e)] = e
+		}
+		if isNode(homeOf(e).node) {
+			beside[homeOf(e)] = nil
+		}
+	}
+	for _, endpoints := range known {
+		for i := range endpoints {
+			other := &endpoints[i]
+			toNodes = toNodes || other.Hints != nil && len(other.Hints.ForNodes) > 0
+			if planOfHints(other.Hints) != p {
 				continue
 			}
-			zone := ""
-			if other.Zone != nil {
-				zone = *other.Zone
+			if e := at[spotOf(other)]; e != nil && moved[e] == nil && holdsFor(other, e) && isValid(other.Hints) {
+				moved[e] = other.Hints
 			}
-			if p == hinted && !slices.Contains(other.Hints.ForZones, discoveryv1.ForZone{Name: zone}) {
-				continue
-			}
-			place := placeOf(*other.NodeName, zone)
-			if nodes, news := beside[place]; news && nodes == nil {
-				beside[place] = k.nodeList(other.Hints.ForNodes)
+			if nodes, wanted := beside[homeOf(other)]; wanted && nodes == nil && p.speaksForNode(other) && isValid(other.Hints) {
+				beside[homeOf(other)] = other.Hints.ForNodes
 			}
 		}
 	}
-	return beside
+	return moved, beside, toNodes
 }
 
-// place is the node of an endpoint with the zone that it has there.
-func (e *endpoint) place() string { return placeOf(string(unquoted(e.node)), string(unquoted(e.zone))) }
+// speaksForNode reports whether hints say what the plan has for the node of their endpoint. Those
+// of an endpoint that only other zones use do not.
+func (p plan) speaksForNode(e *discoveryv1.Endpoint) bool {
+	return len(e.Hints.ForNodes) > 0 &&
+		(p != hinted || slices.Contains(e.Hints.ForZones, discoveryv1.ForZone{Name: ptr.Deref(e.Zone, "")}))
+}
 
-// placeOf is a place. Names of nodes have no slash.
-func placeOf(node, zone string) string { return node + "/" + zone }
+// isZone reports whether an endpoint can be hinted to a zone. The API checks zones only as hints:
+// the zone of an endpoint may be anything.
+func isZone(name string) bool { return name != "" && len(validation.IsValidLabelValue(name)) == 0 }
 
-// nodesFor are the nodes that a new endpoint is hinted to: those of the endpoints beside
-// it, or else its own.
-func (k *keeper) nodesFor(e *endpoint, beside map[string][]byte) []byte {
-	if nodes := beside[e.place()]; nodes != nil {
-		return nodes
+// isNode reports whether an endpoint can be hinted to a node.
+func isNode(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
+
+// isValid reports whether the API server takes hints.
+func isValid(h *discoveryv1.EndpointHints) bool {
+	if h == nil {
+		return true
 	}
-	return k.nameList(e.node)
-}
-
-// isElsewhere is as is, for an endpoint of another slice.
-func (e *endpoint) isElsewhere(other *discoveryv1.Endpoint) bool {
-	same := func(quoted []byte, text *string) bool {
-		if text == nil {
-			return quoted == nil
+	if len(h.ForZones) > v1alpha1.MaxHints || len(h.ForNodes) > v1alpha1.MaxHints {
+		return false
+	}
+	for i, zone := range h.ForZones {
+		if len(validation.IsValidLabelValue(zone.Name)) > 0 || slices.Contains(h.ForZones[:i], zone) {
+			return false
 		}
-		return is(quoted, *text)
 	}
-	return same(e.zone, other.Zone) && (len(other.Hints.ForNodes) == 0 || same(e.node, other.NodeName))
-}
-
-// takeable reports whether hints are as the plan has them and valid.
-func takeable(h *discoveryv1.EndpointHints, p plan) bool {
-	zones, nodes := names{valid: isLabelValue}, names{valid: isNodeName}
-	for i := range h.ForZones {
-		zones.add([]byte(h.ForZones[i].Name))
-	}
-	for i := range h.ForNodes {
-		nodes.add([]byte(h.ForNodes[i].Name))
-	}
-	return planOfHints(zones.count > 0, nodes.count > 0) == p && !zones.unsound && !nodes.unsound
-}
-
-// zoned reports whether an endpoint can be hinted to its own zone.
-func (e *endpoint) zoned() bool {
-	zone := unquoted(e.zone)
-	return len(zone) > 0 && isLabelValue(zone)
-}
-
-// placed reports whether an endpoint can be hinted to its own node.
-func (e *endpoint) placed() bool { return isNodeName(unquoted(e.node)) }
-
-// nodeHint writes hints for nodes alone.
-func (k *keeper) nodeHint(forNodes []byte) []byte {
-	begin := len(k.made)
-	k.made = append(k.made, `{"forNodes":`...)
-	k.made = append(k.made, forNodes...)
-	k.made = append(k.made, '}')
-	return k.made[begin:]
-}
-
-// zoneHint writes hints as the API server does. The zone has its quotes.
-func (k *keeper) zoneHint(zone, forNodes []byte) []byte {
-	begin := len(k.made)
-	k.made = append(k.made, `{"forZones":[{"name":`...)
-	k.made = append(k.made, zone...)
-	k.made = append(k.made, `}]`...)
-	if forNodes != nil {
-		k.made = append(k.made, `,"forNodes":`...)
-		k.made = append(k.made, forNodes...)
-	}
-	k.made = append(k.made, '}')
-	return k.made[begin:]
-}
-
-// nameList writes an array of one object with a name, which has its quotes.
-func (k *keeper) nameList(name []byte) []byte {
-	begin := len(k.made)
-	k.made = append(k.made, `[{"name":`...)
-	k.made = append(k.made, name...)
-	k.made = append(k.made, `}]`...)
-	return k.made[begin:]
-}
-
-// hintsOf writes the hints of an endpoint of another slice, which are takeable and so need no
-// escapes.
-func (k *keeper) hintsOf(other *discoveryv1.Endpoint) []byte {
-	var forNodes []byte
-	if len(other.Hints.ForNodes) > 0 {
-		forNodes = k.nodeList(other.Hints.ForNodes)
-	}
-	begin := len(k.made)
-	separator := `{`
-	if len(other.Hints.ForZones) > 0 {
-		k.made = append(k.made, `{"forZones":[`...)
-		for i, zone := range other.Hints.ForZones {
-			k.appendName(i, zone.Name)
+	for i, node := range h.ForNodes {
+		if !isNode(node.Name) || slices.Contains(h.ForNodes[:i], node) {
+			return false
 		}
-		k.made = append(k.made, ']')
-		separator = `,`
 	}
-	if forNodes != nil {
-		k.made = append(k.made, separator...)
-		k.made = append(k.made, `"forNodes":`...)
-		k.made = append(k.made, forNodes...)
-	}
-	k.made = append(k.made, '}')
-	return k.made[begin:]
-}
-
-// nodeList writes the nodes that an endpoint of another slice is hinted to.
-func (k *keeper) nodeList(nodes []discoveryv1.ForNode) []byte {
-	begin := len(k.made)
-	k.made = append(k.made, '[')
-	for i, node := range nodes {
-		k.appendName(i, node.Name)
-	}
-	k.made = append(k.made, ']')
-	return k.made[begin:]
-}
-
-func (k *keeper) appendName(i int, name string) {
-	if i > 0 {
-		k.made = append(k.made, ',')
-	}
-	k.made = append(k.made, `{"name":"`...)
-	k.made = append(k.made, name...)
-	k.made = append(k.made, `"}`...)
+	return true
 }

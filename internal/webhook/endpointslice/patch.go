@@ -1,121 +1,72 @@
 package endpointslice
 
 import (
-	"bytes"
-	"strconv"
+	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
-	"vicinity.dev/vicinity/internal/webhook/admission"
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// patch is a JSON patch that is being written. One that does not apply fails the request,
-// whatever the failure policy, so each operation must be possible.
-type patch struct {
-	text []byte
+// operation is one of a JSON patch. One that does not apply fails the request, whatever the
+// failure policy, so each must be possible.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
 }
 
-// set gives a member of the object that is there a value, or none.
-func (p *patch) set(path string, have, want []byte) {
-	if bytes.Equal(have, want) {
-		return
+// set gives a member a value, or removes one that is there if it is not wanted.
+func set(path string, value any, wanted bool) operation {
+	if !wanted {
+		return operation{Op: "remove", Path: path}
 	}
-	p.begin(want == nil)
-	p.text = append(p.text, path...)
-	p.finish(want)
+	return operation{Op: "add", Path: path, Value: value}
 }
 
-// setHints gives the endpoint with an index the hints wanted.
-func (p *patch) setHints(index int, have, want []byte) {
-	if bytes.Equal(have, want) {
-		return
-	}
-	p.begin(want == nil)
-	p.text = append(p.text, "/endpoints/"...)
-	p.text = strconv.AppendInt(p.text, int64(index), 10)
-	p.text = append(p.text, "/hints"...)
-	p.finish(want)
-}
+// labelPath is where a slice has the label for routed slices, as patches write it.
+const labelPath = "/metadata/labels/vicinity.dev~1routed"
 
-func (p *patch) begin(remove bool) {
-	separator, operation := byte('['), "add"
-	if len(p.text) > 0 {
-		separator = ','
-	}
-	if remove {
-		operation = "remove"
-	}
-	p.text = append(p.text, separator)
-	p.text = append(p.text, `{"op":"`...)
-	p.text = append(p.text, operation...)
-	p.text = append(p.text, `","path":"`...)
-}
-
-func (p *patch) finish(value []byte) {
-	p.text = append(p.text, '"')
-	if value != nil {
-		p.text = append(p.text, `,"value":`...)
-		p.text = append(p.text, value...)
-	}
-	p.text = append(p.text, '}')
-}
-
-// finished is the whole patch, nil if there is nothing in it.
-func (p *patch) finished() []byte {
-	if len(p.text) == 0 {
-		return nil
-	}
-	return append(p.text, ']')
-}
-
-// restores reports whether a slice with the hints wanted is the stored one but for the
-// annotation of when its endpoints changed last, its managed fields, and the label for routed
-// slices. A write that changed anything else is never undone.
-func restores(object, stored *slice, want [][]byte) bool {
-	if !object.hasMetadata || !stored.hasMetadata || len(object.endpoints) != len(stored.endpoints) || len(object.rest) != len(stored.rest) {
-		return false
-	}
-	for i := range object.rest {
-		if !bytes.Equal(object.rest[i], stored.rest[i]) {
-			return false
+// changes write the hints and the label that are kept. All else of the object stays as it is, and
+// so do fields that this version of the API does not know.
+func changes(object, kept *discoveryv1.EndpointSlice) (patch []operation) {
+	for i := range object.Endpoints {
+		if want := kept.Endpoints[i].Hints; !equality.Semantic.DeepEqual(object.Endpoints[i].Hints, want) {
+			patch = append(patch, set(fmt.Sprintf("/endpoints/%d/hints", i), want, want != nil))
 		}
 	}
-	for i := range object.endpoints {
-		if !bytes.Equal(want[i], stored.endpoints[i].hints.raw) || !object.endpoints[i].sameBeyondHints(&stored.endpoints[i]) {
-			return false
-		}
+	if want := kept.Labels[v1alpha1.LabelRouted]; want != object.Labels[v1alpha1.LabelRouted] {
+		patch = append(patch, set(labelPath, want, true))
 	}
-	return bytes.Equal(object.annotations, stored.annotations) || sameBeyondTriggerTime(object.annotations, stored.annotations)
+	return patch
 }
 
-// sameBeyondTriggerTime compares annotations, which the API server writes in order.
-func sameBeyondTriggerTime(a, b []byte) bool {
-	listA, errA := annotations(a)
-	listB, errB := annotations(b)
-	if errA != nil || errB != nil || len(listA) != len(listB) {
-		return false
-	}
-	for i := range listA {
-		if !bytes.Equal(listA[i], listB[i]) {
-			return false
-		}
-	}
-	return true
+// isRestored reports whether a slice with what is kept is the stored one but for its managed
+// fields and the annotation of when its endpoints changed last. A write that changed anything else
+// is never undone.
+func isRestored(kept, stored *discoveryv1.EndpointSlice) bool {
+	a, b := *kept, *stored
+	a.ManagedFields, b.ManagedFields = nil, nil
+	a.Annotations, b.Annotations = withoutTriggerTime(a.Annotations), withoutTriggerTime(b.Annotations)
+	return equality.Semantic.DeepEqual(&a, &b)
 }
 
-// annotations are names and values in turn, without the trigger time.
-func annotations(text []byte) ([][]byte, error) {
-	if text == nil {
-		return nil, nil
+func withoutTriggerTime(annotations map[string]string) map[string]string {
+	rest := maps.Clone(annotations)
+	delete(rest, corev1.EndpointsLastChangeTriggerTime)
+	return rest
+}
+
+// restorations give an object the annotations and the managed fields that are stored.
+func restorations(object, stored *discoveryv1.EndpointSlice) (patch []operation) {
+	if !maps.Equal(object.Annotations, stored.Annotations) {
+		patch = append(patch, set("/metadata/annotations", stored.Annotations, len(stored.Annotations) > 0))
 	}
-	var list [][]byte
-	r := admission.NewReader(text)
-	err := r.Members(func(name []byte) error {
-		value, err := r.Value()
-		if string(name) != corev1.EndpointsLastChangeTriggerTime {
-			list = append(list, name, value)
-		}
-		return err
-	})
-	return list, err
+	if !equality.Semantic.DeepEqual(object.ManagedFields, stored.ManagedFields) {
+		patch = append(patch, set("/metadata/managedFields", stored.ManagedFields, len(stored.ManagedFields) > 0))
+	}
+	return patch
 }

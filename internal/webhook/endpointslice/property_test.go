@@ -18,8 +18,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// plainly is the handler again, with decoded objects and no thought of speed: what an
-// object should become.
+// plainly is the handler again with plain searches instead of maps: what an object should
+// become.
 func plainly(object, stored *discoveryv1.EndpointSlice, others []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	got := object.DeepCopy()
 	if object.Labels[v1alpha1.LabelRouted] != "true" {

@@ -4,23 +4,18 @@ package endpointslice
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 // largeSlice is a slice as upstream writes them, with as many endpoints as asked for.
@@ -121,63 +116,8 @@ type body struct{ *bytes.Reader }
 
 func (body) Close() error { return nil }
 
-// discard is a Judge that only reads.
-type discard struct{ *judge }
-
-func (discard) Judge(context.Context, *admission.Request) (admission.Verdict, error) {
-	return admission.Verdict{}, nil
-}
-
-// BenchmarkReading compares what it takes to read a review of a large slice: in place, as
-// the webhook does, and by encoding/json, as most do. Both take turns in one run. It prints
-// the 99th percentiles of the time on a processor, their ratio, and what is allocated.
-func BenchmarkReading(b *testing.B) {
-	plan := largeSlice(1000)
-	review := ask{operation: admissionv1.Update, user: upstreamUser, object: rewritten(plan), stored: plan}.review(b)
-	metrics, err := admission.NewMetrics(prometheus.NewRegistry())
-	if err != nil {
-		b.Fatal(err)
-	}
-	o := Options{User: controllerUser, Metrics: metrics}
-	h := admission.New(func() admission.Judge { return discard{&judge{Options: o}} }, admissionOptions(o))
-	request := httptest.NewRequest(http.MethodPost, Path, http.NoBody)
-	w := &sink{header: http.Header{}}
-	ways := []struct {
-		name      string
-		read      func()
-		work      []time.Duration
-		allocated uint64
-	}{
-		{name: "in-place", read: func() {
-			request.Body = body{bytes.NewReader(review)}
-			h.ServeHTTP(w, request)
-		}},
-		{name: "encoding/json", read: func() {
-			var got admissionv1.AdmissionReview
-			var object, stored discoveryv1.EndpointSlice
-			if err := errors.Join(json.Unmarshal(review, &got), json.Unmarshal(got.Request.Object.Raw, &object), json.Unmarshal(got.Request.OldObject.Raw, &stored)); err != nil {
-				b.Fatal(err)
-			}
-		}},
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, after runtime.MemStats
-	for b.Loop() {
-		for i := range ways {
-			way := &ways[i]
-			runtime.ReadMemStats(&before)
-			had := worked(b)
-			way.read()
-			way.work = append(way.work, worked(b)-had)
-			runtime.ReadMemStats(&after)
-			way.allocated += after.TotalAlloc - before.TotalAlloc
-		}
-	}
-	for i := range ways {
-		way := &ways[i]
-		b.ReportMetric(percentile(way.work, 99), way.name+"-p99-cpu-µs")
-		b.ReportMetric(float64(way.allocated)/float64(len(way.work)), way.name+"-B/op")
-	}
-	b.ReportMetric(percentile(ways[1].work, 99)/percentile(ways[0].work, 99), "p99-ratio")
+// percentile is in microseconds.
+func percentile(took []time.Duration, p int) float64 {
+	slices.Sort(took)
+	return float64(took[len(took)*p/100].Nanoseconds()) / 1000
 }
