@@ -11,11 +11,11 @@ type Request struct {
 // read reads a review, and has the Judge read the objects. When it fails, the request has
 // what was read before.
 func (r *Request) read(review *Reader, judge Judge) error {
-	err := review.Members(func(name []byte) error {
-		if string(name) != "request" {
+	err := review.Members(func(name string) error {
+		if name != "request" {
 			return review.Skip()
 		}
-		return review.Members(func(name []byte) error { return r.readMember(review, string(name), judge) })
+		return review.Members(func(name string) error { return r.readMember(review, name, judge) })
 	})
 	if err != nil {
 		return err
@@ -38,8 +38,8 @@ func (r *Request) readMember(review *Reader, name string, judge Judge) error {
 	case "dryRun":
 		return review.Bool(&r.DryRun)
 	case "userInfo":
-		return review.Members(func(name []byte) error {
-			if string(name) == "username" {
+		return review.Members(func(name string) error {
+			if name == "username" {
 				return review.Text(&r.User)
 			}
 			return review.Skip()
