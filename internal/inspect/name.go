@@ -9,8 +9,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/names"
-	"vicinity.dev/vicinity/internal/nearest"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -237,7 +237,7 @@ type nameView struct {
 	e    *NameExplanation
 	name names.Name
 	// client is as groups know it.
-	client   nearest.Client
+	client   endpoint.Client
 	decision routing.Decision
 	// groups are nil without any that count, which are those in counting, in the order of names.
 	groups   *names.Service
@@ -349,7 +349,7 @@ func (v *nameView) readGroups() {
 // countGroups says how many groups the Service has, how many are for the client, and by which
 // keys endpoints are near.
 func (v *nameView) countGroups() {
-	choice := nearest.NewChoice(v.client)
+	choice := endpoint.NewChoice(v.client)
 	v.e.Groups = len(v.counting)
 	for i, g := range v.counting {
 		if choice.Read(g).Used() {

@@ -8,9 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/names"
-	"vicinity.dev/vicinity/internal/nearest"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -34,7 +34,7 @@ func (v *nameView) choose(a *NameAnswer) {
 		a.Why = "it depends on where the client is"
 		return
 	}
-	var chosen nearest.Chosen
+	var chosen endpoint.Chosen
 	if a.Type == TypeSRV {
 		chosen = v.chooseTargets(a, addresses)
 	} else {
@@ -54,7 +54,7 @@ func (v *nameView) choose(a *NameAnswer) {
 }
 
 // chooseTargets keeps the SRV records whose targets the client uses.
-func (v *nameView) chooseTargets(a *NameAnswer, addresses []netip.Addr) nearest.Chosen {
+func (v *nameView) chooseTargets(a *NameAnswer, addresses []netip.Addr) endpoint.Chosen {
 	targets := v.groups.Targets(v.client, addresses)
 	of := map[string][]netip.Addr{}
 	for i := range a.Additional {
@@ -67,7 +67,7 @@ func (v *nameView) chooseTargets(a *NameAnswer, addresses []netip.Addr) nearest.
 	if len(a.Records) == 0 {
 		a.Additional = nil
 	}
-	return nearest.Chosen{All: targets.All, Tier: targets.Tier, Count: len(a.Records)}
+	return endpoint.Chosen{All: targets.All, Tier: targets.Tier, Count: len(a.Records)}
 }
 
 // kept are the records that a rule keeps.
@@ -82,7 +82,7 @@ func kept(records []NameRecord, keep func(i int) bool) []NameRecord {
 }
 
 // chosenText says which records a client gets by its place.
-func (v *nameView) chosenText(a *NameAnswer, chosen nearest.Chosen) string {
+func (v *nameView) chosenText(a *NameAnswer, chosen endpoint.Chosen) string {
 	switch {
 	case len(a.Records) == 0:
 		return fmt.Sprintf("the keys do not end with %s, and none of %s shares one of them with the client", topology.Anywhere, v.endpointsFor())

@@ -11,8 +11,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/locate"
-	"vicinity.dev/vicinity/internal/nearest"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -76,7 +76,7 @@ func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malfor
 // Service is a headless Service that has groups. It does not change.
 type Service struct {
 	// Endpoints by family, nil where the Service has no groups.
-	Endpoints [2]*nearest.Endpoints
+	Endpoints [2]*endpoint.Set
 	// Sliced says that there are slices. Without them the Service may not be headless any more, and
 	// its groups not be deleted yet.
 	Sliced bool
@@ -132,8 +132,8 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) 
 		slices.SortFunc(s.Ready[family], netip.Addr.Compare)
 		s.Ready[family] = slices.Compact(s.Ready[family])
 	}
-	s.Endpoints[V4] = nearest.NewEndpoints(corev1.IPv4Protocol, groups, known[V4])
-	s.Endpoints[V6] = nearest.NewEndpoints(corev1.IPv6Protocol, groups, known[V6])
+	s.Endpoints[V4] = endpoint.NewSet(corev1.IPv4Protocol, groups, known[V4])
+	s.Endpoints[V6] = endpoint.NewSet(corev1.IPv6Protocol, groups, known[V6])
 	return s
 }
 
@@ -178,14 +178,14 @@ func (s *Service) Host(label string) []netip.Addr { return s.hosts[label] }
 
 // ClientIn is a client of which only the zone of its node is known. The zone may be in lower
 // case, as names have it.
-func (s *Service) ClientIn(zone string) nearest.Client {
+func (s *Service) ClientIn(zone string) endpoint.Client {
 	if written, known := s.zones[zone]; known {
 		zone = written
 	}
-	return nearest.Client{Zone: zone}
+	return endpoint.Client{Zone: zone}
 }
 
 // ClientAt is a client whose location is known, or an unknown one.
-func ClientAt(at locate.Location) nearest.Client {
-	return nearest.Client{Node: at.Node, Zone: at.Labels[topology.Zone], Labels: at.Labels}
+func ClientAt(at locate.Location) endpoint.Client {
+	return endpoint.Client{Node: at.Node, Zone: at.Labels[topology.Zone], Labels: at.Labels}
 }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"vicinity.dev/vicinity/internal/nearest"
+	"vicinity.dev/vicinity/internal/endpoint"
 )
 
 // Targets says which targets of SRV records a client uses, and which of their addresses.
@@ -23,7 +23,7 @@ type Targets struct {
 // Targets chooses among the targets that have some addresses. A client uses a target if it uses
 // an address of it. A target without a known address is like an endpoint anywhere: the client
 // uses it unless tiers are hard.
-func (s *Service) Targets(client nearest.Client, addresses []netip.Addr) Targets {
+func (s *Service) Targets(client endpoint.Client, addresses []netip.Addr) Targets {
 	t := Targets{uses: make(map[netip.Addr]bool, len(addresses))}
 	var families [2][]netip.Addr
 	for _, address := range addresses {

@@ -10,8 +10,8 @@ import (
 	"github.com/coredns/coredns/plugin/pkg/dnsutil"
 	"github.com/miekg/dns"
 
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/names"
-	"vicinity.dev/vicinity/internal/nearest"
 )
 
 // subject is a name in an answer that has the records of a Service with groups.
@@ -101,7 +101,7 @@ type filter struct {
 	// nothing is meant for it.
 	removed, all bool
 
-	chooser nearest.Chooser
+	chooser endpoint.Chooser
 	found   []netip.Addr // in records
 }
 
@@ -137,7 +137,7 @@ func (f *filter) apply(s *subject) {
 }
 
 // choose says which of some addresses of one family the client uses.
-func (f *filter) choose(e *nearest.Endpoints, addresses []netip.Addr) nearest.Chosen {
+func (f *filter) choose(e *endpoint.Set, addresses []netip.Addr) endpoint.Chosen {
 	chosen := f.chooser.Choose(e, f.w.locate(), addresses)
 	f.all = f.all || chosen.All
 	f.removed = f.removed || chosen.Count < len(addresses)
@@ -146,7 +146,7 @@ func (f *filter) choose(e *nearest.Endpoints, addresses []netip.Addr) nearest.Ch
 
 // fresh are the addresses of a family that the client uses of those that are ready by now, where
 // it uses none of an answer: a cache may still have one from before a pod was replaced.
-func (f *filter) fresh(e *nearest.Endpoints, old nearest.Chosen, s *subject, family int) []netip.Addr {
+func (f *filter) fresh(e *endpoint.Set, old endpoint.Chosen, s *subject, family int) []netip.Addr {
 	if old.Count > 0 || s.ofPort {
 		return nil
 	}

@@ -3,7 +3,7 @@
 //
 // The plugin kubernetes answers as ever, and a cache between the two holds answers that are
 // the same for all clients. This plugin filters a copy of the answer: the records of a
-// headless Service that has EndpointGroups keep the endpoints that package nearest chooses
+// headless Service that has EndpointGroups keep the endpoints that package endpoint chooses
 // for the client, whom package locate finds by the address of the query.
 package vicinity
 
@@ -20,8 +20,8 @@ import (
 	"github.com/coredns/coredns/request"
 	"github.com/miekg/dns"
 
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/names"
-	"vicinity.dev/vicinity/internal/nearest"
 )
 
 // Vicinity is the plugin in one server block.
@@ -96,7 +96,7 @@ type writer struct {
 	// asked is the name of the client's question if the plugins below are asked for another.
 	asked string
 
-	client  nearest.Client
+	client  endpoint.Client
 	located bool
 	subnet  *dns.EDNS0_SUBNET // that the client was located by
 }
@@ -114,7 +114,7 @@ func (w *writer) server() string { return metrics.WithServer(w.Context) }
 
 // prefer has the client be another one for a name that prefers its zone. It returns what the
 // plugins below are asked for instead.
-func (w *writer) prefer(client nearest.Client, name names.Name) *dns.Msg {
+func (w *writer) prefer(client endpoint.Client, name names.Name) *dns.Msg {
 	w.client, w.located = client, true
 	w.asked = w.request.Question[0].Name
 	r := w.request.Copy()
@@ -144,7 +144,7 @@ func (w *writer) Write(packed []byte) (int, error) {
 }
 
 // locate finds the client, once.
-func (w *writer) locate() nearest.Client {
+func (w *writer) locate() endpoint.Client {
 	if w.located {
 		return w.client
 	}

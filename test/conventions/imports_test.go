@@ -12,8 +12,9 @@ import (
 // imports another.
 var layers = [][]string{
 	{"api", "charts", "internal/built", "internal/command", "internal/version"},
-	{"internal/lifecycle", "internal/topology", "internal/plaintext", "internal/netset", "internal/kubeproxy", "internal/kube", "internal/podcache"},
-	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/spread", "internal/locate"},
+	{"internal/lifecycle", "internal/topology", "internal/plaintext", "internal/netset", "internal/kubeproxy", "internal/podcache"},
+	{"internal/endpoint"},
+	{"internal/allocate", "internal/disruption", "internal/rollout", "internal/spread", "internal/locate", "internal/kube"},
 	{"internal/simulate", "internal/location"},
 	{"internal/explain"},
 	{"internal/report"},
@@ -23,7 +24,7 @@ var layers = [][]string{
 	{"internal/routingflags"},
 	// What a node's rules are, as the proxy makes them and as the command line explains
 	// them, and what the DNS server answers.
-	{"internal/nearest", "internal/proxy/ruleset", "internal/proxy/netlink"},
+	{"internal/proxy/ruleset", "internal/proxy/netlink"},
 	{"internal/proxy/compile", "internal/proxy/kernel", "internal/names"},
 	{"internal/proxy/view"},
 	{"internal/inspect", "internal/convert", "internal/reservation", "internal/proxy/proxyflags"},

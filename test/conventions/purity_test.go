@@ -31,7 +31,7 @@ var rings = []ring{
 		may: "ring one may import the standard library and ring one",
 	},
 	{
-		folders: []string{"internal/location", "internal/translate", "internal/coverage", "internal/routing", "internal/convert", "internal/inspect", "internal/nearest", "internal/names", "internal/proxy/compile", "internal/proxy/view"},
+		folders: []string{"internal/endpoint", "internal/location", "internal/translate", "internal/coverage", "internal/routing", "internal/convert", "internal/inspect", "internal/names", "internal/proxy/compile", "internal/proxy/view"},
 		besides: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", module + "/api"},
 		may:     "ring two may import the standard library, ring one, ring two, and API types (k8s.io/api, k8s.io/apimachinery, api) with how they match nodes (nodeaffinity)",
 	},

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/nearest"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -22,11 +22,11 @@ type grouped struct {
 	node     *Node
 	groups   []*v1alpha1.EndpointGroup
 	hasPorts []bool
-	uses     []nearest.Use
+	uses     []endpoint.Use
 	// weights are those of the endpoints by group.
 	weights []int
 	// choice is the node's among the endpoints of the groups.
-	choice nearest.Choice
+	choice endpoint.Choice
 	// anyReady says that an endpoint is ready somewhere.
 	anyReady bool
 	// view is the node's zone if some group is not for all zones, or else empty.
@@ -67,9 +67,9 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 	d.rows = make([]row, 0, n)
 	d.ports = make([]uint16, len(d.groups))
 	d.hasPorts = make([]bool, len(d.groups))
-	d.uses = make([]nearest.Use, len(d.groups))
+	d.uses = make([]endpoint.Use, len(d.groups))
 	d.weights = make([]int, len(d.groups))
-	d.choice = nearest.NewChoice(nearest.Client{Node: node.Name, Zone: node.Zone, Labels: node.Labels})
+	d.choice = endpoint.NewChoice(endpoint.Client{Node: node.Name, Zone: node.Zone, Labels: node.Labels})
 	for i, g := range d.groups {
 		d.uses[i] = d.choice.Read(g)
 		d.anyReady = d.anyReady || d.uses[i].Visible && g.Spec.AnyReady
@@ -256,5 +256,5 @@ func (d *grouped) weightOf(run []row) int {
 
 // same reports whether two rows of one address are about the same endpoint.
 func (d *grouped) same(a, b row) bool {
-	return a == b || nearest.Same(d.at(a), d.at(b))
+	return a == b || endpoint.Same(d.at(a), d.at(b))
 }

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/nearest"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -200,7 +200,7 @@ func drawReader(t *rapid.T) groupReader {
 	return r
 }
 
-// What the DNS server says to a client on a node, by package nearest, is what the rules of the
+// What the DNS server says to a client on a node, by package endpoint, is what the rules of the
 // node use of the endpoints that are ready.
 func TestNamesAgreeWithRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -215,7 +215,7 @@ func TestNamesAgreeWithRules(t *testing.T) {
 			}
 		}
 		slices.SortFunc(ready, netip.Addr.Compare)
-		chosen := nearest.NewEndpoints(corev1.IPv4Protocol, r.groups, nil).Choose(nearest.Client{Node: r.Name, Zone: r.Zone, Labels: r.Labels}, ready)
+		chosen := endpoint.NewSet(corev1.IPv4Protocol, r.groups, nil).Choose(endpoint.Client{Node: r.Name, Zone: r.Zone, Labels: r.Labels}, ready)
 
 		var want, got []netip.Addr
 		for i, address := range ready {

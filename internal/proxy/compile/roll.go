@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"vicinity.dev/vicinity/internal/nearest"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -55,19 +55,19 @@ const (
 	forNode
 	forZone
 
-	rankShift, rankMask = 1, uint64(nearest.None)
+	rankShift, rankMask = 1, uint64(endpoint.None)
 
 	away uint64 = 1 << 6
 )
 
-func (r row) ready() bool        { return r.order&notReady == 0 }
-func (r row) onNode() bool       { return r.order&onNode != 0 }
-func (r row) object() int        { return int(r.order >> objectShift & objectMask) }
-func (r row) index() int         { return int(r.order >> indexShift & indexMask) }
-func (r row) rank() nearest.Rank { return nearest.Rank(r.order >> rankShift & rankMask) }
-func (r row) atHome() bool       { return r.order&away == 0 }
-func (r row) serves() bool       { return r.order&notServing == 0 }
-func (r row) leaving() bool      { return r.order&(terminating|notServing) == terminating }
+func (r row) ready() bool         { return r.order&notReady == 0 }
+func (r row) onNode() bool        { return r.order&onNode != 0 }
+func (r row) object() int         { return int(r.order >> objectShift & objectMask) }
+func (r row) index() int          { return int(r.order >> indexShift & indexMask) }
+func (r row) rank() endpoint.Rank { return endpoint.Rank(r.order >> rankShift & rankMask) }
+func (r row) atHome() bool        { return r.order&away == 0 }
+func (r row) serves() bool        { return r.order&notServing == 0 }
+func (r row) leaving() bool       { return r.order&(terminating|notServing) == terminating }
 
 // taking reports whether the endpoint takes traffic because it is ready or, as a last
 // resort, although it is terminating.

@@ -1,4 +1,4 @@
-package nearest
+package endpoint
 
 import (
 	"cmp"
@@ -12,8 +12,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Endpoints are those of a Service in one address family, by address. They do not change.
-type Endpoints struct {
+// Set has the endpoints of a Service in one address family, by address. It does not change.
+type Set struct {
 	groups []*v1alpha1.EndpointGroup // in the order of names
 	// divided says that some group is kept from a zone: zones have different endpoints.
 	divided bool
@@ -30,11 +30,11 @@ type entry struct{ group, index int32 }
 // span is a part of the entries.
 type span struct{ first, end int32 }
 
-// NewEndpoints reads the groups of a Service of one family. Endpoints of its slices count if
+// NewSet reads the groups of a Service of one family. Endpoints of its slices count if
 // no group has their address yet. Neither may be changed afterwards. Without a group of the
 // family it returns nil: then nothing is chosen.
-func NewEndpoints(family corev1.IPFamily, groups []*v1alpha1.EndpointGroup, sliced map[netip.Addr]*v1alpha1.GroupEndpoint) *Endpoints {
-	s := &Endpoints{known: map[netip.Addr]span{}, others: map[netip.Addr]*v1alpha1.GroupEndpoint{}}
+func NewSet(family corev1.IPFamily, groups []*v1alpha1.EndpointGroup, sliced map[netip.Addr]*v1alpha1.GroupEndpoint) *Set {
+	s := &Set{known: map[netip.Addr]span{}, others: map[netip.Addr]*v1alpha1.GroupEndpoint{}}
 	for _, g := range groups {
 		if g.Spec.AddressType == family {
 			s.groups = append(s.groups, g)
@@ -60,9 +60,8 @@ func NewEndpoints(family corev1.IPFamily, groups []*v1alpha1.EndpointGroup, slic
 			}
 		}
 	}
-	// Of two pods that have an address one after the other the one that stays counts.
 	slices.SortStableFunc(rows, func(a, b row) int {
-		return cmp.Or(a.address.Compare(b.address), compareState(s.at(a.entry), s.at(b.entry)))
+		return cmp.Or(a.address.Compare(b.address), cmp.Compare(StateInGroup(s.at(a.entry)), StateInGroup(s.at(b.entry))))
 	})
 	s.entries = make([]entry, 0, len(rows))
 	for i := 0; i < len(rows); {
@@ -83,26 +82,12 @@ func NewEndpoints(family corev1.IPFamily, groups []*v1alpha1.EndpointGroup, slic
 	return s
 }
 
-func compareState(a, b *v1alpha1.GroupEndpoint) int {
-	return cmp.Or(compareBool(a.Terminating, b.Terminating), compareBool(a.NotReady, b.NotReady), compareBool(a.NotServing, b.NotServing))
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
-func (s *Endpoints) at(e entry) *v1alpha1.GroupEndpoint {
+func (s *Set) at(e entry) *v1alpha1.GroupEndpoint {
 	return &s.groups[e.group].Spec.Endpoints[e.index]
 }
 
 // Knows reports whether a group has an address.
-func (s *Endpoints) Knows(address netip.Addr) bool {
+func (s *Set) Knows(address netip.Addr) bool {
 	_, known := s.known[address]
 	return known
 }
@@ -143,7 +128,7 @@ type candidate struct {
 // Choose says which of some addresses a client uses, all of which are endpoints that can be
 // used. An address that is in no group and no slice is like an endpoint without a node and
 // zone. With hard tiers it may be none, with others it is all if no one is left.
-func (c *Chooser) Choose(s *Endpoints, client Client, addresses []netip.Addr) Chosen {
+func (c *Chooser) Choose(s *Set, client Client, addresses []netip.Addr) Chosen {
 	visible := c.read(s, client)
 	chosen := Chosen{Takes: make([]bool, len(addresses)), Hard: c.choice.Hard()}
 	if !visible {
@@ -177,12 +162,12 @@ func (c *Chooser) Choose(s *Endpoints, client Client, addresses []netip.Addr) Ch
 }
 
 // Choose chooses once.
-func (s *Endpoints) Choose(client Client, addresses []netip.Addr) Chosen {
+func (s *Set) Choose(client Client, addresses []netip.Addr) Chosen {
 	return new(Chooser).Choose(s, client, addresses)
 }
 
 // read reads all groups for a client. It reports whether the client sees one.
-func (c *Chooser) read(s *Endpoints, client Client) (visible bool) {
+func (c *Chooser) read(s *Set, client Client) (visible bool) {
 	c.choice = Choice{client: client, tiers: c.choice.tiers[:0]}
 	c.uses, c.newcomer = c.uses[:0], Use{}
 	for _, g := range s.groups {
@@ -199,7 +184,7 @@ func (c *Chooser) read(s *Endpoints, client Client) (visible bool) {
 }
 
 // add adds what is known of an address to the candidates.
-func (c *Chooser) add(s *Endpoints, at int, address netip.Addr) {
+func (c *Chooser) add(s *Set, at int, address netip.Addr) {
 	if in, ok := s.known[address]; ok {
 		for _, e := range s.entries[in.first:in.end] {
 			if u := c.uses[e.group]; u.Used() {

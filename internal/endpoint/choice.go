@@ -1,10 +1,4 @@
-// Package nearest says which endpoints of a Service's EndpointGroups a client uses, by where
-// the client is. vicinity-proxy asks for the node that it runs on, the DNS server for each
-// client of a headless Service, and vicinity explain for both, so that they agree.
-//
-// It reads values and returns values. What becomes of the endpoints that are chosen, rules
-// of a kernel or records of an answer, it does not know, nor how a client was located.
-package nearest
+package endpoint
 
 import (
 	"slices"

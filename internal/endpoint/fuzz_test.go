@@ -1,4 +1,4 @@
-package nearest
+package endpoint
 
 import (
 	"encoding/json"
@@ -29,7 +29,7 @@ func FuzzChoose(f *testing.F) {
 			return
 		}
 		before := group.DeepCopy()
-		endpoints := NewEndpoints(corev1.IPv4Protocol, []*v1alpha1.EndpointGroup{group}, nil)
+		endpoints := NewSet(corev1.IPv4Protocol, []*v1alpha1.EndpointGroup{group}, nil)
 		if (endpoints == nil) != (group.Spec.AddressType != corev1.IPv4Protocol) {
 			t.Fatalf("endpoints of the family %q: %v", group.Spec.AddressType, endpoints)
 		}

@@ -1,4 +1,4 @@
-package nearest
+package endpoint
 
 import (
 	"vicinity.dev/vicinity/api/v1alpha1"

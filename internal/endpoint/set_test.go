@@ -1,4 +1,4 @@
-package nearest
+package endpoint
 
 import (
 	"net/netip"
@@ -97,7 +97,7 @@ func TestChoose(t *testing.T) {
 				addresses = append(addresses, netip.MustParseAddr("10.0.0.9"))
 			}
 			slices.SortFunc(addresses, netip.Addr.Compare)
-			chosen := NewEndpoints(corev1.IPv4Protocol, groups, sliced).Choose(test.client, addresses)
+			chosen := NewSet(corev1.IPv4Protocol, groups, sliced).Choose(test.client, addresses)
 			var words []string
 			for i, takes := range chosen.Takes {
 				if takes {
@@ -119,11 +119,11 @@ func TestChoose(t *testing.T) {
 }
 
 func TestNoGroupsOfTheFamily(t *testing.T) {
-	known := NewEndpoints(corev1.IPv4Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, map[netip.Addr]*v1alpha1.GroupEndpoint{netip.MustParseAddr("10.0.0.2"): {}})
+	known := NewSet(corev1.IPv4Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, map[netip.Addr]*v1alpha1.GroupEndpoint{netip.MustParseAddr("10.0.0.2"): {}})
 	if !known.Knows(netip.MustParseAddr("10.0.0.1")) || known.Knows(netip.MustParseAddr("10.0.0.2")) {
 		t.Error("it knows other addresses than those of its groups")
 	}
-	if got := NewEndpoints(corev1.IPv6Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, nil); got != nil {
+	if got := NewSet(corev1.IPv6Protocol, []*v1alpha1.EndpointGroup{group("g", "1@a1 ->")}, nil); got != nil {
 		t.Errorf("got %v", got)
 	}
 }

@@ -1,0 +1,83 @@
+package endpoint
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// The states are in the order in which endpoints with one address count.
+func TestStates(t *testing.T) {
+	yes, no := true, false
+	conditions := func(ready, serving, terminating *bool) discoveryv1.EndpointConditions {
+		return discoveryv1.EndpointConditions{Ready: ready, Serving: serving, Terminating: terminating}
+	}
+	ordered := []struct {
+		name                        string
+		conditions                  []discoveryv1.EndpointConditions // that say the same
+		ready, serving, terminating bool
+	}{
+		{"ready", []discoveryv1.EndpointConditions{conditions(&yes, &yes, &no), conditions(nil, nil, nil)}, true, true, false},
+		{"ready, not serving", []discoveryv1.EndpointConditions{conditions(&yes, &no, &no), conditions(nil, &no, nil)}, true, false, false},
+		{"not ready", []discoveryv1.EndpointConditions{conditions(&no, &yes, &no), conditions(&no, nil, nil)}, false, true, false},
+		{"neither ready nor serving", []discoveryv1.EndpointConditions{conditions(&no, &no, &no), conditions(&no, &no, nil)}, false, false, false},
+		{"terminating, published as ready", []discoveryv1.EndpointConditions{conditions(&yes, &yes, &yes), conditions(nil, nil, &yes)}, true, true, true},
+		{"terminating, published as ready, not serving", []discoveryv1.EndpointConditions{conditions(&yes, &no, &yes)}, true, false, true},
+		{"terminating", []discoveryv1.EndpointConditions{conditions(&no, &yes, &yes), conditions(&no, nil, &yes)}, false, true, true},
+		{"terminating, not serving", []discoveryv1.EndpointConditions{conditions(&no, &no, &yes)}, false, false, true},
+	}
+	var last State
+	for i, test := range ordered {
+		for _, c := range test.conditions {
+			sliced := discoveryv1.Endpoint{Conditions: c}
+			s, grouped := StateOf(&sliced), Read(&sliced)
+			if s.IsReady() != test.ready || s.IsServing() != test.serving || s.IsTerminating() != test.terminating {
+				t.Errorf("%s: ready is %t, serving %t, terminating %t", test.name, s.IsReady(), s.IsServing(), s.IsTerminating())
+			}
+			if again := StateInGroup(&grouped); again != s {
+				t.Errorf("%s: the state is %d in a slice and %d in a group", test.name, s, again)
+			}
+			if i > 0 && (!last.Before(s) || s.Before(last)) || s.Before(s) {
+				t.Errorf("%s: it should count after %s", test.name, ordered[max(i-1, 0)].name)
+			}
+		}
+		last = StateOf(&discoveryv1.Endpoint{Conditions: test.conditions[0]})
+	}
+}
+
+func TestRead(t *testing.T) {
+	whole := discoveryv1.Endpoint{Addresses: []string{"10.0.0.1", "10.0.0.2"}, Zone: new("a"), NodeName: new("a1"), Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}
+	for _, test := range []struct {
+		given discoveryv1.Endpoint
+		want  v1alpha1.GroupEndpoint
+	}{
+		{whole, v1alpha1.GroupEndpoint{Address: "10.0.0.1", Zone: "a", Node: "a1", NotReady: true}},
+		{discoveryv1.Endpoint{}, v1alpha1.GroupEndpoint{}},
+	} {
+		got := Read(&test.given)
+		if got.Domains != nil || got.Address != test.want.Address || got.Zone != test.want.Zone || got.Node != test.want.Node || StateInGroup(&got) != StateInGroup(&test.want) {
+			t.Errorf("got %+v, want %+v", got, test.want)
+		}
+	}
+}
+
+func TestSlices(t *testing.T) {
+	slice := func(name string, kind discoveryv1.AddressType) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{AddressType: kind}
+		s.Name = name
+		return s
+	}
+	all := []*discoveryv1.EndpointSlice{slice("c", "IPv4"), slice("b", "IPv6"), slice("a", "IPv4"), slice("d", "FQDN")}
+	before := slices.Clone(all)
+	got := Slices(all, corev1.IPv4Protocol)
+	if len(got) != 2 || got[0].Name != "a" || got[1].Name != "c" {
+		t.Errorf("got %v", got)
+	}
+	if !slices.Equal(all, before) {
+		t.Error("the list is changed")
+	}
+}
