@@ -52,9 +52,9 @@ func (k shareKey) compare(other shareKey) int {
 	return cmp.Or(cmp.Compare(k.part, other.part), cmp.Compare(k.consumers, other.consumers), cmp.Compare(k.home, other.home))
 }
 
-// endpoint is an endpoint as slices have it, with its domains for the tiers that are
+// sliceEndpoint is an endpoint as slices have it, with its domains for the tiers that are
 // wanted.
-type endpoint struct {
+type sliceEndpoint struct {
 	v1alpha1.GroupEndpoint
 	number int // among those of all parts
 	// share is where the plan has it. Of an endpoint that the plan does not have, because

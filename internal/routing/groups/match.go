@@ -35,7 +35,7 @@ type group struct {
 
 // placement is where an endpoint is and is to be.
 type placement struct {
-	*endpoint
+	*sliceEndpoint
 	// readIn is the group that the plan of the endpoint is read from, and since when it is
 	// there if it came from another. also are other groups that have it.
 	readIn *group
@@ -75,7 +75,7 @@ func read(w *want, existing []*v1alpha1.EndpointGroup) ([]*group, []placement) {
 	for _, t := range w.parts {
 		parts[t.key] = t
 		for _, e := range t.endpoints {
-			places[e.number].endpoint = e
+			places[e.number].sliceEndpoint = e
 		}
 	}
 	groups := make([]*group, 0, len(existing))

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -18,16 +19,15 @@ import (
 type part struct {
 	ports     []v1alpha1.GroupPort
 	key       string
-	endpoints []*endpoint
-	byAddress map[string]*endpoint
+	endpoints []*sliceEndpoint
+	byAddress map[string]*sliceEndpoint
 }
 
 // partsOf reads the slices of a family. Parts are in the order of their keys; notes name
 // ports that groups cannot have.
 func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
 	parts := map[string]*part{}
-	eps, total := slicesOf(in.Slices, family)
-	for _, slice := range eps {
+	for _, slice := range endpoint.Slices(in.Slices, family) {
 		if len(slice.Endpoints) == 0 {
 			continue
 		}
@@ -37,7 +37,7 @@ func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
 		}
 		key := portsKey(ports)
 		if parts[key] == nil {
-			parts[key] = &part{ports: ports, key: key, byAddress: make(map[string]*endpoint, total)}
+			parts[key] = &part{ports: ports, key: key, byAddress: make(map[string]*sliceEndpoint, len(slice.Endpoints))}
 			list = append(list, parts[key])
 		}
 		parts[key].add(slice, in.Cluster)
@@ -46,66 +46,25 @@ func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
 	return list, notes
 }
 
-// slicesOf are the slices of a family in the order of names, and the number of their
-// endpoints.
-func slicesOf(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) (list []*discoveryv1.EndpointSlice, endpoints int) {
-	for _, slice := range eps {
-		if slice.AddressType == discoveryv1.AddressType(family) {
-			list = append(list, slice)
-			endpoints += len(slice.Endpoints)
-		}
-	}
-	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
-	return list, endpoints
-}
-
-// add adds the endpoints of a slice. An endpoint is its first address, as in the proxies.
+// add adds the endpoints of a slice, of each address the one that counts.
 func (t *part) add(slice *discoveryv1.EndpointSlice, cluster *translate.Cluster) {
-	list := make([]endpoint, len(slice.Endpoints))
+	list := make([]sliceEndpoint, len(slice.Endpoints))
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
 		if len(e.Addresses) == 0 {
 			continue
 		}
-		read := groupEndpoint(e, cluster)
+		read := endpoint.Read(e)
+		read.Zone = cluster.ZoneOf(e)
 		switch known := t.byAddress[read.Address]; {
 		case known == nil:
 			list[i].GroupEndpoint = read
 			t.byAddress[read.Address] = &list[i]
 			t.endpoints = append(t.endpoints, &list[i])
-		case rank(&read) < rank(&known.GroupEndpoint):
+		case endpoint.StateInGroup(&read).Before(endpoint.StateInGroup(&known.GroupEndpoint)):
 			known.GroupEndpoint = read
 		}
 	}
-}
-
-// rank says which of two endpoints with the same address counts, the lower one: an address
-// may belong to another pod already.
-func rank(e *v1alpha1.GroupEndpoint) int {
-	switch {
-	case !e.NotReady && !e.Terminating: // what goes may be published as ready
-		return 0
-	case !e.Terminating:
-		return 1
-	case !e.NotServing:
-		return 2
-	}
-	return 3
-}
-
-// groupEndpoint reads an endpoint's conditions as proxies do: what it does not say is good.
-func groupEndpoint(e *discoveryv1.Endpoint, cluster *translate.Cluster) v1alpha1.GroupEndpoint {
-	read := v1alpha1.GroupEndpoint{
-		Address:     e.Addresses[0],
-		Zone:        cluster.ZoneOf(e),
-		NotReady:    e.Conditions.Ready != nil && !*e.Conditions.Ready,
-		NotServing:  e.Conditions.Serving != nil && !*e.Conditions.Serving,
-		Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
-	}
-	if e.NodeName != nil {
-		read.Node = *e.NodeName
-	}
-	return read
 }
 
 // groupPorts are the ports of a slice in the order of names. Ports without a number,
