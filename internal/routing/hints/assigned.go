@@ -8,13 +8,14 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/endpoint"
 )
 
 // Assigned reads the plan of a family back from hints, without the zones that endpoints
 // only keep for a while. Of an address in several slices the first slice with hints
 // counts.
 func Assigned(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) map[string]allocate.ConsumerSet {
-	list := ofFamily(eps, family)
+	list := endpoint.Slices(eps, family)
 	endpoints := 0
 	for _, slice := range list {
 		endpoints += len(slice.Endpoints)

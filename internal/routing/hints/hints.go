@@ -7,11 +7,11 @@ package hints
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -161,8 +161,8 @@ func containsAll(zones []string, wanted []discoveryv1.ForZone) bool {
 // isLeaving reports whether an endpoint is about to go and gets no new connections
 // while others are ready.
 func isLeaving(e *discoveryv1.Endpoint) bool {
-	return e.Conditions.Terminating != nil && *e.Conditions.Terminating &&
-		e.Conditions.Ready != nil && !*e.Conditions.Ready
+	state := endpoint.StateOf(e)
+	return state.IsTerminating() && !state.IsReady()
 }
 
 // home is the zone of an endpoint, "" if it is not known.
@@ -264,16 +264,4 @@ func Zones(e *discoveryv1.Endpoint) []string {
 	}
 	slices.Sort(zones)
 	return zones
-}
-
-// ofFamily are the slices of an address family, in the order of names.
-func ofFamily(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) []*discoveryv1.EndpointSlice {
-	var list []*discoveryv1.EndpointSlice
-	for _, slice := range eps {
-		if slice.AddressType == discoveryv1.AddressType(family) {
-			list = append(list, slice)
-		}
-	}
-	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	return list
 }

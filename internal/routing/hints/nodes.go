@@ -9,6 +9,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -125,7 +126,7 @@ func (in *Input) allowed(e translate.Endpoint, nodes []string) []string {
 // as the hints of slices tell.
 func Skipping(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, cluster *translate.Cluster) []string {
 	var nodes []string
-	for _, slice := range ofFamily(eps, family) {
+	for _, slice := range endpoint.Slices(eps, family) {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			if isLeaving(e) || e.NodeName == nil || e.Hints == nil || len(e.Hints.ForNodes) != 1 || e.Hints.ForNodes[0].Name != NoNode {

@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/endpoint"
 )
 
 // Write is what a slice's endpoints are to become.
@@ -98,7 +99,7 @@ func (p Plans) Next(eps []*discoveryv1.EndpointSlice, hold bool) Step {
 	var step Step
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		if p[family] != nil {
-			p.advance(&step, ofFamily(eps, family), hold)
+			p.advance(&step, endpoint.Slices(eps, family), hold)
 		}
 	}
 	return step
@@ -158,7 +159,7 @@ func hintedTo(endpoints []discoveryv1.Endpoint) map[string]int {
 	zones := map[string]int{}
 	for i := range endpoints {
 		e := &endpoints[i]
-		if e.Hints == nil || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+		if e.Hints == nil || !endpoint.StateOf(e).IsReady() {
 			continue
 		}
 		for _, zone := range e.Hints.ForZones {
@@ -244,8 +245,7 @@ func (c counts) allow(by, floor counts) bool {
 func allHinted(endpoints []discoveryv1.Endpoint) bool {
 	for i := range endpoints {
 		e := &endpoints[i]
-		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
-		if ready && (e.Hints == nil || len(e.Hints.ForZones) == 0) {
+		if endpoint.StateOf(e).IsReady() && (e.Hints == nil || len(e.Hints.ForZones) == 0) {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -44,7 +45,7 @@ type Limits struct {
 func ForZones(in Input) (Plan, Limits) {
 	p, limits := in.plan()
 	if p.Wanted {
-		p.homes = homes(ofFamily(in.Slices, in.Family), in.Cluster)
+		p.homes = homes(endpoint.Slices(in.Slices, in.Family), in.Cluster)
 	}
 	return p, limits
 }
