@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/internal/endpoint"
 )
 
 // Endpoint is a ready endpoint of a Service.
@@ -25,49 +27,44 @@ type Endpoint struct {
 // of addresses.
 type Families map[corev1.IPFamily][]Endpoint
 
-// SliceEndpoints reads the ready endpoints from the slices of one Service. An endpoint
-// without the condition is ready. As in the proxies, an endpoint is its first address, and
-// is the same in several slices, which have different ports. Every family that has a slice
-// is in the result.
+// SliceEndpoints reads the ready endpoints from the slices of one Service, of each address the
+// endpoint that counts. As in the proxies, an endpoint is its first address, and is the same in
+// several slices, which have different ports. Every family that has a slice is in the result.
+// Endpoints that are names are not: nobody balances load over them.
 func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families {
-	ordered := slices.Clone(eps)
-	slices.SortFunc(ordered, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	// Names are not load balanced.
-	ordered = slices.DeleteFunc(ordered, func(slice *discoveryv1.EndpointSlice) bool {
-		return slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6
-	})
-	sizes := map[discoveryv1.AddressType]int{}
-	for _, slice := range ordered {
-		sizes[slice.AddressType] += len(slice.Endpoints)
-	}
 	families := Families{}
-	for _, slice := range ordered {
-		family := corev1.IPFamily(slice.AddressType)
-		if families[family] == nil {
-			families[family] = make([]Endpoint, 0, sizes[slice.AddressType])
+	for _, family := range [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		if list := endpoint.Slices(eps, family); len(list) > 0 {
+			families[family] = readyIn(list, cluster)
 		}
-		families[family] = appendReady(families[family], slice, cluster)
 	}
-	families.tidy()
 	return families
 }
 
-func appendReady(endpoints []Endpoint, slice *discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
-	for i := range slice.Endpoints {
-		e := &slice.Endpoints[i]
-		if len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
-			continue
-		}
-		endpoint := Endpoint{Address: e.Addresses[0], Zone: cluster.ZoneOf(e)}
-		if e.NodeName != nil {
-			endpoint.Node = *e.NodeName
-		}
-		if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
-			endpoint.Pod = e.TargetRef.Name
-		}
-		endpoints = append(endpoints, endpoint)
+// readyIn reads the ready endpoints from slices in the order of names.
+func readyIn(list []*discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
+	n := 0
+	for _, slice := range list {
+		n += len(slice.Endpoints)
 	}
-	return endpoints
+	endpoints, states := make([]Endpoint, 0, n), make([]endpoint.State, 0, n)
+	for _, slice := range list {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if len(e.Addresses) == 0 {
+				continue
+			}
+			read := Endpoint{Address: e.Addresses[0], Zone: cluster.ZoneOf(e)}
+			if e.NodeName != nil {
+				read.Node = *e.NodeName
+			}
+			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+				read.Pod = e.TargetRef.Name
+			}
+			endpoints, states = append(endpoints, read), append(states, endpoint.StateOf(e))
+		}
+	}
+	return inOrder(endpoints, states)
 }
 
 // PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does when it
@@ -97,7 +94,9 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 			families[family] = append(families[family], Endpoint{Address: address, Zone: zone, Node: pod.Spec.NodeName, Pod: pod.Name})
 		}
 	}
-	families.tidy()
+	for family, endpoints := range families {
+		families[family] = inOrder(endpoints, nil)
+	}
 	return families
 }
 
@@ -142,31 +141,29 @@ func familyOf(address string) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// tidy orders the endpoints and drops all but the first with the same address.
-func (f Families) tidy() {
-	for family, endpoints := range f {
-		f[family] = inOrder(endpoints)
-	}
-}
-
-// inOrder are the endpoints in the order of addresses, the first of each. It sorts indexes,
-// because there may be thousands of endpoints.
-func inOrder(endpoints []Endpoint) []Endpoint {
+// inOrder are the ready endpoints in the order of addresses, of each address the one that counts.
+// Without states all are ready. It sorts indexes, because there may be thousands of endpoints.
+func inOrder(endpoints []Endpoint, states []endpoint.State) []Endpoint {
 	type key struct {
 		address string
+		state   endpoint.State
 		at      int
 	}
 	keys := make([]key, len(endpoints))
 	for i := range endpoints {
-		keys[i] = key{endpoints[i].Address, i}
+		keys[i] = key{address: endpoints[i].Address, at: i}
+		if states != nil {
+			keys[i].state = states[i]
+		}
 	}
 	slices.SortFunc(keys, func(a, b key) int {
 		if order := strings.Compare(a.address, b.address); order != 0 {
 			return order
 		}
-		return cmp.Compare(a.at, b.at)
+		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.at, b.at))
 	})
 	keys = slices.CompactFunc(keys, func(a, b key) bool { return a.address == b.address })
+	keys = slices.DeleteFunc(keys, func(k key) bool { return !k.state.IsReady() })
 	list := slices.Grow([]Endpoint(nil), len(keys))
 	for _, k := range keys {
 		list = append(list, endpoints[k.at])

@@ -28,6 +28,12 @@ func anEndpoint(address, node, zone string, ready *bool) discoveryv1.Endpoint {
 	return e
 }
 
+// terminating is an endpoint that is about to go.
+func terminating(e discoveryv1.Endpoint) discoveryv1.Endpoint {
+	e.Conditions.Terminating = new(true)
+	return e
+}
+
 func TestSliceEndpoints(t *testing.T) {
 	yes, no := true, false
 	cluster := NewCluster([]*corev1.Node{
@@ -95,6 +101,13 @@ func TestSliceEndpoints(t *testing.T) {
 				aSlice("y", "IPv4", anEndpoint("10.0.0.1", "a1", "a", &yes)),
 			},
 			want: Families{corev1.IPv4Protocol: {{Address: "10.0.0.1", Zone: "a", Node: "a1"}}},
+		},
+		{
+			name: "an address that passes on, to a pod that is not ready yet and to one that is",
+			slices: []*discoveryv1.EndpointSlice{aSlice("x", "IPv4",
+				terminating(anEndpoint("10.0.0.1", "a1", "a", &yes)), anEndpoint("10.0.0.1", "b1", "b", &no),
+				terminating(anEndpoint("10.0.0.2", "a1", "a", &yes)), anEndpoint("10.0.0.2", "b1", "b", &yes))},
+			want: Families{corev1.IPv4Protocol: {{Address: "10.0.0.2", Zone: "b", Node: "b1"}}},
 		},
 		{
 			name: "families apart, names left out",
