@@ -16,6 +16,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -30,24 +31,22 @@ type Port struct {
 	Endpoints []Endpoint
 }
 
-// Endpoint is an endpoint with its conditions as kube-proxy reads them.
+// Endpoint is an endpoint as kube-proxy reads it.
 type Endpoint struct {
 	Address string
 	Port    int32
 	// Zone is where the endpoint says that it is. Proxies do not look at it.
-	Zone                        string
-	Ready, Serving, Terminating bool
-	ForZones, ForNodes          []string
+	Zone               string
+	State              endpoint.State
+	ForZones, ForNodes []string
 }
 
 // Ports reads slices as kube-proxy does: by port name, and not those that are
 // meant for another proxy or are of a headless Service. Ports are in the order of
 // families, names and protocols.
 func Ports(eps []*discoveryv1.EndpointSlice) []Port {
-	ordered := slices.Clone(eps)
-	slices.SortFunc(ordered, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	var ports []Port
-	for _, slice := range ordered {
+	for _, slice := range slices.Concat(endpoint.Slices(eps, corev1.IPv4Protocol), endpoint.Slices(eps, corev1.IPv6Protocol)) {
 		if !seenByStock(slice) {
 			continue
 		}
@@ -81,10 +80,8 @@ func seenByStock(slice *discoveryv1.EndpointSlice) bool {
 	if _, other := slice.Labels[v1alpha1.LabelServiceProxyName]; other {
 		return false
 	}
-	if _, headless := slice.Labels[corev1.IsHeadlessService]; headless {
-		return false
-	}
-	return slice.AddressType == discoveryv1.AddressTypeIPv4 || slice.AddressType == discoveryv1.AddressTypeIPv6
+	_, headless := slice.Labels[corev1.IsHeadlessService]
+	return !headless
 }
 
 // compare orders ports by what tells them apart.
@@ -96,9 +93,8 @@ func (p Port) compare(other Port) int {
 	)
 }
 
-// add takes the endpoints of a slice. Of two with the same address and port, which
-// there are while an address passes from one pod to another, the later one counts
-// unless it is about to go.
+// add takes the endpoints of a slice, of each address and port the one that counts. kube-proxy
+// prefers an endpoint that stays, too, and leaves open which of two that stay it takes.
 func (p *Port) add(endpoints []discoveryv1.Endpoint, port int32) {
 	at := make(map[string]int, len(p.Endpoints))
 	for i := range p.Endpoints {
@@ -117,7 +113,7 @@ func (p *Port) add(endpoints []discoveryv1.Endpoint, port int32) {
 		case !found:
 			at[read.Address] = len(p.Endpoints)
 			p.Endpoints = append(p.Endpoints, read)
-		case !read.Terminating:
+		case read.State.Before(p.Endpoints[known].State):
 			p.Endpoints[known] = read
 		}
 	}
@@ -125,11 +121,9 @@ func (p *Port) add(endpoints []discoveryv1.Endpoint, port int32) {
 
 func readEndpoint(e *discoveryv1.Endpoint, port int32) Endpoint {
 	read := Endpoint{
-		Address:     e.Addresses[0],
-		Port:        port,
-		Ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
-		Serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
-		Terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
+		Address: e.Addresses[0],
+		Port:    port,
+		State:   endpoint.StateOf(e),
 	}
 	if address, err := netip.ParseAddr(read.Address); err == nil {
 		read.Address = address.String() // of many ways to write it
@@ -171,8 +165,8 @@ func (p *Port) Index() *Index {
 	x := &Index{endpoints: p.Endpoints, byNode: map[string][]int{}, byZone: map[string][]int{}}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
-		if !e.Ready {
-			if e.Serving && e.Terminating {
+		if !e.State.IsReady() {
+			if e.State.IsServing() && e.State.IsTerminating() {
 				x.terminating = append(x.terminating, i)
 			}
 			continue

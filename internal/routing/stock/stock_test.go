@@ -203,8 +203,8 @@ func TestStockPortsAreReadAsByKubeProxy(t *testing.T) {
 		}
 	}
 	want := []string{
-		"IPv4 http 10.0.0.1 b", // the later slice counts
-		"IPv4 http 10.0.0.2 a", // but not with an endpoint that is about to go
+		"IPv4 http 10.0.0.1 a", // the first slice counts
+		"IPv4 http 10.0.0.2 a", // and no endpoint that is about to go
 		"IPv4 http 10.0.0.3 a",
 		"IPv4 http 10.0.0.4 a",
 		"IPv4 metrics 10.0.0.1 a",
