@@ -33,7 +33,7 @@ func FamilyOf(address netip.Addr) int {
 	return V6
 }
 
-// Endpoint is what is needed of an endpoint in an EndpointSlice.
+// Endpoint is an address of an endpoint in an EndpointSlice.
 type Endpoint struct {
 	v1alpha1.GroupEndpoint
 	IP netip.Addr
@@ -45,6 +45,7 @@ type Endpoint struct {
 func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malformed int) {
 	for i := range slice.Endpoints {
 		given := &slice.Endpoints[i]
+		read := endpoint.Read(given)
 		for _, text := range given.Addresses {
 			address, err := netip.ParseAddr(text)
 			if err != nil {
@@ -53,14 +54,8 @@ func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malfor
 				}
 				continue
 			}
-			e := Endpoint{IP: address.Unmap()}
-			e.NotReady = given.Conditions.Ready != nil && !*given.Conditions.Ready
-			if given.Zone != nil {
-				e.Zone = *given.Zone
-			}
-			if given.NodeName != nil {
-				e.Node = *given.NodeName
-			}
+			e := Endpoint{GroupEndpoint: read, IP: address.Unmap()}
+			e.Address = text
 			if given.Hostname != nil {
 				e.Host = *given.Hostname
 			}
@@ -80,7 +75,7 @@ type Service struct {
 	// Sliced says that there are slices. Without them the Service may not be headless any more, and
 	// its groups not be deleted yet.
 	Sliced bool
-	// Ready are the addresses by family that slices say are ready, in order.
+	// Ready are the addresses by family whose endpoints in slices are ready, in order.
 	Ready [2][]netip.Addr
 
 	// hosts are the addresses of endpoints by the labels that their names begin with.
@@ -90,9 +85,7 @@ type Service struct {
 }
 
 // NewService reads the groups of a Service, and the endpoints of its slices by their names. Neither
-// may be changed afterwards. Without a group it returns nil: then no client matters. Of endpoints
-// with one address, as of a pod that is gone and one that has its address now, a ready one counts,
-// and of several that of the first slice by name.
+// may be changed afterwards. Without a group it returns nil: then no client matters.
 func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) *Service {
 	if len(groups) == 0 {
 		return nil
@@ -115,11 +108,8 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) 
 		for i := range endpoints {
 			e := &endpoints[i]
 			family := FamilyOf(e.IP)
-			if other := known[family][e.IP]; other == nil || other.NotReady && !e.NotReady {
+			if other := known[family][e.IP]; other == nil || endpoint.StateInGroup(&e.GroupEndpoint).Before(endpoint.StateInGroup(other)) {
 				known[family][e.IP] = &e.GroupEndpoint
-			}
-			if !e.NotReady {
-				s.Ready[family] = append(s.Ready[family], e.IP)
 			}
 			for _, label := range [...]string{e.Host, e.Pod, Dashed(e.IP)} {
 				if label != "" && !slices.Contains(s.hosts[label], e.IP) {
@@ -128,9 +118,13 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) 
 			}
 		}
 	}
-	for family := range s.Ready {
+	for family := range known {
+		for address, e := range known[family] {
+			if !e.NotReady {
+				s.Ready[family] = append(s.Ready[family], address)
+			}
+		}
 		slices.SortFunc(s.Ready[family], netip.Addr.Compare)
-		s.Ready[family] = slices.Compact(s.Ready[family])
 	}
 	s.Endpoints[V4] = endpoint.NewSet(corev1.IPv4Protocol, groups, known[V4])
 	s.Endpoints[V6] = endpoint.NewSet(corev1.IPv6Protocol, groups, known[V6])

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
@@ -26,6 +27,21 @@ func TestZonesThatDifferInCase(t *testing.T) {
 			if got := s.ClientIn(name).Zone; got != want {
 				t.Errorf("%s is the zone %s, want %s", name, got, want)
 			}
+		}
+	}
+}
+
+// An address that passes from a pod that terminates to one that is not ready yet is not ready.
+func TestReadyAddresses(t *testing.T) {
+	is, isNot := true, false
+	leaving := discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &is, Terminating: &is}}
+	starting := discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &isNot}}
+	ready := discoveryv1.Endpoint{Addresses: []string{"10.0.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: &is}}
+	for _, order := range [][]discoveryv1.Endpoint{{leaving, starting, ready}, {ready, starting, leaving}} {
+		endpoints, malformed := EndpointsOf(&discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: order})
+		s := NewService([]*v1alpha1.EndpointGroup{{}}, map[string][]Endpoint{"web": endpoints})
+		if got := s.Ready[V4]; malformed > 0 || len(got) != 1 || got[0].String() != "10.0.0.2" {
+			t.Errorf("ready are %v, and %d addresses cannot be read", got, malformed)
 		}
 	}
 }
