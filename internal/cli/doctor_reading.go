@@ -25,6 +25,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
 	"vicinity.dev/vicinity/internal/routingflags"
@@ -372,7 +373,7 @@ func (d *doctorReader) backend(ctx context.Context, name types.NamespacedName, p
 	}
 	for _, slice := range found {
 		for i := range slice.Endpoints {
-			if ready := slice.Endpoints[i].Conditions.Ready; ready == nil || *ready {
+			if endpoint.StateOf(&slice.Endpoints[i]).IsReady() {
 				b.Ready++
 			}
 		}

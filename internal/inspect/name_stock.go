@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -159,7 +160,7 @@ func (s *stockName) nameAsEndpoint() string {
 		}
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			if len(e.Addresses) == 0 || !endpoint.StateOf(e).IsReady() {
 				continue
 			}
 			label := cmp.Or(valueOf(e.Hostname), strings.ReplaceAll(e.Addresses[0], ".", "-"))

@@ -42,7 +42,7 @@ func (e *nodeView) rule(family ruleset.Family, port *ruleset.ServicePort) NodeRu
 		rule.Tier = e.tier(family, port.Name, len(rule.Tiers))
 		rule.Text = e.tierText(&rule)
 	}
-	if len(port.Cluster) > 0 && e.unready[port.Cluster[0].Addr()] {
+	if len(port.Cluster) > 0 && !e.states[port.Cluster[0].Addr()].IsReady() {
 		rule.Why = "no endpoint that the node may use is ready; those that serve while they terminate are used"
 	}
 	return rule

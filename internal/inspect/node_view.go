@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -25,14 +26,14 @@ type nodeView struct {
 	faults []string
 	// nodes are where endpoints are, by address.
 	nodes map[netip.Addr]string
-	// unready are the addresses of endpoints that are not ready.
-	unready map[netip.Addr]bool
+	// states are those of endpoints, by address.
+	states map[netip.Addr]endpoint.State
 }
 
 func newNodeView(in NodeReading) *nodeView {
 	e := &nodeView{
 		NodeReading: in, options: in.Settings.Options(in.Node, in.Zone, in.Local),
-		tables: map[ruleset.Family]*ruleset.Table{}, nodes: map[netip.Addr]string{}, unready: map[netip.Addr]bool{},
+		tables: map[ruleset.Family]*ruleset.Table{}, nodes: map[netip.Addr]string{}, states: map[netip.Addr]endpoint.State{},
 	}
 	e.options.Addresses = in.Book
 	if in.Installed {
@@ -90,38 +91,33 @@ func (e *nodeView) input(groups []*v1alpha1.EndpointGroup) compile.Input {
 	return compile.Input{Service: e.Service, Groups: groups, Slices: e.Slices, MaxElements: e.Settings.Elements.Service}
 }
 
-// locate notes where endpoints are.
+// locate notes where endpoints are, of each address the endpoint that counts.
 func (e *nodeView) locate() {
-	note := func(text, node string, ready bool) {
-		address, err := netip.ParseAddr(text)
+	note := func(read *v1alpha1.GroupEndpoint) {
+		address, err := netip.ParseAddr(read.Address)
 		if err != nil {
 			return
 		}
 		address = address.Unmap()
-		e.nodes[address] = cmp.Or(node, e.nodes[address])
-		if before, known := e.unready[address]; !known || before {
-			e.unready[address] = !ready
+		state := endpoint.StateInGroup(read)
+		if before, known := e.states[address]; !known || state.Before(before) {
+			e.nodes[address], e.states[address] = read.Node, state
 		}
 	}
-	for _, slice := range e.Slices {
-		if e.fromGroups() {
-			break
-		}
-		for i := range slice.Endpoints {
-			endpoint := &slice.Endpoints[i]
-			node := ""
-			if endpoint.NodeName != nil {
-				node = *endpoint.NodeName
-			}
-			for _, address := range endpoint.Addresses {
-				note(address, node, endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready)
-			}
-		}
-	}
-	for _, group := range e.Seen {
+	for _, group := range slices.SortedFunc(slices.Values(e.Seen), func(a, b *v1alpha1.EndpointGroup) int { return cmp.Compare(a.Name, b.Name) }) {
 		for i := range group.Spec.Endpoints {
-			endpoint := &group.Spec.Endpoints[i]
-			note(endpoint.Address, endpoint.Node, !endpoint.NotReady)
+			note(&group.Spec.Endpoints[i])
+		}
+	}
+	if e.fromGroups() {
+		return
+	}
+	for _, family := range [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
+		for _, slice := range endpoint.Slices(e.Slices, family) {
+			for i := range slice.Endpoints {
+				read := endpoint.Read(&slice.Endpoints[i])
+				note(&read)
+			}
 		}
 	}
 }
@@ -146,8 +142,8 @@ func (n *NodeExplanation) Differences(listing ruleset.Listing) []string {
 	}
 	for i := range e.result.Families {
 		f := &e.result.Families[i]
-		for _, endpoint := range f.Endpoints {
-			share.Endpoints = append(share.Endpoints, endpoint.Address)
+		for _, known := range f.Endpoints {
+			share.Endpoints = append(share.Endpoints, known.Address)
 		}
 	}
 	var sentences []string
