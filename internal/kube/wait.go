@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"vicinity.dev/vicinity/internal/endpoint"
 )
 
 // WaitDeployment waits until all replicas of a Deployment are up to date and available.
@@ -113,7 +115,7 @@ func (c *Client) WaitGone(ctx context.Context, namespace string) error {
 	})
 }
 
-// Endpoints are those of a Service in slices of one family, by address.
+// Endpoints are those of a Service in slices of one family, by address the one that counts.
 func (c *Client) Endpoints(ctx context.Context, namespace, service string, family discoveryv1.AddressType) (map[string]discoveryv1.Endpoint, error) {
 	list, err := c.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + service,
@@ -122,13 +124,15 @@ func (c *Client) Endpoints(ctx context.Context, namespace, service string, famil
 		return nil, fmt.Errorf("listing the slices of Service %s/%s: %w", namespace, service, err)
 	}
 	endpoints := map[string]discoveryv1.Endpoint{}
-	for _, slice := range list.Items {
+	for _, slice := range list.Items { // which the API server lists in the order of names
 		if slice.AddressType != family {
 			continue
 		}
-		for _, endpoint := range slice.Endpoints {
-			for _, address := range endpoint.Addresses {
-				endpoints[address] = endpoint
+		for _, e := range slice.Endpoints {
+			for _, address := range e.Addresses {
+				if other, found := endpoints[address]; !found || endpoint.StateOf(&e).Before(endpoint.StateOf(&other)) {
+					endpoints[address] = e
+				}
 			}
 		}
 	}
@@ -143,8 +147,8 @@ func (c *Client) WaitEndpoints(ctx context.Context, namespace, service string, w
 			return "", err
 		}
 		ready := 0
-		for _, endpoint := range endpoints {
-			if ptr.Deref(endpoint.Conditions.Ready, false) {
+		for _, e := range endpoints {
+			if endpoint.StateOf(&e).IsReady() {
 				ready++
 			}
 		}
@@ -180,8 +184,8 @@ func (c *Client) WaitHints(ctx context.Context, namespace, service string, wante
 			return "there are no endpoints", nil
 		}
 		hinted := 0
-		for _, endpoint := range endpoints {
-			if endpoint.Hints != nil && len(endpoint.Hints.ForZones) > 0 {
+		for _, e := range endpoints {
+			if e.Hints != nil && len(e.Hints.ForZones) > 0 {
 				hinted++
 			}
 		}
