@@ -101,16 +101,7 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 	var strange strangeEndpoints
 	for j := range g.Spec.Endpoints {
 		e := &g.Spec.Endpoints[j]
-		var state uint64
-		if e.Terminating {
-			state |= terminating
-		}
-		if e.NotReady {
-			state |= notReady
-		}
-		if e.NotServing {
-			state |= notServing
-		}
+		state := uint64(endpoint.StateInGroup(e)) << stateShift
 		if e.Node != "" && e.Node == d.node.Name {
 			state |= onNode
 		}

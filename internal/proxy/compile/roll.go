@@ -25,18 +25,13 @@ type roll struct {
 // row is one endpoint of one object.
 type row struct {
 	high, low uint64 // its address
-	// order has the state of the endpoint, its place and its properties. The first row of an
-	// address counts: one that is not terminating, because a new pod may already have the
-	// address of a terminating one, then one that is ready, then one that serves.
+	// order has the state of the endpoint, its place and its properties, so that rows sort by the
+	// rule of package endpoint: the first row of an address counts.
 	order uint64
 }
 
-// The state of an endpoint. Rows with a bit set sort later.
-const (
-	terminating uint64 = 1 << (63 - iota)
-	notReady
-	notServing
-)
+// stateShift is where an endpoint.State begins.
+const stateShift = 61
 
 // The place of an endpoint: the object, and the index in it.
 const (
@@ -60,14 +55,15 @@ const (
 	away uint64 = 1 << 6
 )
 
-func (r row) ready() bool         { return r.order&notReady == 0 }
-func (r row) onNode() bool        { return r.order&onNode != 0 }
-func (r row) object() int         { return int(r.order >> objectShift & objectMask) }
-func (r row) index() int          { return int(r.order >> indexShift & indexMask) }
-func (r row) rank() endpoint.Rank { return endpoint.Rank(r.order >> rankShift & rankMask) }
-func (r row) atHome() bool        { return r.order&away == 0 }
-func (r row) serves() bool        { return r.order&notServing == 0 }
-func (r row) leaving() bool       { return r.order&(terminating|notServing) == terminating }
+func (r row) state() endpoint.State { return endpoint.State(r.order >> stateShift) }
+func (r row) ready() bool           { return r.state().IsReady() }
+func (r row) onNode() bool          { return r.order&onNode != 0 }
+func (r row) object() int           { return int(r.order >> objectShift & objectMask) }
+func (r row) index() int            { return int(r.order >> indexShift & indexMask) }
+func (r row) rank() endpoint.Rank   { return endpoint.Rank(r.order >> rankShift & rankMask) }
+func (r row) atHome() bool          { return r.order&away == 0 }
+func (r row) serves() bool          { return r.state().IsServing() }
+func (r row) leaving() bool         { return r.state().IsTerminating() && r.serves() }
 
 // taking reports whether the endpoint takes traffic because it is ready or, as a last
 // resort, although it is terminating.

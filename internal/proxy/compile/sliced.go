@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -93,20 +94,9 @@ func slicePort(p *discoveryv1.EndpointPort) (key portKey, number uint16, ok bool
 	return key, number, ok
 }
 
-// state reads the conditions of an endpoint. What is not said is as usual: it is ready,
-// it serves and it stays.
+// state reads the conditions of an endpoint, whether it is on the node, and its hints.
 func (d *sliced) state(e *discoveryv1.Endpoint) uint64 {
-	var state uint64
-	c := &e.Conditions
-	if c.Terminating != nil && *c.Terminating {
-		state |= terminating
-	}
-	if c.Ready != nil && !*c.Ready {
-		state |= notReady
-	}
-	if c.Serving != nil && !*c.Serving {
-		state |= notServing
-	}
+	state := uint64(endpoint.StateOf(e)) << stateShift
 	if e.NodeName != nil && *e.NodeName != "" && *e.NodeName == d.node.Name {
 		state |= onNode
 	}
