@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -18,8 +16,6 @@ import (
 
 type dynamicsFlags struct {
 	scenarios  []string
-	file       string
-	print      bool
 	cluster    simulate.ScenarioOptions
 	algorithms []string
 	without    []string
@@ -49,32 +45,18 @@ upstream-auto is the heuristic of Kubernetes itself, as its EndpointSlice contro
 has it. It is always delivered as hints, and has none of the savings.
 
 Scenarios (--scenario):
-` + scenarioHelp() + `
-Others are read from a file (--file) of lines; --print shows how they look:
-
-  scenario sale
-  0s   nodes     a=10 b=10 c=10
-  0s   endpoints a=4 b=4 c=4
-  10m  traffic   a=8 b=1 c=1   # where clients really are; alone: by nodes
-  12m  endpoints a=+6          # a sign adds; of fewer endpoints the newest go
-  20m  unready   a=1           # the oldest fail their probe; a=0: they are ready again
-  40m  retire    a=6           # the oldest go
-  1h   end`,
+` + scenarioHelp(),
 		Example: `  vicinity simulate dynamics
   vicinity simulate dynamics --scenario zone-lost --algorithm optimal,upstream-auto --without none
-  vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20 --report dynamics.html
-  vicinity simulate dynamics --scenario churn --print > mine.txt
-  vicinity simulate dynamics --file mine.txt -o json`,
+  vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20 --report dynamics.html`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), s, cmd.Flags().Changed)
+			return f.run(cmd.Context(), s)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&f.scenarios, "scenario", nil, "`LIST` of scenarios, or all (default all, or none with --file)")
-	flags.StringVar(&f.file, "file", "", "`FILE` of other scenarios, or - for standard input")
-	flags.BoolVar(&f.print, "print", false, "print the scenarios, as --file reads them, and do not run them")
+	flags.StringSliceVar(&f.scenarios, "scenario", []string{"all"}, "`LIST` of scenarios, or all")
 	flags.IntVar(&f.cluster.Zones, "zones", f.cluster.Zones, "`NUMBER` of zones")
 	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the nodes of each zone, repeated if it is shorter than the zones")
 	flags.IntVar(&f.cluster.Endpoints, "endpoints", f.cluster.Endpoints, "`NUMBER` of endpoints at the start")
@@ -103,8 +85,8 @@ func dynamicsAlgorithms() []allocate.Algorithm {
 	return append(allocate.Algorithms(), simulate.UpstreamAuto)
 }
 
-// run is the command. given reports whether a flag was given.
-func (f *dynamicsFlags) run(ctx context.Context, s command.Streams, given func(string) bool) (err error) {
+// run is the command.
+func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) (err error) {
 	options, note, err := f.options()
 	if err != nil {
 		return err
@@ -113,13 +95,10 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams, given func(s
 	if err != nil {
 		return err
 	}
-	if options.Scenarios, err = f.readScenarios(ctx, s.In, given); err != nil {
+	if options.Scenarios, err = f.chooseScenarios(); err != nil {
 		return err
 	}
-	if f.print {
-		return printScenarios(s.Out, options.Scenarios)
-	}
-	reportFile, err := createOutput("report", f.report, inputInfo(f.file, s.In))
+	reportFile, err := createOutput("report", f.report, nil)
 	if err != nil {
 		return err
 	}
@@ -244,17 +223,10 @@ func (f *dynamicsFlags) chooseSavings() ([]simulate.Saving, error) {
 	return savings, nil
 }
 
-// readScenarios plays the named scenarios and reads those of the file.
-func (f *dynamicsFlags) readScenarios(ctx context.Context, stdin io.Reader, given func(string) bool) ([]simulate.Scenario, error) {
+// chooseScenarios reads --scenario and plays what it names.
+func (f *dynamicsFlags) chooseScenarios() ([]simulate.Scenario, error) {
 	names := f.scenarios
-	switch {
-	case f.file != "" && len(names) == 0:
-		for _, flag := range []string{"zones", "nodes-per-zone", "endpoints"} {
-			if given(flag) {
-				return nil, command.UsageErrorf("--%s is for the scenarios that --scenario names; those of --file say it themselves", flag)
-			}
-		}
-	case len(names) == 0 || slices.Equal(names, []string{"all"}):
+	if slices.Equal(names, []string{"all"}) {
 		names = simulate.ScenarioNames()
 	}
 	var scenarios []simulate.Scenario
@@ -271,46 +243,5 @@ func (f *dynamicsFlags) readScenarios(ctx context.Context, stdin io.Reader, give
 		}
 		scenarios = append(scenarios, scenario)
 	}
-	if f.file == "" {
-		return scenarios, nil
-	}
-	read, err := readScenarioFile(ctx, f.file, stdin)
-	if err != nil {
-		return nil, err
-	}
-	return append(scenarios, read...), nil
-}
-
-// readScenarioFile reads the scenarios of a file, or of standard input if it is
-// called "-".
-func readScenarioFile(ctx context.Context, name string, stdin io.Reader) (scenarios []simulate.Scenario, err error) {
-	from, in := "standard input", io.Reader(nil)
-	if name == "-" {
-		in = interruptible(ctx, stdin)
-	} else {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		// Nothing is lost if a file that was read cannot be closed.
-		defer func() { _ = file.Close() }()
-		from, in = name, file
-	}
-	if scenarios, err = simulate.ReadScenarios(in); err != nil {
-		return nil, fmt.Errorf("reading scenarios of %s: %w", from, err)
-	}
 	return scenarios, nil
-}
-
-func printScenarios(w io.Writer, scenarios []simulate.Scenario) error {
-	for i, scenario := range scenarios {
-		separator := ""
-		if i > 0 {
-			separator = "\n"
-		}
-		if _, err := fmt.Fprint(w, separator, scenario); err != nil {
-			return err
-		}
-	}
-	return nil
 }

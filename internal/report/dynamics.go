@@ -45,7 +45,6 @@ type dynamics struct {
 // scenario is the part of the page about one scenario.
 type scenario struct {
 	ID, Name, About string
-	Text            string
 	Endpoints       figure
 	Cards           []histories
 	Rows            []dynamicsRow
@@ -163,7 +162,6 @@ func newScenario(names *ids, s simulate.DynamicsScenario, threshold float64, num
 		Name: s.Scenario.Name,
 		About: fmt.Sprintf("%s after the start, over %s of virtual time, in %s.", plural(s.Events, "event", "events"),
 			span(s.Scenario.Length), plural(len(s.Scenario.ZoneNames()), "zone", "zones")),
-		Text: s.Scenario.String(),
 		Rows: newRows(s),
 	}
 	part.Endpoints = endpointsFigure(names, s)

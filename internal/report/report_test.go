@@ -108,8 +108,7 @@ func staticResults() simulate.Results {
 }
 
 // dynamicsResults are results of three algorithms, made by hand.
-func dynamicsResults(t *testing.T) simulate.DynamicsResults {
-	t.Helper()
+func dynamicsResults() simulate.DynamicsResults {
 	moments := func(inZone, overload float64) []simulate.Moment {
 		return []simulate.Moment{
 			{At: 0, Endpoints: 12, Allocated: true, InZone: inZone},
@@ -127,16 +126,13 @@ func dynamicsResults(t *testing.T) simulate.DynamicsResults {
 		}
 		return r
 	}
-	const events = `
-		0s  nodes     a=3
-		0s  endpoints a=12
-		10m endpoints a=0
-		20m endpoints a=13
-		1h  end
-	`
-	stories, err := simulate.ReadScenarios(strings.NewReader("scenario gone-and-back" + events + "scenario again" + events))
-	if err != nil {
-		t.Fatal(err)
+	story := func(name string) simulate.Scenario {
+		endpoints := func(amount int) []simulate.Change {
+			return []simulate.Change{{Subject: simulate.SubjectEndpoints, Zones: []simulate.ZoneChange{{Zone: "a", Amount: amount}}}}
+		}
+		return simulate.Scenario{Name: name, Length: time.Hour, Events: []simulate.Event{
+			{Changes: endpoints(12)}, {At: 10 * time.Minute, Changes: endpoints(0)}, {At: 20 * time.Minute, Changes: endpoints(13)},
+		}}
 	}
 	runs := []simulate.DynamicsRun{
 		run("balanced", simulate.Full, 0, 2, 0.3, 0),
@@ -146,20 +142,20 @@ func dynamicsResults(t *testing.T) simulate.DynamicsResults {
 	}
 	return simulate.DynamicsResults{
 		Delivery: allocate.DeliveryHints, SliceSize: 100, Threshold: 0.5,
-		Scenarios: []simulate.DynamicsScenario{{Scenario: stories[0], Events: 2, Runs: runs}, {Scenario: stories[1], Events: 2, Runs: slices.Clone(runs)}},
+		Scenarios: []simulate.DynamicsScenario{{Scenario: story("gone-and-back"), Events: 2, Runs: runs}, {Scenario: story("again"), Events: 2, Runs: slices.Clone(runs)}},
 	}
 }
 
 func TestPagesAreAsBefore(t *testing.T) {
 	golden(t, "static.html", withoutStyle(renderStatic(t, staticResults())))
-	golden(t, "dynamics.html", withoutStyle(renderDynamics(t, dynamicsResults(t))))
+	golden(t, "dynamics.html", withoutStyle(renderDynamics(t, dynamicsResults())))
 }
 
 func TestPagesLoadNothing(t *testing.T) {
 	outside := regexp.MustCompile(`(?i)https?:|src=|url\(|@import|<link[^>]*href="[^d]|<(iframe|object|embed|img)`)
 	for name, page := range map[string][]byte{
 		"static":   renderStatic(t, staticResults()),
-		"dynamics": renderDynamics(t, dynamicsResults(t)),
+		"dynamics": renderDynamics(t, dynamicsResults()),
 	} {
 		if found := outside.Find(page); found != nil {
 			t.Errorf("%s: the page has %q", name, found)
@@ -186,7 +182,7 @@ func TestNamesAreEscaped(t *testing.T) {
 			Members: []allocate.Member{{Endpoints: 1}}, Consumers: []allocate.Consumer{{Weight: 1}},
 		}}}
 	}
-	dynamic := dynamicsResults(t)
+	dynamic := dynamicsResults()
 	dynamic.Scenarios[0].Scenario.Name = hostile
 	dynamic.Scenarios[0].Runs[0].Algorithm, dynamic.Scenarios[0].Runs[1].Variant = hostile, hostile
 

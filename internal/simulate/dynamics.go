@@ -95,16 +95,6 @@ func (o DynamicsOptions) Validate() error {
 			return fmt.Errorf("delivery: %s cannot carry the weights of %s; allowed is %s", allocate.DeliveryHints, o.Bounds[i].Algorithm, allocate.DeliveryGroups)
 		}
 	}
-	for i, scenario := range o.Scenarios {
-		if err := scenario.Validate(); err != nil {
-			return err
-		}
-		for _, other := range o.Scenarios[:i] {
-			if other.Name == scenario.Name {
-				return fmt.Errorf("scenario: the name %q is given twice", scenario.Name)
-			}
-		}
-	}
 	return nil
 }
 
@@ -293,7 +283,7 @@ func (c contestant) run(ctx context.Context, scenario Scenario, o DynamicsOption
 			was := latest.allocated
 			var err error
 			if latest, err = router.react(w, touched); err != nil {
-				return DynamicsRun{}, fmt.Errorf("scenario %s: at %s: %s: %w", scenario.Name, clock(event.At), c.algorithm, err)
+				return DynamicsRun{}, fmt.Errorf("scenario %s: at %s: %s: %w", scenario.Name, event.At, c.algorithm, err)
 			}
 			if i > 0 {
 				moment.Reallocated = w.reallocated(before, i, latest.plan.AtHome)

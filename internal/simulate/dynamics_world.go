@@ -34,7 +34,7 @@ func newWorld(names []string) *world {
 	return &world{names: names, nodes: make([]int, len(names))}
 }
 
-// apply makes the changes of an event. The scenario is valid.
+// apply makes the changes of an event.
 func (w *world) apply(event int, changes []Change) touched {
 	var touched touched
 	for _, change := range changes {
@@ -43,15 +43,10 @@ func (w *world) apply(event int, changes []Change) touched {
 			continue
 		}
 		for _, z := range change.Zones {
-			zone := w.zone(z.Zone)
 			switch change.Subject {
 			case SubjectNodes:
 				touched.nodes = true
-				if z.Relative {
-					w.nodes[zone] += z.Amount
-				} else {
-					w.nodes[zone] = z.Amount
-				}
+				w.nodes[w.zone(z.Zone)] = z.Amount
 			case SubjectEndpoints:
 				touched.endpoints = true
 				delta := z.Amount
@@ -64,14 +59,10 @@ func (w *world) apply(event int, changes []Change) touched {
 				w.remove(z.Zone, -delta, true)
 			case SubjectUnready:
 				touched.endpoints = true
-				delta := z.Amount
-				if !z.Relative {
-					delta -= w.countUnready(z.Zone)
-				}
-				for ; delta > 0; delta-- {
+				for range z.Amount {
 					w.fail(z.Zone)
 				}
-				for ; delta < 0; delta++ {
+				for range -z.Amount {
 					w.recover(z.Zone)
 				}
 			case SubjectRetire:
@@ -146,16 +137,6 @@ func (w *world) remove(zone string, number int, newest bool) {
 		left++
 	}
 	w.endpoints, w.born = w.endpoints[:left], w.born[:left]
-}
-
-func (w *world) countUnready(zone string) int {
-	n := 0
-	for i := range w.unready {
-		if w.unready[i].Zone == zone {
-			n++
-		}
-	}
-	return n
 }
 
 // fail has the oldest ready endpoint of a zone be unready.

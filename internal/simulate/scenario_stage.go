@@ -195,7 +195,7 @@ func (s *stage) giveUp(z int, subject Subject) {
 func (s *stage) setReady(z, change int) {
 	s.zones[z].ready += change
 	s.ready += change
-	s.write(SubjectUnready, ZoneChange{Zone: s.zones[z].name, Amount: -change, Relative: true})
+	s.write(SubjectUnready, ZoneChange{Zone: s.zones[z].name, Amount: -change})
 }
 
 // scale is the Deployment's reaction to a new number of replicas.
