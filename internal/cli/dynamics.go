@@ -66,7 +66,7 @@ Scenarios (--scenario):
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
 	f.thresholds.add(flags)
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, csv or markdown")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table or json")
 	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
 	return cmd
 }

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -21,12 +19,8 @@ func (f *dynamicsFlags) format() (func(io.Writer, simulate.DynamicsResults) erro
 		return writeDynamicsTable, nil
 	case "json":
 		return writeDynamicsJSON, nil
-	case "csv":
-		return writeDynamicsCSV, nil
-	case "markdown":
-		return writeDynamicsMarkdown, nil
 	}
-	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
+	return nil, command.UsageErrorf("--output %q is unknown; it must be table or json", f.output)
 }
 
 // dynamicsColumns are the columns of tables for people. The first two are words.
@@ -133,11 +127,7 @@ func (r *dynamicsRow) cells() []string {
 
 // dynamicsTitle says what happened in a scenario.
 func dynamicsTitle(s *simulate.DynamicsScenario) string {
-	title := fmt.Sprintf("%s: %s in %s", s.Scenario.Name, count(int64(s.Events), "event", "events"), s.Scenario.Length)
-	if about := simulate.DescribeScenario(s.Scenario.Name); about != "" {
-		title += "; " + about
-	}
-	return title
+	return fmt.Sprintf("%s: %s in %s; %s", s.Scenario.Name, count(int64(s.Events), "event", "events"), s.Scenario.Length, simulate.DescribeScenario(s.Scenario.Name))
 }
 
 // dynamicsLegend explains the columns.
@@ -174,54 +164,18 @@ func dynamicsTables(r *simulate.DynamicsResults) []explain.Table {
 }
 
 func writeDynamicsTable(w io.Writer, r simulate.DynamicsResults) error {
-	return writeDynamics(w, &r, func(t explain.Table, w io.Writer) error { return t.Text(w, "") })
-}
-
-func writeDynamicsMarkdown(w io.Writer, r simulate.DynamicsResults) error {
-	return writeDynamics(w, &r, explain.Table.Markdown)
-}
-
-func writeDynamics(w io.Writer, r *simulate.DynamicsResults, write func(explain.Table, io.Writer) error) error {
 	out := bufio.NewWriter(w)
-	for i, table := range dynamicsTables(r) {
+	for i, table := range dynamicsTables(&r) {
 		fmt.Fprintf(out, "%s\n\n", dynamicsTitle(&r.Scenarios[i]))
-		if err := write(table, out); err != nil {
+		if err := table.Text(out, ""); err != nil {
 			return err
 		}
 		fmt.Fprintln(out)
 	}
-	fmt.Fprint(out, dynamicsLegend(r))
+	fmt.Fprint(out, dynamicsLegend(&r))
 	return out.Flush()
 }
 
 func writeDynamicsJSON(w io.Writer, r simulate.DynamicsResults) error {
 	return encodeJSON(w, dynamicsGroups(&r))
-}
-
-func writeDynamicsCSV(w io.Writer, r simulate.DynamicsResults) error {
-	out := csv.NewWriter(w)
-	err := out.Write([]string{
-		"scenario", "algorithm", "variant", "inZone", "reallocated", "reallocatedPerEvent", "slicesWritten", "slicesWrittenPerEvent",
-		"reroutedPerEvent", "secondsAboveThreshold", "worstOverload", "flips",
-	})
-	for _, group := range dynamicsGroups(&r) {
-		for _, row := range group.Runs {
-			err = errors.Join(err, out.Write([]string{
-				group.Scenario,
-				row.Algorithm,
-				row.Variant,
-				number(row.InZone),
-				strconv.Itoa(row.Reallocated),
-				number(row.ReallocatedPerEvent),
-				strconv.Itoa(row.SlicesWritten),
-				number(row.SlicesWrittenPerEvent),
-				number(row.ReroutedPerEvent),
-				number(row.SecondsAboveThreshold),
-				number(row.WorstOverload),
-				strconv.Itoa(row.Flips),
-			}))
-		}
-	}
-	out.Flush()
-	return errors.Join(err, out.Error())
 }

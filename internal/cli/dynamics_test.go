@@ -44,31 +44,6 @@ in-zone: traffic that stays`
 	}
 }
 
-func TestDynamicsMarkdown(t *testing.T) {
-	_, out, _ := dynamics(t.Context(), append(byHand, "-o", "markdown")...)
-	want := `one-zone-traffic: 3 events in 1h0m0s; all clients are in one zone, then in another
-
-| algorithm | variant | in-zone % | reallocated | per event | slices written | per event | rerouted % | above threshold s | worst overload % | flips |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| balanced | full | 50.00 | 0 | 0.00 | 0 | 0.00 | 0.00 | 0 | 0.0 | 0 |
-| local | full | 100.00 | 0 | 0.00 | 0 | 0.00 | 0.00 | 1800 | 100.0 | 0 |
-`
-	if !strings.HasPrefix(out, want) {
-		t.Errorf("got\n%s\nwant\n%s …", out, want)
-	}
-}
-
-func TestDynamicsCSV(t *testing.T) {
-	_, out, _ := dynamics(t.Context(), append(byHand, "-o", "csv")...)
-	want := `scenario,algorithm,variant,inZone,reallocated,reallocatedPerEvent,slicesWritten,slicesWrittenPerEvent,reroutedPerEvent,secondsAboveThreshold,worstOverload,flips
-one-zone-traffic,balanced,full,50,0,0,0,0,0,0,0,0
-one-zone-traffic,local,full,100,0,0,0,0,0,1800,100,0
-`
-	if out != want {
-		t.Errorf("got\n%s\nwant\n%s", out, want)
-	}
-}
-
 func TestDynamicsErrors(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	for _, test := range []struct {

@@ -43,13 +43,11 @@ func encodeYAML(w io.Writer, document any) error {
 	return err
 }
 
-// page writes paragraphs, as plain text or Markdown. After an error it writes
-// nothing more.
+// page writes paragraphs. After an error it writes nothing more.
 type page struct {
-	w        io.Writer
-	markdown bool
-	begun    bool
-	err      error
+	w     io.Writer
+	begun bool
+	err   error
 }
 
 func (p *page) printf(format string, args ...any) {
@@ -68,53 +66,32 @@ func (p *page) gap() {
 
 func (p *page) heading(text string) {
 	p.gap()
-	if p.markdown {
-		text = "## " + text
-	}
 	p.printf("%s\n", text)
-}
-
-// title writes what a table or list is about, if that has to be said.
-func (p *page) title(text string) {
-	switch {
-	case text == "":
-	case p.markdown:
-		p.printf("%s:\n\n", text)
-	default:
-		p.printf("  %s:\n", text)
-	}
 }
 
 // list writes lines that belong together, after a title if there is one.
 func (p *page) list(title string, lines []string) {
-	if p.markdown || title != "" {
+	indent := "  "
+	if title != "" {
 		p.gap()
-	}
-	p.title(title)
-	bullet := "  "
-	switch {
-	case p.markdown:
-		bullet = "- "
-	case title != "":
-		bullet = "    "
+		p.printf("  %s:\n", title)
+		indent = "    "
 	}
 	for _, line := range lines {
-		p.printf("%s%s\n", bullet, line)
+		p.printf("%s%s\n", indent, line)
 	}
 }
 
-// table writes a table under its title.
+// table writes a table, under its title if there is one.
 func (p *page) table(title string, table explain.Table) {
+	indent := ""
 	p.gap()
-	p.title(title)
-	switch {
-	case p.err != nil:
-	case p.markdown:
-		p.err = table.Markdown(p.w)
-	case title != "":
-		p.err = table.Text(p.w, "    ")
-	default:
-		p.err = table.Text(p.w, "")
+	if title != "" {
+		p.printf("  %s:\n", title)
+		indent = "    "
+	}
+	if p.err == nil {
+		p.err = table.Text(p.w, indent)
 	}
 }
 

@@ -58,7 +58,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 		Example: `  kubectl get nodes,endpointslices,svc -A -o yaml | vicinity plan -f -
   kubectl get nodes,ns,endpointslices,svc,rp,crp -A -o yaml | vicinity plan -f -
   vicinity plan -f cluster.yaml shop/web
-  vicinity plan -f nodes.json -f shop/ -n shop --details -o markdown
+  vicinity plan -f nodes.json -f shop/ -n shop --details
   vicinity plan -f cluster.yaml --algorithm local,optimal --starting-threshold 0 --padding 0`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -74,7 +74,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
 	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, yaml or markdown")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json or yaml")
 	return cmd
 }
 

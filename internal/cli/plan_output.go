@@ -14,9 +14,8 @@ import (
 )
 
 func (f *planFlags) format() (func(io.Writer, []inspect.Section) error, error) {
-	return formatOf(f.output, "table, json, yaml or markdown", map[string]func(io.Writer, []inspect.Section) error{
-		"table":    func(w io.Writer, s []inspect.Section) error { return writePlan(&page{w: w}, s, f.full) },
-		"markdown": func(w io.Writer, s []inspect.Section) error { return writePlan(&page{w: w, markdown: true}, s, f.full) },
+	return formatOf(f.output, "table, json or yaml", map[string]func(io.Writer, []inspect.Section) error{
+		"table": func(w io.Writer, s []inspect.Section) error { return writePlan(&page{w: w}, s, f.full) },
 	})
 }
 

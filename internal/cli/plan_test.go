@@ -48,7 +48,6 @@ func TestPlanGolden(t *testing.T) {
 	}{
 		{"summary.txt", []string{"-f", planCluster}},
 		{"details.txt", []string{"-f", planCluster, "--details"}},
-		{"web.md", []string{"-f", planCluster, "-o", "markdown", "web"}},
 		{"web-groups.txt", []string{"-f", planCluster, "--delivery", "groups", "--capacity", "cpu", "shop/web"}},
 		{"api.json", []string{"-f", planCluster, "-o", "json", "--algorithm", "local,optimal", "api"}},
 		{"pods.txt", []string{"-f", planPods}},
@@ -158,7 +157,7 @@ func TestPlanFails(t *testing.T) {
 		},
 		{
 			name: "an unknown format", args: []string{"-f", planCluster, "-o", "xml"}, code: 2,
-			want: `--output "xml" is unknown; it must be table, json, yaml or markdown (see "vicinity plan --help")`,
+			want: `--output "xml" is unknown; it must be table, json or yaml (see "vicinity plan --help")`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

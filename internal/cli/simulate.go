@@ -92,7 +92,7 @@ local-weighted, local-opt and flow need.`,
 	flags.Float64Var(&f.weights.Deviation, "weight-deviation", f.weights.Deviation, "what the mean deviation of loads counts")
 	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "what the number of slices counts")
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "endpoints that a slice can hold")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, csv or markdown")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table or json")
 	flags.StringVar(&f.cases, "cases", "", "also write the score of each case to this CSV `FILE`")
 	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
 	flags.StringVar(&f.picture, "picture", "", "`CASE` that the report draws (default the worst of the best algorithm)")

@@ -22,12 +22,8 @@ func (f *simulateFlags) format() (func(io.Writer, simulate.Results) error, error
 		return writeSimulateTable, nil
 	case "json":
 		return writeSimulateJSON, nil
-	case "csv":
-		return writeSimulateCSV, nil
-	case "markdown":
-		return writeSimulateMarkdown, nil
 	}
-	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json, csv or markdown", f.output)
+	return nil, command.UsageErrorf("--output %q is unknown; it must be table or json", f.output)
 }
 
 // simulateTable is the results for people.
@@ -106,16 +102,6 @@ func writeSimulateTable(w io.Writer, r simulate.Results) error {
 	return out.Flush()
 }
 
-func writeSimulateMarkdown(w io.Writer, r simulate.Results) error {
-	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "%s\n\n", simulateTitle(&r))
-	if err := simulateTable(&r).Markdown(out); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\n%s", simulateLegend(&r))
-	return out.Flush()
-}
-
 // simulateRow is a variant's row for programs. Percentages are from 0 to 100.
 type simulateRow struct {
 	Algorithm string `json:"algorithm"`
@@ -132,8 +118,7 @@ type simulateRow struct {
 	CasesPerSecond    float64 `json:"casesPerSecond"`
 }
 
-// simulateRows are the rows, and whether several thresholds of a kind were tried.
-func simulateRows(results *simulate.Results) (rows []simulateRow, starts, overloads bool) {
+func simulateRows(results *simulate.Results) []simulateRow {
 	differ := func(threshold func(simulate.Result) string) bool {
 		first := map[string]string{}
 		for _, r := range results.Variants {
@@ -147,8 +132,8 @@ func simulateRows(results *simulate.Results) (rows []simulateRow, starts, overlo
 	}
 	start := func(r simulate.Result) string { return r.Bound.Start.String() }
 	overload := func(r simulate.Result) string { return percentage(r.Bound.OverloadThreshold) }
-	starts, overloads = differ(start), differ(overload)
-	rows = []simulateRow{} // not nil, which JSON writes as null
+	starts, overloads := differ(start), differ(overload)
+	rows := []simulateRow{} // not nil, which JSON writes as null
 	for _, r := range results.Variants {
 		row := simulateRow{
 			Algorithm:      string(r.Bound.Algorithm),
@@ -171,43 +156,11 @@ func simulateRows(results *simulate.Results) (rows []simulateRow, starts, overlo
 		}
 		rows = append(rows, row)
 	}
-	return rows, starts, overloads
+	return rows
 }
 
 func writeSimulateJSON(w io.Writer, r simulate.Results) error {
-	rows, _, _ := simulateRows(&r)
-	return encodeJSON(w, rows)
-}
-
-func writeSimulateCSV(w io.Writer, r simulate.Results) error {
-	rows, starts, overloads := simulateRows(&r)
-	record := func(cells []string, start, overload string) []string {
-		if overloads {
-			cells = append(cells[:1:1], append([]string{overload}, cells[1:]...)...)
-		}
-		if starts {
-			cells = append(cells[:1:1], append([]string{start}, cells[1:]...)...)
-		}
-		return cells
-	}
-	out := csv.NewWriter(w)
-	err := out.Write(record([]string{"algorithm", "cases", "invalid", "total", "inZone", "overload", "slices", "maxOverload", "casesPerSecond"},
-		"startingThreshold", "overloadThreshold"))
-	for _, row := range rows {
-		err = errors.Join(err, out.Write(record([]string{
-			row.Algorithm,
-			strconv.FormatInt(row.Cases, 10),
-			strconv.FormatInt(row.Invalid, 10),
-			number(row.Total),
-			number(row.InZone),
-			number(row.Overload),
-			number(row.Slices),
-			number(row.MaxOverload),
-			number(row.CasesPerSecond),
-		}, row.StartingThreshold, row.OverloadThreshold)))
-	}
-	out.Flush()
-	return errors.Join(err, out.Error())
+	return encodeJSON(w, simulateRows(&r))
 }
 
 // caseWriter writes the score of each case as CSV, and first the header.

@@ -77,24 +77,3 @@ func (t Table) Text(w io.Writer, indent string) error {
 	}
 	return nil
 }
-
-// Markdown writes the table for a document.
-func (t Table) Markdown(w io.Writer) error {
-	titles, rules := make([]string, len(t.Columns)), make([]string, len(t.Columns))
-	for i, column := range t.Columns {
-		titles[i], rules[i] = column.Title, "---"
-		if column.Right {
-			rules[i] = "---:"
-		}
-	}
-	for _, row := range append([][]string{titles, rules}, t.Rows...) {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = strings.ReplaceAll(cell, "|", `\|`)
-		}
-		if _, err := fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")); err != nil {
-			return err
-		}
-	}
-	return nil
-}
