@@ -33,7 +33,6 @@ type simulateFlags struct {
 	output             string
 	cases              string
 	report             string
-	picture            string
 	workers            int
 	progress           string
 }
@@ -95,7 +94,6 @@ local-weighted, local-opt and flow need.`,
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table or json")
 	flags.StringVar(&f.cases, "cases", "", "also write the score of each case to this CSV `FILE`")
 	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
-	flags.StringVar(&f.picture, "picture", "", "`CASE` that the report draws (default the worst of the best algorithm)")
 	flags.IntVar(&f.workers, "workers", 0, "number of cores to use (default all)")
 	flags.StringVar(&f.progress, "progress", "auto", "show progress: auto (on a terminal), always or never")
 	cmd.AddCommand(newDynamicsCommand(s))
@@ -223,7 +221,7 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	if f.sliceSize < 1 {
 		return o, "", command.UsageErrorf("--slice-size %d is not allowed; it must be 1 or more", f.sliceSize)
 	}
-	o.Weights, o.SliceSize, o.Workers, o.Picture = f.weights, f.sliceSize, f.workers, f.picture
+	o.Weights, o.SliceSize, o.Workers = f.weights, f.sliceSize, f.workers
 	o.Worst = worstCases
 	return o, note, nil
 }

@@ -135,7 +135,7 @@ func TestSimulateFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, stderr := simulateMain(t.Context(), nil, "--dataset", input, "--algorithm", "balanced,local", "--starting-threshold", "0",
-		"--cases", cases, "--report", report, "--picture", "short, in b")
+		"--cases", cases, "--report", report)
 	if code != 0 || stderr != "" || !strings.Contains(out, "in.csv") {
 		t.Fatalf("exit code %d, %q\n%s", code, stderr, out)
 	}
@@ -234,7 +234,6 @@ func TestSimulateErrors(t *testing.T) {
 		{"--workers -1", "", 2, `workers: -1 is not allowed; it must be from 1 to 1024 (see "vicinity simulate --help")`},
 		{"-o xml", "", 2, `--output "xml" is unknown; it must be table or json (see "vicinity simulate --help")`},
 		{"--progress yes", "", 2, `--progress "yes" is unknown; it must be auto, always or never (see "vicinity simulate --help")`},
-		{"--dataset small --picture nonsense", "", 1, `case "nonsense" is not in the data set small; allowed are the names of its cases, zone by zone the nodes and then the endpoints, such as "1-2-3/4-5-6"`},
 		{"--cases " + missing, "", 1, "open " + missing + ": no such file or directory"},
 		{"--report " + missing, "", 1, "open " + missing + ": no such file or directory"},
 		{"--dataset -", "name,a\nx,1\n", 1, `reading standard input: line 2, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`},

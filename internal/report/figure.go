@@ -22,10 +22,10 @@ type figure struct {
 type shape struct {
 	Kind  kind
 	Class string
-	// X and Y are the corner of a rectangle, the centre of a dot, the start of a
-	// line, or where a text stands; W and H are a size, or the way to a line's end.
+	// X and Y are the corner of a rectangle, the start of a line, or where a text
+	// stands; W and H are a size, or the way to a line's end.
 	X, Y, W, H float64
-	// Round is the radius of a rectangle's corners or of a dot.
+	// Round is the radius of a rectangle's corners.
 	Round float64
 	Path  string
 	// ID names a path for shapes that repeat it, whose Path is "#" and the name.
@@ -35,16 +35,12 @@ type shape struct {
 	Anchor string
 	// Hint is shown when the pointer rests on the shape.
 	Hint string
-	// From is the place whose traffic the shape shows, for the script that
-	// picks out one; counted from 1, because 0 is none.
-	From int
 }
 
 type kind string
 
 const (
 	rect kind = "rect"
-	dot  kind = "dot"
 	line kind = "line"
 	path kind = "path"
 	same kind = "same" // as a path

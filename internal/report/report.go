@@ -1,10 +1,9 @@
 // Package report draws the results of the simulator as one HTML page that needs
-// nothing else: no file beside it, no network, and no script to be read in full.
+// nothing else: no file beside it, no network and no script.
 //
 // Static is the page of algorithms scored over many cases, Dynamics the one of
 // what happens to a Service over time. The package computes nothing about
-// allocation that its input does not say, but for the traffic between zones in a
-// picture, which the plan determines.
+// allocation that its input does not say.
 //
 // Charts are lists of shapes, see figure, that a template turns into SVG, so that
 // all text of the data, such as the names of cases, is escaped by html/template
@@ -60,6 +59,5 @@ func functions() template.FuncMap {
 		"count":   count[int64],
 		"percent": percent,
 		"points":  points,
-		"next":    func(n int) int { return n + 1 },
 	}
 }

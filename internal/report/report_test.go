@@ -65,7 +65,6 @@ func renderDynamics(t *testing.T, results simulate.DynamicsResults) []byte {
 // staticResults are results of two algorithms, made by hand.
 func staticResults() simulate.Results {
 	zones := []allocate.Zone{{Name: "a", Capacity: 2, Endpoints: 1}, {Name: "b", Capacity: 3, Endpoints: 9}, {Name: "c", Capacity: 5}}
-	names := []string{"a", "b", "c"}
 	balanced := simulate.Variant{Name: "balanced", Bound: allocate.Bound{Algorithm: allocate.Balanced, OverloadThreshold: 0.5}}
 	local := simulate.Variant{Name: "local", Bound: allocate.Bound{Algorithm: allocate.Local, OverloadThreshold: 0.5, Start: allocate.Start{PerZone: 3}}}
 	score := func(total, inZone, overload, deviation float64) simulate.Score {
@@ -74,15 +73,6 @@ func staticResults() simulate.Results {
 			MaxOverload: overload, MeanDeviation: deviation,
 		}
 	}
-	three := allocate.Plan{Zones: names, Groups: []allocate.Group{
-		{Members: []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 1}}, Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}}},
-		{Members: []allocate.Member{{Zone: 1, Endpoints: 3}}, Consumers: []allocate.Consumer{{Zone: 1, Weight: 1}}},
-		{Members: []allocate.Member{{Zone: 1, Endpoints: 5}}, Consumers: []allocate.Consumer{{Zone: 2, Weight: 1}}},
-	}}
-	one := allocate.Plan{Zones: names, Groups: []allocate.Group{{
-		Members:   []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 9}},
-		Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}, {Zone: 1, Weight: 1}, {Zone: 2, Weight: 1}},
-	}}}
 	example := simulate.Case{Name: "one zone empty", Zones: zones}
 	return simulate.Results{
 		Dataset: "regions.csv", Delivery: allocate.DeliveryGroups, Weights: allocate.DefaultWeights(), SliceSize: 100, Cases: 1234,
@@ -100,10 +90,6 @@ func staticResults() simulate.Results {
 				Worst:    []simulate.Scored{{Case: example, Score: score(50.1, 40, 11.1, 5)}},
 			},
 		},
-		Picture: &simulate.Picture{Case: example, Plans: []simulate.Pictured{
-			{Variant: balanced, Plan: one, Score: score(68, 29, 0, 0), Outcome: allocate.Outcome{Rule: allocate.RuleAsked}},
-			{Variant: local, Plan: three, Score: score(72, 40, 11.1, 5), Outcome: allocate.Outcome{Rule: "Example", State: allocate.Allocated, Algorithm: allocate.Local}},
-		}},
 	}
 }
 
@@ -174,14 +160,6 @@ func TestNamesAreEscaped(t *testing.T) {
 		results.Variants[i].Name = hostile
 		results.Variants[i].Worst[0].Case.Name = hostile
 	}
-	results.Picture.Case.Name = hostile
-	results.Picture.Case.Zones = []allocate.Zone{{Name: hostile, Capacity: 1, Endpoints: 1}}
-	for i := range results.Picture.Plans {
-		results.Picture.Plans[i].Variant.Name = hostile
-		results.Picture.Plans[i].Plan = allocate.Plan{Zones: []string{hostile}, Groups: []allocate.Group{{
-			Members: []allocate.Member{{Endpoints: 1}}, Consumers: []allocate.Consumer{{Weight: 1}},
-		}}}
-	}
 	dynamic := dynamicsResults()
 	dynamic.Scenarios[0].Scenario.Name = hostile
 	dynamic.Scenarios[0].Runs[0].Algorithm, dynamic.Scenarios[0].Runs[1].Variant = hostile, hostile
@@ -190,8 +168,8 @@ func TestNamesAreEscaped(t *testing.T) {
 		"static":   string(renderStatic(t, results)),
 		"dynamics": string(renderDynamics(t, dynamic)),
 	} {
-		if n := strings.Count(page, "<script"); n != 1 {
-			t.Errorf("%s: %d scripts in the page, want the page's own", name, n)
+		if strings.Contains(page, "<script") {
+			t.Errorf("%s: the page has the script of the name", name)
 		}
 		if strings.Contains(page, "<img") {
 			t.Errorf("%s: the page has an image of the name", name)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -39,7 +38,6 @@ type static struct {
 	Scores  figure
 	Cards   []distributions
 	Worst   []worst
-	Picture *picture
 }
 
 // staticRow is a row of the table of algorithms.
@@ -74,24 +72,6 @@ type worstCase struct {
 	Zones  string
 }
 
-// picture is one case with the plans of all algorithms.
-type picture struct {
-	Name    string
-	About   string
-	DotSize int64
-	Places  []string
-	Loads   []load
-	Plans   []pictured
-}
-
-type pictured struct {
-	Name   string
-	Score  simulate.Score
-	Groups int64
-	Reason string // of the decision
-	Flows  figure
-}
-
 func newStatic(results simulate.Results) static {
 	names := new(ids)
 	best := best(results.Variants)
@@ -106,9 +86,6 @@ func newStatic(results simulate.Results) static {
 		if len(r.Worst) > 0 {
 			body.Worst = append(body.Worst, newWorst(names, r))
 		}
-	}
-	if results.Picture != nil {
-		body.Picture = newPicture(names, *results.Picture)
 	}
 	return body
 }
@@ -302,41 +279,4 @@ func sketch(id string, zones []allocate.Zone) figure {
 	}
 	f.add(shape{Kind: line, Class: "axis", X: 0, Y: height - 0.5, W: f.Width})
 	return f
-}
-
-// newPicture draws who serves whom, with all plans to the same scale.
-func newPicture(names *ids, p simulate.Picture) *picture {
-	region := allocate.Region{Zones: p.Case.Zones}
-	g := newGround(p.Case.Zones)
-	scenes := make([]scene, 0, len(p.Plans))
-	for _, plan := range p.Plans {
-		scenes = append(scenes, g.scene(plan.Plan, region.Shares(plan.Plan.Zones)))
-	}
-	g.arrange(scenes)
-	nodes := 0.0
-	for _, z := range p.Case.Zones {
-		nodes += z.Capacity
-	}
-	drawn := &picture{
-		Name: p.Case.Name,
-		About: fmt.Sprintf("%s, %s, %s", plural(len(p.Case.Zones), "zone", "zones"),
-			plural(int64(nodes), "node", "nodes"), plural(region.Endpoints(), "endpoint", "endpoints")),
-		DotSize: int64(g.dotSize),
-		Loads:   loads(allocate.DefaultOverloadThreshold),
-	}
-	for _, place := range g.places {
-		drawn.Places = append(drawn.Places, place.name)
-	}
-	for i, plan := range p.Plans {
-		title := fmt.Sprintf("Who serves whom with %s: %s of traffic stays in its zone, the busiest endpoint carries %s more than its even share",
-			plan.Variant.Name, percent(plan.Score.InZone), percent(plan.Score.MaxOverload))
-		drawn.Plans = append(drawn.Plans, pictured{
-			Name:   plan.Variant.Name,
-			Score:  plan.Score,
-			Groups: int64(len(plan.Plan.Groups)),
-			Reason: explain.Outcome(plan.Outcome),
-			Flows:  g.draw(names.next(), title, scenes[i], plan.Variant.Bound.OverloadThreshold),
-		})
-	}
-	return drawn
 }

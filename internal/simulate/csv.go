@@ -205,27 +205,16 @@ func readError(err error) error {
 	return err
 }
 
-func (c *CSV) open(picture string) (source, error) {
-	return &csvSource{csv: c, wanted: picture}, nil
-}
+func (c *CSV) open() source { return &csvSource{csv: c} }
 
 // csvSource reads the rows of a batch at a time.
 type csvSource struct {
-	csv    *CSV
-	wanted string // name of the case to keep
+	csv *CSV
 
 	mu      sync.Mutex
 	batches int64
 	cases   int64
 	end     error // why there is nothing more to read
-	kept    *Case
-}
-
-func (s *csvSource) picture() (Case, bool) {
-	if s.kept == nil {
-		return Case{}, false
-	}
-	return *s.kept, true
 }
 
 func (s *csvSource) fill(b *batch) (bool, error) {
@@ -265,9 +254,5 @@ func (s *csvSource) row(b *batch) ([]allocate.Zone, error) {
 		return zones, nil
 	}
 	b.cases = append(b.cases, c)
-	if s.kept == nil && s.wanted == c.Name {
-		kept := c.Clone()
-		s.kept = &kept
-	}
 	return zones, nil
 }

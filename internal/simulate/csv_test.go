@@ -16,10 +16,7 @@ func readCSV(r io.Reader, keepGoing bool) (cases []Case, c *CSV, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := c.open("")
-	if err != nil {
-		return nil, nil, err
-	}
+	s := c.open()
 	var b batch
 	for {
 		more, err := s.fill(&b)

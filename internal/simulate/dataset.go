@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"vicinity.dev/vicinity/internal/allocate"
@@ -13,18 +12,14 @@ type Dataset interface {
 	Name() string
 	// Cases is the number of cases, if that is known before they are read.
 	Cases() (n int64, known bool)
-	// open starts to hand out the cases. The source keeps the first case of the
-	// given name, unless that is empty; if it is sure that there is none, that is
-	// an error.
-	open(picture string) (source, error)
+	// open starts to hand out the cases.
+	open() source
 }
 
 // source hands out the cases of a data set to several workers.
 type source interface {
 	// fill makes b the next batch. It reports false when there is none left.
 	fill(b *batch) (bool, error)
-	// picture is the case that open was asked to keep, once it has been read.
-	picture() (Case, bool)
 }
 
 // batch is a run of cases that one worker scores. Where batches begin and end does
@@ -55,29 +50,11 @@ func (l *list) Name() string { return l.name }
 
 func (l *list) Cases() (n int64, known bool) { return int64(len(l.cases)), true }
 
-func (l *list) open(picture string) (source, error) {
-	s := &listSource{list: l}
-	if picture == "" {
-		return s, nil
-	}
-	for i := range l.cases {
-		if l.cases[i].Name == picture {
-			s.kept = &l.cases[i]
-			return s, nil
-		}
-	}
-	return nil, unknownCase(picture, l.name, fmt.Sprintf("such as %q", l.cases[0].Name))
-}
-
-// unknownCase is the error for a case that a data set does not have.
-func unknownCase(name, dataset, hint string) error {
-	return fmt.Errorf("case %q is not in the data set %s; allowed are the names of its cases, %s", name, dataset, hint)
-}
+func (l *list) open() source { return &listSource{list: l} }
 
 type listSource struct {
 	*list
 	next atomic.Int64
-	kept *Case
 }
 
 func (s *listSource) fill(b *batch) (bool, error) {
@@ -89,11 +66,4 @@ func (s *listSource) fill(b *batch) (bool, error) {
 	}
 	b.cases = s.cases[b.first:min(b.first+size, int64(len(s.cases)))]
 	return true, nil
-}
-
-func (s *listSource) picture() (Case, bool) {
-	if s.kept == nil {
-		return Case{}, false
-	}
-	return *s.kept, true
 }

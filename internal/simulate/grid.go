@@ -71,11 +71,6 @@ func (r Range) values() int {
 	return (r.To-r.From)/r.Step + 1
 }
 
-// contains reports whether n is one of the range's numbers.
-func (r Range) contains(n int) bool {
-	return n >= r.From && n <= r.To && (n-r.From)%r.Step == 0
-}
-
 // Grid is the data set of all ways to give so many zones their nodes and endpoints
 // from two ranges, but for those that have no node or no endpoint at all.
 //
@@ -167,61 +162,8 @@ func (g *grids) Name() string { return g.name }
 
 func (g *grids) Cases() (n int64, known bool) { return g.total, true }
 
-func (g *grids) open(picture string) (source, error) {
-	s := &gridSource{grids: g, names: zoneNames(g.parts[0].Zones)}
-	if picture == "" {
-		return s, nil
-	}
-	kept, err := g.find(picture, s.names)
-	s.kept = &kept
-	return s, err
-}
-
-// find is the case of the given name.
-func (g *grids) find(name string, zones []string) (Case, error) {
-	unknown := unknownCase(name, g.name, `zone by zone the nodes and then the endpoints, such as "1-2-3/4-5-6"`)
-	nodes, endpoints, _ := strings.Cut(name, "/")
-	n, e := strings.Split(nodes, "-"), strings.Split(endpoints, "-")
-	if len(n) != len(zones) || len(e) != len(zones) {
-		return Case{}, unknown
-	}
-	c := Case{Name: name, Zones: make([]allocate.Zone, len(zones))}
-	for i := range zones {
-		capacity, err := strconv.Atoi(n[i])
-		if err != nil {
-			return Case{}, unknown
-		}
-		count, err := strconv.Atoi(e[i])
-		if err != nil {
-			return Case{}, unknown
-		}
-		c.Zones[i] = allocate.Zone{Name: zones[i], Capacity: float64(capacity), Endpoints: count}
-	}
-	// Written with a sign or with leading zeros it is not the name.
-	if gridName(c.Zones) == name {
-		for _, part := range g.parts {
-			if part.has(c.Zones) {
-				return c, nil
-			}
-		}
-	}
-	return Case{}, unknown
-}
-
-// has reports whether the zones are a case of the grid.
-func (g Grid) has(zones []allocate.Zone) bool {
-	nodes, endpoints := 0, 0
-	for i, z := range zones {
-		if !g.Nodes.contains(int(z.Capacity)) || !g.Endpoints.contains(z.Endpoints) {
-			return false
-		}
-		if !g.Ordered && i > 0 && (z.Capacity < zones[i-1].Capacity || z.Endpoints < zones[i-1].Endpoints) {
-			return false
-		}
-		nodes += int(z.Capacity)
-		endpoints += z.Endpoints
-	}
-	return nodes > 0 && endpoints > 0
+func (g *grids) open() source {
+	return &gridSource{grids: g, names: zoneNames(g.parts[0].Zones)}
 }
 
 // zoneNames are names whose order is that of the zones.
@@ -243,14 +185,6 @@ type gridSource struct {
 	*grids
 	names []string // of zones
 	next  atomic.Int64
-	kept  *Case
-}
-
-func (s *gridSource) picture() (Case, bool) {
-	if s.kept == nil {
-		return Case{}, false
-	}
-	return *s.kept, true
 }
 
 func (s *gridSource) fill(b *batch) (bool, error) {

@@ -16,8 +16,8 @@ type sample struct {
 
 func (s sample) Cases() (n int64, known bool) { return s.total / s.every, true }
 
-func (s sample) open(string) (source, error) {
-	return &sampleSource{sample: s, names: zoneNames(s.parts[0].Zones)}, nil
+func (s sample) open() source {
+	return &sampleSource{sample: s, names: zoneNames(s.parts[0].Zones)}
 }
 
 type sampleSource struct {
@@ -25,8 +25,6 @@ type sampleSource struct {
 	names []string
 	next  atomic.Int64
 }
-
-func (s *sampleSource) picture() (Case, bool) { return Case{}, false }
 
 func (s *sampleSource) fill(b *batch) (bool, error) {
 	const size = 100

@@ -16,11 +16,7 @@ func Run(ctx context.Context, options Options) (Results, error) {
 		return Results{}, err
 	}
 	o := options.withDefaults()
-	cases, err := o.Dataset.open(o.Picture)
-	if err != nil {
-		return Results{}, err
-	}
-	r := &run{options: o, cases: cases}
+	r := &run{options: o, cases: o.Dataset.open()}
 	r.turn.L = &r.mu
 
 	workers := make([]*worker, o.Workers)
@@ -40,8 +36,7 @@ func Run(ctx context.Context, options Options) (Results, error) {
 	case results.Cases == 0:
 		return results, fmt.Errorf("the data set %s has no cases", results.Dataset)
 	}
-	results.Picture, err = r.picture(results)
-	return results, err
+	return results, nil
 }
 
 func (o Options) withDefaults() Options {
@@ -119,41 +114,6 @@ func (r *run) results(workers []*worker) Results {
 		results.Cases = whole.cases
 	}
 	return results
-}
-
-// picture makes the plans for the case that was asked for, or for the worst one of
-// the best variant.
-func (r *run) picture(results Results) (*Picture, error) {
-	var c Case
-	if name := r.options.Picture; name != "" {
-		found := false
-		if c, found = r.cases.picture(); !found {
-			return nil, fmt.Errorf("case %q is not in the data set %s", name, results.Dataset)
-		}
-	} else {
-		best := &results.Variants[0]
-		for i := range results.Variants {
-			if v := &results.Variants[i]; v.Mean.Total > best.Mean.Total {
-				best = v
-			}
-		}
-		if len(best.Worst) == 0 {
-			return nil, nil
-		}
-		c = best.Worst[0].Case
-	}
-	p := &Picture{Case: c.Clone()}
-	s := scorer{options: &r.options}
-	for _, v := range r.options.Variants {
-		plan, outcome, err := s.planner.Allocate(allocate.Region{Zones: c.Zones}, allocate.Intent{Bound: &v.Bound}, allocate.Previous{})
-		if err != nil {
-			return nil, fmt.Errorf("case %q: %w", p.Case.Name, err)
-		}
-		var score Score
-		s.score(&score, &plan, &outcome)
-		p.Plans = append(p.Plans, Pictured{Variant: v, Plan: plan.Clone(), Outcome: outcome, Score: score})
-	}
-	return p, nil
 }
 
 // worker scores one batch after the other.

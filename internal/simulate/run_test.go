@@ -248,55 +248,6 @@ func TestCancelledRunsReturnWhatIsDone(t *testing.T) {
 	}
 }
 
-func TestPictureShowsOneCase(t *testing.T) {
-	results := mustRun(t, Options{Dataset: Representative(), Variants: proposal(), Delivery: allocate.DeliveryGroups, Picture: "two zones empty"})
-	if p := results.Picture; p == nil || p.Case.Name != "two zones empty" || len(p.Plans) != 5 {
-		t.Fatalf("picture %+v", p)
-	}
-	for i, p := range results.Picture.Plans {
-		if p.Variant != proposal()[i] || p.Score.Total == 0 || p.Outcome.Endpoints != 12 {
-			t.Errorf("plan %d is %+v", i, p)
-		}
-		endpoints := 0
-		for _, g := range p.Plan.Groups {
-			endpoints += g.Size()
-		}
-		if endpoints != 12 || len(p.Plan.Zones) != 3 {
-			t.Errorf("%s: plan %+v", p.Variant.Name, p.Plan)
-		}
-	}
-
-	results = mustRun(t, Options{Dataset: someGrid(t), Variants: proposal(), Delivery: allocate.DeliveryGroups, Worst: 1})
-	best := slices.MaxFunc(results.Variants, func(a, b Result) int {
-		if a.Mean.Total < b.Mean.Total {
-			return -1
-		}
-		return 1
-	})
-	if !reflect.DeepEqual(results.Picture.Case, best.Worst[0].Case) {
-		t.Errorf("without a wish the picture is of %+v, want the worst of %s: %+v", results.Picture.Case, best.Name, best.Worst[0].Case)
-	}
-	if results = mustRun(t, Options{Dataset: Representative(), Variants: variants(allocate.Local)}); results.Picture != nil {
-		t.Errorf("picture without a wish and without worst cases: %+v", results.Picture)
-	}
-
-	open := func() Dataset {
-		d, err := NewCSV(strings.NewReader("name,a\nx,1 1\ny,2 2\ny,3 3\n"), CSVOptions{Name: "csv"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}
-	results = mustRun(t, Options{Dataset: open(), Variants: variants(allocate.Local), Picture: "y"})
-	if got := results.Picture.Case.Zones[0].Capacity; got != 2 {
-		t.Errorf("the first y has 2 nodes, this one %v", got)
-	}
-	_, err := Run(context.Background(), Options{Dataset: open(), Variants: variants(allocate.Local), Picture: "z"})
-	if want := `case "z" is not in the data set csv`; message(err) != want {
-		t.Errorf("error %q, want %q", message(err), want)
-	}
-}
-
 // workerFor makes a worker with a batch to score again and again.
 func workerFor(t testing.TB, zones int, v []Variant) *worker {
 	t.Helper()
@@ -304,10 +255,7 @@ func workerFor(t testing.TB, zones int, v []Variant) *worker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cases, err := d.open("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cases := d.open()
 	o := Options{Dataset: d, Variants: v, Delivery: allocate.DeliveryGroups, Worst: 10}.withDefaults()
 	w := newWorker(&run{options: o, cases: cases})
 	if more, err := cases.fill(&w.batch); err != nil || !more {

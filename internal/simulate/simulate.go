@@ -126,23 +126,6 @@ type Results struct {
 	Partial bool
 	// Variants are in the order of Options.Variants.
 	Variants []Result
-	// Picture is one case to look at, nil if none was scored.
-	Picture *Picture
-}
-
-// Picture is one case with the plans of all variants.
-type Picture struct {
-	Case Case
-	// Plans are in the order of Options.Variants.
-	Plans []Pictured
-}
-
-// Pictured is the plan of one variant.
-type Pictured struct {
-	Variant Variant
-	Plan    allocate.Plan
-	Outcome allocate.Outcome
-	Score   Score
 }
 
 // MaxWorkers bounds Options.Workers, each of which has memory of its own.
@@ -164,9 +147,6 @@ type Options struct {
 	Workers int
 	// Worst is the number of worst cases to keep of each variant.
 	Worst int
-	// Picture names the case of Results.Picture. If empty it is the worst case of
-	// the variant with the greatest mean total, provided that Worst is not zero.
-	Picture string
 	// Clock, if set, is a monotonic clock to measure speeds with.
 	Clock func() time.Duration
 	// Progress, if set, is called with the number of cases done from time to time, by one
