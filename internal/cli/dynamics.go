@@ -106,13 +106,15 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) (err error) 
 	if note != "" {
 		fmt.Fprintln(s.Err, note)
 	}
-	runs := 0
-	options.Progress = func(done, _ int) { runs = done }
 	results, failure := simulate.Dynamics(ctx, options)
 	if failure != nil && ctx.Err() == nil {
 		return failure
 	}
 	if results.Partial {
+		runs := 0
+		for i := range results.Scenarios {
+			runs += len(results.Scenarios[i].Runs)
+		}
 		fmt.Fprintf(s.Err, "partial: interrupted after %s\n", count(int64(runs), "run", "runs"))
 	}
 	if err := write(s.Out, results); err != nil {

@@ -22,8 +22,6 @@ type simulateFlags struct {
 	dataset            string
 	zones              int
 	nodes, endpoints   string
-	ordered            bool
-	keepGoing          bool
 	algorithms         []string
 	delivery           string
 	startingThresholds []string
@@ -31,10 +29,7 @@ type simulateFlags struct {
 	weights            allocate.Weights
 	sliceSize          int
 	output             string
-	cases              string
 	report             string
-	workers            int
-	progress           string
 }
 
 func newSimulateCommand(s command.Streams) *cobra.Command {
@@ -68,7 +63,7 @@ local-weighted, local-opt and flow need.`,
   vicinity simulate --algorithm optimal,local --report study.html
   vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x
   vicinity simulate --dataset grid --zones 4 --nodes 1..3 --endpoints 0..20/2
-  vicinity simulate --dataset regions.csv --keep-going --cases scores.csv -o json`,
+  vicinity simulate --dataset regions.csv -o json`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s, cmd.Flags().Changed)
@@ -80,8 +75,6 @@ local-weighted, local-opt and flow need.`,
 	flags.IntVar(&f.zones, "zones", 3, "number of zones of the grid")
 	flags.StringVar(&f.nodes, "nodes", "1..10", "`RANGE` of nodes in a zone of the grid: 7, 1..10 or 1..10/3")
 	flags.StringVar(&f.endpoints, "endpoints", "0..20", "`RANGE` of endpoints in a zone of the grid")
-	flags.BoolVar(&f.ordered, "ordered", false, "do not count permutations of the grid's nodes or endpoints as the same case")
-	flags.BoolVar(&f.keepGoing, "keep-going", false, "count malformed rows of CSV and go on")
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms, or all: "+joinNames(allocate.Algorithms()))
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
 	flags.StringSliceVar(&f.startingThresholds, "starting-threshold", nil, "`LIST` of numbers of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone (default 3x for local, none for the others)")
@@ -92,10 +85,7 @@ local-weighted, local-opt and flow need.`,
 	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "what the number of slices counts")
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "endpoints that a slice can hold")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table or json")
-	flags.StringVar(&f.cases, "cases", "", "also write the score of each case to this CSV `FILE`")
 	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
-	flags.IntVar(&f.workers, "workers", 0, "number of cores to use (default all)")
-	flags.StringVar(&f.progress, "progress", "auto", "show progress: auto (on a terminal), always or never")
 	cmd.AddCommand(newDynamicsCommand(s))
 	return cmd
 }
@@ -113,10 +103,6 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 	if err != nil {
 		return err
 	}
-	bar, err := newProgress(s.Err, f.progress)
-	if err != nil {
-		return err
-	}
 	dataset, closeDataset, err := f.openDataset(ctx, s.In, given)
 	if err != nil {
 		return err
@@ -126,34 +112,18 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 	if err := options.Validate(); err != nil {
 		return command.UsageErrorf("%w", err)
 	}
-	if f.report != "" && f.report == f.cases {
-		return command.UsageErrorf("--report and --cases are both %s; they must be two files", f.report)
-	}
 	reportFile, err := createOutput("report", f.report, inputInfo(f.dataset, s.In))
 	if err != nil {
 		return err
 	}
 	defer reportFile.discard()
-	cases, err := createOutput("cases", f.cases, inputInfo(f.dataset, s.In))
-	if err != nil {
-		return err
-	}
-	defer cases.discard()
-	if cases.wanted() {
-		options.Each = caseWriter(cases, options.Variants)
-	}
 	begun := time.Now()
 	options.Clock = func() time.Duration { return time.Since(begun) }
-	options.Progress = bar.start(dataset, options.Clock)
 	if note != "" {
 		fmt.Fprintln(s.Err, note)
 	}
 
 	results, failure := simulate.Run(ctx, options)
-	bar.end()
-	if csv, ok := dataset.(*simulate.CSV); ok {
-		reportMalformed(s.Err, csv)
-	}
 	if failure != nil && !results.Partial {
 		return failure
 	}
@@ -168,7 +138,7 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 			return fmt.Errorf("writing the report: %w", err)
 		}
 	}
-	if err := errors.Join(cases.keep(), reportFile.keep()); err != nil {
+	if err := reportFile.keep(); err != nil {
 		return err
 	}
 	return failure
@@ -221,8 +191,7 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	if f.sliceSize < 1 {
 		return o, "", command.UsageErrorf("--slice-size %d is not allowed; it must be 1 or more", f.sliceSize)
 	}
-	o.Weights, o.SliceSize, o.Workers = f.weights, f.sliceSize, f.workers
-	o.Worst = worstCases
+	o.Weights, o.SliceSize, o.Worst = f.weights, f.sliceSize, worstCases
 	return o, note, nil
 }
 
@@ -245,21 +214,6 @@ func joinNames[T ~string](names []T) string {
 		s = append(s, string(name))
 	}
 	return strings.Join(s, ", ")
-}
-
-// reportMalformed says which rows were passed over.
-func reportMalformed(w io.Writer, csv *simulate.CSV) {
-	rows, first := csv.Malformed()
-	if rows == 0 {
-		return
-	}
-	fmt.Fprintf(w, "left out %s of %s:\n", count(rows, "malformed row", "malformed rows"), csv.Name())
-	for _, err := range first {
-		fmt.Fprintf(w, "  %s\n", err)
-	}
-	if more := rows - int64(len(first)); more > 0 {
-		fmt.Fprintf(w, "  and %s more\n", explain.Thousands(more))
-	}
 }
 
 // reportPartial says how far an interrupted run came.

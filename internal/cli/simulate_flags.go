@@ -101,7 +101,7 @@ func percentage(fraction float64) string {
 }
 
 // gridFlags only mean something to the data set "grid".
-var gridFlags = [...]string{"zones", "nodes", "endpoints", "ordered"}
+var gridFlags = [...]string{"zones", "nodes", "endpoints"}
 
 // openDataset is the data set that the flags name. done is to be called after the
 // run.
@@ -138,7 +138,7 @@ func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given 
 		}
 		input, name, done = file, f.dataset, file.Close
 	}
-	d, err = simulate.NewCSV(input, simulate.CSVOptions{Name: name, SkipMalformed: f.keepGoing})
+	d, err = simulate.NewCSV(input, name)
 	if err != nil {
 		return nil, func() error { return nil }, errors.Join(err, done())
 	}
@@ -146,7 +146,7 @@ func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given 
 }
 
 func (f *simulateFlags) grid() (simulate.Dataset, error) {
-	g := simulate.Grid{Zones: f.zones, Ordered: f.ordered}
+	g := simulate.Grid{Zones: f.zones}
 	var err error
 	if g.Nodes, err = simulate.ParseRange(f.nodes); err != nil {
 		return nil, command.UsageErrorf("--nodes: %w", err)

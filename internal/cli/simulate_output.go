@@ -2,8 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -161,37 +159,4 @@ func simulateRows(results *simulate.Results) []simulateRow {
 
 func writeSimulateJSON(w io.Writer, r simulate.Results) error {
 	return encodeJSON(w, simulateRows(&r))
-}
-
-// caseWriter writes the score of each case as CSV, and first the header.
-func caseWriter(w io.Writer, variants []simulate.Variant) func(simulate.Case, int, simulate.Score) error {
-	out := csv.NewWriter(w)
-	begun := false
-	return func(c simulate.Case, variant int, s simulate.Score) error {
-		if !begun {
-			begun = true
-			if err := out.Write([]string{"name", "algorithm", "total", "inZone", "overload", "slices", "maxOverload", "meanDeviation"}); err != nil {
-				return err
-			}
-		}
-		err := out.Write([]string{
-			c.Name,
-			variants[variant].Name,
-			number(explain.Rounded(s.Total)),
-			number(explain.Rounded(s.InZone)),
-			number(explain.Rounded(s.Overload)),
-			number(explain.Rounded(s.Slices)),
-			number(explain.Rounded(s.MaxOverload)),
-			number(explain.Rounded(s.MeanDeviation)),
-		})
-		if variant < len(variants)-1 {
-			return err
-		}
-		out.Flush()
-		return errors.Join(err, out.Error())
-	}
-}
-
-func number(x float64) string {
-	return strconv.FormatFloat(x, 'f', -1, 64)
 }

@@ -11,9 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
-
-	"vicinity.dev/vicinity/internal/simulate"
 )
 
 // simulateMain runs "vicinity simulate" as a user does.
@@ -126,34 +123,15 @@ func TestSimulateSweeps(t *testing.T) {
 	}
 }
 
-func TestSimulateFiles(t *testing.T) {
+func TestSimulateReport(t *testing.T) {
 	dir := t.TempDir()
-	input, cases, report := filepath.Join(dir, "in.csv"), filepath.Join(dir, "cases.csv"), filepath.Join(dir, "report.html")
-	// In the last case a has 2 of the 7 endpoints for a third of the traffic: 7/6 of
-	// the even share each.
-	if err := os.WriteFile(input, []byte(halves+"uneven,1 2,2 5\n"), 0o600); err != nil {
+	input, report := filepath.Join(dir, "in.csv"), filepath.Join(dir, "report.html")
+	if err := os.WriteFile(input, []byte(halves), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, stderr := simulateMain(t.Context(), nil, "--dataset", input, "--algorithm", "balanced,local", "--starting-threshold", "0",
-		"--cases", cases, "--report", report)
+	code, out, stderr := simulateMain(t.Context(), nil, "--dataset", input, "--algorithm", "balanced,local", "--report", report)
 	if code != 0 || stderr != "" || !strings.Contains(out, "in.csv") {
 		t.Fatalf("exit code %d, %q\n%s", code, stderr, out)
-	}
-	got, err := os.ReadFile(cases)
-	want := `name,algorithm,total,inZone,overload,slices,maxOverload,meanDeviation
-one,balanced,77.5,50,100,100,0,0
-one,local,100,100,100,100,0,0
-two,balanced,77.5,50,100,100,0,0
-two,local,100,100,100,100,0,0
-three,balanced,77.5,50,100,100,0,0
-three,local,100,100,100,100,0,0
-"short, in b",balanced,77.5,50,100,100,0,0
-"short, in b",local,88.75,75,100,100,0,0
-uneven,balanced,80.714286,57.142857,100,100,0,0
-uneven,local,94.761905,100,83.333333,100,16.666667,9.52381
-`
-	if err != nil || string(got) != want {
-		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 	}
 	page, err := os.ReadFile(report)
 	if err != nil || !bytes.Contains(page, []byte("short, in b")) || !bytes.Contains(page, []byte("<svg")) {
@@ -197,22 +175,6 @@ func TestSimulateChoosesDelivery(t *testing.T) {
 	}
 }
 
-func TestSimulateGoesOn(t *testing.T) {
-	const bad = "name,a,b\none,1 4,1 4\ntwo,1 4,1\nthree,1 4\nfour,1 x,1 4\nfive,1 5,1 5\n6,,\n7,,\n8,,\n"
-	code, out, err := simulateMain(t.Context(), strings.NewReader(bad), append(halvesArgs, "--keep-going")...)
-	want := `left out 6 malformed rows of standard input:
-  line 3, column "b": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty
-  line 4: 2 cells; the header has 3
-  line 5, column "a": cell "1 x" has "x" endpoints; it must be a whole number
-  line 7: no zone has a node; at least one must, or there is no traffic
-  line 8: no zone has a node; at least one must, or there is no traffic
-  and 1 more
-`
-	if code != 0 || err != want || !strings.HasPrefix(out, "2 cases ") {
-		t.Errorf("exit code %d, said\n%s\nwant\n%s", code, err, want)
-	}
-}
-
 func TestSimulateErrors(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing", "file")
 	for _, test := range []struct {
@@ -231,10 +193,7 @@ func TestSimulateErrors(t *testing.T) {
 		{"--weight-slices -1", "", 2, `weight of slices: -1 is not allowed; it must be from 0 to 1000000 (see "vicinity simulate --help")`},
 		{"--weight-in-zone 0 --weight-overload 0 --weight-deviation 0 --weight-slices 0", "", 2, `--weight-in-zone and the other weights are all 0; at least one must be greater (see "vicinity simulate --help")`},
 		{"--slice-size 0", "", 2, `--slice-size 0 is not allowed; it must be 1 or more (see "vicinity simulate --help")`},
-		{"--workers -1", "", 2, `workers: -1 is not allowed; it must be from 1 to 1024 (see "vicinity simulate --help")`},
 		{"-o xml", "", 2, `--output "xml" is unknown; it must be table or json (see "vicinity simulate --help")`},
-		{"--progress yes", "", 2, `--progress "yes" is unknown; it must be auto, always or never (see "vicinity simulate --help")`},
-		{"--cases " + missing, "", 1, "open " + missing + ": no such file or directory"},
 		{"--report " + missing, "", 1, "open " + missing + ": no such file or directory"},
 		{"--dataset -", "name,a\nx,1\n", 1, `reading standard input: line 2, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`},
 		{"--dataset -", "", 1, `reading standard input: it is empty; it must begin with a header such as "name,zone-a,zone-b"`},
@@ -266,53 +225,5 @@ func TestSimulateInterruptedWhileItWaits(t *testing.T) {
 	code, out, err := simulateMain(ctx, stdin, halvesArgs...)
 	if code != 130 || err != "partial: interrupted after 4 cases\nvicinity: interrupted\n" || !strings.HasPrefix(out, "4 cases ") {
 		t.Errorf("exit code %d, said %q, printed\n%s", code, err, out)
-	}
-}
-
-func TestProgressIsDrawnOnOneLine(t *testing.T) {
-	var out bytes.Buffer
-	bar, err := newProgress(&out, "always")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var now time.Duration
-	update := bar.start(simulate.Small(), func() time.Duration { return now })
-	for _, step := range []struct {
-		at   time.Duration
-		done int64
-	}{
-		{50 * time.Millisecond, 1000}, // too soon to be drawn
-		{10 * time.Second, 97_350},
-		{10*time.Second + 99*time.Millisecond, 98_000},
-		{30 * time.Second, 292_050},
-	} {
-		now = step.at
-		update(step.done)
-	}
-	bar.end()
-	want := "\r[#######                       ]  25%, 30s left\x1b[K" +
-		"\r[######################        ]  75%, 10s left\x1b[K" +
-		"\r\x1b[K"
-	if out.String() != want {
-		t.Errorf("drew %q, want %q", out.String(), want)
-	}
-
-	out.Reset()
-	csv, err := simulate.NewCSV(strings.NewReader(halves), simulate.CSVOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bar.start(csv, func() time.Duration { return 3 * time.Second })(12_345)
-	if want := "\r12,345 cases, 3s\x1b[K"; out.String() != want {
-		t.Errorf("drew %q, want %q", out.String(), want)
-	}
-
-	out.Reset()
-	quiet, err := newProgress(&out, "auto")
-	if err != nil || quiet.start(simulate.Small(), nil) != nil {
-		t.Errorf("progress is drawn where there is no terminal, or %v", err)
-	}
-	if quiet.end(); out.Len() != 0 {
-		t.Errorf("drew %q", out.String())
 	}
 }

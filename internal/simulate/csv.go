@@ -21,44 +21,24 @@ import (
 //
 // A CSV is read once, by one run.
 type CSV struct {
-	name      string
-	zones     []string
-	skipping  bool
-	malformed int64
-	first     []error
-	reader    *csv.Reader
-	planner   allocate.Planner
+	name    string
+	zones   []string
+	reader  *csv.Reader
+	planner allocate.Planner
 }
 
-// CSVOptions say how to read.
-type CSVOptions struct {
-	// Name is that of the data set.
-	Name string
-	// SkipMalformed makes the run pass over rows that make no sense. Otherwise the
-	// first one ends it.
-	SkipMalformed bool
+// rowErrorf says what is wrong with one row.
+func rowErrorf(line int, format string, args ...any) error {
+	return fmt.Errorf("line %d: %w", line, fmt.Errorf(format, args...))
 }
 
-// MalformedError says what is wrong with one row.
-type MalformedError struct {
-	Line int
-	// Column and Cell are the column's name and the content, empty if it is the whole row.
-	Column, Cell string
-	Reason       string
+// cellError says what is wrong with one cell.
+func cellError(line int, column, cell, reason string) error {
+	return fmt.Errorf("line %d, column %q: cell %q %s", line, column, cell, reason)
 }
 
-func (e *MalformedError) Error() string {
-	if e.Column == "" {
-		return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
-	}
-	return fmt.Sprintf("line %d, column %s: cell %q %s", e.Line, strconv.Quote(e.Column), e.Cell, e.Reason)
-}
-
-// keptErrors is how many of the malformed rows are remembered.
-const keptErrors = 5
-
-// NewCSV reads the header.
-func NewCSV(r io.Reader, options CSVOptions) (*CSV, error) {
+// NewCSV reads the header of a data set of that name.
+func NewCSV(r io.Reader, name string) (*CSV, error) {
 	buffered := bufio.NewReader(r)
 	// Spreadsheets put a byte order mark in front.
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" {
@@ -66,7 +46,7 @@ func NewCSV(r io.Reader, options CSVOptions) (*CSV, error) {
 			return nil, err
 		}
 	}
-	c := &CSV{name: options.Name, skipping: options.SkipMalformed, reader: csv.NewReader(buffered)}
+	c := &CSV{name: name, reader: csv.NewReader(buffered)}
 	c.reader.ReuseRecord = true
 	c.reader.FieldsPerRecord = -1 // the error would not name the line as others do
 	header, err := c.reader.Read()
@@ -95,53 +75,47 @@ func NewCSV(r io.Reader, options CSVOptions) (*CSV, error) {
 
 func (c *CSV) headerErrorf(format string, args ...any) error {
 	line, _ := c.reader.FieldPos(0)
-	return fmt.Errorf("reading %s: %w", c.name, &MalformedError{Line: line, Reason: fmt.Sprintf(format, args...)})
+	return fmt.Errorf("reading %s: %w", c.name, rowErrorf(line, format, args...))
 }
 
-// Name is that of the options.
+// Name is the one that NewCSV was given.
 func (c *CSV) Name() string { return c.name }
 
 // Cases is unknown until all is read.
 func (c *CSV) Cases() (n int64, known bool) { return 0, false }
 
-// Malformed is the number of skipped rows, with the first few errors, after the run.
-func (c *CSV) Malformed() (rows int64, first []error) {
-	return c.malformed, c.first
-}
-
-// read reads the next case. Its zones are appended to the given ones and are valid
-// as long as these. After the last case the error is io.EOF. It is a MalformedError
-// for a row that makes no sense; the next call goes on behind that row.
-func (c *CSV) read(into *Case, zones []allocate.Zone) ([]allocate.Zone, error) {
+// read adds the next row to the batch. After the last row the error is io.EOF.
+func (c *CSV) read(b *batch) error {
 	record, err := c.reader.Read()
 	if err != nil {
-		return zones, readError(err)
+		return readError(err)
 	}
 	line, _ := c.reader.FieldPos(0)
 	if len(record) != len(c.zones)+1 {
-		return zones, &MalformedError{Line: line, Reason: fmt.Sprintf("%d cells; the header has %d", len(record), len(c.zones)+1)}
+		return rowErrorf(line, "%d cells; the header has %d", len(record), len(c.zones)+1)
 	}
-	into.Name = strings.TrimSpace(strings.Clone(record[0]))
-	if into.Name == "" {
-		return zones, &MalformedError{Line: line, Column: "name", Cell: record[0], Reason: "is empty; it must name the case"}
+	name := strings.TrimSpace(strings.Clone(record[0]))
+	if name == "" {
+		return cellError(line, "name", record[0], "is empty; it must name the case")
 	}
-	start := len(zones)
+	start := len(b.zones)
 	for i, cell := range record[1:] {
 		zone := allocate.Zone{Name: c.zones[i]}
 		given, reason := parseCell(cell, &zone)
 		if reason != "" {
 			line, _ := c.reader.FieldPos(i + 1)
-			return zones[:start], &MalformedError{Line: line, Column: zone.Name, Cell: cell, Reason: reason}
+			return cellError(line, zone.Name, cell, reason)
 		}
 		if given {
-			zones = append(zones, zone)
+			b.zones = append(b.zones, zone)
 		}
 	}
-	into.Zones = zones[start:len(zones):len(zones)]
-	if reason := c.refused(into.Zones); reason != "" {
-		return zones[:start], &MalformedError{Line: line, Reason: reason}
+	zones := b.zones[start:len(b.zones):len(b.zones)]
+	if reason := c.refused(zones); reason != "" {
+		return rowErrorf(line, "%s", reason)
 	}
-	return zones, nil
+	b.cases = append(b.cases, Case{Name: name, Zones: zones})
+	return nil
 }
 
 // refused says why there is nothing to score in a region, if so.
@@ -196,11 +170,11 @@ func parseCount(what, s string) (n int, reason string) {
 	return n, ""
 }
 
-// readError makes a MalformedError of an error of the CSV format.
+// readError words an error of the CSV format as those of rows.
 func readError(err error) error {
 	var parse *csv.ParseError
 	if errors.As(err, &parse) {
-		return &MalformedError{Line: parse.StartLine, Reason: parse.Err.Error()}
+		return rowErrorf(parse.StartLine, "%w", parse.Err)
 	}
 	return err
 }
@@ -211,10 +185,9 @@ func (c *CSV) open() source { return &csvSource{csv: c} }
 type csvSource struct {
 	csv *CSV
 
-	mu      sync.Mutex
-	batches int64
-	cases   int64
-	end     error // why there is nothing more to read
+	mu    sync.Mutex
+	cases int64
+	end   error // why there is nothing more to read
 }
 
 func (s *csvSource) fill(b *batch) (bool, error) {
@@ -223,7 +196,7 @@ func (s *csvSource) fill(b *batch) (bool, error) {
 	size := int(batchSize(len(s.csv.zones)))
 	b.zones, b.cases = slices.Grow(b.zones[:0], size*len(s.csv.zones)), slices.Grow(b.cases[:0], size)
 	for len(b.cases) < size && s.end == nil {
-		b.zones, s.end = s.row(b)
+		s.end = s.csv.read(b)
 	}
 	switch {
 	case len(b.cases) > 0: // what was read before the end counts
@@ -232,27 +205,7 @@ func (s *csvSource) fill(b *batch) (bool, error) {
 	default:
 		return false, fmt.Errorf("reading %s: %w", s.csv.name, s.end)
 	}
-	b.number, b.first = s.batches, s.cases
-	s.batches++
+	b.first = s.cases
 	s.cases += int64(len(b.cases))
 	return true, nil
-}
-
-// row reads one row into the batch. The error ends the reading.
-func (s *csvSource) row(b *batch) ([]allocate.Zone, error) {
-	var c Case
-	zones, err := s.csv.read(&c, b.zones)
-	if err != nil {
-		var malformed *MalformedError
-		if !s.csv.skipping || !errors.As(err, &malformed) {
-			return zones, err
-		}
-		s.csv.malformed++
-		if len(s.csv.first) < keptErrors {
-			s.csv.first = append(s.csv.first, err)
-		}
-		return zones, nil
-	}
-	b.cases = append(b.cases, c)
-	return zones, nil
 }

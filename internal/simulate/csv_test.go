@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -11,17 +10,17 @@ import (
 )
 
 // readCSV reads a CSV to its end as a run does.
-func readCSV(r io.Reader, keepGoing bool) (cases []Case, c *CSV, err error) {
-	c, err = NewCSV(r, CSVOptions{Name: "test.csv", SkipMalformed: keepGoing})
+func readCSV(r io.Reader) (cases []Case, err error) {
+	c, err := NewCSV(r, "test.csv")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s := c.open()
 	var b batch
 	for {
 		more, err := s.fill(&b)
 		if err != nil || !more {
-			return cases, c, err
+			return cases, err
 		}
 		for _, one := range b.cases {
 			cases = append(cases, one.Clone())
@@ -59,7 +58,7 @@ func TestCSVIsRead(t *testing.T) {
 		},
 		{"only a header", "name,a\n", nil},
 	} {
-		cases, _, err := readCSV(strings.NewReader(test.csv), false)
+		cases, err := readCSV(strings.NewReader(test.csv))
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
@@ -87,39 +86,9 @@ func TestMalformedCSVIsExplained(t *testing.T) {
 		{"no node", "name,a,b\nx,0 1,0 1\n", "line 2: no zone has a node; at least one must, or there is no traffic"},
 		{"an open quote", "name,a\nx,\"1 2\n", `line 2: extraneous or missing " in quoted-field`},
 	} {
-		_, _, err := readCSV(strings.NewReader(test.csv), false)
+		_, err := readCSV(strings.NewReader(test.csv))
 		if want := "reading test.csv: " + test.error; message(err) != want {
 			t.Errorf("%s: error\n%s, want\n%s", test.name, message(err), want)
-		}
-	}
-}
-
-func TestMalformedRowsAreCounted(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("name,a\n")
-	for i := range 20 {
-		fmt.Fprintf(&text, "good,1 %d\nbad %d,1\nquo\"te,1 1\n", i+1, i)
-	}
-	cases, c, err := readCSV(strings.NewReader(text.String()), true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, first := c.Malformed()
-	if len(cases) != 20 || rows != 40 || len(first) != keptErrors {
-		t.Fatalf("%d cases, %d malformed rows, %d errors kept", len(cases), rows, len(first))
-	}
-	for i, want := range []string{
-		`line 3, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`,
-		`line 4: bare " in non-quoted-field`,
-		`line 6, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`,
-	} {
-		if first[i].Error() != want {
-			t.Errorf("error %d is %q, want %q", i, first[i], want)
-		}
-	}
-	for i, c := range cases {
-		if c.Zones[0].Endpoints != i+1 {
-			t.Errorf("case %d is %+v", i, c)
 		}
 	}
 }
@@ -127,19 +96,7 @@ func TestMalformedRowsAreCounted(t *testing.T) {
 // The corpus is in testdata/fuzz/FuzzReadCSV.
 func FuzzReadCSV(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cases, c, err := readCSV(strings.NewReader(string(data)), true)
-		if err != nil && c != nil {
-			t.Fatalf("reading on did not help: %v", err)
-		}
-		strict, _, strictErr := readCSV(strings.NewReader(string(data)), false)
-		if err == nil {
-			if rows, _ := c.Malformed(); (rows == 0) != (strictErr == nil) {
-				t.Fatalf("%d malformed rows, and without going on the error is %v", rows, strictErr)
-			}
-		}
-		if len(strict) > len(cases) {
-			t.Fatalf("%d cases, and %d when going on", len(strict), len(cases))
-		}
+		cases, _ := readCSV(strings.NewReader(string(data)))
 		for _, one := range cases {
 			region := allocate.Region{Zones: one.Zones}
 			if one.Name == "" || region.Endpoints() == 0 {

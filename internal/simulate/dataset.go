@@ -25,7 +25,6 @@ type source interface {
 // batch is a run of cases that one worker scores. Where batches begin and end does
 // not depend on the workers.
 type batch struct {
-	number int64 // of the batch in the data set
 	first  int64 // index of cases[0] in the data set
 	cases  []Case
 	zones  []allocate.Zone // memory of the cases' zones
@@ -59,8 +58,7 @@ type listSource struct {
 
 func (s *listSource) fill(b *batch) (bool, error) {
 	const size = 8
-	b.number = s.next.Add(1) - 1
-	b.first = b.number * size
+	b.first = (s.next.Add(1) - 1) * size
 	if b.first >= int64(len(s.cases)) {
 		return false, nil
 	}

@@ -64,8 +64,6 @@ type DynamicsOptions struct {
 	Threshold float64
 	// Seed decides what upstream leaves to chance.
 	Seed uint64
-	// Progress, if set, is called with the number of runs that are done.
-	Progress func(done, total int)
 }
 
 // Validate says what is wrong with the options, naming the field.
@@ -189,7 +187,6 @@ func Dynamics(ctx context.Context, options DynamicsOptions) (DynamicsResults, er
 	o := options.withDefaults()
 	results := DynamicsResults{Delivery: o.Delivery, SliceSize: o.SliceSize, Threshold: o.Threshold}
 	contestants := o.contestants()
-	done, total := 0, len(o.Scenarios)*len(contestants)
 	for _, scenario := range o.Scenarios {
 		for i, contestant := range contestants {
 			run, err := contestant.run(ctx, scenario, o)
@@ -202,10 +199,6 @@ func Dynamics(ctx context.Context, options DynamicsOptions) (DynamicsResults, er
 			}
 			shown := &results.Scenarios[len(results.Scenarios)-1]
 			shown.Runs = append(shown.Runs, run)
-			done++
-			if o.Progress != nil {
-				o.Progress(done, total)
-			}
 		}
 	}
 	return results, nil

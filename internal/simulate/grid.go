@@ -75,12 +75,10 @@ func (r Range) values() int {
 // from two ranges, but for those that have no node or no endpoint at all.
 //
 // Nodes ascend from zone to zone, and so do endpoints: each combination stands for all its
-// permutations. Ordered has the permutations too, so that the zone with the fewest nodes may
-// have the most endpoints.
+// permutations.
 type Grid struct {
 	Zones            int
 	Nodes, Endpoints Range
-	Ordered          bool
 }
 
 // maxZones bounds the zones of a grid, whose cases must be counted.
@@ -189,8 +187,7 @@ type gridSource struct {
 
 func (s *gridSource) fill(b *batch) (bool, error) {
 	size := batchSize(len(s.names))
-	b.number = s.next.Add(1) - 1
-	b.first = b.number * size
+	b.first = (s.next.Add(1) - 1) * size
 	if b.first >= s.total {
 		return false, nil
 	}
@@ -249,15 +246,14 @@ func (g Grid) fill(cases []Case, index int64, digits []int) {
 // last zone changing fastest. It leaves out that all are zero, which can only be
 // the first.
 type odometer struct {
-	values  Range
-	ordered bool
-	digits  []int // by zone: the position in values
+	values Range
+	digits []int // by zone: the position in values
 }
 
 // odometers count the ways to choose nodes and endpoints, with the memory of two
 // digits for each zone.
 func (g Grid) odometers(digits []int) (nodes, endpoints odometer) {
-	return odometer{g.Nodes, g.Ordered, digits[:g.Zones]}, odometer{g.Endpoints, g.Ordered, digits[g.Zones : 2*g.Zones]}
+	return odometer{g.Nodes, digits[:g.Zones]}, odometer{g.Endpoints, digits[g.Zones : 2*g.Zones]}
 }
 
 func (o odometer) value(zone int) int {
@@ -274,19 +270,15 @@ func (o odometer) skipped() int64 {
 
 // size is the number of choices, or more than maxCases if that is more.
 func (o odometer) size() int64 {
-	return o.choices(len(o.digits), o.values.values()) - o.skipped()
+	return choices(len(o.digits), o.values.values()) - o.skipped()
 }
 
 // choices is the number of ways to choose from so many values for so many zones.
-func (o odometer) choices(zones, values int) int64 {
+func choices(zones, values int) int64 {
 	n := 1.0
 	for i := range zones {
-		if o.ordered {
-			n *= float64(values)
-		} else {
-			// Exact: it is a binomial coefficient after every step.
-			n = n * float64(values+i) / float64(i+1)
-		}
+		// Exact: it is a binomial coefficient after every step.
+		n = n * float64(values+i) / float64(i+1)
 		if n > 2*maxCases {
 			break
 		}
@@ -297,17 +289,12 @@ func (o odometer) choices(zones, values int) int64 {
 // seek goes to a choice by its number.
 func (o odometer) seek(index int64) {
 	index += o.skipped()
-	least := 0
+	digit := 0
 	for zone := range o.digits {
 		rest := len(o.digits) - zone - 1
-		digit := least
 		for {
-			values := o.values.values()
-			if !o.ordered {
-				values -= digit
-			}
 			// The choices for the zones after this one, if it has this digit.
-			behind := o.choices(rest, values)
+			behind := choices(rest, o.values.values()-digit)
 			if index < behind {
 				break
 			}
@@ -315,9 +302,6 @@ func (o odometer) seek(index int64) {
 			digit++
 		}
 		o.digits[zone] = digit
-		if !o.ordered {
-			least = digit
-		}
 	}
 }
 
@@ -330,12 +314,8 @@ func (o odometer) step() bool {
 			continue
 		}
 		o.digits[zone]++
-		next := 0
-		if !o.ordered {
-			next = o.digits[zone]
-		}
 		for i := zone + 1; i < len(o.digits); i++ {
-			o.digits[i] = next
+			o.digits[i] = o.digits[zone]
 		}
 		return true
 	}

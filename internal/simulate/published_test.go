@@ -29,8 +29,7 @@ type sampleSource struct {
 func (s *sampleSource) fill(b *batch) (bool, error) {
 	const size = 100
 	n, _ := s.Cases()
-	b.number = s.next.Add(1) - 1
-	b.first = b.number * size
+	b.first = (s.next.Add(1) - 1) * size
 	if b.first >= n {
 		return false, nil
 	}

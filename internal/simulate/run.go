@@ -16,23 +16,27 @@ func Run(ctx context.Context, options Options) (Results, error) {
 		return Results{}, err
 	}
 	o := options.withDefaults()
-	r := &run{options: o, cases: o.Dataset.open()}
-	r.turn.L = &r.mu
-
+	cases := o.Dataset.open()
+	running, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	workers := make([]*worker, o.Workers)
 	var wg sync.WaitGroup
 	for i := range workers {
-		workers[i] = newWorker(r)
-		wg.Go(func() { workers[i].work(ctx) })
+		workers[i] = newWorker(&o, cases)
+		wg.Go(func() {
+			if err := workers[i].work(running); err != nil {
+				fail(err)
+			}
+		})
 	}
 	wg.Wait()
-	results := r.results(workers)
-	switch {
+	results := o.results(workers)
+	switch err := context.Cause(running); {
 	case ctx.Err() != nil:
 		results.Partial = true
 		return results, ctx.Err()
-	case r.err != nil:
-		return results, r.err
+	case err != nil:
+		return results, err
 	case results.Cases == 0:
 		return results, fmt.Errorf("the data set %s has no cases", results.Dataset)
 	}
@@ -53,57 +57,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// run is what the workers share.
-type run struct {
-	options Options
-	cases   source
-
-	mu   sync.Mutex
-	turn sync.Cond // for changes of what follows
-	next int64     // batch to report next
-	done int64     // cases
-	err  error     // the first; it ends the run
-}
-
-// fail ends the run.
-func (r *run) fail(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err == nil {
-		r.err = err
-	}
-	r.turn.Broadcast()
-}
-
-func (r *run) failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err != nil
-}
-
-// report calls the callbacks for a batch, after all batches before it. The wait ends, because
-// batches are handed out in order and each is finished.
-func (r *run) report(b *batch, each func() error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.next != b.number && r.err == nil {
-		r.turn.Wait()
-	}
-	if r.err != nil {
-		return
-	}
-	r.err = each()
-	r.next++
-	r.done += int64(len(b.cases))
-	if r.options.Progress != nil {
-		r.options.Progress(r.done)
-	}
-	r.turn.Broadcast()
-}
-
 // results adds up the accounts of the workers.
-func (r *run) results(workers []*worker) Results {
-	o := &r.options
+func (o Options) results(workers []*worker) Results {
 	results := Results{Dataset: o.Dataset.Name(), Delivery: o.Delivery, Weights: o.Weights, SliceSize: o.SliceSize}
 	for v, variant := range o.Variants {
 		whole := account{worst: worst{limit: o.Worst}}
@@ -118,59 +73,50 @@ func (r *run) results(workers []*worker) Results {
 
 // worker scores one batch after the other.
 type worker struct {
-	run      *run
+	options  *Options
+	cases    source
 	scorer   scorer
 	batch    batch
 	accounts []account // by variant
-	scores   []Score   // of the batch, by variant and then by case; only if Each is set
 }
 
-func newWorker(r *run) *worker {
-	w := &worker{run: r, scorer: scorer{options: &r.options}, accounts: make([]account, len(r.options.Variants))}
+func newWorker(o *Options, cases source) *worker {
+	w := &worker{options: o, cases: cases, scorer: scorer{options: o}, accounts: make([]account, len(o.Variants))}
 	for i := range w.accounts {
-		w.accounts[i].worst.limit = r.options.Worst
+		w.accounts[i].worst.limit = o.Worst
 	}
 	return w
 }
 
-// work goes on until there are no more batches, or the run fails or is cancelled. A
-// batch that was begun is finished, so that accounts and reports agree.
-func (w *worker) work(ctx context.Context) {
-	r := w.run
-	for ctx.Err() == nil && !r.failed() {
-		more, err := r.cases.fill(&w.batch)
-		if err == nil && more {
-			err = w.score()
-		}
-		if err != nil {
-			r.fail(err)
-		}
+// work goes on until there are no more batches, or ctx ends. A batch that was begun is
+// finished, so that the accounts of all variants have the same cases.
+func (w *worker) work(ctx context.Context) error {
+	for ctx.Err() == nil {
+		more, err := w.cases.fill(&w.batch)
 		if err != nil || !more {
-			return
+			return err
 		}
-		if r.options.Each != nil || r.options.Progress != nil {
-			r.report(&w.batch, w.each)
+		if err := w.score(); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // score scores the batch, with one variant after the other so that the time that
 // each takes can be measured.
 func (w *worker) score() error {
-	o := &w.run.options
-	if o.Each != nil {
-		w.scores = w.scores[:0]
-	}
-	for v := range o.Variants {
+	clock := w.options.Clock
+	for v := range w.options.Variants {
 		a := &w.accounts[v]
-		if o.Clock != nil {
-			a.busy -= o.Clock()
+		if clock != nil {
+			a.busy -= clock()
 		}
-		if err := w.variant(a, &o.Variants[v].Bound); err != nil {
+		if err := w.variant(a, &w.options.Variants[v].Bound); err != nil {
 			return err
 		}
-		if o.Clock != nil {
-			a.busy += o.Clock()
+		if clock != nil {
+			a.busy += clock()
 		}
 	}
 	return nil
@@ -178,7 +124,6 @@ func (w *worker) score() error {
 
 func (w *worker) variant(a *account, bound *allocate.Bound) error {
 	intent := allocate.Intent{Bound: bound}
-	tell := w.run.options.Each != nil
 	var score Score
 	for i := range w.batch.cases {
 		c := &w.batch.cases[i]
@@ -191,30 +136,8 @@ func (w *worker) variant(a *account, bound *allocate.Bound) error {
 			a.invalid++
 		}
 		a.add(w.batch.first+int64(i), c, &score)
-		if tell {
-			w.scores = append(w.scores, score)
-		}
 	}
 	a.endBatch()
-	return nil
-}
-
-// each hands out the scores of the batch.
-func (w *worker) each() error {
-	o := &w.run.options
-	if o.Each == nil {
-		return nil
-	}
-	for i, c := range w.batch.cases {
-		if c.Name == "" {
-			c.Name = gridName(c.Zones)
-		}
-		for v := range o.Variants {
-			if err := o.Each(c, v, w.scores[v*len(w.batch.cases)+i]); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
 }
 

@@ -128,9 +128,6 @@ type Results struct {
 	Variants []Result
 }
 
-// MaxWorkers bounds Options.Workers, each of which has memory of its own.
-const MaxWorkers = 1024
-
 // Options say what to run.
 type Options struct {
 	// Dataset and Variants are required.
@@ -149,13 +146,6 @@ type Options struct {
 	Worst int
 	// Clock, if set, is a monotonic clock to measure speeds with.
 	Clock func() time.Duration
-	// Progress, if set, is called with the number of cases done from time to time, by one
-	// worker at a time.
-	Progress func(cases int64)
-	// Each, if set, gets the score of each case and variant: the cases in the
-	// order of the data set, and for each the variants in their order, by one
-	// worker at a time. The case is valid during the call.
-	Each func(c Case, variant int, s Score) error
 }
 
 // Validate says what is wrong with the options, naming the field.
@@ -169,8 +159,6 @@ func (o Options) Validate() error {
 		return fmt.Errorf("delivery: %q is unknown; allowed are %s and %s", o.Delivery, allocate.DeliveryHints, allocate.DeliveryGroups)
 	case o.SliceSize < 0:
 		return fmt.Errorf("slice size: %d is not allowed; it must be 1 or more endpoints", o.SliceSize)
-	case o.Workers < 0 || o.Workers > MaxWorkers:
-		return fmt.Errorf("workers: %d is not allowed; it must be from 1 to %d", o.Workers, MaxWorkers)
 	case o.Worst < 0:
 		return fmt.Errorf("worst cases: %d is not allowed; it must be 0 or more", o.Worst)
 	}
