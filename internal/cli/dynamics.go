@@ -10,7 +10,6 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -23,7 +22,6 @@ type dynamicsFlags struct {
 	thresholds thresholdFlags
 	sliceSize  int
 	output     string
-	report     string
 }
 
 func newDynamicsCommand(s command.Streams) *cobra.Command {
@@ -48,7 +46,7 @@ Scenarios (--scenario):
 ` + scenarioHelp(),
 		Example: `  vicinity simulate dynamics
   vicinity simulate dynamics --scenario zone-lost --algorithm optimal,upstream-auto --without none
-  vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20 --report dynamics.html`,
+  vicinity simulate dynamics --endpoints 300 --zones 4 --nodes-per-zone 40,30,30,20 -o html > dynamics.html`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), s)
@@ -66,8 +64,7 @@ Scenarios (--scenario):
 	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
 	f.thresholds.add(flags)
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table or json")
-	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, or html, a page with charts")
 	return cmd
 }
 
@@ -98,11 +95,6 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) (err error) 
 	if options.Scenarios, err = f.chooseScenarios(); err != nil {
 		return err
 	}
-	reportFile, err := createOutput("report", f.report, nil)
-	if err != nil {
-		return err
-	}
-	defer reportFile.discard()
 	if note != "" {
 		fmt.Fprintln(s.Err, note)
 	}
@@ -119,14 +111,6 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) (err error) 
 	}
 	if err := write(s.Out, results); err != nil {
 		return err
-	}
-	if reportFile.wanted() {
-		if err := report.Dynamics(reportFile, results); err != nil {
-			return fmt.Errorf("writing the report: %w", err)
-		}
-		if err := reportFile.keep(); err != nil {
-			return err
-		}
 	}
 	return failure
 }

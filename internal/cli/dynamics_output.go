@@ -9,6 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -19,8 +20,10 @@ func (f *dynamicsFlags) format() (func(io.Writer, simulate.DynamicsResults) erro
 		return writeDynamicsTable, nil
 	case "json":
 		return writeDynamicsJSON, nil
+	case "html":
+		return report.Dynamics, nil
 	}
-	return nil, command.UsageErrorf("--output %q is unknown; it must be table or json", f.output)
+	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json or html", f.output)
 }
 
 // dynamicsColumns are the columns of tables for people. The first two are words.

@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
-	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -29,7 +28,6 @@ type simulateFlags struct {
 	weights            allocate.Weights
 	sliceSize          int
 	output             string
-	report             string
 }
 
 func newSimulateCommand(s command.Streams) *cobra.Command {
@@ -60,7 +58,7 @@ The plans are delivered as hints on EndpointSlices that are there anyway, or as
 groups, which have slices of their own. Hints cannot carry the weights that
 local-weighted, local-opt and flow need.`,
 		Example: `  vicinity simulate --dataset representative
-  vicinity simulate --algorithm optimal,local --report study.html
+  vicinity simulate --algorithm optimal,local -o html > study.html
   vicinity simulate --dataset small --algorithm local --delivery groups --starting-threshold 1x,2x,3x,4x,5x
   vicinity simulate --dataset grid --zones 4 --nodes 1..3 --endpoints 0..20/2
   vicinity simulate --dataset regions.csv -o json`,
@@ -84,13 +82,12 @@ local-weighted, local-opt and flow need.`,
 	flags.Float64Var(&f.weights.Deviation, "weight-deviation", f.weights.Deviation, "what the mean deviation of loads counts")
 	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "what the number of slices counts")
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "endpoints that a slice can hold")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table or json")
-	flags.StringVar(&f.report, "report", "", "also write a page with charts to this HTML `FILE`")
+	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, or html, a page with charts")
 	cmd.AddCommand(newDynamicsCommand(s))
 	return cmd
 }
 
-// worstCases is how many of the worst cases the report lists.
+// worstCases is how many of the worst cases the page with charts lists.
 const worstCases = 10
 
 // run is the command. given reports whether a flag was given.
@@ -112,11 +109,6 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 	if err := options.Validate(); err != nil {
 		return command.UsageErrorf("%w", err)
 	}
-	reportFile, err := createOutput("report", f.report, inputInfo(f.dataset, s.In))
-	if err != nil {
-		return err
-	}
-	defer reportFile.discard()
 	begun := time.Now()
 	options.Clock = func() time.Duration { return time.Since(begun) }
 	if note != "" {
@@ -131,14 +123,6 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 		reportPartial(s.Err, results, dataset)
 	}
 	if err := write(s.Out, results); err != nil {
-		return err
-	}
-	if reportFile.wanted() {
-		if err := report.Static(reportFile, results); err != nil {
-			return fmt.Errorf("writing the report: %w", err)
-		}
-	}
-	if err := reportFile.keep(); err != nil {
 		return err
 	}
 	return failure

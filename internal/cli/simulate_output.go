@@ -10,6 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -20,8 +21,10 @@ func (f *simulateFlags) format() (func(io.Writer, simulate.Results) error, error
 		return writeSimulateTable, nil
 	case "json":
 		return writeSimulateJSON, nil
+	case "html":
+		return report.Static, nil
 	}
-	return nil, command.UsageErrorf("--output %q is unknown; it must be table or json", f.output)
+	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json or html", f.output)
 }
 
 // simulateTable is the results for people.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -123,19 +121,10 @@ func TestSimulateSweeps(t *testing.T) {
 	}
 }
 
-func TestSimulateReport(t *testing.T) {
-	dir := t.TempDir()
-	input, report := filepath.Join(dir, "in.csv"), filepath.Join(dir, "report.html")
-	if err := os.WriteFile(input, []byte(halves), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	code, out, stderr := simulateMain(t.Context(), nil, "--dataset", input, "--algorithm", "balanced,local", "--report", report)
-	if code != 0 || stderr != "" || !strings.Contains(out, "in.csv") {
-		t.Fatalf("exit code %d, %q\n%s", code, stderr, out)
-	}
-	page, err := os.ReadFile(report)
-	if err != nil || !bytes.Contains(page, []byte("short, in b")) || !bytes.Contains(page, []byte("<svg")) {
-		t.Errorf("report of %d bytes, %v", len(page), err)
+func TestSimulateHTML(t *testing.T) {
+	code, page, err := simulateMain(t.Context(), strings.NewReader(halves), append(halvesArgs, "-o", "html")...)
+	if code != 0 || err != "" || !strings.Contains(page, "short, in b") || !strings.Contains(page, "<svg") {
+		t.Errorf("exit code %d, %q, a page of %d bytes", code, err, len(page))
 	}
 }
 
@@ -176,7 +165,6 @@ func TestSimulateChoosesDelivery(t *testing.T) {
 }
 
 func TestSimulateErrors(t *testing.T) {
-	missing := filepath.Join(t.TempDir(), "missing", "file")
 	for _, test := range []struct {
 		args, stdin string
 		code        int
@@ -193,8 +181,7 @@ func TestSimulateErrors(t *testing.T) {
 		{"--weight-slices -1", "", 2, `weight of slices: -1 is not allowed; it must be from 0 to 1000000 (see "vicinity simulate --help")`},
 		{"--weight-in-zone 0 --weight-overload 0 --weight-deviation 0 --weight-slices 0", "", 2, `--weight-in-zone and the other weights are all 0; at least one must be greater (see "vicinity simulate --help")`},
 		{"--slice-size 0", "", 2, `--slice-size 0 is not allowed; it must be 1 or more (see "vicinity simulate --help")`},
-		{"-o xml", "", 2, `--output "xml" is unknown; it must be table or json (see "vicinity simulate --help")`},
-		{"--report " + missing, "", 1, "open " + missing + ": no such file or directory"},
+		{"-o xml", "", 2, `--output "xml" is unknown; it must be table, json or html (see "vicinity simulate --help")`},
 		{"--dataset -", "name,a\nx,1\n", 1, `reading standard input: line 2, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`},
 		{"--dataset -", "", 1, `reading standard input: it is empty; it must begin with a header such as "name,zone-a,zone-b"`},
 		{"--dataset -", "name,a\n", 1, "the data set standard input has no cases"},
