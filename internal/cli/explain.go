@@ -210,20 +210,16 @@ func (r *clusterReader) inputFor(ctx context.Context, service *corev1.Service, n
 	return r.reading(&settings, in), nil
 }
 
-// notFound names Services that may be meant: with a similar name, or in another
-// namespace.
+// notFound names the Services of the namespace, or other namespaces that have one of the name.
 func (r *clusterReader) notFound(ctx context.Context, name string) error {
 	missing := fmt.Sprintf("no Service %q is in namespace %q", name, r.namespace)
 	here, err := r.typed.CoreV1().Services(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
 	if err != nil {
-		return errors.New(missing) // suggestions are an extra
+		return errors.New(missing) // names are an extra
 	}
 	var names []string
 	for i := range here.Items {
 		names = append(names, here.Items[i].Name)
-	}
-	if near := similar(name, names); len(near) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
 	}
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
 	elsewhere, err := r.typed.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: pageSize})
@@ -236,7 +232,7 @@ func (r *clusterReader) notFound(ctx context.Context, name string) error {
 	slices.Sort(namespaces)
 	switch {
 	case len(namespaces) > 0:
-		return fmt.Errorf("%s; one of that name is in %s", missing, strings.Join(namespaces[:min(mostSuggested, len(namespaces))], ", "))
+		return fmt.Errorf("%s; one of that name is in %s", missing, strings.Join(namespaces[:min(3, len(namespaces))], ", "))
 	case len(names) > 0:
 		slices.Sort(names)
 		return fmt.Errorf("%s; %s", missing, listed(names, ""))

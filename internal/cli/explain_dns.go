@@ -415,28 +415,11 @@ func (n *nameReader) withoutService(ctx context.Context, search, candidates []st
 		return nil, n.notFound(ctx, service)
 	}
 	e, err := outside()
-	near := n.similarNamespaces(ctx, namespace)
 	// Names with more dots are those of other zones more often than of endpoints and ports.
-	if err == nil && (parsed.Prefix == "" || len(near) > 0) {
+	if err == nil && parsed.Prefix == "" {
 		e.Why = append(e.Why, fmt.Sprintf("%s, so it is not the name of a Service", missing))
 	}
-	if err == nil && len(near) > 0 {
-		e.Next = append(e.Next, fmt.Sprintf("ask for a name in the namespace %s if that is meant", strings.Join(near, " or ")))
-	}
 	return e, err
-}
-
-// similarNamespaces are those that may be meant by one that does not exist, as far as they may be read.
-func (n *nameReader) similarNamespaces(ctx context.Context, name string) []string {
-	list, err := n.typed.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: pageSize})
-	if err != nil {
-		return nil // suggestions are an extra
-	}
-	var all []string
-	for i := range list.Items {
-		all = append(all, list.Items[i].Name)
-	}
-	return similar(name, all)
 }
 
 // mostAliases is how many names of a chain are followed, as CoreDNS does.

@@ -416,10 +416,10 @@ func TestExplainDNSErrors(t *testing.T) {
 		{"a..b --from client-b", 2, `name "a..b" is no DNS name; it must be labels of 1 to 63 characters with dots between them`},
 		{strings.Repeat("x", 64) + " --from client-b", 2, "is no DNS name"},
 		{strings.Repeat("x.", 130) + "x --from client-b", 2, "has 261 characters; it must have at most 253"},
-		{"near --from clientb", 1, `no pod "clientb" is in namespace "shop"; did you mean client-b`},
+		{"near --from clientb", 1, `no pod "clientb" is in namespace "shop"; it has `},
 		{"near --from pending", 1, "pod shop/pending has no address yet; wait until it runs, or give an address"},
 		{"near --from job", 1, "pod shop/job has finished and asks for nothing any more"},
-		{"neer --from client-b", 1, `no Service "neer" is in namespace "shop"; did you mean near`},
+		{"neer --from client-b", 1, `no Service "neer" is in namespace "shop"; it has `},
 		{"near --from 192.0.2.3 -n attic", 1, `no Service "near" is in namespace "attic"; one of that name is in shop`},
 	} {
 		code, stdout, stderr := newNamedCluster(t).run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)

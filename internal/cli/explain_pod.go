@@ -49,15 +49,12 @@ func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach conn
 	return write(s.Out, e)
 }
 
-// podNotFound names pods that may be meant. The hint is for a namespace that does not exist.
+// podNotFound names the pods of the namespace. The hint is for a namespace that does not exist.
 func (r *clusterReader) podNotFound(ctx context.Context, name, hint string) error {
 	missing := fmt.Sprintf("no pod %q is in namespace %q", name, r.namespace)
 	names, err := r.podNames(ctx)
 	if err != nil {
-		return fmt.Errorf("%s", missing) // suggestions are an extra
-	}
-	if near := similar(name, names); len(near) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
+		return fmt.Errorf("%s", missing) // names are an extra
 	}
 	if len(names) == 0 {
 		err := r.expectNamespace(ctx, r.namespace)

@@ -291,7 +291,7 @@ func TestExplainPodRefuses(t *testing.T) {
 		args, want string
 		code       int
 	}{
-		{"explain pod/web-00", `no pod "web-00" is in namespace "shop"; did you mean web-0`, 1},
+		{"explain pod/web-00", `no pod "web-00" is in namespace "shop"; it has `, 1},
 		{"explain pod/", `"pod/" names no pod; give pod/NAME`, 2},
 		{"explain pod/web-0 -o wide", `--output "wide" is unknown`, 2},
 	} {

@@ -430,7 +430,7 @@ func TestExplainFails(t *testing.T) {
 		{name: "no Service", code: 2, want: `no Service is named; give svc/NAME (see "vicinity explain --help")`},
 		{name: "another kind", args: []string{"node/web"}, code: 2, want: `"node/web" is no Service and no pod; give svc/NAME or pod/NAME, with -n for its namespace (see "vicinity explain --help")`},
 		{name: "an unknown format", args: []string{"web", "-o", "wide"}, code: 2, want: `--output "wide" is unknown; it must be text, json or yaml (see "vicinity explain --help")`},
-		{name: "a name with a mistake", args: []string{"wbe"}, code: 1, want: `no Service "wbe" is in namespace "shop"; did you mean web?`},
+		{name: "a name with a mistake", args: []string{"wbe"}, code: 1, want: `no Service "wbe" is in namespace "shop"; it has crowded, elsewhere, empty, grouped, hard, lonely, near, plain, web`},
 		{name: "another namespace", args: []string{"governed"}, code: 1, want: `no Service "governed" is in namespace "shop"; one of that name is in ops`},
 		{name: "nothing in a namespace that does not exist", args: []string{"quux", "-n", "cellar"}, code: 1, want: `there is no namespace "cellar"`},
 		{

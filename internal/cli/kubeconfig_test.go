@@ -305,14 +305,3 @@ func TestPermissionsAreThoseDocumented(t *testing.T) {
 	}
 	compareRights(t, c, documentedRights(t, ""))
 }
-
-func TestSimilarNames(t *testing.T) {
-	names := []string{"web", "webhook", "api", "cart", "cards", "shop-cart"}
-	for name, want := range map[string]string{
-		"wbe": "web", "webb": "web", "cart1": "cart", "car": "cart cards shop-cart", "hook": "webhook", "db": "", "xyz": "", "": "",
-	} {
-		if got := strings.Join(similar(name, names), " "); got != want {
-			t.Errorf("%q: got %q, want %q", name, got, want)
-		}
-	}
-}

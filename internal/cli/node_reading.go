@@ -104,9 +104,6 @@ func (r *clusterReader) node(ctx context.Context, name string) (*corev1.Node, er
 		}
 		return node, nil
 	}
-	if near := similar(name, names); len(near) > 0 {
-		return nil, fmt.Errorf("the cluster has no node %q; did you mean %s?", name, strings.Join(near, " or "))
-	}
 	slices.Sort(names)
 	return nil, fmt.Errorf("the cluster has no node %q; %s", name, listed(names, "it has none"))
 }

@@ -98,7 +98,7 @@ func TestReplanFails(t *testing.T) {
 		want string
 	}{
 		{[]string{"replan", "plain"}, "no plan is made for Service shop/plain; vicinity explain says why"},
-		{[]string{"replan", "lend"}, `no Service "lend" is in namespace "shop"; did you mean lent?`},
+		{[]string{"replan", "lend"}, `no Service "lend" is in namespace "shop"; it has `},
 		{[]string{"replan", "lent", "--wait", "0s"}, "--wait 0s is not allowed; it must be above 0"},
 	} {
 		c := lentCluster(t, func(*fakeCluster, *discoveryv1.EndpointSlice) {})

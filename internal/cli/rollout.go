@@ -106,7 +106,7 @@ func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*
 
 var errNoRollouts = errors.New("the cluster has no DomainRollouts, since Vicinity's CRDs are not installed, or are of a version without them: apply charts/vicinity/crds (docs/install.md)")
 
-// rolloutNotFound names DomainRollouts that may be meant.
+// rolloutNotFound names the DomainRollouts of the namespace, or the one that updates a workload of the name.
 func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {
 	missing := fmt.Sprintf("no DomainRollout %q is in namespace %q", name, r.namespace)
 	list, err := r.listRollouts(ctx, r.namespace)
@@ -114,7 +114,7 @@ func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error 
 	case errors.Is(err, errNoRollouts):
 		return err
 	case err != nil:
-		return fmt.Errorf("%s", missing) // suggestions are an extra
+		return fmt.Errorf("%s", missing) // names are an extra
 	case len(list) == 0:
 		if err := r.expectNamespace(ctx, r.namespace); err != nil {
 			return err
@@ -126,9 +126,6 @@ func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error 
 		if d.Spec.TargetRef.Name == name {
 			return fmt.Errorf("%s; %s %s is updated by the DomainRollout %s", missing, d.Spec.TargetRef.Kind, name, d.Name)
 		}
-	}
-	if near := similar(name, names); len(near) > 0 {
-		return fmt.Errorf("%s; did you mean %s?", missing, strings.Join(near, " or "))
 	}
 	return fmt.Errorf("%s; %s", missing, listed(names, "it has none"))
 }

@@ -294,7 +294,7 @@ func TestRolloutErrors(t *testing.T) {
 		code int
 		says string
 	}{
-		{"status bd", 1, "did you mean db?"},
+		{"status bd", 1, "it has db, web"},
 		{"pause web-set", 1, "StatefulSet web-set is updated by the DomainRollout web"},
 		{"abort sts/db", 2, "names no DomainRollout"},
 		{"status -w", 2, "needs the NAME"},
