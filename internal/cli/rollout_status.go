@@ -34,14 +34,14 @@ func newRolloutStatusCommand(s command.Streams, reach connector) *cobra.Command 
 is, why it failed, and what happened last. It says if the status is older than the spec or
 than the template of the workload. Without NAME it lists those of the namespace.
 
-With --watch it shows each change until the rollout ends: on a terminal in place, else on
-a line of its own. The exit code is 0 if the rollout is complete, and 1 if it has failed, was
-aborted or cannot be done, if a revision was rolled back meanwhile, if the DomainRollout is
-deleted, if the cluster does not allow to read it, or after --timeout. A rollback that was
-asked for before is followed to its end: 0 if it is complete. A rollout that is paused has not
-ended. While the cluster cannot be reached it tries again, and says so.
+With --watch it writes a line for each change until the rollout ends. The exit code is 0 if
+the rollout is complete, and 1 if it has failed, was aborted or cannot be done, if a revision
+was rolled back meanwhile, if the DomainRollout is deleted, if the cluster does not allow to
+read it, or after --timeout. A rollback that was asked for before is followed to its end: 0 if
+it is complete. A rollout that is paused has not ended. While the cluster cannot be reached it
+tries again, and says so.
 
-It reads only. It must be allowed to get, list and watch DomainRollouts, and to get their
+It reads only. It must be allowed to get and list DomainRollouts, and to get their
 StatefulSets, DaemonSets and Deployments and list ControllerRevisions and ReplicaSets,
 without which it does not know about a new template before the controller does.`,
 		Example: `  vicinity rollout status
@@ -62,7 +62,7 @@ without which it does not know about a new template before the controller does.`
 	flags.SortFlags = false
 	f.cluster.add(flags, "the `NAMESPACE` of the DomainRollouts (default that of the context)")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list those of all namespaces")
-	flags.BoolVarP(&f.watch, "watch", "w", false, "show each change until the rollout ends")
+	flags.BoolVarP(&f.watch, "watch", "w", false, "write a line for each change until the rollout ends")
 	flags.DurationVar(&f.timeout, "timeout", 0, "with --watch, how long to wait for the end (default without end)")
 	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
 	return cmd
@@ -126,7 +126,7 @@ func (f *rolloutStatusFlags) one(ctx context.Context, s command.Streams, reach c
 		return err
 	}
 	if f.watch {
-		return f.follow(ctx, s, reach, name)
+		return f.watchRollout(ctx, s, reach, name)
 	}
 	r, err := reach.reader(&f.cluster)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
@@ -275,11 +274,8 @@ func (c *fakeCluster) patched(t *testing.T) string {
 // TestRolloutChangeIsDecidedAnew has the rollout complete between the read and the write.
 func TestRolloutChangeIsDecidedAnew(t *testing.T) {
 	c := rolledOut(t, aRollout())
-	rollouts := v1alpha1.GroupVersion.WithResource(rolloutResource)
 	c.dynamic.PrependReactor("patch", rolloutResource, func(kubetesting.Action) (bool, runtime.Object, error) {
-		if err := c.dynamic.Tracker().Update(rollouts, inAPI(t, aRollout(complete)), "shop"); err != nil {
-			t.Error(err)
-		}
+		c.write(t, aRollout(complete))
 		return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: rolloutResource}, "db", errors.New("changed"))
 	})
 	code, stdout, stderr := c.run(t.Context(), "rollout", "abort", "db")
@@ -336,99 +332,65 @@ func TestRolloutWatchEnds(t *testing.T) {
 		{"deleted", []*v1alpha1.DomainRollout{aRollout(), nil}, 1, "was deleted", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := rolledOut(t, test.states[0])
-			last := test.states[len(test.states)-1]
-			if last != nil {
-				c.newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = last.Status.Revision })
-			}
-			c.onWatch(t, test.states[1:])
-			code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "--watch", "--timeout", "30s")
-			if code != test.code || !strings.Contains(stderr, test.says) || strings.Count(stdout, "\n") != test.lines {
-				t.Errorf("code %d, said %q:\n%s", code, stderr, stdout)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				c := rolledOut(t, test.states[0])
+				if last := test.states[len(test.states)-1]; last != nil {
+					c.newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = last.Status.Revision })
+				}
+				c.change(t, test.states)
+				code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "--watch", "--timeout", "30s")
+				if code != test.code || !strings.Contains(stderr, test.says) || strings.Count(stdout, "\n") != test.lines {
+					t.Errorf("code %d, said %q:\n%s", code, stderr, stdout)
+				}
+			})
 		})
 	}
 }
 
 // TestRolloutWatchLosesTheConnection has a rollback begin and end while the cluster does not answer.
 func TestRolloutWatchLosesTheConnection(t *testing.T) {
-	c := rolledOut(t, aRollout()).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-1" })
-	unanswered := 0
-	c.dynamic.PrependWatchReactor(rolloutResource, func(kubetesting.Action) (bool, watch.Interface, error) {
-		unanswered = 1
-		if err := c.dynamic.Tracker().Update(v1alpha1.GroupVersion.WithResource(rolloutResource), inAPI(t, aRollout(rollsBack, completeAgain)), "shop"); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		c := rolledOut(t, aRollout()).newTemplate(t, func(s *appsv1.StatefulSet) { s.Status.UpdateRevision = "db-1" })
+		reads := 0
+		c.dynamic.PrependReactor("get", rolloutResource, func(kubetesting.Action) (bool, runtime.Object, error) {
+			switch reads++; reads {
+			case 2:
+				return true, nil, &url.Error{Op: "Get", URL: "https://cluster.example", Err: errors.New("connection refused")}
+			case 3:
+				c.write(t, aRollout(rollsBack, completeAgain))
+			}
+			return false, nil, nil
+		})
+		code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
+		if code != 1 || !strings.Contains(stderr, "connection refused; trying again") || !strings.Contains(stderr, "revision db-2 did not stay") {
+			t.Errorf("code %d: %s%s", code, stdout, stderr)
 		}
-		lost := watch.NewFake()
-		lost.Stop()
-		return true, lost, nil
 	})
+}
+
+// change has another state follow each time that the rollout is read; nil deletes it.
+func (c *fakeCluster) change(t *testing.T, states []*v1alpha1.DomainRollout) {
+	next := 0
 	c.dynamic.PrependReactor("get", rolloutResource, func(kubetesting.Action) (bool, runtime.Object, error) {
-		if unanswered > 0 {
-			unanswered--
-			return true, nil, &url.Error{Op: "Get", URL: "https://cluster.example", Err: errors.New("connection refused")}
+		if next < len(states) {
+			c.write(t, states[next])
+			next++
 		}
 		return false, nil, nil
 	})
-	code, stdout, stderr := c.run(t.Context(), "rollout", "status", "db", "-w", "--timeout", "30s")
-	if code != 1 || !strings.Contains(stderr, "connection refused; trying again") || !strings.Contains(stderr, "revision db-2 did not stay") {
-		t.Errorf("code %d: %s%s", code, stdout, stderr)
-	}
 }
 
-// onWatch has the states follow once the rollout is watched; nil deletes it.
-func (c *fakeCluster) onWatch(t *testing.T, states []*v1alpha1.DomainRollout) {
+// write writes a state of the rollout, or deletes it.
+func (c *fakeCluster) write(t *testing.T, d *v1alpha1.DomainRollout) {
+	t.Helper()
 	rollouts := v1alpha1.GroupVersion.WithResource(rolloutResource)
-	c.dynamic.PrependWatchReactor(rolloutResource, func(kubetesting.Action) (bool, watch.Interface, error) {
-		w, err := c.dynamic.Tracker().Watch(rollouts, "shop")
-		if err != nil {
-			return true, nil, err
-		}
-		for _, d := range states {
-			if d == nil {
-				err = c.dynamic.Tracker().Delete(rollouts, "shop", "db")
-			} else {
-				err = c.dynamic.Tracker().Update(rollouts, inAPI(t, d), "shop")
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}
-		return true, w, nil
-	})
-}
-
-// TestRolloutScreen draws over what was drawn, also where lines are wider than the terminal, and again when that has
-// another size.
-func TestRolloutScreen(t *testing.T) {
-	var out bytes.Buffer
-	width := 30
-	screen := &rolloutScreen{out: &out, size: func() (int, int) { return width, 8 }}
-	if err := screen.fit(); err != nil || out.Len() > 0 {
-		t.Fatalf("before there is anything to show: %q, %v", out.String(), err)
+	var err error
+	if d == nil {
+		err = c.dynamic.Tracker().Delete(rollouts, "shop", "db")
+	} else {
+		err = c.dynamic.Tracker().Update(rollouts, inAPI(t, d), "shop")
 	}
-	r := (&clusterReader{}).report(aRollout(), workloadAhead{})
-	for range 2 {
-		if err := errors.Join(screen.show(&r), screen.fit()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first, second, drawn := strings.Cut(out.String(), "\x1b[7A\r\x1b[J")
-	if !drawn || first != second || strings.Count(first, "\n") != 7 {
-		t.Errorf("got %q", out.String())
-	}
-	isWider := func(text string) bool {
-		return slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool { return len([]rune(line)) > width })
-	}
-	if isWider(first) {
-		t.Errorf("a line is wider than the terminal:\n%s", first)
-	}
-	out.Reset()
-	width = 25
-	if err := screen.fit(); err != nil {
-		t.Fatal(err)
-	}
-	if drawn, cleared := strings.CutPrefix(out.String(), "\x1b[2J\x1b[H"); !cleared || isWider(drawn) || strings.Count(drawn, "\n") != 7 {
-		t.Errorf("of another size: %q", out.String())
+	if err != nil {
+		t.Error(err)
 	}
 }
