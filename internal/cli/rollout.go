@@ -36,7 +36,7 @@ NAME is that of the DomainRollout, or dr/NAME.`,
 	cmd.AddCommand(
 		newRolloutStatusCommand(s, reach),
 		newRolloutChangeCommand(s, reach, rolloutPause),
-		newRolloutResumeCommand(s, reach),
+		newRolloutChangeCommand(s, reach, rolloutResume),
 		newRolloutChangeCommand(s, reach, rolloutAbort),
 		newRolloutChangeCommand(s, reach, rolloutRollback),
 	)

@@ -28,7 +28,9 @@ type rolloutChange struct {
 // rolloutVerb is a command that changes a DomainRollout.
 type rolloutVerb struct {
 	use, short, long, example string
-	decide                    func(*rolloutNow) (rolloutChange, error)
+	// retries says that the command has the flag --retry, which decide is called with.
+	retries bool
+	decide  func(n *rolloutNow, retry bool) (rolloutChange, error)
 }
 
 var (
@@ -39,6 +41,19 @@ var (
 going already are replaced.`,
 		example: `  vicinity rollout pause db -n shop`,
 		decide:  pauseRollout,
+	}
+	rolloutResume = rolloutVerb{
+		use: "resume", short: "Let a rollout go on that waits for a person",
+		long: `Resume unsets spec.paused. If the rollout pauses before a domain of spec.pauseBefore instead,
+it approves that domain, for the revision that is rolled out: the next revision pauses there
+again. One that is paused and would pause before a domain, too, needs resume twice.
+
+A rollout that has failed goes on with --retry only, which forgives failures until now. The
+deadlines of its pods begin anew.`,
+		example: `  vicinity rollout resume db -n shop
+  vicinity rollout resume db -n shop --retry`,
+		retries: true,
+		decide:  resumeRollout,
 	}
 	rolloutAbort = rolloutVerb{
 		use: "abort", short: "End the rollout of a revision and leave the pods as they are",
@@ -61,46 +76,24 @@ time that its template is written.`,
 
 func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVerb) *cobra.Command {
 	var cluster clusterFlags
+	var retry bool
 	cmd := &cobra.Command{
 		Use: verb.use + " NAME", Short: verb.short, Example: verb.example, Args: oneRollout,
 		Long: verb.long + `
 
 It does nothing if that is so already. It must be allowed to get and patch DomainRollouts.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return reach.changeRollout(cmd.Context(), s.Out, &cluster, args[0], verb.decide)
-		},
-	}
-	cmd.Flags().SortFlags = false
-	cluster.add(cmd.Flags(), "the `NAMESPACE` of the DomainRollout (default that of the context)")
-	return cmd
-}
-
-func newRolloutResumeCommand(s command.Streams, reach connector) *cobra.Command {
-	var cluster clusterFlags
-	var retry bool
-	cmd := &cobra.Command{
-		Use: "resume NAME", Short: "Let a rollout go on that waits for a person", Args: oneRollout,
-		Long: `Resume unsets spec.paused. If the rollout pauses before a domain of spec.pauseBefore instead,
-it approves that domain, for the revision that is rolled out: the next revision pauses there
-again. One that is paused and would pause before a domain, too, needs resume twice.
-
-A rollout that has failed goes on with --retry only, which forgives failures until now. The
-deadlines of its pods begin anew.
-
-It does nothing if there is nothing to resume. It must be allowed to get and patch
-DomainRollouts.`,
-		Example: `  vicinity rollout resume db -n shop
-  vicinity rollout resume db -n shop --retry`,
-		RunE: func(cmd *cobra.Command, args []string) error {
 			return reach.changeRollout(cmd.Context(), s.Out, &cluster, args[0], func(n *rolloutNow) (rolloutChange, error) {
-				return resumeRollout(n, retry)
+				return verb.decide(n, retry)
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	cluster.add(flags, "the `NAMESPACE` of the DomainRollout (default that of the context)")
-	flags.BoolVar(&retry, "retry", false, "try again after a failure")
+	if verb.retries {
+		flags.BoolVar(&retry, "retry", false, "try again after a failure")
+	}
 	return cmd
 }
 
@@ -219,7 +212,7 @@ func (n *rolloutNow) expectRevision() error {
 	return nil
 }
 
-func pauseRollout(n *rolloutNow) (rolloutChange, error) {
+func pauseRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	if n.Spec.Paused {
 		return rolloutChange{said: "is paused already; " + n.command("resume") + " goes on"}, nil
 	}
@@ -233,7 +226,7 @@ func pauseRollout(n *rolloutNow) (rolloutChange, error) {
 	return rolloutChange{map[string]any{"paused": true}, said + "; " + n.command("resume") + " goes on"}, nil
 }
 
-func abortRollout(n *rolloutNow) (rolloutChange, error) {
+func abortRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	if err := n.expectRevision(); err != nil {
 		return rolloutChange{}, err
 	}
@@ -244,7 +237,7 @@ func abortRollout(n *rolloutNow) (rolloutChange, error) {
 	case n.stop() == v1alpha1.StopAbort:
 		return rolloutChange{said: "is aborted already: pods stay as they are, and another revision is rolled out as usual"}, nil
 	}
-	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). Another revision is rolled out as usual", revision, updatedText(n.DomainRollout))
+	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). Another revision is rolled out as usual", revision, updatedText(podsOf(n.DomainRollout)))
 	if n.Status.PreviousRevision != "" {
 		said += "; " + n.command("rollback") + " brings back " + n.Status.PreviousRevision
 	}
@@ -255,7 +248,7 @@ func (n *rolloutNow) stopFields(action v1alpha1.StopAction) map[string]any {
 	return map[string]any{"stop": v1alpha1.RolloutStop{Revision: n.Status.Revision, Action: action}}
 }
 
-func rollbackRollout(n *rolloutNow) (rolloutChange, error) {
+func rollbackRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	if err := n.expectRevision(); err != nil {
 		return rolloutChange{}, err
 	}

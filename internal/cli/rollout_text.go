@@ -81,8 +81,7 @@ func podsOf(d *v1alpha1.DomainRollout) (pods, updated, healthy int32) {
 	return pods, updated, healthy
 }
 
-func updatedText(d *v1alpha1.DomainRollout) string {
-	pods, updated, healthy := podsOf(d)
+func updatedText(pods, updated, healthy int32) string {
 	return fmt.Sprintf("%d of %s updated, %d healthy", updated, count(int64(pods), "pod", "pods"), healthy)
 }
 

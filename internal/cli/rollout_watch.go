@@ -221,8 +221,7 @@ func (r *rolloutReport) line() string {
 	if s.Phase == "" {
 		return r.Namespace + "/" + r.Name + ": " + noController
 	}
-	text := fmt.Sprintf("%s/%s: %s, revision %s, %d of %s updated, %d healthy",
-		r.Namespace, r.Name, s.Phase, orDash(s.Revision), r.Updated, count(int64(r.Pods), "pod", "pods"), r.Healthy)
+	text := fmt.Sprintf("%s/%s: %s, revision %s, %s", r.Namespace, r.Name, s.Phase, orDash(s.Revision), updatedText(r.Pods, r.Updated, r.Healthy))
 	if len(s.CurrentDomains) > 0 {
 		text += fmt.Sprintf(", wave %d (%s)", s.Wave, explain.Rollout{Key: r.TopologyKey}.Domains(s.CurrentDomains))
 	}
