@@ -26,7 +26,6 @@ type explainDNSFlags struct {
 	cluster clusterFlags
 	from    string
 	zone    string
-	kind    string
 	plan    bool
 	output  string
 
@@ -38,17 +37,18 @@ func newExplainDNSCommand(s command.Streams, reach connector) *cobra.Command {
 	var f explainDNSFlags
 	cmd := &cobra.Command{
 		Use:   "dns NAME --from POD|IP",
-		Short: "Say which records a client gets for a name, and why",
-		Long: `Explain dns says what vicinity-dns answers to one client for the name of a Service: the
+		Short: "Say which endpoints of a headless Service a client gets for a name, and why",
+		Long: `Explain dns says which endpoints of a headless Service vicinity-dns gives to one client: the
 records, the rule that decides, how the client is located by its address, and what to do
-next. It asks no DNS server: it reads the cluster, and answers by the code of the server.
+next. It asks no DNS server: it reads the cluster, and chooses by the code of the server.
+The answers for other names are CoreDNS' own, and it says so.
 
 NAME is whole, as web.shop.svc.cluster.local, or short, as web or web.shop: then the names
-of a search list are tried, and the first that exists is explained. It is the pod's, by its
-dnsPolicy and dnsConfig. Where these leave it to the node, and where an address is given,
-it is that of most pods (dnsPolicy ClusterFirst), in the namespace of the pod or of -n.
-Names of ports (_http._tcp.web), of endpoints (db-0.db) and with a zone
-(zone-a.prefer._zone.web) are explained as well.
+of a search list are tried, and the first of a Service that exists is explained. It is the
+pod's, by its dnsPolicy and dnsConfig. Where these leave it to the node, and where an
+address is given, it is that of most pods (dnsPolicy ClusterFirst), in the namespace of the
+pod or of -n. Names of ports (_http._tcp.web) and with a zone (zone-a.prefer._zone.web) are
+explained as well. SRV records lead to the same endpoints as those of addresses.
 
 The client is a pod, as NAMESPACE/NAME, or NAME in the namespace of -n; or any address of
 either family.
@@ -59,7 +59,7 @@ prefer follow the plan only then.
 A Service of the name "dns" is explained by "vicinity explain svc/dns".`,
 		Example: `  vicinity explain dns web.shop --from shop/client-1
   vicinity explain dns web -n shop --from 10.1.0.7
-  vicinity explain dns _http._tcp.web.shop --from shop/client-1 --type SRV
+  vicinity explain dns _http._tcp.web.shop --from shop/client-1
   vicinity explain dns zone-a.prefer._zone.web.shop --from shop/client-1 --plan -o json`,
 		Args: explainDNSArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, reach, args[0]) },
@@ -68,7 +68,6 @@ A Service of the name "dns" is explained by "vicinity explain svc/dns".`,
 	flags.SortFlags = false
 	flags.StringVar(&f.from, "from", "", "the client: a `POD` as NAMESPACE/NAME or NAME, or an address")
 	f.cluster.add(flags, "the `NAMESPACE` of the pod, and of short names from an address (default that of the context)")
-	flags.StringVar(&f.kind, "type", "", "`TYPE` of the records: A, AAAA or SRV (default both types of addresses)")
 	flags.StringVar(&f.zone, "zone", "cluster.local", "`DOMAIN` of the cluster")
 	flags.BoolVar(&f.plan, "plan", false, "the Corefile of the server has the directive plan")
 	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
@@ -123,9 +122,6 @@ func (f *explainDNSFlags) asked(name string) (q nameQuestion, err error) {
 	if q.zone, err = f.zoneName(); err != nil {
 		return q, err
 	}
-	if q.types, err = f.types(); err != nil {
-		return q, err
-	}
 	if err = checkName(name); err != nil {
 		return q, err
 	}
@@ -142,24 +138,13 @@ func (f *explainDNSFlags) zoneName() (string, error) {
 	return zone + ".", nil
 }
 
-func (f *explainDNSFlags) types() ([]string, error) {
-	kind := strings.ToUpper(f.kind)
-	switch kind {
-	case "":
-		return nil, nil
-	case inspect.TypeA, inspect.TypeAAAA, inspect.TypeSRV:
-		return []string{kind}, nil
-	}
-	return nil, command.UsageErrorf("--type %q is not explained; it must be A, AAAA or SRV", f.kind)
-}
-
 // checkName refuses what is no name in DNS.
 func checkName(name string) error {
 	const longest, longestLabel = 253, 63
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	whole := strings.TrimSuffix(name, ".")
 	if _, err := netip.ParseAddr(whole); err == nil {
-		return command.UsageErrorf("name %q is an address; it must be the name of a Service, of one of its endpoints or ports, or of a pod, such as web.shop", name)
+		return command.UsageErrorf("name %q is an address; it must be the name of a Service or of one of its ports, such as web.shop", name)
 	}
 	if len(whole) > longest {
 		return command.UsageErrorf("name %q has %d characters; it must have at most %d", name, len(whole), longest)
@@ -209,10 +194,9 @@ func (f *explainDNSFlags) client() (nameClient, error) {
 
 // nameQuestion is what is asked for, beside the name.
 type nameQuestion struct {
-	from  nameClient
-	zone  string
-	types []string
-	plan  bool
+	from nameClient
+	zone string
+	plan bool
 }
 
 // nameReader reads what the answer for a name depends on.
@@ -308,163 +292,80 @@ func (r *clusterReader) servedGroups(ctx context.Context, service *corev1.Servic
 	return slices.DeleteFunc(all, func(g *v1alpha1.EndpointGroup) bool { return g.Spec.Service != service.Name }), err
 }
 
-// explain explains the first of the names that a client tries that exists.
+// explain explains the first of the names that a client tries that is of a Service.
 func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExplanation, error) {
 	list, known := names.UsualSearch(n.namespace, n.question.zone), true
 	if n.client.Pod != nil {
 		list, known = names.SearchOf(n.client.Pod, n.question.zone)
 	}
 	search := list.Names(name, n.question.zone)
-	e, err := n.explainFirst(ctx, search)
-	if err == nil && !known && len(search) > 1 {
-		e.NotKnown = append(e.NotKnown, fmt.Sprintf("which names the pod tries for %s: by its dnsPolicy or hostNetwork its search list may be another than the usual one, which was taken", name))
-	}
-	if err == nil && e.Rule == inspect.RuleOutside {
-		adviseOutside(e, name)
-	}
-	return e, err
-}
-
-// adviseOutside says what may be meant by a name that is of another zone.
-func adviseOutside(e *inspect.NameExplanation, name string) {
-	short, dotted := strings.CutSuffix(name, ".")
-	labels := strings.Split(short, ".")
-	for at := 2; at+1 < len(labels); at++ {
-		if names.Same(labels[at], "svc") {
-			e.Next = append(e.Next, fmt.Sprintf("give --zone %s if that is the domain of the cluster", strings.Join(labels[at+1:], ".")))
-			return
-		}
-	}
-	if dotted {
-		e.Why = append(e.Why, "the dot at the end makes the name whole, so clients do not look for it in their search lists")
-		e.Next = append(e.Next, fmt.Sprintf("leave out the dot if %s is a short name of a Service", short))
-	}
-}
-
-func (n *nameReader) explainFirst(ctx context.Context, search []string) (*inspect.NameExplanation, error) {
-	var candidates, before []string
-	for _, name := range search {
-		if _, ofService := names.Parse(name, []string{n.question.zone}); ofService {
-			candidates = append(candidates, name)
-		}
-	}
-	if len(search) == 1 && len(candidates) == 0 {
-		e, _, err := n.explainWhole(ctx, search[0])
-		return e, err
-	}
-	var empty *inspect.NameExplanation
+	var before []string // of other zones
+	var tried []names.Name
 	var refused error
-	for _, name := range search {
-		if !slices.Contains(candidates, name) {
-			if !names.Within(name, n.question.zone) {
-				before = append(before, name)
+	for _, whole := range search {
+		parsed, ofService := names.Parse(whole, []string{n.question.zone})
+		if !ofService {
+			if !names.Within(whole, n.question.zone) {
+				before = append(before, whole)
 			}
 			continue
 		}
-		e, found, err := n.explainWhole(ctx, name)
-		switch {
-		case apierrors.IsForbidden(err):
-			refused = err
-		case err != nil:
-			return nil, err
-		case !found:
-		case e.Exists():
-			if len(before) > 0 {
-				e.NotKnown = append(e.NotKnown, fmt.Sprintf("whether the client gets to this name: it tries %s before, which may exist outside of the cluster", strings.Join(before, " and ")))
-			}
-			return e, nil
-		case empty == nil:
-			empty = e
-		}
-	}
-	switch {
-	case empty != nil:
-		return empty, nil
-	case refused != nil:
-		return nil, n.explained("reading Services", refused)
-	}
-	return n.withoutService(ctx, search, candidates)
-}
-
-// withoutService is about names of which none is that of a Service that exists. The candidates are those that
-// have the form of one.
-func (n *nameReader) withoutService(ctx context.Context, search, candidates []string) (*inspect.NameExplanation, error) {
-	// The name as it was given is the shortest.
-	whole := slices.MinFunc(search, func(a, b string) int { return len(a) - len(b) })
-	qualified := strings.Count(whole, ".") > 1
-	outside := func() (*inspect.NameExplanation, error) {
-		e, _, err := n.explainWhole(ctx, whole)
-		return e, err
-	}
-	short := len(search) > 1
-	if len(candidates) == 0 || short && qualified && len(candidates) == 1 {
-		return outside()
-	}
-	meant := candidates[0]
-	if short && qualified {
-		meant = candidates[1]
-	}
-	parsed, _ := names.Parse(meant, []string{n.question.zone})
-	namespace, service := parsed.ServiceName()
-	n.in(namespace)
-	if !short || !qualified {
-		return nil, n.notFound(ctx, service)
-	}
-	missing := n.expectNamespace(ctx, namespace)
-	if missing == nil {
-		return nil, n.notFound(ctx, service)
-	}
-	e, err := outside()
-	// Names with more dots are those of other zones more often than of endpoints and ports.
-	if err == nil && parsed.Prefix == "" {
-		e.Why = append(e.Why, fmt.Sprintf("%s, so it is not the name of a Service", missing))
-	}
-	return e, err
-}
-
-// mostAliases is how many names of a chain are followed, as CoreDNS does.
-const mostAliases = 10
-
-// explainWhole explains a whole name, to which a chain of aliases leads. exists is false for a name
-// of a Service that does not exist.
-func (n *nameReader) explainWhole(ctx context.Context, name string, chain ...string) (e *inspect.NameExplanation, exists bool, err error) {
-	in := inspect.NameReading{Name: name, Zone: n.question.zone, Types: n.question.types, Plan: n.question.plan, Client: n.client}
-	exists = true
-	if parsed, ofService := names.Parse(name, []string{in.Zone}); ofService {
+		tried = append(tried, parsed)
 		namespace, service := parsed.ServiceName()
-		n.in(namespace)
 		found, err := n.typed.CoreV1().Services(namespace).Get(ctx, service, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			exists = false
+			continue
+		case apierrors.IsForbidden(err):
+			refused = err
+			continue
 		case err != nil:
-			return nil, false, err
-		default:
-			reading, err := n.inputFor(ctx, found, n.client.Nodes, n.servedGroups)
-			if err != nil {
-				return nil, false, err
-			}
-			in.Service = &reading
+			return nil, n.explained("reading Services", err)
 		}
-	}
-	in.Unread = n.unread
-	if e, err = inspect.ExplainName(in); err != nil {
-		return nil, false, fmt.Errorf("explaining %s: %w", name, err)
-	}
-	chain = append(chain, name)
-	switch alias := e.Alias(); {
-	case alias == "":
-	case slices.ContainsFunc(chain, func(before string) bool { return names.Same(before, alias) }):
-		e.EndLoop()
-	case len(chain) <= mostAliases && names.Within(alias, in.Zone):
-		target, _, err := n.explainWhole(ctx, alias, chain...)
+		e, err := n.explainWhole(ctx, whole, found)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		e.Follow(target)
+		if len(before) > 0 {
+			e.NotKnown = append(e.NotKnown, fmt.Sprintf("whether the client gets to this name: it tries %s before, which may exist outside of the cluster", strings.Join(before, " and ")))
+		}
+		if !known && len(search) > 1 {
+			e.NotKnown = append(e.NotKnown, fmt.Sprintf("which names the pod tries for %s: by its dnsPolicy or hostNetwork its search list may be another than the usual one, which was taken", name))
+		}
+		return e, nil
 	}
-	if len(chain) == 1 {
-		e.NotKnown = append(e.NotKnown, n.missing...)
+	domain := strings.TrimSuffix(n.question.zone, ".")
+	switch {
+	case refused != nil:
+		return nil, n.explained("reading Services", refused)
+	case len(tried) == 0:
+		return nil, fmt.Errorf("%s is the name of no Service in the domain %s (--zone), so Vicinity leaves its answer as it is", name, domain)
 	}
-	return e, exists, nil
+	meant := tried[0]
+	if len(tried) > 1 && strings.Contains(name, ".") {
+		meant = tried[1] // of a Service and its namespace
+	}
+	namespace, service := meant.ServiceName()
+	n.in(namespace)
+	if err := n.expectNamespace(ctx, namespace); err != nil {
+		return nil, fmt.Errorf("%s is the name of no Service in the domain %s (--zone): %w", name, domain, err)
+	}
+	return nil, n.notFound(ctx, service)
+}
+
+// explainWhole explains the whole name of a Service.
+func (n *nameReader) explainWhole(ctx context.Context, name string, service *corev1.Service) (*inspect.NameExplanation, error) {
+	n.in(service.Namespace)
+	reading, err := n.inputFor(ctx, service, n.client.Nodes, n.servedGroups)
+	if err != nil {
+		return nil, err
+	}
+	e, err := inspect.ExplainName(inspect.NameReading{
+		Name: name, Zone: n.question.zone, Plan: n.question.plan, Client: n.client, Service: &reading, Unread: n.unread,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("explaining %s: %w", name, err)
+	}
+	e.NotKnown = append(e.NotKnown, n.missing...)
+	return e, nil
 }

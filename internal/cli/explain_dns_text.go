@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 
 	"vicinity.dev/vicinity/internal/explain"
@@ -21,12 +18,16 @@ func dnsFormat(output string) (func(io.Writer, *inspect.NameExplanation) error, 
 // writeName writes the answer, the records, why the client gets them, and what to do next.
 func writeName(p *page, e *inspect.NameExplanation) error {
 	p.heading(strings.TrimSuffix(e.Name, ".") + " for " + clientText(&e.Client))
-	var lines []string
-	for i := range e.Answers {
-		lines = append(lines, answerText(&e.Answers[i]))
+	if e.Rule == inspect.RuleUnchanged {
+		p.list("", []string{"what CoreDNS gives to every client: Vicinity leaves the answer as it is"})
+	} else {
+		var lines []string
+		for i := range e.Answers {
+			lines = append(lines, answerText(&e.Answers[i]))
+		}
+		p.list("", lines)
+		writeRecords(p, e)
 	}
-	p.list("", lines)
-	writeRecords(p, e)
 	p.list("why", whyText(e))
 	if len(e.NotKnown) > 0 {
 		p.list("not known", e.NotKnown)
@@ -49,57 +50,27 @@ func clientText(c *inspect.NameClient) string {
 // answerText is an answer in a sentence.
 func answerText(a *inspect.NameAnswer) string {
 	text := a.Type + ": "
-	switch n := recordsOf(a); a.Result {
-	case inspect.ResultRecords:
-		if n < a.Of {
-			text += fmt.Sprintf("%d of %s", n, count(int64(a.Of), "record", "records"))
-		} else {
-			text += count(int64(n), "record", "records")
-		}
-	case inspect.ResultEmpty:
-		text += "no record (NODATA)"
-		if a.Of > 0 {
-			text = a.Type + ": none of " + count(int64(a.Of), "record", "records") + " (NODATA)"
-		}
-	case inspect.ResultNoName:
-		text += "no such name (NXDOMAIN)"
-	default:
+	switch n := len(a.Records); {
+	case a.Result == inspect.ResultUnknown:
 		text += "unknown"
+	case a.Of == 0:
+		text += "no record"
+	case n == 0:
+		text += "none of " + count(int64(a.Of), "record", "records") + " (NODATA)"
+	case n < a.Of:
+		text += fmt.Sprintf("%d of %s", n, count(int64(a.Of), "record", "records"))
+	default:
+		text += count(int64(n), "record", "records")
 	}
 	return text + "; " + a.Why
 }
 
-// recordsOf is the number of records of the type, without those that lead to them.
-func recordsOf(a *inspect.NameAnswer) int {
-	n := 0
-	for i := range a.Records {
-		if a.Records[i].Type == a.Type || a.Of == 1 {
-			n++
-		}
-	}
-	return min(n, a.Of)
-}
-
 func writeRecords(p *page, e *inspect.NameExplanation) {
 	table := explain.Table{Columns: []explain.Column{{Title: "name"}, {Title: "type"}, {Title: "data"}, {Title: "zone"}, {Title: "node"}}}
-	add := func(records []inspect.NameRecord) {
-		for i := range records {
-			r := &records[i]
-			data := cmp.Or(r.Address, r.Target)
-			if r.Port != nil {
-				data = strconv.Itoa(int(*r.Port)) + " " + r.Target
-			}
-			row := []string{r.Name, r.Type, data, orDash(r.Zone), orDash(r.Node)}
-			if !slices.ContainsFunc(table.Rows, func(other []string) bool { return slices.Equal(other, row) }) { // an alias begins the answers of both types
-				table.Rows = append(table.Rows, row)
-			}
+	for i := range e.Answers {
+		for _, r := range e.Answers[i].Records {
+			table.Rows = append(table.Rows, []string{r.Name, r.Type, r.Address, orDash(r.Zone), orDash(r.Node)})
 		}
-	}
-	for i := range e.Answers {
-		add(e.Answers[i].Records)
-	}
-	for i := range e.Answers {
-		add(e.Answers[i].Additional)
 	}
 	more := len(table.Rows) - mostEndpoints
 	if more > 0 {
@@ -116,7 +87,10 @@ func writeRecords(p *page, e *inspect.NameExplanation) {
 }
 
 func whyText(e *inspect.NameExplanation) []string {
-	lines := []string{"rule: " + ruleText(e)}
+	var lines []string
+	if e.Rule != inspect.RuleUnchanged {
+		lines = append(lines, "rule: "+ruleText(e))
+	}
 	if len(e.Keys) > 0 {
 		var keys []string
 		for _, key := range e.Keys {
@@ -135,10 +109,6 @@ func whyText(e *inspect.NameExplanation) []string {
 		lines = append(lines, "asked for by: "+e.Source)
 	}
 	lines = append(lines, e.Why...)
-	if e.Target != nil {
-		lines = append(lines, "alias of "+e.Target.Name)
-		lines = append(lines, whyText(e.Target)...)
-	}
 	for _, warning := range e.Warnings {
 		lines = append(lines, "warning: "+warning)
 	}
@@ -157,18 +127,6 @@ func ruleText(e *inspect.NameExplanation) string {
 		return "a headless Service without groups: all endpoints"
 	case inspect.RuleLeftOver:
 		return "groups that are left over do not count: all endpoints"
-	case inspect.RuleEndpoint:
-		return "the name of an endpoint"
-	case inspect.RuleZoneName:
-		return "a name with a zone, which is CoreDNS' own (option zonal)"
-	case inspect.RuleClusterIP:
-		return "a Service with a cluster IP"
-	case inspect.RuleExternalName:
-		return "an external name, which is an alias"
-	case inspect.RuleOutside:
-		return "a name of another zone"
-	case inspect.RuleUnread:
-		return "not known"
 	}
-	return "a name of no Service"
+	return "not known"
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,15 +12,14 @@ import (
 	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
-// choose keeps of an answer the records that are for the client.
-func (v *nameView) choose(a *NameAnswer) {
-	if v.groups == nil || !v.ofService || a.Result != ResultRecords || v.e.Rule == RuleExternalName {
+// choose keeps of an answer the records that are for the client. The addresses are those of its
+// records.
+func (v *nameView) choose(a *NameAnswer, family int, addresses []netip.Addr) {
+	if v.groups == nil {
 		return
 	}
-	addresses := addressesIn(slices.Concat(a.Records, a.Additional))
 	if !v.groups.Decides(slices.Values(addresses)) {
 		if v.e.Rule == RuleGroups {
 			v.e.Rule = RuleLeftOver
@@ -30,55 +28,26 @@ func (v *nameView) choose(a *NameAnswer) {
 	}
 	v.e.Rule = RuleGroups
 	if v.placeUnknown() {
-		a.Result, a.Records, a.Additional = ResultUnknown, []NameRecord{}, nil
-		a.Why = "it depends on where the client is"
+		a.Result, a.Records, a.Why = ResultUnknown, []NameRecord{}, "it depends on where the client is"
 		return
 	}
-	var chosen endpoint.Chosen
-	if a.Type == TypeSRV {
-		chosen = v.chooseTargets(a, addresses)
-	} else {
-		endpoints := v.groups.Endpoints[names.FamilyOf(addresses[0])]
-		if endpoints == nil {
-			a.Why = "no group of the Service has addresses of the family, so every client gets all"
-			return
-		}
-		chosen = endpoints.Choose(v.client, addresses)
-		a.Records = kept(a.Records, func(i int) bool { return chosen.Takes[i] })
+	endpoints := v.groups.Endpoints[family]
+	if endpoints == nil {
+		a.Why = "no group of the Service has addresses of the family, so every client gets all"
+		return
 	}
-	a.Tier = chosen.Tier
-	if len(a.Records) == 0 {
+	chosen := endpoints.Choose(v.client, addresses)
+	kept := []NameRecord{}
+	for i, record := range a.Records {
+		if chosen.Takes[i] {
+			kept = append(kept, record)
+		}
+	}
+	a.Records, a.Tier = kept, chosen.Tier
+	if len(kept) == 0 {
 		a.Result = ResultEmpty
 	}
 	a.Why = v.chosenText(a, chosen)
-}
-
-// chooseTargets keeps the SRV records whose targets the client uses.
-func (v *nameView) chooseTargets(a *NameAnswer, addresses []netip.Addr) endpoint.Chosen {
-	targets := v.groups.Targets(v.client, addresses)
-	of := map[string][]netip.Addr{}
-	for i := range a.Additional {
-		r := &a.Additional[i]
-		of[strings.ToLower(r.Name)] = append(of[strings.ToLower(r.Name)], addressesIn(a.Additional[i:i+1])...)
-	}
-	a.Records = kept(a.Records, func(i int) bool { return targets.Takes(of[strings.ToLower(a.Records[i].Target)]) })
-	additional := addressesIn(a.Additional)
-	a.Additional = kept(a.Additional, func(i int) bool { return targets.Uses(additional[i]) })
-	if len(a.Records) == 0 {
-		a.Additional = nil
-	}
-	return endpoint.Chosen{All: targets.All, Tier: targets.Tier, Count: len(a.Records)}
-}
-
-// kept are the records that a rule keeps.
-func kept(records []NameRecord, keep func(i int) bool) []NameRecord {
-	all := []NameRecord{}
-	for i := range records {
-		if keep(i) {
-			all = append(all, records[i])
-		}
-	}
-	return all
 }
 
 // chosenText says which records a client gets by its place.
@@ -112,64 +81,6 @@ func (v *nameView) endpointsFor() string {
 	return "the endpoints that the plan has for zone " + v.client.Zone
 }
 
-// why says what the records are that every client gets, or why there are none.
-func (s *stockName) why(a *NameAnswer) string {
-	service := s.in.Service.Service
-	headless := translate.IsHeadless(service)
-	switch {
-	case s.impossible:
-		return "no name of a Service has this form"
-	case s.zone != "" && !headless:
-		return "names with a zone are of headless Services only"
-	case service.Spec.Type == corev1.ServiceTypeExternalName && s.name.Prefix == "" && a.Result == ResultNoName:
-		return "the external name is an address, of which CoreDNS makes no alias"
-	case service.Spec.Type == corev1.ServiceTypeExternalName && a.Result == ResultEmpty:
-		return "the Service is an alias, and CoreDNS has no SRV records of aliases"
-	case service.Spec.Type == corev1.ServiceTypeExternalName && a.Result == ResultNoName:
-		return "an external name has neither endpoints nor ports"
-	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return "the Service is an alias"
-	case a.Result == ResultNoName && s.endpoint != "":
-		return "no endpoint that is ready has the name"
-	case a.Result == ResultNoName && headless && s.port == "":
-		return "no endpoint of the Service is ready"
-	case a.Result == ResultNoName && headless:
-		return "no endpoint of the Service that is ready has the port"
-	case a.Result == ResultNoName:
-		return "the Service has no such port"
-	case a.Result == ResultEmpty && s.zone != "":
-		return "no endpoint that is ready is in the zone"
-	case a.Result == ResultEmpty && s.exists && len(s.endpoints()) == 0:
-		return "no endpoint of the Service is ready"
-	case a.Result == ResultEmpty && a.Type == TypeSRV && s.nameAsEndpoint() != "":
-		return "the endpoints are names, of which CoreDNS has no SRV records"
-	case a.Result == ResultEmpty && a.Type == TypeSRV:
-		return "there is no port"
-	case a.Result == ResultEmpty:
-		return "there are only addresses of the other family"
-	case s.endpoint != "":
-		return "the endpoint that the name is of, for every client"
-	case s.zone != "":
-		return "what CoreDNS' option zonal gives for the zone in the name, whoever asks"
-	case headless:
-		return "all endpoints, for every client"
-	}
-	return "the cluster IP, for every client: proxies choose among the endpoints"
-}
-
-// dropOtherFamily leaves out that there are no addresses of a family, unless it was asked for.
-func (v *nameView) dropOtherFamily() {
-	some := slices.ContainsFunc(v.e.Answers, func(a NameAnswer) bool { return a.Result == ResultRecords || a.Of > 0 })
-	if len(v.in.Types) > 0 || len(v.e.Answers) == 0 {
-		return
-	}
-	if !some {
-		v.e.Answers = v.e.Answers[:1]
-		return
-	}
-	v.e.Answers = slices.DeleteFunc(v.e.Answers, func(a NameAnswer) bool { return a.Of == 0 })
-}
-
 // tell says why the client gets that.
 func (v *nameView) tell() {
 	e, in, d := v.e, v.in.Service, &v.decision
@@ -189,15 +100,11 @@ func (v *nameView) tell() {
 		e.Why = append(e.Why, v.wholeText()...)
 	case RuleLeftOver:
 		e.Why = append(e.Why, "its groups have none of these addresses, and there is no EndpointSlice with the label "+names.Selector+": they are left of when the Service was headless")
-	case RuleEndpoint:
-		e.Why = append(e.Why, "names of endpoints are left as they are")
-	case RuleZoneName:
-		e.Why = append(e.Why, v.zoneNameText())
-	case RuleClusterIP:
-		e.Why = append(e.Why, "only names of headless Services depend on the client")
 	}
-	if e.Rule == RuleGroups || e.Rule == RuleWhole || e.Rule == RuleLeftOver {
-		e.Warnings = appendNew(e.Warnings, d.Request.Warnings)
+	for _, warning := range d.Request.Warnings {
+		if !slices.Contains(e.Warnings, warning) {
+			e.Warnings = append(e.Warnings, warning)
+		}
 	}
 	if e.Rule != RuleGroups {
 		return
@@ -210,17 +117,6 @@ func (v *nameView) tell() {
 	if slices.ContainsFunc(e.Answers, func(a NameAnswer) bool { return len(a.Records) < a.Of }) {
 		e.NotKnown = append(e.NotKnown, "which DNS server the client asks: any but vicinity-dns gives every client all")
 	}
-}
-
-// zoneNameText says why a name with a zone is CoreDNS' own.
-func (v *nameView) zoneNameText() string {
-	switch _, prefers := v.name.Preferred(); {
-	case !prefers:
-		return "Vicinity leaves names that are confined to a zone as they are"
-	case !v.in.Plan:
-		return "Vicinity leaves names with a zone as they are; --plan is for servers whose Corefile has the directive plan"
-	}
-	return "the directive plan is for headless Services with groups and EndpointSlices, so the name is left as it is"
 }
 
 // wholeText says why there are no groups.
@@ -280,27 +176,18 @@ func (v *nameView) advise() {
 			}
 		}
 	}
-	none := func(result NameResult) bool {
-		return slices.ContainsFunc(v.e.Answers, func(a NameAnswer) bool { return a.Result == result && (a.Of > 0 || result == ResultNoName) })
-	}
+	noneNear := decides && slices.ContainsFunc(v.e.Answers, func(a NameAnswer) bool { return a.Result == ResultEmpty && a.Of > 0 })
+	noneReady := (decides || v.e.Rule == RuleWhole) && !v.name.IsPort() && v.e.Answers[0].Of == 0
 	byHand := len(in.Service.Spec.Selector) == 0
-	noneReady := (decides || v.e.Rule == RuleWhole) && none(ResultNoName) && v.name.Prefix == "" ||
-		v.anyClient && len(v.groups.Ready[names.V4])+len(v.groups.Ready[names.V6]) == 0
 	switch {
-	case decides && none(ResultEmpty) && len(next) == 0 && byHand:
+	case noneNear && len(next) == 0 && byHand:
 		add("add an endpoint near the client to the Service's EndpointSlices, or end the keys with %s", topology.Anywhere)
-	case decides && none(ResultEmpty) && len(next) == 0:
+	case noneNear && len(next) == 0:
 		add("run a pod of the Service near the client, or end the keys with %s", topology.Anywhere)
 	case noneReady && byHand:
 		add("add ready endpoints to the Service's EndpointSlices: it has no selector")
 	case noneReady:
 		add("run ready pods that the Service selects")
-	case v.e.Rule == RuleNoService:
-		add("ask for a name that Services have: of the Service itself, of a port (_http._tcp.%s), of an endpoint, or with a zone", v.name.Service)
-	case v.e.Rule == RuleExternalName && v.name.Prefix == "" && slices.Contains(v.in.Types, TypeSRV) && !none(ResultNoName):
-		add("ask for the SRV records of %s", v.in.Service.Service.Spec.ExternalName)
-	case v.e.Rule == RuleExternalName && none(ResultNoName) && v.name.Prefix == "":
-		add("give the Service a name as its externalName, or make it a headless one with an EndpointSlice of the address")
 	case v.e.Rule == RuleWhole && len(v.decision.Request.Warnings) > 0:
 		add("correct what the warnings say of the Service")
 	}
