@@ -16,9 +16,8 @@ import (
 type dynamicsFlags struct {
 	scenarios  []string
 	cluster    simulate.ScenarioOptions
-	algorithms []string
+	algorithms algorithmFlags
 	without    []string
-	delivery   string
 	thresholds thresholdFlags
 	sliceSize  int
 	output     string
@@ -59,9 +58,8 @@ Scenarios (--scenario):
 	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the nodes of each zone, repeated if it is shorter than the zones")
 	flags.IntVar(&f.cluster.Endpoints, "endpoints", f.cluster.Endpoints, "`NUMBER` of endpoints at the start")
 	flags.Uint64Var(&f.cluster.Seed, "seed", f.cluster.Seed, "`NUMBER` that decides all that is left to chance")
-	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms, or all: "+joinNames(dynamicsAlgorithms()))
+	f.algorithms.add(flags, dynamicsAlgorithms())
 	flags.StringSliceVar(&f.without, "without", []string{"all"}, "`LIST` of savings to switch off in turn, all, or none: "+joinNames(simulate.Savings()))
-	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
 	f.thresholds.add(flags)
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
 	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, or html, a page with charts")
@@ -118,12 +116,9 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) (err error) 
 // options checks the flags that do not need the scenarios. note is what
 // to print beside.
 func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err error) {
-	named, left, err := f.chooseAlgorithms(&o)
-	if err != nil {
+	var algorithms []allocate.Algorithm
+	if algorithms, o.Delivery, note, err = f.algorithms.read(dynamicsAlgorithms()); err != nil {
 		return o, "", err
-	}
-	if len(left) > 0 {
-		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, allocate.DeliveryGroups)
 	}
 	if o.Without, err = f.chooseSavings(); err != nil {
 		return o, "", err
@@ -142,49 +137,14 @@ func (f *dynamicsFlags) options() (o simulate.DynamicsOptions, note string, err 
 		return o, "", command.UsageErrorf("--slice-size %d is not allowed; it must be 1 or more endpoints", f.sliceSize)
 	}
 	o.SliceSize, o.Seed = f.sliceSize, f.cluster.Seed
-	for _, a := range named {
-		o.Bounds = append(o.Bounds, thresholds.Bound(a))
+	for _, a := range algorithms {
+		if a == simulate.UpstreamAuto {
+			o.Upstream = true
+		} else {
+			o.Bounds = append(o.Bounds, thresholds.Bound(a))
+		}
 	}
 	return o, note, nil
-}
-
-// chooseAlgorithms reads --algorithm and --delivery. left are algorithms that "all"
-// leaves out, for the delivery cannot carry them.
-func (f *dynamicsFlags) chooseAlgorithms(o *simulate.DynamicsOptions) (named, left []allocate.Algorithm, err error) {
-	all := slices.Contains(f.algorithms, "all")
-	for _, name := range f.algorithms {
-		a := allocate.Algorithm(name)
-		switch {
-		case name == "all":
-		case !slices.Contains(dynamicsAlgorithms(), a):
-			return nil, nil, command.UsageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(dynamicsAlgorithms()))
-		case slices.Contains(named, a) || name == simulate.UpstreamAuto && o.Upstream:
-			return nil, nil, command.UsageErrorf("--algorithm %q is given twice", name)
-		case name == simulate.UpstreamAuto:
-			o.Upstream = true
-		default:
-			named = append(named, a)
-		}
-	}
-	o.Delivery = allocate.Delivery(f.delivery)
-	switch {
-	case f.delivery == "" && slices.ContainsFunc(named, allocate.Algorithm.Weighted):
-		o.Delivery = allocate.DeliveryGroups
-	case f.delivery == "":
-		o.Delivery = allocate.DeliveryHints
-	case !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return nil, nil, command.UsageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
-	}
-	if all {
-		o.Upstream = true
-		named, left = everyAlgorithm(o.Delivery, named)
-	}
-	for _, a := range named {
-		if !o.Delivery.CanCarry(a) {
-			return nil, nil, command.UsageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
-		}
-	}
-	return named, left, nil
 }
 
 // chooseSavings reads --without.

@@ -85,8 +85,7 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 	}
 	groups := question
 	if f.delivery == "" {
-		groups.Delivery = allocate.DeliveryGroups
-		if groups.Algorithms, _, err = f.algorithmsFor(groups.Delivery); err != nil {
+		if _, err := f.deliver(&groups, allocate.DeliveryGroups); err != nil {
 			return err
 		}
 	}
@@ -153,11 +152,7 @@ const fewServices = 3
 // question is the part that all Services have in common. note is for people who may
 // wonder.
 func (f *planFlags) question() (q explain.Question, note string, err error) {
-	q.Delivery = allocate.Delivery(cmp.Or(f.delivery, string(allocate.DeliveryHints)))
-	if !slices.Contains(allocate.Deliveries(), q.Delivery) {
-		return q, "", command.UsageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
-	}
-	if q.Algorithms, note, err = f.algorithmsFor(q.Delivery); err != nil {
+	if note, err = f.deliver(&q, allocate.Delivery(cmp.Or(f.delivery, string(allocate.DeliveryHints)))); err != nil {
 		return q, "", err
 	}
 	capacities := []translate.CapacityType{translate.CapacityNodes, translate.CapacityCPU}
@@ -170,30 +165,11 @@ func (f *planFlags) question() (q explain.Question, note string, err error) {
 	return q, note, nil
 }
 
-// algorithmsFor are the algorithms that the flag names and the delivery can carry.
-func (f *planFlags) algorithmsFor(delivery allocate.Delivery) (chosen []allocate.Algorithm, note string, err error) {
-	for _, name := range f.algorithms {
-		a := allocate.Algorithm(name)
-		switch {
-		case name == "all":
-		case !slices.Contains(allocate.Algorithms(), a):
-			return nil, "", command.UsageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
-		case !delivery.CanCarry(a):
-			return nil, "", command.UsageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, delivery)
-		case slices.Contains(chosen, a):
-			return nil, "", command.UsageErrorf("--algorithm %q is given twice", name)
-		default:
-			chosen = append(chosen, a)
-		}
-	}
-	if !slices.Contains(f.algorithms, "all") {
-		return chosen, "", nil
-	}
-	chosen, left := everyAlgorithm(delivery, chosen)
-	if len(left) > 0 {
-		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), delivery, allocate.DeliveryGroups)
-	}
-	return chosen, note, nil
+// deliver has the question ask for the algorithms that the flag names and the delivery can carry.
+func (f *planFlags) deliver(q *explain.Question, delivery allocate.Delivery) (note string, err error) {
+	flags := algorithmFlags{names: f.algorithms, delivery: string(delivery)}
+	q.Algorithms, q.Delivery, note, err = flags.read(allocate.Algorithms())
+	return note, err
 }
 
 // read reads all files and checks that there is what a plan needs.

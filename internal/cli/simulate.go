@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,8 +19,7 @@ type simulateFlags struct {
 	dataset            string
 	zones              int
 	nodes, endpoints   string
-	algorithms         []string
-	delivery           string
+	algorithms         algorithmFlags
 	startingThresholds []string
 	overloadThresholds []string
 	weights            allocate.Weights
@@ -73,8 +70,7 @@ local-weighted, local-opt and flow need.`,
 	flags.IntVar(&f.zones, "zones", 3, "number of zones of the grid")
 	flags.StringVar(&f.nodes, "nodes", "1..10", "`RANGE` of nodes in a zone of the grid: 7, 1..10 or 1..10/3")
 	flags.StringVar(&f.endpoints, "endpoints", "0..20", "`RANGE` of endpoints in a zone of the grid")
-	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms, or all: "+joinNames(allocate.Algorithms()))
-	flags.StringVar(&f.delivery, "delivery", "", "hints or groups (default hints, or groups if the list of algorithms has one that needs them)")
+	f.algorithms.add(flags, allocate.Algorithms())
 	flags.StringSliceVar(&f.startingThresholds, "starting-threshold", nil, "`LIST` of numbers of endpoints below which plans are balanced, such as 12, or 3x for 3 per zone (default 3x for local, none for the others)")
 	flags.StringSliceVar(&f.overloadThresholds, "overload-threshold", nil, "`LIST` of loads above the even share that no endpoint may reach, such as 50% (default 20% for auto, 50% for the others)")
 	flags.Float64Var(&f.weights.InZone, "weight-in-zone", f.weights.InZone, "what the in-zone share counts in the score")
@@ -131,41 +127,11 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 // options checks the flags that do not need the data set. note is what
 // to print beside.
 func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
-	var named, left []allocate.Algorithm
-	all := slices.Contains(f.algorithms, "all")
-	for _, name := range f.algorithms {
-		a := allocate.Algorithm(name)
-		switch {
-		case name == "all":
-		case !slices.Contains(allocate.Algorithms(), a):
-			return o, "", command.UsageErrorf("--algorithm %q is unknown; allowed are all, %s", name, joinNames(allocate.Algorithms()))
-		case slices.Contains(named, a):
-			return o, "", command.UsageErrorf("--algorithm %q is given twice", name)
-		default:
-			named = append(named, a)
-		}
+	var algorithms []allocate.Algorithm
+	if algorithms, o.Delivery, note, err = f.algorithms.read(allocate.Algorithms()); err != nil {
+		return o, "", err
 	}
-	o.Delivery = allocate.Delivery(f.delivery)
-	switch {
-	case f.delivery == "" && slices.ContainsFunc(named, allocate.Algorithm.Weighted):
-		o.Delivery = allocate.DeliveryGroups
-	case f.delivery == "":
-		o.Delivery = allocate.DeliveryHints
-	case !slices.Contains(allocate.Deliveries(), o.Delivery):
-		return o, "", command.UsageErrorf("--delivery %q is unknown; allowed are %s", f.delivery, joinNames(allocate.Deliveries()))
-	}
-	if all {
-		named, left = everyAlgorithm(o.Delivery, named)
-	}
-	for _, a := range named {
-		if !o.Delivery.CanCarry(a) {
-			return o, "", command.UsageErrorf("--algorithm %s needs --delivery %s: %s cannot carry its weights", a, allocate.DeliveryGroups, o.Delivery)
-		}
-	}
-	if len(left) > 0 {
-		note = fmt.Sprintf("left out %s: %s cannot carry weights; see --delivery %s", joinNames(left), o.Delivery, allocate.DeliveryGroups)
-	}
-	if o.Variants, err = f.variants(named); err != nil {
+	if o.Variants, err = f.variants(algorithms); err != nil {
 		return o, "", err
 	}
 	w := f.weights
@@ -177,27 +143,6 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	}
 	o.Weights, o.SliceSize, o.Worst = f.weights, f.sliceSize, worstCases
 	return o, note, nil
-}
-
-// everyAlgorithm splits all algorithms into those that the delivery can carry and
-// those to leave out. What is named beside "all" is not left out silently.
-func everyAlgorithm(d allocate.Delivery, named []allocate.Algorithm) (in, out []allocate.Algorithm) {
-	for _, a := range allocate.Algorithms() {
-		if d.CanCarry(a) || slices.Contains(named, a) {
-			in = append(in, a)
-		} else {
-			out = append(out, a)
-		}
-	}
-	return in, out
-}
-
-func joinNames[T ~string](names []T) string {
-	var s []string
-	for _, name := range names {
-		s = append(s, string(name))
-	}
-	return strings.Join(s, ", ")
 }
 
 // reportPartial says how far an interrupted run came.
