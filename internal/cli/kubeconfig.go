@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/explain"
 )
 
 // clusterFlags say which cluster to talk to, and as whom, as those of kubectl do.
@@ -124,13 +124,11 @@ func listed(names []string, none string) string {
 	if len(names) == 0 {
 		return none
 	}
-	const most = 10
-	text := "it has " + strings.Join(names[:min(most, len(names))], ", ")
-	if more := len(names) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return "it has " + explain.FirstOf(names, mostListed)
 }
+
+// mostListed is how many names of many a message lists.
+const mostListed = 10
 
 func newConnection(config *rest.Config, namespace string) (*connection, error) {
 	c := &connection{clock: new(command.Clock), namespace: namespace, server: config.Host}

@@ -213,21 +213,12 @@ func chooseServices(manifests *manifest.Set, namespace string, names []string) (
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("service %q is not in the manifests; they have %s", name, someServices(all))
+			var there []string
+			for _, service := range all {
+				there = append(there, service.Namespace+"/"+service.Name)
+			}
+			return nil, fmt.Errorf("service %q is not in the manifests; they have %s", name, explain.FirstOf(there, mostListed))
 		}
 	}
 	return slices.DeleteFunc(all, func(service *corev1.Service) bool { return !wanted[service] }), nil
-}
-
-func someServices(services []*corev1.Service) string {
-	const most = 10
-	var names []string
-	for _, service := range services[:min(most, len(services))] {
-		names = append(names, service.Namespace+"/"+service.Name)
-	}
-	list := strings.Join(names, ", ")
-	if more := len(services) - most; more > 0 {
-		list += fmt.Sprintf(" and %d more", more)
-	}
-	return list
 }

@@ -226,14 +226,11 @@ func disturbedDomains(d disruption.Decision) string {
 	case n == 0:
 		return fmt.Sprintf("no %s is disturbed", noun)
 	}
-	names := make([]string, 0, maxDomainNames)
-	for _, name := range d.Disturbed[:min(n, maxDomainNames)] {
-		names = append(names, fmt.Sprintf("%q", name))
+	names := make([]string, n)
+	for i, name := range d.Disturbed {
+		names[i] = fmt.Sprintf("%q", name)
 	}
-	said := strings.Join(names, ", ")
-	if more := n - len(names); more > 0 {
-		said += fmt.Sprintf(" and %d more", more)
-	}
+	said := FirstOf(names, maxDomainNames)
 	if n == 1 {
 		said = fmt.Sprintf("%s %s is disturbed", noun, said)
 	} else {

@@ -1,8 +1,10 @@
 package explain
 
 import (
+	"fmt"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // Count is a number that is not negative with its noun, as in "1,200 endpoints".
@@ -23,6 +25,15 @@ func Thousands(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return sign + s
+}
+
+// FirstOf names at most so many of some things, as in "a, b and 3 more".
+func FirstOf(names []string, most int) string {
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // Rounded leaves as many digits of a percentage as mean something.

@@ -8,9 +8,7 @@
 package inspect
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
@@ -55,20 +53,11 @@ func withoutWeights(algorithms []allocate.Algorithm) []allocate.Algorithm {
 // mostNamed is how many things of many a sentence names.
 const mostNamed = 3
 
-// firstOf names a few of many things.
-func firstOf(names []string) string {
-	text := strings.Join(names[:min(mostNamed, len(names))], ", ")
-	if more := len(names) - mostNamed; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
 // NodeNames names a few of many nodes.
 func NodeNames(nodes []string) string {
 	noun := "nodes "
 	if len(nodes) == 1 {
 		noun = "node "
 	}
-	return noun + firstOf(slices.Sorted(slices.Values(nodes)))
+	return noun + explain.FirstOf(slices.Sorted(slices.Values(nodes)), mostNamed)
 }

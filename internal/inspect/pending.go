@@ -72,7 +72,7 @@ func heldText(held map[string][]string) []string {
 	}
 	var sentences []string
 	for _, zones := range slices.Sorted(maps.Keys(addresses)) {
-		sentences = append(sentences, fmt.Sprintf("the plan takes from %s what it keeps for a moment: %s", zones, firstOf(addresses[zones])))
+		sentences = append(sentences, fmt.Sprintf("the plan takes from %s what it keeps for a moment: %s", zones, explain.FirstOf(addresses[zones], mostNamed)))
 	}
 	return sentences
 }

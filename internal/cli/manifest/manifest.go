@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -163,7 +164,7 @@ func (m *Set) Notes() []string {
 		}
 	}
 	if n := len(m.replaced); n > 0 {
-		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n), some(m.replaced)))
+		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n), explain.FirstOf(m.replaced, 5)))
 	}
 	return notes
 }
@@ -173,15 +174,6 @@ func count(objects int) string {
 		return "1 object"
 	}
 	return fmt.Sprintf("%d objects", objects)
-}
-
-// some lists the first few names.
-func some(names []string) string {
-	const most = 5
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }
 
 // Defaults are the ClusterRoutingPolicies that choose the namespace. One that is not given

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"vicinity.dev/vicinity/internal/explain"
 )
 
 // Definition is a CRD, as far as versions are compared.
@@ -110,11 +112,4 @@ func propertiesOf(schema any) map[string]any {
 }
 
 // firstOf names a few of many things.
-func firstOf(names []string) string {
-	const most = 3
-	text := strings.Join(names[:min(most, len(names))], ", ")
-	if more := len(names) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
+func firstOf(names []string) string { return explain.FirstOf(names, 3) }
