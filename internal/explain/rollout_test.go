@@ -151,10 +151,42 @@ func TestRolloutsGolden(t *testing.T) {
 		c.change(s)
 		step := rollout.Next(s, evening)
 		fmt.Fprintf(&text, "# %s\n", c.name)
-		for _, line := range (Rollout{Namespace: "shop", Name: "db", Key: "topology.kubernetes.io/zone"}).Lines(&step) {
+		for _, line := range (Rollout{Namespace: "shop", Name: "db", Key: "topology.kubernetes.io/zone"}).lines(&step) {
 			fmt.Fprintf(&text, "%s\n", line)
 		}
 		text.WriteString("\n")
 	}
 	golden(t, "rollouts.txt", text.String())
+}
+
+// lines tell a step: the phase with what it waits for, then each domain.
+func (r Rollout) lines(s *rollout.Step) []string {
+	m := &s.Memory
+	first := fmt.Sprintf("%s: revision %s", m.Phase, m.Revision)
+	if len(m.Current) > 0 {
+		first += fmt.Sprintf(", wave %d: %s", m.Wave, r.Domains(m.Current))
+	}
+	lines := []string{first}
+	if waiting := r.Waiting(s.Wait); waiting != "" {
+		lines = append(lines, waiting)
+	}
+	for _, d := range s.Domains {
+		lines = append(lines, fmt.Sprintf("%s: %s, %d of %s updated, %d healthy, %d unavailable", r.Domain(d.Name), strings.ToLower(string(d.State)), d.Updated, count(d.Pods, "pod"), d.Healthy, d.Unavailable))
+	}
+	for _, e := range s.Events {
+		lines = append(lines, fmt.Sprintf("%s: %s", e.Type, r.Event(e, m.Revision)))
+	}
+	for _, targets := range []struct {
+		verb string
+		list []rollout.Target
+	}{{"evicts", s.Evict}, {"deletes", s.Delete}, {"no longer evicts", s.Withdraw}} {
+		if len(targets.list) > 0 {
+			names := make([]string, len(targets.list))
+			for i, t := range targets.list {
+				names[i] = t.Pod
+			}
+			lines = append(lines, targets.verb+" "+listPods(names))
+		}
+	}
+	return lines
 }
