@@ -16,6 +16,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // rolloutChange is what a command writes to the spec of a DomainRollout. Without fields it
@@ -237,7 +238,8 @@ func abortRollout(n *rolloutNow, _ bool) (rolloutChange, error) {
 	case n.stop() == v1alpha1.StopAbort:
 		return rolloutChange{said: "is aborted already: pods stay as they are, and another revision is rolled out as usual"}, nil
 	}
-	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). Another revision is rolled out as usual", revision, updatedText(podsOf(n.DomainRollout)))
+	s := inspect.RolloutStatusOf(n.DomainRollout)
+	said := fmt.Sprintf("is aborted: the rollout of revision %s ends and pods stay as they are (%s). Another revision is rolled out as usual", revision, updatedText(s.Pods, s.Updated, s.Healthy))
 	if n.Status.PreviousRevision != "" {
 		said += "; " + n.command("rollback") + " brings back " + n.Status.PreviousRevision
 	}

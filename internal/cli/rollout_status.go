@@ -15,6 +15,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 type rolloutStatusFlags struct {
@@ -172,7 +173,7 @@ func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRol
 	if w.isPaused {
 		ahead.paused = fmt.Sprintf("%s is paused: it makes and deletes no pods for an update before %s", target, resume)
 	}
-	if _, _, healthy := podsOf(d); d.Status.Phase == v1alpha1.PhaseComplete && healthy < w.pods {
+	if healthy := inspect.RolloutStatusOf(d).Healthy; d.Status.Phase == v1alpha1.PhaseComplete && healthy < w.pods {
 		ahead.lacking = fmt.Sprintf("%s is to have %s, of which %d are healthy", target, count(int64(w.pods), "pod", "pods"), healthy)
 	}
 	switch {

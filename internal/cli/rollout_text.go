@@ -9,7 +9,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/explain"
-	"vicinity.dev/vicinity/internal/rollout"
+	"vicinity.dev/vicinity/internal/inspect"
 )
 
 // rolloutPage are DomainRollouts as JSON and YAML have them.
@@ -39,14 +39,10 @@ type rolloutReport struct {
 
 // report is a DomainRollout for people and programs.
 func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) rolloutReport {
-	n := &rolloutNow{DomainRollout: d, now: r.now}
+	n, s := &rolloutNow{DomainRollout: d, now: r.now}, inspect.RolloutStatusOf(d)
 	report := rolloutReport{
-		Namespace: d.Namespace, Name: d.Name, Target: d.Spec.TargetRef, TopologyKey: d.Spec.TopologyKey, NotKnown: r.missing, Status: d.Status, lacking: ahead.lacking,
-		Current: n.isRead() && !n.isBehind() && ahead.said == "",
-	}
-	report.Pods, report.Updated, report.Healthy = podsOf(d)
-	if d.Status.Failure != nil {
-		report.failure = n.failure()
+		Namespace: d.Namespace, Name: d.Name, Target: s.Target, TopologyKey: s.TopologyKey, Pods: s.Pods, Updated: s.Updated, Healthy: s.Healthy,
+		Current: s.Current && ahead.said == "", NotKnown: r.missing, Status: d.Status, failure: s.Failure, lacking: ahead.lacking,
 	}
 	switch {
 	case !n.isRead():
@@ -73,14 +69,6 @@ func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) r
 	return report
 }
 
-func podsOf(d *v1alpha1.DomainRollout) (pods, updated, healthy int32) {
-	for i := range d.Status.Domains {
-		domain := &d.Status.Domains[i]
-		pods, updated, healthy = pods+domain.Pods, updated+domain.Updated, healthy+domain.Healthy
-	}
-	return pods, updated, healthy
-}
-
 func updatedText(pods, updated, healthy int32) string {
 	return fmt.Sprintf("%d of %s updated, %d healthy", updated, count(int64(pods), "pod", "pods"), healthy)
 }
@@ -90,10 +78,7 @@ func (n *rolloutNow) words() explain.Rollout {
 }
 
 // failure says why the revision failed.
-func (n *rolloutNow) failure() string {
-	f := n.Status.Failure
-	return n.words().Failure(&rollout.Failure{Reason: rollout.FailureReason(f.Reason), Domain: f.Domain, Pod: f.Pod, At: f.Time.Time})
-}
+func (n *rolloutNow) failure() string { return inspect.RolloutStatusOf(n.DomainRollout).Failure }
 
 // rolloutFormats are the forms of --output.
 const rolloutFormats = "text, json or yaml"
