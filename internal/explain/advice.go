@@ -21,9 +21,10 @@ type Advice struct {
 
 // Move is a number of pods that go from one zone to another, or are new.
 type Move struct {
-	New      bool
-	From, To string // From means nothing if New
-	Pods     int
+	New  bool   `json:"new,omitempty"`
+	From string `json:"from,omitempty"` // means nothing if New
+	To   string `json:"to"`
+	Pods int    `json:"pods"`
 }
 
 // Limits on what is tried, so that the work is bounded for any number of zones.

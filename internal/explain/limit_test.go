@@ -81,7 +81,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		LimitZonesWithoutNodes, LimitTrafficFromOneZone, LimitAutoscaling,
 	} {
 		if !strings.Contains(sections, "\n##-"+name+"\n") {
-			t.Errorf("no section has the link %s", Limit{Name: name}.Link())
+			t.Errorf("no section has the link %s", newLimit(name, "").Link)
 		}
 	}
 }

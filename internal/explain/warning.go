@@ -10,9 +10,11 @@ import (
 // Limit is something about a Service that no plan mends.
 type Limit struct {
 	// Name is that of its section in docs/concepts/limits.md. It is stable.
-	Name string
+	Name string `json:"name"`
 	// Text is a sentence.
-	Text string
+	Text string `json:"text"`
+	// Link is where the limit is described.
+	Link string `json:"link"`
 }
 
 // The names of limits.
@@ -26,8 +28,9 @@ const (
 	LimitAutoscaling        = "autoscaling-by-one-zone"
 )
 
-// Link is where the limit is described.
-func (l Limit) Link() string { return "docs/concepts/limits.md#" + l.Name }
+func newLimit(name, format string, args ...any) Limit {
+	return Limit{name, fmt.Sprintf(format, args...), "docs/concepts/limits.md#" + name}
+}
 
 // Warnings are sentences about unfortunate places of the endpoints.
 func Warnings(region allocate.Region) []string {
@@ -62,22 +65,22 @@ func Limits(region allocate.Region) []Limit {
 	var limits []Limit
 	switch {
 	case endpoints == 1:
-		limits = append(limits, Limit{LimitOneEndpoint, "there is one endpoint only: when it fails, nothing is left"})
+		limits = append(limits, newLimit(LimitOneEndpoint, "there is one endpoint only: when it fails, nothing is left"))
 	case len(homes) == 1 && withCapacity > 1 && without == 0:
-		limits = append(limits, Limit{LimitEndpointsInOneZone, fmt.Sprintf("all %d endpoints are in %s: when it fails, nothing is left", endpoints, homes[0])})
+		limits = append(limits, newLimit(LimitEndpointsInOneZone, "all %d endpoints are in %s: when it fails, nothing is left", endpoints, homes[0]))
 	}
 	if endpoints > 1 && endpoints < withCapacity {
-		limits = append(limits, Limit{LimitFewEndpoints, fmt.Sprintf("%d endpoints are fewer than the %d zones: some traffic has to leave its zone", endpoints, withCapacity)})
+		limits = append(limits, newLimit(LimitFewEndpoints, "%d endpoints are fewer than the %d zones: some traffic has to leave its zone", endpoints, withCapacity))
 	}
 	if without > 0 {
 		them := "them"
 		if without == 1 {
 			them = "it"
 		}
-		limits = append(limits, Limit{LimitEndpointsNoZone, fmt.Sprintf("%s without a zone: no traffic to %s counts as in-zone", count(without, "endpoint"), them)})
+		limits = append(limits, newLimit(LimitEndpointsNoZone, "%s without a zone: no traffic to %s counts as in-zone", count(without, "endpoint"), them))
 	}
 	if len(idle) > 0 {
-		limits = append(limits, Limit{LimitZonesWithoutNodes, "endpoints are in zones without a node that counts: " + strings.Join(idle, ", ")})
+		limits = append(limits, newLimit(LimitZonesWithoutNodes, "endpoints are in zones without a node that counts: %s", strings.Join(idle, ", ")))
 	}
 	return limits
 }
@@ -102,14 +105,13 @@ func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit
 	if worst < 0 || endpoints == 0 {
 		return Limit{}, false
 	}
-	return Limit{LimitTrafficFromOneZone, fmt.Sprintf(
+	return newLimit(LimitTrafficFromOneZone,
 		"the plan expects %s of the traffic from %s: if all of it came from there, an endpoint would get %s times its even share",
-		Percent(shares[worst]), ZoneName(plan.Zones[worst]), decimal(worstLoad, 2))}, true
+		Percent(shares[worst]), ZoneName(plan.Zones[worst]), decimal(worstLoad, 2)), true
 }
 
 // Autoscaled says that the named autoscalers set the number of endpoints of a Service whose
 // zones use different ones.
 func Autoscaled(autoscalers []string) Limit {
-	return Limit{LimitAutoscaling, fmt.Sprintf(
-		"%s scales by the mean load of all pods, in which the load of one zone is diluted", strings.Join(autoscalers, ", "))}
+	return newLimit(LimitAutoscaling, "%s scales by the mean load of all pods, in which the load of one zone is diluted", strings.Join(autoscalers, ", "))
 }

@@ -42,7 +42,7 @@ type Explanation struct {
 	// Held are the zones that endpoints keep for a moment, by address.
 	Held     map[string][]string `json:"held,omitempty"`
 	Warnings []string            `json:"warnings,omitempty"`
-	Limits   []Limit             `json:"limits,omitempty"`
+	Limits   []explain.Limit     `json:"limits,omitempty"`
 	NotKnown []string            `json:"notKnown,omitempty"`
 	// Next is what to do, what matters most first; nothing for most, and before Advise.
 	Next []string `json:"next,omitempty"`
@@ -85,13 +85,6 @@ type Condition struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	Since   string `json:"since"`
-}
-
-// Limit is something that no plan mends.
-type Limit struct {
-	Name string `json:"name"`
-	Text string `json:"text"`
-	Link string `json:"link"`
 }
 
 // Family is the part of an explanation that is about an address family: the plan that is
@@ -269,11 +262,11 @@ func (e *Explanation) Divided() bool {
 }
 
 // limits are those of all families, each once.
-func (e *Explanation) limits() []Limit {
-	var limits []Limit
+func (e *Explanation) limits() []explain.Limit {
+	var limits []explain.Limit
 	for i := range e.Families {
-		for _, l := range e.Families[i].limits {
-			if limit := (Limit{l.Name, l.Text, l.Link()}); !slices.Contains(limits, limit) {
+		for _, limit := range e.Families[i].limits {
+			if !slices.Contains(limits, limit) {
 				limits = append(limits, limit)
 			}
 		}
@@ -285,8 +278,7 @@ func (e *Explanation) limits() []Limit {
 // divided.
 func (e *Explanation) Autoscaled(names []string) {
 	if len(names) > 0 {
-		limit := explain.Autoscaled(names)
-		e.Limits = append(e.Limits, Limit{limit.Name, limit.Text, limit.Link()})
+		e.Limits = append(e.Limits, explain.Autoscaled(names))
 	}
 }
 

@@ -38,19 +38,11 @@ type Section struct {
 
 // Advice is a change of where pods are that makes a plan better.
 type Advice struct {
-	Advice      string  `json:"advice"`
-	Moves       []Move  `json:"moves"`
-	InZone      float64 `json:"inZone"`
-	MaxOverload float64 `json:"maxOverload"`
-	Total       float64 `json:"total"`
-}
-
-// Move is a number of pods that go from one zone to another, or are new.
-type Move struct {
-	New  bool   `json:"new,omitempty"`
-	From string `json:"from,omitempty"`
-	To   string `json:"to"`
-	Pods int    `json:"pods"`
+	Advice      string         `json:"advice"`
+	Moves       []explain.Move `json:"moves"`
+	InZone      float64        `json:"inZone"`
+	MaxOverload float64        `json:"maxOverload"`
+	Total       float64        `json:"total"`
 }
 
 // Title names the Service, with the family where there are two.
@@ -211,14 +203,10 @@ func (s *Section) Advise() error {
 	}
 	for i := range found {
 		a := &found[i]
-		advice := Advice{
-			Advice: a.String(), InZone: percent(a.After.Figures.InZone),
+		s.Advice = append(s.Advice, Advice{
+			Advice: a.String(), Moves: a.Moves, InZone: percent(a.After.Figures.InZone),
 			MaxOverload: percent(a.After.Figures.Overload), Total: explain.Rounded(a.After.Total),
-		}
-		for _, m := range a.Moves {
-			advice.Moves = append(advice.Moves, Move(m))
-		}
-		s.Advice = append(s.Advice, advice)
+		})
 	}
 	return nil
 }
