@@ -81,7 +81,7 @@ func dynamicsAlgorithms() []allocate.Algorithm {
 }
 
 // run is the command.
-func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) (err error) {
+func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) error {
 	options, note, err := f.options()
 	if err != nil {
 		return err
