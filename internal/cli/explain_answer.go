@@ -44,11 +44,7 @@ func writeAnswer(p *page, e *inspect.Explanation) error {
 	for _, sentence := range e.NotKnown {
 		lines = append(lines, "not known: "+sentence)
 	}
-	next := e.Next
-	if len(next) == 0 {
-		next = []string{"nothing to do"}
-	}
-	for _, sentence := range next {
+	for _, sentence := range nextSteps(e.Next) {
 		lines = append(lines, "next: "+sentence)
 	}
 	if len(e.Families) > 0 {

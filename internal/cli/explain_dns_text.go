@@ -29,14 +29,8 @@ func writeName(p *page, e *inspect.NameExplanation) error {
 		writeRecords(p, e)
 	}
 	p.list("why", whyText(e))
-	if len(e.NotKnown) > 0 {
-		p.list("not known", e.NotKnown)
-	}
-	next := e.Next
-	if len(next) == 0 {
-		next = []string{"nothing to do"}
-	}
-	p.list("next", next)
+	p.list("not known", e.NotKnown)
+	p.list("next", nextSteps(e.Next))
 	return p.err
 }
 
@@ -72,18 +66,7 @@ func writeRecords(p *page, e *inspect.NameExplanation) {
 			table.Rows = append(table.Rows, []string{r.Name, r.Type, r.Address, orDash(r.Zone), orDash(r.Node)})
 		}
 	}
-	more := len(table.Rows) - mostEndpoints
-	if more > 0 {
-		table.Rows = table.Rows[:mostEndpoints]
-	}
-	if len(table.Rows) == 0 {
-		p.list("records", []string{"none"})
-		return
-	}
-	p.table("records", table)
-	if more > 0 {
-		p.printf("    and %d more; -o json has all\n", more)
-	}
+	p.longTable("records", table)
 }
 
 func whyText(e *inspect.NameExplanation) []string {

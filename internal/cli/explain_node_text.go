@@ -51,9 +51,7 @@ func writeNode(p *page, d *inspect.NodeExplanation) error {
 		writeKubeProxyPort(p, &d.KubeProxy[i])
 	}
 	writeKernel(p, &d.Kernel)
-	if len(d.NotKnown) > 0 {
-		p.list("not known", d.NotKnown)
-	}
+	p.list("not known", d.NotKnown)
 	return p.err
 }
 
@@ -110,23 +108,13 @@ func writeNodePort(p *page, family string, n *inspect.NodePort) {
 	}
 }
 
-// mostEndpoints is how many endpoints a text shows.
-const mostEndpoints = 20
-
 func writeEndpoints(p *page, title string, endpoints []inspect.NodeEndpoint) {
-	if len(endpoints) == 0 {
-		p.list(title, []string{"none"})
-		return
-	}
 	table := explain.Table{Columns: []explain.Column{{Title: "endpoint"}, {Title: "zone"}, {Title: "node"}, {Title: "share %", Right: true}}}
-	for i := range endpoints[:min(mostEndpoints, len(endpoints))] {
+	for i := range endpoints {
 		e := &endpoints[i]
 		table.Rows = append(table.Rows, []string{e.Address, explain.ZoneName(e.Zone), orDash(e.Node), strconv.FormatFloat(e.Share, 'f', 1, 64)})
 	}
-	p.table(title, table)
-	if more := len(endpoints) - mostEndpoints; more > 0 {
-		p.printf("    and %d more; -o json has all\n", more)
-	}
+	p.longTable(title, table)
 }
 
 func writeKubeProxyPort(p *page, n *inspect.NodeStockPort) {

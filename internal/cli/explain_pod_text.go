@@ -45,14 +45,8 @@ func writePod(p *page, e *inspect.PodExplanation) error {
 		}
 		p.list(fmt.Sprintf("PodDisruptionBudget %s %s", pdb.Name, verb(pdb.Verdict, false)), said)
 	}
-	if len(e.NotKnown) > 0 {
-		p.list("not known", e.NotKnown)
-	}
-	next := e.Next
-	if len(next) == 0 {
-		next = []string{"nothing to do"}
-	}
-	p.list("next", next)
+	p.list("not known", e.NotKnown)
+	p.list("next", nextSteps(e.Next))
 	return p.err
 }
 

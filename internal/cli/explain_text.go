@@ -88,12 +88,8 @@ func writeExplanation(p *page, e *inspect.Explanation) error {
 	for _, limit := range e.Limits {
 		limits = append(limits, fmt.Sprintf("%s: %s (%s)", limit.Name, limit.Text, limit.Link))
 	}
-	if len(limits) > 0 {
-		p.list("where it cannot help", limits)
-	}
-	if len(e.NotKnown) > 0 {
-		p.list("not known", e.NotKnown)
-	}
+	p.list("where it cannot help", limits)
+	p.list("not known", e.NotKnown)
 	return p.err
 }
 
@@ -189,10 +185,8 @@ func writeFamily(p *page, e *inspect.Explanation, f *inspect.Family) {
 		p.table("zones", explain.Region(region, unitTitle(f.Unit)))
 		p.table(planTitle(e, f), explain.Plan(region, *f.Asked()))
 		p.table("who serves whom", explain.Groups(region, *f.Asked()))
-		writeExcess(p, region, f.Asked().Plan)
-		if skips := explain.Skips(*f.Asked()); len(skips) > 0 {
-			p.list("nodes that do not use their own endpoints", skips)
-		}
+		p.list("sent to other zones", explain.Excess(region, f.Asked().Plan))
+		p.list("nodes that do not use their own endpoints", explain.Skips(*f.Asked()))
 		p.table(comparisonTitle(&f.Plans), planComparison(&f.Plans))
 	}
 	for i := range f.Stock {

@@ -69,8 +69,12 @@ func (p *page) heading(text string) {
 	p.printf("%s\n", text)
 }
 
-// list writes lines that belong together, after a title if there is one.
+// list writes lines that belong together, after a title if there is one. Without lines it
+// writes nothing.
 func (p *page) list(title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
 	indent := "  "
 	if title != "" {
 		p.gap()
@@ -93,6 +97,31 @@ func (p *page) table(title string, table explain.Table) {
 	if p.err == nil {
 		p.err = table.Text(p.w, indent)
 	}
+}
+
+// mostRows is how many rows of a long table a text shows.
+const mostRows = 20
+
+// longTable writes the first rows of a table.
+func (p *page) longTable(title string, table explain.Table) {
+	if len(table.Rows) == 0 {
+		p.list(title, []string{"none"})
+		return
+	}
+	more := len(table.Rows) - mostRows
+	table.Rows = table.Rows[:min(mostRows, len(table.Rows))]
+	p.table(title, table)
+	if more > 0 {
+		p.printf("    and %d more; -o json has all\n", more)
+	}
+}
+
+// nextSteps are what to do.
+func nextSteps(next []string) []string {
+	if len(next) == 0 {
+		return []string{"nothing to do"}
+	}
+	return next
 }
 
 // count is a number with its noun.

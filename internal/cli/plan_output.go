@@ -85,10 +85,8 @@ func writePlanSection(p *page, s *inspect.Section) {
 	shown := s.Shown()
 	p.table(shownTitle(s), explain.Plan(s.Question.Region, *shown))
 	p.table("who serves whom", explain.Groups(s.Question.Region, *shown))
-	writeExcess(p, s.Question.Region, shown.Plan)
-	if skips := explain.Skips(*shown); len(skips) > 0 {
-		p.list("nodes that do not use their own endpoints", skips)
-	}
+	p.list("sent to other zones", explain.Excess(s.Question.Region, shown.Plan))
+	p.list("nodes that do not use their own endpoints", explain.Skips(*shown))
 	var advice []string
 	for i := range s.Advice {
 		advice = append(advice, s.Advice[i].Advice)
@@ -97,13 +95,6 @@ func writePlanSection(p *page, s *inspect.Section) {
 		advice = []string{"no small change helps"}
 	}
 	p.list("to do better", advice)
-}
-
-// writeExcess writes which zones send traffic to others by weights.
-func writeExcess(p *page, region allocate.Region, plan allocate.Plan) {
-	if sentences := explain.Excess(region, plan); len(sentences) > 0 {
-		p.list("sent to other zones", sentences)
-	}
 }
 
 func capacityTitle(capacity translate.CapacityType) string {

@@ -104,19 +104,13 @@ func writeRollout(w io.Writer, r *rolloutReport) error {
 	if r.failure != "" {
 		p.list("failed", []string{timeText(&r.Status.Failure.Time) + ": " + r.failure})
 	}
-	if history := r.Status.History; len(history) > 0 {
-		var lines []string
-		for i := len(history) - 1; i >= max(0, len(history)-newestEvents); i-- {
-			lines = append(lines, fmt.Sprintf("%s %s: %s", timeText(&history[i].Time), history[i].Event, history[i].Message))
-		}
-		p.list("newest first", lines)
+	var newest []string
+	for i, history := len(r.Status.History)-1, r.Status.History; i >= max(0, len(history)-newestEvents); i-- {
+		newest = append(newest, fmt.Sprintf("%s %s: %s", timeText(&history[i].Time), history[i].Event, history[i].Message))
 	}
-	if len(r.Notes) > 0 {
-		p.list("to be looked at", r.Notes)
-	}
-	if len(r.NotKnown) > 0 {
-		p.list("not known", r.NotKnown)
-	}
+	p.list("newest first", newest)
+	p.list("to be looked at", r.Notes)
+	p.list("not known", r.NotKnown)
 	return p.err
 }
 
