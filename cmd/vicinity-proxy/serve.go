@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/pprof"
 	"os"
@@ -25,7 +24,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
-	"vicinity.dev/vicinity/internal/proxy/neighbour"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -48,7 +46,6 @@ func (c *command) serve(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	tellNeighbours(conn, log, o.AllServices)
 	c.trackConnections(log)
 	if o.WithoutIPv6, err = lacksIPv6(ctx, kernel.HasIPv6, conn); err != nil {
 		return err
@@ -143,30 +140,6 @@ func lacksIPv6(ctx context.Context, has func() (bool, error), conn supporter) (b
 		return false, fmt.Errorf("the kernel has IPv6, and no rules of IPv6 can be made: %w; to do without IPv6, start the kernel with ipv6.disable=1", err)
 	}
 	return false, nil
-}
-
-// tellNeighbours tells which other programs handle packets of the node.
-func tellNeighbours(conn *kernel.Conn, log logr.Logger, allServices bool) {
-	node, err := neighbour.Read(neighbour.Sources{Proc: os.DirFS("/proc"), Links: links, Chains: conn.Chains}, allServices)
-	if err != nil {
-		log.Error(err, "What else on the node handles packets is not fully known")
-	}
-	for _, one := range neighbour.Find(node) {
-		log.Info("Something else on the node handles packets", "name", one.Name, "found", one.Found, "consequence", one.Consequence, "next", one.Next)
-	}
-}
-
-// links are the names of the node's interfaces.
-func links() ([]string, error) {
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, len(interfaces))
-	for i := range interfaces {
-		names[i] = interfaces[i].Name
-	}
-	return names, nil
 }
 
 // open connects to the kernel.

@@ -189,7 +189,7 @@ func (e *encoder) addChain(o origin, chain *ruleset.Chain) {
 	m.Name(unix.NFTA_CHAIN_NAME, chain.Name)
 	if base := chain.Base; base != nil {
 		hook := m.Nest(unix.NFTA_CHAIN_HOOK)
-		m.Number32(unix.NFTA_HOOK_HOOKNUM, hookNumber(base.Hook))
+		m.Number32(unix.NFTA_HOOK_HOOKNUM, uint32(base.Hook))
 		m.Number32(unix.NFTA_HOOK_PRIORITY, uint32(int32(base.Priority)))
 		m.EndNest(hook)
 		kind := "filter"
@@ -222,21 +222,6 @@ func (e *encoder) rules(o origin, chain *ruleset.Chain) error {
 		m.End()
 	}
 	return nil
-}
-
-// hookNumber is the kernel's number of a hook.
-func hookNumber(hook ruleset.Hook) uint32 {
-	switch hook {
-	case ruleset.Input:
-		return unix.NF_INET_LOCAL_IN
-	case ruleset.Forward:
-		return unix.NF_INET_FORWARD
-	case ruleset.Output:
-		return unix.NF_INET_LOCAL_OUT
-	case ruleset.Postrouting:
-		return unix.NF_INET_POST_ROUTING
-	}
-	return unix.NF_INET_PRE_ROUTING
 }
 
 // familyNumber is the kernel's number of a family.

@@ -158,12 +158,18 @@ func (r *reader) chains() error {
 
 // listedChain is a chain without its rules.
 func listedChain(content []byte) ruleset.ListedChain {
-	chain := readChain("", content)
-	listed := ruleset.ListedChain{Name: chain.Name}
-	if base := chain.Base; base != nil {
-		listed.Base = &ruleset.Base{NAT: base.Type == "nat", Hook: ruleset.Hook(slices.Index(hooks, base.Hook)), Priority: base.Priority}
-		listed.ForeignBase = base.Drops || base.Type != "nat" && base.Type != "filter"
+	listed := ruleset.ListedChain{Name: netlink.Text(netlink.Attribute(content, unix.NFTA_CHAIN_NAME))}
+	hook := netlink.Attribute(content, unix.NFTA_CHAIN_HOOK)
+	if hook == nil {
+		return listed
 	}
+	kind, policy := netlink.Text(netlink.Attribute(content, unix.NFTA_CHAIN_TYPE)), netlink.Attribute(content, unix.NFTA_CHAIN_POLICY)
+	listed.Base = &ruleset.Base{
+		NAT:      kind == "nat",
+		Hook:     ruleset.Hook(netlink.Count(netlink.Attribute(hook, unix.NFTA_HOOK_HOOKNUM))),
+		Priority: int(int32(netlink.Count(netlink.Attribute(hook, unix.NFTA_HOOK_PRIORITY)))),
+	}
+	listed.ForeignBase = kind != "nat" && kind != "filter" || policy != nil && netlink.Count(policy) == netfilterDrop
 	return listed
 }
 

@@ -99,7 +99,7 @@ type Base struct {
 // Hook is where on their way packets enter a chain.
 type Hook uint8
 
-// The hooks.
+// The hooks, with the numbers that the kernel gives them.
 const (
 	Prerouting Hook = iota
 	Input
