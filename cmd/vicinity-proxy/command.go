@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -18,7 +17,6 @@ import (
 // command is what the command line asks for.
 type command struct {
 	settings
-	file                      string
 	cleanup, dryRun, initOnly bool
 	// switches is the folder of the kernel's settings that are set.
 	switches string
@@ -39,51 +37,35 @@ It leaves the rules in place when it ends, and changes none that is right when i
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,
 	}
-	given := pflag.NewFlagSet("", pflag.ContinueOnError)
-	given.SortFlags = false
-	c.addFlags(given)
+	flags := made.Flags()
 	made.RunE = func(made *cobra.Command, _ []string) error {
-		if err := c.settle(given); err != nil {
+		if err := c.settle(flags); err != nil {
 			return err
 		}
 		return c.run(made.Context(), made.OutOrStdout())
 	}
-	flags := made.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&c.file, "config", "", "file with settings; flags win over it")
 	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node, and end")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have if --max-elements were no bound, and end")
 	flags.BoolVar(&c.initOnly, "init-only", false, "have the kernel track and count connections as --conntrack-accounting and the other flags of conntrack say, which takes more rights than serving Services, and end; what fails is only told")
 	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's settings for networks, for containers whose own /proc/sys is read-only")
 	flags.BoolP("version", "v", false, "print the version, and end")
-	flags.AddFlagSet(given)
+	c.addFlags(flags)
 	return made
 }
 
-// settle reads the configuration file, if there is one, and checks all settings.
-func (c *command) settle(given *pflag.FlagSet) error {
-	var fromFile map[string]bool
-	if c.file != "" {
-		var err error
-		if fromFile, err = load(c.file, given); err != nil {
-			return fmt.Errorf("--config: %w", err)
-		}
-	}
-	if err := c.replaceKubeProxy(given, func(flag string) bool { return given.Changed(flag) || fromFile[flag] }); err != nil {
+// settle completes and checks the settings.
+func (c *command) settle(flags *pflag.FlagSet) error {
+	if err := c.replaceKubeProxy(flags); err != nil {
 		return err
 	}
-	switch wrong := c.check(); {
+	switch {
 	case c.cleanup && c.dryRun:
 		return errors.New("--cleanup: it is not allowed together with --dry-run")
 	case c.initOnly && (c.cleanup || c.dryRun):
 		return errors.New("--init-only: it is not allowed together with --cleanup or --dry-run")
-	case wrong == nil:
-		return nil
-	case fromFile[wrong.Flag]:
-		return fmt.Errorf("--config: %s: %s: %s", c.file, fieldOf(wrong.Flag), wrong.Text)
-	default:
-		return fmt.Errorf("--%s: %s", wrong.Flag, wrong.Text)
 	}
+	return c.check()
 }
 
 // run does what is asked for.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +62,6 @@ func TestFlagsAreChecked(t *testing.T) {
 		"--dry-run":                                        "--kubeconfig: it is needed outside of a cluster",
 		"--dry-run --kubeconfig x/y":                       "finding the API server",
 		"--lease-namespace v":                              "--kubeconfig: it is needed outside of a cluster",
-		"--config none.yaml":                               "--config: open none.yaml",
 		"x":                                                "unknown command",
 	} {
 		if err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
@@ -74,83 +70,25 @@ func TestFlagsAreChecked(t *testing.T) {
 	}
 }
 
-// config writes a file of settings.
-func config(t *testing.T, lines ...string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	head := []string{"apiVersion: " + fileVersion, "kind: " + fileKind}
-	if err := os.WriteFile(path, []byte(strings.Join(append(head, lines...), "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// A file that makes no sense ends the program with a sentence that names the setting.
-func TestFilesAreChecked(t *testing.T) {
-	for lines, want := range map[string]string{
-		"masqueradeBits: 3":       "masqueradeBits: there is no such setting; there are accountingInterval, allServices, clusterCIDR",
-		"masqueradebit: 3":        "masqueradebit: there is no such setting",
-		"masqueradeBit: many":     `masqueradeBit: "many" is not allowed; it must be a whole number`,
-		"masqueradeBit: 40":       "masqueradeBit: 40 is not allowed; it must be from 0 to 31",
-		"masqueradeAll: 1":        "masqueradeAll: 1 is not allowed; it must be true or false",
-		"maxAffinityClients: 0":   "maxAffinityClients: 0 is not allowed; it must be from 1 to 65535",
-		"nodeName: [a]":           `nodeName: ["a"] is not allowed; it must be a text`,
-		"nodeName:":               "nodeName: null is not allowed; it must be a text",
-		"minSyncPeriod: 5":        "minSyncPeriod: 5 is not allowed; it must be a time such as 10s",
-		"minSyncPeriod: soon":     `minSyncPeriod: "soon" is not allowed; it must be a time such as 10s`,
-		"clusterCIDR: 10.0.0.0/8": `clusterCIDR: "10.0.0.0/8" is not allowed; it must be a list of texts`,
-		"clusterCIDR: [x]":        `clusterCIDR: "x" is not allowed; it must be a prefix`,
-		"detectLocalMode: NodeCIDR\npodBridgeInterface: cni0":                 "podBridgeInterface: it is not allowed without --detect-local-mode=BridgeInterface",
-		"detectLocalMode: InterfaceNamePrefix\npodInterfaceNamePrefix: veth/": `podInterfaceNamePrefix: "veth/" is not allowed; it must have at most 15`,
-		"logLevel: info\nlogLevel: error":                                     `key "logLevel" already set`,
-		"kind: Other":                                                         `key "kind" already set`,
-	} {
-		path := config(t, lines)
-		if err := execute(t, "--config", path); err == nil || !strings.Contains(err.Error(), "--config: "+path) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: the error is %v, want %q", lines, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		"kind: ProxyConfiguration":                              `apiVersion: "" is not understood; it must be ` + fileVersion,
-		"apiVersion: v1\nkind: ProxyConfiguration":              `apiVersion: "v1" is not understood`,
-		"apiVersion: [v1]":                                      `apiVersion: "" is not understood`,
-		"apiVersion: proxy.config.vicinity.dev/v1alpha1":        `kind: "" is not understood; it must be ProxyConfiguration`,
-		"apiVersion: proxy.config.vicinity.dev/v1alpha1\nkind:": `kind: "" is not understood`,
-		"- a list": "it must be a map of settings",
-	} {
-		path := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := execute(t, "--config", path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: the error is %v, want %q", text, err, want)
-		}
-	}
-}
-
-// The file counts where the command line says nothing, and defaults where neither does.
-func TestFlagsWin(t *testing.T) {
-	path := config(t, "nodeName: from-file", "masqueradeBit: 20", "masqueradeAll: true", "clusterCIDR: [10.0.0.0/8, 2001:db8::/32]",
-		"nodePortAddresses: [192.0.2.0/24]", "externalIPs: [none]", "minSyncPeriod: 5ms", "maxAffinityClients: 1000", "logLevel: error")
+// All kinds of flags have their place in the options.
+func TestOptions(t *testing.T) {
 	var s settings
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	s.addFlags(flags)
-	if err := flags.Parse([]string{"--masquerade-bit", "21", "--nodeport-addresses", "198.51.100.0/24", "--masquerade-all=false"}); err != nil {
+	if err := flags.Parse([]string{
+		"--node-name=a", "--masquerade-bit=20", "--masquerade-all", "--cluster-cidr=10.0.0.0/8,2001:db8::/32",
+		"--external-ips=none", "--min-sync-period=5ms", "--max-affinity-clients=1000",
+	}); err != nil {
 		t.Fatal(err)
 	}
-	set, err := load(path, flags)
-	if err != nil {
+	if err := s.check(); err != nil {
 		t.Fatal(err)
-	}
-	if wrong := s.check(); wrong != nil {
-		t.Fatal(wrong.Flag, wrong.Text)
 	}
 	o, err := s.options()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.NodeName != "from-file" || o.MasqueradeMark != 1<<21 || o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond || o.MaxAffinityClients != 1000 ||
-		!o.ExternalIPs.None || s.log.level != "error" || s.log.format != "json" || !slices.Equal(s.rules.NodePortAddresses, []string{"198.51.100.0/24"}) {
+	if o.NodeName != "a" || o.MasqueradeMark != 1<<20 || !o.MasqueradeAll || o.MinSyncPeriod != 5*time.Millisecond || o.MaxAffinityClients != 1000 || !o.ExternalIPs.None {
 		t.Errorf("options %+v of settings %+v", o, s)
 	}
 	var pods [2]ruleset.Config
@@ -160,13 +98,6 @@ func TestFlagsWin(t *testing.T) {
 	}
 	if got := fmt.Sprint(pods[0].ClusterCIDRs, pods[1].ClusterCIDRs); got != "[10.0.0.0/8] [2001:db8::/32]" {
 		t.Errorf("pods are told by %s", got)
-	}
-	if !set["node-name"] || set["masquerade-bit"] || set["log-format"] {
-		t.Errorf("the file has set %v", set)
-	}
-	// What is wrong on the command line is not blamed on the file.
-	if err := execute(t, "--config", path, "--masquerade-bit", "99"); err == nil || !strings.HasPrefix(err.Error(), "--masquerade-bit: 99") {
-		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -180,21 +111,19 @@ func TestSettingsFollowAllServices(t *testing.T) {
 		return s
 	}
 	for name, test := range map[string]struct {
-		flags, lines []string
-		want         settings
+		flags []string
+		want  settings
 	}{
 		"beside kube-proxy":           {want: beside},
 		"in its place":                {flags: []string{"--all-services"}, want: kubeProxy},
-		"in its place, by the file":   {lines: []string{"allServices: true"}, want: kubeProxy},
-		"the command line wins":       {flags: []string{"--all-services=false"}, lines: []string{"allServices: true"}, want: beside},
 		"an address is given":         {flags: []string{"--all-services", "--metrics-bind-address=127.0.0.1:10249"}, want: with(kubeProxy, func(s *settings) { s.metrics = "127.0.0.1:10249" })},
 		"an address is the other":     {flags: []string{"--all-services", "--healthz-bind-address=:10266"}, want: with(kubeProxy, func(s *settings) { s.health = ":10266" })},
 		"a setting is left alone":     {flags: []string{"--all-services", "--conntrack-max-per-core=0"}, want: with(kubeProxy, func(s *settings) { s.conntrack.MaxPerCPU = 0 })},
-		"the file gives some":         {flags: []string{"--all-services"}, lines: []string{"conntrackTCPTimeoutCloseWait: 0s", "conntrackUDPTimeoutStream: 3m"}, want: with(kubeProxy, func(s *settings) { s.conntrack.TCPCloseWait, s.conntrack.UDPStream = 0, 3*time.Minute })},
+		"some settings are given":     {flags: []string{"--all-services", "--conntrack-tcp-timeout-close-wait=0s", "--conntrack-udp-timeout-stream=3m"}, want: with(kubeProxy, func(s *settings) { s.conntrack.TCPCloseWait, s.conntrack.UDPStream = 0, 3*time.Minute })},
 		"settings without the others": {flags: []string{"--conntrack-tcp-be-liberal", "--conntrack-udp-timeout=1m"}, want: with(beside, func(s *settings) { s.conntrack.TCPBeLiberal, s.conntrack.UDP = true, time.Minute })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &command{file: config(t, append(test.lines, "nodeName: a")...)}
+			c := &command{}
 			flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 			c.addFlags(flags)
 			if err := flags.Parse(test.flags); err != nil {
@@ -207,29 +136,5 @@ func TestSettingsFollowAllServices(t *testing.T) {
 				t.Errorf("health at %s, metrics at %s, conntrack %+v; want %s, %s, %+v", c.health, c.metrics, c.conntrack, test.want.health, test.want.metrics, test.want.conntrack)
 			}
 		})
-	}
-}
-
-// The interfaces of pods may come from a file.
-func TestPodsAreToldAsTheFileSays(t *testing.T) {
-	for want, lines := range map[ruleset.Interfaces][]string{
-		{Name: "cni0"}:               {"detectLocalMode: BridgeInterface", "podBridgeInterface: cni0"},
-		{Name: "veth", Prefix: true}: {"detectLocalMode: InterfaceNamePrefix", "podInterfaceNamePrefix: veth"},
-		{}:                           {"detectLocalMode: \"\"", "podBridgeInterface: \"\""},
-	} {
-		var s settings
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		s.addFlags(flags)
-		if _, err := load(config(t, lines...), flags); err != nil {
-			t.Fatal(err)
-		}
-		o, err := s.options()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var c ruleset.Config
-		if o.Pods.Configure(&c, nil); c.PodInterfaces != want {
-			t.Errorf("%q: %+v, want %+v", lines, c.PodInterfaces, want)
-		}
 	}
 }

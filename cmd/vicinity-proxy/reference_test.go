@@ -4,12 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spf13/pflag"
 )
 
 // update has the test write what it would compare: "make generate".
@@ -19,8 +15,6 @@ const (
 	referenceFile = "../../docs/reference/proxy.md"
 	flagsBegin    = "<!-- flags: written by make generate -->\n"
 	flagsEnd      = "<!-- end of flags -->\n"
-	settingsBegin = "<!-- settings: compared with the flags by a test -->\n```yaml\n"
-	settingsEnd   = "```\n"
 )
 
 // TestReferenceIsCurrent compares the flags in docs/reference/proxy.md with those that
@@ -46,41 +40,6 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 	if text != want {
 		t.Errorf("%s does not say what the flags say; run \"make generate\"", referenceFile)
-	}
-}
-
-// The file in the reference is read, and has all settings.
-func TestFileInReference(t *testing.T) {
-	_, rest, begun := strings.Cut(reference(t), settingsBegin)
-	text, _, ended := strings.Cut(rest, settingsEnd)
-	if !begun || !ended {
-		t.Fatalf("%s has no file with settings", referenceFile)
-	}
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var s settings
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	s.addFlags(flags)
-	set, err := load(path, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if wrong := s.check(); wrong != nil {
-		t.Errorf("%s: %s", wrong.Flag, wrong.Text)
-	}
-	var missing []string
-	flags.VisitAll(func(f *pflag.Flag) {
-		if !set[f.Name] {
-			missing = append(missing, fieldOf(f.Name))
-		}
-		if f.DefValue != f.Value.String() && !slices.Contains([]string{"node-name", "lease-namespace", "cluster-cidr"}, f.Name) {
-			t.Errorf("%s is %s, by default it is %s", fieldOf(f.Name), f.Value, f.DefValue)
-		}
-	})
-	if len(missing) > 0 {
-		t.Errorf("it does not have %q", missing)
 	}
 }
 

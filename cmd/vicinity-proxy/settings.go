@@ -26,7 +26,7 @@ const (
 	flagPprof   = "pprof-bind-address"
 )
 
-// settings are what flags and the configuration file say.
+// settings are what the flags say.
 type settings struct {
 	kubeconfig, master       string
 	nodeName, leaseNamespace string
@@ -82,12 +82,12 @@ var ofKubeProxy = map[string]string{
 }
 
 // replaceKubeProxy settles what is not given and depends on --all-services.
-func (s *settings) replaceKubeProxy(flags *pflag.FlagSet, given func(flag string) bool) error {
+func (s *settings) replaceKubeProxy(flags *pflag.FlagSet) error {
 	if !s.rules.AllServices {
 		return nil
 	}
 	for name, value := range ofKubeProxy {
-		if given(name) {
+		if flags.Changed(name) {
 			continue
 		}
 		if err := flags.Lookup(name).Value.Set(value); err != nil {
@@ -97,8 +97,8 @@ func (s *settings) replaceKubeProxy(flags *pflag.FlagSet, given func(flag string
 	return nil
 }
 
-// check finds the first setting that makes no sense. It is nil if there is none.
-func (s *settings) check() *view.FlagError {
+// check returns an error about the first setting that makes no sense.
+func (s *settings) check() error {
 	s.nodeName = cmp.Or(s.nodeName, hostname())
 	switch {
 	case s.nodeName == "":
@@ -116,15 +116,15 @@ func (s *settings) check() *view.FlagError {
 	case !slices.Contains(logFormats, s.log.format):
 		return view.FlagErrorf("log-format", "%q is unknown; allowed are %s", s.log.format, strings.Join(logFormats, ", "))
 	}
-	if wrong := s.checkConntrack(); wrong != nil {
-		return wrong
+	if err := s.checkConntrack(); err != nil {
+		return err
 	}
-	_, wrong := s.rules.Settings()
-	return wrong
+	_, err := s.rules.Settings()
+	return err
 }
 
-// checkConntrack finds the first setting of connection tracking that the kernel could not have.
-func (s *settings) checkConntrack() *view.FlagError {
+// checkConntrack returns an error about the first setting of connection tracking that the kernel could not have.
+func (s *settings) checkConntrack() error {
 	for _, number := range []struct {
 		flag  string
 		value int
@@ -160,9 +160,9 @@ func hostname() string {
 
 // options are the settings as package proxy has them. They were checked.
 func (s *settings) options() (proxy.Options, error) {
-	rules, wrong := s.rules.Settings()
-	if wrong != nil {
-		return proxy.Options{}, wrong
+	rules, err := s.rules.Settings()
+	if err != nil {
+		return proxy.Options{}, err
 	}
 	rules.Elements = view.BoundsWithin(memoryLimit(os.DirFS(controlGroups)), rules.Elements)
 	o := proxy.Options{

@@ -189,16 +189,12 @@ func (r *nodeReader) apply(container *corev1.Container) error {
 	var given proxyflags.Flags
 	flags := routingflags.SetOf("vicinity-proxy")
 	given.Add(flags)
-	file := flags.String("config", "", "")
 	if err := flags.Parse(container.Args); err != nil {
 		return err
 	}
-	settings, wrong := given.Settings()
-	if wrong != nil {
-		return wrong
-	}
-	if *file != "" {
-		r.leaveOut(fmt.Sprintf("vicinity-proxy reads settings from %s, which only it can see; what is not said by flags is taken to be the default", *file))
+	settings, err := given.Settings()
+	if err != nil {
+		return err
 	}
 	settings.APIServer = r.in.Settings.APIServer
 	settings.Elements = view.BoundsWithin(memoryOf(container), settings.Elements)

@@ -42,10 +42,10 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each port of a Service with session affinity, in each IP family and for endpoints on the node apart, 1 to 65535; those that come later are served without affinity until others expire. All are forgotten once when the value changes")
 }
 
-// Settings are what the flags say, or the first of them that makes no sense. view.BoundsWithin
+// Settings returns what the flags say, or an error about the first of them that makes no sense. view.BoundsWithin
 // fills in the bounds that they leave open.
-func (f *Flags) Settings() (view.Settings, *view.FlagError) {
-	wrong := func(flag, format string, args ...any) (view.Settings, *view.FlagError) {
+func (f *Flags) Settings() (view.Settings, error) {
+	wrong := func(flag, format string, args ...any) (view.Settings, error) {
 		return view.Settings{}, view.FlagErrorf(flag, format, args...)
 	}
 	switch {
@@ -69,7 +69,6 @@ func (f *Flags) Settings() (view.Settings, *view.FlagError) {
 	if s.ExternalIPs, err = view.ParseExternalIPs(f.ExternalIPs); err != nil {
 		return wrong(view.FlagExternalIPs, "%s", err)
 	}
-	var fault *view.FlagError
-	s.Pods, fault = f.Pods.Pods()
-	return s, fault
+	s.Pods, err = f.Pods.Pods()
+	return s, err
 }

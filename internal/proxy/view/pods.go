@@ -36,17 +36,9 @@ type PodFlags struct {
 	InterfacePrefix string
 }
 
-// FlagError is a flag with a value that is not allowed.
-type FlagError struct {
-	Flag string
-	Text string
-}
-
-func (e *FlagError) Error() string { return "--" + e.Flag + ": " + e.Text }
-
-// FlagErrorf is a FlagError with a formatted text.
-func FlagErrorf(flag, format string, args ...any) *FlagError {
-	return &FlagError{flag, fmt.Sprintf(format, args...)}
+// FlagErrorf returns an error about the value of a flag.
+func FlagErrorf(flag, format string, args ...any) error {
+	return fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...))
 }
 
 // Pods says how traffic of pods is told from other traffic. The zero value tells it by the
@@ -61,7 +53,7 @@ type Pods struct {
 }
 
 // Pods is what the flags say, if they make sense together.
-func (f PodFlags) Pods() (Pods, *FlagError) {
+func (f PodFlags) Pods() (Pods, error) {
 	pods := Pods{notByNode: f.Mode == clusterCIDR}
 	for _, text := range f.ClusterCIDRs {
 		prefix, err := netip.ParsePrefix(text)
@@ -105,7 +97,7 @@ func (f PodFlags) Pods() (Pods, *FlagError) {
 const longestInterface = 15
 
 // checkInterface finds names that no interface has, or that rules cannot be written with.
-func checkInterface(flag, name string) *FlagError {
+func checkInterface(flag, name string) error {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/:*"\`, r) }
 	if len(name) > longestInterface || strings.ContainsFunc(name, strange) {
 		return FlagErrorf(flag, "%q is not allowed; it must have at most %d letters, digits and signs other than / : * \" and \\", name, longestInterface)
