@@ -47,7 +47,9 @@ func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verd
 		return skipped, nil
 	}
 	var object, stored discoveryv1.EndpointSlice
-	if err := errors.Join(decode(j.object, &object), decode(j.stored, &stored)); err != nil {
+	known, err := decode(j.object, &object)
+	knownBefore, errBefore := decode(j.stored, &stored)
+	if err := errors.Join(err, errBefore); err != nil {
 		return admission.Verdict{}, err
 	}
 	kept := object
@@ -70,30 +72,30 @@ func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verd
 	verdict := admission.Verdict{Result: admission.Changed}
 	patch := changes(&object, &kept)
 	switch {
-	case len(patch) > 0 && isRestored(&kept, &stored):
+	case len(patch) > 0 && known && knownBefore && isRestored(&kept, &stored):
 		patch, verdict.Result = append(patch, restorations(&object, &stored)...), admission.Restored
 	case unread != nil:
 		verdict.Result = admission.Degraded
 	case len(patch) == 0:
 		verdict.Result = admission.Unchanged
 	}
-	var err error
 	if len(patch) > 0 {
 		verdict.Patch, err = json.Marshal(patch)
 	}
 	return verdict, errors.Join(unread, err)
 }
 
-// decode reads a slice, if there is one. Names of members must match exactly, as for the API
-// server: the patch goes by them.
-func decode(text []byte, slice *discoveryv1.EndpointSlice) error {
+// decode reads a slice, if there is one. It reports whether all of its fields are known. Names of
+// members must match exactly, as for the API server: the patch goes by them.
+func decode(text []byte, slice *discoveryv1.EndpointSlice) (known bool, err error) {
 	if text == nil {
-		return nil
+		return true, nil
 	}
-	if err := strictjson.UnmarshalCaseSensitivePreserveInts(text, slice); err != nil {
-		return fmt.Errorf("reading an EndpointSlice: %w", err)
+	unknown, err := strictjson.UnmarshalStrict(text, slice, strictjson.DisallowUnknownFields)
+	if err != nil {
+		return false, fmt.Errorf("reading an EndpointSlice: %w", err)
 	}
-	return nil
+	return len(unknown) == 0, nil
 }
 
 // yes is the value of a label that is set.

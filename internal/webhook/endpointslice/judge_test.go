@@ -476,7 +476,8 @@ func sameText(t *testing.T, h http.Handler, a ask) {
 	}
 }
 
-// A field that this version of the API does not know stays as it is written.
+// A field that this version of the API does not know stays as it is written, and so does who
+// wrote it.
 func TestUnknownFieldsStay(t *testing.T) {
 	stored := aSlice("cart-1", "10.0.0.1 a >a,b")
 	var object []byte
@@ -489,7 +490,7 @@ func TestUnknownFieldsStay(t *testing.T) {
 	}.review(t)
 	h, _ := testHandler(t, &known{})
 	got := patched(t, object, answer(t, h, review))
-	for _, want := range []string{`"rank":7`, `"forZones":[{"name":"a"},{"name":"b"}]`} {
+	for _, want := range []string{`"rank":7`, `"forZones":[{"name":"a"},{"name":"b"}]`, `"time":"2023-11-14T22:13:29Z"`} {
 		if !bytes.Contains(got, []byte(want)) {
 			t.Errorf("the object is %s, want it to have %s", got, want)
 		}

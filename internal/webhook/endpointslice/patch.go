@@ -46,7 +46,7 @@ func changes(object, kept *discoveryv1.EndpointSlice) (patch []operation) {
 
 // isRestored reports whether a slice with what is kept is the stored one but for its managed
 // fields and the annotation of when its endpoints changed last. A write that changed anything else
-// is never undone.
+// is never undone, so a slice with unknown fields does not count as restored: they may differ.
 func isRestored(kept, stored *discoveryv1.EndpointSlice) bool {
 	a, b := *kept, *stored
 	a.ManagedFields, b.ManagedFields = nil, nil
