@@ -302,6 +302,7 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	var before []string // of other zones
 	var tried []names.Name
 	var refused error
+	var missing *inspect.NameExplanation // of the first Service whose name a client does not find
 	for _, whole := range search {
 		parsed, ofService := names.Parse(whole, []string{n.question.zone})
 		if !ofService {
@@ -332,10 +333,15 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 		if !known && len(search) > 1 {
 			e.NotKnown = append(e.NotKnown, fmt.Sprintf("which names the pod tries for %s: by its dnsPolicy or hostNetwork its search list may be another than the usual one, which was taken", name))
 		}
-		return e, nil
+		if !e.Missing {
+			return e, nil
+		}
+		missing = cmp.Or(missing, e)
 	}
 	domain := strings.TrimSuffix(n.question.zone, ".")
 	switch {
+	case missing != nil:
+		return missing, nil
 	case refused != nil:
 		return nil, n.explained("reading Services", refused)
 	case len(tried) == 0:

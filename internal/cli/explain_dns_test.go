@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -334,6 +335,7 @@ func TestExplainDNSSearchList(t *testing.T) {
 		{name: "a whole name", spec: corev1.PodSpec{DNSPolicy: corev1.DNSDefault}, asks: "near.shop.svc.cluster.local", want: "near.shop.svc.cluster.local for"},
 		{name: "the resolver's", spec: corev1.PodSpec{DNSPolicy: corev1.DNSNone}, asks: "near", want: "near.shop.svc.cluster.local for", doubted: true},
 		{name: "few dots", spec: corev1.PodSpec{DNSConfig: config("1")}, asks: "near.shop", want: "it tries near.shop. before, which may exist outside of the cluster"},
+		{name: "a Service named as its namespace", asks: "near.shop", want: "near.shop.svc.cluster.local for"},
 		{name: "many dots", asks: "eu.1.prefer._zone.near.shop", want: "it tries eu.1.prefer._zone.near.shop. before, which may exist outside of the cluster"},
 	} {
 		c := newNamedCluster(t)
@@ -342,7 +344,8 @@ func TestExplainDNSSearchList(t *testing.T) {
 		if test.spec.DNSPolicy != "" {
 			pod.Spec.DNSPolicy = test.spec.DNSPolicy
 		}
-		if err := c.typed.Tracker().Add(pod); err != nil {
+		namesake := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "shop"}}
+		if err := errors.Join(c.typed.Tracker().Add(pod), c.typed.Tracker().Add(namesake)); err != nil {
 			t.Fatal(err)
 		}
 		_, stdout, stderr := c.run(t.Context(), "explain", "dns", test.asks, "--from", "searching")

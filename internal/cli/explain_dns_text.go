@@ -18,9 +18,12 @@ func dnsFormat(output string) (func(io.Writer, *inspect.NameExplanation) error, 
 // writeName writes the answer, the records, why the client gets them, and what to do next.
 func writeName(p *page, e *inspect.NameExplanation) error {
 	p.heading(strings.TrimSuffix(e.Name, ".") + " for " + clientText(&e.Client))
-	if e.Rule == inspect.RuleUnchanged {
+	switch e.Rule {
+	case inspect.RuleUnchanged:
 		p.list("", []string{"what CoreDNS gives to every client: Vicinity leaves the answer as it is"})
-	} else {
+	case inspect.RuleAlias:
+		p.list("", []string{"another name of " + e.Alias + ": a client gets what it gets for that name"})
+	default:
 		var lines []string
 		for i := range e.Answers {
 			lines = append(lines, answerText(&e.Answers[i]))
@@ -71,7 +74,7 @@ func writeRecords(p *page, e *inspect.NameExplanation) {
 
 func whyText(e *inspect.NameExplanation) []string {
 	var lines []string
-	if e.Rule != inspect.RuleUnchanged {
+	if len(e.Answers) > 0 {
 		lines = append(lines, "rule: "+ruleText(e))
 	}
 	if len(e.Keys) > 0 {

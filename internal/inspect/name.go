@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,7 +46,11 @@ type NameExplanation struct {
 	Client    NameClient `json:"client"`
 	// Rule says which rule decides.
 	Rule NameRule `json:"rule"`
-	// Answers are empty if Vicinity leaves the answer as it is.
+	// Alias is the other name of a Service of type ExternalName.
+	Alias string `json:"alias,omitempty"`
+	// Missing says that the name does not exist now. A client goes on to the next name of its search list.
+	Missing bool `json:"missing,omitempty"`
+	// Answers are empty if Vicinity leaves the answer as it is, and for an alias.
 	Answers []NameAnswer `json:"answers"`
 	// Keys are those by which endpoints are near, with the client's values.
 	Keys []NameKey `json:"keys,omitempty"`
@@ -73,6 +78,8 @@ const (
 	RuleLeftOver NameRule = "leftOver"
 	// RuleUnchanged is for names whose answers Vicinity leaves as CoreDNS gives them.
 	RuleUnchanged NameRule = "unchanged"
+	// RuleAlias is for names of ExternalName Services: the client gets what it gets for the other name.
+	RuleAlias NameRule = "alias"
 	// RuleUnread is for what depends on objects that may not be read.
 	RuleUnread NameRule = "unread"
 )
@@ -167,6 +174,13 @@ func (v *nameView) explain() error {
 			return nil
 		}
 	}
+	v.e.Missing = v.isMissing()
+	if service := in.Service; service.Spec.Type == corev1.ServiceTypeExternalName {
+		v.e.Rule, v.e.Alias = RuleAlias, service.Spec.ExternalName
+		v.e.Why = append(v.e.Why, "the Service is of type ExternalName")
+		v.advise()
+		return nil
+	}
 	v.readGroups()
 	v.e.Rule = RuleWhole
 	if v.groups != nil {
@@ -186,14 +200,41 @@ func (v *nameView) explain() error {
 	return nil
 }
 
+// isMissing reports whether CoreDNS has no such name: no ready endpoint has it.
+func (v *nameView) isMissing() bool {
+	service := v.in.Service.Service
+	_, pinned := v.name.Pinned()
+	_, prefers := v.name.Preferred()
+	switch isHeadless := translate.IsHeadless(service); {
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		return v.name.Prefix != ""
+	case pinned, prefers:
+		return !isHeadless
+	case v.name.IsPort() && !isHeadless:
+		port, protocol := v.port()
+		return !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool {
+			return strings.EqualFold(p.Name, port) && strings.EqualFold(string(p.Protocol), protocol)
+		})
+	case v.name.IsService():
+		return isHeadless && len(v.ready()) == 0
+	}
+	return !slices.ContainsFunc(v.ready(), func(e names.Endpoint) bool {
+		return strings.EqualFold(cmp.Or(e.Host, names.Dashed(e.IP)), v.name.Prefix)
+	})
+}
+
+// port is the port, with its protocol, that a name is of.
+func (v *nameView) port() (name, protocol string) {
+	name, protocol, _ = strings.Cut(v.name.Prefix, ".")
+	return strings.TrimPrefix(name, "_"), strings.TrimPrefix(protocol, "_")
+}
+
 // unchanged says why Vicinity leaves the answer as CoreDNS gives it, empty if it does not.
 func (v *nameView) unchanged() string {
 	service := v.in.Service.Service
 	_, pinned := v.name.Pinned()
 	_, prefers := v.name.Preferred()
 	switch {
-	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return "the Service is another name of " + service.Spec.ExternalName
 	case pinned:
 		return "Vicinity leaves names that are confined to a zone as they are"
 	case prefers && !v.in.Plan:
@@ -235,10 +276,9 @@ func (v *nameView) answer() {
 	v.e.Answers = append(v.e.Answers, none)
 }
 
-// endpoints are those that are ready, and have the port if the name is of one, by address.
-func (v *nameView) endpoints() []names.Endpoint {
-	port, protocol, _ := strings.Cut(v.name.Prefix, ".")
-	port, protocol = strings.TrimPrefix(port, "_"), strings.TrimPrefix(protocol, "_")
+// ready are the endpoints that are ready, and have the port if the name is of one.
+func (v *nameView) ready() []names.Endpoint {
+	port, protocol := v.port()
 	isNamed := func(p discoveryv1.EndpointPort) bool {
 		return p.Name != nil && p.Protocol != nil && strings.EqualFold(*p.Name, port) && strings.EqualFold(string(*p.Protocol), protocol)
 	}
@@ -250,7 +290,15 @@ func (v *nameView) endpoints() []names.Endpoint {
 		given, _ := names.EndpointsOf(slice)
 		all = append(all, slices.DeleteFunc(given, func(e names.Endpoint) bool { return e.NotReady })...)
 	}
-	slices.SortStableFunc(all, func(a, b names.Endpoint) int { return a.IP.Compare(b.IP) })
+	return all
+}
+
+// endpoints are those that are ready, one for each address, in the order of addresses.
+func (v *nameView) endpoints() []names.Endpoint {
+	all := v.ready()
+	slices.SortStableFunc(all, func(a, b names.Endpoint) int {
+		return cmp.Or(a.IP.Compare(b.IP), cmp.Compare(endpoint.StateInGroup(&a.GroupEndpoint), endpoint.StateInGroup(&b.GroupEndpoint)))
+	})
 	return slices.CompactFunc(all, func(a, b names.Endpoint) bool { return a.IP == b.IP })
 }
 

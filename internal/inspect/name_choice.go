@@ -198,5 +198,8 @@ func (v *nameView) advise() {
 			add("wait some seconds; if the groups do not follow the plan then, look at the controller (%s)", runbookController)
 		}
 	}
+	if alias := v.e.Alias + "."; v.e.Alias != "" && names.Within(alias, v.in.Zone) {
+		add("ask for the other name: vicinity explain dns %s --from ...", alias)
+	}
 	v.e.Next = next
 }

@@ -208,7 +208,11 @@ func TestExplainAgrees(t *testing.T) {
 			name := prefix + "web.shop.svc.cluster.local."
 			e := d.explain(t, client, name, plan)
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-				kind, want := dns.TypeToString[qtype], answered(w.ask(client, name, qtype))
+				answer := w.ask(client, name, qtype)
+				kind, want := dns.TypeToString[qtype], answered(answer)
+				if missing := answer.Rcode == dns.RcodeNameError; missing != e.Missing {
+					t.Fatalf("%s for %s, plan is %t: by the rule %s explained is that it is missing: %t, answered is %s", name, client, plan, e.Rule, e.Missing, dns.RcodeToString[answer.Rcode])
+				}
 				got := told(e, kind)
 				if e.Rule == inspect.RuleUnchanged {
 					got = answered(w.ask(other, name, qtype))
