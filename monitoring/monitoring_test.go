@@ -196,8 +196,8 @@ func TestRulesAskForWhatThereIs(t *testing.T) {
 			if !strings.Contains(read(t, filepath.Join(runbooks, runbook)), "`"+r.Alert+"`") {
 				t.Errorf("%s does not name the alert %s", runbook, r.Alert)
 			}
-			if _, err := os.Stat(filepath.Join("rules", r.Alert+".yaml")); err != nil {
-				t.Errorf("%s has no test: %v", r.Alert, err)
+			if cases := read(t, filepath.Join("rules", r.Alert+".yaml")); !strings.Contains(cases, "alertname: "+r.Alert+"\n") || !strings.Contains(cases, "exp_alerts:") {
+				t.Errorf("rules/%s.yaml does not test the alert", r.Alert)
 			}
 		}
 	}

@@ -172,7 +172,7 @@ func (f *dynamicsFlags) chooseSavings() ([]simulate.Saving, error) {
 // chooseScenarios reads --scenario and plays what it names.
 func (f *dynamicsFlags) chooseScenarios() ([]simulate.Scenario, error) {
 	names := f.scenarios
-	if slices.Equal(names, []string{"all"}) {
+	if len(names) == 0 || slices.Equal(names, []string{"all"}) {
 		names = simulate.ScenarioNames()
 	}
 	var scenarios []simulate.Scenario

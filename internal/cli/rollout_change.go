@@ -82,7 +82,7 @@ func newRolloutChangeCommand(s command.Streams, reach connector, verb rolloutVer
 		Use: verb.use + " NAME", Short: verb.short, Example: verb.example, Args: oneRollout,
 		Long: verb.long + `
 
-It does nothing if that is so already. It must be allowed to get and patch DomainRollouts.`,
+It does nothing if nothing would change. It must be allowed to get and patch DomainRollouts.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return reach.changeRollout(cmd.Context(), s.Out, &cluster, args[0], func(n *rolloutNow) (rolloutChange, error) {
 				return verb.decide(n, retry)
