@@ -3,17 +3,8 @@ package command
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
-
-	"golang.org/x/term"
 )
-
-// IsTerminal reports whether a stream is one.
-func IsTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
-}
 
 // ByteCount writes a number of bytes with a unit.
 func ByteCount(bytes float64) string {
