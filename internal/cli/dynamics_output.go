@@ -8,7 +8,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -81,18 +81,18 @@ func dynamicsGroups(r *simulate.DynamicsResults) []dynamicsGroup {
 }
 
 func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
-	perEvent := func(n int) float64 { return explain.Rounded(float64(n) / float64(max(events, 1))) }
+	perEvent := func(n int) float64 { return plaintext.Rounded(float64(n) / float64(max(events, 1))) }
 	row := dynamicsRow{
 		Algorithm:             run.Algorithm,
 		Variant:               run.Variant,
-		InZone:                explain.Rounded(100 * run.InZone),
+		InZone:                plaintext.Rounded(100 * run.InZone),
 		Reallocated:           run.Reallocated,
 		ReallocatedPerEvent:   perEvent(run.Reallocated),
 		SlicesWritten:         run.SlicesWritten,
 		SlicesWrittenPerEvent: perEvent(run.SlicesWritten),
-		ReroutedPerEvent:      explain.Rounded(100 * run.Rerouted / float64(max(events, 1))),
+		ReroutedPerEvent:      plaintext.Rounded(100 * run.Rerouted / float64(max(events, 1))),
 		SecondsAboveThreshold: run.AboveThreshold.Seconds(),
-		WorstOverload:         explain.Rounded(100 * run.WorstOverload),
+		WorstOverload:         plaintext.Rounded(100 * run.WorstOverload),
 		Flips:                 run.Flips,
 	}
 	for _, m := range run.Series {
@@ -100,11 +100,11 @@ func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
 			Second:        m.At.Seconds(),
 			Endpoints:     m.Endpoints,
 			Allocated:     m.Allocated,
-			InZone:        explain.Rounded(100 * m.InZone),
-			Overload:      explain.Rounded(100 * m.Overload),
+			InZone:        plaintext.Rounded(100 * m.InZone),
+			Overload:      plaintext.Rounded(100 * m.Overload),
 			Reallocated:   m.Reallocated,
 			SlicesWritten: m.SlicesWritten,
-			Rerouted:      explain.Rounded(100 * m.Rerouted),
+			Rerouted:      plaintext.Rounded(100 * m.Rerouted),
 		})
 	}
 	return row
@@ -117,14 +117,14 @@ func (r *dynamicsRow) cells() []string {
 		r.Algorithm,
 		r.Variant,
 		fixed(r.InZone, 2),
-		explain.Thousands(int64(r.Reallocated)),
+		plaintext.Thousands(int64(r.Reallocated)),
 		fixed(r.ReallocatedPerEvent, 2),
-		explain.Thousands(int64(r.SlicesWritten)),
+		plaintext.Thousands(int64(r.SlicesWritten)),
 		fixed(r.SlicesWrittenPerEvent, 2),
 		fixed(r.ReroutedPerEvent, 2),
 		fixed(r.SecondsAboveThreshold, 0),
 		fixed(r.WorstOverload, 1),
-		explain.Thousands(int64(r.Flips)),
+		plaintext.Thousands(int64(r.Flips)),
 	}
 }
 
@@ -150,19 +150,19 @@ between an allocated and a balanced Service.
 
 // dynamicsTables are the tables for people, one for each scenario, of the same widths, so that
 // they can be compared.
-func dynamicsTables(r *simulate.DynamicsResults) []explain.Table {
-	var tables []explain.Table
+func dynamicsTables(r *simulate.DynamicsResults) []plaintext.Table {
+	var tables []plaintext.Table
 	for _, group := range dynamicsGroups(r) {
-		t := explain.Table{}
+		t := plaintext.Table{}
 		for i, title := range dynamicsColumns {
-			t.Columns = append(t.Columns, explain.Column{Title: title, Right: i > 1})
+			t.Columns = append(t.Columns, plaintext.Column{Title: title, Right: i > 1})
 		}
 		for i := range group.Runs {
 			t.Rows = append(t.Rows, group.Runs[i].cells())
 		}
 		tables = append(tables, t)
 	}
-	explain.Align(tables)
+	plaintext.Align(tables)
 	return tables
 }
 

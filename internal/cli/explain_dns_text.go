@@ -5,8 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 func dnsFormat(output string) (func(io.Writer, *inspect.NameExplanation) error, error) {
@@ -63,7 +63,7 @@ func answerText(a *inspect.NameAnswer) string {
 }
 
 func writeRecords(p *page, e *inspect.NameExplanation) {
-	table := explain.Table{Columns: []explain.Column{{Title: "name"}, {Title: "type"}, {Title: "data"}, {Title: "zone"}, {Title: "node"}}}
+	table := plaintext.Table{Columns: []plaintext.Column{{Title: "name"}, {Title: "type"}, {Title: "data"}, {Title: "zone"}, {Title: "node"}}}
 	for i := range e.Answers {
 		for _, r := range e.Answers[i].Records {
 			table.Rows = append(table.Rows, []string{r.Name, r.Type, r.Address, orDash(r.Zone), orDash(r.Node)})

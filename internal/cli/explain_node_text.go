@@ -9,6 +9,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 func nodeFormat(output string) (func(io.Writer, *inspect.NodeExplanation) error, error) {
@@ -87,7 +88,7 @@ func writeNodePort(p *page, family string, n *inspect.NodePort) {
 		lines = append(lines, "refused: there are endpoints, and the Service allows the node none of the places that they are in")
 	}
 	p.list("", lines)
-	fronts := explain.Table{Columns: []explain.Column{
+	fronts := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "address"}, {Title: "is"}, {Title: "goes to"}, {Title: "source address"}, {Title: "without an endpoint"},
 	}}
 	for i := range n.Fronts {
@@ -109,7 +110,7 @@ func writeNodePort(p *page, family string, n *inspect.NodePort) {
 }
 
 func writeEndpoints(p *page, title string, endpoints []inspect.NodeEndpoint) {
-	table := explain.Table{Columns: []explain.Column{{Title: "endpoint"}, {Title: "zone"}, {Title: "node"}, {Title: "share %", Right: true}}}
+	table := plaintext.Table{Columns: []plaintext.Column{{Title: "endpoint"}, {Title: "zone"}, {Title: "node"}, {Title: "share %", Right: true}}}
 	for i := range endpoints {
 		e := &endpoints[i]
 		table.Rows = append(table.Rows, []string{e.Address, explain.ZoneName(e.Zone), orDash(e.Node), strconv.FormatFloat(e.Share, 'f', 1, 64)})

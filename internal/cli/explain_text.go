@@ -11,6 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -255,8 +256,8 @@ func portNames(view *inspect.Stock) string {
 
 // stockTable has a line for all nodes of a zone that do the same, and their number if it is
 // known.
-func stockTable(view *inspect.Stock) explain.Table {
-	t := explain.Table{Columns: []explain.Column{
+func stockTable(view *inspect.Stock) plaintext.Table {
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "zone"}, {Title: "nodes", Right: true}, {Title: "mode"}, {Title: "uses"}, {Title: "why"},
 	}}
 	for _, row := range view.Zones {

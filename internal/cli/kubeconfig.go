@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // clusterFlags say which cluster to talk to, and as whom, as those of kubectl do.
@@ -124,7 +124,7 @@ func listed(names []string, none string) string {
 	if len(names) == 0 {
 		return none
 	}
-	return "it has " + explain.FirstOf(names, mostListed)
+	return "it has " + plaintext.FirstOf(names, mostListed)
 }
 
 // mostListed is how many names of many a message lists.

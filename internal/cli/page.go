@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // formatOf is what writes a value as --output says: in one of the forms that a command has
@@ -87,7 +87,7 @@ func (p *page) list(title string, lines []string) {
 }
 
 // table writes a table, under its title if there is one.
-func (p *page) table(title string, table explain.Table) {
+func (p *page) table(title string, table plaintext.Table) {
 	indent := ""
 	p.gap()
 	if title != "" {
@@ -103,7 +103,7 @@ func (p *page) table(title string, table explain.Table) {
 const mostRows = 20
 
 // longTable writes the first rows of a table.
-func (p *page) longTable(title string, table explain.Table) {
+func (p *page) longTable(title string, table plaintext.Table) {
 	if len(table.Rows) == 0 {
 		p.list(title, []string{"none"})
 		return
@@ -125,7 +125,7 @@ func nextSteps(next []string) []string {
 }
 
 // count is a number with its noun.
-func count(n int64, one, many string) string { return explain.Count(n, one, many) }
+func count(n int64, one, many string) string { return plaintext.Count(n, one, many) }
 
 // oneDecimal is a fraction in percent, for columns.
 func oneDecimal(fraction float64) string {

@@ -19,6 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -217,7 +218,7 @@ func chooseServices(manifests *manifest.Set, namespace string, names []string) (
 			for _, service := range all {
 				there = append(there, service.Namespace+"/"+service.Name)
 			}
-			return nil, fmt.Errorf("service %q is not in the manifests; they have %s", name, explain.FirstOf(there, mostListed))
+			return nil, fmt.Errorf("service %q is not in the manifests; they have %s", name, plaintext.FirstOf(there, mostListed))
 		}
 	}
 	return slices.DeleteFunc(all, func(service *corev1.Service) bool { return !wanted[service] }), nil

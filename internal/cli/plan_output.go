@@ -10,6 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -33,8 +34,8 @@ func writePlan(p *page, sections []inspect.Section, full bool) error {
 }
 
 // planSummary has a line for each section.
-func planSummary(sections []inspect.Section) explain.Table {
-	t := explain.Table{Columns: []explain.Column{
+func planSummary(sections []inspect.Section) plaintext.Table {
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "service"},
 		{Title: "endpoints", Right: true},
 		{Title: "asks for"},
@@ -113,8 +114,8 @@ func comparisonTitle(s *inspect.Plans) string {
 	return title + ")"
 }
 
-func planComparison(s *inspect.Plans) explain.Table {
-	t := explain.Table{Columns: []explain.Column{
+func planComparison(s *inspect.Plans) plaintext.Table {
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "algorithm"},
 		{Title: "in-zone %", Right: true},
 		{Title: "max overload %", Right: true},

@@ -17,6 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -175,7 +176,7 @@ func replanText(title string, before, after *routing.Decision) string {
 				explain.Change(f.Outcome.Figures, was.Outcome.Figures))
 		case f.Outcome.Rule == allocate.RuleKept && f.Outcome.Algorithm != allocate.Flow:
 			fmt.Fprintf(&b, "%s: the plan is kept, no other is better by %g point: %s of the traffic stays in its zone\n",
-				label, allocate.RenewMargin, explain.Percent(f.Outcome.Figures.InZone))
+				label, allocate.RenewMargin, plaintext.Percent(f.Outcome.Figures.InZone))
 		default: // only a plan that endpoints are kept in is compared with another
 			fmt.Fprintf(&b, "%s: there is no plan to compare with another. %s\n", label, explain.Outcome(f.Outcome))
 		}

@@ -8,8 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/rollout"
 )
 
 // rolloutPage are DomainRollouts as JSON and YAML have them.
@@ -73,8 +74,8 @@ func updatedText(pods, updated, healthy int32) string {
 	return fmt.Sprintf("%d of %s updated, %d healthy", updated, count(int64(pods), "pod", "pods"), healthy)
 }
 
-func (n *rolloutNow) words() explain.Rollout {
-	return explain.Rollout{Namespace: n.Namespace, Name: n.Name, Key: n.Spec.TopologyKey}
+func (n *rolloutNow) words() rollout.Words {
+	return rollout.Words{Namespace: n.Namespace, Name: n.Name, Key: n.Spec.TopologyKey}
 }
 
 // failure says why the revision failed.
@@ -132,7 +133,7 @@ func (r *rolloutReport) lines() []string {
 	}
 	lines = append(lines, revision)
 	if len(s.CurrentDomains) > 0 {
-		lines = append(lines, fmt.Sprintf("wave %d: %s", s.Wave, explain.Rollout{Key: r.TopologyKey}.Domains(s.CurrentDomains)))
+		lines = append(lines, fmt.Sprintf("wave %d: %s", s.Wave, rollout.Words{Key: r.TopologyKey}.Domains(s.CurrentDomains)))
 	}
 	return lines
 }
@@ -145,8 +146,8 @@ func sentence(s *v1alpha1.DomainRolloutStatus) string {
 	return "it " + s.WaitingFor
 }
 
-func domainTable(r *rolloutReport) explain.Table {
-	t := explain.Table{Columns: []explain.Column{
+func domainTable(r *rolloutReport) plaintext.Table {
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "domain"}, {Title: "pods", Right: true}, {Title: "updated", Right: true}, {Title: "healthy", Right: true}, {Title: "unavailable", Right: true}, {Title: "state"},
 	}}
 	for i := range r.Status.Domains {
@@ -166,7 +167,7 @@ func writeRollouts(w io.Writer, list *rolloutPage) error {
 	if len(list.Rollouts) == 0 {
 		return nil
 	}
-	t := explain.Table{Columns: []explain.Column{
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "namespace"},
 		{Title: "name"},
 		{Title: "target"},

@@ -13,7 +13,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -223,7 +222,7 @@ func (r *rolloutReport) line() string {
 	}
 	text := fmt.Sprintf("%s/%s: %s, revision %s, %s", r.Namespace, r.Name, s.Phase, orDash(s.Revision), updatedText(r.Pods, r.Updated, r.Healthy))
 	if len(s.CurrentDomains) > 0 {
-		text += fmt.Sprintf(", wave %d (%s)", s.Wave, explain.Rollout{Key: r.TopologyKey}.Domains(s.CurrentDomains))
+		text += fmt.Sprintf(", wave %d (%s)", s.Wave, rollout.Words{Key: r.TopologyKey}.Domains(s.CurrentDomains))
 	}
 	if s.WaitingFor != "" {
 		text += ": " + sentence(s)

@@ -11,7 +11,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
@@ -149,7 +149,7 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 func reportPartial(w io.Writer, r simulate.Results, dataset simulate.Dataset) {
 	after := count(r.Cases, "case", "cases")
 	if all, known := dataset.Cases(); known {
-		after = fmt.Sprintf("%s of %s", explain.Thousands(r.Cases), count(all, "case", "cases"))
+		after = fmt.Sprintf("%s of %s", plaintext.Thousands(r.Cases), count(all, "case", "cases"))
 	}
 	fmt.Fprintf(w, "partial: interrupted after %s\n", after)
 }

@@ -9,7 +9,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -28,11 +28,11 @@ func (f *simulateFlags) format() (func(io.Writer, simulate.Results) error, error
 }
 
 // simulateTable is the results for people.
-func simulateTable(results *simulate.Results) explain.Table {
+func simulateTable(results *simulate.Results) plaintext.Table {
 	hundredths := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
-	t := explain.Table{Columns: []explain.Column{{Title: "algorithm"}}}
+	t := plaintext.Table{Columns: []plaintext.Column{{Title: "algorithm"}}}
 	for _, title := range []string{"total", "in-zone", "overload", "slices", "max overload", "invalid", "cases/s"} {
-		t.Columns = append(t.Columns, explain.Column{Title: title, Right: true})
+		t.Columns = append(t.Columns, plaintext.Column{Title: title, Right: true})
 	}
 	for _, r := range results.Variants {
 		t.Rows = append(t.Rows, []string{
@@ -42,8 +42,8 @@ func simulateTable(results *simulate.Results) explain.Table {
 			hundredths(r.Mean.Overload),
 			hundredths(r.Mean.Slices),
 			hundredths(r.MaxOverload),
-			explain.Thousands(r.Invalid),
-			explain.Thousands(int64(r.CasesPerSecond)),
+			plaintext.Thousands(r.Invalid),
+			plaintext.Thousands(int64(r.CasesPerSecond)),
 		})
 	}
 	return t
@@ -140,11 +140,11 @@ func simulateRows(results *simulate.Results) []simulateRow {
 			Algorithm:      string(r.Bound.Algorithm),
 			Cases:          r.Cases,
 			Invalid:        r.Invalid,
-			Total:          explain.Rounded(r.Mean.Total),
-			InZone:         explain.Rounded(r.Mean.InZone),
-			Overload:       explain.Rounded(r.Mean.Overload),
-			Slices:         explain.Rounded(r.Mean.Slices),
-			MaxOverload:    explain.Rounded(r.MaxOverload),
+			Total:          plaintext.Rounded(r.Mean.Total),
+			InZone:         plaintext.Rounded(r.Mean.InZone),
+			Overload:       plaintext.Rounded(r.Mean.Overload),
+			Slices:         plaintext.Rounded(r.Mean.Slices),
+			MaxOverload:    plaintext.Rounded(r.MaxOverload),
 			CasesPerSecond: math.Round(r.CasesPerSecond),
 		}
 		// A name that is only the algorithm stands for all thresholds.

@@ -8,6 +8,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // statusFormats are the forms of --output.
@@ -25,8 +26,8 @@ func serviceListFormat(output string) (func(io.Writer, *inspect.Status) error, e
 	return formatOf(output, statusFormats, map[string]func(io.Writer, *inspect.Status) error{"table": text(false), "wide": text(true)})
 }
 
-func statusTable(services []inspect.ServiceStatus, wide bool) explain.Table {
-	t := explain.Table{Columns: []explain.Column{
+func statusTable(services []inspect.ServiceStatus, wide bool) plaintext.Table {
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "namespace"},
 		{Title: "service"},
 		{Title: "mode"},
@@ -39,9 +40,9 @@ func statusTable(services []inspect.ServiceStatus, wide bool) explain.Table {
 		{Title: "delivery"},
 	}}
 	if wide {
-		t.Columns = append(t.Columns, explain.Column{Title: "written as"}, explain.Column{Title: "decided by"})
+		t.Columns = append(t.Columns, plaintext.Column{Title: "written as"}, plaintext.Column{Title: "decided by"})
 	}
-	t.Columns = append(t.Columns, explain.Column{Title: "note"})
+	t.Columns = append(t.Columns, plaintext.Column{Title: "note"})
 	for i := range services {
 		s := &services[i]
 		cells := []string{s.Namespace, s.Title(), s.Mode, explain.ShortIntent(s.Intent), orDash(s.State), "-", "-", "-", "-", s.Delivery.Title()}

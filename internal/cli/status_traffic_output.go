@@ -5,15 +5,15 @@ import (
 	"strconv"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // trafficTables are the tables about traffic.
 type trafficTables struct{ *inspect.Traffic }
 
 func statusTrafficFormat(output string) (func(io.Writer, *inspect.Traffic) error, error) {
-	text := func(table func(trafficTables) explain.Table) func(io.Writer, *inspect.Traffic) error {
+	text := func(table func(trafficTables) plaintext.Table) func(io.Writer, *inspect.Traffic) error {
 		return func(w io.Writer, traffic *inspect.Traffic) error {
 			if len(traffic.Services) == 0 {
 				return nil
@@ -35,16 +35,16 @@ func (t trafficTables) per(title string) string {
 }
 
 // priced adds the column of costs, if there is a price.
-func (t trafficTables) priced(columns []explain.Column) []explain.Column {
+func (t trafficTables) priced(columns []plaintext.Column) []plaintext.Column {
 	if t.CostPerGiB > 0 {
-		columns = append(columns, explain.Column{Title: "cost a month", Right: true})
+		columns = append(columns, plaintext.Column{Title: "cost a month", Right: true})
 	}
 	return columns
 }
 
 // services is a table with a row for each Service.
-func (t trafficTables) services() explain.Table {
-	table := explain.Table{Columns: t.priced([]explain.Column{
+func (t trafficTables) services() plaintext.Table {
+	table := plaintext.Table{Columns: t.priced([]plaintext.Column{
 		{Title: "namespace"},
 		{Title: "service"},
 		{Title: t.per("connections"), Right: true},
@@ -86,8 +86,8 @@ func (t trafficTables) cells(s *inspect.ServiceTraffic) []string {
 }
 
 // routes is a table with a row for each pair of zones.
-func (t trafficTables) routes() explain.Table {
-	table := explain.Table{Columns: t.priced([]explain.Column{
+func (t trafficTables) routes() plaintext.Table {
+	table := plaintext.Table{Columns: t.priced([]plaintext.Column{
 		{Title: "namespace"},
 		{Title: "service"},
 		{Title: "from"},

@@ -13,6 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // functions are what templates call.
@@ -22,7 +23,7 @@ var functions = template.FuncMap{
 	"zone":      explain.ZoneName,
 	"when":      when,
 	"handOver":  handOver,
-	"count":     func(n int, one, many string) string { return explain.Count(int64(n), one, many) },
+	"count":     func(n int, one, many string) string { return plaintext.Count(int64(n), one, many) },
 	"join":      strings.Join,
 	"list":      func(of ...string) []string { return of },
 	"path":      servicePath,

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Advice is a change of the places of pods that makes a plan better.
@@ -267,7 +268,7 @@ func (a Advice) Change() string {
 	if a.Moves[0].New {
 		verb = "add "
 	}
-	change := verb + count(a.size(), "pod")
+	change := verb + plaintext.Plural(a.size(), "pod")
 	if len(parts) > 1 {
 		// Each part has its own number.
 		for i, m := range a.Moves {
@@ -292,8 +293,8 @@ func (m Move) text(pods map[string]string) string {
 // Gain is the part of the advice that says what is better.
 func (a Advice) Gain() string {
 	before, after := a.Before.Figures, a.After.Figures
-	gains := []string{fmt.Sprintf("in-zone %s -> %s", Percent(before.InZone), Percent(after.InZone))}
-	if b, f := Percent(before.Overload), Percent(after.Overload); b != f {
+	gains := []string{fmt.Sprintf("in-zone %s -> %s", plaintext.Percent(before.InZone), plaintext.Percent(after.InZone))}
+	if b, f := plaintext.Percent(before.Overload), plaintext.Percent(after.Overload); b != f {
 		gains = append(gains, fmt.Sprintf("overload %s -> %s", b, f))
 	}
 	if before.Unreached != after.Unreached {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Brief is Outcome without the numbers. It stays the same while the reason does, so that a
@@ -20,12 +21,12 @@ func Brief(o allocate.Outcome) string {
 		case o.Undivided:
 			return fmt.Sprintf("all zones use all endpoints: %s has no better plan for them", asked(o))
 		}
-		overload := "stays below " + Percent(o.Threshold)
+		overload := "stays below " + plaintext.Percent(o.Threshold)
 		switch {
 		case o.Algorithm == allocate.Auto: // which lets a load be at the threshold
-			overload = "is at most " + Percent(o.Threshold)
+			overload = "is at most " + plaintext.Percent(o.Threshold)
 		case o.Figures.Overload >= o.Threshold: // hard regions allow it
-			overload = "is not below " + Percent(o.Threshold) + ", since each region has its own endpoints only"
+			overload = "is not below " + plaintext.Percent(o.Threshold) + ", since each region has its own endpoints only"
 		}
 		return fmt.Sprintf("endpoints are divided among zones by %s, the overload %s", asked(o), overload)
 	}
@@ -41,13 +42,13 @@ func briefReason(o allocate.Outcome) string {
 		if math.IsInf(o.Overload, 1) {
 			return fmt.Sprintf("%s would leave a zone without an endpoint", asked(o))
 		}
-		return fmt.Sprintf("%s would overload an endpoint, the threshold is %s", asked(o), Percent(o.Threshold))
+		return fmt.Sprintf("%s would overload an endpoint, the threshold is %s", asked(o), plaintext.Percent(o.Threshold))
 	case allocate.RuleNothingToSpare:
 		return "a zone needs endpoints of other zones, and none has any to spare"
 	case allocate.RuleFewEndpoints:
 		return fmt.Sprintf("fewer endpoints than zones, %s needs one for each", asked(o))
 	case allocate.RuleMinimums:
-		return fmt.Sprintf("too few endpoints for %s to keep every zone below an overload of %s", asked(o), Percent(o.Threshold))
+		return fmt.Sprintf("too few endpoints for %s to keep every zone below an overload of %s", asked(o), plaintext.Percent(o.Threshold))
 	}
 	if reason := reasonOf(o); reason != "" {
 		return reason // it has no numbers

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Excess says which zones send a part of their traffic to others by weights, and why, as
@@ -27,7 +28,7 @@ func Excess(region allocate.Region, plan allocate.Plan) []string {
 				own = region.Zones[i].Endpoints
 			}
 			sentences = append(sentences, fmt.Sprintf("%s sends %s of its traffic to %s, because it has %s of the traffic and %d of %s",
-				ZoneName(zone), Percent(amount/u.width()), ZoneName(plan.Zones[home]), Percent(shares[z]), own, count(region.Endpoints(), "endpoint")))
+				ZoneName(zone), plaintext.Percent(amount/u.width()), ZoneName(plan.Zones[home]), plaintext.Percent(shares[z]), own, plaintext.Plural(region.Endpoints(), "endpoint")))
 		}
 	}
 	return sentences

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -34,7 +35,7 @@ func Intent(intent allocate.Intent) string {
 	case bound.Algorithm == allocate.Flow:
 		words += fmt.Sprintf("; by %s: own endpoints first, the excess by weights", bound.Algorithm)
 	default:
-		words += fmt.Sprintf("; divided by %s, overload below %s", bound.Algorithm, Percent(bound.OverloadThreshold))
+		words += fmt.Sprintf("; divided by %s, overload below %s", bound.Algorithm, plaintext.Percent(bound.OverloadThreshold))
 		if bound.Start != (allocate.Start{}) {
 			words += fmt.Sprintf(", starting threshold %s, padding %d", bound.Start, bound.Padding)
 		}

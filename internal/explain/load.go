@@ -2,6 +2,7 @@ package explain
 
 import (
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // loads are those of a plan's endpoints by group and home zone, a range where nodes
@@ -27,7 +28,7 @@ func (r loadRange) with(other loadRange) loadRange {
 
 // text is as in "100.0" or "50.0 to 150.0".
 func (r loadRange) text() string {
-	low, high := fixed(100*r.least, 1), fixed(100*r.most, 1)
+	low, high := plaintext.Fixed(100*r.least, 1), plaintext.Fixed(100*r.most, 1)
 	switch {
 	case !r.found:
 		return "-"

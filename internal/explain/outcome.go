@@ -15,6 +15,7 @@ import (
 	"unicode"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Outcome is the sentence that says what was decided and by which rule, such as
@@ -49,28 +50,28 @@ func reasonOf(o allocate.Outcome) string {
 		return "nearest: each zone uses its nearest endpoints, whatever load that makes" + reach(o)
 	case allocate.RuleBelowStart, allocate.RuleInBand:
 		// The numbers say which of the two it is; the way out is the same.
-		return fmt.Sprintf("%s, starts at %s", count(o.Endpoints, "endpoint"), start(o))
+		return fmt.Sprintf("%s, starts at %s", plaintext.Plural(o.Endpoints, "endpoint"), start(o))
 	case allocate.RuleKept:
 		if o.Algorithm == allocate.Flow {
-			return "the weights in force, own endpoints first, overload " + Percent(o.Figures.Overload) + reach(o)
+			return "the weights in force, own endpoints first, overload " + plaintext.Percent(o.Figures.Overload) + reach(o)
 		}
 		return "the previous plan, new endpoints in their own zone, " + division(o) + load(o)
 	case allocate.RuleRenewed:
 		return "a new plan, better than the previous one: " + division(o) + Change(o.Figures, o.Before) + ", " + limit(o)
 	case allocate.RulePlanned:
 		if o.Algorithm == allocate.Flow {
-			return "new weights, own endpoints first, overload " + Percent(o.Figures.Overload) + reach(o)
+			return "new weights, own endpoints first, overload " + plaintext.Percent(o.Figures.Overload) + reach(o)
 		}
 		return "a new plan, " + division(o) + load(o)
 	case allocate.RuleOverload:
 		if math.IsInf(o.Overload, 1) {
 			return fmt.Sprintf("%s would leave %s without an endpoint", asked(o), ZoneName(o.Zone))
 		}
-		return fmt.Sprintf("%s would overload%s by %s, the threshold is %s", asked(o), where(o.Zone), Percent(o.Overload), Percent(o.Threshold))
+		return fmt.Sprintf("%s would overload%s by %s, the threshold is %s", asked(o), where(o.Zone), plaintext.Percent(o.Overload), plaintext.Percent(o.Threshold))
 	case allocate.RuleNothingToSpare:
 		return fmt.Sprintf("%s needs endpoints of other zones, and none has any to spare", ZoneName(o.Zone))
 	case allocate.RuleFewEndpoints:
-		return fmt.Sprintf("%s for %s, %s needs one for each", count(o.Endpoints, "endpoint"), count(o.Zones, "zone"), asked(o))
+		return fmt.Sprintf("%s for %s, %s needs one for each", plaintext.Plural(o.Endpoints, "endpoint"), plaintext.Plural(o.Zones, "zone"), asked(o))
 	case allocate.RuleNodeNoZone:
 		return fmt.Sprintf("a node has no zone, and %s needs the zones of all", asked(o))
 	case allocate.RuleNodeNoCapacity:
@@ -79,7 +80,7 @@ func reasonOf(o allocate.Outcome) string {
 		return fmt.Sprintf("an endpoint has no zone, and %s needs the zones of all", asked(o))
 	case allocate.RuleMinimums:
 		return fmt.Sprintf("%s, %s needs at least %d to keep every zone below an overload of %s",
-			count(o.Endpoints, "endpoint"), asked(o), o.Minimum, Percent(o.Threshold))
+			plaintext.Plural(o.Endpoints, "endpoint"), asked(o), o.Minimum, plaintext.Percent(o.Threshold))
 	}
 	return ""
 }
@@ -102,7 +103,7 @@ func division(o allocate.Outcome) string {
 
 // load is what an allocated plan does to the busiest endpoint.
 func load(o allocate.Outcome) string {
-	return "overload " + Percent(o.Figures.Overload) + ", " + limit(o)
+	return "overload " + plaintext.Percent(o.Figures.Overload) + ", " + limit(o)
 }
 
 func limit(o allocate.Outcome) string {
@@ -110,21 +111,21 @@ func limit(o allocate.Outcome) string {
 	if o.Figures.Overload >= o.Threshold {
 		relation = "not below"
 	}
-	return relation + " the threshold of " + Percent(o.Threshold) + reach(o)
+	return relation + " the threshold of " + plaintext.Percent(o.Threshold) + reach(o)
 }
 
 // Change says what a plan does other than the one before it, such as "100 % of the traffic
 // stays in its zone instead of 83.3 %, greatest overload 0 % as before".
 func Change(now, before allocate.Figures) string {
 	return fmt.Sprintf("%s of the traffic stays in its zone%s, greatest overload %s%s",
-		Percent(now.InZone), instead(now.InZone, before.InZone), Percent(now.Overload), instead(now.Overload, before.Overload))
+		plaintext.Percent(now.InZone), instead(now.InZone, before.InZone), plaintext.Percent(now.Overload), instead(now.Overload, before.Overload))
 }
 
 func instead(now, before float64) string {
-	if Percent(now) == Percent(before) {
+	if plaintext.Percent(now) == plaintext.Percent(before) {
 		return " as before"
 	}
-	return " instead of " + Percent(before)
+	return " instead of " + plaintext.Percent(before)
 }
 
 // reach names zones that a hard request leaves without an endpoint.
@@ -167,34 +168,4 @@ func ZoneName(zone string) string {
 		return strconv.Quote(zone)
 	}
 	return zone
-}
-
-// Percent shows a fraction: 0.783 is "78.3 %".
-func Percent(fraction float64) string {
-	return decimal(100*fraction, 1) + " %"
-}
-
-// decimal shows a number with at most so many places, and none that are zero.
-func decimal(x float64, places int) string {
-	s := fixed(x, places)
-	if strings.Contains(s, ".") {
-		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	return s
-}
-
-// fixed shows a number with exactly so many places, for columns.
-func fixed(x float64, places int) string {
-	s := strconv.FormatFloat(x, 'f', places, 64)
-	if strings.Trim(s, "-0.") == "" {
-		s = strings.TrimPrefix(s, "-") // rounding
-	}
-	return s
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

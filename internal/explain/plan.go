@@ -7,15 +7,16 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Region is the table of the zones that a Service's endpoints are divided in. unit
 // says what the capacity is, as in "nodes".
-func Region(region allocate.Region, unit string) Table {
+func Region(region allocate.Region, unit string) plaintext.Table {
 	zones, names := sorted(region)
 	shares, endpoints := region.Shares(names), float64(region.Endpoints())
 	regional := slices.ContainsFunc(zones, func(z allocate.Zone) bool { return z.Region != "" })
-	t := Table{Columns: []Column{
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "zone"},
 		{Title: unit, Right: true},
 		{Title: "traffic %", Right: true},
@@ -23,12 +24,12 @@ func Region(region allocate.Region, unit string) Table {
 		{Title: "expected", Right: true},
 	}}
 	if regional {
-		t.Columns = slices.Insert(t.Columns, 1, Column{Title: "region"})
+		t.Columns = slices.Insert(t.Columns, 1, plaintext.Column{Title: "region"})
 	}
 	for i, z := range zones {
 		row := []string{
-			ZoneName(z.Name), decimal(z.Capacity, 2), fixed(100*shares[i], 1),
-			fmt.Sprint(z.Endpoints), fixed(shares[i]*endpoints, 2),
+			ZoneName(z.Name), plaintext.Decimal(z.Capacity, 2), plaintext.Fixed(100*shares[i], 1),
+			fmt.Sprint(z.Endpoints), plaintext.Fixed(shares[i]*endpoints, 2),
 		}
 		if regional {
 			row = slices.Insert(row, 1, ZoneName(z.Region))
@@ -50,13 +51,13 @@ func sorted(region allocate.Region) (zones []allocate.Zone, names []string) {
 
 // Plan is the table of what each zone may use, and of the load that its own endpoints
 // get, where 100 % is the even share.
-func Plan(region allocate.Region, o Option) Table {
+func Plan(region allocate.Region, o Option) plaintext.Table {
 	plan := o.Plan
 	zones, _ := sorted(region)
 	shares := region.Shares(plan.Zones)
 	loads := loadsOf(region, o)
 	endpoints := float64(region.Endpoints())
-	t := Table{Columns: []Column{
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "zone"},
 		{Title: "traffic %", Right: true},
 		{Title: "endpoints", Right: true},
@@ -80,10 +81,10 @@ func Plan(region allocate.Region, o Option) Table {
 			if o.Nodes != nil {
 				stays = o.Nodes.InZone[zone.Name]
 			}
-			inZone = fixed(100*stays, 1)
+			inZone = plaintext.Fixed(100*stays, 1)
 		}
 		t.Rows = append(t.Rows, []string{
-			ZoneName(zone.Name), fixed(100*shares[z], 1), fmt.Sprint(zone.Endpoints), fixed(shares[z]*endpoints, 2),
+			ZoneName(zone.Name), plaintext.Fixed(100*shares[z], 1), fmt.Sprint(zone.Endpoints), plaintext.Fixed(shares[z]*endpoints, 2),
 			uses, inZone, loads.ofHome(z).text(),
 		})
 	}
@@ -91,10 +92,10 @@ func Plan(region allocate.Region, o Option) Table {
 }
 
 // Groups is the table of the groups with their endpoints and the zones that use them.
-func Groups(region allocate.Region, o Option) Table {
+func Groups(region allocate.Region, o Option) plaintext.Table {
 	plan := o.Plan
 	loads := loadsOf(region, o)
-	t := Table{Columns: []Column{{Title: "endpoints", Right: true}, {Title: "of"}, {Title: "serve"}, {Title: "load %", Right: true}}}
+	t := plaintext.Table{Columns: []plaintext.Column{{Title: "endpoints", Right: true}, {Title: "of"}, {Title: "serve"}, {Title: "load %", Right: true}}}
 	for i, g := range plan.Groups {
 		var from, to []string
 		for _, m := range g.Members {
@@ -115,7 +116,7 @@ func Groups(region allocate.Region, o Option) Table {
 				all = false
 			case g.Consumers[c].Weight != 1:
 				all = false
-				to = append(to, fmt.Sprintf("%s (weight %s)", zone, decimal(g.Consumers[c].Weight, 2)))
+				to = append(to, fmt.Sprintf("%s (weight %s)", zone, plaintext.Decimal(g.Consumers[c].Weight, 2)))
 			default:
 				to = append(to, zone)
 			}
@@ -179,11 +180,11 @@ func (u usage) text(names []string, zone, endpoints int) string {
 	}
 	var parts []string
 	if n := u.byHome[zone]; n > 0 {
-		parts = append(parts, decimal(n, 2)+" own")
+		parts = append(parts, plaintext.Decimal(n, 2)+" own")
 	}
 	for home, n := range u.byHome {
 		if n > 0 && home != zone {
-			parts = append(parts, decimal(n, 2)+" of "+ZoneName(names[home]))
+			parts = append(parts, plaintext.Decimal(n, 2)+" of "+ZoneName(names[home]))
 		}
 	}
 	return strings.Join(parts, " + ")

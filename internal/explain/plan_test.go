@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -65,7 +66,7 @@ func TestTablesGolden(t *testing.T) {
 			}
 			var text bytes.Buffer
 			text.WriteString(Outcome(outcome) + "\n")
-			for _, table := range []Table{Region(test.region, "nodes"), Plan(test.region, Option{Plan: plan}), Groups(test.region, Option{Plan: plan})} {
+			for _, table := range []plaintext.Table{Region(test.region, "nodes"), Plan(test.region, Option{Plan: plan}), Groups(test.region, Option{Plan: plan})} {
 				text.WriteString("\n")
 				if err := table.Text(&text, "  "); err != nil {
 					t.Fatal(err)
@@ -77,8 +78,8 @@ func TestTablesGolden(t *testing.T) {
 }
 
 func TestTableAlignsRunes(t *testing.T) {
-	table := Table{
-		Columns: []Column{{Title: "zone"}, {Title: "n", Right: true}},
+	table := plaintext.Table{
+		Columns: []plaintext.Column{{Title: "zone"}, {Title: "n", Right: true}},
 		Rows:    [][]string{{"zürich", "1"}, {"a-b", "100"}},
 	}
 	var text bytes.Buffer

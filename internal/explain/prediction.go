@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Prediction says what figures mean for the traffic of a region, as in "100 % of the
@@ -16,14 +17,14 @@ func Prediction(region allocate.Region, figures allocate.Figures) string {
 	if region.Endpoints() == 0 {
 		return "nothing, since no endpoint is ready"
 	}
-	text := Percent(figures.InZone) + " of the traffic stays in its zone, "
+	text := plaintext.Percent(figures.InZone) + " of the traffic stays in its zone, "
 	if figures.SameNode > 0 {
-		text += Percent(figures.SameNode) + " on its node, "
+		text += plaintext.Percent(figures.SameNode) + " on its node, "
 	}
-	if Percent(figures.Overload) == Percent(0) {
+	if plaintext.Percent(figures.Overload) == plaintext.Percent(0) {
 		text += "no endpoint gets more than its even share"
 	} else {
-		text += fmt.Sprintf("the busiest endpoint gets %s more than its even share", Percent(figures.Overload))
+		text += fmt.Sprintf("the busiest endpoint gets %s more than its even share", plaintext.Percent(figures.Overload))
 	}
 	switch figures.Unreached {
 	case 0:

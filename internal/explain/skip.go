@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -22,9 +23,9 @@ func Skip(s allocate.Skip, o allocate.Outcome) string {
 		whose = "those of its zones"
 	}
 	text := fmt.Sprintf("%s holds %d of %s and %s of the traffic: it would load %s to %s times the even share, so it uses %s",
-		name, s.Endpoints, count(o.Endpoints, "endpoint"), Percent(s.Share), them, decimal(s.Load, 2), whose)
+		name, s.Endpoints, plaintext.Plural(o.Endpoints, "endpoint"), plaintext.Percent(s.Share), them, plaintext.Decimal(s.Load, 2), whose)
 	if s.Load < 1+o.Threshold {
-		text += fmt.Sprintf(" until it would be less than %s times", decimal(allocate.ReturnLoad(o.Threshold), 2))
+		text += fmt.Sprintf(" until it would be less than %s times", plaintext.Decimal(allocate.ReturnLoad(o.Threshold), 2))
 	}
 	return text
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -68,7 +69,7 @@ func TestCompareKnowsWhatNodesDo(t *testing.T) {
 		t.Errorf("skips %q", got)
 	}
 	// a-1 spreads its quarter over the eight of its zone, and a-2 keeps its own.
-	if got := Percent(asked.Figures.Overload); got != "16.7 %" || Percent(asked.Outcome.Figures.Overload) != got {
+	if got := plaintext.Percent(asked.Figures.Overload); got != "16.7 %" || plaintext.Percent(asked.Outcome.Figures.Overload) != got {
 		t.Errorf("overload %s", got)
 	}
 	row := Plan(q.Region, asked).Rows[0]

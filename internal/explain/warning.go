@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Limit is something about a Service that no plan mends.
@@ -77,7 +78,7 @@ func Limits(region allocate.Region) []Limit {
 		if without == 1 {
 			them = "it"
 		}
-		limits = append(limits, newLimit(LimitEndpointsNoZone, "%s without a zone: no traffic to %s counts as in-zone", count(without, "endpoint"), them))
+		limits = append(limits, newLimit(LimitEndpointsNoZone, "%s without a zone: no traffic to %s counts as in-zone", plaintext.Plural(without, "endpoint"), them))
 	}
 	if len(idle) > 0 {
 		limits = append(limits, newLimit(LimitZonesWithoutNodes, "endpoints are in zones without a node that counts: %s", strings.Join(idle, ", ")))
@@ -107,7 +108,7 @@ func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit
 	}
 	return newLimit(LimitTrafficFromOneZone,
 		"the plan expects %s of the traffic from %s: if all of it came from there, an endpoint would get %s times its even share",
-		Percent(shares[worst]), ZoneName(plan.Zones[worst]), decimal(worstLoad, 2)), true
+		plaintext.Percent(shares[worst]), ZoneName(plan.Zones[worst]), plaintext.Decimal(worstLoad, 2)), true
 }
 
 // Autoscaled says that the named autoscalers set the number of endpoints of a Service whose

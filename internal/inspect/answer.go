@@ -8,6 +8,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/kubeproxy"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -81,7 +82,7 @@ func stockUses(s *Stock) []explain.Use {
 	for _, p := range parts {
 		clients := explain.ZoneName(p.zone)
 		if ofZone[p.zone] > 1 {
-			clients = explain.Count(int64(p.nodes), "node", "nodes") + " of " + clients
+			clients = plaintext.Count(int64(p.nodes), "node", "nodes") + " of " + clients
 		}
 		uses = append(uses, explain.Use{Zone: clients, Uses: p.uses})
 	}
@@ -174,7 +175,7 @@ func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error
 		o := &f.Comparison.Options[i]
 		if o.Algorithm == usual && !o.Outcome.IsBalanced() && o.Figures.InZone > asked.Figures.InZone+leastGain {
 			return fmt.Sprintf("annotate the Service with %s: %s: in-zone %s -> %s", v1alpha1.AnnotationSameZone, v1alpha1.Prefer,
-				explain.Percent(asked.Figures.InZone), explain.Percent(o.Figures.InZone)), nil
+				plaintext.Percent(asked.Figures.InZone), plaintext.Percent(o.Figures.InZone)), nil
 		}
 	}
 	return "", nil

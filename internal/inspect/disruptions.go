@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -107,7 +106,7 @@ func RolloutStatusOf(d *v1alpha1.DomainRollout) RolloutStatus {
 		r.Pods, r.Updated, r.Healthy = r.Pods+domain.Pods, r.Updated+domain.Updated, r.Healthy+domain.Healthy
 	}
 	if f := d.Status.Failure; f != nil {
-		words := explain.Rollout{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
+		words := rollout.Words{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
 		r.Failure = words.Failure(&rollout.Failure{Reason: rollout.FailureReason(f.Reason), Domain: f.Domain, Pod: f.Pod, At: f.Time.Time})
 	}
 	for _, block := range blocksOf(d.Status.Conditions) {

@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Kinds of objects without which less can be said, as in Reading.Unread.
@@ -38,7 +38,7 @@ func figuresOf(f allocate.Figures) *Figures {
 }
 
 // percent is a fraction as documents have it.
-func percent(fraction float64) float64 { return explain.Rounded(100 * fraction) }
+func percent(fraction float64) float64 { return plaintext.Rounded(100 * fraction) }
 
 // carried are the algorithms that a delivery can carry.
 func carried(d allocate.Delivery) []allocate.Algorithm {
@@ -59,5 +59,5 @@ func NodeNames(nodes []string) string {
 	if len(nodes) == 1 {
 		noun = "node "
 	}
-	return noun + explain.FirstOf(slices.Sorted(slices.Values(nodes)), mostNamed)
+	return noun + plaintext.FirstOf(slices.Sorted(slices.Values(nodes)), mostNamed)
 }

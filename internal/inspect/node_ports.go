@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/routing/stock"
@@ -133,7 +133,7 @@ func (e *nodeView) kubeProxy() []NodeStockPort {
 			at := netip.AddrPortFrom(target, uint16(endpoint.Port))
 			p.Endpoints = append(p.Endpoints, NodeEndpoint{
 				Address: at.String(), Zone: endpoint.Zone, Node: e.nodes[target.Unmap()],
-				Share: explain.Rounded(100 / float64(len(choice.Endpoints))),
+				Share: plaintext.Rounded(100 / float64(len(choice.Endpoints))),
 			})
 		}
 		slices.SortFunc(p.Endpoints, func(a, b NodeEndpoint) int { return cmp.Compare(a.Zone, b.Zone) })

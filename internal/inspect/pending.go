@@ -8,7 +8,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
@@ -40,13 +40,13 @@ func (in *Reading) pending(d routing.Decision) []string {
 			state = "written and not stored"
 		}
 		sentences = append(sentences, fmt.Sprintf("%s: the hints of %s in %s differ from the plan", state,
-			explain.Count(int64(endpoints), "endpoint", "endpoints"), explain.Count(int64(written), "slice", "slices")))
+			plaintext.Count(int64(endpoints), "endpoint", "endpoints"), plaintext.Count(int64(written), "slice", "slices")))
 	}
 	switch {
 	case d.Delivery == allocate.DeliveryGroups && !slices.Contains(in.Unread, KindSlices) && !slices.Contains(in.Unread, KindGroups):
 		return append(sentences, in.pendingGroups(d)...)
 	case d.Delivery != allocate.DeliveryGroups && len(in.Groups) > 0:
-		sentences = append(sentences, "not removed yet: "+explain.Count(int64(len(in.Groups)), "group", "groups"))
+		sentences = append(sentences, "not removed yet: "+plaintext.Count(int64(len(in.Groups)), "group", "groups"))
 	}
 	return sentences
 }
@@ -55,7 +55,7 @@ func (in *Reading) pendingGroups(d routing.Decision) []string {
 	var sentences []string
 	changes := routing.Groups(in.Input, d, routing.GroupState{Now: in.Now, HandOver: awaitsProxy(in.Service, d.Delivery)})
 	if n := changes.Writes(); n > 0 {
-		sentences = append(sentences, "not written yet: "+explain.Count(int64(n), "group differs from the plan", "groups differ from the plan"))
+		sentences = append(sentences, "not written yet: "+plaintext.Count(int64(n), "group differs from the plan", "groups differ from the plan"))
 	}
 	if changes.After > 0 {
 		sentences = append(sentences, "zones keep for a moment what the plan takes from them")
@@ -72,7 +72,7 @@ func heldText(held map[string][]string) []string {
 	}
 	var sentences []string
 	for _, zones := range slices.Sorted(maps.Keys(addresses)) {
-		sentences = append(sentences, fmt.Sprintf("the plan takes from %s what it keeps for a moment: %s", zones, explain.FirstOf(addresses[zones], mostNamed)))
+		sentences = append(sentences, fmt.Sprintf("the plan takes from %s what it keeps for a moment: %s", zones, plaintext.FirstOf(addresses[zones], mostNamed)))
 	}
 	return sentences
 }

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -103,7 +103,7 @@ func PlacesOf(cluster *translate.Cluster, nodes []*corev1.Node, proxies []NodePr
 		n := NodePlace{
 			Node: node.Name, Zone: labels[topology.Zone], Region: labels[topology.Region], Ready: true, Cordoned: node.Spec.Unschedulable,
 			Traffic: percent(shares[node.Name]), Counts: shares[node.Name] > 0,
-			CPU: explain.Rounded(node.Status.Allocatable.Cpu().AsApproximateFloat64()), Proxy: ProxyUnknown, Hints: ignored[node.Name],
+			CPU: plaintext.Rounded(node.Status.Allocatable.Cpu().AsApproximateFloat64()), Proxy: ProxyUnknown, Hints: ignored[node.Name],
 		}
 		if since := handover.NotReadySince(node); !since.IsZero() {
 			n.Ready, n.Since = false, &since

@@ -5,6 +5,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -52,8 +53,8 @@ func (p *Plans) zones() []Zone {
 	var zones []Zone
 	for i, z := range region.Zones {
 		zones = append(zones, Zone{
-			Zone: z.Name, Region: z.Region, Capacity: explain.Rounded(z.Capacity), Traffic: percent(shares[i]),
-			Endpoints: z.Endpoints, Expected: explain.Rounded(shares[i] * endpoints),
+			Zone: z.Name, Region: z.Region, Capacity: plaintext.Rounded(z.Capacity), Traffic: percent(shares[i]),
+			Endpoints: z.Endpoints, Expected: plaintext.Rounded(shares[i] * endpoints),
 		})
 	}
 	return zones
@@ -79,7 +80,7 @@ func (p *Plans) algorithms() []Algorithm {
 		all = append(all, Algorithm{
 			Algorithm: OptionName(o), Asked: i == p.Comparison.Asked,
 			InZone: percent(o.Figures.InZone), MaxOverload: percent(o.Figures.Overload),
-			Slices: o.Slices, Total: explain.Rounded(o.Total),
+			Slices: o.Slices, Total: plaintext.Rounded(o.Total),
 			State: o.Outcome.State.String(), Rule: o.Outcome.Rule, DecidedBy: explain.Outcome(o.Outcome),
 		})
 	}
@@ -134,7 +135,7 @@ func (p *Plans) groups() *Groups {
 			group.Members = append(group.Members, Member{plan.Zones[m.Zone], m.Endpoints})
 		}
 		for _, c := range g.Consumers {
-			group.Consumers = append(group.Consumers, Consumer{plan.Zones[c.Zone], explain.Rounded(c.Weight)})
+			group.Consumers = append(group.Consumers, Consumer{plan.Zones[c.Zone], plaintext.Rounded(c.Weight)})
 		}
 		groups.Groups = append(groups.Groups, group)
 	}

@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // PodReading is all that the answer to the eviction of a pod depends on, as it was read of a
@@ -210,7 +210,7 @@ func (in *PodReading) explainBudget(b *BudgetReading) BudgetExplanation {
 	}
 	state := coverage.StateOf(b.World)
 	d := disruption.Decide(&state, string(in.Pod.UID), in.Now)
-	e.Rule, e.Why = d.Rule, explain.DisruptionLines(d)
+	e.Rule, e.Why = d.Rule, d.Lines()
 	e.Verdict = VerdictRefused
 	if d.Allowed {
 		e.Verdict = VerdictAllowed
@@ -329,7 +329,7 @@ func (in *PodReading) explainPDB(pdb *policyv1.PodDisruptionBudget) PDBExplanati
 			}
 		}
 	default:
-		e.Why = fmt.Sprintf("%s: %s", explain.Count(int64(s.DisruptionsAllowed), "disruption is allowed", "disruptions are allowed"), numbers)
+		e.Why = fmt.Sprintf("%s: %s", plaintext.Count(int64(s.DisruptionsAllowed), "disruption is allowed", "disruptions are allowed"), numbers)
 	}
 	return e
 }

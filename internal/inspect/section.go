@@ -9,6 +9,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
@@ -205,7 +206,7 @@ func (s *Section) Advise() error {
 		a := &found[i]
 		s.Advice = append(s.Advice, Advice{
 			Advice: a.String(), Moves: a.Moves, InZone: percent(a.After.Figures.InZone),
-			MaxOverload: percent(a.After.Figures.Overload), Total: explain.Rounded(a.After.Total),
+			MaxOverload: percent(a.After.Figures.Overload), Total: plaintext.Rounded(a.After.Total),
 		})
 	}
 	return nil

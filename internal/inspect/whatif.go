@@ -9,6 +9,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -129,7 +130,7 @@ func noEndpoints(service *corev1.Service) translate.Families {
 func (c *Change) check(in *Reading) error {
 	switch zones := in.Cluster.Zones(); {
 	case c.Zone != "" && !slices.Contains(zones, c.Zone):
-		return fmt.Errorf("zone %q has no node; allowed are %s", c.Zone, explain.FirstOf(zones, mostNamed))
+		return fmt.Errorf("zone %q has no node; allowed are %s", c.Zone, plaintext.FirstOf(zones, mostNamed))
 	case c.Endpoints != nil && (*c.Endpoints < 0 || *c.Endpoints > MostEndpoints):
 		return fmt.Errorf("endpoints %d is not allowed; it must be from 0 to %d", *c.Endpoints, MostEndpoints)
 	case c.Algorithm != "" && !slices.Contains(allocate.Algorithms(), c.Algorithm):

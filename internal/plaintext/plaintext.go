@@ -1,5 +1,6 @@
-// Package plaintext writes what others wrote, such as the value of an annotation or what a server
-// answers, for a condition, an event, a log or a terminal. It decides nothing about what it means.
+// Package plaintext writes for conditions, events, logs and terminals: numbers with their nouns, lists,
+// tables, and text of strangers, such as the value of an annotation or the answer of a server. It does
+// not know what the text means.
 package plaintext
 
 import (
@@ -15,7 +16,7 @@ const MaxBytes = 400
 // Vicinity says.
 func Of(text string) string {
 	// What is cut off is not looked at: such a text may be as long as an object can be.
-	return cut(Line(cut(text))) // what replaces a byte has three
+	return Cut(Line(Cut(text, MaxBytes)), MaxBytes) // what replaces a byte has three
 }
 
 // Line is such a text in its whole length, for one that is bounded otherwise.
@@ -31,11 +32,11 @@ func Line(text string) string {
 	}, text)
 }
 
-// cut shortens a text, in whole letters.
-func cut(text string) string {
+// Cut shortens a text to so many bytes, in whole letters.
+func Cut(text string, most int) string {
 	const more = "…"
-	if len(text) <= MaxBytes {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:MaxBytes-len(more)], "") + more
+	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }

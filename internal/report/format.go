@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // thinSpace keeps a unit near its number, and on the same line.
@@ -15,13 +15,13 @@ const thinSpace = "\u202f"
 // count writes a whole number with separators between the thousands.
 func count[N int | int64](n N) string {
 	if n < 0 {
-		return "−" + explain.Thousands(-int64(n))
+		return "−" + plaintext.Thousands(-int64(n))
 	}
-	return explain.Thousands(int64(n))
+	return plaintext.Thousands(int64(n))
 }
 
 // plural writes a number of things.
-func plural[N int | int64](n N, one, many string) string { return explain.Count(int64(n), one, many) }
+func plural[N int | int64](n N, one, many string) string { return plaintext.Count(int64(n), one, many) }
 
 // percent writes a percentage with one decimal.
 func percent(value float64) string {

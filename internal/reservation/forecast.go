@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/explain"
 )
 
 // ControlledPods are the pods of a namespace that a selector matches and an object controls, as new as they are now.
@@ -95,7 +94,7 @@ func (l *Ledger) forecast(ctx context.Context, pod *corev1.Pod, commits map[type
 		case r.denial != nil:
 			return r.denial.message, nil
 		case !r.decision.Allowed:
-			return explain.DisruptionBrief(r.decision), nil
+			return r.decision.Brief(), nil
 		}
 	}
 	return "", nil

@@ -36,7 +36,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
-	"vicinity.dev/vicinity/internal/explain"
 )
 
 // Options are what a Ledger may be given.
@@ -213,7 +212,7 @@ func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, po
 			answer.Decisions = append(answer.Decisions, result.decision)
 			stored = stored && result.stored
 			if reason = string(result.decision.Rule); result.decision.Rule == disruption.RuleBreakGlass {
-				answer.Warnings = append(answer.Warnings, explain.DisruptionBrief(result.decision))
+				answer.Warnings = append(answer.Warnings, result.decision.Brief())
 			}
 			continue
 		}
@@ -227,7 +226,7 @@ func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, po
 			return Answer{Decisions: answer.Decisions, Denial: result.denial.message}, result.denial.reason, false, nil
 		}
 		answer.Decisions = append(answer.Decisions, result.decision)
-		answer.Denial = explain.DisruptionBrief(result.decision)
+		answer.Denial = result.decision.Brief()
 		return answer, string(result.decision.Rule), false, nil
 	}
 	return answer, reason, stored, nil

@@ -72,6 +72,19 @@ func (t Tiers) Validate() error {
 	return nil
 }
 
+// Noun is what people call a domain of a key.
+func Noun(key string) string {
+	switch key {
+	case Zone, "failure-domain.beta.kubernetes.io/zone":
+		return "zone"
+	case Region, "failure-domain.beta.kubernetes.io/region":
+		return "region"
+	case Hostname:
+		return "node"
+	}
+	return "domain"
+}
+
 // IsFine reports whether places of a key are finer than zones. Keys without a meaning of
 // their own, as that of racks, are.
 func IsFine(key string) bool {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -49,7 +49,7 @@ func (d *demo) sentence(m measurement) string {
 		text += fmt.Sprintf(", %s a month", d.money(m.crossing()))
 	}
 	if failed := m.result.Failed(); failed > 0 {
-		text += fmt.Sprintf(", %s", explain.Count(failed, "request failed", "requests failed"))
+		text += fmt.Sprintf(", %s", plaintext.Count(failed, "request failed", "requests failed"))
 	}
 	return text
 }
@@ -65,7 +65,7 @@ func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 func (m measurement) wrong() error {
 	if failed, near := m.result.Failed(), m.result.InZone(); failed > 0 || near < 1 {
 		return fmt.Errorf("%s and %s of the answers came from the client's zone: \"vicinity lab status\" says what does not run, and \"vicinity explain svc/%s -n %s\" why traffic goes elsewhere",
-			explain.Count(failed, "request failed", "requests failed"), percent(near), demoService, demoNamespace)
+			plaintext.Count(failed, "request failed", "requests failed"), percent(near), demoService, demoNamespace)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (m measurement) wrong() error {
 func (d *demo) compare(before, after measurement) string {
 	rows := [][3]string{
 		{"", "before", "after"},
-		{"requests", explain.Count(before.result.Answered, "answer", "answers"), explain.Count(after.result.Answered, "answer", "answers")},
+		{"requests", plaintext.Count(before.result.Answered, "answer", "answers"), plaintext.Count(after.result.Answered, "answer", "answers")},
 		{"failures", fmt.Sprint(before.result.Failed()), fmt.Sprint(after.result.Failed())},
 		{"answered in the client's zone", percent(before.result.InZone()), percent(after.result.InZone())},
 		{"latency, median", milliseconds(before), milliseconds(after)},

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -134,9 +134,9 @@ func (f *labFlags) open(s command.Streams) (*lab.Cluster, error) {
 
 // table writes rows under headings, in columns.
 func table(w io.Writer, headings []string, rows [][]string) error {
-	t := explain.Table{Rows: rows}
+	t := plaintext.Table{Rows: rows}
 	for _, heading := range headings {
-		t.Columns = append(t.Columns, explain.Column{Title: heading})
+		t.Columns = append(t.Columns, plaintext.Column{Title: heading})
 	}
 	return t.Text(w, "")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
 )
@@ -76,7 +76,7 @@ func runLoad(ctx context.Context, s command.Streams, cluster *lab.Cluster, o lab
 	}
 	_, err = io.WriteString(s.Out, load.Table(job.Plan, len(job.Sources), result))
 	if failed := result.Failed(); err == nil && failed > 0 {
-		err = fmt.Errorf("%s of %d failed", explain.Count(failed, "request", "requests"), result.Due)
+		err = fmt.Errorf("%s of %d failed", plaintext.Count(failed, "request", "requests"), result.Due)
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab"
 )
 
@@ -83,7 +83,7 @@ func writeStatus(w io.Writer, status lab.Status) error {
 		return err
 	}
 	if status.FakeNodes > 0 {
-		fmt.Fprintf(w, "and %s without network\n", explain.Count(int64(status.FakeNodes), "node", "nodes"))
+		fmt.Fprintf(w, "and %s without network\n", plaintext.Count(int64(status.FakeNodes), "node", "nodes"))
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func podsInAll(pods *int) string {
 	if pods == nil {
 		return "pods unknown"
 	}
-	return explain.Count(int64(*pods), "pod", "pods")
+	return plaintext.Count(int64(*pods), "pod", "pods")
 }
 
 // podsOf is a number of pods in a table.

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/shape"
@@ -296,9 +296,9 @@ func (b bringUp) run(ctx context.Context, s command.Streams) error {
 
 // describeShape is a shape in a few words.
 func describeShape(wanted shape.Shape) string {
-	text := fmt.Sprintf("%s in %s", explain.Count(int64(len(wanted.Nodes())), "node", "nodes"), explain.Count(int64(len(wanted.Zones)), "zone", "zones"))
+	text := fmt.Sprintf("%s in %s", plaintext.Count(int64(len(wanted.Nodes())), "node", "nodes"), plaintext.Count(int64(len(wanted.Zones)), "zone", "zones"))
 	if wanted.FakeNodes > 0 {
-		text += " and " + explain.Count(int64(wanted.FakeNodes), "node", "nodes") + " without network"
+		text += " and " + plaintext.Count(int64(wanted.FakeNodes), "node", "nodes") + " without network"
 	}
 	if wanted.ControlPlaneOnly {
 		text += ", no network at all"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Table renders a result for people. sources is the number of pods that sent.
@@ -20,34 +20,34 @@ func Table(plan Plan, sources int, r Result) string {
 	}
 	fmt.Fprintf(&b, "%s\n\n", plan.title(sources))
 	sent := r.Due - r.Unsent.Total()
-	fact("answered", "%s of %s sent", explain.Thousands(r.Answered), explain.Thousands(sent))
+	fact("answered", "%s of %s sent", plaintext.Thousands(r.Answered), plaintext.Thousands(sent))
 	if r.Answered > 0 {
 		fact("in zone", "%s, in node %s", percent(r.InZone()), percent(r.InNode()))
 		latency := r.Latency()
 		fact("latency", "p50 %s, p90 %s, p99 %s, p99.9 %s, max %s", milliseconds(latency.Quantile(0.5)), milliseconds(latency.Quantile(0.9)),
 			milliseconds(latency.Quantile(0.99)), milliseconds(latency.Quantile(0.999)), milliseconds(latency.Max()))
 	}
-	failed := explain.Thousands(r.Failed())
+	failed := plaintext.Thousands(r.Failed())
 	if r.Failed() > 0 {
 		failed += " (" + percent(fraction(r.Failed(), sent)) + ")"
 	}
 	fact("failed", "%s", failed)
 	if r.Abandoned > 0 {
-		fact("abandoned", "%s", explain.Thousands(r.Abandoned))
+		fact("abandoned", "%s", plaintext.Thousands(r.Abandoned))
 	}
 	if r.Unsent.Total() > 0 {
 		fact("not sent", "%s", r.Unsent.text())
 	}
-	connections := explain.Thousands(r.Connections)
+	connections := plaintext.Thousands(r.Connections)
 	if r.Replaced > 0 {
-		connections += fmt.Sprintf(", %s closed while idle", explain.Thousands(r.Replaced))
+		connections += fmt.Sprintf(", %s closed while idle", plaintext.Thousands(r.Replaced))
 	}
 	if r.Resent > 0 {
-		connections += fmt.Sprintf(", %s needed TCP to send again", explain.Thousands(r.Resent))
+		connections += fmt.Sprintf(", %s needed TCP to send again", plaintext.Thousands(r.Resent))
 	}
 	fact("connections", "%s", connections)
 
-	for _, table := range []explain.Table{r.matrix(), r.endpoints(), r.failures()} {
+	for _, table := range []plaintext.Table{r.matrix(), r.endpoints(), r.failures()} {
 		if len(table.Rows) > 0 {
 			b.WriteString("\n")
 			_ = table.Text(&b, "") // writing to a Builder never fails
@@ -81,20 +81,20 @@ func (p Plan) title(sources int) string {
 		how = kind + "s kept"
 	}
 	return fmt.Sprintf("%s to %s, %s per second for %s from %s, %s", p.Protocol, to,
-		strconv.FormatFloat(p.Rate, 'f', -1, 64), p.Duration, explain.Count(int64(sources), "pod", "pods"), how)
+		strconv.FormatFloat(p.Rate, 'f', -1, 64), p.Duration, plaintext.Count(int64(sources), "pod", "pods"), how)
 }
 
 // newTable makes a table whose first columns are text and whose other columns are numbers.
-func newTable(text int, titles ...string) explain.Table {
-	var t explain.Table
+func newTable(text int, titles ...string) plaintext.Table {
+	var t plaintext.Table
 	for i, title := range titles {
-		t.Columns = append(t.Columns, explain.Column{Title: title, Right: i >= text})
+		t.Columns = append(t.Columns, plaintext.Column{Title: title, Right: i >= text})
 	}
 	return t
 }
 
 // matrix has a row for each zone that sent and a column for each zone that answered.
-func (r Result) matrix() explain.Table {
+func (r Result) matrix() plaintext.Table {
 	from, to := map[string]bool{}, map[string]bool{}
 	answers, sums, failures := map[[2]string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, f := range r.Flows {
@@ -125,14 +125,14 @@ func (r Result) matrix() explain.Table {
 			near = answers[[2]string{zone, zone}]
 		}
 		latency := latencies[zone]
-		t.Rows = append(t.Rows, append(row, explain.Thousands(sums[zone]), percent(fraction(near, sums[zone])),
-			milliseconds(latency.Quantile(0.5)), milliseconds(latency.Quantile(0.99)), explain.Thousands(failures[zone])))
+		t.Rows = append(t.Rows, append(row, plaintext.Thousands(sums[zone]), percent(fraction(near, sums[zone])),
+			milliseconds(latency.Quantile(0.5)), milliseconds(latency.Quantile(0.99)), plaintext.Thousands(failures[zone])))
 	}
 	return t
 }
 
 // endpoints has a row for each endpoint that answered.
-func (r Result) endpoints() explain.Table {
+func (r Result) endpoints() plaintext.Table {
 	answers := map[Endpoint]int64{}
 	for _, f := range r.Flows {
 		answers[f.To] += f.Answers
@@ -140,14 +140,14 @@ func (r Result) endpoints() explain.Table {
 	t := newTable(4, "ENDPOINT", "NODE", "ZONE", "SERVICE", "ANSWERS", "SHARE")
 	for _, e := range slices.SortedFunc(maps.Keys(answers), compareEndpoints) {
 		t.Rows = append(t.Rows, []string{
-			e.Pod, orNone(e.Node), orNone(e.Zone), orNone(e.Service), explain.Thousands(answers[e]), percent(fraction(answers[e], r.Answered)),
+			e.Pod, orNone(e.Node), orNone(e.Zone), orNone(e.Service), plaintext.Thousands(answers[e]), percent(fraction(answers[e], r.Answered)),
 		})
 	}
 	return t
 }
 
 // failures has a row for each kind that occurred and a column for each zone that sent.
-func (r Result) failures() explain.Table {
+func (r Result) failures() plaintext.Table {
 	zones, occurred := map[string]bool{}, map[Kind]bool{}
 	counts := map[FailureCount]int64{}
 	for _, f := range r.Failures {
@@ -162,9 +162,9 @@ func (r Result) failures() explain.Table {
 	for _, kind := range slices.SortedFunc(maps.Keys(occurred), compareKinds) {
 		row := []string{string(kind)}
 		for _, zone := range slices.Sorted(maps.Keys(zones)) {
-			row = append(row, explain.Thousands(counts[FailureCount{From: zone, Kind: kind}]))
+			row = append(row, plaintext.Thousands(counts[FailureCount{From: zone, Kind: kind}]))
 		}
-		t.Rows = append(t.Rows, append(row, explain.Thousands(r.FailedAs(kind))))
+		t.Rows = append(t.Rows, append(row, plaintext.Thousands(r.FailedAs(kind))))
 	}
 	return t
 }
@@ -188,7 +188,7 @@ func (u Unsent) text() string {
 		why string
 	}{{u.Busy, "too many under way"}, {u.Late, "too late"}, {u.Local, "no port or file left"}} {
 		if p.n > 0 {
-			parts = append(parts, explain.Thousands(p.n)+" "+p.why)
+			parts = append(parts, plaintext.Thousands(p.n)+" "+p.why)
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -164,7 +164,7 @@ func (m *Set) Notes() []string {
 		}
 	}
 	if n := len(m.replaced); n > 0 {
-		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n), explain.FirstOf(m.replaced, 5)))
+		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n), plaintext.FirstOf(m.replaced, 5)))
 	}
 	return notes
 }

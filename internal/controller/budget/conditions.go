@@ -16,7 +16,6 @@ import (
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/reservation"
 )
@@ -184,7 +183,7 @@ func (j *judge) shortage() string {
 	tally := disruption.NewTally(&j.report.State, j.now)
 	for i := range j.report.State.Pods {
 		if d := tally.Decide(j.report.State.Pods[i].UID); !d.Allowed {
-			return fmt.Sprintf("No healthy pod may be evicted; about %s the answer is: %s", d.Pod, explain.DisruptionBrief(d))
+			return fmt.Sprintf("No healthy pod may be evicted; about %s the answer is: %s", d.Pod, d.Brief())
 		}
 	}
 	return "No pod of the budget is healthy."

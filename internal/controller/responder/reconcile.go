@@ -20,7 +20,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/disruption"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/reservation"
 )
 
@@ -163,7 +162,7 @@ func admitted(answer reservation.Answer) string {
 	}
 	said := make([]string, len(answer.Decisions))
 	for i, decision := range answer.Decisions {
-		said[i] = explain.DisruptionBrief(decision)
+		said[i] = decision.Brief()
 	}
 	return "Admitted: " + strings.Join(said, " ")
 }

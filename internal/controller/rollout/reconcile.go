@@ -17,7 +17,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -215,7 +214,7 @@ func (r *reconciler) store(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 
 // announce writes the events of a step.
 func (r *reconciler) announce(d *v1alpha1.DomainRollout, step *rollout.Step) {
-	words := explain.Rollout{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
+	words := rollout.Words{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
 	for _, e := range step.Events {
 		kind := corev1.EventTypeNormal
 		if e.Type == rollout.RolloutFailed || e.Type == rollout.RolloutAborted {

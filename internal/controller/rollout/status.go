@@ -13,7 +13,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -94,7 +93,7 @@ func report(d *v1alpha1.DomainRollout, step *rollout.Step, unknown []string, add
 			Unavailable: int32(domain.Unavailable), State: v1alpha1.RolloutDomainState(domain.State),
 		})
 	}
-	words := explain.Rollout{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
+	words := rollout.Words{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
 	s.WaitingFor = words.Waiting(step.Wait)
 	if addition != "" {
 		s.WaitingFor = strings.TrimPrefix(s.WaitingFor+": "+addition, ": ")
@@ -141,7 +140,7 @@ func setConditions(d *v1alpha1.DomainRollout, s *v1alpha1.DomainRolloutStatus, v
 	healthy := metav1.Condition{Type: v1alpha1.ConditionHealthy, Status: metav1.ConditionTrue, Reason: "NoFailure", Message: "no updated pod and no health gate has failed"}
 	if f := s.Failure; f != nil {
 		healthy.Status, healthy.Reason = metav1.ConditionFalse, f.Reason
-		healthy.Message = explain.Rollout{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}.Failure(memoryOf(s).Failure)
+		healthy.Message = rollout.Words{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}.Failure(memoryOf(s).Failure)
 	}
 	for _, c := range []metav1.Condition{valid, progressing, healthy} {
 		before := meta.FindStatusCondition(s.Conditions, c.Type)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Definition is a CRD, as far as versions are compared.
@@ -112,4 +112,4 @@ func propertiesOf(schema any) map[string]any {
 }
 
 // firstOf names a few of many things.
-func firstOf(names []string) string { return explain.FirstOf(names, 3) }
+func firstOf(names []string) string { return plaintext.FirstOf(names, 3) }

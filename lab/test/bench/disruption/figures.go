@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
@@ -34,7 +34,7 @@ func (f *figures) nativeWhole() time.Duration {
 
 // String is a table and a line for programs.
 func (f *figures) String() string {
-	table := explain.Table{Columns: []explain.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim"}}}
+	table := plaintext.Table{Columns: []plaintext.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim"}}}
 	row := func(what, measured, aim string) { table.Rows = append(table.Rows, []string{what, measured, aim}) }
 	for _, part := range []struct {
 		name string

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
@@ -61,7 +61,7 @@ func (f *figures) measure(all []*change) {
 
 // String is a table and a line for programs.
 func (f *figures) String() string {
-	table := explain.Table{Columns: []explain.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim at full size"}}}
+	table := plaintext.Table{Columns: []plaintext.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim at full size"}}}
 	row := func(what, measured, aim string) { table.Rows = append(table.Rows, []string{what, measured, aim}) }
 	row("nodes, Services", fmt.Sprintf("%d, %d", f.nodes, f.services), "")
 	row("endpoints, slices", fmt.Sprintf("%d, %d", f.endpoints, f.slices), "")

@@ -1,7 +1,10 @@
-package explain
+package disruption_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -109,8 +112,8 @@ func TestDisruptionsGolden(t *testing.T) {
 			c.pod = "4"
 		}
 		d := disruption.Decide(s, c.pod, evening)
-		fmt.Fprintf(&text, "# %s (%s)\n%s\n", c.name, d.Rule, DisruptionBrief(d))
-		for _, line := range DisruptionLines(d)[1:] {
+		fmt.Fprintf(&text, "# %s (%s)\n%s\n", c.name, d.Rule, d.Brief())
+		for _, line := range d.Lines()[1:] {
 			fmt.Fprintf(&text, "  %s\n", line)
 		}
 		text.WriteString("\n")
@@ -118,7 +121,7 @@ func TestDisruptionsGolden(t *testing.T) {
 	golden(t, "disruptions.txt", text.String())
 }
 
-func TestADisruptionBriefIsShort(t *testing.T) {
+func TestBriefIsShort(t *testing.T) {
 	zones := 1
 	s := shop(disruption.Budget{MaxUnavailable: &disruption.Amount{Value: 1}, MaxDomains: &zones})
 	s.Budget.Name = strings.Repeat("n", 63) + "/" + strings.Repeat("b", 253)
@@ -132,12 +135,31 @@ func TestADisruptionBriefIsShort(t *testing.T) {
 		})
 	}
 	for _, uid := range []string{"4", "more8"} {
-		if got := DisruptionBrief(disruption.Decide(s, uid, evening)); len(got) > maxBrief || !strings.Contains(got, " more") {
+		if got := disruption.Decide(s, uid, evening).Brief(); len(got) > 1000 || !strings.Contains(got, " more") {
 			t.Errorf("%d bytes: %s", len(got), got)
 		}
 	}
 	s.Budget.Invalid = strings.Repeat("ä", 2000)
-	if got := DisruptionBrief(disruption.Decide(s, "4", evening)); len(got) > maxBrief || strings.Contains(got, "\ufffd") {
+	if got := disruption.Decide(s, "4", evening).Brief(); len(got) > 1000 || strings.Contains(got, "\ufffd") {
 		t.Errorf("%d bytes: %s", len(got), got)
+	}
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; write it anew by go test -update:\n%s", path, got)
 	}
 }

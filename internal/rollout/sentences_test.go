@@ -1,13 +1,19 @@
-package explain
+package rollout_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/rollout"
 )
+
+var evening = time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)
 
 // database has two pods in each of three zones, those of zone a updated.
 func database() *rollout.State {
@@ -151,7 +157,7 @@ func TestRolloutsGolden(t *testing.T) {
 		c.change(s)
 		step := rollout.Next(s, evening)
 		fmt.Fprintf(&text, "# %s\n", c.name)
-		for _, line := range (Rollout{Namespace: "shop", Name: "db", Key: "topology.kubernetes.io/zone"}).lines(&step) {
+		for _, line := range lines(rollout.Words{Namespace: "shop", Name: "db", Key: "topology.kubernetes.io/zone"}, &step) {
 			fmt.Fprintf(&text, "%s\n", line)
 		}
 		text.WriteString("\n")
@@ -160,7 +166,7 @@ func TestRolloutsGolden(t *testing.T) {
 }
 
 // lines tell a step: the phase with what it waits for, then each domain.
-func (r Rollout) lines(s *rollout.Step) []string {
+func lines(r rollout.Words, s *rollout.Step) []string {
 	m := &s.Memory
 	first := fmt.Sprintf("%s: revision %s", m.Phase, m.Revision)
 	if len(m.Current) > 0 {
@@ -171,7 +177,7 @@ func (r Rollout) lines(s *rollout.Step) []string {
 		lines = append(lines, waiting)
 	}
 	for _, d := range s.Domains {
-		lines = append(lines, fmt.Sprintf("%s: %s, %d of %s updated, %d healthy, %d unavailable", r.Domain(d.Name), strings.ToLower(string(d.State)), d.Updated, count(d.Pods, "pod"), d.Healthy, d.Unavailable))
+		lines = append(lines, fmt.Sprintf("%s: %s, %d of %s updated, %d healthy, %d unavailable", r.Domain(d.Name), strings.ToLower(string(d.State)), d.Updated, plaintext.Plural(d.Pods, "pod"), d.Healthy, d.Unavailable))
 	}
 	for _, e := range s.Events {
 		lines = append(lines, fmt.Sprintf("%s: %s", e.Type, r.Event(e, m.Revision)))
@@ -185,8 +191,27 @@ func (r Rollout) lines(s *rollout.Step) []string {
 			for i, t := range targets.list {
 				names[i] = t.Pod
 			}
-			lines = append(lines, targets.verb+" "+listPods(names))
+			lines = append(lines, targets.verb+" "+plaintext.List(names))
 		}
 	}
 	return lines
+}
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; write it anew by go test -update:\n%s", path, got)
+	}
 }

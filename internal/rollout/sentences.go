@@ -1,4 +1,4 @@
-package explain
+package rollout
 
 import (
 	"fmt"
@@ -6,158 +6,159 @@ import (
 	"slices"
 	"time"
 
-	"vicinity.dev/vicinity/internal/rollout"
+	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Rollout has the sentences about one rollout.
-type Rollout struct {
+// Words has the sentences about one DomainRollout.
+type Words struct {
 	Namespace, Name string // of the DomainRollout
 	Key             string // of the domains
 }
 
 // Waiting says what the rollout waits for and what to do about it. It is empty if there is nothing.
-func (r Rollout) Waiting(w rollout.Wait) string {
+func (r Words) Waiting(w Wait) string {
 	switch w.For {
-	case rollout.WaitEvicting:
+	case WaitEvicting:
 		return fmt.Sprintf("waits for %s to go%s", r.pods(w), orFails(w.Until))
-	case rollout.WaitMissing:
+	case WaitMissing:
 		return fmt.Sprintf("waits for a pod in the place of %s%s", r.pods(w), orFails(w.Until))
-	case rollout.WaitUnplaced:
+	case WaitUnplaced:
 		return fmt.Sprintf("waits for a node for %s%s; the events of the pod say what it needs", r.pods(w), orFails(w.Until))
-	case rollout.WaitUnready:
+	case WaitUnready:
 		return fmt.Sprintf("waits for %s to be ready%s", r.pods(w), orFails(w.Until))
-	case rollout.WaitReadyFor:
-		return fmt.Sprintf("waits for %s to stay ready until %s", r.pods(w), clock(w.Until))
-	case rollout.WaitRefused:
+	case WaitReadyFor:
+		return fmt.Sprintf("waits for %s to stay ready until %s", r.pods(w), plaintext.Clock(w.Until))
+	case WaitRefused:
 		return fmt.Sprintf("may not evict %s: %s%s", r.pods(w), w.Reason, again(w.Until))
-	case rollout.WaitDown:
-		return fmt.Sprintf("takes no more pods of %s: %s down (%s), and at most %d may be", r.Domain(w.Domain), have(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
-	case rollout.WaitOrder:
+	case WaitDown:
+		return fmt.Sprintf("takes no more pods of %s: %s down (%s), and at most %d may be", r.Domain(w.Domain), plaintext.PluralVerb(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
+	case WaitOrder:
 		said := fmt.Sprintf("takes no pod of %s: pod %s is not ready, and the StatefulSet makes no later pod before it is", r.Domain(w.Domain), w.Pod)
 		if w.Approve != "" {
 			said += fmt.Sprintf(". It is replaced once %s is among spec.approved.domains", r.Domain(w.Approve))
 		}
 		return said
-	case rollout.WaitEarlier:
+	case WaitEarlier:
 		return fmt.Sprintf("begins no other wave while %s not healthy", isOrAre(r.pods(w), w.More))
 	}
 	return r.waitingForMore(w)
 }
 
 // waitingForMore is about what is not a pod.
-func (r Rollout) waitingForMore(w rollout.Wait) string {
+func (r Words) waitingForMore(w Wait) string {
 	switch w.For {
-	case rollout.WaitBake:
-		return "stays as it is until " + clock(w.Until) + " to see that the wave stays healthy"
-	case rollout.WaitQuery:
+	case WaitBake:
+		return "stays as it is until " + plaintext.Clock(w.Until) + " to see that the wave stays healthy"
+	case WaitQuery:
 		return "waits for the Prometheus query of spec.healthGate to be true"
-	case rollout.WaitQueryAnswer:
+	case WaitQueryAnswer:
 		return "waits for an answer to the Prometheus query of spec.healthGate; see whether the server can be reached"
-	case rollout.WaitOverload:
+	case WaitOverload:
 		if math.IsInf(w.Overload, 1) {
 			return fmt.Sprintf("does not begin %s: while it is empty, a Service would have no endpoint left, or none for the clients of some zone (spec.healthGate.maxOverload)", r.Domain(w.Domain))
 		}
 		return fmt.Sprintf("does not begin %s: %s of overload is expected while it is empty, and at most %s may be (spec.healthGate.maxOverload)",
 			r.Domain(w.Domain), percent(w.Overload), percent(w.MaxOverload))
-	case rollout.WaitPlan:
+	case WaitPlan:
 		return fmt.Sprintf("does not begin %s: the routing plan of a Service cannot be made as it would be while it is empty (spec.healthGate.maxOverload)", r.Domain(w.Domain))
-	case rollout.WaitApproval:
+	case WaitApproval:
 		return fmt.Sprintf("pauses before %s (spec.pauseBefore); %s goes on", r.Domain(w.Domain), r.command("resume"))
-	case rollout.WaitPaused:
+	case WaitPaused:
 		return fmt.Sprintf("is paused (spec.paused); %s goes on", r.command("resume"))
-	case rollout.WaitFailure:
+	case WaitFailure:
 		return fmt.Sprintf("has failed: %s. %s tries again, %s restores the revision before, and a new revision starts anew",
 			r.Failure(w.Failure), r.command("resume")+" --retry", r.command("rollback"))
-	case rollout.WaitAborted:
+	case WaitAborted:
 		return "was aborted (spec.stop); pods stay as they are until there is another revision"
-	case rollout.WaitRestore:
+	case WaitRestore:
 		if w.Failure != nil {
 			return fmt.Sprintf("restores the revision before, since %s", r.Failure(w.Failure))
 		}
 		return "restores the revision before (spec.stop)"
-	case rollout.WaitNoPrevious:
+	case WaitNoPrevious:
 		return "cannot roll back (spec.stop): no revision before is known. Write the template that should run"
 	}
 	return ""
 }
 
 // Failure says why a rollout failed.
-func (r Rollout) Failure(f *rollout.Failure) string {
+func (r Words) Failure(f *Failure) string {
 	if f == nil {
 		return "the reason is not known"
 	}
 	pod := fmt.Sprintf("pod %s of %s", f.Pod, r.Domain(f.Domain))
 	switch f.Reason {
-	case rollout.PodMissing:
+	case PodMissing:
 		return "no pod came in the place of " + pod + " in time"
-	case rollout.PodTerminating:
+	case PodTerminating:
 		return pod + " did not end in time"
-	case rollout.GateFailed:
+	case GateFailed:
 		return "the Prometheus query of spec.healthGate became false"
 	}
 	return pod + " did not become healthy in time"
 }
 
 // Event says what happened to a rollout, which is of a revision now.
-func (r Rollout) Event(e rollout.Event, revision string) string {
+func (r Words) Event(e Event, revision string) string {
 	switch e.Type {
-	case rollout.RolloutBegan:
+	case RolloutBegan:
 		return fmt.Sprintf("revision %s begins, after %s", revision, e.From)
-	case rollout.RolloutRestarted:
+	case RolloutRestarted:
 		return fmt.Sprintf("revision %s begins where %s stands, which was not complete", revision, e.From)
-	case rollout.RollbackBegan:
+	case RollbackBegan:
 		return fmt.Sprintf("revision %s comes back, and %s is abandoned", revision, e.From)
-	case rollout.WaveBegan:
+	case WaveBegan:
 		text := "pods of " + r.Domains(e.Domains) + " are replaced"
 		if e.Overload != nil {
 			text += fmt.Sprintf("; %s of overload is expected meanwhile", percent(*e.Overload))
 		}
 		return text
-	case rollout.WaveDone:
+	case WaveDone:
 		return "all pods of " + r.Domains(e.Domains) + " are healthy"
-	case rollout.RolloutPaused:
+	case RolloutPaused:
 		if len(e.Domains) == 0 {
 			return "paused"
 		}
 		return fmt.Sprintf("paused at %s; %s goes on", r.Domains(e.Domains), r.command("resume"))
-	case rollout.RolloutResumed:
+	case RolloutResumed:
 		return "goes on"
-	case rollout.RolloutFailed:
+	case RolloutFailed:
 		return r.Failure(e.Failure)
-	case rollout.RolloutAborted:
+	case RolloutAborted:
 		return "aborted; pods stay as they are"
-	case rollout.RolloutComplete:
+	case RolloutComplete:
 		return fmt.Sprintf("all pods are of revision %s", revision)
 	}
 	return ""
 }
 
-func (r Rollout) command(verb string) string {
+func (r Words) command(verb string) string {
 	return fmt.Sprintf("vicinity rollout %s %s -n %s", verb, r.Name, r.Namespace)
 }
 
 // Domain names a domain.
-func (r Rollout) Domain(name string) string {
+func (r Words) Domain(name string) string {
 	if name == "" {
 		return "the nodes without " + r.Key
 	}
-	return fmt.Sprintf("%s %q", keyNoun(r.Key), name)
+	return fmt.Sprintf("%s %q", topology.Noun(r.Key), name)
 }
 
 // Domains names several domains.
-func (r Rollout) Domains(names []string) string {
+func (r Words) Domains(names []string) string {
 	list := slices.Clone(names)
 	for i := range list {
 		list[i] = r.Domain(list[i])
 	}
 	if len(list) == 0 {
-		return "no " + keyNoun(r.Key)
+		return "no " + topology.Noun(r.Key)
 	}
-	return listPods(list)
+	return plaintext.List(list)
 }
 
 // pods names the pods that something waits for.
-func (r Rollout) pods(w rollout.Wait) string {
+func (r Words) pods(w Wait) string {
 	said := "pod " + more(w.Pod, w.More)
 	if w.Domain != "" && w.More == 0 {
 		said += " of " + r.Domain(w.Domain)
@@ -184,14 +185,14 @@ func orFails(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return ", or it fails at " + clock(at)
+	return ", or it fails at " + plaintext.Clock(at)
 }
 
 func again(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return "; it is tried again at " + clock(at)
+	return "; it is tried again at " + plaintext.Clock(at)
 }
 
 // percent has a share as people write it.

@@ -1,61 +1,60 @@
-package explain
+package disruption
 
 import (
 	"fmt"
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
-// What refuses an eviction is read in a terminal and in events, so it is short.
+// A refusal is read in a terminal and in events, so it is short.
 const (
-	maxBrief       = 1000 // bytes of a DisruptionBrief
-	maxPodNames    = 180  // bytes of the names of pods that are down for one reason
+	maxBrief       = 1000 // bytes
 	maxDomainNames = 5
 )
 
-// DisruptionBrief says in a few sentences what a budget decided about the eviction of a pod,
-// by which numbers, and what has to happen for it to go on.
-func DisruptionBrief(d disruption.Decision) string {
-	return cut(fmt.Sprintf("budget %s: %s", d.Budget, disruptionReason(d)), maxBrief)
+// Brief says in a few sentences what a budget decided about the eviction of a pod, by which
+// numbers, and what has to happen before the eviction goes on.
+func (d Decision) Brief() string {
+	return plaintext.Cut(fmt.Sprintf("budget %s: %s", d.Budget, disruptionReason(d)), maxBrief)
 }
 
-func disruptionReason(d disruption.Decision) string {
+func disruptionReason(d Decision) string {
 	switch d.Rule {
-	case disruption.RuleNotCovered:
+	case RuleNotCovered:
 		return "it does not cover the pod."
-	case disruption.RuleGone:
+	case RuleGone:
 		return "the pod is pending, finished, terminating or on a node that was deleted, so nothing is lost."
-	case disruption.RuleReserved:
+	case RuleReserved:
 		return "the eviction of the pod was admitted before."
-	case disruption.RuleExpiring:
-		return fmt.Sprintf("the eviction of the pod was admitted before, and something else prevents it. It is decided again at %s.", clock(d.RetryAt))
-	case disruption.RuleBreakGlass:
-		return fmt.Sprintf("every eviction is let through until %s: %s", clock(d.RetryAt), plaintext.Of(d.Reason))
-	case disruption.RuleUnit:
+	case RuleExpiring:
+		return fmt.Sprintf("the eviction of the pod was admitted before, and something else prevents it. It is decided again at %s.", plaintext.Clock(d.RetryAt))
+	case RuleBreakGlass:
+		return fmt.Sprintf("every eviction is let through until %s: %s", plaintext.Clock(d.RetryAt), plaintext.Of(d.Reason))
+	case RuleUnit:
 		return "another pod of the pod's unit is down already."
-	case disruption.RuleUnhealthy:
+	case RuleUnhealthy:
 		return "the pod is not ready, and the budget is kept without it."
-	case disruption.RuleWithin:
+	case RuleWithin:
 		return domainNumbers(d) + "."
-	case disruption.RuleInvalid:
+	case RuleInvalid:
 		return fmt.Sprintf("no pod of it is evicted, since its spec makes no sense: %s", plaintext.Of(d.Reason))
-	case disruption.RuleUnhealthyNo:
+	case RuleUnhealthyNo:
 		return fmt.Sprintf("%s is not ready, and the budget is exceeded: %s With unhealthyPodEvictionPolicy AlwaysAllow it could be evicted.", d.Pod, refusal(d, d.Exceeded, 0))
 	}
 	return refusal(d, d.Rule, 1)
 }
 
 // refusal says which limit so many more pods that are down would exceed.
-func refusal(d disruption.Decision, limit disruption.Rule, more int) string {
+func refusal(d Decision, limit Rule, more int) string {
 	switch limit {
-	case disruption.RuleTotal:
+	case RuleTotal:
 		m := d.Total
 		return fmt.Sprintf("%s, and %d must stay so%s", totalNumbers(d), m.Desired, because(d, m.Missing, 0, m.Surplus)) +
 			goesOn(d, "Evictions go on", m.Down, m.Down+more-d.MaxTotal)
-	case disruption.RuleDomains:
+	case RuleDomains:
 		return domainsRefusal(d)
 	}
 	m := d.Domain
@@ -63,13 +62,13 @@ func refusal(d disruption.Decision, limit disruption.Rule, more int) string {
 		goesOn(d, "Evictions there go on", m.Down+m.Anywhere, m.Desired+more-m.Healthy)
 }
 
-func domainsRefusal(d disruption.Decision) string {
+func domainsRefusal(d Decision) string {
 	noun := domainNoun(d)
 	said := disturbedDomains(d)
 	if d.MaxDomains == 0 {
 		return fmt.Sprintf("%s, and none may be. Raise maxUnavailableDomains to have pods evicted.", said)
 	}
-	said = fmt.Sprintf("%s, and at most %s may be%s", said, count(d.MaxDomains, noun), because(d, d.Total.Missing, 0, 0))
+	said = fmt.Sprintf("%s, and at most %s may be%s", said, plaintext.Plural(d.MaxDomains, noun), because(d, d.Total.Missing, 0, 0))
 	others := fmt.Sprintf("the other %ss", noun)
 	if d.MaxDomains > 1 {
 		others = "one more " + noun
@@ -79,52 +78,52 @@ func domainsRefusal(d disruption.Decision) string {
 		until = fmt.Sprintf("all pods of %s have been ready for %s", others, span(settle))
 	}
 	if !d.RetryAt.IsZero() {
-		until += ", at " + clock(d.RetryAt)
+		until += ", at " + plaintext.Clock(d.RetryAt)
 	}
 	return fmt.Sprintf("%s Evictions in %s go on when %s.", said, domainName(d), until)
 }
 
 // goesOn says what has to happen: needed of the pods that are down have to be healthy.
-func goesOn(d disruption.Decision, subject string, down, needed int) string {
+func goesOn(d Decision, subject string, down, needed int) string {
 	if needed > down {
 		return " That admits no eviction even if all pods are healthy: change the budget, or add pods."
 	}
-	when := fmt.Sprintf("when %s healthy", have(needed, "more pod", "is", "are"))
+	when := fmt.Sprintf("when %s healthy", plaintext.PluralVerb(needed, "more pod", "is", "are"))
 	if down == 1 {
 		when = "when it is there and ready"
 		if len(d.Down) == 1 {
 			when = "when it is replaced"
-			if d.Down[0].Why == disruption.WhyNotReady {
+			if d.Down[0].Why == WhyNotReady {
 				when = "when it is ready again"
 			}
 		}
 	}
 	if !d.RetryAt.IsZero() {
-		when += fmt.Sprintf(", or at %s if the pods are not evicted until then", clock(d.RetryAt))
+		when += fmt.Sprintf(", or at %s if the pods are not evicted until then", plaintext.Clock(d.RetryAt))
 	}
 	return fmt.Sprintf(" %s %s.", subject, when)
 }
 
 // because lists what is down, after a colon, and ends the sentence.
-func because(d disruption.Decision, missing, anywhere, surplus int) string {
+func because(d Decision, missing, anywhere, surplus int) string {
 	var reasons []string
-	for _, why := range []disruption.Why{disruption.WhyNotReady, disruption.WhyTerminating, disruption.WhyReserved, disruption.WhySettling} {
+	for _, why := range []Why{WhyNotReady, WhyTerminating, WhyReserved, WhySettling} {
 		if names := downBy(d, why); len(names) > 0 {
 			verb := "are"
 			if len(names) == 1 {
 				verb = "is"
 			}
-			reasons = append(reasons, fmt.Sprintf("%s %s %s", listPods(names), verb, why))
+			reasons = append(reasons, fmt.Sprintf("%s %s %s", plaintext.List(names), verb, why))
 		}
 	}
 	if d.DownMore > 0 {
-		reasons = append(reasons, fmt.Sprintf("and so on for %s", count(d.DownMore, "more pod")))
+		reasons = append(reasons, fmt.Sprintf("and so on for %s", plaintext.Plural(d.DownMore, "more pod")))
 	}
 	if missing > 0 {
-		reasons = append(reasons, have(missing, "pod", "is", "are")+" missing")
+		reasons = append(reasons, plaintext.PluralVerb(missing, "pod", "is", "are")+" missing")
 	}
 	if anywhere > 0 {
-		reasons = append(reasons, fmt.Sprintf("%s missing that may be of any %s", have(anywhere, "pod", "is", "are"), domainNoun(d)))
+		reasons = append(reasons, fmt.Sprintf("%s missing that may be of any %s", plaintext.PluralVerb(anywhere, "pod", "is", "are"), domainNoun(d)))
 	}
 	if surplus > 0 {
 		reasons = append(reasons, fmt.Sprintf("%d of them not counted, since there are more pods than expected", surplus))
@@ -135,7 +134,7 @@ func because(d disruption.Decision, missing, anywhere, surplus int) string {
 	return ": " + strings.Join(reasons, ", ") + "."
 }
 
-func downBy(d disruption.Decision, why disruption.Why) (names []string) {
+func downBy(d Decision, why Why) (names []string) {
 	for _, pod := range d.Down {
 		if pod.Why == why {
 			names = append(names, pod.Name)
@@ -144,16 +143,16 @@ func downBy(d disruption.Decision, why disruption.Why) (names []string) {
 	return names
 }
 
-// DisruptionLines is the arithmetic of a decision, a line for each limit.
-func DisruptionLines(d disruption.Decision) []string {
+// Lines is the arithmetic of a decision, a line for each limit.
+func (d Decision) Lines() []string {
 	lines := []string{disruptionReason(d)}
-	if d.Domains == 0 || d.Limits == nil || d.Limits.Invalid != "" || d.Domain == (disruption.DomainMeasure{}) {
+	if d.Domains == 0 || d.Limits == nil || d.Limits.Invalid != "" || d.Domain == (DomainMeasure{}) {
 		return lines
 	}
 	m, noun := d.Domain, domainNoun(d)
-	expected := count(d.Total.Expected, "pod") + " expected"
+	expected := plaintext.Plural(d.Total.Expected, "pod") + " expected"
 	if d.Domains > 1 {
-		expected += fmt.Sprintf(" in %s, %s in each", count(d.Domains, noun), decimal(float64(d.Total.Expected)/float64(d.Domains), 2))
+		expected += fmt.Sprintf(" in %s, %s in each", plaintext.Plural(d.Domains, noun), plaintext.Decimal(float64(d.Total.Expected)/float64(d.Domains), 2))
 	}
 	lines = append(lines, expected)
 
@@ -168,13 +167,13 @@ func DisruptionLines(d disruption.Decision) []string {
 		lines = append(lines, fmt.Sprintf("%smaxUnavailable %s is %d, %d down, so %d may be evicted", here, amount(d.Limits.MaxUnavailable), d.MaxDown, down, max(0, d.MaxDown-down)))
 	}
 	if m.Missing > 0 {
-		lines = append(lines, fmt.Sprintf("%s%s missing", here, have(m.Missing, "pod", "is", "are")))
+		lines = append(lines, fmt.Sprintf("%s%s missing", here, plaintext.PluralVerb(m.Missing, "pod", "is", "are")))
 	}
 	if m.Anywhere > 0 {
-		lines = append(lines, fmt.Sprintf("%s missing that may be of any %s", have(m.Anywhere, "pod", "is", "are"), noun))
+		lines = append(lines, fmt.Sprintf("%s missing that may be of any %s", plaintext.PluralVerb(m.Anywhere, "pod", "is", "are"), noun))
 	}
 	if m.Surplus > 0 {
-		lines = append(lines, fmt.Sprintf("%s%s not count as down, since there are more pods than expected", here, have(m.Surplus, "pod", "does", "do")))
+		lines = append(lines, fmt.Sprintf("%s%s not count as down, since there are more pods than expected", here, plaintext.PluralVerb(m.Surplus, "pod", "does", "do")))
 	}
 	if d.MaxTotal >= 0 {
 		lines = append(lines, fmt.Sprintf("all: maxUnavailableTotal %s is %d, %d down, so %d may be evicted", amount(d.Limits.MaxTotal), d.MaxTotal, d.Total.Down, d.Total.Allowed))
@@ -186,12 +185,12 @@ func DisruptionLines(d disruption.Decision) []string {
 		lines = append(lines, fmt.Sprintf("%s is %s", pod.Name, pod.Why))
 	}
 	if d.DownMore > 0 {
-		lines = append(lines, fmt.Sprintf("and %s", count(d.DownMore, "more pod")))
+		lines = append(lines, fmt.Sprintf("and %s", plaintext.Plural(d.DownMore, "more pod")))
 	}
 	return lines
 }
 
-func amount(a *disruption.Amount) string {
+func amount(a *Amount) string {
 	if a == nil {
 		return ""
 	}
@@ -201,12 +200,12 @@ func amount(a *disruption.Amount) string {
 	return fmt.Sprint(a.Value)
 }
 
-func domainNumbers(d disruption.Decision) string {
+func domainNumbers(d Decision) string {
 	m := d.Domain
 	return fmt.Sprintf("%s has %d of %d healthy and must keep %d", domainName(d), m.Healthy, m.Healthy+m.Down+m.Anywhere, m.Desired)
 }
 
-func totalNumbers(d disruption.Decision) string {
+func totalNumbers(d Decision) string {
 	m := d.Total
 	of := "it has"
 	if d.Domains > 1 {
@@ -218,7 +217,7 @@ func totalNumbers(d disruption.Decision) string {
 	return fmt.Sprintf("%s %d of %d healthy", of, m.Healthy, m.Healthy+m.Down)
 }
 
-func disturbedDomains(d disruption.Decision) string {
+func disturbedDomains(d Decision) string {
 	noun, n := domainNoun(d), len(d.Disturbed)
 	switch {
 	case n == 0 && d.DisturbedAnywhere > 0:
@@ -230,7 +229,7 @@ func disturbedDomains(d disruption.Decision) string {
 	for i, name := range d.Disturbed {
 		names[i] = fmt.Sprintf("%q", name)
 	}
-	said := FirstOf(names, maxDomainNames)
+	said := plaintext.FirstOf(names, maxDomainNames)
 	if n == 1 {
 		said = fmt.Sprintf("%s %s is disturbed", noun, said)
 	} else {
@@ -243,7 +242,7 @@ func disturbedDomains(d disruption.Decision) string {
 }
 
 // domainName names the pod's domain, and its group if there are groups.
-func domainName(d disruption.Decision) string {
+func domainName(d Decision) string {
 	name := "it"
 	if d.Domain.Domain != "" {
 		name = fmt.Sprintf("%s %q", domainNoun(d), d.Domain.Domain)
@@ -257,46 +256,11 @@ func domainName(d disruption.Decision) string {
 	return fmt.Sprintf("%s of group %q", name, d.Domain.Group)
 }
 
-func domainNoun(d disruption.Decision) string {
+func domainNoun(d Decision) string {
 	if d.Limits != nil && len(d.Limits.Keys) == 1 {
-		return keyNoun(d.Limits.Keys[0])
+		return topology.Noun(d.Limits.Keys[0])
 	}
 	return "domain"
-}
-
-// keyNoun is what people call the value of a label of nodes.
-func keyNoun(key string) string {
-	switch key {
-	case "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone":
-		return "zone"
-	case "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region":
-		return "region"
-	case "kubernetes.io/hostname":
-		return "node"
-	}
-	return "domain"
-}
-
-// listPods names pods as far as there is space.
-func listPods(names []string) string {
-	space := maxPodNames
-	for i, name := range names {
-		if space -= len(name); space < 0 && i > 0 {
-			return fmt.Sprintf("%s and %d more", strings.Join(names[:i], ", "), len(names)-i)
-		}
-	}
-	if last := len(names) - 1; last > 0 {
-		return strings.Join(names[:last], ", ") + " and " + names[last]
-	}
-	return names[0]
-}
-
-// have is a number of things with its verb.
-func have(n int, noun, one, many string) string {
-	if n == 1 {
-		return count(n, noun) + " " + one
-	}
-	return count(n, noun) + " " + many
 }
 
 // span is a duration without its zeros, as in 1m.
@@ -309,14 +273,4 @@ func span(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
-}
-
-func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
-
-// cut shortens a text, in whole letters.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
 }

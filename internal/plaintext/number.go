@@ -1,0 +1,102 @@
+package plaintext
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Count is a number that is not negative with its noun, as in "1,200 endpoints".
+func Count(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Thousands(n) + " " + many
+}
+
+// Thousands writes a number with separators.
+func Thousands(n int64) string {
+	s, sign := strconv.FormatInt(n, 10), ""
+	if n < 0 {
+		s, sign = s[1:], "-"
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return sign + s
+}
+
+// FirstOf names at most so many of some things, as in "a, b and 3 more".
+func FirstOf(names []string, most int) string {
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Rounded leaves as many digits of a percentage as mean something.
+func Rounded(percentage float64) float64 {
+	return math.Round(percentage*1e6) / 1e6
+}
+
+// Percent shows a fraction: 0.783 is "78.3 %".
+func Percent(fraction float64) string {
+	return Decimal(100*fraction, 1) + " %"
+}
+
+// Decimal shows a number with at most so many places, and without trailing zeros.
+func Decimal(x float64, places int) string {
+	s := Fixed(x, places)
+	if strings.Contains(s, ".") {
+		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	}
+	return s
+}
+
+// Fixed shows a number with exactly so many places, for columns.
+func Fixed(x float64, places int) string {
+	s := strconv.FormatFloat(x, 'f', places, 64)
+	if strings.Trim(s, "-0.") == "" {
+		s = strings.TrimPrefix(s, "-") // rounding
+	}
+	return s
+}
+
+// Plural is a number with its regular noun, as in "3 pods".
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// PluralVerb is a number with its noun and verb, as in "3 pods are".
+func PluralVerb(n int, noun, one, many string) string {
+	if n == 1 {
+		return Plural(n, noun) + " " + one
+	}
+	return Plural(n, noun) + " " + many
+}
+
+// maxNames bounds the bytes of a List.
+const maxNames = 180
+
+// List joins names as far as there is space, as in "a, b and c" or "a, b and 7 more".
+func List(names []string) string {
+	space := maxNames
+	for i, name := range names {
+		if space -= len(name); space < 0 && i > 0 {
+			return fmt.Sprintf("%s and %d more", strings.Join(names[:i], ", "), len(names)-i)
+		}
+	}
+	if last := len(names) - 1; last > 0 {
+		return strings.Join(names[:last], ", ") + " and " + names[last]
+	}
+	return names[0]
+}
+
+// Clock is a point in time in UTC.
+func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
