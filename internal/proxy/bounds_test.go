@@ -12,12 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
-	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -255,87 +253,6 @@ func born(service *corev1.Service, after time.Duration) *corev1.Service {
 	return service
 }
 
-// After a start small Services come first, so that none of them goes out of the kernel for
-// older ones that have grown since.
-func TestSmallServicesComeFirst(t *testing.T) {
-	w := bounded(t, view.Bounds{Service: 500, Total: 1000})
-	old, older := born(aService("old", "10.96.0.1"), 0), born(aService("older", "10.96.0.3"), -time.Hour)
-	small := born(aService("small", "10.96.0.2"), time.Hour)
-	groups := []metav1.Object{aGroup("old", "old-1", "10.1.1.1"), aGroup("older", "older-1", "10.1.1.1"), aGroup("small", "small-1", "10.1.1.2")}
-	w.put(old, older, small)
-	w.put(groups...)
-	w.run(time.Minute)
-	w.put(withExternal(old, 2000), withExternal(older, 2000))
-	w.run(time.Minute)
-	for range 2 {
-		if !w.serves("10.96.0.2") || w.bounds.waits(cluster.KeyOf(small)) {
-			t.Error("the small Service is not served")
-		}
-		if w.bounds.given[cluster.KeyOf(older)] != 500 {
-			t.Errorf("of the large ones %v have elements: the older comes first", w.bounds.given)
-		}
-		if w.bounds.used > 1000 {
-			t.Errorf("%d elements are given", w.bounds.used)
-		}
-		given := w.bounds.Bounds
-		w.restart()
-		w.bounds = newBounds(given)
-		w.catalogue.Fill(func() {
-			w.catalogue.SetNode(aNode("a"))
-			w.catalogue.ReplaceGroups(nil, "", "a")
-		})
-		w.put(withExternal(old, 2000), withExternal(older, 2000), small)
-		w.put(groups...)
-		w.run(time.Minute)
-	}
-}
-
-// startAnew has the proxy start in front of the same kernel and API, within the same bounds.
-func (w *world) startAnew() {
-	before, given := w.catalogue, w.bounds.Bounds
-	w.restart()
-	w.bounds = newBounds(given)
-	w.catalogue.Fill(func() {
-		w.catalogue.SetNode(aNode("a"))
-		w.catalogue.ReplaceGroups(nil, "", "a")
-		w.know(before)
-	})
-}
-
-// Two Services at the bound of one take all there is, by default. A new one of somebody else
-// has nothing then and waits, until one of them takes less or the proxy starts.
-func TestTwoServicesUseUpTheTotal(t *testing.T) {
-	for name, end := range map[string]func(*world){
-		"one takes less": func(w *world) { w.put(aService("large-1", "10.96.0.1")) },
-		"a start":        func(w *world) { w.startAnew() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := bounded(t, view.BoundsWithin(0, view.Bounds{Total: 1000}))
-			for _, one := range []*corev1.Service{aService("large-1", "10.96.0.1"), aService("large-2", "10.96.0.2")} {
-				w.put(withExternal(one, 2000), aGroup(one.Name, one.Name+"-1", "10.1.1.1"))
-			}
-			w.run(time.Minute)
-			if w.bounds.used != 1000 {
-				t.Fatalf("%d elements are given: the test shows nothing", w.bounds.used)
-			}
-			small := aService("small", "10.96.0.3")
-			w.put(small, aGroup("small", "small-1", "10.1.1.2"))
-			w.run(time.Hour)
-			if w.serves("10.96.0.3") || !w.bounds.waits(cluster.KeyOf(small)) {
-				t.Error("the small Service is served")
-			}
-			if !strings.Contains(strings.Join(w.events.events, "\n"), "shop/small Warning TooManyElements: node node-a programs nothing of the Service") {
-				t.Errorf("events %q", w.events.events)
-			}
-			end(w)
-			w.run(time.Minute)
-			if !w.serves("10.96.0.3") || w.bounds.waits(cluster.KeyOf(small)) {
-				t.Error("the small Service is not served in the end")
-			}
-		})
-	}
-}
-
 // New Services for which there is no room whole get the least that all their ports work with
 // at the cluster IP, one after the other, as long as there is so much. The next one waits.
 func TestNewServicesGetTheLeast(t *testing.T) {
@@ -372,61 +289,6 @@ func TestNewServicesGetTheLeast(t *testing.T) {
 				t.Errorf("%s: port %d is %+v", service.Name, n, port)
 			}
 		}
-	}
-}
-
-// A Service that is too large for what is left gets the least that it works with: beside those
-// that it was served beside before a start, it has its cluster IP after it, and what is left
-// then is for smaller ones.
-func TestRestOfTheRoom(t *testing.T) {
-	large := withExternal(aService("large", "10.96.0.1"), 10)
-	fill := func(w *world) {
-		w.put(large, aGroup("large", "large-1", "10.1.1.1", "10.1.1.2"))
-		w.run(time.Second)
-		for i := range 10 {
-			name := fmt.Sprintf("small-%d", i)
-			w.put(aService(name, fmt.Sprintf("10.96.1.%d", i+1)), aGroup(name, name+"-1", "10.1.1.3"))
-			w.run(time.Second)
-		}
-	}
-	w := bounded(t, view.Bounds{Total: 1 << 20})
-	fill(w)
-	used := w.bounds.used
-	w = bounded(t, view.Bounds{Service: 1000, Total: used - 20})
-	fill(w)
-	// Without it all ten would be.
-	small := func() (n int) {
-		for i := range 10 {
-			if w.serves(fmt.Sprintf("10.96.1.%d", i+1)) {
-				n++
-			}
-		}
-		return n
-	}
-	if !w.serves("10.96.0.1") || small() != 9 {
-		t.Fatalf("the large Service is served: %t, and %d small ones", w.serves("10.96.0.1"), small())
-	}
-	w.startAnew()
-	w.run(time.Second)
-	if !w.serves("10.96.0.1") || small() != 10 {
-		t.Errorf("after a start the large Service is served: %t, and %d small ones; %d of %d are free", w.serves("10.96.0.1"), small(), w.bounds.room(), w.bounds.Total)
-	}
-	// It has that, whatever else comes, until there is room for all of it.
-	had := w.bounds.given[cluster.KeyOf(large)]
-	if least := w.bounds.shortages[cluster.KeyOf(large)].least; had != least {
-		t.Errorf("it has %d elements, and works with %d", had, least)
-	}
-	w.put(aService("late", "10.96.2.1"), aGroup("late", "late-1", "10.1.1.4"))
-	for range 5 {
-		w.run(10 * time.Second)
-		if now := w.bounds.given[cluster.KeyOf(large)]; now != had || !w.serves("10.96.2.1") {
-			t.Errorf("it has %d elements, and had %d; a small one that came later is served: %t", now, had, w.serves("10.96.2.1"))
-		}
-	}
-	w.drop(aService("small-0", ""), aService("small-1", ""), aService("small-2", ""), aGroup("small-0", "small-0-1"), aGroup("small-1", "small-1-1"), aGroup("small-2", "small-2-1"))
-	w.run(10 * time.Second)
-	if !w.serves("10.96.2.1") || !w.serves("198.18.0.9") || w.bounds.waiting() > 0 {
-		t.Errorf("with room for all of them: %v of %v", w.bounds.given, w.bounds.shortages)
 	}
 }
 
@@ -570,35 +432,6 @@ func TestHealthWhereAddressesAreLeftOut(t *testing.T) {
 		}
 		if got := w.answers[cluster.KeyOf(service())].LocalEndpoints; got != test.want {
 			t.Errorf("%s: %d local endpoints are told, want %d", test.name, got, test.want)
-		}
-	}
-}
-
-// Without bounds nothing is refused, and nothing waits.
-func TestNoBounds(t *testing.T) {
-	b := newBounds(view.Bounds{})
-	got := b.fit(types.NamespacedName{Name: "web"}, start, start, func(one limit) compile.Result {
-		if one != (limit{}) {
-			t.Errorf("a limit of %+v", one)
-		}
-		return compile.Result{Elements: 1 << 40}
-	})
-	if got.Elements != 1<<40 || b.waiting() > 0 {
-		t.Errorf("%+v, and %d wait", got, b.waiting())
-	}
-}
-
-// Affinity takes so little that as many Services can have it as can be without, also where
-// they remember fewer clients than the kernel has room for by itself.
-func TestStickyServicesHaveRoom(t *testing.T) {
-	const services = 10_000
-	for _, clients := range []int{100, 1000, ruleset.MostAffinityClients} {
-		for _, memory := range []int64{0, 1 << 30} {
-			b := newBounds(view.BoundsWithin(memory, view.Bounds{}))
-			cost := ruleset.PortCost(clients, false, 0, 0) + ruleset.FrontCost(3, true, false)
-			if most := b.Total / cost; memory == 0 && most < services || most < services/5 {
-				t.Errorf("of %d bytes of memory, %d sticky Services of %d elements with %d clients have rules", memory, most, cost, clients)
-			}
 		}
 	}
 }

@@ -228,62 +228,6 @@ func (a *attack) told() {
 	}
 }
 
-// The attacks are no attacks where the address is nobody's: then the Service gets it, by
-// every form. Without that the tests above could not fail.
-func TestAddressesOfNobodyAreServed(t *testing.T) {
-	for name, form := range attackForms {
-		w := newWorld(t)
-		w.put(aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.77", "10.1.0.0/16"))
-		service := of("tenant", aService("taker", "10.96.0.66"))
-		form(service, "203.0.113.7")
-		group := of("tenant", aGroup("taker", "taker-1", attackerEndpoint))
-		group.Spec.Endpoints[0].Node = "node-a"
-		w.put(service, group)
-		w.right(name)
-		if len(w.hijacked("203.0.113.7")) == 0 {
-			t.Errorf("%s: the address is not served", name)
-		}
-		if len(w.events.events) > 0 {
-			t.Errorf("%s: the events are %q", name, w.events.events)
-		}
-	}
-}
-
-// A Service without the annotation is kube-proxy's: whatever it claims, vicinity-proxy has no
-// rules for it, and neither refuses nor reports anything.
-func TestServicesOfKubeProxyHaveNoRules(t *testing.T) {
-	targets := []string{"203.0.113.7"} // an address of nobody
-	for _, target := range attackTargets() {
-		targets = append(targets, target.address)
-	}
-	for _, target := range targets {
-		for name, form := range attackForms {
-			w := newWorld(t)
-			w.put(aRange("kubernetes", "10.96.0.0/16"), publishedNodes("192.0.2.1 192.0.2.77", "10.1.0.0/16"))
-			w.put(of("bank", aService("accounts", "10.96.0.20")), of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
-			taker := of("tenant", aService("taker", "10.96.0.66"))
-			delete(taker.Labels, v1alpha1.LabelServiceProxyName)
-			form(taker, target)
-			w.put(taker, of("tenant", sliceAt("taker", "taker-x", attackerEndpoint)))
-			w.run(time.Minute)
-			w.right(name)
-			if !w.kernel.leads("10.1.1.1") {
-				t.Fatal("there are no rules at all: the test shows nothing")
-			}
-			if found := w.hijacked(target); len(found) > 0 || w.serves("10.96.0.66") || w.kernel.leads(attackerEndpoint) {
-				t.Errorf("%s of %s: there are rules for the tenant's Service, and it has %v", name, target, found)
-			}
-			refused := 0.0
-			for _, reason := range compile.Reasons() {
-				refused += testutil.ToFloat64(w.metrics.refusedAddresses.WithLabelValues(string(reason)))
-			}
-			if refused > 0 || len(w.events.events) > 0 {
-				t.Errorf("%s of %s: %g addresses are refused, events %q", name, target, refused, w.events.events)
-			}
-		}
-	}
-}
-
 // Where the ranges are not known, an address is the tenant's until a Service comes that has
 // it as its cluster IP. It is that Service's in the same sync, and goes back with it.
 func TestClusterIPsWinAtOnce(t *testing.T) {
@@ -405,21 +349,6 @@ func TestFactsComeLater(t *testing.T) {
 		if len(w.hijacked(test.address)) != 1 {
 			t.Errorf("%s: the address is not served again", test.name)
 		}
-	}
-}
-
-// A node that is not published any more, and text that makes no sense, take nothing away.
-func TestWhatIsKnownOfNodesStays(t *testing.T) {
-	w := newWorld(t)
-	w.put(publishedNodes("192.0.2.77", ""))
-	w.catalogue.Fill(func() {
-		err := w.catalogue.SetNodeAddresses(publishedNodes("192.0.2.77 here", "there"))
-		if want := "nodes: \"here\" is neither an address nor a prefix\npods: \"there\" is neither an address nor a prefix"; err == nil || err.Error() != want {
-			t.Errorf("the error is %v, want %s", err, want)
-		}
-	})
-	if r := w.catalogue.Reserved(w.settings); !r.Nodes.Contains(netip.MustParseAddr("192.0.2.77")) || !r.Nodes.Contains(netip.MustParseAddr("192.0.2.1")) {
-		t.Errorf("known are %v", r.Nodes.Prefixes())
 	}
 }
 

@@ -124,35 +124,6 @@ func TestPatientConnections(t *testing.T) {
 	})
 }
 
-// Where endpoints go all the time the kernel looks less often, and yet before a packet that
-// is sent again after 15 seconds.
-func TestPatientConnectionsOfBusyClusters(t *testing.T) {
-	now := clocktesting.NewFakeClock(start)
-	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
-	c.clock = now
-	goes := func(port uint16) (waits time.Duration) {
-		c.disconnect([]ruleset.Stale{{Front: ruleset.Front{Protocol: ruleset.TCP, Port: port}}})
-		waits = c.wait(0)
-		now.Step(waits)
-		c.clean(t.Context())
-		if len(tracker.deleted) != int(port) {
-			t.Errorf("%d of %d connections are deleted", len(tracker.deleted), port)
-		}
-		return waits
-	}
-	if waits := goes(1); waits != patience {
-		t.Errorf("the first waits %v, not %v", waits, patience)
-	}
-	if waits := goes(2); waits != patienceBusy {
-		t.Errorf("one that follows at once waits %v, not %v", waits, patienceBusy)
-	}
-	now.Step(patienceBusy)
-	if waits := goes(3); waits != patience {
-		t.Errorf("one after a quiet time waits %v, not %v", waits, patience)
-	}
-}
-
 // Very many connections that can wait do not: what is known of them takes memory.
 func TestManyPatientConnectionsDoNotWait(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
@@ -424,45 +395,6 @@ func TestForgottenIsAsOfWhenItWasTaken(t *testing.T) {
 	c.forget(ruleset.IPv4, both)
 	if !c.clean(t.Context()) || told != len(both) {
 		t.Errorf("told of %d maps, want %d", told, len(both))
-	}
-}
-
-// While it fails to reconcile connections that is tried ever more seldom.
-func TestReconcilingBacksOff(t *testing.T) {
-	w := newWorld(t)
-	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("no")}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
-	c.clock, w.programmer.flows = w.clock, c
-	dns, group := aService("dns", "10.96.0.1"), aGroup("dns", "dns-1", "10.1.1.1")
-	dns.Spec.Ports[0].Protocol, group.Spec.Ports[0].Protocol = corev1.ProtocolUDP, corev1.ProtocolUDP
-	w.put(dns, group)
-	var tries []time.Duration // since the one before
-	last := w.clock.Now()
-	for range 4 * time.Minute / lookPeriod {
-		w.run(lookPeriod)
-		calls := tracker.calls
-		if c.clean(t.Context()); tracker.calls > calls {
-			tries = append(tries, w.clock.Since(last))
-			last = w.clock.Now()
-		}
-	}
-	want := []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60}
-	if len(tries) != len(want) {
-		t.Fatalf("it is tried after %v", tries)
-	}
-	for i, after := range tries {
-		if most := want[i]*time.Second + 2*lookPeriod; after < want[i]*time.Second || after > most {
-			t.Errorf("attempt %d comes after %s, want %s to %s", i, after, want[i]*time.Second, most)
-		}
-	}
-	tracker.fail = nil
-	before := tracker.calls
-	for range 2 {
-		w.run(cleanMost + lookPeriod)
-		c.clean(t.Context())
-	}
-	if n := tracker.calls - before; n != 1 || len(tracker.reconciled) != 1 {
-		t.Errorf("once it can be done it is done %d times", n)
 	}
 }
 

@@ -1,14 +1,12 @@
 package proxy
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // What does not end an endpoint ends no connection to it.
@@ -63,33 +61,6 @@ func TestConnectionsOutliveChangesThatEndNoEndpoint(t *testing.T) {
 				t.Errorf("connections to endpoints that serve are ended: %v", w.stale)
 			}
 		})
-	}
-}
-
-// What was on its way is looked for when it must have arrived.
-func TestConnectionsThatBeginLateEndToo(t *testing.T) {
-	w := newWorld(t)
-	service := aService("web", "10.96.0.1")
-	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	w.put(service, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
-	w.run(time.Second)
-	w.stale = nil
-	w.put(aGroup("web", "web-1", "10.1.1.1"))
-	looks := func() (n int) {
-		for _, s := range w.stale {
-			if s.Target.Addr() == netip.MustParseAddr("10.1.1.2") {
-				n++
-			}
-		}
-		return n
-	}
-	w.run(ruleset.DefaultLinger / 2)
-	if n := looks(); n != 1 {
-		t.Errorf("looked %d times at first", n)
-	}
-	w.run(time.Minute)
-	if n := looks(); n != 2 {
-		t.Errorf("looked %d times in all", n)
 	}
 }
 

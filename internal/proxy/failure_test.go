@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -152,22 +151,6 @@ func TestBadPortGoes(t *testing.T) {
 	}
 }
 
-// Two bad ports are found among many that are new, which costs few transactions.
-func TestTwoBadPorts(t *testing.T) {
-	w := many(t, 200)
-	w.refusing("10.1.1.7", "10.1.1.150")
-	w.run(time.Second)
-	if got := w.counter("refused", "IPv4"); got != 2 {
-		t.Errorf("%g ports are set aside", got)
-	}
-	if got := w.counter("transactions", "IPv4", "error"); got > 40 {
-		t.Errorf("%g transactions failed until they were found", got)
-	}
-	w.refusing()
-	w.run(asideMost)
-	w.right("when the kernel takes them")
-}
-
 // tellingError is what a kernel says that names what it refuses.
 type tellingError struct {
 	refusedError
@@ -211,26 +194,6 @@ func refusingElements(word word, addresses ...string) func(ruleset.Transaction) 
 			}
 		}
 		return nil
-	}
-}
-
-// Where the kernel says which element it refuses the search takes a transaction or two for each
-// port that is bad, and else some for each time that it halves what is left.
-func TestSearchGoesByTheKernelsWord(t *testing.T) {
-	for _, word := range []word{rightWord, noWord} {
-		w := many(t, 200)
-		w.kernel.refuses = refusingElements(word, "10.1.1.7", "10.1.1.99", "10.1.1.150")
-		w.run(time.Second)
-		if got := w.counter("refused", "IPv4"); got != 3 {
-			t.Errorf("%g ports are set aside", got)
-		}
-		// Two before the search, one more for each that is found, and one of each alone.
-		if got := w.counter("transactions", "IPv4", "error"); word == rightWord && got > 2+3+3 || word == noWord && got < 2+3*6 {
-			t.Errorf("%g transactions failed until they were found, where the kernel tells %s", got, word)
-		}
-		w.refusing()
-		w.run(asideMost)
-		w.right("when the kernel takes them")
 	}
 }
 
@@ -287,61 +250,6 @@ func TestSearchesConverge(t *testing.T) {
 				w.right("when the kernel takes them")
 			})
 		}
-	}
-}
-
-// A word of the kernel that is wrong costs transactions, and blames no port that is good.
-func TestAWrongWordBlamesNobody(t *testing.T) {
-	w := many(t, 300)
-	bad := refusingAddresses("10.1.1.7")
-	w.kernel.refuses = func(tr ruleset.Transaction) error {
-		if bad(tr) == nil {
-			return nil
-		}
-		for i, c := range tr.Changes {
-			if len(c.Elements) > 0 {
-				return tellingError{change: i, element: len(c.Elements) / 2}
-			}
-		}
-		return errRefused
-	}
-	w.run(time.Second)
-	if got := w.counter("refused", "IPv4"); got != 1 || w.families[0].aside["shop/s7"] == nil {
-		t.Errorf("%g ports are set aside: %v", got, w.families[0].aside)
-	}
-	if got := len(w.families[0].table.Programmed()); got != 299 {
-		t.Errorf("%d ports are programmed", got)
-	}
-	// A search by halves, and two transactions until the word is known to be wrong.
-	if got := w.counter("transactions", "IPv4", "error"); got > 2+2+10 {
-		t.Errorf("%g transactions failed", got)
-	}
-	w.refusing()
-	w.run(asideMost)
-	w.right("when the kernel takes it")
-}
-
-// A search for what is bad reads what the kernel holds only when that has changed, and ends
-// after a while: what is not found then is looked for later.
-func TestSearchThatTakesLong(t *testing.T) {
-	w := many(t, 200)
-	w.refusing("10.1.1.7", "10.1.1.150")
-	reads := 0
-	w.writer.kernel = &slowKernel{fakeKernel: w.kernel, take: func() { reads++; w.clock.Step(400 * time.Millisecond) }}
-	began := w.clock.Now()
-	w.step(t.Context())
-	if took := w.clock.Now().Sub(began); took > longestSearch+time.Second {
-		t.Errorf("changes waited for %s", took)
-	}
-	w.run(time.Minute)
-	if got := w.counter("refused", "IPv4"); got != 2 {
-		t.Errorf("%g ports are set aside", got)
-	}
-	if got := len(w.families[0].table.Programmed()); got != 198 {
-		t.Errorf("%d ports are programmed", got)
-	}
-	if failed := int(w.counter("transactions", "IPv4", "error")); reads >= failed {
-		t.Errorf("it was read %d times for %d failures", reads, failed)
 	}
 }
 
@@ -437,48 +345,6 @@ func TestKernelThatIsNotRead(t *testing.T) {
 	w.kernel.unreadable = nil
 	w.run(2 * retryMost)
 	w.right("when the kernel is read")
-}
-
-// Where many are bad only some are looked for at a time, until all are found.
-func TestManyBadPorts(t *testing.T) {
-	w := many(t, 60)
-	var bad []string
-	for i := range 30 {
-		bad = append(bad, fmt.Sprintf("10.1.1.%d", i))
-	}
-	w.refusing(bad...)
-	w.run(0)
-	if got := w.counter("refused", "IPv4"); got != mostRefused {
-		t.Errorf("%g ports are set aside at once", got)
-	}
-	w.run(2 * time.Second)
-	if got := w.counter("refused", "IPv4"); got != 30 {
-		t.Errorf("%g ports are set aside", got)
-	}
-	if got := len(w.families[0].table.Programmed()); got != 30 {
-		t.Errorf("%d ports are programmed", got)
-	}
-	failed := w.counter("transactions", "IPv4", "error")
-	w.run(10 * time.Minute)
-	if got := w.counter("transactions", "IPv4", "error") - failed; got > 2000 {
-		t.Errorf("%g transactions fail in ten minutes", got)
-	}
-	w.refusing()
-	w.run(asideMost)
-	w.right("when the kernel takes all")
-}
-
-// A search for what is bad takes no more transactions than it may.
-func TestTooManyTries(t *testing.T) {
-	w := many(t, 19)
-	w.refusing("10.1.1.1")
-	f := w.families[0]
-	w.run(0)
-	s := &search{writer: w.writer, family: f, now: w.clock.Now(), tries: 2}
-	all := map[string]*ruleset.ServicePort{"shop/s1": f.aside["shop/s1"].port, "shop/s2": f.table.Programmed()["shop/s2"]}
-	if err := s.among(t.Context(), all); !errors.Is(err, errTooMany) {
-		t.Errorf("the error is %v", err)
-	}
 }
 
 // changingError is what a kernel says whose rules somebody changes all the time.

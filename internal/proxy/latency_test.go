@@ -9,9 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"vicinity.dev/vicinity/internal/proxy/cluster"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // observed is how many values a histogram has, and their sum.
@@ -67,39 +64,4 @@ func TestLatencies(t *testing.T) {
 	}
 	w.drop(aSlice(start))
 	w.right("without endpoints")
-}
-
-// Of a Service that waits, however often it changes meanwhile, some of the times are known when
-// that was: those that it waits for longest.
-func TestLatenciesOfAServiceThatWaits(t *testing.T) {
-	w := newWorld(t)
-	w.settings.AllServices = true
-	w.put(aService("web", "10.96.0.1"))
-	w.run(time.Second)
-	w.refusing("10.1.1.1")
-	first := w.clock.Now()
-	for i := range 5 * cluster.MostTriggered {
-		w.put(aSlice(first.Add(time.Duration(i) * time.Millisecond)))
-		if i%3 > 0 {
-			w.step(t.Context())
-			w.clock.Step(30 * time.Millisecond)
-		}
-	}
-	w.step(t.Context())
-	if got := w.underway[cluster.KeyOf(aService("web", ""))].Triggered; len(got) != cluster.MostTriggered || !got[0].Equal(first) {
-		t.Errorf("%d times are kept, the first of which is %s", len(got), got[0])
-	}
-	w.kernel.refuses = func(ruleset.Transaction) error { return nil }
-	w.run(asideMost)
-	if count, _ := observed(t, w.metrics.programming); count != cluster.MostTriggered {
-		t.Errorf("%d changes are counted", count)
-	}
-
-	// While nothing can be programmed there is a bound as well.
-	for i := range 5 * cluster.MostTriggered {
-		w.put(aSlice(first.Add(time.Duration(i) * time.Second)))
-	}
-	if got := w.catalogue.Take().Services[cluster.KeyOf(aService("web", ""))].Triggered; len(got) != cluster.MostTriggered {
-		t.Errorf("%d times are kept of what is yet to be taken", len(got))
-	}
 }

@@ -129,38 +129,6 @@ func TestRestartWithABadPort(t *testing.T) {
 	}
 }
 
-// A port that is refused at a start, and goes, leaves nothing behind.
-func TestRestartWithABadPortThatGoes(t *testing.T) {
-	w := many(t, 3)
-	w.right("at first")
-	w.startAgain()
-	w.put(aGroup("s1", "s1-1", "10.1.9.1"))
-	w.refusing("10.1.9.1")
-	w.run(time.Second)
-	w.drop(aService("s1", "10.96.0.1"))
-	w.run(time.Second)
-	if w.kernel.leads("10.1.1.1") {
-		t.Error("the Service is served still")
-	}
-	w.right("without it")
-}
-
-// What is new and refused at a start has nothing, and takes nothing from others.
-func TestRestartWithABadPortThatIsNew(t *testing.T) {
-	w := many(t, 20)
-	w.right("at first")
-	w.startAgain()
-	w.put(aService("new", "10.96.1.1"), aGroup("new", "new-1", "10.1.5.5"))
-	w.always(20, nil, refusingAddresses("10.1.5.5"))
-	w.run(time.Second)
-	if got := w.serving(20); got != 20 || w.counter("refused", "IPv4") != 1 {
-		t.Errorf("%d Services are served, and %g set aside", got, w.counter("refused", "IPv4"))
-	}
-	w.refusing()
-	w.run(asideMost)
-	w.right("when the kernel takes it")
-}
-
 // A kernel without memory for anything new takes nothing from what it has at a start, however
 // much of that has changed.
 func TestRestartWithoutMemory(t *testing.T) {
@@ -186,22 +154,6 @@ func TestRestartWithoutMemory(t *testing.T) {
 			w.right("when there is memory")
 		})
 	}
-}
-
-// A kernel that takes nothing at all keeps what it has.
-func TestRestartWithAKernelThatFails(t *testing.T) {
-	w := many(t, 20)
-	w.right("at first")
-	w.startAgain()
-	w.put(aGroup("s7", "s7-1", "10.1.9.7"))
-	w.always(20, nil, func(ruleset.Transaction) error { return errRefused })
-	w.run(time.Minute)
-	if got := w.serving(20); got != 20 {
-		t.Errorf("%d Services are served", got)
-	}
-	w.refusing()
-	w.run(2 * retryMost)
-	w.right("when the kernel works")
 }
 
 // A proxy that ends while it looks for what the kernel refuses leaves all that is served.

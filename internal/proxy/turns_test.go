@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,63 +104,6 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 	}
 }
 
-// To put right what others changed takes as long as it takes, for which the Service does not
-// rest that changes then.
-func TestRepairsAreNobodysTurn(t *testing.T) {
-	w := newWorld(t)
-	w.put(aService("quiet", "10.96.0.2"), aGroup("quiet", "quiet-1", "10.1.1.1"))
-	w.run(time.Minute)
-	w.kernel.takes = func() { w.clock.Step(2 * time.Second) }
-	w.kernel.do(func(table *fakeTable) { clear(table.sets["slots"].elements) })
-	w.checks.next = w.clock.Now()
-	w.check(w.clock.Now())
-	w.put(aGroup("quiet", "quiet-1", "10.1.1.2"))
-	w.step(t.Context())
-	if !w.kernel.leads("10.1.1.2") {
-		t.Fatal("the rules are not put right: this test shows nothing")
-	}
-	if until, rests := w.turns.resting[cluster.KeyOf(aService("quiet", ""))]; rests {
-		t.Errorf("it rests for %s", until.Sub(w.clock.Now()))
-	}
-	// What it takes itself counts.
-	w.put(aGroup("quiet", "quiet-1", "10.1.1.3"))
-	w.clock.Step(pace.LongestRest)
-	w.step(t.Context())
-	if _, rests := w.turns.resting[cluster.KeyOf(aService("quiet", ""))]; !rests || !w.kernel.leads("10.1.1.3") {
-		t.Error("its next change is not programmed, or it does not rest after it")
-	}
-}
-
-// What lingered of a large Service that shrank is deleted in a transaction of others, for which
-// these do not rest.
-func TestOthersElementsAreNotCharged(t *testing.T) {
-	var many []string
-	for i := range 200 {
-		many = append(many, fmt.Sprintf("10.2.0.%d", i))
-	}
-	quiet := aService("quiet", "10.96.0.2")
-	w := newWorld(t)
-	w.put(aService("large", "10.96.0.1"), quiet, aGroup("large", "large-1", many...), aGroup("quiet", "quiet-1", "10.1.1.1"))
-	w.run(time.Minute)
-	w.put(aGroup("large", "large-1", many[0]))
-	w.step(t.Context())
-	w.clock.SetTime(w.family(ruleset.IPv4).next())
-	size := 0
-	w.kernel.refuses = func(transaction ruleset.Transaction) error {
-		size = sizeOf(transaction)
-		w.kernel.takes = func() { w.clock.Step(2 * time.Second) }
-		return nil
-	}
-	w.put(aGroup("quiet", "quiet-1", "10.1.1.2"))
-	w.step(t.Context())
-	if !w.kernel.leads("10.1.1.2") || size < 190 {
-		t.Fatalf("the transaction has %d changes: this test shows nothing", size)
-	}
-	if rests := w.turns.resting[cluster.KeyOf(quiet)].Sub(w.clock.Now()); rests > 2*time.Second {
-		t.Errorf("the quiet Service rests for %s", rests)
-	}
-}
-
 // slowToCompile is a log that lets time pass when a Service with parts that make no sense is
 // compiled.
 func (w *world) slowToCompile(took time.Duration) logr.Logger {
@@ -170,36 +112,6 @@ func (w *world) slowToCompile(took time.Duration) logr.Logger {
 			w.clock.Step(took)
 		}
 	}, funcr.Options{})
-}
-
-// A Service that takes long to compile rests for that, and no other, however few elements it
-// has.
-func TestSlowServicesRestThemselves(t *testing.T) {
-	w := newWorld(t)
-	w.log = w.slowToCompile(3 * time.Second)
-	var many []string
-	for i := range 200 {
-		many = append(many, fmt.Sprintf("10.1.9.%d", i))
-	}
-	quiet, slow := aService("quiet", "10.96.0.2"), aService("slow", "10.96.0.1")
-	w.put(quiet, aGroup("quiet", "quiet-1", many...))
-	w.run(time.Minute)
-	slow.Spec.ExternalIPs = []string{"nonsense"}
-	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"), aGroup("quiet", "quiet-1", many[1:]...))
-	w.step(t.Context())
-	w.clock.Step(w.pace.Period)
-	now := w.clock.Now()
-	if got := w.turns.resting[cluster.KeyOf(slow)].Sub(now); got < 8*time.Second {
-		t.Errorf("the slow one rests for %s", got)
-	}
-	if got := w.turns.resting[cluster.KeyOf(quiet)]; !got.IsZero() {
-		t.Errorf("the quiet one rests for %s", got.Sub(now))
-	}
-	w.put(aGroup("quiet", "quiet-1", "10.1.8.8"))
-	w.run(2 * time.Second)
-	if !w.kernel.leads("10.1.8.8") {
-		t.Error("the quiet one waits")
-	}
 }
 
 // What is not programmed before its turn is not acknowledged before it.
@@ -362,23 +274,6 @@ func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 // A Service that rests gives up at once what others may have: what it has no more since it is
 // another Service of the same name, and what it may not claim any more.
 func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
-	t.Run("made again", func(t *testing.T) {
-		w, slow := resting(t, "203.0.113.1")
-		w.drop(slow)
-		again := born(aService("slow", "10.96.0.9"), time.Minute)
-		victim := born(aService("victim", "10.96.0.1"), 2*time.Minute)
-		victim.Spec.Type, victim.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
-		w.put(again, victim, aGroup("victim", "victim-1", "10.1.7.7"))
-		w.run(w.pace.Ready(w.clock.Now()).Sub(w.clock.Now()))
-		if got := w.addressesOf(slow); len(got) > 0 || !w.kernel.leads("10.1.7.7") {
-			t.Errorf("it has %v, and another Service has its cluster IP", got)
-		}
-		w.run(2 * longestTurn)
-		w.right("after its turn")
-		if got := w.addressesOf(slow); !slices.Equal(got, []string{"10.96.0.9:80/tcp"}) {
-			t.Errorf("after its turn it has %v", got)
-		}
-	})
 	t.Run("younger", func(t *testing.T) {
 		// Of two that claim an address the older one has it.
 		w, slow := resting(t, "203.0.113.1")
@@ -394,33 +289,6 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		w.run(pace.LongestRest)
 		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/slow" {
 			t.Errorf("the address is disputed by %+v, and the younger one should lose it", got)
-		}
-	})
-	t.Run("claim", func(t *testing.T) {
-		w, slow := resting(t, "10.96.0.7", "203.0.113.1")
-		victim := born(aService("victim", "10.96.0.7"), time.Minute)
-		victim.Spec.Ports[0].Port = 443 // so that they have no port in common
-		w.put(victim, aGroup("victim", "victim-1", "10.1.7.7"))
-		w.run(pace.LongestRest)
-		if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || !slices.Contains(got, "203.0.113.1:80/tcp") || !slices.Contains(got, "10.96.0.1:80/tcp") {
-			t.Errorf("it has %v", got)
-		}
-		if w.turns.resting[cluster.KeyOf(slow)].IsZero() || !w.turns.waits(cluster.KeyOf(slow)) {
-			t.Error("it does not wait for its turn")
-		}
-		w.drop(victim)
-		w.run(2 * longestTurn)
-		w.right("after its turn")
-		if got := w.addressesOf(slow); !slices.Contains(got, "10.96.0.7:80/tcp") {
-			t.Errorf("it does not have its address again: %v", got)
-		}
-	})
-	t.Run("reserved", func(t *testing.T) {
-		w, slow := resting(t, "10.96.0.7")
-		w.put(aRange("one", "10.96.0.0/16"))
-		w.run(pace.LongestRest)
-		if got := w.addressesOf(slow); slices.Contains(got, "10.96.0.7:80/tcp") || len(got) == 0 {
-			t.Errorf("it has %v", got)
 		}
 	})
 	t.Run("refused by the kernel", func(t *testing.T) {
@@ -542,38 +410,6 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// What the kernel refuses of others is nothing that a Service took.
-func TestRefusedPortsCostOthersNothing(t *testing.T) {
-	w := newWorld(t)
-	var many []string
-	for i := range 50 {
-		many = append(many, fmt.Sprintf("10.1.9.%d", i))
-	}
-	quiet := aService("quiet", "10.96.0.2")
-	w.put(quiet, aGroup("quiet", "quiet-1", many...))
-	w.run(time.Minute)
-	w.kernel.refuses = func(transaction ruleset.Transaction) error {
-		w.clock.Step(50 * time.Millisecond)
-		if touches(transaction, "10.96.0.1") {
-			return errors.New("no")
-		}
-		return nil
-	}
-	for i := range 10 {
-		name := fmt.Sprintf("bad-%d", i)
-		w.put(aService(name, "10.96.0.1"), aGroup(name, name+"-1", "10.1.1.1"))
-	}
-	w.put(aGroup("quiet", "quiet-1", many[1:]...))
-	before := w.clock.Now()
-	w.step(t.Context())
-	if took := w.clock.Since(before); took < time.Second {
-		t.Fatalf("the search took %s: the test shows nothing", took)
-	}
-	if until, rests := w.turns.resting[cluster.KeyOf(quiet)]; rests {
-		t.Errorf("it rests for %s", until.Sub(w.clock.Now()))
-	}
-}
-
 // A Service that is another proxy's now gives up what it has at once, though it rests.
 func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
@@ -597,32 +433,5 @@ func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
 				t.Error("its rules are there")
 			}
 		})
-	}
-}
-
-// Several Services that take long add up: each has its turn in the same sync, for which a change
-// of another one waits, and each rests after it.
-func TestTurnsAddUp(t *testing.T) {
-	const services, took = 3, time.Second
-	w := newWorld(t)
-	w.put(aService("quiet", "10.96.0.9"), aGroup("quiet", "quiet-1", "10.1.1.8"))
-	w.run(time.Minute)
-	w.log = w.slowToCompile(took)
-	for i := range services {
-		slow := aService(fmt.Sprintf("slow-%d", i), fmt.Sprintf("10.96.0.%d", i))
-		slow.Spec.ExternalIPs = []string{"nonsense"}
-		w.put(slow, aGroup(slow.Name, slow.Name+"-1", fmt.Sprintf("10.1.1.%d", i)))
-	}
-	w.put(aGroup("quiet", "quiet-1", "10.1.1.9"))
-	before := w.clock.Now()
-	w.step(t.Context())
-	if got := w.clock.Since(before); got != services*took || !w.kernel.leads("10.1.1.9") {
-		t.Errorf("the sync took %s, want %s, and the quiet change is programmed: %t", got, services*took, w.kernel.leads("10.1.1.9"))
-	}
-	for i := range services {
-		name := types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("slow-%d", i)}
-		if got := w.turns.resting[name].Sub(w.clock.Now()); got != turnFactor*took || !w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)) {
-			t.Errorf("%s rests for %s, want %s, and is programmed: %t", name, got, turnFactor*took, w.kernel.leads(fmt.Sprintf("10.1.1.%d", i)))
-		}
 	}
 }
