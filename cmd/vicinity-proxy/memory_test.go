@@ -41,41 +41,6 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// The start may make more garbage, within less memory; afterwards all is as usual. What the
-// environment says holds all the time.
-func TestStartGenerously(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
-	now := func() [2]int64 {
-		percent := debug.SetGCPercent(-1)
-		debug.SetGCPercent(percent)
-		return [2]int64{int64(percent), debug.SetMemoryLimit(-1)}
-	}
-	for name, test := range map[string]struct {
-		gogc         string
-		limit, heap  int64
-		during, then [2]int64
-	}{
-		"without a limit": {"", 0, math.MaxInt64, [2]int64{garbageAtStart, math.MaxInt64}, [2]int64{garbage, math.MaxInt64}},
-		"with one":        {"", 400 << 20, 350 << 20, [2]int64{garbageAtStart, 300 << 20}, [2]int64{garbage, 350 << 20}},
-		"a small heap":    {"", 400 << 20, 200 << 20, [2]int64{garbageAtStart, 200 << 20}, [2]int64{garbage, 200 << 20}},
-		"GOGC":            {"70", 400 << 20, 350 << 20, [2]int64{70, 350 << 20}, [2]int64{70, 350 << 20}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv("GOGC", test.gogc)
-			defer debug.SetGCPercent(debug.SetGCPercent(70))
-			defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
-			end := startGenerously(test.limit, test.heap)
-			if got := now(); got != test.during {
-				t.Errorf("at the start %v, want %v", got, test.during)
-			}
-			end()
-			if got := now(); got != test.then {
-				t.Errorf("then %v, want %v", got, test.then)
-			}
-		})
-	}
-}
-
 // The heap leaves room for what the kernel holds, which counts for the control group too.
 func TestHeapLimit(t *testing.T) {
 	const mebibyte = 1 << 20

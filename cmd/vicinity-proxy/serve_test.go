@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -96,42 +93,4 @@ func TestSettingsOfTheKernel(t *testing.T) {
 	missing := &command{switches: t.TempDir()}
 	missing.conntrackAccounting, missing.conntrack.UDP = true, 1e9
 	missing.prepare(t.Context(), logr.Discard())
-}
-
-// slowFigures is what takes as long to gather as somebody says.
-type slowFigures struct{ began, release chan struct{} }
-
-func (slowFigures) Describe(chan<- *prometheus.Desc) {}
-
-func (f slowFigures) Collect(chan<- prometheus.Metric) {
-	f.began <- struct{}{}
-	<-f.release
-}
-
-// Requests for metrics are not answered by any number at once.
-func TestScrapesAreBounded(t *testing.T) {
-	figures := slowFigures{make(chan struct{}), make(chan struct{})}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(figures)
-	handler := metricsHandler(registry)
-	codes := make(chan int, mostScrapes)
-	for range mostScrapes {
-		go func() {
-			recorder := httptest.NewRecorder()
-			handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-			codes <- recorder.Code
-		}()
-		<-figures.began
-	}
-	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if recorder.Code != http.StatusServiceUnavailable {
-		t.Errorf("one more is answered with %d", recorder.Code)
-	}
-	close(figures.release)
-	for range mostScrapes {
-		if code := <-codes; code != http.StatusOK {
-			t.Errorf("one of them is answered with %d", code)
-		}
-	}
 }

@@ -259,44 +259,6 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 	}
 }
 
-// The address of a load balancer, which the cloud gave, is not for older Services to claim at
-// a port that the Service behind it has, whoever serves that.
-func TestAddressesOfLoadBalancersAreNotTaken(t *testing.T) {
-	for _, ours := range []bool{false, true} {
-		w := newWorld(t)
-		taker := of("tenant", aService("taker", "10.96.0.66"))
-		taker.CreationTimestamp = metav1.NewTime(start.Add(-time.Hour))
-		taker.Spec.ExternalIPs = []string{"203.0.113.7"}
-		taker.Spec.Ports = append(taker.Spec.Ports, corev1.ServicePort{Name: "more", Port: 81, Protocol: corev1.ProtocolTCP})
-		group := of("tenant", aGroup("taker", "taker-1", attackerEndpoint))
-		group.Spec.Ports = append(group.Spec.Ports, v1alpha1.GroupPort{Name: "more", Protocol: corev1.ProtocolTCP, Port: 8081})
-		w.put(taker, group)
-		w.right("the tenant alone")
-		if len(w.hijacked("203.0.113.7")) != 2 {
-			t.Fatal("an address of nobody is not served")
-		}
-		victim := of("bank", aService("accounts", "10.96.0.20"))
-		victim.CreationTimestamp = metav1.NewTime(start)
-		victim.Spec.Type, victim.Status.LoadBalancer.Ingress = corev1.ServiceTypeLoadBalancer, []corev1.LoadBalancerIngress{{IP: "203.0.113.7"}}
-		if ours {
-			w.put(victim, of("bank", aGroup("accounts", "accounts-1", "10.1.1.1")))
-		} else {
-			delete(victim.Labels, v1alpha1.LabelServiceProxyName)
-			w.put(victim)
-		}
-		w.step(t.Context())
-		if found := w.hijacked("203.0.113.7"); !slices.Equal(found, []string{"203.0.113.7:81/tcp"}) {
-			t.Errorf("the tenant has %v", found)
-		}
-		w.right("with the victim")
-		w.drop(victim)
-		w.right("without it")
-		if len(w.hijacked("203.0.113.7")) != 2 {
-			t.Error("the address is not served again")
-		}
-	}
-}
-
 // Facts that come later count for Services that are there already, and only those are
 // compiled again.
 func TestFactsComeLater(t *testing.T) {

@@ -84,24 +84,6 @@ func TestAcknowledgedAfterARestart(t *testing.T) {
 	}
 }
 
-// A version says nothing in a cluster that was restored from what it was before.
-func TestRestoredCluster(t *testing.T) {
-	w := newWorld(t)
-	group := handedOver(aGroup("web", "web-1", "10.1.1.1"))
-	group.ResourceVersion = "70"
-	w.put(inHandOver("web", "10.96.0.1"))
-	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{group}, "80", "a") })
-	w.run(time.Second)
-	again := handedOver(aGroup("web", "web-1", "10.1.1.2"))
-	again.ResourceVersion = "30"
-	w.catalogue.Fill(func() { w.catalogue.ReplaceGroups([]*v1alpha1.EndpointGroup{again}, "40", "a") })
-	w.run(time.Second)
-	if w.version != 30 {
-		t.Errorf("%d is acknowledged", w.version)
-	}
-	w.right("after it was restored")
-}
-
 // While the groups are those of the zone that the node was in before, nothing is
 // acknowledged: the controller takes the node for one of its new zone already.
 func TestAnotherZone(t *testing.T) {

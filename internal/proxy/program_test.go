@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -204,59 +203,6 @@ func TestFieldsOfOneServiceConcernNoOther(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Clients with session affinity to an endpoint that went are forgotten.
-func TestClientsAreForgotten(t *testing.T) {
-	w := newWorld(t)
-	service := aService("web", "10.96.0.1")
-	service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	w.put(service, aGroup("web", "web-1", "10.1.1.1", "10.1.1.2"))
-	w.right("at first")
-	w.forgotten = nil
-	w.put(aGroup("web", "web-1", "10.1.1.2"))
-	w.right("an endpoint less")
-	if len(w.forgotten) == 0 {
-		t.Error("clients are remembered")
-	}
-	w.forgotten = nil
-	w.put(aService("more", "10.96.0.2"), aGroup("more", "more-1", "10.1.1.3"))
-	w.right("something else")
-	if len(w.forgotten) > 0 {
-		t.Errorf("clients are forgotten again: %+v", w.forgotten)
-	}
-}
-
-// NodePorts follow the addresses of the node.
-func TestAddressesOfTheNodeChange(t *testing.T) {
-	w := newWorld(t)
-	addresses, err := view.ParseNodePorts([]string{"192.0.2.0/24"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.settings.NodePorts = addresses
-	service := aService("web", "10.96.0.1")
-	service.Spec.Type, service.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
-	w.put(service, aGroup("web", "web-1", "10.1.1.1"))
-	w.setLocal(nil)
-	w.right("without an address")
-	fronts := func(want ...string) {
-		t.Helper()
-		var got []string
-		for _, front := range w.families[0].table.Programmed()["shop/web"].Fronts {
-			got = append(got, front.Address.String())
-		}
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("the fronts are %v, want %v", got, want)
-		}
-	}
-	fronts("10.96.0.1")
-	w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("198.51.100.1")})
-	w.right("with an address")
-	fronts("10.96.0.1", "192.0.2.7")
-	w.setLocal([]netip.Addr{netip.MustParseAddr("192.0.2.8")})
-	w.right("with another")
-	fronts("10.96.0.1", "192.0.2.8")
 }
 
 // A proxy that starts anew makes no rules before it knows the addresses that take NodePorts:

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,18 +49,6 @@ func withEvents(t *testing.T, test func(*testing.T, *Writer, *eventsAPI)) {
 
 func aboutService(name string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{Kind: "Service", Namespace: "shop", Name: name, APIVersion: "v1", UID: "7"}
-}
-
-// The name of a node may be longer than what the API takes for who reports an event.
-func TestReportingInstanceFits(t *testing.T) {
-	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
-		w.node = strings.Repeat("n", 253)
-		w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
-		synctest.Wait()
-		if got := api.created[0].ReportingInstance; len(got) != mostInstance || !strings.HasPrefix(got, "vicinity-proxy-nnn") {
-			t.Errorf("it is reported by %q", got)
-		}
-	})
 }
 
 func TestEventsAreComplete(t *testing.T) {
@@ -145,37 +132,4 @@ func TestEventsThatFail(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Reporting an event does not wait for the API server.
-func TestEventsThatDoNotFit(t *testing.T) {
-	api := &eventsAPI{}
-	w := NewWriter(api.create, "node-a", api.fail, logr.Discard()) // it does not run
-	for i := range mostQueued + 3 {
-		w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprint(i))
-	}
-	if api.failures != 3 {
-		t.Errorf("%d failures", api.failures)
-	}
-}
-
-// An event that failed is no reason not to write the same one, and a row of failures is
-// logged once.
-func TestEventsAfterAFailure(t *testing.T) {
-	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
-		lines := 0
-		w.log = funcr.New(func(string, string) { lines++ }, funcr.Options{})
-		say := func(fails error) {
-			api.fails = fails
-			w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
-			synctest.Wait()
-		}
-		refused := apierrors.NewForbidden(eventsv1.Resource("events"), "web.1", nil)
-		say(refused)
-		say(refused)
-		say(nil)
-		if len(api.created) != 1 || lines != 1 {
-			t.Errorf("%d events were created and %d lines logged", len(api.created), lines)
-		}
-	})
 }

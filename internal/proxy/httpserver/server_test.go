@@ -254,23 +254,6 @@ func TestYoungConnectionsStay(t *testing.T) {
 	hold(mostYoung)
 }
 
-// Those that are too many are closed when they are not young any more, also if none comes
-// after them.
-func TestYoungConnectionsGrowOld(t *testing.T) {
-	const most, many = 8, 100
-	address := serve(t, &Limit{most: most, young: 20 * time.Millisecond}, says("one"))[0]
-	closed := make(chan error, many)
-	for range many {
-		c := connect(t, address)
-		go func() { closed <- c.closed() }()
-	}
-	for range many - most {
-		if err := <-closed; err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // Connections that are made and left again do not keep the plain requests of others from their
 // answers.
 func TestFloodOfConnections(t *testing.T) {
@@ -310,49 +293,5 @@ func TestFloodOfConnections(t *testing.T) {
 		if got := connect(t, address).ask(t); got != "one" {
 			t.Errorf("the answer is %q", got)
 		}
-	}
-}
-
-// A connection that a client keeps after an answer without asking again is closed after the
-// time that it may be idle, and one whose request does not come after the time for that.
-func TestConnectionsAreClosedInTime(t *testing.T) {
-	const short, long = 20 * time.Millisecond, time.Hour
-	for name, test := range map[string]struct {
-		bounds timeouts
-		begin  func(*testing.T, *client)
-	}{
-		"idle after an answer": {timeouts{read: long, write: long, idle: short}, func(t *testing.T, c *client) { c.ask(t) }},
-		"nothing sent":         {timeouts{read: short, write: long, idle: long}, func(*testing.T, *client) {}},
-		"half a request":       {timeouts{read: short, write: long, idle: long}, func(t *testing.T, c *client) { c.send(t, "GET / HT") }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := connect(t, run(t, newServer(says("one"), NewLimit(8), test.bounds)))
-			test.begin(t, c)
-			if err := c.closed(); err != nil {
-				t.Errorf("the server keeps the connection: %v", err)
-			}
-		})
-	}
-}
-
-// What a client may take of time and memory is bounded.
-func TestBounds(t *testing.T) {
-	server := New(says(""), NewLimit(1))
-	for what, within := range map[string]time.Duration{"a request": server.ReadTimeout, "an answer": server.WriteTimeout, "an idle connection": server.IdleTimeout} {
-		if within <= 0 || within > time.Minute {
-			t.Errorf("%s may take %s", what, within)
-		}
-	}
-	address := serve(t, NewLimit(1), says("here"))[0]
-	c := connect(t, address)
-	// The server may answer and close before it has read everything.
-	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: node\r\nA: "+strings.Repeat("b", 4*maxHeaderBytes)+"\r\n\r\n")
-	response, err := http.ReadResponse(c.Reader, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Errorf("a head of %d bytes is answered with %s", 4*maxHeaderBytes, response.Status)
 	}
 }

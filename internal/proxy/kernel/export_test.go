@@ -21,16 +21,6 @@ func (c *Conn) ForbidLong() {
 // Older is the comparison of versions.
 var Older = older
 
-// Trial, Unsupported and SocketTellsIPv6 are the parts of finding out what a kernel can do.
-var (
-	Trial           = trial
-	Unsupported     = unsupported
-	SocketTellsIPv6 = hasIPv6
-)
-
-// Missing says what a connection is for want of.
-var Missing = missing
-
 // NarrowNotices leaves room for hardly any notice of what others change.
 func (c *Conn) NarrowNotices(t testing.TB) {
 	t.Helper()

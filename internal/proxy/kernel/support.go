@@ -53,10 +53,8 @@ func unsupported(t ruleset.Transaction, err error) error {
 
 // HasIPv6 reports whether the kernel has IPv6. It does not if it was built without or was
 // started with ipv6.disable=1, and does whatever its nftables can do.
-func HasIPv6() (bool, error) { return hasIPv6(unix.Socket) }
-
-func hasIPv6(socket func(domain, kind, protocol int) (int, error)) (bool, error) {
-	opened, err := socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+func HasIPv6() (bool, error) {
+	opened, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	switch {
 	case errors.Is(err, unix.EAFNOSUPPORT):
 		return false, nil
