@@ -2,33 +2,37 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func interfaceAddresses() ([]netip.Addr, error) {
-	found, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	found, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, fmt.Errorf("reading the addresses of interfaces: %w", err)
 	}
 	all := make([]netip.Addr, 0, len(found))
-	for i := range found {
-		if address, ok := netip.AddrFromSlice(found[i].IP); ok {
-			all = append(all, address.Unmap())
+	for _, one := range found {
+		if prefix, ok := one.(*net.IPNet); ok {
+			if address, ok := netip.AddrFromSlice(prefix.IP); ok {
+				all = append(all, address.Unmap())
+			}
 		}
 	}
 	return all, nil
 }
 
-// followInterfaces reads the addresses at once and whenever one comes or goes, until the
-// context ends.
-func followInterfaces(ctx context.Context, log logr.Logger, told func([]netip.Addr)) {
+// followInterfaces reads the addresses at once and after each change, until the context ends.
+func followInterfaces(ctx context.Context, log logr.Logger, use func([]netip.Addr)) {
 	for ctx.Err() == nil {
-		if err := followOnce(ctx, told); err != nil {
+		if err := followOnce(ctx, use); err != nil && ctx.Err() == nil {
 			log.Error(err, "Addresses of the node's interfaces are not known")
 		}
 		select {
@@ -38,33 +42,39 @@ func followInterfaces(ctx context.Context, log logr.Logger, told func([]netip.Ad
 	}
 }
 
-// followAgain is how long to wait when the kernel has ended a watch, because more happened
-// than could be read.
+// followAgain is how long to wait after a failure.
 const followAgain = time.Second
 
-func followOnce(ctx context.Context, told func([]netip.Addr)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	updates := make(chan netlink.AddrUpdate, 64)
-	if err := netlink.AddrSubscribe(updates, ctx.Done()); err != nil {
+func followOnce(ctx context.Context, use func([]netip.Addr)) error {
+	changes, err := watchAddresses()
+	if err != nil {
 		return fmt.Errorf("watching the addresses of interfaces: %w", err)
 	}
+	defer changes.Close()
+	defer context.AfterFunc(ctx, func() { _ = changes.Close() })()
+	notice := make([]byte, 4<<10) // its content does not matter
 	for {
 		all, err := interfaceAddresses()
 		if err != nil {
 			return err
 		}
-		told(all)
-		select {
-		case <-ctx.Done():
-			return nil
-		case _, open := <-updates:
-			if !open {
-				return nil
-			}
-		}
-		for len(updates) > 0 {
-			<-updates // those that came together are read together
+		use(all)
+		// The kernel drops notices that the socket has no room for. All addresses are read again anyway.
+		if _, err := changes.Read(notice); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return fmt.Errorf("watching the addresses of interfaces: %w", err)
 		}
 	}
+}
+
+// watchAddresses opens a socket at which the kernel reports each address that is added or removed.
+func watchAddresses() (*os.File, error) {
+	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	groups := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR}
+	if err := unix.Bind(socket, groups); err != nil {
+		return nil, errors.Join(err, unix.Close(socket))
+	}
+	return os.NewFile(uintptr(socket), "netlink"), nil
 }

@@ -6,32 +6,20 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
-	"time"
+
+	"vicinity.dev/vicinity/internal/proxy/httpserver"
 )
 
-// listener answers all who connect with one line that says which process it is, as an answer
-// of HTTP, so that a pod can ask too. Whoever connects and is silent holds up nobody.
+// listener answers HTTP requests with one line that names this process, so that a pod can ask too.
 type listener struct {
-	net.Listener
 	at     netip.AddrPort
-	answer string
-	// lingering bounds how many connections are kept until their other end has sent its
-	// request and read the answer.
-	lingering chan struct{}
+	server *http.Server
 }
 
-const (
-	// mostLingering connections are kept at a time, each for lingerTime at most. A request
-	// that has not come within requestTime is not waited for.
-	mostLingering = 32
-	lingerTime    = time.Second
-	requestTime   = 100 * time.Millisecond
-	// mostRead is what is read of a request.
-	mostRead = 8 << 10
-	// acceptAgain is how long to wait when a connection could not be taken.
-	acceptAgain = 100 * time.Millisecond
-)
+// mostConnections bounds the connections that clients hold.
+const mostConnections = 32
 
 // listenFunc opens a listener.
 type listenFunc func(at netip.AddrPort) (net.Listener, error)
@@ -41,79 +29,35 @@ func listenTCP(at netip.AddrPort) (net.Listener, error) {
 	return config.Listen(context.Background(), "tcp", at.String())
 }
 
-// newListener listens at the first of some addresses that has room, at a port if that is
-// free and else at another. The error is that of the first address.
+// newListener listens at the first of the candidates that can be listened at: at the port if it
+// is free, else at any port. The error is that of the first candidate.
 func newListener(open listenFunc, candidates []netip.Addr, port uint16, line string) (*listener, error) {
-	err := errors.New("the node has no such address")
-	var first error
-	for _, address := range candidates {
+	failure := errors.New("the node has no such address")
+	for i, address := range candidates {
 		for _, number := range []uint16{port, 0} {
-			var opened net.Listener
-			if opened, err = open(netip.AddrPortFrom(address, number)); err != nil {
-				if first == nil {
-					first = err
-				}
-				continue
+			opened, err := open(netip.AddrPortFrom(address, number))
+			if err == nil {
+				return serve(opened, line)
 			}
-			at, ok := opened.Addr().(*net.TCPAddr)
-			if !ok {
-				return nil, errors.Join(fmt.Errorf("listening at %s: it is no address of TCP", opened.Addr()), opened.Close())
+			if i == 0 && number == port {
+				failure = err
 			}
-			l := &listener{
-				Listener: opened, at: netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port()),
-				answer:    fmt.Sprintf("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(line), line),
-				lingering: make(chan struct{}, mostLingering),
-			}
-			go l.serve()
-			return l, nil
 		}
 	}
-	if first != nil {
-		err = first
-	}
-	return nil, err
+	return nil, failure
 }
 
-// serve answers until the listener is closed.
-func (l *listener) serve() {
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		} else if err != nil {
-			time.Sleep(acceptAgain)
-			continue
-		}
-		l.reply(conn)
+func serve(opened net.Listener, line string) (*listener, error) {
+	at, ok := opened.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("listening at %s: it is no address of TCP", opened.Addr()), opened.Close())
 	}
+	server := httpserver.New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, line) // the client may have gone
+	}), httpserver.NewLimit(mostConnections))
+	go func() { _ = server.Serve(opened) }() // it ends when it is closed
+	return &listener{netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port()), server}, nil
 }
 
-// reply answers a request. If too many connections are kept it does not wait for one. The
-// answer is shorter than the buffer of any connection, so that it does not wait for the other
-// end.
-func (l *listener) reply(conn net.Conn) {
-	select {
-	case l.lingering <- struct{}{}:
-	default:
-		_, _ = io.WriteString(conn, l.answer)
-		_ = conn.Close()
-		return
-	}
-	go func() {
-		defer func() {
-			_ = conn.Close()
-			<-l.lingering
-		}()
-		_ = conn.SetDeadline(time.Now().Add(requestTime))
-		_, _ = conn.Read(make([]byte, 1))
-		_ = conn.SetDeadline(time.Now().Add(lingerTime))
-		if _, err := io.WriteString(conn, l.answer); err != nil {
-			return
-		}
-		// To close at once, with a part of the request unread, would take the answer back.
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.CloseWrite()
-		}
-		_, _ = io.CopyN(io.Discard, conn, mostRead)
-	}()
-}
+func (l *listener) close() { _ = l.server.Close() }

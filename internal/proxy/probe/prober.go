@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -92,9 +90,15 @@ func dialTCP(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn,
 	return d.DialContext(ctx, "tcp", to.String())
 }
 
-// routed asks the kernel for a route.
+// routed reports whether the node has a route. To connect a UDP socket looks up the route and
+// sends nothing, so that no rule of the packet filter translates the address.
 func routed(from, to netip.Addr) bool {
-	_, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{SrcAddr: from.AsSlice()})
+	const discard = 9 // any port that no Service has
+	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+	conn, err := d.Dial("udp", netip.AddrPortFrom(to, discard).String())
+	if err == nil {
+		_ = conn.Close()
+	}
 	return !errors.Is(err, syscall.ENETUNREACH)
 }
 
@@ -111,9 +115,10 @@ func (p *Prober) Serve(family ruleset.Family, addresses []netip.Addr) netip.Addr
 		if slices.Contains(candidates, f.listener.at.Addr()) {
 			return f.listener.at
 		}
-		_ = f.listener.Close()
+		f.listener.close()
 	}
-	f.listener, f.unserved = newListener(p.options.Listen, candidates, p.options.Port, fmt.Sprintf("vicinity-proxy on node %s, process %s\n", p.options.Node, p.nonce))
+	line := fmt.Sprintf("vicinity-proxy on node %s, process %s\n", p.options.Node, p.nonce)
+	f.listener, f.unserved = newListener(p.options.Listen, candidates, p.options.Port, line)
 	if f.unserved != nil {
 		return netip.AddrPort{}
 	}
@@ -192,7 +197,7 @@ func (p *Prober) close() {
 	defer p.mu.Unlock()
 	for _, f := range p.families {
 		if f.listener != nil {
-			_ = f.listener.Close()
+			f.listener.close()
 		}
 	}
 }
