@@ -6,55 +6,52 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// bounds keep Services within view.Bounds. A Service for which there is not enough room for all
-// that it takes goes on with as much as it had, and waits. One that has nothing gets the least
-// that all its ports work with, when there is room for no other whole. It does not get all
-// that is left: smaller Services that come later would find nothing.
+// bounds keep Services within view.Bounds. A Service for which there is not enough room goes on with
+// as much as it had, and waits. A Service that has nothing gets the least that all its ports work
+// with, when no other Service fits whole. It does not get all that is left, since smaller Services
+// that come later would find nothing.
 type bounds struct {
 	view.Bounds
 	used int
-	// given are the elements that Services may have, and shortages those that need more.
-	given     map[types.NamespacedName]int
-	shortages map[types.NamespacedName]*shortage
-	// freed says that somebody needs less than before.
+	// granted are the elements that Services may have, and shortages the Services that need more.
+	granted   map[types.NamespacedName]int
+	shortages map[types.NamespacedName]shortage
+	// noted says that shortages have changed since notes was called.
+	noted bool
+	// freed says that a Service needs less than before.
 	freed bool
-	// grown are what Services had before this sync that got more in it, and held those that
+	// grown is what Services had before this sync that got more in it, and held are Services that
 	// get no more in it.
 	grown map[types.NamespacedName]int
 	held  map[types.NamespacedName]bool
-	// heir is the Service that gets the least that it needs in this sync, if any.
-	heir types.NamespacedName
+	// minimumGrantedTo is the Service that gets the least that it needs in this sync, if any.
+	minimumGrantedTo types.NamespacedName
 }
 
-// shortage is what a Service does without. It is kept after its end until that is told.
+// shortage is what a Service does without.
 type shortage struct {
-	// wanted is what all of the Service takes, least what all its ports do at least, and given
-	// what it may have.
-	wanted, least, given int
+	// wanted is what all of the Service takes, least what all its ports need, granted what it may have.
+	wanted, least, granted int
 	// nothing says that this is too little for any of its ports.
-	nothing     bool
-	created     time.Time
-	since       time.Time
-	ended, told bool
+	nothing bool
+	created time.Time
 }
 
 func newBounds(b view.Bounds) *bounds {
-	all := &bounds{Bounds: b, given: map[types.NamespacedName]int{}, shortages: map[types.NamespacedName]*shortage{}}
+	all := &bounds{Bounds: b, granted: map[types.NamespacedName]int{}, shortages: map[types.NamespacedName]shortage{}}
 	all.begin()
 	return all
 }
 
 func (b *bounds) begin() {
-	b.grown, b.held, b.heir = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
+	b.grown, b.held, b.minimumGrantedTo = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
 }
 
 // limit is how many elements a Service may have, any number if most is zero. It is that of the
@@ -65,28 +62,32 @@ type limit struct {
 }
 
 // fit makes what the rules do for a Service, by a function that keeps to a limit.
-func (b *bounds) fit(name types.NamespacedName, created, now time.Time, compiled func(limit) compile.Result) compile.Result {
+func (b *bounds) fit(name types.NamespacedName, created time.Time, compiled func(limit) compile.Result) compile.Result {
 	result := compiled(limit{most: b.Service})
-	before := b.given[name]
-	given := b.ForOne(result.Elements)
-	if given > before && (b.held[name] || given-before > b.room()) {
-		given = before
-		if name == b.heir && result.Least <= b.room() {
-			given = result.Least
+	before := b.granted[name]
+	granted := b.ForOne(result.Elements)
+	if granted > before && (b.held[name] || granted-before > b.room()) {
+		granted = before
+		if name == b.minimumGrantedTo && result.Least <= b.room() {
+			granted = result.Least
 		}
-		if given > 0 {
-			result = compiled(limit{given, true})
+		if granted > 0 {
+			result = compiled(limit{granted, true})
 		} else {
 			result = compile.Result{Elements: result.Elements, Least: result.Least, Notes: result.Notes}
 		}
 	}
-	b.give(name, given)
-	if given > before && b.Total > 0 {
+	b.grant(name, granted)
+	if granted > before && b.Total > 0 {
 		b.grown[name] = before
 	}
-	b.note(name, shortage{
-		wanted: result.Elements, least: result.Least, given: given, nothing: len(result.Families) == 0, created: created, since: now,
-	})
+	if result.Elements > granted {
+		b.shortages[name] = shortage{result.Elements, result.Least, granted, len(result.Families) == 0, created}
+		b.noted = true
+	} else if b.waits(name) {
+		delete(b.shortages, name)
+		b.noted = true
+	}
 	return result
 }
 
@@ -108,51 +109,21 @@ func (b *bounds) room() int {
 	return max(0, b.Total-b.used)
 }
 
-func (b *bounds) give(name types.NamespacedName, elements int) {
-	before := b.given[name]
+func (b *bounds) grant(name types.NamespacedName, elements int) {
+	before := b.granted[name]
 	b.used += elements - before
 	b.freed = b.freed || elements < before
 	if elements > 0 {
-		b.given[name] = elements
+		b.granted[name] = elements
 	} else {
-		delete(b.given, name)
-	}
-}
-
-func (b *bounds) note(name types.NamespacedName, now shortage) {
-	known := b.shortages[name]
-	switch {
-	case now.wanted == 0:
-		delete(b.shortages, name)
-	case now.wanted > now.given && (known == nil || known.ended):
-		if known != nil {
-			now.told = known.told
-		}
-		b.shortages[name] = &now
-	case now.wanted > now.given:
-		known.wanted, known.least, known.given, known.nothing, known.created = now.wanted, now.least, now.given, now.nothing, now.created
-	case known == nil:
-	case !known.told:
-		delete(b.shortages, name)
-	case !known.ended:
-		known.ended, known.since = true, now.since
+		delete(b.granted, name)
 	}
 }
 
 // waits reports whether a Service does without some of what it takes.
 func (b *bounds) waits(name types.NamespacedName) bool {
-	one := b.shortages[name]
-	return one != nil && !one.ended
-}
-
-func (b *bounds) waiting() int {
-	n := 0
-	for _, one := range b.shortages {
-		if !one.ended {
-			n++
-		}
-	}
-	return n
+	_, waits := b.shortages[name]
+	return waits
 }
 
 // demand is how many elements a Service asks for besides those that it has.
@@ -176,8 +147,8 @@ func inOrder(demands []demand) []demand {
 func (b *bounds) demands() []demand {
 	var all []demand
 	for name, one := range b.shortages {
-		if wanted := b.ForOne(one.wanted); !one.ended && wanted > one.given {
-			all = append(all, demand{name, wanted, wanted - one.given, one.created})
+		if wanted := b.ForOne(one.wanted); wanted > one.granted {
+			all = append(all, demand{name, wanted, wanted - one.granted, one.created})
 		}
 	}
 	return all
@@ -192,9 +163,9 @@ func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types
 	}
 	room := b.room()
 	for name, before := range b.grown {
-		given := b.given[name]
-		all = append(all, demand{name, given, given - before, created(name)})
-		room += given - before
+		granted := b.granted[name]
+		all = append(all, demand{name, granted, granted - before, created(name)})
+		room += granted - before
 	}
 	var names []types.NamespacedName
 	for _, one := range inOrder(all) {
@@ -203,7 +174,7 @@ func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types
 		case one.more <= room:
 			room -= one.more
 		case grown:
-			b.give(one.name, before)
+			b.grant(one.name, before)
 			b.held[one.name] = true
 			names = append(names, one.name)
 		}
@@ -235,47 +206,39 @@ func (b *bounds) left() []types.NamespacedName {
 	var all []demand
 	room := b.room()
 	for name, one := range b.shortages {
-		if !one.ended && one.given == 0 && one.least <= room {
+		if one.granted == 0 && one.least <= room {
 			all = append(all, demand{name: name, wanted: b.ForOne(one.wanted), created: one.created})
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	b.heir = inOrder(all)[0].name
-	return []types.NamespacedName{b.heir}
+	b.minimumGrantedTo = inOrder(all)[0].name
+	return []types.NamespacedName{b.minimumGrantedTo}
 }
 
-func (b *bounds) tell(now time.Time, w *events.Warnings) {
-	due := map[types.NamespacedName]time.Time{}
+// notes say what is missing of Services, and whether that has changed since the last call.
+func (b *bounds) notes(node string) (notes map[types.NamespacedName]string, changed bool) {
+	if !b.noted {
+		return nil, false
+	}
+	b.noted = false
+	notes = make(map[types.NamespacedName]string, len(b.shortages))
 	for name, one := range b.shortages {
-		if one.told == one.ended && now.Sub(one.since) >= events.WarnAfter {
-			due[name] = one.since
-		}
+		notes[name] = fmt.Sprintf("node %s programs %s", node, b.text(one))
 	}
-	for _, name := range events.LongestFirst(due) {
-		one := b.shortages[name]
-		if one.ended {
-			if w.Event(name, corev1.EventTypeNormal, "ElementsProgrammed", fmt.Sprintf("node %s programs all of the Service again", w.Node()), now) {
-				delete(b.shortages, name)
-			}
-			continue
-		}
-		if w.Event(name, corev1.EventTypeWarning, "TooManyElements", fmt.Sprintf("node %s programs %s", w.Node(), b.text(one)), now) {
-			one.told = true
-		}
-	}
+	return notes, true
 }
 
 // text says what a Service does without, why, and what to do.
-func (b *bounds) text(one *shortage) string {
+func (b *bounds) text(one shortage) string {
 	part := "a part of the Service"
 	if one.nothing {
 		part = "nothing of the Service"
 	}
-	if one.given == b.ForOne(one.wanted) {
+	if one.granted == b.ForOne(one.wanted) {
 		return part + ": " + b.Beyond(one.wanted)
 	}
 	return fmt.Sprintf("%s: all of it takes %d elements, it has %d, and of the %d that --max-elements allows %d are left; remove Services or endpoints, or raise the flag and the memory of vicinity-proxy",
-		part, one.wanted, one.given, b.Total, b.room())
+		part, one.wanted, one.granted, b.Total, b.room())
 }

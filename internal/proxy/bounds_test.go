@@ -278,7 +278,7 @@ func TestNewServicesGetTheLeast(t *testing.T) {
 	for i := range 3 {
 		service := aService(fmt.Sprintf("new-%d", i), "")
 		want := map[bool]int{true: least}[i < 2]
-		if got := w.bounds.given[cluster.KeyOf(service)]; got != want || !w.bounds.waits(cluster.KeyOf(service)) {
+		if got := w.bounds.granted[cluster.KeyOf(service)]; got != want || !w.bounds.waits(cluster.KeyOf(service)) {
 			t.Errorf("%s has %d elements, want %d; it waits for more: %t", service.Name, got, want, w.bounds.waits(cluster.KeyOf(service)))
 		}
 		for n := range ports {
@@ -309,7 +309,7 @@ func TestOrderOfAStart(t *testing.T) {
 			w.run(time.Second)
 			return w
 		}
-		takes := comes(view.Bounds{Total: 1 << 30}).bounds.given
+		takes := comes(view.Bounds{Total: 1 << 30}).bounds.granted
 		w := comes(view.Bounds{Service: 300, Total: total})
 		left, waits := total, false
 		for _, wanted := range slices.Sorted(maps.Values(takes)) {
@@ -323,23 +323,23 @@ func TestOrderOfAStart(t *testing.T) {
 			left -= least
 		}
 		if w.bounds.room() != left {
-			r.Fatalf("of %d for %v there are %d left, want %d: given are %v", total, takes, w.bounds.room(), left, w.bounds.given)
+			r.Fatalf("of %d for %v there are %d left, want %d: given are %v", total, takes, w.bounds.room(), left, w.bounds.granted)
 		}
 		for i := range sizes {
-			address, given := fmt.Sprintf("10.96.0.%d", i+1), w.bounds.given[cluster.KeyOf(aService(fmt.Sprintf("s%d", i), ""))]
+			address, given := fmt.Sprintf("10.96.0.%d", i+1), w.bounds.granted[cluster.KeyOf(aService(fmt.Sprintf("s%d", i), ""))]
 			if w.serves(address) != (given > 0) {
 				r.Errorf("%s has %d elements, and that it is served is %t", address, given, w.serves(address))
 			}
 		}
 		parts := 0
 		for name, one := range w.bounds.shortages {
-			if one.given > 0 && one.given < w.bounds.ForOne(one.wanted) {
+			if one.granted > 0 && one.granted < w.bounds.ForOne(one.wanted) {
 				if parts++; parts > 1 {
-					r.Errorf("%s has %d of %d, and so has another", name, one.given, one.wanted)
+					r.Errorf("%s has %d of %d, and so has another", name, one.granted, one.wanted)
 				}
 			}
-			for other, given := range w.bounds.given {
-				if wanted := w.bounds.ForOne(one.wanted); one.given == 0 && given > wanted {
+			for other, given := range w.bounds.granted {
+				if wanted := w.bounds.ForOne(one.wanted); one.granted == 0 && given > wanted {
 					r.Errorf("%s waits for %d, and %s has %d", name, wanted, other, given)
 				}
 			}
@@ -374,7 +374,7 @@ func TestBoundsHold(t *testing.T) {
 			}
 			w.run(3 * ruleset.DefaultLinger)
 			sum, room := 0, w.bounds.room()
-			for _, given := range w.bounds.given {
+			for _, given := range w.bounds.granted {
 				sum += given
 			}
 			if sum != w.bounds.used || sum > 1000 {
@@ -384,7 +384,7 @@ func TestBoundsHold(t *testing.T) {
 				r.Fatalf("the kernel holds %d elements, and Services may have %d", held, sum)
 			}
 			for name, one := range w.bounds.shortages {
-				if more := w.bounds.ForOne(one.wanted) - one.given; !one.ended && more > 0 && more <= room {
+				if more := w.bounds.ForOne(one.wanted) - one.granted; more > 0 && more <= room {
 					r.Fatalf("%s waits for %d elements, and %d are left", name, more, room)
 				}
 			}
@@ -463,7 +463,7 @@ func TestMaxAffinityClients(t *testing.T) {
 		if want := []int{clients % ruleset.MostAffinityClients}; !slices.Equal(sizes, want) {
 			t.Errorf("with %d clients maps have the sizes %v, want %v", clients, sizes, want)
 		}
-		counted = append(counted, w.bounds.given[cluster.KeyOf(service)])
+		counted = append(counted, w.bounds.granted[cluster.KeyOf(service)])
 	}
 	more := func(clients int) int {
 		return 2 * (ruleset.MemoryCost(clients) - ruleset.MemoryCost(ruleset.MostAffinityClients))

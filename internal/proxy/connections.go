@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -223,7 +222,7 @@ func (c *cleaner) wait(failures int) time.Duration {
 	defer c.mu.Unlock()
 	var wait time.Duration
 	if failures > 0 {
-		wait = pace.Backoff(cleanFirst, cleanMost, failures)
+		wait = backoff(cleanFirst, cleanMost, failures)
 	}
 	if len(c.patient) > 0 {
 		left := max(c.due.Sub(c.clock.Now()), time.Nanosecond)
@@ -292,7 +291,7 @@ func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]net
 	defer c.mu.Unlock()
 	for family := range failed {
 		failures := c.reconciled[family].failures + 1
-		c.reconciled[family] = reconciliation{failures: failures, retry: c.clock.Now().Add(pace.Backoff(cleanFirst, cleanMost, failures))}
+		c.reconciled[family] = reconciliation{failures: failures, retry: c.clock.Now().Add(backoff(cleanFirst, cleanMost, failures))}
 	}
 }
 

@@ -5,7 +5,7 @@
 // # The way of a change
 //
 //	cluster     watches the API, and says which Services have changed
-//	programmer  takes them in turns and within bounds (turns, batch, bounds)
+//	programmer  takes them in turns and within bounds (scheduler, bounds)
 //	compile     decides what the rules of each are to do
 //	ruleset     decides what rules there are for that, and what differs from the kernel's
 //	writer      writes the difference, and finds what the kernel refuses
@@ -13,7 +13,7 @@
 //
 // Afterwards the programmer hands on what follows from it: connections and clients to be
 // forgotten to the cleaner, what is acknowledged to lease, what users should know to events,
-// ports for health checks to the doors, and the Services of fronts to the index, by which
+// ports for health checks to healthPorts, and the Services of fronts to the index, by which
 // accounting counts. proving holds acknowledgements back while probes show that packets do not
 // come through the rules. checks see that others have changed the rules.
 //
@@ -23,7 +23,7 @@
 //
 // Run starts one goroutine for each of these, and is that of the programmer itself:
 //
-//	programmer.run    all state of programmer, writer, doors, warnings, proving, turns, bounds,
+//	programmer.run    all state of programmer, writer, healthPorts, warnings, proving, scheduler, bounds,
 //	                  checks, and of the families with their tables
 //	Watches.Run       fills the Catalogue, by a reflector for each resource
 //	cleaner.run       forgets connections and clients

@@ -24,7 +24,6 @@ import (
 	nftables "vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/namespacetest"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -70,11 +69,11 @@ func newLiveWorld(t *testing.T) *liveWorld {
 	p := &programmer{
 		flows: c, settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(view.Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(clock.RealClock{}), told: func(lease.Acknowledgement) {}, index: newIndex(),
-		pace: pace.Pace{Period: DefaultMinSyncPeriod}, checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
-		doors:    &doors{answerer: &fakeDoors{}, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard()},
-		warnings: events.NewWarnings((&fakeRecorder{}).record, clock.RealClock{}, "node-a", func(types.NamespacedName) *corev1.ObjectReference { return nil }),
+		scheduler: newScheduler(DefaultMinSyncPeriod), checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
+		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}},
+		warnings:    events.NewWarnings(events.Options{Node: "node-a", Reference: func(types.NamespacedName) *corev1.ObjectReference { return nil }}),
 		writer: &writer{
-			kernel: k, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard(), refused: func(string, error) {},
+			kernel: k, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard(), refused: func(string, error, time.Time) {},
 			stale: c.disconnect, forget: c.forget,
 		},
 	}
@@ -208,7 +207,7 @@ func (s shape) bytesOfElement(t *testing.T, total int) float64 {
 			service, group := s.wideService(i, n)
 			w.put(service, group)
 		}
-		for begun := time.Now(); w.catalogue.Changed() || !w.turns.next().IsZero(); {
+		for begun := time.Now(); w.catalogue.Changed() || !w.scheduler.nextTurn().IsZero(); {
 			if time.Since(begun) > time.Minute {
 				t.Fatal("not all of them have their turn")
 			}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -20,7 +19,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/lease"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -29,15 +27,15 @@ import (
 // goroutine of run, but for what is said to be for any.
 type programmer struct {
 	// settings are those of the rules, with the ranges of cluster IPs as they are now.
-	settings  view.Settings
-	catalogue *cluster.Catalogue
-	clock     clock.WithDelayedExecution
-	metrics   *metrics
-	log       logr.Logger
-	health    *health.State
-	doors     *doors
-	warnings  *events.Warnings
-	index     *index // nil if nobody asks
+	settings    view.Settings
+	catalogue   *cluster.Catalogue
+	clock       clock.WithDelayedExecution
+	metrics     *metrics
+	log         logr.Logger
+	health      *health.State
+	healthPorts *healthPorts
+	warnings    *events.Warnings
+	index       *index // nil if nobody asks
 	// unindexed were staged since they were written last: the index says what the kernel does.
 	unindexed map[types.NamespacedName][]compile.Family
 	flows     flows
@@ -47,18 +45,17 @@ type programmer struct {
 	// nothing and when that is over.
 	loaded func()
 
-	writer   *writer
-	pace     pace.Pace
-	checks   checks
-	families []*family
-	named    []corev1.IPFamily // the same as the API names them
-	options  compile.Options
-	node     *corev1.Node
-	book     *compile.AddressBook
-	records  map[types.NamespacedName]*record
-	totals   totals
-	bounds   *bounds
-	turns    *turns
+	writer    *writer
+	scheduler *scheduler
+	checks    checks
+	families  []*family
+	named     []corev1.IPFamily // the same as the API names them
+	options   compile.Options
+	node      *corev1.Node
+	book      *compile.AddressBook
+	records   map[types.NamespacedName]*record
+	totals    totals
+	bounds    *bounds
 	// onNode are the endpoints on this node, with how many Services have them.
 	onNode        map[netip.Addr]int
 	onNodeChanged bool
@@ -128,7 +125,7 @@ func (p *programmer) begin() {
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
 	p.unindexed = map[types.NamespacedName][]compile.Family{}
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*cluster.Change{}
-	p.versions, p.turns = lease.NewAcknowledgements(), newTurns()
+	p.versions = lease.NewAcknowledgements()
 	p.checks.ends = make(chan []reading, 1)
 	// What is read at first need not be compared.
 	p.checks.full = p.clock.Now().Add(p.checks.period)
@@ -202,7 +199,7 @@ func (p *programmer) run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
-	p.doors.close()
+	p.healthPorts.answerer.Close()
 }
 
 // step does what is to be done now, and says how long it may take until the next.
@@ -217,19 +214,27 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 			p.loaded = nil
 		}
 		ended := p.clock.Now()
-		p.pace.Ran(now, ended, !changed && p.writes() == before)
+		p.scheduler.synced(now, ended, !changed && p.writes() == before)
 		now = ended
 	}
 	if !p.checks.next.After(now) {
 		p.check(now)
-		p.doors.retry(ctx)
-		p.warnings.Tell(now)
-		p.bounds.tell(now, p.warnings)
+		p.healthPorts.retry(ctx)
 		p.reconcile()
 		p.prove()
 		now = p.clock.Now()
+		p.warn(now)
 	}
 	return max(0, earlier(p.next(now), p.checks.next).Sub(now))
+}
+
+// warn tells users of Services that do not work.
+func (p *programmer) warn(now time.Time) {
+	p.warnings.HealthPortsTaken(p.healthPorts.notes(p.warnings.Node), now)
+	if notes, changed := p.bounds.notes(p.warnings.Node); changed {
+		p.warnings.TooManyElements(notes, now)
+	}
+	p.warnings.Tell(now)
 }
 
 func (p *programmer) writes() int {
@@ -243,11 +248,11 @@ func (p *programmer) writes() int {
 // next is when there is something to program, zero if that is not known yet.
 func (p *programmer) next(now time.Time) time.Time {
 	var at time.Time
-	if p.catalogue.Changed() && p.placed() {
-		at = now
-	}
 	if p.placed() {
-		at = earlier(at, p.turns.next())
+		if p.catalogue.Changed() {
+			at = now
+		}
+		at = earlier(at, p.scheduler.nextTurn())
 	}
 	for _, f := range p.families {
 		at = earlier(at, f.next())
@@ -255,7 +260,7 @@ func (p *programmer) next(now time.Time) time.Time {
 	if at.IsZero() {
 		return at
 	}
-	return p.pace.Ready(at)
+	return p.scheduler.ready(at)
 }
 
 // placed reports whether all is known that rules depend on besides the API. To make rules
@@ -283,16 +288,16 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 		p.underway[name] = one.Before(p.underway[name])
 	}
 	changed, claimed := p.affected(taken)
-	compiled := p.compileAll(p.inOrder(p.turns.due(changed, p.atOnce, now), now), now)
+	p.compileAll(p.scheduler.due(changed, p.candidate, now), now)
 	for name := range changed {
-		if _, is := compiled[name]; !is {
+		if _, compiled := p.scheduler.efforts[name]; !compiled {
 			p.restrict(name, claimed[name])
 		}
 	}
 	p.stageHairpin()
 
 	wrote, failure := p.write(ctx, now)
-	p.turns.ran(compiled, wrote, p.clock.Now())
+	p.scheduler.charge(wrote, p.clock.Now())
 	if ctx.Err() == nil {
 		p.finish(ctx, now, failure)
 	}
@@ -325,46 +330,25 @@ func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, f
 	return wrote, failure
 }
 
-// compileAll compiles Services again, and those for which that leaves less room or more, as far as
-// one sync has room for them. It returns what each of them took.
-func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) map[types.NamespacedName]effort {
+// compileAll compiles Services, and those for which that leaves less room or more, as far as this
+// sync has room for them.
+func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) {
 	p.bounds.begin()
-	b := newBatch(p.bounds.perSync(), len(names))
+	p.scheduler.begin(p.bounds.perSync())
 	each := func(names []types.NamespacedName) {
 		for _, name := range names {
-			p.compile(name, b, now)
+			p.compile(name, now)
 		}
 	}
 	each(names)
 	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.Entry(name).Service) }))
 	each(p.bounds.admitted())
 	each(p.bounds.left())
-	return b.efforts
 }
 
-// inOrder are Services in the order in which they are compiled: those that do not wait for their
-// turn come first, then those for which earlier syncs had no room, then those that take the fewest
-// elements, and of these the first that were created.
-func (p *programmer) inOrder(due map[types.NamespacedName]bool, now time.Time) []types.NamespacedName {
-	type place struct {
-		since, created time.Time
-		elements       int
-	}
-	places := make(map[types.NamespacedName]place, len(due))
-	for name := range due {
-		one := place{since: now, created: createdAt(p.catalogue.Service(name)), elements: p.elements(name)}
-		if since := p.turns.postponed[name]; !since.IsZero() {
-			one.since = since
-		}
-		if p.atOnce(name) {
-			one.since = time.Time{}
-		}
-		places[name] = one
-	}
-	return slices.SortedFunc(maps.Keys(due), func(x, y types.NamespacedName) int {
-		a, b := places[x], places[y]
-		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.elements, b.elements), a.created.Compare(b.created), cluster.CompareNames(x, y))
-	})
+// candidate is what the scheduler orders a Service by.
+func (p *programmer) candidate(name types.NamespacedName) candidate {
+	return candidate{bypassesQueue: p.bypassesQueue(name), elements: p.elements(name), created: createdAt(p.catalogue.Service(name))}
 }
 
 func (p *programmer) elements(name types.NamespacedName) int {
@@ -382,10 +366,9 @@ func createdAt(service *corev1.Service) time.Time {
 	return service.CreationTimestamp.Time
 }
 
-// atOnce reports whether a Service is compiled whenever it has changed: there is no such Service
-// any more that the proxy may serve, so that others may have its addresses, or the node is probed
-// by it.
-func (p *programmer) atOnce(name types.NamespacedName) bool {
+// bypassesQueue reports whether a Service is compiled whenever it has changed. The proxy may not
+// serve it any more, so that others may have its addresses, or the node is probed by it.
+func (p *programmer) bypassesQueue(name types.NamespacedName) bool {
 	return p.probes(name) || !compile.Ours(p.catalogue.Service(name))
 }
 
@@ -434,31 +417,29 @@ func (p *programmer) affected(taken *cluster.Changes) (names, claimed map[types.
 	return names, claimed
 }
 
-// compile stages what the rules are to do for a Service if the batch has room for that, or else
-// postpones it to the next one.
-func (p *programmer) compile(name types.NamespacedName, b *batch, now time.Time) {
-	one, again := b.efforts[name]
+// compile stages what the rules are to do for a Service if this sync has room for that, or else
+// postpones it.
+func (p *programmer) compile(name types.NamespacedName, now time.Time) {
+	one, again := p.scheduler.efforts[name]
 	if !again {
 		one.had = p.elements(name)
 	}
-	mayWait := !again && !p.atOnce(name)
-	// As a rule it has about as many then.
-	if mayWait && !b.fits(2*one.had) {
-		p.turns.postpone(name, now)
+	mayWait := !again && !p.bypassesQueue(name)
+	// As a rule it has about as many elements as before.
+	if mayWait && !p.scheduler.hasRoom(2*one.had) {
+		p.scheduler.postpone(name, now)
 		return
 	}
 	began := p.clock.Now()
-	made := p.compiledWithin(name, now)
+	made := p.compiledWithin(name)
 	one.has = made.elements()
-	if mayWait && !b.fits(one.elements()) {
-		p.turns.postpone(name, now) // and keeps the room that it was given
+	if mayWait && !p.scheduler.hasRoom(one.elements()) {
+		p.scheduler.postpone(name, now) // it keeps the room that it was granted
 		return
 	}
-	p.turns.admit(name)
 	p.stageService(name, &made, now)
 	one.time += p.clock.Since(began)
-	b.begun = b.begun || mayWait
-	b.add(name, one)
+	p.scheduler.compiled(name, one, mayWait)
 }
 
 // compilation is what the rules are to do for a Service.
@@ -476,7 +457,7 @@ func (c *compilation) elements() (n int) {
 }
 
 // compiledWithin is what the rules are to do for a Service within its bounds.
-func (p *programmer) compiledWithin(name types.NamespacedName, now time.Time) (c compilation) {
+func (p *programmer) compiledWithin(name types.NamespacedName) (c compilation) {
 	c.entry = p.catalogue.Entry(name)
 	fit := func(within limit) compile.Result {
 		made := p.compiled(name, c.entry, within)
@@ -486,7 +467,7 @@ func (p *programmer) compiledWithin(name types.NamespacedName, now time.Time) (c
 	if p.probes(name) {
 		c.result = fit(limit{}) // it is small, and without it nothing is acknowledged
 	} else {
-		c.result = p.bounds.fit(name, createdAt(c.entry.Service), now, fit)
+		c.result = p.bounds.fit(name, createdAt(c.entry.Service), fit)
 	}
 	return c
 }
@@ -530,7 +511,10 @@ func (p *programmer) stageService(name types.NamespacedName, c *compilation, now
 		p.log.Info("Addresses of a Service are refused", "service", name.String(), "addresses", refusals, "count", after.refused.Total())
 	}
 	p.warnings.Unreachable(name, after.unreachable, now)
-	p.warnings.Claims(name, refusals, now)
+	p.warnings.AddressesRefused(name, refusals, now)
+	if result.Elements == 0 {
+		p.warnings.NotServed(name)
+	}
 	if p.index != nil && !p.probes(name) { // whose connections are no traffic
 		p.unindexed[name] = result.Families
 	}
@@ -655,7 +639,7 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	p.versions.Settle(p.settled)
 	p.aim()
 	p.told(p.acknowledged())
-	p.doors.set(ctx, p.options.Node.NodePortAddresses, p.answers)
+	p.healthPorts.set(ctx, p.options.Node.NodePortAddresses, p.answers)
 	p.gauge()
 	if failure == nil {
 		p.metrics.synced.Set(float64(now.UnixNano()) / float64(time.Second))
@@ -679,7 +663,7 @@ func (p *programmer) reconcile() {
 
 // programmed reports whether the kernel has all that was asked for a Service.
 func (p *programmer) programmed(name types.NamespacedName) bool {
-	return !p.turns.waits(name) && p.written(name)
+	return !p.scheduler.waits(name) && p.written(name)
 }
 
 // written reports whether the kernel has all that was staged of a Service.
@@ -720,7 +704,7 @@ func (p *programmer) gauge() {
 	for _, reason := range compile.Reasons() {
 		p.metrics.refusedAddresses.WithLabelValues(string(reason)).Set(float64(p.totals.refused[reason]))
 	}
-	p.metrics.waiting.Set(float64(p.bounds.waiting()))
+	p.metrics.waiting.Set(float64(len(p.bounds.shortages)))
 	p.metrics.maxElements.Set(float64(p.bounds.Total))
 	for i, f := range p.families {
 		p.metrics.ports.WithLabelValues(f.String()).Set(float64(len(f.table.Programmed())))

@@ -229,12 +229,12 @@ func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, 
 	switch {
 	case state.Outcome == probe.Failed:
 		p.log.Info("Packets of the node do not come through the rules", "family", family, "cause", state.Reason)
-		p.warnings.Bypassed(v.service, family, state.Reason)
+		p.warnings.Bypassed(v.service, family, state.Reason, p.clock.Now())
 	case state.Outcome == probe.Impossible:
 		p.log.Info("Whether packets of the node come through the rules is not probed", "service", v.service.String(), "family", family, "cause", state.Reason)
 	case before == probe.Failed:
 		p.log.Info("Packets of the node come through the rules again", "family", family)
-		p.warnings.Traversed(v.service, family)
+		p.warnings.Bypassed(v.service, family, "", p.clock.Now())
 	}
 }
 

@@ -23,7 +23,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/lease"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -165,14 +164,20 @@ func (p *Proxy) account() error {
 
 func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	o := &p.options
-	w := events.NewWarnings(p.events.Record, clock.RealClock{}, o.NodeName, p.reference)
+	w := events.NewWarnings(events.Options{
+		Node: o.NodeName, Record: p.events.Record, Reference: p.reference,
+		HealthPortTold: func(service types.NamespacedName, note string) {
+			p.metrics.failed(stepHealth)
+			o.Log.Info("Load balancers cannot ask for a Service", "service", service.String(), "cause", note)
+		},
+	})
 	made := &programmer{
 		settings: o.settings(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, flows: p.cleaner, told: p.keeper.Tell, pace: pace.Pace{Period: o.MinSyncPeriod}, checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
-		doors: &doors{answerer: health.NewServices(p.health), clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, told: w.Shut},
+		warnings: w, flows: p.cleaner, told: p.keeper.Tell, scheduler: newScheduler(o.MinSyncPeriod), checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
+		healthPorts: &healthPorts{answerer: health.NewServices(p.health)},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
-			stale: p.cleaner.disconnect, forget: p.cleaner.forget, refused: w.Refused,
+			stale: p.cleaner.disconnect, forget: p.cleaner.forget, refused: w.PortRefused,
 		},
 	}
 	made.begin()

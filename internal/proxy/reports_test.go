@@ -39,7 +39,8 @@ func TestEventsOfOneKindLeaveRoom(t *testing.T) {
 	if !w.bounds.waits(cluster.KeyOf(cut)) {
 		t.Fatal("the Service is not cut: this test shows nothing")
 	}
-	w.warnings.Bypassed(cluster.KeyOf(cut), "IPv4", "x")
+	w.warnings.Bypassed(cluster.KeyOf(cut), "IPv4", "x", w.clock.Now())
+	w.warnings.Tell(w.clock.Now())
 	all := strings.Join(w.events.events, "\n")
 	for _, reason := range []string{"shop/cut Warning TooManyElements", "RulesBypassed"} {
 		if !strings.Contains(all, reason) {

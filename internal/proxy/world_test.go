@@ -25,7 +25,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/lease"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -54,21 +53,21 @@ func (r *fakeRecorder) record(about *corev1.ObjectReference, kind, reason, note 
 	r.events = append(r.events, fmt.Sprintf("%s/%s %s %s: %s", about.Namespace, about.Name, kind, reason, note))
 }
 
-// fakeDoors keeps which ports are wanted.
-type fakeDoors struct {
+// fakeHealthPorts keeps which ports are wanted.
+type fakeHealthPorts struct {
 	addresses []netip.Addr
 	services  map[types.NamespacedName]health.Service
 	fail      map[types.NamespacedName]error
 	calls     int
 }
 
-func (d *fakeDoors) Set(_ context.Context, addresses []netip.Addr, services map[types.NamespacedName]health.Service) map[types.NamespacedName]error {
-	d.addresses, d.services = addresses, services
-	d.calls++
-	return d.fail
+func (h *fakeHealthPorts) Set(_ context.Context, addresses []netip.Addr, services map[types.NamespacedName]health.Service) map[types.NamespacedName]error {
+	h.addresses, h.services = addresses, services
+	h.calls++
+	return h.fail
 }
 
-func (*fakeDoors) Close() {}
+func (*fakeHealthPorts) Close() {}
 
 // fakeFlows keeps where connections may go.
 type fakeFlows struct {
@@ -101,8 +100,8 @@ func (w *world) restart() {
 		flows:    w.flows,
 		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(view.Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), told: func(a lease.Acknowledgement) { w.version, w.except = a.Version, a.Except },
-		pace: pace.Pace{Period: 20 * time.Millisecond}, checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
-		doors: &doors{answerer: &fakeDoors{}, clock: w.clock, metrics: numbers, log: logr.Discard(), told: func(types.NamespacedName, uint16, error) {}},
+		scheduler: newScheduler(20 * time.Millisecond), checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
+		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),
 			stale: func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
@@ -114,10 +113,14 @@ func (w *world) restart() {
 			},
 		},
 	}
-	p.warnings = events.NewWarnings(w.events.record, w.clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
-		return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
+	p.warnings = events.NewWarnings(events.Options{
+		Node: "node-a", Record: w.events.record,
+		Reference: func(name types.NamespacedName) *corev1.ObjectReference {
+			return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
+		},
+		HealthPortTold: func(types.NamespacedName, string) { numbers.failed(stepHealth) },
 	})
-	p.writer.refused = p.warnings.Refused
+	p.writer.refused = p.warnings.PortRefused
 	p.begin()
 	w.programmer = p
 }

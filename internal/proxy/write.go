@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
@@ -27,7 +26,7 @@ type writer struct {
 	stale  func([]ruleset.Stale)
 	forget func(ruleset.Family, []ruleset.Forget)
 	// refused is told of ServicePorts that the kernel refuses.
-	refused func(name string, cause error)
+	refused func(name string, cause error, now time.Time)
 }
 
 // write writes all that is staged and due. It is tried again at f.next() if it fails.
@@ -51,7 +50,7 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 	f.failures++
 	// To look for what is refused may have taken long.
 	ended := w.clock.Now()
-	f.retry = ended.Add(max(pace.Backoff(retryFirst, retryMost, f.failures), ended.Sub(now)))
+	f.retry = ended.Add(max(backoff(retryFirst, retryMost, f.failures), ended.Sub(now)))
 	return err
 }
 
@@ -371,9 +370,9 @@ func (w *writer) setAside(f *family, r refusal, port *ruleset.ServicePort, now t
 		one = &refused{}
 		f.aside[r.name] = one
 		w.log.Error(r.cause, "The kernel refuses a port of a Service", "family", f.String(), "port", r.name)
-		w.refused(r.name, r.cause)
+		w.refused(r.name, r.cause, now)
 	}
 	one.port = port
 	one.failures++
-	one.retry = now.Add(pace.Backoff(asideFirst, asideMost, one.failures))
+	one.retry = now.Add(backoff(asideFirst, asideMost, one.failures))
 }

@@ -3,246 +3,259 @@ package events
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
-type recordFunc func(about *corev1.ObjectReference, kind, reason, note string)
-
-// Warnings tell users about Services that do not work on this node, by events: once when
-// that begins, once when it is over. A cluster has many nodes, so a node tells little at a
-// time.
+// Warnings tell users by events about Services that do not work on this node: once when a condition
+// has lasted for a while, and once when it has been over for a while. A cluster has many nodes, so
+// each kind of event has a budget. What the budget does not allow now is told later.
 type Warnings struct {
-	record recordFunc
-	clock  clock.PassiveClock
-	node   string
-	// reference finds the object that an event is about.
-	reference func(types.NamespacedName) *corev1.ObjectReference
-
-	states  map[types.NamespacedName]*warning
-	claimed map[types.NamespacedName]*claimWarning
-	// families are what is to be told about the rules of the node, by the family.
-	families map[string]*familyWarning
-	// budgets are those of each reason, so that what one Service does to have events written
-	// leaves room for those of another kind.
-	budgets map[string]*pace.Budget
+	Options
+	conditions map[*kind]map[subject]*condition
+	// budgets are those of each reason, so that many events of one reason leave room for others.
+	budgets map[string]*rate.Limiter
 }
 
-// warning is what is to be told of a Service.
-type warning struct {
-	ports []string // that are out of reach
-	since time.Time
-	told  bool
-}
-
-// claimWarning is what is to be told of a Service that does not get its addresses.
-type claimWarning struct {
-	refused []string // a sentence for each address
-	since   time.Time
-	told    []string
-	// at is when it was told, zero if it was not. It is kept for refusedEvery, also when
-	// nothing is refused any more.
-	at time.Time
-}
-
-// familyWarning is whether packets of a family do not come through the rules.
-type familyWarning struct {
-	service types.NamespacedName
-	cause   string // empty if they do
-	due     bool
-	told    string
+// Options are what Warnings go by.
+type Options struct {
+	// Node is the name of the node.
+	Node string
+	// Record writes an event.
+	Record func(about *corev1.ObjectReference, eventType, reason, note string)
+	// Reference finds the object that an event is about, nil if there is none.
+	Reference func(types.NamespacedName) *corev1.ObjectReference
+	// HealthPortTold is called with each event about a port for health checks.
+	HealthPortTold func(service types.NamespacedName, note string)
 }
 
 const (
-	// WarnAfter is how long something lasts that is worth an event.
+	// WarnAfter is how long most conditions last that are worth an event.
 	WarnAfter = 3 * time.Second
-	// A node writes so many events at once, and one more each time.
+	// HealthPortWarnAfter is how long a port for health checks may be taken: kube-proxy closes it
+	// when it has noticed that it does not serve a Service any more.
+	HealthPortWarnAfter = 15 * time.Second
+	// RefusedEvery is the least time between two events about refused addresses of a Service.
+	RefusedEvery = 10 * time.Minute
+
+	// A node writes so many events of a reason at once, and one more each time.
 	warnBurst = 25
 	warnEvery = 10 * time.Second
-	// RefusedEvery is the time between two events about refused addresses of a Service.
-	RefusedEvery = 10 * time.Minute
 )
 
-// NewWarnings makes warnings of a node, which are given to a function that writes an event, and
-// another that finds the object that one is about, nil if there is none.
-func NewWarnings(record recordFunc, c clock.PassiveClock, node string, reference func(types.NamespacedName) *corev1.ObjectReference) *Warnings {
-	return &Warnings{
-		record: record, clock: c, node: node, reference: reference, states: map[types.NamespacedName]*warning{},
-		claimed:  map[types.NamespacedName]*claimWarning{},
-		families: map[string]*familyWarning{}, budgets: map[string]*pace.Budget{},
-	}
+// kind is a kind of condition.
+type kind struct {
+	reason string
+	// endReason and end are of the event at the end. Without them the end is not told.
+	endReason string
+	end       func(node, family string) string
+	// delay is how long the condition lasts, or is over, before that is told.
+	delay time.Duration
+	// tellsChanges says that another note is told too while the condition lasts, interval after the
+	// event before.
+	tellsChanges bool
+	interval     time.Duration
 }
 
-// Unreachable notes which ports of a Service are out of reach.
+var (
+	bypassed = &kind{
+		reason: "RulesBypassed", endReason: "RulesTraversed", tellsChanges: true,
+		end: func(node, family string) string {
+			return fmt.Sprintf("%s packets of node %s come through the rules of vicinity-proxy again", family, node)
+		},
+	}
+	unreachable = &kind{
+		reason: "TopologyUnreachable", endReason: "TopologyReachable", delay: WarnAfter,
+		end: func(node, _ string) string { return fmt.Sprintf("clients on node %s reach the Service again", node) },
+	}
+	tooManyElements = &kind{
+		reason: "TooManyElements", endReason: "ElementsProgrammed", delay: WarnAfter,
+		end: func(node, _ string) string { return fmt.Sprintf("node %s programs all of the Service again", node) },
+	}
+	addressRefused  = &kind{reason: "AddressRefused", delay: WarnAfter, tellsChanges: true, interval: RefusedEvery}
+	healthPortTaken = &kind{reason: "FailedToStartServiceHealthcheck", delay: HealthPortWarnAfter}
+
+	kinds = []*kind{bypassed, unreachable, tooManyElements, addressRefused, healthPortTaken}
+)
+
+// subject is what a condition is about: a Service, and a family if it is about the node's rules.
+type subject struct {
+	service types.NamespacedName
+	family  string
+}
+
+// condition is what is known of one condition.
+type condition struct {
+	note  string    // empty when it is over
+	since time.Time // when it began, or ended
+	told  string    // the note of the last event, empty before the first
+	at    time.Time // of that event
+}
+
+// NewWarnings makes warnings of a node where everything works.
+func NewWarnings(o Options) *Warnings {
+	w := &Warnings{Options: o, conditions: map[*kind]map[subject]*condition{}, budgets: map[string]*rate.Limiter{}}
+	for _, k := range kinds {
+		w.conditions[k] = map[subject]*condition{}
+	}
+	return w
+}
+
+// Unreachable notes which ports of a Service clients do not reach.
 func (w *Warnings) Unreachable(service types.NamespacedName, ports []string, now time.Time) {
-	one := w.states[service]
-	switch {
-	case len(ports) > 0 && one == nil:
-		w.states[service] = &warning{ports: ports, since: now}
-	case len(ports) > 0 && len(one.ports) == 0:
-		one.ports, one.since = ports, now
-	case len(ports) > 0:
-		one.ports = ports
-	case one != nil && !one.told:
-		delete(w.states, service)
-	case one != nil && len(one.ports) > 0:
-		one.ports, one.since = nil, now
+	note := ""
+	if len(ports) > 0 {
+		note = fmt.Sprintf("clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in", w.Node, portsText(ports))
 	}
+	w.set(unreachable, subject{service: service}, note, now)
 }
 
-// Claims notes which addresses a Service claims and does not get, a sentence for each.
-func (w *Warnings) Claims(service types.NamespacedName, refused []string, now time.Time) {
-	one := w.claimed[service]
+// AddressesRefused notes which addresses a Service claims and does not get, in sentences.
+func (w *Warnings) AddressesRefused(service types.NamespacedName, sentences []string, now time.Time) {
+	note := ""
+	if len(sentences) > 0 {
+		note = fmt.Sprintf("node %s: %s", w.Node, strings.Join(sentences, ". "))
+	}
+	w.set(addressRefused, subject{service: service}, note, now)
+}
+
+// TooManyElements notes all Services that are not programmed as a whole, and what is missing of each.
+func (w *Warnings) TooManyElements(missing map[types.NamespacedName]string, now time.Time) {
+	w.setAll(tooManyElements, missing, now)
+}
+
+// NotServed notes that the node has nothing of a Service to program any more, and tells no end.
+func (w *Warnings) NotServed(service types.NamespacedName) {
+	delete(w.conditions[tooManyElements], subject{service: service})
+}
+
+// HealthPortsTaken notes all Services whose ports for health checks cannot be opened, and why.
+func (w *Warnings) HealthPortsTaken(failures map[types.NamespacedName]string, now time.Time) {
+	w.setAll(healthPortTaken, failures, now)
+}
+
+// Bypassed notes that packets of a family do not come through the node's rules, or that they do if
+// the cause is empty. The event is about the Service by which the node is probed.
+func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string, now time.Time) {
+	note := ""
+	if cause != "" {
+		note = fmt.Sprintf("no Service is handed over to node %s, whose %s packets do not come through the rules of vicinity-proxy: %s; see docs/coexistence.md",
+			w.Node, family, cause)
+	}
+	w.set(bypassed, subject{service, family}, note, now)
+}
+
+// PortRefused tells that the kernel refuses a port.
+func (w *Warnings) PortRefused(port string, cause error, now time.Time) {
+	w.event(ServiceOf(port), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprintf(
+		"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.Node, port, cause), now)
+}
+
+func (w *Warnings) set(k *kind, about subject, note string, now time.Time) {
+	one := w.conditions[k][about]
 	switch {
-	case len(refused) == 0 && (one == nil || one.at.IsZero()):
-		delete(w.claimed, service)
+	case note == "" && (one == nil || one.told == ""):
+		delete(w.conditions[k], about)
 	case one == nil:
-		w.claimed[service] = &claimWarning{refused: refused, since: now}
-	case !slices.Equal(one.refused, refused):
-		one.refused, one.since = refused, now
+		w.conditions[k][about] = &condition{note: note, since: now}
+	default:
+		if (note == "") != (one.note == "") {
+			one.since = now
+		}
+		one.note = note
 	}
 }
 
-// Node is the name of the node.
-func (w *Warnings) Node() string { return w.node }
+// setAll notes all conditions of a kind. Conditions that it does not name are over.
+func (w *Warnings) setAll(k *kind, notes map[types.NamespacedName]string, now time.Time) {
+	for about := range w.conditions[k] {
+		w.set(k, about, notes[about.service], now)
+	}
+	for service, note := range notes {
+		w.set(k, subject{service: service}, note, now)
+	}
+}
 
-// Count is about how many Services something is known that was told or is to be.
-func (w *Warnings) Count() int { return len(w.states) + len(w.claimed) }
+// Count is how many conditions are known.
+func (w *Warnings) Count() (n int) {
+	for _, all := range w.conditions {
+		n += len(all)
+	}
+	return n
+}
 
-// Tell writes the events that are due.
+// Tell writes the events that are due, of each kind those that wait longest first.
 func (w *Warnings) Tell(now time.Time) {
-	w.tellFamilies(now)
-	w.tellClaims(now)
-	due := map[types.NamespacedName]time.Time{}
-	for service, one := range w.states {
-		if one.told != (len(one.ports) > 0) && now.Sub(one.since) >= WarnAfter {
-			due[service] = one.since
+	for _, k := range kinds {
+		all := w.conditions[k]
+		var due []subject
+		for about, one := range all {
+			if one.isDone(k, now) {
+				delete(all, about)
+			} else if one.isDue(k, now) {
+				due = append(due, about)
+			}
 		}
-	}
-	for _, service := range LongestFirst(due) {
-		one := w.states[service]
-		if len(one.ports) > 0 {
-			one.told = w.Event(service, corev1.EventTypeWarning, "TopologyUnreachable", fmt.Sprintf(
-				"clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in", w.node, portsText(one.ports)), now)
-			continue
-		}
-		if w.Event(service, corev1.EventTypeNormal, "TopologyReachable", fmt.Sprintf("clients on node %s reach the Service again", w.node), now) {
-			delete(w.states, service)
-		}
-	}
-}
-
-func (w *Warnings) tellClaims(now time.Time) {
-	due := map[types.NamespacedName]time.Time{}
-	for service, one := range w.claimed {
-		switch {
-		case !one.at.IsZero() && now.Sub(one.at) < RefusedEvery:
-		case len(one.refused) == 0:
-			delete(w.claimed, service)
-		case !slices.Equal(one.told, one.refused) && now.Sub(one.since) >= WarnAfter:
-			due[service] = one.since
-		}
-	}
-	for _, service := range LongestFirst(due) {
-		one := w.claimed[service]
-		if w.Event(service, corev1.EventTypeWarning, "AddressRefused", fmt.Sprintf("node %s: %s", w.node, refusedText(one.refused)), now) {
-			one.told, one.at = one.refused, now
+		slices.SortFunc(due, func(a, b subject) int {
+			return cmp.Or(all[a].since.Compare(all[b].since), cluster.CompareNames(a.service, b.service), cmp.Compare(a.family, b.family))
+		})
+		for _, about := range due {
+			w.tell(k, about, now)
 		}
 	}
 }
 
-// LongestFirst are Services in the order in which they began to wait.
-func LongestFirst(since map[types.NamespacedName]time.Time) []types.NamespacedName {
-	return slices.SortedFunc(maps.Keys(since), func(a, b types.NamespacedName) int {
-		return cmp.Or(since[a].Compare(since[b]), cluster.CompareNames(a, b))
-	})
+// isDone reports whether a condition is over, and its end is not told.
+func (c *condition) isDone(k *kind, now time.Time) bool {
+	return c.note == "" && k.end == nil && now.Sub(c.at) >= k.interval
 }
 
-// refusedText has the first two sentences: an event has room for little more.
-func refusedText(sentences []string) string {
-	const most = 2
-	if more := len(sentences) - most; more > 0 {
-		return fmt.Sprintf("%s. And %d more", strings.Join(sentences[:most], ". "), more)
+func (c *condition) isDue(k *kind, now time.Time) bool {
+	switch {
+	case c.note == "" && k.end == nil:
+		return false
+	case c.note != "" && c.told != "":
+		return k.tellsChanges && c.note != c.told && now.Sub(c.at) >= k.interval
 	}
-	return strings.Join(sentences, ". ")
+	return now.Sub(c.since) >= k.delay
 }
 
-// Refused tells that the kernel refuses a port.
-func (w *Warnings) Refused(port string, cause error) {
-	w.Event(ServiceOf(port), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprintf(
-		"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.node, port, cause), w.clock.Now())
-}
-
-// Shut tells that load balancers cannot ask.
-func (w *Warnings) Shut(service types.NamespacedName, port uint16, cause error) {
-	w.Event(service, corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", fmt.Sprintf(
-		"node %s does not answer health checks of load balancers on port %d: %v", w.node, port, cause), w.clock.Now())
-}
-
-// Bypassed notes that packets of the node do not come through the rules.
-func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string) {
-	w.traverses(service, family, cause)
-}
-
-// Traversed notes that they do again.
-func (w *Warnings) Traversed(service types.NamespacedName, family string) {
-	w.traverses(service, family, "")
-}
-
-func (w *Warnings) traverses(service types.NamespacedName, family, cause string) {
-	one := w.families[family]
-	if one == nil {
-		one = &familyWarning{}
-		w.families[family] = one
-	}
-	one.service, one.cause, one.due = service, cause, cause != one.told
-	w.tellFamilies(w.clock.Now())
-}
-
-// tellFamilies writes the events about the rules of the node.
-func (w *Warnings) tellFamilies(now time.Time) {
-	for _, family := range slices.Sorted(maps.Keys(w.families)) {
-		one := w.families[family]
-		if !one.due {
-			continue
+func (w *Warnings) tell(k *kind, about subject, now time.Time) {
+	one := w.conditions[k][about]
+	if one.note == "" {
+		if w.event(about.service, corev1.EventTypeNormal, k.endReason, k.end(w.Node, about.family), now) {
+			delete(w.conditions[k], about)
 		}
-		var written bool
-		if one.cause == "" {
-			written = w.Event(one.service, corev1.EventTypeNormal, "RulesTraversed", fmt.Sprintf(
-				"%s packets of node %s come through the rules of vicinity-proxy again", family, w.node), now)
-		} else {
-			written = w.Event(one.service, corev1.EventTypeWarning, "RulesBypassed", fmt.Sprintf(
-				"no Service is handed over to node %s, whose %s packets do not come through the rules of vicinity-proxy: %s; see docs/coexistence.md",
-				w.node, family, one.cause), now)
-		}
-		if written {
-			one.due, one.told = false, one.cause
-		}
+		return
+	}
+	if !w.event(about.service, corev1.EventTypeWarning, k.reason, one.note, now) {
+		return
+	}
+	one.told, one.at = one.note, now
+	if k == healthPortTaken {
+		w.HealthPortTold(about.service, one.note)
 	}
 }
 
-// Event writes an event if the node may write one more of that reason now, and reports
-// whether it may.
-func (w *Warnings) Event(service types.NamespacedName, kind, reason, note string, now time.Time) bool {
-	b := w.budgets[reason]
-	if b == nil {
-		b = &pace.Budget{Burst: warnBurst, Every: warnEvery}
-		w.budgets[reason] = b
+// event writes an event if the budget of its reason allows it, and reports whether it does.
+func (w *Warnings) event(service types.NamespacedName, eventType, reason, note string, now time.Time) bool {
+	budget := w.budgets[reason]
+	if budget == nil {
+		budget = rate.NewLimiter(rate.Every(warnEvery), warnBurst)
+		w.budgets[reason] = budget
 	}
-	if !b.Take(now) {
+	if !budget.AllowN(now, 1) {
 		return false
 	}
-	if about := w.reference(service); about != nil {
-		w.record(about, kind, reason, note)
+	if about := w.Reference(service); about != nil {
+		w.Record(about, eventType, reason, note)
 	}
 	return true
 }

@@ -3,92 +3,129 @@ package events
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// Who waits longest comes first, and what cannot be written now is written later.
-func TestEventsThatWait(t *testing.T) {
-	events := &fakeRecorder{}
-	clock := clocktesting.NewFakePassiveClock(start)
-	w := NewWarnings(events.record, clock, "node-a", func(name types.NamespacedName) *corev1.ObjectReference {
-		return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// recorded are warnings, and the events that they write.
+type recorded struct {
+	*Warnings
+	events []string
+}
+
+func newRecorded() *recorded {
+	r := &recorded{}
+	r.Warnings = NewWarnings(Options{
+		Node: "node-a", HealthPortTold: func(types.NamespacedName, string) {},
+		Record: func(about *corev1.ObjectReference, eventType, reason, note string) {
+			r.events = append(r.events, fmt.Sprintf("%s %s %s: %s", about.Name, eventType, reason, note))
+		},
+		Reference: func(name types.NamespacedName) *corev1.ObjectReference {
+			if name.Name == "unknown" {
+				return nil
+			}
+			return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
+		},
 	})
+	return r
+}
+
+// tell returns the reasons of the events that are written at a time.
+func (r *recorded) tell(after time.Duration) (reasons []string) {
+	r.events = nil
+	r.Tell(start.Add(after))
+	for _, event := range r.events {
+		reasons = append(reasons, strings.TrimSuffix(strings.Fields(event)[2], ":"))
+	}
+	return reasons
+}
+
+// Conditions that wait longest come first, and what the budget does not allow is written later.
+func TestEventsThatWait(t *testing.T) {
+	r := newRecorded()
 	named := func(i int) types.NamespacedName {
 		return types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("s", i)}
 	}
 	const many = warnBurst + 10
-	at := func(i int) time.Time { return start.Add(time.Duration(many-i) * time.Second) }
 	for i := range many { // the last of them waits longest
-		w.Unreachable(named(i), []string{"a"}, at(i))
-		w.Claims(named(i), []string{"b"}, at(i))
+		at := start.Add(time.Duration(many-i) * time.Second)
+		r.Unreachable(named(i), []string{"a"}, at)
+		r.AddressesRefused(named(i), []string{"b"}, at)
 	}
-	w.Tell(start.Add(time.Hour))
+	r.tell(time.Hour)
 	for _, reason := range []string{"TopologyUnreachable", "AddressRefused"} {
 		var got []string
-		for _, event := range events.events {
+		for _, event := range r.events {
 			if strings.Contains(event, reason) {
-				name, _, _ := strings.Cut(event, " ")
-				got = append(got, name)
+				got = append(got, strings.Fields(event)[0])
 			}
 		}
-		if len(got) != warnBurst || got[0] != named(many-1).String() || got[warnBurst-1] != named(10).String() {
+		if len(got) != warnBurst || got[0] != named(many-1).Name || got[warnBurst-1] != named(10).Name {
 			t.Errorf("%s: %v", reason, got)
 		}
 	}
-	// Those about the rules of the node.
-	events.events = nil
-	service := named(0)
-	for i := range warnBurst {
-		w.Bypassed(service, "IPv4", fmt.Sprint("x", i))
+	if got := r.tell(time.Hour + warnEvery); !slices.Equal(got, []string{"TopologyUnreachable", "AddressRefused"}) || !strings.HasPrefix(r.events[0], "s9 ") {
+		t.Errorf("later %q are written", r.events)
 	}
-	w.Bypassed(service, "IPv6", "z")
-	if last := events.events[len(events.events)-1]; len(events.events) != warnBurst || strings.Contains(last, "IPv6") {
-		t.Fatalf("%d events, the last is %s", len(events.events), last)
+}
+
+func TestConditionsAreTold(t *testing.T) {
+	web := types.NamespacedName{Namespace: "shop", Name: "web"}
+	ports := func(ports ...string) func(*recorded, time.Time) {
+		return func(r *recorded, now time.Time) { r.Unreachable(web, ports, now) }
 	}
-	w.Tell(start.Add(time.Hour))
-	if last := events.events[len(events.events)-1]; !strings.Contains(last, "RulesBypassed: no Service is handed over to node node-a, whose IPv6") {
-		t.Errorf("the event that waits is not written: %s", last)
+	refused := func(sentences ...string) func(*recorded, time.Time) {
+		return func(r *recorded, now time.Time) { r.AddressesRefused(web, sentences, now) }
 	}
-	// What is over before it was written is not written.
-	events.events = nil
-	w.families = map[string]*familyWarning{}
-	for w.budgets["RulesBypassed"].Take(start) {
-		continue
+	bypassed := func(cause string) func(*recorded, time.Time) {
+		return func(r *recorded, now time.Time) { r.Bypassed(web, "IPv4", cause, now) }
 	}
-	w.Bypassed(service, "IPv4", "x")
-	w.Traversed(service, "IPv4")
-	w.Tell(start.Add(2 * time.Hour))
-	if len(events.events) > 0 && strings.Contains(strings.Join(events.events, " "), "Rules") {
-		t.Errorf("events %q", events.events)
+	taken := func(failures map[types.NamespacedName]string) func(*recorded, time.Time) {
+		return func(r *recorded, now time.Time) { r.HealthPortsTaken(failures, now) }
+	}
+	type step struct {
+		after time.Duration // the step before
+		is    func(*recorded, time.Time)
+		want  []string
+	}
+	nothing := func(*recorded, time.Time) {}
+	for name, steps := range map[string][]step{
+		"for a moment":            {{0, ports("a"), nil}, {WarnAfter / 2, ports(), nil}, {time.Hour, nothing, nil}},
+		"begins and ends":         {{0, ports("a"), nil}, {WarnAfter, ports("b"), []string{"TopologyUnreachable"}}, {time.Minute, ports("c"), nil}, {0, ports(), nil}, {WarnAfter, ports(), []string{"TopologyReachable"}}},
+		"ends for a moment":       {{0, ports("a"), nil}, {WarnAfter, ports("a"), []string{"TopologyUnreachable"}}, {time.Minute, ports(), nil}, {WarnAfter / 2, ports("a"), nil}, {time.Hour, nothing, nil}},
+		"refused addresses":       {{0, refused("a"), nil}, {WarnAfter, refused("a"), []string{"AddressRefused"}}, {time.Minute, refused("b"), nil}, {RefusedEvery, refused("b"), []string{"AddressRefused"}}, {time.Hour, refused("b"), nil}},
+		"refused again":           {{0, refused("a"), nil}, {WarnAfter, refused("a"), []string{"AddressRefused"}}, {time.Minute, refused(), nil}, {time.Minute, refused("b"), nil}, {RefusedEvery, refused("b"), []string{"AddressRefused"}}, {0, refused(), nil}, {RefusedEvery, nothing, nil}},
+		"packets bypass rules":    {{0, bypassed("a"), []string{"RulesBypassed"}}, {0, bypassed("b"), []string{"RulesBypassed"}}, {time.Hour, bypassed("b"), nil}, {0, bypassed(""), []string{"RulesTraversed"}}},
+		"a port is taken":         {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}}, {time.Hour, nothing, nil}, {0, taken(nil), nil}},
+		"a port is taken briefly": {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter / 2, taken(nil), nil}, {time.Hour, nothing, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRecorded()
+			var at time.Duration
+			for i, step := range steps {
+				at += step.after
+				step.is(r, start.Add(at))
+				if got := r.tell(at); !slices.Equal(got, step.want) {
+					t.Errorf("step %d: %q, want %q", i, got, step.want)
+				}
+			}
+		})
 	}
 }
 
 func TestWarningsAboutNobody(t *testing.T) {
-	events := &fakeRecorder{}
-	clock := clocktesting.NewFakePassiveClock(start)
-	w := NewWarnings(events.record, clock, "node-a", func(types.NamespacedName) *corev1.ObjectReference { return nil })
-	w.Refused("shop/web:http", errors.New("no"))
-	if len(events.events) != 0 {
-		t.Errorf("events %q", events.events)
-	}
-	w.reference = func(name types.NamespacedName) *corev1.ObjectReference {
-		return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
-	}
-	w.Refused("shop/web:http", errors.New("no"))
-	w.Refused("shop/web", errors.New("no"))
-	w.Shut(types.NamespacedName{Namespace: "shop", Name: "web"}, 30000, errors.New("taken"))
-	want := []string{
-		"shop/web Warning PortNotProgrammed: node node-a goes on with what it had for shop/web:http: the kernel refuses the change: no",
-		"shop/web Warning PortNotProgrammed: node node-a goes on with what it had for shop/web: the kernel refuses the change: no",
-		"shop/web Warning FailedToStartServiceHealthcheck: node node-a does not answer health checks of load balancers on port 30000: taken",
-	}
-	if strings.Join(events.events, "\n") != strings.Join(want, "\n") {
-		t.Errorf("events %q", events.events)
+	r := newRecorded()
+	r.PortRefused("shop/unknown:http", errors.New("no"), start)
+	r.PortRefused("shop/web:http", errors.New("no"), start)
+	want := []string{"web Warning PortNotProgrammed: node node-a goes on with what it had for shop/web:http: the kernel refuses the change: no"}
+	if !slices.Equal(r.events, want) {
+		t.Errorf("events %q", r.events)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 )
 
 // leases is the part of the API that Leases of one namespace are written by.
@@ -59,9 +59,9 @@ type Options struct {
 // it has programmed.
 type Keeper struct {
 	Options
-	// Budget bounds how often something is told before the Lease is renewed for it.
-	Budget pace.Budget
-	wake   chan struct{}
+	// limiter bounds how often something is told before the Lease is renewed for it.
+	limiter *rate.Limiter
+	wake    chan struct{}
 
 	stored  *coordinationv1.Lease // as it was read or written last, nil if that is not known
 	failing bool
@@ -73,7 +73,7 @@ type Keeper struct {
 
 // NewKeeper makes a keeper, which has nothing to say until it is told.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, Budget: pace.Budget{Burst: tellBurst, Every: tellEvery}, wake: make(chan struct{}, 1)}
+	return &Keeper{Options: o, limiter: rate.NewLimiter(rate.Every(tellEvery), tellBurst), wake: make(chan struct{}, 1)}
 }
 
 // Tell says what is programmed. It may be called by any goroutine.
@@ -139,18 +139,15 @@ func (k *Keeper) rest(ctx context.Context, most time.Duration) bool {
 		return true
 	case <-k.wake:
 	}
-	wait := rand.N(tellWithin)
-	if now := time.Now(); k.Budget.Empty(now) {
-		wait = k.Budget.Next().Sub(now)
-	}
-	moment := time.NewTimer(wait)
+	reserved := k.limiter.Reserve()
+	moment := time.NewTimer(max(rand.N(tellWithin), reserved.Delay()))
 	defer moment.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-renew.C:
+		reserved.Cancel()
 	case <-moment.C:
-		k.Budget.Take(time.Now())
 	}
 	return true
 }

@@ -18,7 +18,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/events"
-	"vicinity.dev/vicinity/internal/proxy/pace"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -74,7 +73,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 		w.step(t.Context())
 		if !waiting.IsZero() && w.kernel.leads(quietly(quiet)) {
 			waited := w.clock.Since(waiting)
-			if waited > 2*each+w.pace.Period {
+			if waited > 2*each+w.scheduler.period {
 				t.Errorf("a quiet change waited for %s", waited)
 			}
 			longest = max(longest, waited)
@@ -230,7 +229,7 @@ func TestLargeServicesHaveTheirTurn(t *testing.T) {
 			w.put(group)
 		}
 		w.step(t.Context())
-		w.clock.Step(w.pace.Period)
+		w.clock.Step(w.scheduler.period)
 		if w.kernel.leads("10.1.1.2") {
 			if n == 0 || n > services/2 {
 				t.Errorf("it has its turn in sync %d", n)
@@ -250,7 +249,7 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	slow.Spec.ExternalIPs = append(slices.Clip(external), "nonsense")
 	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
 	w.step(t.Context())
-	if w.turns.resting[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
+	if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
 		t.Fatal("it is not programmed, or does not rest: the test shows nothing")
 	}
 	return w, slow
@@ -280,13 +279,13 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		other := born(withExternal(aService("other", "10.96.0.2"), 0), time.Minute)
 		other.Spec.ExternalIPs = []string{"203.0.113.1"}
 		w.put(other, aGroup("other", "other-1", "10.1.7.7"))
-		w.run(pace.LongestRest)
+		w.run(longestRest)
 		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/other" {
 			t.Fatalf("the address is disputed by %+v: this test shows nothing", got)
 		}
 		w.drop(slow)
 		w.put(born(slow.DeepCopy(), 2*time.Minute))
-		w.run(pace.LongestRest)
+		w.run(longestRest)
 		if got := w.family(ruleset.IPv4).table.Disputed(); len(got) != 1 || got[0].Loser != "shop/slow" {
 			t.Errorf("the address is disputed by %+v, and the younger one should lose it", got)
 		}
@@ -297,7 +296,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		w.refusing("10.1.1.2")
 		w.put(aGroup("slow", "slow-1", "10.1.1.2"))
 		w.run(time.Second)
-		w.turns.resting[cluster.KeyOf(slow)] = w.clock.Now().Add(longestTurn)
+		w.scheduler.resting[cluster.KeyOf(slow)] = w.clock.Now().Add(longestTurn)
 		if len(w.family(ruleset.IPv4).aside) != 1 {
 			t.Fatal("it is not set aside: the test shows nothing")
 		}
@@ -339,7 +338,7 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 				continue
 			}
 			w.step(t.Context())
-			w.clock.Step(w.pace.Period)
+			w.clock.Step(w.scheduler.period)
 			may := map[string]map[ruleset.Front]bool{}
 			options := w.options
 			options.Addresses = addressBook(w.catalogue, w.settings)
@@ -354,7 +353,7 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 					}
 				}
 				may[name.String()] = fronts
-				w.turns.resting[name] = w.clock.Now().Add(time.Hour)
+				w.scheduler.resting[name] = w.clock.Now().Add(time.Hour)
 			}
 			for name, port := range w.family(ruleset.IPv4).table.Programmed() {
 				for _, end := range port.Fronts {
@@ -370,44 +369,71 @@ func TestNoRestingServiceHasTooMuch(t *testing.T) {
 func TestTurns(t *testing.T) {
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	small, large := types.NamespacedName{Name: "small"}, types.NamespacedName{Name: "large"}
-	exists := func(types.NamespacedName) bool { return false }
-	turns := newTurns()
+	s := newScheduler(0)
 	due := func(now int, changed ...types.NamespacedName) int {
 		all := map[types.NamespacedName]bool{}
 		for _, name := range changed {
 			all[name] = true
 		}
-		return len(turns.due(all, exists, at(now)))
+		return len(s.due(all, func(types.NamespacedName) candidate { return candidate{} }, at(now)))
 	}
-	turns.ran(map[types.NamespacedName]effort{small: {has: 10}, large: {had: 600, has: 390}}, writing{time: 100 * time.Millisecond}, at(100))
-	if got := due(101, small, large); got != 1 || !turns.waits(large) || turns.waits(small) {
+	charge := func(now int, wrote writing, efforts map[types.NamespacedName]effort) {
+		s.begin(0)
+		s.efforts = efforts
+		s.charge(wrote, at(now))
+	}
+	charge(100, writing{time: 100 * time.Millisecond}, map[types.NamespacedName]effort{small: {has: 10}, large: {had: 600, has: 390}})
+	if got := due(101, small, large); got != 1 || !s.waits(large) || s.waits(small) {
 		t.Errorf("%d have their turn, want the small one", got)
 	}
-	if got := turns.next(); !got.Equal(at(100 + 3*99)) {
+	if got := s.nextTurn(); !got.Equal(at(100 + 3*99)) {
 		t.Errorf("the next turn is after %s", got.Sub(start))
 	}
 	if got := due(396); got != 0 {
 		t.Errorf("%d have their turn too early", got)
 	}
-	if got := due(397); got != 1 || turns.waits(large) || !turns.next().IsZero() || len(turns.resting) > 0 {
-		t.Errorf("%d have their turn in the end, and %d rest", got, len(turns.resting))
+	if got := due(397); got != 1 || s.waits(large) || !s.nextTurn().IsZero() || len(s.resting) > 0 {
+		t.Errorf("%d have their turn in the end, and %d rest", got, len(s.resting))
 	}
-	turns.ran(map[types.NamespacedName]effort{large: {has: 1}}, writing{1, time.Hour}, at(0))
-	if got := turns.resting[large]; !got.Equal(at(0).Add(longestTurn)) {
+	charge(0, writing{1, time.Hour}, map[types.NamespacedName]effort{large: {has: 1}})
+	if got := s.resting[large]; !got.Equal(at(0).Add(longestTurn)) {
 		t.Errorf("it rests for %s", got.Sub(start))
 	}
-	// What one takes to compile is its own, also if it has no elements.
-	turns = newTurns()
-	turns.ran(map[types.NamespacedName]effort{small: {time: 100 * time.Millisecond}, large: {has: 990, time: time.Millisecond}}, writing{time: time.Millisecond}, at(0))
-	if got := turns.resting[small]; !got.Equal(at(300)) || len(turns.resting) != 1 {
-		t.Errorf("it rests for %s, and %d rest", got.Sub(start), len(turns.resting))
+	// Each Service is charged for its own compilation, even without elements.
+	s = newScheduler(0)
+	charge(0, writing{time: time.Millisecond}, map[types.NamespacedName]effort{small: {time: 100 * time.Millisecond}, large: {has: 990, time: time.Millisecond}})
+	if got := s.resting[small]; !got.Equal(at(300)) || len(s.resting) != 1 {
+		t.Errorf("it rests for %s, and %d rest", got.Sub(start), len(s.resting))
 	}
-	// What the kernel does besides is nobody's.
-	turns = newTurns()
-	turns.ran(map[types.NamespacedName]effort{small: {had: 5, has: 5}}, writing{1000, time.Second}, at(0))
-	if got := turns.resting[small]; !got.Equal(at(30)) {
+	// No Service is charged for what the kernel does besides.
+	s = newScheduler(0)
+	charge(0, writing{1000, time.Second}, map[types.NamespacedName]effort{small: {had: 5, has: 5}})
+	if got := s.resting[small]; !got.Equal(at(30)) {
 		t.Errorf("it rests for %s", got.Sub(start))
 	}
+}
+
+func TestPace(t *testing.T) {
+	s := newScheduler(20 * time.Millisecond)
+	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
+	ready := func(now, want int) {
+		t.Helper()
+		if got := s.ready(at(now)); !got.Equal(at(want)) {
+			t.Errorf("at %d ready at %s, want %d", now, got.Sub(start), want)
+		}
+	}
+	ready(0, 0)
+	s.synced(at(0), at(5), false)
+	ready(6, 20) // a quick sync
+	ready(25, 25)
+	s.synced(at(25), at(75), false)
+	ready(76, 125) // a slow sync is followed by a rest as long
+	s.synced(at(125), at(10125), false)
+	ready(10126, 11125) // of a second at most
+	s.synced(at(12000), at(12001), true)
+	ready(12001, 12002) // a sync that wrote nothing new delays nothing
+	s.synced(at(13000), at(13050), true)
+	ready(13050, 13100) // but is followed by a rest
 }
 
 // A Service that is another proxy's now gives up what it has at once, though it rests.
@@ -423,7 +449,7 @@ func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
 			slow.Spec.ExternalIPs = []string{"nonsense"}
 			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
 			w.step(t.Context())
-			if w.turns.resting[cluster.KeyOf(slow)].IsZero() {
+			if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() {
 				t.Fatal("it does not rest: the test shows nothing")
 			}
 			change(slow)
