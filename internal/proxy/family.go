@@ -53,6 +53,7 @@ type family struct {
 // refused is a ServicePort that the kernel refuses. What it had before stays.
 type refused struct {
 	port     *ruleset.ServicePort
+	cause    error
 	failures int
 	retry    time.Time
 }

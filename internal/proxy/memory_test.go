@@ -73,7 +73,7 @@ func newLiveWorld(t *testing.T) *liveWorld {
 		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}},
 		warnings:    events.NewWarnings(events.Options{Node: "node-a", Reference: func(types.NamespacedName) *corev1.ObjectReference { return nil }}),
 		writer: &writer{
-			kernel: k, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard(), refused: func(string, error, time.Time) {},
+			kernel: k, clock: clock.RealClock{}, metrics: numbers, log: logr.Discard(),
 			stale: c.disconnect, forget: c.forget,
 		},
 	}

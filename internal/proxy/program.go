@@ -231,6 +231,13 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 // warn tells users of Services that do not work.
 func (p *programmer) warn(now time.Time) {
 	p.warnings.HealthPortsTaken(p.healthPorts.notes(p.warnings.Node), now)
+	refused := map[string]error{}
+	for _, f := range p.families {
+		for name, one := range f.aside {
+			refused[name] = one.cause
+		}
+	}
+	p.warnings.PortsRefused(refused, now)
 	if notes, changed := p.bounds.notes(p.warnings.Node); changed {
 		p.warnings.TooManyElements(notes, now)
 	}

@@ -177,7 +177,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		healthPorts: &healthPorts{answerer: health.NewServices(p.health)},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
-			stale: p.cleaner.disconnect, forget: p.cleaner.forget, refused: w.PortRefused,
+			stale: p.cleaner.disconnect, forget: p.cleaner.forget,
 		},
 	}
 	made.begin()

@@ -120,7 +120,6 @@ func (w *world) restart() {
 		},
 		HealthPortTold: func(types.NamespacedName, string) { numbers.failed(stepHealth) },
 	})
-	p.writer.refused = p.warnings.PortRefused
 	p.begin()
 	w.programmer = p
 }

@@ -25,8 +25,6 @@ type writer struct {
 	// which clients stay with endpoints that went.
 	stale  func([]ruleset.Stale)
 	forget func(ruleset.Family, []ruleset.Forget)
-	// refused is told of ServicePorts that the kernel refuses.
-	refused func(name string, cause error, now time.Time)
 }
 
 // write writes all that is staged and due. It is tried again at f.next() if it fails.
@@ -370,9 +368,8 @@ func (w *writer) setAside(f *family, r refusal, port *ruleset.ServicePort, now t
 		one = &refused{}
 		f.aside[r.name] = one
 		w.log.Error(r.cause, "The kernel refuses a port of a Service", "family", f.String(), "port", r.name)
-		w.refused(r.name, r.cause, now)
 	}
-	one.port = port
+	one.port, one.cause = port, r.cause
 	one.failures++
 	one.retry = now.Add(backoff(asideFirst, asideMost, one.failures))
 }

@@ -42,6 +42,8 @@ const (
 	// HealthPortWarnAfter is how long a port for health checks may be taken: kube-proxy closes it
 	// when it has noticed that it does not serve a Service any more.
 	HealthPortWarnAfter = 15 * time.Second
+	// repeatAfter is the least time between two warnings of the same condition of a port.
+	repeatAfter = 6 * time.Minute
 	// RefusedEvery is the least time between two events about refused addresses of a Service.
 	RefusedEvery = 10 * time.Minute
 
@@ -58,10 +60,10 @@ type kind struct {
 	end       func(node, family string) string
 	// delay is how long the condition lasts, or is over, before that is told.
 	delay time.Duration
-	// tellsChanges says that another note is told too while the condition lasts, interval after the
-	// event before.
+	// tellsChanges says that another note is told too while the condition lasts.
 	tellsChanges bool
-	interval     time.Duration
+	// interval is the least time between two warnings.
+	interval time.Duration
 }
 
 var (
@@ -80,15 +82,16 @@ var (
 		end: func(node, _ string) string { return fmt.Sprintf("node %s programs all of the Service again", node) },
 	}
 	addressRefused  = &kind{reason: "AddressRefused", delay: WarnAfter, tellsChanges: true, interval: RefusedEvery}
-	healthPortTaken = &kind{reason: "FailedToStartServiceHealthcheck", delay: HealthPortWarnAfter}
+	portRefused     = &kind{reason: "PortNotProgrammed", interval: repeatAfter}
+	healthPortTaken = &kind{reason: "FailedToStartServiceHealthcheck", delay: HealthPortWarnAfter, interval: repeatAfter}
 
-	kinds = []*kind{bypassed, unreachable, tooManyElements, addressRefused, healthPortTaken}
+	kinds = []*kind{bypassed, portRefused, unreachable, tooManyElements, addressRefused, healthPortTaken}
 )
 
-// subject is what a condition is about: a Service, and a family if it is about the node's rules.
+// subject is what a condition is about: a Service, and a part of it, which is a port or a family.
 type subject struct {
 	service types.NamespacedName
-	family  string
+	part    string
 }
 
 // condition is what is known of one condition.
@@ -128,7 +131,7 @@ func (w *Warnings) AddressesRefused(service types.NamespacedName, sentences []st
 
 // TooManyElements notes all Services that are not programmed as a whole, and what is missing of each.
 func (w *Warnings) TooManyElements(missing map[types.NamespacedName]string, now time.Time) {
-	w.setAll(tooManyElements, missing, now)
+	w.setAll(tooManyElements, ofServices(missing), now)
 }
 
 // NotServed notes that the node has nothing of a Service to program any more, and tells no end.
@@ -138,7 +141,7 @@ func (w *Warnings) NotServed(service types.NamespacedName) {
 
 // HealthPortsTaken notes all Services whose ports for health checks cannot be opened, and why.
 func (w *Warnings) HealthPortsTaken(failures map[types.NamespacedName]string, now time.Time) {
-	w.setAll(healthPortTaken, failures, now)
+	w.setAll(healthPortTaken, ofServices(failures), now)
 }
 
 // Bypassed notes that packets of a family do not come through the node's rules, or that they do if
@@ -152,10 +155,13 @@ func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string, 
 	w.set(bypassed, subject{service, family}, note, now)
 }
 
-// PortRefused tells that the kernel refuses a port.
-func (w *Warnings) PortRefused(port string, cause error, now time.Time) {
-	w.event(ServiceOf(port), corev1.EventTypeWarning, "PortNotProgrammed", fmt.Sprintf(
-		"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.Node, port, cause), now)
+// PortsRefused notes all ports of Services that the kernel refuses, and why.
+func (w *Warnings) PortsRefused(causes map[string]error, now time.Time) {
+	notes := make(map[subject]string, len(causes))
+	for port, cause := range causes {
+		notes[subject{ServiceOf(port), port}] = fmt.Sprintf("node %s goes on with what it had for %s: the kernel refuses the change: %v", w.Node, port, cause)
+	}
+	w.setAll(portRefused, notes, now)
 }
 
 func (w *Warnings) set(k *kind, about subject, note string, now time.Time) {
@@ -174,13 +180,22 @@ func (w *Warnings) set(k *kind, about subject, note string, now time.Time) {
 }
 
 // setAll notes all conditions of a kind. Conditions that it does not name are over.
-func (w *Warnings) setAll(k *kind, notes map[types.NamespacedName]string, now time.Time) {
+func (w *Warnings) setAll(k *kind, notes map[subject]string, now time.Time) {
 	for about := range w.conditions[k] {
-		w.set(k, about, notes[about.service], now)
+		w.set(k, about, notes[about], now)
 	}
+	for about, note := range notes {
+		w.set(k, about, note, now)
+	}
+}
+
+// ofServices are notes of which each is about a Service as a whole.
+func ofServices(notes map[types.NamespacedName]string) map[subject]string {
+	made := make(map[subject]string, len(notes))
 	for service, note := range notes {
-		w.set(k, subject{service: service}, note, now)
+		made[subject{service: service}] = note
 	}
+	return made
 }
 
 // Count is how many conditions are known.
@@ -204,7 +219,7 @@ func (w *Warnings) Tell(now time.Time) {
 			}
 		}
 		slices.SortFunc(due, func(a, b subject) int {
-			return cmp.Or(all[a].since.Compare(all[b].since), cluster.CompareNames(a.service, b.service), cmp.Compare(a.family, b.family))
+			return cmp.Or(all[a].since.Compare(all[b].since), cluster.CompareNames(a.service, b.service), cmp.Compare(a.part, b.part))
 		})
 		for _, about := range due {
 			w.tell(k, about, now)
@@ -222,7 +237,9 @@ func (c *condition) isDue(k *kind, now time.Time) bool {
 	case c.note == "" && k.end == nil:
 		return false
 	case c.note != "" && c.told != "":
-		return k.tellsChanges && c.note != c.told && now.Sub(c.at) >= k.interval
+		beganAgain := k.end == nil && c.since.After(c.at) && now.Sub(c.since) >= k.delay
+		changed := k.tellsChanges && c.note != c.told
+		return (beganAgain || changed) && now.Sub(c.at) >= k.interval
 	}
 	return now.Sub(c.since) >= k.delay
 }
@@ -230,7 +247,7 @@ func (c *condition) isDue(k *kind, now time.Time) bool {
 func (w *Warnings) tell(k *kind, about subject, now time.Time) {
 	one := w.conditions[k][about]
 	if one.note == "" {
-		if w.event(about.service, corev1.EventTypeNormal, k.endReason, k.end(w.Node, about.family), now) {
+		if w.event(about.service, corev1.EventTypeNormal, k.endReason, k.end(w.Node, about.part), now) {
 			delete(w.conditions[k], about)
 		}
 		return

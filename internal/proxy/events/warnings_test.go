@@ -104,6 +104,7 @@ func TestConditionsAreTold(t *testing.T) {
 		"refused again":           {{0, refused("a"), nil}, {WarnAfter, refused("a"), []string{"AddressRefused"}}, {time.Minute, refused(), nil}, {time.Minute, refused("b"), nil}, {RefusedEvery, refused("b"), []string{"AddressRefused"}}, {0, refused(), nil}, {RefusedEvery, nothing, nil}},
 		"packets bypass rules":    {{0, bypassed("a"), []string{"RulesBypassed"}}, {0, bypassed("b"), []string{"RulesBypassed"}}, {time.Hour, bypassed("b"), nil}, {0, bypassed(""), []string{"RulesTraversed"}}},
 		"a port is taken":         {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}}, {time.Hour, nothing, nil}, {0, taken(nil), nil}},
+		"a port is taken again":   {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}}, {0, taken(nil), nil}, {time.Second, taken(map[types.NamespacedName]string{web: "a"}), nil}, {repeatAfter, nothing, []string{"FailedToStartServiceHealthcheck"}}, {0, taken(nil), nil}, {time.Hour, nothing, nil}},
 		"a port is taken briefly": {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter / 2, taken(nil), nil}, {time.Hour, nothing, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,8 +123,8 @@ func TestConditionsAreTold(t *testing.T) {
 
 func TestWarningsAboutNobody(t *testing.T) {
 	r := newRecorded()
-	r.PortRefused("shop/unknown:http", errors.New("no"), start)
-	r.PortRefused("shop/web:http", errors.New("no"), start)
+	r.PortsRefused(map[string]error{"shop/unknown:http": errors.New("no"), "shop/web:http": errors.New("no")}, start)
+	r.tell(0)
 	want := []string{"web Warning PortNotProgrammed: node node-a goes on with what it had for shop/web:http: the kernel refuses the change: no"}
 	if !slices.Equal(r.events, want) {
 		t.Errorf("events %q", r.events)

@@ -32,15 +32,8 @@ type Writer struct {
 	log        logr.Logger
 
 	queue chan *eventsv1.Event
-	// written is when events were recorded that were written in the last repeatAfter.
-	written map[writtenEvent]time.Time
 	// failing says that the last event was not written.
 	failing atomic.Bool
-}
-
-type writtenEvent struct {
-	about        corev1.ObjectReference
-	reason, note string
 }
 
 const (
@@ -48,9 +41,6 @@ const (
 	eventAction     = "Programming"
 	// mostQueued events wait to be written. Those that do not fit are dropped.
 	mostQueued = 256
-	// repeatAfter is how long an event is not repeated, unless one of another reason about
-	// the same Service came between.
-	repeatAfter = 6 * time.Minute
 	// While the API server cannot be reached an event is sent so often at most, with pauses
 	// of eventRetry and up to a quarter more, so that nodes do not send in step.
 	eventTries = 12
@@ -66,7 +56,7 @@ const (
 func NewWriter(create func(context.Context, *eventsv1.Event) error, node string, notWritten func(), log logr.Logger) *Writer {
 	return &Writer{
 		create: create, node: node, notWritten: notWritten, log: log,
-		queue: make(chan *eventsv1.Event, mostQueued), written: map[writtenEvent]time.Time{},
+		queue: make(chan *eventsv1.Event, mostQueued),
 	}
 }
 
@@ -104,46 +94,13 @@ func (w *Writer) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case event := <-w.queue:
-			if w.isRepeated(event) {
-				continue
-			}
 			if err := w.write(ctx, event); err == nil {
-				w.remember(event)
+				w.failing.Store(false)
 			} else if ctx.Err() == nil {
 				w.failed(event, err)
 			}
 		}
 	}
-}
-
-func contentOf(event *eventsv1.Event) writtenEvent {
-	return writtenEvent{event.Regarding, event.Reason, event.Note}
-}
-
-// isRepeated reports whether an event says what was written less than repeatAfter ago, and
-// no event of another reason about the Service came between.
-func (w *Writer) isRepeated(event *eventsv1.Event) bool {
-	content := contentOf(event)
-	at, isWritten := w.written[content]
-	if !isWritten || event.EventTime.Sub(at) >= repeatAfter {
-		return false
-	}
-	for other, otherAt := range w.written {
-		if other.about == content.about && other.reason != content.reason && otherAt.After(at) {
-			return false
-		}
-	}
-	return true
-}
-
-func (w *Writer) remember(event *eventsv1.Event) {
-	w.failing.Store(false)
-	for content, at := range w.written {
-		if event.EventTime.Sub(at) >= repeatAfter {
-			delete(w.written, content)
-		}
-	}
-	w.written[contentOf(event)] = event.EventTime.Time
 }
 
 // write creates an event, and tries again while the API server cannot be reached.

@@ -67,40 +67,6 @@ func TestEventsAreComplete(t *testing.T) {
 	})
 }
 
-// An event is not repeated for a while, unless another one came between.
-func TestEventsAreNotRepeated(t *testing.T) {
-	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
-		for i, step := range []struct {
-			service, reason, note string
-			after                 time.Duration
-			written               bool
-		}{
-			{"web", "TopologyUnreachable", "port 80", 0, true},
-			{"web", "TopologyUnreachable", "port 80", time.Minute, false},
-			{"web", "TopologyUnreachable", "port 81", 0, true},
-			{"db", "TopologyUnreachable", "port 80", 0, true},
-			{"web", "TopologyReachable", "again", time.Second, true},
-			{"web", "TopologyUnreachable", "port 80", time.Second, true},
-			{"web", "TopologyUnreachable", "port 80", repeatAfter - time.Second, false},
-			{"web", "TopologyUnreachable", "port 80", time.Second, true},
-		} {
-			time.Sleep(step.after)
-			before := len(api.created)
-			w.Record(aboutService(step.service), corev1.EventTypeWarning, step.reason, step.note)
-			synctest.Wait()
-			if written := len(api.created) > before; written != step.written {
-				t.Errorf("step %d: written is %t", i, written)
-			}
-		}
-		time.Sleep(repeatAfter)
-		w.Record(aboutService("other"), corev1.EventTypeNormal, "TopologyReachable", "again")
-		synctest.Wait()
-		if len(w.written) != 1 {
-			t.Errorf("%d Services are remembered", len(w.written))
-		}
-	})
-}
-
 // What the API server refuses is not sent again; what does not reach it is.
 func TestEventsThatFail(t *testing.T) {
 	for _, test := range []struct {
