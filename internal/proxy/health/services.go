@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -39,28 +38,28 @@ type Services struct {
 	listen listenFunc
 	limit  *httpserver.Limit
 
-	mu        sync.Mutex
-	addresses []netip.Addr
-	open      map[types.NamespacedName]*served
+	mu sync.Mutex
+	// local is how many endpoints of each Service are on the node.
+	local map[types.NamespacedName]int
+	open  map[port]openPort
 }
 
-// served is a Service whose port is wanted.
-type served struct {
-	Service
-	doors map[netip.Addr]door
+// port is where the health checks of a Service are answered.
+type port struct {
+	service types.NamespacedName
+	at      netip.AddrPort
 }
 
-// door is a port at one address, with who answers there.
-type door struct {
+type openPort struct {
 	listener net.Listener
 	server   *http.Server
 }
 
-// close frees the port, also if the server has not come to serve it yet. Connections that
-// hang are not waited for.
-func (d door) close() {
-	_ = d.listener.Close()
-	_ = d.server.Close()
+// close frees the port, also if the server does not serve it yet. It does not wait for connections
+// that hang.
+func (o openPort) close() {
+	_ = o.listener.Close()
+	_ = o.server.Close()
 }
 
 // NewServices answers for no Service yet.
@@ -70,7 +69,7 @@ func NewServices(state *State) *Services {
 }
 
 func newServices(state *State, listen listenFunc) *Services {
-	return &Services{state: state, listen: listen, limit: httpserver.NewLimit(mostConnections), open: map[types.NamespacedName]*served{}}
+	return &Services{state: state, listen: listen, limit: httpserver.NewLimit(mostConnections), open: map[port]openPort{}}
 }
 
 // Set answers at the addresses for the Services, and for no others. Ports that stay are
@@ -78,23 +77,22 @@ func newServices(state *State, listen listenFunc) *Services {
 func (s *Services) Set(ctx context.Context, addresses []netip.Addr, services map[types.NamespacedName]Service) map[types.NamespacedName]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addresses = addresses
-	for name, one := range s.open {
-		if wanted, found := services[name]; !found || wanted.Port != one.Port {
-			one.close()
-			delete(s.open, name)
+	s.local = make(map[types.NamespacedName]int, len(services))
+	wanted := map[port]bool{}
+	for name, one := range services {
+		s.local[name] = one.LocalEndpoints
+		for _, address := range addresses {
+			wanted[port{name, netip.AddrPortFrom(address, one.Port)}] = true
 		}
 	}
+	s.closeAllBut(wanted)
 	failures := map[types.NamespacedName]error{}
-	for name, wanted := range services {
-		one := s.open[name]
-		if one == nil {
-			one = &served{doors: map[netip.Addr]door{}}
-			s.open[name] = one
+	for p := range wanted {
+		if _, isOpen := s.open[p]; isOpen {
+			continue
 		}
-		one.Service = wanted
-		if err := s.serve(ctx, name, one); err != nil {
-			failures[name] = err
+		if err := s.serve(ctx, p); err != nil {
+			failures[p.service] = err
 		}
 	}
 	return failures
@@ -104,45 +102,31 @@ func (s *Services) Set(ctx context.Context, addresses []netip.Addr, services map
 func (s *Services) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, one := range s.open {
-		one.close()
-		delete(s.open, name)
-	}
+	s.closeAllBut(nil)
 }
 
-// serve opens the port of a Service at all addresses, and closes it at others.
-func (s *Services) serve(ctx context.Context, name types.NamespacedName, one *served) error {
-	for address, open := range one.doors {
-		if !slices.Contains(s.addresses, address) {
+func (s *Services) closeAllBut(wanted map[port]bool) {
+	for p, open := range s.open {
+		if !wanted[p] {
 			open.close()
-			delete(one.doors, address)
+			delete(s.open, p)
 		}
 	}
-	var failure error
-	for _, address := range s.addresses {
-		if _, open := one.doors[address]; open {
-			continue
-		}
-		network := "tcp4"
-		if address.Is6() {
-			network = "tcp6"
-		}
-		listener, err := s.listen(ctx, network, netip.AddrPortFrom(address, one.Port).String())
-		if err != nil {
-			failure = err
-			continue
-		}
-		server := httpserver.New(s.handler(name), s.limit)
-		one.doors[address] = door{listener, server}
-		go func() { _ = server.Serve(listener) }() // it ends by being closed
-	}
-	return failure
 }
 
-func (o *served) close() {
-	for _, open := range o.doors {
-		open.close()
+func (s *Services) serve(ctx context.Context, p port) error {
+	network := "tcp4"
+	if p.at.Addr().Is6() {
+		network = "tcp6"
 	}
+	listener, err := s.listen(ctx, network, p.at.String())
+	if err != nil {
+		return err
+	}
+	server := httpserver.New(s.handler(p.service), s.limit)
+	s.open[p] = openPort{listener, server}
+	go func() { _ = server.Serve(listener) }() // it ends when it is closed
+	return nil
 }
 
 // serviceReport is the answer to the check of a Service. Its names are those of
@@ -160,11 +144,7 @@ type serviceReport struct {
 func (s *Services) handler(name types.NamespacedName) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()
-		one := s.open[name]
-		count := 0
-		if one != nil {
-			count = one.LocalEndpoints
-		}
+		count := s.local[name]
 		s.mu.Unlock()
 		made := serviceReport{LocalEndpoints: count, ServiceProxyHealthy: s.state.Healthy()}
 		made.Service.Namespace, made.Service.Name = name.Namespace, name.Name
