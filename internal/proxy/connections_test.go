@@ -54,7 +54,7 @@ func (f *fakeTracker) Delete(_ context.Context, stale []ruleset.Stale) (int, err
 // Connections are looked for in the background, those of several syncs together.
 func TestConnectionsAreForgotten(t *testing.T) {
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}, hold: make(chan struct{})}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 	background(t, c.run)
 	stale := func(n byte) ruleset.Stale {
 		return ruleset.Stale{
@@ -94,7 +94,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 func TestPatientConnections(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 	c.clock = now
 	background(t, c.run)
 	of := func(protocol ruleset.Protocol, port uint16) ruleset.Stale {
@@ -128,7 +128,7 @@ func TestPatientConnections(t *testing.T) {
 func TestManyPatientConnectionsDoNotWait(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
-	c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+	c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 	c.clock = now
 	stale := make([]ruleset.Stale, mostPatient)
 	for i := range stale {
@@ -165,7 +165,7 @@ func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
 			tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
-			c := newCleaner(tracker, newFakeKernel(), newMetrics(func(string) int { return 0 }), logr.Discard())
+			c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 			c.clock, w.writer.stale, c.stillStale = w.clock, c.disconnect, w.stillStale
 			service, six := aService("web", "10.96.0.1"), aService("six", "fd00::1")
 			six.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
@@ -213,7 +213,7 @@ func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
 func TestCleaningIsTriedAgain(t *testing.T) {
 	tracker, k := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("lost")}, newFakeKernel()
 	k.unforgetful = errors.New("changed")
-	c := newCleaner(tracker, k, newMetrics(func(string) int { return 0 }), logr.Discard())
+	c := newCleaner(tracker, k, newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 	now := clocktesting.NewFakeClock(start)
 	c.clock = now
 	told := map[string]time.Time{} // guarded by k.mu
@@ -336,7 +336,7 @@ func TestCleaningIsFinished(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			i := &interrupted{fakeTracker: fakeTracker{deleted: map[ruleset.Stale]int{}}, clients: newFakeKernel(), ctx: ctx, begun: make(chan struct{})}
-			c := newCleaner(i, i, newMetrics(func(string) int { return 0 }), logr.Discard())
+			c := newCleaner(i, i, newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 			test.first(c)
 			ended := make(chan struct{})
 			go func() {
@@ -374,7 +374,7 @@ func (m *slowMemory) Forget(ruleset.Family, []ruleset.Forget) error {
 func TestForgottenIsAsOfWhenItWasTaken(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
 	k := &slowMemory{}
-	c := newCleaner(&fakeTracker{}, k, newMetrics(func(string) int { return 0 }), logr.Discard())
+	c := newCleaner(&fakeTracker{}, k, newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 	c.clock = now
 	both := []ruleset.Forget{{Set: "a"}, {Set: "b"}}
 	first := true

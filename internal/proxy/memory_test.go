@@ -64,7 +64,7 @@ func newLiveWorld(t *testing.T) *liveWorld {
 		default:
 		}
 	})
-	numbers := newMetrics(known.Count)
+	numbers := newMetrics(nil, known.Count)
 	c := newCleaner(tracker, k, numbers, logr.Discard())
 	p := &programmer{
 		flows: c, settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(view.Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
@@ -55,33 +56,34 @@ type metrics struct {
 	refusedAddresses *prometheus.GaugeVec
 	probeFailing     *prometheus.GaugeVec
 	synced           prometheus.Gauge
-	objects          []prometheus.GaugeFunc
 }
 
-// newMetrics makes metrics, of which some count the objects of resources.
-func newMetrics(count func(resource string) int) *metrics {
+// newMetrics registers metrics, unless the registry is nil. count is how many objects of a resource
+// are known.
+func newMetrics(registry prometheus.Registerer, count func(resource string) int) *metrics {
+	factory := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "vicinity_proxy_" + name, Help: help}, labels)
+		return factory.NewCounterVec(prometheus.CounterOpts{Name: "vicinity_proxy_" + name, Help: help}, labels)
 	}
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vicinity_proxy_" + name, Help: help}, labels)
+		return factory.NewGaugeVec(prometheus.GaugeOpts{Name: "vicinity_proxy_" + name, Help: help}, labels)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "vicinity_proxy_" + name, Help: help})
+		return factory.NewGauge(prometheus.GaugeOpts{Name: "vicinity_proxy_" + name, Help: help})
 	}
 	milliseconds := prometheus.ExponentialBuckets(0.001, 2, 14)
 	m := &metrics{
-		syncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		syncs: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "vicinity_proxy_sync_duration_seconds", Help: "How long it takes to program what has changed.", Buckets: milliseconds,
 		}, []string{"result"}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+		latency: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "vicinity_proxy_change_latency_seconds", Help: "Time from the first news of a change of a Service until it is programmed.", Buckets: milliseconds,
 		}),
-		programming: prometheus.NewHistogram(prometheus.HistogramOpts{
+		programming: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as EndpointSlices and groups tell it, until it is programmed.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
 		}),
-		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		sizes: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "vicinity_proxy_transaction_changes", Help: "Changes of rules and elements in a transaction of the kernel.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 10),
 		}, []string{"family"}),
@@ -131,22 +133,11 @@ func newMetrics(count func(resource string) int) *metrics {
 	}
 	for _, resource := range cluster.Resources {
 		m.received.WithLabelValues(resource)
-		m.objects = append(m.objects, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		factory.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "vicinity_proxy_objects", Help: "Objects that are known, by resource.", ConstLabels: prometheus.Labels{"resource": resource},
-		}, func() float64 { return float64(count(resource)) }))
+		}, func() float64 { return float64(count(resource)) })
 	}
 	return m
-}
-
-func (m *metrics) all() []prometheus.Collector {
-	all := []prometheus.Collector{
-		m.syncs, m.latency, m.programming, m.sizes, m.results, m.failures, m.foreign, m.anew, m.deleted, m.received, m.probes,
-		m.services, m.ports, m.endpoints, m.elements, m.maxElements, m.waiting, m.unreachable, m.refused, m.disputed, m.probeFailing, m.refusedAddresses, m.synced,
-	}
-	for _, objects := range m.objects {
-		all = append(all, objects)
-	}
-	return all
 }
 
 func resultOf(err error) string {

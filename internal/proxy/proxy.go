@@ -104,12 +104,7 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 		default:
 		}
 	})
-	p.metrics = newMetrics(p.catalogue.Count)
-	for _, c := range p.metrics.all() {
-		if err := o.Registry.Register(c); err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
-		}
-	}
+	p.metrics = newMetrics(o.Registry, p.catalogue.Count)
 	var err error
 	if p.client, err = cluster.NewClient(cluster.Counted(o.API, p.metrics.received)); err != nil {
 		return nil, err

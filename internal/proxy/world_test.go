@@ -94,7 +94,7 @@ func newWorld(t *testing.T) *world {
 // restart makes a programmer that knows nothing, in front of the same kernel.
 func (w *world) restart() {
 	known := cluster.NewCatalogue(w.clock, func() {})
-	numbers := newMetrics(known.Count)
+	numbers := newMetrics(nil, known.Count)
 	w.flows = &fakeFlows{reconciled: map[ruleset.Family]map[ruleset.Front][]netip.AddrPort{}}
 	p := &programmer{
 		flows:    w.flows,
