@@ -1,7 +1,6 @@
 package kernel_test
 
 import (
-	"errors"
 	"io/fs"
 	"maps"
 	"os"
@@ -9,10 +8,43 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"vicinity.dev/vicinity/internal/proxy/kernel"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
+
+func TestFindings(t *testing.T) {
+	settings := func(ipv4, ipv6, bridge string) fs.FS {
+		return fstest.MapFS{
+			"net/ipv4/ip_forward":                 {Data: []byte(ipv4 + "\n")},
+			"net/ipv6/conf/all/forwarding":        {Data: []byte(ipv6 + "\n")},
+			"net/bridge/bridge-nf-call-iptables":  {Data: []byte(bridge + "\n")},
+			"net/bridge/bridge-nf-call-ip6tables": {Data: []byte(bridge + "\n")},
+		}
+	}
+	for name, test := range map[string]struct {
+		settings fs.FS
+		family   ruleset.Family
+		want     []string
+	}{
+		"all is well":                {settings("1", "1", "1"), ruleset.IPv4, nil},
+		"no forwarding":              {settings("0", "1", "1"), ruleset.IPv4, []string{"net.ipv4.ip_forward"}},
+		"no forwarding of the other": {settings("1", "0", "1"), ruleset.IPv4, nil},
+		"bridges":                    {settings("0", "0", "0"), ruleset.IPv6, []string{"net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-ip6tables"}},
+		"a kernel without them":      {fstest.MapFS{}, ruleset.IPv6, nil},
+	} {
+		found, err := kernel.Findings(test.settings, test.family)
+		var names []string
+		for _, one := range found {
+			names = append(names, one.Name)
+		}
+		if err != nil || !slices.Equal(names, test.want) {
+			t.Errorf("%s: found %v, %v", name, found, err)
+		}
+	}
+}
 
 // settingsFolder is one of settings of connection tracking.
 func settingsFolder(t *testing.T, values map[string]string) string {
@@ -122,32 +154,4 @@ func TestConntrackThatCannotBeSet(t *testing.T) {
 		changes[1].Err == nil || !strings.Contains(changes[1].Err.Error(), "does not track connections yet") || changes[2].Err != nil {
 		t.Errorf("changes %+v", changes)
 	}
-
-	n := newNamespace(t)
-	if err := n.open(t).CheckSupport(t.Context(), families[0]); err != nil { // which loads what tracks connections
-		t.Fatal(err)
-	}
-	n.Must(t, func() error {
-		const folder = "/proc/sys/net"
-		changes := (&kernel.Conntrack{MaxPerCPU: 1 << 30, TCPCloseWait: 77 * time.Minute, TCPBeLiberal: true}).Set(folder, 1)
-		var failed []string
-		for _, c := range changes {
-			// The size of the table is that of all network namespaces.
-			if c.Err != nil {
-				failed = append(failed, strings.TrimPrefix(c.Name, "net.netfilter."))
-				if !errors.Is(c.Err, fs.ErrPermission) || !strings.HasSuffix(c.Err.Error(), "; set it on the node, or run where /proc/sys can be written") {
-					t.Errorf("%s: %v", c.Name, c.Err)
-				}
-			}
-		}
-		if len(failed) == 0 || failed[0] != "nf_conntrack_max" || len(failed) > 2 {
-			t.Errorf("not set are %q", failed)
-		}
-		for name, want := range map[string]string{"nf_conntrack_tcp_timeout_close_wait": "4620", "nf_conntrack_tcp_be_liberal": "1"} {
-			if text, err := os.ReadFile(filepath.Join(folder, "netfilter", name)); err != nil || strings.TrimSpace(string(text)) != want {
-				t.Errorf("%s is %q, want %s: %v", name, text, want, err)
-			}
-		}
-		return nil
-	})
 }
