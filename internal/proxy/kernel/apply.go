@@ -18,9 +18,6 @@ import (
 //
 // A *Refusal says that the kernel has done nothing of it, and why. After any other error
 // it may have, and Read tells.
-//
-// Where the kernel does not permit so long a transaction, which takes a process that lacks
-// a capability that all other changes need too, it is done in parts, one after another.
 func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	if t.Empty() {
 		return nil
@@ -90,12 +87,7 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 	if !errors.As(err, &f) {
 		return err
 	}
-	refusal := e.refusal(t, f)
-	if errors.As(err, &partly{}) {
-		// It is no longer true that nothing was done.
-		return fmt.Errorf("%s: %w, after a part of the transaction was done", refusal.What, f)
-	}
-	return refusal
+	return e.refusal(t, f)
 }
 
 // reserve makes room for the elements of a transaction, which is where its length is.

@@ -352,32 +352,6 @@ func TestManyElements(t *testing.T) {
 	}
 }
 
-func TestLongTransactionsAreSplitWhereTheKernelPermitsNoneOfThem(t *testing.T) {
-	c := newNamespace(t).open(t)
-	c.ForbidLong()
-	th := newThings(ruleset.IPv4)
-	add, want := manySlots(th, 30_000)
-	apply(t, c, add)
-	wantListing(t, c, want)
-
-	// What is refused after a part of it was done is no Refusal, which would say that
-	// nothing was.
-	bad := ruleset.Change{Kind: ruleset.AddElements, Set: &th.ips, Elements: []ruleset.Element{{Key: key(th.address)}}}
-	add.Changes = append(add.Changes, bad)
-	err := c.Apply(t.Context(), add)
-	var refusal *kernel.Refusal
-	if !errors.Is(err, unix.ENOENT) || errors.As(err, &refusal) || !strings.Contains(err.Error(), "to set ips") {
-		t.Errorf("Apply = %v, want one that is no Refusal but names the set and says that it is not there", err)
-	}
-	left, err := c.Read(th.family)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(left.Sets) != 1 || len(left.Sets[0].Elements) == 0 {
-		t.Errorf("nothing is left of what was done before the refusal: %v", left)
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	th := newThings(ruleset.IPv4)
 	slots := th.elements()[th.slots.Name]
