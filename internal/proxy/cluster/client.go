@@ -79,7 +79,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 	}
 	custom := rest.CopyConfig(config)
 	custom.GroupVersion, custom.APIPath = &v1alpha1.GroupVersion, "/apis"
-	custom.NegotiatedSerializer = groupCodecs{serializer.NewCodecFactory(ownScheme).WithoutConversion()}
+	custom.NegotiatedSerializer = serializer.NewCodecFactory(ownScheme).WithoutConversion()
 	if c.own, err = rest.RESTClientFor(custom); err != nil {
 		return nil, fmt.Errorf("making a client of EndpointGroups: %w", err)
 	}
@@ -124,12 +124,7 @@ func (c *Client) NodeAddresses(namespace string) cache.ListerWatcher {
 
 // Groups are those that a label selector selects.
 func (c *Client) Groups(selector string) cache.ListerWatcher {
-	source := selected(c.own, ResourceGroups, selector)
-	source.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		options.LabelSelector = selector
-		return listGroups(ctx, c.own, options)
-	}
-	return source
+	return selected(c.own, ResourceGroups, selector)
 }
 
 // selected are the objects of a resource that a label selector selects.
