@@ -56,7 +56,7 @@ var parsers = map[string]string{
 // readers are targets of what is no part of the API: what clients ask, what networks and the kernel say, and files.
 var readers = []string{
 	"./internal/names FuzzParse", "./internal/endpoint FuzzChoose", "./internal/location FuzzOfNode", "./internal/webhook/endpointslice FuzzReview",
-	"./internal/convert FuzzConvert", "./internal/cli/manifest FuzzRead", "./internal/proxy/compile FuzzAddresses", "./internal/proxy/kernel FuzzReplies",
+	"./internal/convert FuzzConvert", "./internal/cli/manifest FuzzRead", "./internal/proxy/kernel FuzzReplies",
 	"./internal/proxy/netlink FuzzReplies", "./internal/proxy/accounting FuzzConnection", "./plugin/vicinity FuzzCorefile",
 }
 

@@ -32,8 +32,10 @@ var rings = []ring{
 	},
 	{
 		folders: []string{"internal/endpoint", "internal/location", "internal/translate", "internal/coverage", "internal/routing", "internal/convert", "internal/inspect", "internal/names", "internal/proxy/compile", "internal/proxy/view"},
-		besides: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", module + "/api"},
-		may:     "ring two may import the standard library, ring one, ring two, and API types (k8s.io/api, k8s.io/apimachinery, api) with how they match nodes (nodeaffinity)",
+		besides: []string{
+			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/utils/net", module + "/api",
+		},
+		may: "ring two may import the standard library, ring one, ring two, and API types (k8s.io/api, k8s.io/apimachinery, api) with how they match nodes (nodeaffinity) and write addresses (k8s.io/utils/net)",
 	},
 }
 

@@ -6,31 +6,33 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	netutils "k8s.io/utils/net"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// parseAddress reads an IP address as Kubernetes does: numbers may begin with zeros,
-// as in objects that were stored long ago, and an IPv4 address in IPv6 notation is an
-// IPv4 address.
+// parseAddress reads an IP address as Kubernetes does: numbers may begin with zeros, as in
+// objects that were stored long ago. An IPv4 address in IPv6 notation is an IPv4 address.
 func parseAddress(text string) (netip.Addr, bool) {
-	address, err := netip.ParseAddr(text)
-	if err != nil {
-		address, err = netip.ParseAddr(withoutLeadingZeros(text))
+	if address, err := netip.ParseAddr(text); err == nil {
+		return address.Unmap(), address.Zone() == ""
 	}
-	return address.Unmap(), err == nil && address.Zone() == ""
+	address, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+	return address.Unmap(), ok
 }
 
-// parsePrefix reads a range of addresses in the same way. White space around it does
-// not count, and neither does what follows the bits that are fixed.
+// parsePrefix reads a range of addresses in the same way. White space around it does not count.
 func parsePrefix(text string) (netip.Prefix, bool) {
 	text = strings.TrimSpace(text)
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		if prefix, err = netip.ParsePrefix(withoutLeadingZeros(text)); err != nil {
+		_, sloppy, err := netutils.ParseCIDRSloppy(text)
+		if err != nil {
 			return netip.Prefix{}, false
 		}
-		prefix = prefix.Masked()
+		address, _ := netip.AddrFromSlice(sloppy.IP)
+		bits, _ := sloppy.Mask.Size()
+		prefix = netip.PrefixFrom(address, bits)
 	}
 	if prefix.Addr().Is4In6() {
 		const mapped = 96
@@ -39,37 +41,11 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), prefix.IsValid()
 }
 
-// withoutLeadingZeros writes the numbers of an address or a range as netip wants them.
-func withoutLeadingZeros(text string) string {
-	written := make([]byte, 0, len(text))
-	inNumber := false
-	for i := range len(text) {
-		if text[i] == '0' && !inNumber && i+1 < len(text) && isHexDigit(text[i+1]) {
-			continue
-		}
-		inNumber = isHexDigit(text[i])
-		written = append(written, text[i])
-	}
-	return string(written)
-}
-
-func isHexDigit(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
-}
-
 func familyOf(address netip.Addr) ruleset.Family {
 	if address.Is4() {
 		return ruleset.IPv4
 	}
 	return ruleset.IPv6
-}
-
-// neededAddress is for messages about endpoints of another family.
-func neededAddress(family ruleset.Family) string {
-	if family == ruleset.IPv4 {
-		return "an address of family IPv4"
-	}
-	return "an address of family IPv6"
 }
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})

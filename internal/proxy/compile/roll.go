@@ -301,6 +301,6 @@ type strangeEndpoints struct{ foreign, special ignored }
 
 func (e *strangeEndpoints) note(notes *[]string, object, name string, family ruleset.Family) {
 	const what = "endpoints"
-	e.foreign.note(notes, object, name, what, neededAddress(family))
+	e.foreign.note(notes, object, name, what, "an address of family "+familyName(family))
 	e.special.note(notes, object, name, what, "an address that is not unspecified, loopback, link-local, multicast or broadcast")
 }
