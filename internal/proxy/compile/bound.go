@@ -85,7 +85,7 @@ func (s *supply) sizes() sizes {
 
 // cost is how many elements a port takes in one family.
 func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
-	sticky, guarded := c.affinity > 0, len(a.balancer) > 0 && len(a.sources) > 0
+	sticky, guarded := c.affinity > 0, len(a.balancer) > 0 && a.sources != nil
 	clients := 0
 	if sticky {
 		clients = cmp.Or(c.options.MaxAffinityClients, ruleset.MostAffinityClients)
@@ -101,7 +101,7 @@ func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 		others += len(a.nodes)
 	}
 	if guarded {
-		sources = len(a.sources)
+		sources = max(1, len(a.sources))
 	}
 	return ruleset.PortCost(clients, n.weighted, sources, n.known) + ruleset.FrontCost(inside, sticky, false) +
 		others*ruleset.FrontCost(outside, sticky, guarded)

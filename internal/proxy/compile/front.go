@@ -94,15 +94,18 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 	return a
 }
 
-// sourcesOf are the ranges that may connect to the addresses of load balancers. As in
-// kube-proxy only those of the family count, without any all may connect, and the older
-// annotation is ignored.
+// sourcesOf are the ranges that may connect to the addresses of load balancers, nil for all. As
+// in kube-proxy only ranges of the family count, a Service without any lets all clients connect,
+// and the older annotation is ignored. Nobody may connect if no range can be read.
 func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balancer []netip.Addr, notes *[]string) []netip.Prefix {
 	var sources []netip.Prefix
+	unread := 0
 	for _, text := range service.Spec.LoadBalancerSourceRanges {
 		prefix, ok := parsePrefix(text)
 		switch {
-		case !ok || familyOf(prefix.Addr()) != family:
+		case !ok:
+			unread++
+		case familyOf(prefix.Addr()) != family:
 		case prefix.Bits() == 0:
 			return nil
 		default:
@@ -110,9 +113,15 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 		}
 	}
 	if len(sources) == 0 {
-		if len(balancer) > 0 && len(service.Spec.LoadBalancerSourceRanges) > 0 {
-			*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: none of them is of family %s, so all %[1]s clients may connect", familyName(family)))
+		all := len(service.Spec.LoadBalancerSourceRanges)
+		switch {
+		case all == 0 || len(balancer) == 0:
+			return nil
+		case unread == all:
+			*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no range can be read, so no %s client may connect", familyName(family)))
+			return []netip.Prefix{}
 		}
+		*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no range is of family %s, so all %[1]s clients may connect", familyName(family)))
 		return nil
 	}
 	// What the node sends to a load balancer's address may have that address as its source.

@@ -91,7 +91,19 @@ func TestServiceOfSlices(t *testing.T) {
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject",
 				"  cluster 1",
-				"note: spec.loadBalancerSourceRanges: none of them is of family IPv4, so all IPv4 clients may connect",
+				"note: spec.loadBalancerSourceRanges: no range is of family IPv4, so all IPv4 clients may connect",
+			},
+		},
+		{
+			name:    "sources that cannot be read let nobody in",
+			service: testService(balancer("198.51.100.1"), ranges("x", "192.0.2.0/33")), endpoints: "1@a1",
+			want: []string{
+				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
+				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from",
+				"  cluster 1",
+				`note: spec.loadBalancerSourceRanges: "x" is not a range of IP addresses: it is ignored`,
+				`note: spec.loadBalancerSourceRanges: "192.0.2.0/33" is not a range of IP addresses: it is ignored`,
+				"note: spec.loadBalancerSourceRanges: no range can be read, so no IPv4 client may connect",
 			},
 		},
 		{

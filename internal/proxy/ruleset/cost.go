@@ -95,7 +95,9 @@ func (sp *ServicePort) Cost(clients int) int {
 		if end.Pool != PoolCluster {
 			slots += len(sp.Local)
 		}
-		sources = max(sources, len(end.Sources))
+		if end.Sources != nil {
+			sources = max(sources, len(end.Sources), 1)
+		}
 		cost += FrontCost(slots, sticky, end.Sources != nil)
 	}
 	known := len(sp.Known.Serving) + len(sp.Known.Silent) + len(sp.Known.Fleeting)
