@@ -1,11 +1,9 @@
 package compile
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	netutils "k8s.io/utils/net"
 
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
@@ -67,16 +65,6 @@ func special(address netip.Addr) string {
 		return "broadcast"
 	}
 	return ""
-}
-
-// specialAddresses notes cluster IPs that are special.
-func specialAddresses(service *corev1.Service, notes *[]string) {
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
-		text := clusterIP(service, family)
-		if address, ok := parseAddress(text); ok && special(address) != "" {
-			*notes = append(*notes, fmt.Sprintf("spec.clusterIPs: %q is %s: the Service has no address of the family", text, special(address)))
-		}
-	}
 }
 
 // familyName is the name of a family in the API.

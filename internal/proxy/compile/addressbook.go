@@ -177,15 +177,12 @@ func listingOf(service *corev1.Service) *listing {
 	}
 	for i := range service.Spec.Ports {
 		given := &service.Spec.Ports[i]
-		protocol, known := protocolOf(given.Protocol)
-		if !known {
-			continue
+		protocol, _ := protocolOf(given.Protocol)
+		if given.NodePort != 0 {
+			l.nodePorts = append(l.nodePorts, protocolPort{protocol, uint16(given.NodePort)})
 		}
-		if number, ok := portOf(given.NodePort); ok {
-			l.nodePorts = append(l.nodePorts, protocolPort{protocol, number})
-		}
-		if number, ok := portOf(given.Port); ok && len(l.balanced) > 0 {
-			l.ports = append(l.ports, protocolPort{protocol, number})
+		if len(l.balanced) > 0 {
+			l.ports = append(l.ports, protocolPort{protocol, uint16(given.Port)})
 		}
 	}
 	for _, addresses := range []*[]netip.Addr{&l.clusterIPs, &l.claimed, &l.balanced} {

@@ -69,7 +69,8 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 		c.note("spec.clusterIPs: %q is not an %s address: the Service has none", text, familyName(family))
 		return a
 	}
-	if special(address) != "" {
+	if kind := special(address); kind != "" {
+		c.note("spec.clusterIPs: %q is %s: the Service has no address of the family", text, kind)
 		return a
 	}
 	a.cluster = address
@@ -134,33 +135,6 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 	}
 	slices.SortFunc(sources, netip.Prefix.Compare)
 	return slices.Compact(sources)
-}
-
-// strangeAddresses notes addresses and ranges that cannot be read.
-func strangeAddresses(service *corev1.Service, notes *[]string) {
-	note := func(field, text, what string) {
-		if text != "" {
-			*notes = append(*notes, fmt.Sprintf("%s: %q is not %s: it is ignored", field, text, what))
-		}
-	}
-	external, balancer := listedClaims(service)
-	for _, text := range external {
-		if _, ok := parseAddress(text); !ok {
-			note("spec.externalIPs", text, "an IP address")
-		}
-	}
-	for i := range balancer {
-		if text := balancer[i].IP; text != "" {
-			if _, ok := parseAddress(text); !ok {
-				note("status.loadBalancer.ingress", text, "an IP address")
-			}
-		}
-	}
-	for _, text := range service.Spec.LoadBalancerSourceRanges {
-		if _, ok := parsePrefix(text); !ok {
-			note("spec.loadBalancerSourceRanges", text, "a range of IP addresses")
-		}
-	}
 }
 
 // policy has the endpoints that traffic may use: internal to the cluster IP, external to

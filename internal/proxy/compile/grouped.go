@@ -1,12 +1,9 @@
 package compile
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/endpoint"
@@ -18,11 +15,9 @@ const fullWeight = ruleset.MostWeight
 
 // grouped has the endpoints of a Service from the groups that the node receives.
 type grouped struct {
-	roll
-	node     *Node
-	groups   []*v1alpha1.EndpointGroup
-	hasPorts []bool
-	uses     []endpoint.Use
+	endpointIndex
+	groups []*v1alpha1.EndpointGroup
+	uses   []endpoint.Use
 	// weights are those of the endpoints by group.
 	weights []int
 	// choice is the node's among the endpoints of the groups.
@@ -35,25 +30,9 @@ type grouped struct {
 	weighted bool
 }
 
-// groupsOf are the groups of the Service, in the order of names.
-func groupsOf(in Input) []*v1alpha1.EndpointGroup {
-	list := make([]*v1alpha1.EndpointGroup, 0, len(in.Groups))
-	for _, g := range in.Groups {
-		if g == nil || g.Namespace != in.Service.Namespace || g.Spec.Service != in.Service.Name {
-			continue
-		}
-		// A group for DNS may be left of a headless Service that had the same name.
-		if _, headless := g.Labels[corev1.IsHeadlessService]; !headless {
-			list = append(list, g)
-		}
-	}
-	slices.SortFunc(list, func(a, b *v1alpha1.EndpointGroup) int { return strings.Compare(a.Name, b.Name) })
-	return list
-}
-
 // newGrouped reads the groups of a family. It is nil if there are none.
 func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node, notes *[]string) *grouped {
-	d := &grouped{roll: roll{family: family}, node: node}
+	d := &grouped{}
 	n := 0
 	for _, g := range all {
 		if string(g.Spec.AddressType) == familyName(family) {
@@ -64,9 +43,7 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 	if len(d.groups) == 0 {
 		return nil
 	}
-	d.rows = make([]row, 0, n)
-	d.ports = make([]uint16, len(d.groups))
-	d.hasPorts = make([]bool, len(d.groups))
+	d.endpointIndex = newEndpointIndex(family, node, len(d.groups), n)
 	d.uses = make([]endpoint.Use, len(d.groups))
 	d.weights = make([]int, len(d.groups))
 	d.choice = endpoint.NewChoice(endpoint.Client{Node: node.Name, Zone: node.Zone, Labels: node.Labels})
@@ -74,7 +51,7 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 		d.uses[i] = d.choice.Read(g)
 		d.anyReady = d.anyReady || d.uses[i].Visible && g.Spec.AnyReady
 		if d.uses[i].Used() {
-			d.weights[i] = d.weight(g, d.uses[i].Weight, notes)
+			d.weights[i] = weightOf(d.uses[i])
 			d.weighted = d.weighted || d.weights[i] != fullWeight
 		}
 		for label := range g.Labels {
@@ -82,23 +59,18 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 				d.view = node.Zone
 			}
 		}
-		var strange ignored
 		for j := range g.Spec.Ports {
-			if _, _, ok := groupPort(&g.Spec.Ports[j]); ok {
-				d.hasPorts[i] = true
-			} else {
-				strange.add(g.Spec.Ports[j].Name)
-			}
+			p := &g.Spec.Ports[j]
+			d.addPort(i, p.Name, p.Protocol, p.Port)
 		}
-		strange.note(notes, "EndpointGroup", g.Name, "ports", "a protocol and number that a Service can have")
 		d.readEndpoints(i, g, notes)
 	}
-	d.close()
+	d.sort()
 	return d
 }
 
 func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]string) {
-	var strange strangeEndpoints
+	var ignored ignoredEndpoints
 	for j := range g.Spec.Endpoints {
 		e := &g.Spec.Endpoints[j]
 		state := uint64(endpoint.StateInGroup(e)) << stateShift
@@ -109,58 +81,33 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 			state |= away
 		}
 		state |= uint64(d.choice.Rank(d.uses[i], e)) << rankShift
-		d.add(e.Address, state, i, j, &strange)
+		d.add(e.Address, state, i, j, &ignored)
 	}
-	strange.note(notes, "EndpointGroup", g.Name, d.family)
+	ignored.note(notes, "EndpointGroup", g.Name, d.family)
 }
 
-// groupPort reads a port of a group.
-func groupPort(p *v1alpha1.GroupPort) (key portKey, number uint16, ok bool) {
-	key.name = p.Name
-	if key.protocol, ok = protocolOf(p.Protocol); !ok {
-		return key, 0, false
-	}
-	number, ok = portOf(p.Port)
-	return key, number, ok
-}
-
-// weight is the weight of a group for the node's zone, full if the group has none.
-func (d *grouped) weight(g *v1alpha1.EndpointGroup, given int32, notes *[]string) int {
-	switch {
-	case given == 0:
-		return fullWeight
-	case given < 0 || given > fullWeight:
-		*notes = append(*notes, fmt.Sprintf("EndpointGroup %s: weight %d of zone %s counts as %d; it must be 1 to %d",
-			g.Name, given, d.node.Zone, fullWeight, fullWeight))
+// weightOf is the weight of a group for the node's zone, full if the group has none.
+func weightOf(use endpoint.Use) int {
+	if use.Weight <= 0 || use.Weight > fullWeight {
 		return fullWeight
 	}
-	return int(given)
+	return int(use.Weight)
 }
 
-func (d *grouped) at(r row) *v1alpha1.GroupEndpoint {
+func (d *grouped) at(r endpointEntry) *v1alpha1.GroupEndpoint {
 	return &d.groups[r.object()].Spec.Endpoints[r.index()]
 }
 
 func (d *grouped) endpoints() Endpoints {
-	return d.places(func(r row) string { return d.at(r).Zone })
+	return d.places(func(r endpointEntry) string { return d.at(r).Zone })
 }
-
-func (d *grouped) localReady() int { return d.roll.localReady(d.hasPorts) }
 
 // supply takes the nearest endpoints that the node's zone may use for traffic that may go
 // anywhere, and all on the node for traffic that stays there.
 func (d *grouped) supply(port portKey, n need) supply {
-	for i, g := range d.groups {
-		d.ports[i] = 0
-		for j := range g.Spec.Ports {
-			if key, number, ok := groupPort(&g.Spec.Ports[j]); ok && key == port {
-				d.ports[i] = number
-				break
-			}
-		}
-	}
+	d.choosePort(port)
 	var seen census
-	d.visit(func(run []row, _ uint16) { seen.see(run[0]) })
+	d.visit(func(run []endpointEntry, _ uint16) { seen.see(run[0]) })
 	got := seen.supply(need{local: n.local}, 0)
 	got.exists = got.exists || d.anyReady
 	if n.cluster {
@@ -176,9 +123,9 @@ func (d *grouped) supply(port portKey, n need) supply {
 		got.beyond = d.choice.Hard() && got.exists && len(got.cluster) == 0
 	}
 	if n.local {
-		d.visit(func(run []row, number uint16) {
+		d.visit(func(run []endpointEntry, number uint16) {
 			if seen.local(run[0]) {
-				got.local = append(got.local, d.target(run[0], number))
+				got.local = append(got.local, run[0].target(number))
 			}
 		})
 	}
@@ -190,7 +137,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.choice.Begin() {
 		most = 0
-		d.visit(func(run []row, _ uint16) {
+		d.visit(func(run []endpointEntry, _ uint16) {
 			if run[0].taking(lastResort) {
 				most += d.approach(run)
 			}
@@ -203,15 +150,15 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.weighted {
 		got.weights = make([]uint32, 0, most)
 	}
-	d.visit(func(run []row, number uint16) {
+	d.visit(func(run []endpointEntry, number uint16) {
 		if !run[0].taking(lastResort) {
 			return
 		}
-		weight := d.weightOf(run)
+		weight := d.weight(run)
 		if weight == 0 {
 			return
 		}
-		got.cluster = append(got.cluster, d.target(run[0], number))
+		got.cluster = append(got.cluster, run[0].target(number))
 		if d.weighted {
 			got.weights = append(got.weights, uint32(weight))
 		}
@@ -223,7 +170,7 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 
 // approach notes the rank of an endpoint. It returns how many endpoints it adds at most to
 // those of the nearest ranks.
-func (d *grouped) approach(run []row) int {
+func (d *grouped) approach(run []endpointEntry) int {
 	more := 0
 	for _, r := range run {
 		if d.same(r, run[0]) && d.choice.Consider(d.uses[r.object()], r.rank()) {
@@ -233,9 +180,9 @@ func (d *grouped) approach(run []row) int {
 	return more
 }
 
-// weightOf is the weight of an endpoint: the greatest of its groups, and zero if the node
-// does not use it.
-func (d *grouped) weightOf(run []row) int {
+// weight is the weight of an endpoint: the greatest of its groups, and zero if the node does
+// not use it.
+func (d *grouped) weight(run []endpointEntry) int {
 	weight := 0
 	for _, r := range run {
 		if i := r.object(); d.weights[i] > weight && d.choice.Takes(d.uses[i], r.rank()) && d.same(r, run[0]) {
@@ -245,7 +192,7 @@ func (d *grouped) weightOf(run []row) int {
 	return weight
 }
 
-// same reports whether two rows of one address are about the same endpoint.
-func (d *grouped) same(a, b row) bool {
+// same reports whether two entries of one address are about the same endpoint.
+func (d *grouped) same(a, b endpointEntry) bool {
 	return a == b || endpoint.Same(d.at(a), d.at(b))
 }

@@ -177,25 +177,3 @@ func TestGroupsOfOneFamily(t *testing.T) {
 		"note: the Service has an IPv6 address and no EndpointGroup of that family: connections are refused",
 	})...)
 }
-
-// TestNothingAtAll must not panic.
-func TestNothingAtAll(t *testing.T) {
-	empty := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: make([]corev1.ServicePort, 2), SessionAffinity: corev1.ServiceAffinityClientIP}}
-	for _, in := range []Input{
-		{},
-		{Service: &corev1.Service{}},
-		{Service: empty},
-		{
-			Service: empty, Slices: []*discoveryv1.EndpointSlice{{AddressType: "IPv4", Ports: make([]discoveryv1.EndpointPort, 2), Endpoints: make([]discoveryv1.Endpoint, 2)}},
-			Groups: []*v1alpha1.EndpointGroup{{Spec: v1alpha1.EndpointGroupSpec{
-				AddressType: "IPv4", Ports: make([]v1alpha1.GroupPort, 2), Endpoints: make([]v1alpha1.GroupEndpoint, 2), Tiers: make([]string, 2), Consumers: make([]v1alpha1.GroupConsumer, 2),
-			}}},
-		},
-	} {
-		for _, all := range []bool{false, true} {
-			if r := Service(in, Options{AllServices: all}); len(r.Families) > 0 {
-				t.Errorf("got\n%v", lines(r))
-			}
-		}
-	}
-}

@@ -3,10 +3,12 @@ package compile
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -24,7 +26,8 @@ func Service(in Input, o Options) Result {
 		return Result{}
 	}
 	c := newCompiler(in, &o)
-	c.groups = groupsOf(in)
+	// A group for DNS may be left of a headless Service that had the same name.
+	c.groups = objectsOf(in.Service, in.Groups, func(g *v1alpha1.EndpointGroup) string { return g.Spec.Service })
 	if len(c.groups) == 0 && !o.AllServices {
 		if c.ours {
 			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", v1alpha1.LabelServiceProxyName)
@@ -32,9 +35,23 @@ func Service(in Input, o Options) Result {
 		return Result{Notes: c.notes}
 	}
 	if o.AllServices {
-		c.slices = slicesOf(in)
+		c.slices = objectsOf(in.Service, in.Slices, func(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] })
 	}
 	return c.result()
+}
+
+// objectsOf are the groups or slices that belong to a Service with a cluster IP, in the order of
+// names.
+func objectsOf[T metav1.Object](service *corev1.Service, all []T, owner func(T) string) []T {
+	list := make([]T, 0, len(all))
+	for _, object := range all {
+		_, headless := object.GetLabels()[corev1.IsHeadlessService]
+		if !headless && object.GetNamespace() == service.Namespace && owner(object) == service.Name {
+			list = append(list, object)
+		}
+	}
+	slices.SortFunc(list, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return list
 }
 
 // compiler compiles one Service.
@@ -76,8 +93,6 @@ func (c *compiler) result() Result {
 	c.policy = policyOf(c.service)
 	c.readAffinity()
 	c.readPorts()
-	strangeAddresses(c.service, &c.notes)
-	specialAddresses(c.service, &c.notes)
 	c.refuseBeyond()
 	var halves []*half
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
@@ -143,45 +158,23 @@ func (c *compiler) readAffinity() {
 	}
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
 	if config := spec.SessionAffinityConfig; config != nil && config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil {
-		given := *config.ClientIP.TimeoutSeconds
-		if given > 0 {
-			seconds = given
-		} else {
-			c.note("spec.sessionAffinityConfig.clientIP.timeoutSeconds: %d is ignored, clients stay for %d seconds; it must be positive", given, seconds)
-		}
+		seconds = *config.ClientIP.TimeoutSeconds
 	}
 	c.affinity = time.Duration(seconds) * time.Second
 }
 
+// readPorts reads the ports of the Service, which the API server has checked.
 func (c *compiler) readPorts() {
-	spec := &c.service.Spec
-	c.ports = make([]servicePort, 0, len(spec.Ports))
-	for i := range spec.Ports {
-		given := &spec.Ports[i]
-		port := servicePort{portKey: portKey{name: given.Name}, fullName: c.name}
+	c.ports = make([]servicePort, len(c.service.Spec.Ports))
+	for i := range c.ports {
+		given := &c.service.Spec.Ports[i]
+		protocol, _ := protocolOf(given.Protocol)
+		c.ports[i] = servicePort{
+			portKey: portKey{given.Name, protocol}, fullName: c.name, number: uint16(given.Port), nodePort: uint16(given.NodePort),
+		}
 		if given.Name != "" {
-			port.fullName += ":" + given.Name
+			c.ports[i].fullName += ":" + given.Name
 		}
-		var ok bool
-		if port.protocol, ok = protocolOf(given.Protocol); !ok {
-			c.note("spec.ports[%d]: protocol %q is not TCP, UDP or SCTP: the port is ignored", i, given.Protocol)
-			continue
-		}
-		if port.number, ok = portOf(given.Port); !ok {
-			c.note("spec.ports[%d]: port %d is not 1 to 65535: it is ignored", i, given.Port)
-			continue
-		}
-		if slices.ContainsFunc(c.ports, func(p servicePort) bool { return p.name == port.name }) {
-			c.note("spec.ports[%d]: another port is named %q too: this one is ignored", i, port.name)
-			continue
-		}
-		if given.NodePort != 0 {
-			if port.nodePort, ok = portOf(given.NodePort); !ok {
-				port.nodePort = 0
-				c.note("spec.ports[%d]: nodePort %d is not 1 to 65535: it is ignored", i, given.NodePort)
-			}
-		}
-		c.ports = append(c.ports, port)
 	}
 }
 
@@ -303,15 +296,8 @@ func served(fronts []ruleset.FrontEnd, got supply) []ruleset.FrontEnd {
 // kube-proxy serves the Service, kube-proxy answers.
 func (c *compiler) health(known directory) *HealthCheck {
 	spec := &c.service.Spec
-	if spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(c.service) || !c.ours && !c.options.AllServices {
+	if spec.HealthCheckNodePort == 0 || spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(c.service) || !c.ours && !c.options.AllServices {
 		return nil
 	}
-	port, ok := portOf(spec.HealthCheckNodePort)
-	if !ok {
-		if note := fmt.Sprintf("spec.healthCheckNodePort: %d is not 1 to 65535: load balancers learn nothing", spec.HealthCheckNodePort); !slices.Contains(c.notes, note) {
-			c.notes = append(c.notes, note)
-		}
-		return nil
-	}
-	return &HealthCheck{Port: port, LocalEndpoints: known.localReady()}
+	return &HealthCheck{Port: uint16(spec.HealthCheckNodePort), LocalEndpoints: known.localReady()}
 }

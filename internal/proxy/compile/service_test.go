@@ -38,7 +38,7 @@ func TestServiceOfSlices(t *testing.T) {
 		},
 		{
 			name: "external IPs", service: testService(externalIPs("203.0.113.5", "2001:db8::5", "203.0.113.5", "", "x")), endpoints: "1@a1",
-			want: []string{"  203.0.113.5:80/TCP -> cluster masqueraded, else reject", "  cluster 1", `note: spec.externalIPs: "x" is not an IP address: it is ignored`},
+			want: []string{"  203.0.113.5:80/TCP -> cluster masqueraded, else reject", "  cluster 1"},
 		},
 		{
 			name: "load balancer", service: testService(balancer("198.51.100.1", "2001:db8::9", ""), func(s *corev1.Service) {
@@ -54,7 +54,6 @@ func TestServiceOfSlices(t *testing.T) {
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.3:80/TCP -> cluster masqueraded, else reject",
 				"  cluster 1",
-				`note: status.loadBalancer.ingress: "example.com" is not an IP address: it is ignored`,
 			},
 		},
 		{
@@ -66,7 +65,6 @@ func TestServiceOfSlices(t *testing.T) {
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from 10.0.0.0/8 172.16.0.0/12",
 				"  203.0.113.5:80/TCP -> cluster masqueraded, else reject",
 				"  cluster 1",
-				`note: spec.loadBalancerSourceRanges: "x" is not a range of IP addresses: it is ignored`,
 			},
 		},
 		{
@@ -101,8 +99,6 @@ func TestServiceOfSlices(t *testing.T) {
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from",
 				"  cluster 1",
-				`note: spec.loadBalancerSourceRanges: "x" is not a range of IP addresses: it is ignored`,
-				`note: spec.loadBalancerSourceRanges: "192.0.2.0/33" is not a range of IP addresses: it is ignored`,
 				"note: spec.loadBalancerSourceRanges: no range can be read, so no IPv4 client may connect",
 			},
 		},
@@ -132,18 +128,6 @@ func TestServiceOfSlices(t *testing.T) {
 			want: []string{"shop/web:http sticky 3h0m0s", "  10.96.0.1:80/TCP cluster-ip -> cluster, else reject", "  cluster 1"},
 		},
 		{
-			name: "affinity for no time", service: testService(func(s *corev1.Service) {
-				s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-				s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(0))}}
-			}), endpoints: "1@a1",
-			want: []string{
-				"shop/web:http sticky 3h0m0s",
-				"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-				"  cluster 1",
-				"note: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 0 is ignored, clients stay for 10800 seconds; it must be positive",
-			},
-		},
-		{
 			name: "internal local", service: testService(insideLocal, nodePort), endpoints: "1@a1 2@b1",
 			want: []string{"shop/web:http", "  10.96.0.1:80/TCP cluster-ip -> local, else drop", "  192.0.2.1:30080/TCP -> cluster masqueraded, else reject", "  cluster 1 2", "  local 1"},
 		},
@@ -161,7 +145,7 @@ func TestServiceOfSlices(t *testing.T) {
 		},
 		{
 			name: "external local without endpoints", service: testService(balancer(), outsideLocal),
-			want: []string{"  192.0.2.1:30080/TCP -> split, else reject", "note: spec.healthCheckNodePort: 0 is not 1 to 65535: load balancers learn nothing"},
+			want: []string{"  192.0.2.1:30080/TCP -> split, else reject"},
 		},
 		{
 			name: "external local of node ports asks for no health", service: testService(nodePort, outsideLocal, func(s *corev1.Service) {
@@ -240,6 +224,8 @@ func TestServiceThatIsNotServed(t *testing.T) {
 	}
 }
 
+const notSpecial = " that is not unspecified, loopback, link-local, multicast or broadcast"
+
 func TestDualStack(t *testing.T) {
 	service := testService(dualStack, balancer("198.51.100.1", "2001:db8::9"), outsideLocal, externalIPs("2001:db8::5"),
 		ranges("10.0.0.0/8", "2001:db8::/64"), func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 32000 })
@@ -268,8 +254,8 @@ func TestDualStack(t *testing.T) {
 		"  cluster [fd01::1]:8080 [fd01::2]:8080",
 		"  local [fd01::1]:8080",
 		"health 32000: 1",
-		`note: EndpointSlice four: endpoints ignored: 1, the first "fd01::3"; each needs an address of family IPv4`,
-		`note: EndpointSlice six: endpoints ignored: 3, the first "::ffff:10.1.0.9"; each needs an address of family IPv6`)
+		`note: EndpointSlice four: endpoints ignored: 1, the first "fd01::3"; each needs an address of family IPv4`+notSpecial,
+		`note: EndpointSlice six: endpoints ignored: 3, the first "::ffff:10.1.0.9"; each needs an address of family IPv6`+notSpecial)
 }
 
 func TestRank(t *testing.T) {
@@ -288,11 +274,7 @@ func TestPorts(t *testing.T) {
 			corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 80, NodePort: 30080},
 			corev1.ServicePort{Name: "sctp", Protocol: corev1.ProtocolSCTP, Port: 65535},
 			corev1.ServicePort{Name: "plain", Port: 81},
-			corev1.ServicePort{Name: "dns", Protocol: corev1.ProtocolTCP, Port: 53},
-			corev1.ServicePort{Name: "odd", Protocol: "ICMP", Port: 1},
-			corev1.ServicePort{Name: "none", Port: 0},
-			corev1.ServicePort{Name: "much", Port: 65536},
-			corev1.ServicePort{Name: "node", Port: 82, NodePort: -1})
+			corev1.ServicePort{Name: "node", Port: 82})
 	})
 	udp, sctp, icmp := corev1.ProtocolUDP, corev1.ProtocolSCTP, corev1.Protocol("ICMP")
 	slice := sliceOf("s", "1@a1", func(s *discoveryv1.EndpointSlice) {
@@ -323,13 +305,7 @@ func TestPorts(t *testing.T) {
 		"  10.96.0.1:81/TCP cluster-ip -> cluster, else reject",
 		"  cluster 1:8081",
 		"shop/web:node",
-		"  10.96.0.1:82/TCP cluster-ip -> cluster, else reject",
-		`note: spec.ports[4]: another port is named "dns" too: this one is ignored`,
-		`note: spec.ports[5]: protocol "ICMP" is not TCP, UDP or SCTP: the port is ignored`,
-		"note: spec.ports[6]: port 0 is not 1 to 65535: it is ignored",
-		"note: spec.ports[7]: port 65536 is not 1 to 65535: it is ignored",
-		"note: spec.ports[8]: nodePort -1 is not 1 to 65535: it is ignored",
-		`note: EndpointSlice s: ports ignored: 5, the first ""; each needs a name, and a protocol and number that a Service can have`)
+		"  10.96.0.1:82/TCP cluster-ip -> cluster, else reject")
 }
 
 func TestSlicesThatOverlap(t *testing.T) {
@@ -345,7 +321,6 @@ func TestSlicesThatOverlap(t *testing.T) {
 		sliceOf("other", "6@a1", func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "other" }),
 		sliceOf("foreign", "7@a1", func(s *discoveryv1.EndpointSlice) { s.Namespace = "foreign" }),
 		sliceOf("headless", "8@a1", func(s *discoveryv1.EndpointSlice) { s.Labels[corev1.IsHeadlessService] = "" }),
-		nil,
 	}}
 	for range 2 {
 		r := Service(in, Options{Node: testNodeA(), AllServices: true})
@@ -390,7 +365,7 @@ func TestSpecialAddresses(t *testing.T) {
 				service := testService(externalIPs("203.0.113.5", text), balancer("198.51.100.1", text))
 				slice := sliceOf("s", "1@a1 2@a1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[1].Addresses[0] = text })
 				group := groupOf("g", "1@a1 2@a1 -> a", func(g *v1alpha1.EndpointGroup) { g.Spec.Endpoints[1].Address = text })
-				const needed = "each needs an address that is not unspecified, loopback, link-local, multicast or broadcast"
+				const needed = "each needs an address of family IPv4" + notSpecial
 				for _, in := range []Input{
 					{Service: service, Slices: []*discoveryv1.EndpointSlice{slice}}, {Service: service, Groups: []*v1alpha1.EndpointGroup{group}},
 				} {
