@@ -37,30 +37,15 @@ func wide(ports, external, endpoints int) Input {
 	return Input{Service: service, Slices: []*discoveryv1.EndpointSlice{slice}}
 }
 
-func allServices() Options { return Options{Node: testNodeA(), AllServices: true} }
-
-// On a node that has one family a Service of both is what it would be with that alone.
-func TestBoundOfOneFamily(t *testing.T) {
-	for family, address := range map[ruleset.Family]string{ruleset.IPv4: "10.96.0.1", ruleset.IPv6: "fd00::1"} {
-		for most := range 120 {
-			in := wide(2, 3, 4)
-			in.MaxElements = most
-			six := sliceOf("web-6", "")
-			six.AddressType, six.Ports = discoveryv1.AddressTypeIPv6, in.Slices[0].Ports
-			six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"fd01::1"}}, {Addresses: []string{"fd01::2"}}}
-			in.Slices = append(in.Slices, six)
-			dualStack(in.Service)
-			o := allServices()
-			o.Families = []ruleset.Family{family}
-			got := Service(in, o)
-			in.Service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPFamily(familyName(family))}
-			in.Service.Spec.ClusterIP, in.Service.Spec.ClusterIPs = address, []string{address}
-			if want := Service(in, allServices()); !reflect.DeepEqual(got, want) {
-				t.Fatalf("with %d elements and %s alone it is %+v, want %+v", most, familyName(family), got, want)
-			}
-		}
-	}
+// addIPv6 makes the Service one of both families, with some IPv6 endpoints.
+func addIPv6(in *Input, endpoints ...discoveryv1.Endpoint) {
+	dualStack(in.Service)
+	six := sliceOf("web-six", "")
+	six.AddressType, six.Ports, six.Endpoints = discoveryv1.AddressTypeIPv6, in.Slices[0].Ports, endpoints
+	in.Slices = append(in.Slices, six)
 }
+
+func allServices() Options { return Options{Node: testNodeA(), AllServices: true} }
 
 // What a Service is said to take is more than its ports do. Whatever the bound, what is
 // compiled is within it, and a Service has no less of what comes first for a larger bound.
@@ -272,62 +257,13 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// Each source range of a load balancer counts as one element for each port.
-func TestSourceRangesCount(t *testing.T) {
-	for _, ports := range []int{1, 3} {
-		counted := func(n int) int {
-			in := wide(ports, 0, 2)
-			balancer("203.0.113.1")(in.Service)
-			for i := range n {
-				in.Service.Spec.LoadBalancerSourceRanges = append(in.Service.Spec.LoadBalancerSourceRanges, fmt.Sprintf("198.18.%d.0/24", 2*i))
-			}
-			return Service(in, allServices()).Elements
-		}
-		if got := counted(100) - counted(1); got != 99*ports {
-			t.Errorf("99 more ranges for %d ports count as %d elements", ports, got)
-		}
-	}
-}
-
-// A load balancer is not told to send to a node what the rules of the node do not serve.
-func TestHealthOfWhatIsLeftOut(t *testing.T) {
-	own := "a1"
-	in := wide(1, 1, 5)
-	in.Slices[0].Endpoints[0].NodeName = &own
-	outsideLocal(in.Service)
-	balancer("203.0.113.1")(in.Service)
-	in.Service.Spec.HealthCheckNodePort = 31000
-	seen := map[int]map[int]bool{} // by how many addresses there are
-	for in.MaxElements = Service(in, allServices()).Elements; ; in.MaxElements-- {
-		got := Service(in, allServices())
-		if len(got.Families) == 0 {
-			break
-		}
-		addresses := len(got.Families[0].Ports[0].Fronts)
-		if seen[addresses] == nil {
-			seen[addresses] = map[int]bool{}
-		}
-		seen[addresses][got.Families[0].Health.LocalEndpoints] = true
-	}
-	// The external IP is no matter of load balancers. Their own address is the last that goes
-	// of those that they send to.
-	want := map[int]map[int]bool{4: {1: true}, 3: {1: true}, 2: {1: true}, 1: {0: true}}
-	if !reflect.DeepEqual(seen, want) {
-		t.Errorf("by how many addresses there are, local endpoints are told: %v, want %v", seen, want)
-	}
-}
-
 // A family says that it has local endpoints if it has one of the addresses that load balancers
 // send to, whatever the other has: there is one health port for both.
 func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 	own := "a1"
 	in := wide(1, 0, 5)
-	dualStack(in.Service)
 	in.Slices[0].Endpoints[0].NodeName = &own
-	six := sliceOf("web-six", "")
-	six.AddressType, six.Ports = discoveryv1.AddressTypeIPv6, in.Slices[0].Ports
-	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"2001:db8:1::1"}, NodeName: &own}, {Addresses: []string{"2001:db8:1::2"}}}
-	in.Slices = append(in.Slices, six)
+	addIPv6(&in, discoveryv1.Endpoint{Addresses: []string{"2001:db8:1::1"}, NodeName: &own}, discoveryv1.Endpoint{Addresses: []string{"2001:db8:1::2"}})
 	outsideLocal(in.Service)
 	balancers := []string{"203.0.113.1", "2001:db8:ffff::1"}
 	balancer(balancers...)(in.Service)
@@ -360,12 +296,8 @@ func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 func TestHealthOfAFullNode(t *testing.T) {
 	own := "a1"
 	in := wide(1, 1, 5)
-	dualStack(in.Service)
 	in.Slices[0].Endpoints[0].NodeName = &own
-	six := sliceOf("web-six", "")
-	six.AddressType, six.Ports = discoveryv1.AddressTypeIPv6, in.Slices[0].Ports
-	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"2001:db8:1::1"}, NodeName: &own}}
-	in.Slices = append(in.Slices, six)
+	addIPv6(&in, discoveryv1.Endpoint{Addresses: []string{"2001:db8:1::1"}, NodeName: &own})
 	outsideLocal(in.Service)
 	balancers := []string{"203.0.113.1", "203.0.113.2", "2001:db8:ffff::1"}
 	balancer(balancers...)(in.Service)
@@ -466,11 +398,7 @@ func TestTooLargeServicesCostLittle(t *testing.T) {
 // Both families are held to one bound together.
 func TestBoundOfBothFamilies(t *testing.T) {
 	in := wide(1, 50, 10)
-	dualStack(in.Service)
-	six := sliceOf("web-6", "", func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeIPv6 })
-	six.Ports = in.Slices[0].Ports
-	six.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"2001:db8:1::1"}}}
-	in.Slices = append(in.Slices, six)
+	addIPv6(&in, discoveryv1.Endpoint{Addresses: []string{"2001:db8:1::1"}})
 	in.Service.Spec.ExternalIPs = append(in.Service.Spec.ExternalIPs, "2001:db8:2::1")
 	for _, test := range []struct{ less, four, six int }{
 		{1, 51, 2},

@@ -1,14 +1,11 @@
 package compile
 
 import (
-	"slices"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // knownText shows what is known of endpoints besides where new connections go.
@@ -111,31 +108,5 @@ func TestKnown(t *testing.T) {
 				t.Errorf("known are %s; want %s", got, test.expect)
 			}
 		})
-	}
-}
-
-// Who is inside learns at once that hard tiers leave nothing, whatever a policy says of
-// those outside.
-func TestHardAndEmptyIsRejected(t *testing.T) {
-	in := Input{Service: testService(ours, nodePort, outsideLocal), Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@b1 -> a tiers topology.kubernetes.io/zone")}}
-	expect(t, Service(in, Options{Node: testNodeA()}),
-		"shop/web:http", clusterFront, "  192.0.2.1:30080/TCP -> split, else drop from outside", "  unreachable")
-}
-
-// A Service that is given back is served until its groups go, whichever of its addresses
-// stay on the node.
-func TestHandBackServesEveryFrontWithEndpoints(t *testing.T) {
-	for _, policy := range []func(*corev1.Service){outsideLocal, insideLocal} {
-		service := testService(nodePort, policy)
-		in := Input{Service: service, Groups: []*v1alpha1.EndpointGroup{groupOf("g", "1@a2 -> a")}}
-		r := Service(in, Options{Node: testNodeA()})
-		for _, front := range r.Families[0].Ports[0].Fronts {
-			if front.Empty != ruleset.Ignore || front.Pool == ruleset.PoolLocal {
-				t.Errorf("%s: what kube-proxy serves is not left to it", frontText(front))
-			}
-		}
-		if got := r.Families[0].Ports[0]; !slices.Equal(lines(r)[len(lines(r))-1:], []string{"  cluster 1"}) {
-			t.Errorf("the endpoint is not used: %v", got)
-		}
 	}
 }

@@ -282,23 +282,6 @@ func TestServicesHaveWhatTheyMay(t *testing.T) {
 	})
 }
 
-// What the book keeps of a Service is bounded.
-func TestBookKeepsWhatCounts(t *testing.T) {
-	var many []string
-	for i := range 2 * MaxClaims {
-		many = append(many, fmt.Sprintf("198.18.%d.%d", i/256, i%256))
-	}
-	b, name := NewAddressBook(), types.NamespacedName{Namespace: "tenant", Name: "x"}
-	b.SetService(name, testService(ours, externalIPs(many...)))
-	if n := len(b.claimants); n != MaxClaims {
-		t.Errorf("%d addresses are kept, want %d", n, MaxClaims)
-	}
-	b.SetService(name, testService(ours, balancer(many...)))
-	if n := len(b.balanced); n != MaxClaims {
-		t.Errorf("%d addresses of load balancers are kept, want %d", n, MaxClaims)
-	}
-}
-
 // check compares the fronts of a Service with what it may have.
 func (c *randomCluster) check(t *rapid.T, name types.NamespacedName, result Result) {
 	service := c.services[name]
