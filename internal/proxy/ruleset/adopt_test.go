@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -42,58 +41,6 @@ func TestAdoptKeepsSlots(t *testing.T) {
 		"delete from slots: 10.96.0.10 . udp . 53 . 1", "add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.3 . 8080")
 	if want := []Stale{{dns, targets("1")[0]}}; !slices.Equal(c.Stale, want) {
 		t.Errorf("stale are %v, want %v", c.Stale, want)
-	}
-}
-
-// A table that remembers another number of clients than the one before has maps of its own,
-// which are empty. All else stays, and what the other had goes when it has lingered.
-func TestAdoptWithAnotherNumberOfClients(t *testing.T) {
-	sp := sticky("1234", "12")
-	client := netip.MustParseAddr("192.0.2.1")
-	b := newBed(Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}})
-	b.program(t, start, sp, dnsPort("12"))
-	stays := func(draw int) {
-		t.Helper()
-		for _, one := range []int{draw, 3 - draw} {
-			if got := b.kernel.send(packet{source: client, front: sp.Fronts[0].Front}, uint32(one)).target; got != sp.Cluster[draw] {
-				t.Fatalf("the client is led to %s, and should be to %s, the slot that it drew first", got, sp.Cluster[draw])
-			}
-		}
-	}
-	stays(0)
-	now := start
-	for i, clients := range []int{1000, 2000, 0} {
-		was := maps.Clone(b.kernel.sets)
-		b.config.MaxAffinityClients = clients
-		b = b.again(t, sp, dnsPort("12"))
-		c := b.Commit(now)
-		for _, line := range describe(c.Transaction) {
-			if strings.Contains(line, "table") || strings.Contains(line, "udp") {
-				t.Errorf("%d clients: %s", clients, line)
-			}
-		}
-		b.do(t, c)
-		stays(i + 1)
-		made := 0
-		for name, set := range b.kernel.sets {
-			if set.Dynamic && was[name] == nil {
-				if made++; set.Size != clients {
-					t.Errorf("%s has the size %d, want %d", name, set.Size, clients)
-				}
-			}
-		}
-		if made != 2 {
-			t.Errorf("%d clients: %d maps are made, want 2", clients, made)
-		}
-		for due, more := b.Due(); more; due, more = b.Due() {
-			now = due
-			b.program(t, now)
-		}
-		for name, set := range was {
-			if set.Dynamic && b.kernel.sets[name] != nil {
-				t.Errorf("%d clients: %s is still there", clients, name)
-			}
-		}
 	}
 }
 
@@ -261,28 +208,6 @@ func TestForeignBasesAndFlagsAreMadeAnew(t *testing.T) {
 	}
 }
 
-// A hook that nothing needs, and that others made with rules of their own, gets its own rules at
-// once: packets enter it for as long as it lingers.
-func TestHooksOfOthersDoNothing(t *testing.T) {
-	for name, h := range hooks {
-		b := newBed(Config{Family: IPv4})
-		b.program(t, start, dnsPort("12"))
-		drop := Rule{Family: IPv4, Statements: []Statement{Decide{Verdict{Kind: VerdictDrop}}}}
-		b.kernel.chains[name] = &Chain{Name: name, Base: &h.base, Rules: []Rule{drop}}
-		b.Adopt(b.kernel.list(IPv4))
-		b.do(t, b.Commit(start))
-		if c := b.kernel.chains[name]; c != nil && len(c.Rules) > 0 && c.Rules[0].String() == drop.String() {
-			t.Errorf("%s drops packets still", name)
-		}
-		for due, some := b.Due(); some; due, some = b.Due() {
-			b.do(t, b.Commit(due))
-		}
-		if b.kernel.chains[name] != nil {
-			t.Errorf("%s stays", name)
-		}
-	}
-}
-
 // The clients that are remembered after the table was read are not led to what went before.
 func TestAdoptKeepsClientsFromTheGone(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
@@ -316,26 +241,5 @@ func TestAdoptKeepsClientsFromTheGone(t *testing.T) {
 	}
 	if _, due := b.Due(); due || len(b.buried) > 0 {
 		t.Errorf("still kept from the gone are clients in %d maps", len(b.buried))
-	}
-}
-
-// A map whose port comes after the table was read keeps the clients of what lives.
-func TestMapsThatAreUsedAgainKeepClients(t *testing.T) {
-	b := newBed(Config{Family: IPv4})
-	b.program(t, start, sticky("12", "1"))
-	again := b.again(t)
-	again.do(t, again.Commit(start))
-	asked := 0
-	for i := range 6 {
-		c := again.program(t, start.Add(100*time.Millisecond+time.Duration(i)*time.Second), sticky("12", "1"))
-		for _, f := range c.Forget {
-			asked++
-			if !slices.Contains(f.Keep, targets("1")[0]) {
-				t.Errorf("clients in %s are forgotten but for those of %v", f.Set, f.Keep)
-			}
-		}
-	}
-	if asked == 0 {
-		t.Error("what was asked for before is not asked for anew")
 	}
 }

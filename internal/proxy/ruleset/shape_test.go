@@ -99,16 +99,6 @@ func TestWeightsThatChangeKeepSlots(t *testing.T) {
 	}
 }
 
-func TestWeightsThatAreNoneAreLeftOut(t *testing.T) {
-	for _, weight := range []uint32{0, MostWeight + 1} {
-		table := NewTable(Config{Family: IPv4})
-		err := table.Set(weightedPort(1, weight))
-		if err == nil || !strings.Contains(err.Error(), "allowed are 1 to 1000") {
-			t.Errorf("the error of weight %d is %v", weight, err)
-		}
-	}
-}
-
 // The node's packets go through no chain that nothing needs.
 func TestHooksAreThereWhileTheyAreNeeded(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
