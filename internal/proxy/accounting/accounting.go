@@ -21,7 +21,7 @@
 // such connections bytes since the last reading are missing, and all of those that no
 // reading has seen.
 //
-// The counters have no more series than MaxServices × zones × 3, with a few for the
+// The counters have no more series than 100 × zones × 3, with a few for the
 // rest. Services have their own as long as they are among those with the most
 // connections: the first to come get some, and every five minutes one with more than
 // twice as many takes the place of the one with the fewest. A Service that is deleted
@@ -48,12 +48,17 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// What holds for options that are zero.
+// DefaultInterval is Options.Interval if that is zero.
+const DefaultInterval = 15 * time.Second
+
 const (
-	DefaultMaxServices    = 100
-	DefaultMaxConnections = 1 << 19
-	DefaultInterval       = 15 * time.Second
-	DefaultBuffer         = 8 << 20
+	// maxServices is how many Services have series of their own.
+	maxServices = 100
+	// maxConnections is how many open connections are remembered, each in about 100 bytes. One
+	// beyond counts when it ends.
+	maxConnections = 1 << 19
+	// reportBuffer is how many bytes of reports wait to be read.
+	reportBuffer = 8 << 20
 )
 
 // share is how much of a processor readings take at most.
@@ -72,20 +77,11 @@ type Options struct {
 	// be known for a while after they have gone.
 	Resolve func(ruleset.Front, netip.Addr) (Flow, bool)
 
-	// MaxServices is how many Services have series of their own.
-	MaxServices int
-	// MaxConnections is how many open connections are remembered, each in about 100
-	// bytes. One beyond counts when it ends.
-	MaxConnections int
 	// Interval is the shortest time between two readings of all open connections.
 	Interval time.Duration
-	// Buffer is how many bytes of reports wait to be read.
-	Buffer int
 	// CountBytes has the kernel count bytes if it does not, as the function of that name
 	// does.
 	CountBytes bool
-	// Switches is the folder of the kernel's switches, DefaultSwitches if empty.
-	Switches string
 	// Log is told what goes wrong, and when that is over.
 	Log logr.Logger
 	// Clock is another than that of the system.
@@ -102,7 +98,7 @@ type Flow struct {
 // tracking is the kernel's connection tracking.
 type tracking interface {
 	// listen begins to receive reports of connections that end.
-	listen(buffer int) (reports, error)
+	listen() (reports, error)
 	// read hands out all open connections, and says how much time of a processor that
 	// took.
 	read(ctx context.Context, use func(part []byte)) (time.Duration, error)
@@ -126,7 +122,6 @@ var errLost = errors.New("reports of connection tracking were lost")
 // Accountant counts. It is a prometheus.Collector.
 type Accountant struct {
 	interval     time.Duration
-	buffer       int
 	withBytes    bool
 	log          logr.Logger
 	clock        clock.Clock
@@ -151,27 +146,15 @@ type health struct {
 
 // New makes an Accountant, which does nothing until it runs.
 func New(o Options) (*Accountant, error) {
-	switch {
-	case o.SourceZone == nil || o.Resolve == nil:
+	if o.SourceZone == nil || o.Resolve == nil {
 		return nil, errors.New("accounting needs SourceZone and Resolve")
-	case o.MaxServices < 0:
-		return nil, fmt.Errorf("MaxServices %d is not allowed; it must not be negative", o.MaxServices)
-	case o.MaxConnections < 0:
-		return nil, fmt.Errorf("MaxConnections %d is not allowed; it must not be negative", o.MaxConnections)
-	case o.Interval < 0:
-		return nil, fmt.Errorf("interval %s is not allowed; it must not be negative", o.Interval)
-	case o.Buffer < 0:
-		return nil, fmt.Errorf("buffer %d is not allowed; it must not be negative", o.Buffer)
 	}
-	o.MaxServices = cmp.Or(o.MaxServices, DefaultMaxServices)
-	o.MaxConnections = cmp.Or(o.MaxConnections, DefaultMaxConnections)
 	a := &Accountant{
 		interval:     cmp.Or(o.Interval, DefaultInterval),
-		buffer:       cmp.Or(o.Buffer, DefaultBuffer),
 		withBytes:    o.CountBytes,
 		log:          o.Log,
 		clock:        o.Clock,
-		kernel:       conntrack{cmp.Or(o.Switches, DefaultSwitches)},
+		kernel:       conntrack{DefaultSwitches},
 		messages:     newReader(),
 		descriptions: describe(),
 		ledger:       newLedger(&o),
@@ -185,7 +168,7 @@ func New(o Options) (*Accountant, error) {
 // Run counts until the context ends. It fails if the kernel does not let the process
 // listen, or stops to report; it may be run again then, and goes on where it was.
 func (a *Accountant) Run(ctx context.Context) error {
-	listening, err := a.kernel.listen(a.buffer)
+	listening, err := a.kernel.listen()
 	if err != nil {
 		return err
 	}

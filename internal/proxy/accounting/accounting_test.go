@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,11 +14,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"vicinity.dev/vicinity/internal/proxy/netlink"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // accountant makes one that knows the fronts of the namespace.
@@ -116,7 +112,7 @@ func newFakeKernel() *fakeKernel {
 	return &fakeKernel{bytes: true, ends: true, received: make(chan received), closed: make(chan struct{})}
 }
 
-func (k *fakeKernel) listen(int) (reports, error) { return k, k.listened }
+func (k *fakeKernel) listen() (reports, error) { return k, k.listened }
 
 func (k *fakeKernel) receive(into []byte) (int, error) {
 	select {
@@ -282,27 +278,6 @@ func TestReadingsTakeTheirShare(t *testing.T) {
 	}
 }
 
-// Now and then it is looked who has the most connections.
-func TestServicesAreRanked(t *testing.T) {
-	k := newFakeKernel()
-	r := run(t, k, Options{MaxServices: 1, Resolve: numbered})
-	r.looks(t, func() {})
-	r.mu.Lock()
-	r.ledger.gone(to(1, 80, 1))
-	for key := range uint64(3) {
-		r.ledger.gone(to(10+key, 81, 1))
-	}
-	r.mu.Unlock()
-	for range int(rankEvery / DefaultInterval) {
-		r.looks(t, func() {})
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if got := r.ledger.book.names(); !slices.Equal(got, []string{"service-81"}) {
-		t.Errorf("%v have series", got)
-	}
-}
-
 func TestTroubleIsSaidOnceAndWhenItIsOver(t *testing.T) {
 	k := newFakeKernel()
 	k.readFail, k.bytes, k.ends = errors.New("reading the tracked connections: no memory"), false, false
@@ -387,32 +362,4 @@ func TestRunFails(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestOptionsAreChecked(t *testing.T) {
-	zone := func() string { return "" }
-	known := func(ruleset.Front, netip.Addr) (Flow, bool) { return Flow{}, false }
-	for _, test := range []struct {
-		options Options
-		want    string
-	}{
-		{Options{Resolve: known}, "accounting needs SourceZone and Resolve"},
-		{Options{SourceZone: zone}, "accounting needs SourceZone and Resolve"},
-		{Options{SourceZone: zone, Resolve: known, MaxServices: -1}, "MaxServices -1 is not allowed; it must not be negative"},
-		{Options{SourceZone: zone, Resolve: known, MaxConnections: -1}, "MaxConnections -1 is not allowed; it must not be negative"},
-		{Options{SourceZone: zone, Resolve: known, Interval: -1}, "interval -1ns is not allowed; it must not be negative"},
-		{Options{SourceZone: zone, Resolve: known, Buffer: -1}, "buffer -1 is not allowed; it must not be negative"},
-	} {
-		if _, err := New(test.options); err == nil || err.Error() != test.want {
-			t.Errorf("got %v, want %s", err, test.want)
-		}
-	}
-	a, err := New(Options{SourceZone: zone, Resolve: known})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.interval != DefaultInterval || a.buffer != DefaultBuffer || a.ledger.most != DefaultMaxConnections ||
-		a.ledger.book.most != DefaultMaxServices || a.clock != (clock.RealClock{}) {
-		t.Errorf("the defaults are not those that are documented: %+v", a)
-	}
 }

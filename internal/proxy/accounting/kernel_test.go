@@ -229,9 +229,9 @@ type elsewhere struct {
 
 func (n *namespace) tracking() tracking { return elsewhere{conntrack{DefaultSwitches}, n} }
 
-func (e elsewhere) listen(buffer int) (r reports, err error) {
+func (e elsewhere) listen() (r reports, err error) {
 	err = e.Do(func() (err error) {
-		r, err = e.conntrack.listen(buffer)
+		r, err = e.conntrack.listen()
 		return err
 	})
 	return r, err

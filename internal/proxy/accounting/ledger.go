@@ -40,8 +40,8 @@ type entry struct {
 
 func newLedger(o *Options) *ledger {
 	return &ledger{
-		resolve: o.Resolve, zone: o.SourceZone, most: o.MaxConnections,
-		book: newBook(o.MaxServices), open: map[uint64]entry{},
+		resolve: o.Resolve, zone: o.SourceZone, most: maxConnections,
+		book: newBook(maxServices), open: map[uint64]entry{},
 	}
 }
 

@@ -22,9 +22,9 @@ func numbered(front ruleset.Front, target netip.Addr) (Flow, bool) {
 }
 
 func newTestLedger(services, connections int) *ledger {
-	return newLedger(&Options{
-		SourceZone: func() string { return "zone-0" }, Resolve: numbered, MaxServices: services, MaxConnections: connections,
-	})
+	l := newLedger(&Options{SourceZone: func() string { return "zone-0" }, Resolve: numbered})
+	l.most, l.book.most = connections, services
+	return l
 }
 
 // to is a connection with a key to a Service and zone.

@@ -6,11 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
@@ -29,7 +26,7 @@ func (n *namespace) watch(o Options) *live {
 	o.Log = log.logger()
 	l := &live{accountant(n.t, o), n, log}
 	l.kernel = n.tracking()
-	listening, err := l.kernel.listen(l.buffer)
+	listening, err := l.kernel.listen()
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -139,56 +136,6 @@ func (n *namespace) quiet(front netip.Addr) (all totals) {
 	return all
 }
 
-// Bytes are counted of connections that are opened once the kernel does.
-func TestBytesAreSwitchedOn(t *testing.T) {
-	n := newNamespace(t)
-	n.set(switchBytes, "0")
-	n.serve(target4)
-	before := n.dial("udp", front4, frontPort)
-	n.echo(before, 1000)
-	l := n.watch(Options{CountBytes: true})
-	n.echo(before, 1000)
-	n.echo(n.dial("udp", front4, frontPort), 1000)
-	l.flush()
-	want := totals{1, traffic{1028, 1028}}
-	eventually(t, "that what was opened since counts with its bytes", func() bool { return sum(counted(l.Accountant)) == want })
-	if text := l.log.text(); text != "" {
-		t.Errorf("logged %s", text)
-	}
-	n.must(func() error {
-		if on, err := isOn(DefaultSwitches, switchBytes); err != nil || !on {
-			t.Errorf("the kernel counts bytes: %t, %v", on, err)
-		}
-		return nil
-	})
-}
-
-// Where /proc/sys cannot be written that is said, with what to do about it.
-func TestBytesCannotBeSwitchedOn(t *testing.T) {
-	n := newNamespace(t)
-	n.set(switchBytes, "0")
-	n.must(func() error {
-		// A mount of this thread's own.
-		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			return err
-		}
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return err
-		}
-		if err := unix.Mount("/proc/sys", "/proc/sys", "", unix.MS_BIND, ""); err != nil {
-			return err
-		}
-		if err := unix.Mount("", "/proc/sys", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-			return err
-		}
-		err := CountBytes(DefaultSwitches)
-		if !errors.Is(err, unix.EROFS) || !strings.HasSuffix(err.Error(), "set it on the node, or run where /proc/sys can be written, as in a privileged container") {
-			t.Errorf("got %v", err)
-		}
-		return nil
-	})
-}
-
 func TestSwitches(t *testing.T) {
 	folder := t.TempDir()
 	k := conntrack{folder}
@@ -229,7 +176,7 @@ func TestSwitches(t *testing.T) {
 func TestReportsAreFiltered(t *testing.T) {
 	n := newNamespace(t)
 	n.serve(target4)
-	listening, err := n.tracking().listen(DefaultBuffer)
+	listening, err := n.tracking().listen()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,8 @@ import (
 // one that has no room for series of its own.
 func gathered(t *testing.T) *Accountant {
 	t.Helper()
-	a := accountant(t, Options{MaxServices: 2, Resolve: numbered})
+	a := accountant(t, Options{Resolve: numbered})
+	a.ledger.book.most = 2
 	a.kernel = newFakeKernel()
 	a.look(t.Context())
 	a.ledger.begin()

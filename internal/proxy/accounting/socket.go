@@ -39,7 +39,7 @@ type ends struct {
 
 // listen asks for the reports of connections that end. What comes faster than it is read has
 // room in a buffer. The filter comes before the membership, so that none slips through.
-func (conntrack) listen(buffer int) (reports, error) {
+func (conntrack) listen() (reports, error) {
 	socket, err := netlink.Dial()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (conntrack) listen(buffer int) (reports, error) {
 	fail := func(err error) (reports, error) {
 		return nil, errors.Join(fmt.Errorf("listening to connection tracking: %w", err), socket.Close())
 	}
-	if err := socket.SetReceiveBuffer(buffer); err != nil {
+	if err := socket.SetReceiveBuffer(reportBuffer); err != nil {
 		return fail(err)
 	}
 	if err := socket.Filter(translatedOnly); err != nil {
@@ -70,7 +70,7 @@ func (conntrack) listen(buffer int) (reports, error) {
 // gatheredIn is how long reports may gather in a buffer of so many bytes, as the kernel counts
 // them: it gives twice what it is asked for.
 func gatheredIn(given int) time.Duration {
-	const usual = 2 * DefaultBuffer
+	const usual = 2 * reportBuffer
 	return gather * time.Duration(min(given, usual)) / usual
 }
 
