@@ -88,19 +88,21 @@ func (c *Catalogue) RemoveService(key types.NamespacedName) {
 }
 
 func (c *Catalogue) replaceServices(list []*corev1.Service, version string) {
-	before := c.services
-	if c.restored(ResourceServices, version) {
-		c.services = make(map[types.NamespacedName]*corev1.Service, len(list))
-	}
-	kept := make(map[types.NamespacedName]bool, len(list))
+	removeMissing(c.services, list, c.restored(ResourceServices, version), func(service *corev1.Service) { c.RemoveService(KeyOf(service)) })
 	for _, service := range list {
-		kept[KeyOf(service)] = true
 		c.SetService(service)
 	}
-	for key := range before {
+}
+
+// removeMissing removes the objects that a list lacks, or all.
+func removeMissing[T metav1.Object](known map[types.NamespacedName]T, list []T, all bool, remove func(T)) {
+	kept := make(map[types.NamespacedName]bool, len(list))
+	for _, object := range list {
+		kept[KeyOf(object)] = !all
+	}
+	for key, object := range known {
 		if !kept[key] {
-			delete(c.services, key)
-			c.touch(key)
+			remove(object)
 		}
 	}
 }
@@ -148,15 +150,7 @@ func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone 
 	if zone != before {
 		c.zone, c.changes.Node, anew = zone, true, true
 	}
-	kept := make(map[types.NamespacedName]bool, len(list))
-	for _, group := range list {
-		kept[KeyOf(group)] = true
-	}
-	for key, group := range c.groups.all {
-		if !kept[key] || anew {
-			c.RemoveGroup(group)
-		}
-	}
+	removeMissing(c.groups.all, list, anew, c.RemoveGroup)
 	if anew {
 		// What was to be acknowledged says nothing any more.
 		c.changes.Anew = true
@@ -203,15 +197,7 @@ func (c *Catalogue) RemoveSlice(key types.NamespacedName) {
 
 func (c *Catalogue) replaceSlices(list []*discoveryv1.EndpointSlice, version string) {
 	anew := c.restored(ResourceSlices, version)
-	kept := make(map[types.NamespacedName]bool, len(list))
-	for _, slice := range list {
-		kept[KeyOf(slice)] = true
-	}
-	for key := range c.slices.all {
-		if !kept[key] || anew {
-			c.RemoveSlice(key)
-		}
-	}
+	removeMissing(c.slices.all, list, anew, func(slice *discoveryv1.EndpointSlice) { c.RemoveSlice(KeyOf(slice)) })
 	for _, slice := range list {
 		c.SetSlice(slice)
 	}

@@ -35,7 +35,7 @@ func (t *Table) needsElement(set *Set, key string) func(*port) bool {
 			return slices.ContainsFunc(p.fronts, func(end FrontEnd) bool { return end.ClusterIP && addressKey(end.Address) == key })
 		}
 	}
-	front, _, ok := t.config.Family.takeFront(key)
+	front, _, ok := t.config.Family.TakeFront(key)
 	winner, taken := t.claims.winners[front]
 	return func(p *port) bool { return ok && taken && winner.port == p }
 }

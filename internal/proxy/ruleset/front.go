@@ -138,27 +138,14 @@ func (r *revision) reviseHairpin() {
 	if r.stagedHairpin != nil {
 		r.hairpin = *r.stagedHairpin
 	}
-	wanted := r.hairpin
-	for len(old) > 0 || len(wanted) > 0 {
-		order := 0
-		switch {
-		case len(old) == 0:
-			order = 1
-		case len(wanted) == 0:
-			order = -1
-		default:
-			order = old[0].Compare(wanted[0])
+	for _, address := range old {
+		if _, stays := slices.BinarySearchFunc(r.hairpin, address, netip.Addr.Compare); !stays {
+			r.change(setHairpin, Element{Key: addressKey(address, address)}, false)
 		}
-		if order < 0 {
-			r.change(setHairpin, Element{Key: addressKey(old[0], old[0])}, false)
-		} else if order > 0 {
-			r.change(setHairpin, Element{Key: addressKey(wanted[0], wanted[0])}, true)
-		}
-		if order <= 0 {
-			old = old[1:]
-		}
-		if order >= 0 {
-			wanted = wanted[1:]
+	}
+	for _, address := range r.hairpin {
+		if _, there := slices.BinarySearchFunc(old, address, netip.Addr.Compare); !there {
+			r.change(setHairpin, Element{Key: addressKey(address, address)}, true)
 		}
 	}
 }

@@ -125,21 +125,21 @@ func (h *holding) holdChains(chains []ListedChain) {
 func (h *holding) holdElement(family Family, id setID, e Element, slots map[slotsOf][]filled) bool {
 	switch id {
 	case setClusterIPs:
-		address, rest, ok := family.takeAddress(e.Key)
+		address, rest, ok := family.TakeAddress(e.Key)
 		if !ok || rest != "" {
 			return false
 		}
 		h.addresses = append(h.addresses, address)
 		return true
 	case setHairpin:
-		address, _, ok := family.takeAddress(e.Key)
+		address, _, ok := family.TakeAddress(e.Key)
 		if !ok || e.Key != addressKey(address, address) {
 			return false
 		}
 		h.hairpin = append(h.hairpin, address)
 		return true
 	}
-	front, rest, ok := family.takeFront(e.Key)
+	front, rest, ok := family.TakeFront(e.Key)
 	if !ok {
 		return false
 	}

@@ -61,8 +61,8 @@ func addressKey(addresses ...netip.Addr) string {
 	return string(b)
 }
 
-// takeAddress reads an address that begins a key, and gives what follows it.
-func (f Family) takeAddress(key string) (netip.Addr, string, bool) {
+// TakeAddress reads the address that a key begins with, and returns what follows it.
+func (f Family) TakeAddress(key string) (netip.Addr, string, bool) {
 	length := 4
 	if f == IPv6 {
 		length = 16
@@ -74,10 +74,10 @@ func (f Family) takeAddress(key string) (netip.Addr, string, bool) {
 	return a, key[length:], ok
 }
 
-// takeFront reads a front that begins a key, and gives what follows it. It is false for
+// TakeFront reads the front that a key begins with, and returns what follows it. It is false for
 // bytes that no front has.
-func (f Family) takeFront(key string) (Front, string, bool) {
-	address, rest, ok := f.takeAddress(key)
+func (f Family) TakeFront(key string) (Front, string, bool) {
+	address, rest, ok := f.TakeAddress(key)
 	if !ok || len(rest) < frontLength {
 		return Front{}, "", false
 	}
@@ -92,7 +92,7 @@ func (f Family) takeFront(key string) (Front, string, bool) {
 
 // takeTarget reads the value of a slot. It is invalid for bytes that no target has.
 func (f Family) takeTarget(data string) netip.AddrPort {
-	address, rest, ok := f.takeAddress(data)
+	address, rest, ok := f.TakeAddress(data)
 	if !ok || len(rest) != wordLength {
 		return netip.AddrPort{}
 	}

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"time"
@@ -66,7 +65,7 @@ func (s *Share) Of(l ruleset.Listing) ruleset.Listing {
 	fronts := map[ruleset.Front]bool{}
 	for _, set := range want.Sets {
 		for _, e := range set.Elements {
-			if front, ok := frontOf(l.Family, e.Key); ok {
+			if front, _, ok := l.Family.TakeFront(e.Key); ok {
 				fronts[front] = true
 			}
 		}
@@ -89,41 +88,16 @@ func (s *Share) Of(l ruleset.Listing) ruleset.Listing {
 // holds reports whether a key is about the Service: an address of it, one of its
 // endpoints with itself, or one of its fronts with what follows.
 func (s *Share) holds(family ruleset.Family, fronts map[ruleset.Front]bool, key string) bool {
-	address, rest, ok := addressOf(family, key)
+	address, rest, ok := family.TakeAddress(key)
 	if !ok {
 		return false
 	}
 	if rest == "" {
 		return slices.Contains(s.Addresses, address)
 	}
-	if again, rest, ok := addressOf(family, rest); ok && rest == "" && again == address {
+	if again, rest, ok := family.TakeAddress(rest); ok && rest == "" && again == address {
 		return slices.Contains(s.Endpoints, address)
 	}
-	front, ok := frontOf(family, key)
+	front, _, ok := family.TakeFront(key)
 	return ok && (fronts[front] || slices.Contains(s.Addresses, address))
-}
-
-// addressOf takes the address that a key begins with.
-func addressOf(family ruleset.Family, key string) (address netip.Addr, rest string, ok bool) {
-	length := 4
-	if family == ruleset.IPv6 {
-		length = 16
-	}
-	if len(key) < length {
-		return netip.Addr{}, "", false
-	}
-	address, ok = netip.AddrFromSlice([]byte(key[:length]))
-	return address, key[length:], ok
-}
-
-// frontOf reads the front that a key begins with. Each of its parts begins at a multiple of
-// four bytes.
-func frontOf(family ruleset.Family, key string) (ruleset.Front, bool) {
-	address, rest, ok := addressOf(family, key)
-	if !ok || len(rest) < 8 {
-		return ruleset.Front{}, false
-	}
-	return ruleset.Front{
-		Address: address, Protocol: ruleset.Protocol(rest[0]), Port: binary.BigEndian.Uint16([]byte(rest[4:6])),
-	}, true
 }
