@@ -21,21 +21,29 @@ type NodePorts struct {
 
 // ParseNodePorts reads prefixes, or the word "primary" alone.
 func ParseNodePorts(texts []string) (NodePorts, error) {
-	var parsed NodePorts
+	word, prefixes, err := parsePrefixes(texts, `a prefix such as 192.0.2.0/24, or "primary" alone`, primary)
+	if err != nil || word != "" {
+		return NodePorts{}, err
+	}
+	return NodePorts{prefixes}, nil
+}
+
+// parsePrefixes reads prefixes, or one of some words alone. Errors say what is allowed.
+func parsePrefixes(texts []string, allowed string, words ...string) (word string, prefixes []netip.Prefix, err error) {
 	for _, text := range texts {
-		if text == primary {
+		if slices.Contains(words, text) {
 			if len(texts) > 1 {
-				return NodePorts{}, fmt.Errorf("%q is not allowed together with others", primary)
+				return "", nil, fmt.Errorf("%q is not allowed together with others", text)
 			}
-			return NodePorts{}, nil
+			return text, nil, nil
 		}
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return NodePorts{}, fmt.Errorf("%q is not allowed; it must be a prefix such as 192.0.2.0/24, or %q alone", text, primary)
+			return "", nil, fmt.Errorf("%q is not allowed; it must be %s", text, allowed)
 		}
-		parsed.prefixes = append(parsed.prefixes, prefix.Masked())
+		prefixes = append(prefixes, prefix.Masked())
 	}
-	return parsed, nil
+	return "", prefixes, nil
 }
 
 // ByPrefix reports whether addresses are looked for on the node's interfaces.
@@ -81,23 +89,19 @@ func Addresses(node *corev1.Node) []netip.Addr {
 
 // PodPrefixes are those that a node's pods get their addresses from.
 func PodPrefixes(node *corev1.Node) []netip.Prefix {
-	texts := node.Spec.PodCIDRs
-	if len(texts) == 0 && node.Spec.PodCIDR != "" {
-		texts = []string{node.Spec.PodCIDR}
+	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
+		return readable([]string{node.Spec.PodCIDR})
 	}
-	var all []netip.Prefix
-	for _, text := range texts {
-		if prefix, err := netip.ParsePrefix(text); err == nil {
-			all = append(all, prefix.Masked())
-		}
-	}
-	return all
+	return readable(node.Spec.PodCIDRs)
 }
 
 // ServiceRange are the prefixes of a range that cluster IPs are from.
-func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix {
+func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix { return readable(one.Spec.CIDRs) }
+
+// readable are the prefixes among some texts.
+func readable(texts []string) []netip.Prefix {
 	var all []netip.Prefix
-	for _, text := range one.Spec.CIDRs {
+	for _, text := range texts {
 		if prefix, err := netip.ParsePrefix(text); err == nil {
 			all = append(all, prefix.Masked())
 		}

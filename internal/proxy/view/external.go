@@ -1,8 +1,8 @@
 package view
 
 import (
+	"errors"
 	"fmt"
-	"net/netip"
 
 	"vicinity.dev/vicinity/internal/proxy/compile"
 )
@@ -19,25 +19,18 @@ const noExternalIPs = "none"
 // ParseExternalIPs reads prefixes, or the word "all" or "none" alone. An empty list is refused,
 // because it could mean either.
 func ParseExternalIPs(texts []string) (compile.ExternalIPs, error) {
-	var parsed compile.ExternalIPs
+	var none compile.ExternalIPs
 	if len(texts) == 0 {
-		return parsed, fmt.Errorf("an empty list is not allowed; it must be prefixes such as 203.0.113.0/24, or %q or %q alone", AllExternalIPs, noExternalIPs)
+		return none, errors.New(`an empty list is not allowed; it must be prefixes such as 203.0.113.0/24, or "all" or "none" alone`)
 	}
-	for _, text := range texts {
-		if text == AllExternalIPs || text == noExternalIPs {
-			if len(texts) > 1 {
-				return compile.ExternalIPs{}, fmt.Errorf("%q is not allowed together with others", text)
-			}
-			return compile.ExternalIPs{None: text == noExternalIPs}, nil
-		}
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return compile.ExternalIPs{}, fmt.Errorf("%q is not allowed; it must be a prefix such as 203.0.113.0/24, or %q or %q alone", text, AllExternalIPs, noExternalIPs)
-		}
+	word, prefixes, err := parsePrefixes(texts, `a prefix such as 203.0.113.0/24, or "all" or "none" alone`, AllExternalIPs, noExternalIPs)
+	if err != nil {
+		return none, err
+	}
+	for i, prefix := range prefixes {
 		if prefix.Addr().Is4In6() {
-			return compile.ExternalIPs{}, fmt.Errorf("%q is not allowed; IPv4 addresses must be in the notation of IPv4, such as 203.0.113.0/24", text)
+			return none, fmt.Errorf("%q is not allowed; IPv4 addresses must be in the notation of IPv4, such as 203.0.113.0/24", texts[i])
 		}
-		parsed.Prefixes = append(parsed.Prefixes, prefix.Masked())
 	}
-	return parsed, nil
+	return compile.ExternalIPs{None: word == noExternalIPs, Prefixes: prefixes}, nil
 }

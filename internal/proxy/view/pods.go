@@ -54,14 +54,11 @@ type Pods struct {
 
 // Pods is what the flags say, if they make sense together.
 func (f PodFlags) Pods() (Pods, error) {
-	pods := Pods{notByNode: f.Mode == clusterCIDR}
-	for _, text := range f.ClusterCIDRs {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return Pods{}, FlagErrorf(FlagClusterCIDR, "%q is not allowed; it must be a prefix such as 10.0.0.0/8", text)
-		}
-		pods.clusterCIDRs = append(pods.clusterCIDRs, prefix.Masked())
+	_, prefixes, err := parsePrefixes(f.ClusterCIDRs, "a prefix such as 10.0.0.0/8")
+	if err != nil {
+		return Pods{}, FlagErrorf(FlagClusterCIDR, "%s", err)
 	}
+	pods := Pods{notByNode: f.Mode == clusterCIDR, clusterCIDRs: prefixes}
 	modes := []string{clusterCIDR, nodeCIDR, bridgeInterface, interfaceNamePrefix}
 	if f.Mode != "" && !slices.Contains(modes, f.Mode) {
 		return Pods{}, FlagErrorf(FlagPodMode, "%q is unknown; allowed are %s", f.Mode, strings.Join(modes, ", "))
