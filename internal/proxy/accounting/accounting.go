@@ -61,7 +61,6 @@ const (
 	reportBuffer = 8 << 20
 )
 
-// share is how much of a processor readings take at most.
 const share = 0.01
 
 // Options say what to count, and how much that may take.
@@ -95,7 +94,6 @@ type Flow struct {
 	DestinationZone string
 }
 
-// tracking is the kernel's connection tracking.
 type tracking interface {
 	// listen begins to receive reports of connections that end.
 	listen() (reports, error)

@@ -27,7 +27,6 @@ type book struct {
 	ranked   time.Time
 }
 
-// name is that of a Service.
 type name struct {
 	namespace, service string
 }
@@ -64,7 +63,6 @@ type service struct {
 	lines  map[route]*line
 }
 
-// line is where connections of a Service are counted that take one route.
 type line struct {
 	service *service
 	own     totals
@@ -75,7 +73,6 @@ func newBook(most int) book {
 	return book{most: most, services: map[name]*service{}, others: map[route]*totals{}}
 }
 
-// line finds the line of a flow, or begins it.
 func (b *book) line(flow Flow, source string) *line {
 	n := name{flow.Namespace, flow.Service}
 	s := b.services[n]
@@ -101,7 +98,6 @@ func (b *book) line(flow Flow, source string) *line {
 	return l
 }
 
-// add counts connections, and bytes.
 func (l *line) add(connections uint64, moved traffic) {
 	t := l.others
 	if l.service.shown {

@@ -30,7 +30,6 @@ type ledger struct {
 	based bool
 }
 
-// entry is an open connection.
 type entry struct {
 	// line is nil for one that was open from the beginning and is to no known Service.
 	line  *line
@@ -45,7 +44,6 @@ func newLedger(o *Options) *ledger {
 	}
 }
 
-// begin begins a reading of all open connections.
 func (l *ledger) begin() {
 	l.round++
 	l.ended = map[uint64]struct{}{}
@@ -125,7 +123,6 @@ func (l *ledger) advance(e *entry, c connection) {
 	}
 }
 
-// forget removes an entry.
 func (l *ledger) forget(key uint64, e entry) {
 	delete(l.open, key)
 	if e.line != nil {

@@ -28,7 +28,6 @@ func (t traffic) since(earlier traffic) (traffic, bool) {
 	return traffic{t.request - earlier.request, t.reply - earlier.reply}, true
 }
 
-// connection is what matters of a tracked connection.
 type connection struct {
 	// key tells it from all others: it is made of the kernel's id, which alone is too
 	// short for that, and of who talks to whom.
@@ -47,8 +46,6 @@ type reader struct {
 
 func newReader() reader { return reader{maphash.MakeSeed()} }
 
-// connection reads a message about one. It is false for one without a translated
-// destination, and for what is not about a connection with ports.
 func (r reader) connection(payload []byte) (c connection, ok bool) {
 	if len(payload) < netlink.HeaderLength {
 		return connection{}, false

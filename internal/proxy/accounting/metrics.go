@@ -10,7 +10,6 @@ import (
 // otherServices is the Service of what is counted together, in no namespace.
 const otherServices = "other"
 
-// descriptions are those of the metrics.
 type descriptions struct {
 	connections, bytes                      *prometheus.Desc
 	switches, open, lost                    *prometheus.Desc
@@ -93,7 +92,6 @@ type row struct {
 	totals
 }
 
-// rows are what is shown, in order.
 func (b *book) rows() []row {
 	var rows []row
 	for _, s := range b.services {

@@ -42,7 +42,6 @@ var errNotLoaded = errors.New("the kernel has no switches for connection trackin
 
 func switchFile(folder, name string) string { return filepath.Join(folder, "netfilter", name) }
 
-// switches says whether bytes are counted, and whether ends are reported.
 func (c conntrack) switches() (bytes, ends bool, err error) {
 	if bytes, err = isOn(c.folder, switchBytes); err != nil {
 		return false, false, err
@@ -51,7 +50,6 @@ func (c conntrack) switches() (bytes, ends bool, err error) {
 	return bytes, ends, err
 }
 
-// countBytes switches it on.
 func (c conntrack) countBytes() error { return CountBytes(c.folder) }
 
 func isOn(folder, name string) (bool, error) {

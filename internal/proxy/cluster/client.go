@@ -127,7 +127,6 @@ func (c *Client) Groups(selector string) cache.ListerWatcher {
 	return selected(c.own, ResourceGroups, selector)
 }
 
-// selected are the objects of a resource that a label selector selects.
 func selected(c rest.Interface, resource, selector string) listFirst {
 	return listFirst{cache.NewFilteredListWatchFromClient(c, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector

@@ -31,7 +31,6 @@ func CompareNames(a, b types.NamespacedName) int { return strings.Compare(a.Stri
 // of are the objects of a Service. The list is not changed any more once it is given out.
 func (x *indexed[T]) of(service types.NamespacedName) []T { return x.owned[service] }
 
-// set puts an object into the place of the one of its name, which it returns.
 func (x *indexed[T]) set(object T) (before T, found bool) {
 	before, found = x.remove(KeyOf(object))
 	x.all[KeyOf(object)] = object
@@ -41,7 +40,6 @@ func (x *indexed[T]) set(object T) (before T, found bool) {
 	return before, found
 }
 
-// remove takes out an object, which it returns.
 func (x *indexed[T]) remove(key types.NamespacedName) (before T, found bool) {
 	before, found = x.all[key]
 	if !found {

@@ -59,8 +59,6 @@ func (c *Catalogue) readAll(ctx context.Context, a API, s Scope) error {
 	return nil
 }
 
-// readAddresses reads which addresses belong to the cluster, as far as the API has that
-// and lets it be read.
 func (c *Catalogue) readAddresses(ctx context.Context, a API, s Scope) error {
 	ranges, _, err := list[*networkingv1.ServiceCIDR](ctx, a.ServiceRanges())
 	if err != nil && !unreadable(err) {
@@ -83,7 +81,6 @@ func (c *Catalogue) readAddresses(ctx context.Context, a API, s Scope) error {
 	return nil
 }
 
-// list reads all objects of a source.
 func list[T any](ctx context.Context, source cache.ListerWatcher) (objects []T, version string, err error) {
 	listed, err := cache.ToListerWithContext(source).ListWithContext(ctx, metav1.ListOptions{})
 	if err != nil {

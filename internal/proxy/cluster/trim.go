@@ -128,7 +128,6 @@ func (*Trimmer) Node(object any) (any, error) {
 
 var yes, no = true, false
 
-// truth is a pointer that all who say the same have.
 func truth(b *bool) *bool {
 	switch {
 	case b == nil:

@@ -140,7 +140,6 @@ func (w *Watches) Run(ctx context.Context) {
 	w.running.Wait()
 }
 
-// has notes that something is known.
 func (w *Watches) has(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -67,15 +67,12 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 	})
 }
 
-// readable is a source that the API may not have, or not let the proxy read.
 func (w *Watches) readable(source cache.ListerWatcher, unread func(error)) cache.ListerWatcher {
 	return &optional{
 		ListerWatcher: source, lacks: unreadable, after: w.absentAfter, absent: unread, again: unreadAgain, mostAgain: mostUnreadAgain,
 	}
 }
 
-// unreadable reports whether an error says that the API does not have something, or does
-// not let the proxy read it.
 func unreadable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 // setNodeAddresses takes what vicinity-controller has published. While that is nothing,
@@ -92,5 +89,4 @@ func (w *Watches) setNodeAddresses(published *corev1.ConfigMap) {
 	}
 }
 
-// untrimmed keeps small objects as they are.
 func untrimmed(object any) (any, error) { return object, nil }

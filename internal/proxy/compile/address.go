@@ -67,7 +67,6 @@ func special(address netip.Addr) string {
 	return ""
 }
 
-// familyName is the name of a family in the API.
 func familyName(family ruleset.Family) string {
 	if family == ruleset.IPv4 {
 		return "IPv4"

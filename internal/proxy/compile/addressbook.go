@@ -135,7 +135,6 @@ func compareNames(a, b types.NamespacedName) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// change replaces what a Service had by what it has.
 func change[K comparable](all map[K][]types.NamespacedName, name types.NamespacedName, before, after []K) {
 	if slices.Equal(before, after) {
 		return
@@ -194,7 +193,6 @@ func listingOf(service *corev1.Service) *listing {
 	return l
 }
 
-// inOrder sorts a list and removes duplicates.
 func inOrder[E comparable](list []E, compare func(a, b E) int) []E {
 	slices.SortFunc(list, compare)
 	return slices.Clip(slices.Compact(list))

@@ -27,7 +27,6 @@ import (
 // Each node leaves out other endpoints, and always the same ones: the choice depends on the
 // present endpoints only.
 
-// families compiles all families within the bound.
 func (c *compiler) families(halves []*half) Result {
 	result := c.within(halves, &room{most: c.most})
 	result.Elements = c.wanted(halves, nil)
@@ -42,7 +41,6 @@ func (c *compiler) families(halves []*half) Result {
 	return result
 }
 
-// within compiles what there is room for.
 func (c *compiler) within(halves []*half, left *room) (result Result) {
 	for _, h := range halves {
 		if f := c.family(h, left); len(f.Ports) > 0 {
@@ -72,7 +70,6 @@ func (r *room) take(elements int) bool {
 	return true
 }
 
-// sizes are how many endpoints a port has.
 type sizes struct {
 	cluster, local, known int
 	weighted              bool
@@ -83,7 +80,6 @@ func (s *supply) sizes() sizes {
 	return sizes{cluster: len(s.cluster), local: len(s.local), known: known, weighted: s.weights != nil}
 }
 
-// cost is how many elements a port takes in one family.
 func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 	sticky, guarded := c.affinity > 0, len(a.balancer) > 0 && a.sources != nil
 	clients := 0
@@ -163,13 +159,11 @@ func keep(halves []*half, most int) {
 	}
 }
 
-// cutsOff reports whether no address that load balancers send to is kept.
 func (c *compiler) cutsOff(h *half) bool {
 	all, kept := c.balanced(h)
 	return all > 0 && kept == 0
 }
 
-// lacksAddress reports whether an address that load balancers send to is not kept.
 func (c *compiler) lacksAddress(h *half) bool {
 	all, kept := c.balanced(h)
 	return kept < all
@@ -197,7 +191,6 @@ func (r *Result) keepAway() {
 // share is a part of the endpoints of each port: left of most.
 type share struct{ left, most int }
 
-// oneEndpoint leaves each port one endpoint.
 var oneEndpoint = share{1, math.MaxInt32}
 
 // of is the share of n, rounded up, so that each port with endpoints keeps one.
@@ -221,7 +214,6 @@ func (s share) cut(got supply, node string) supply {
 	return got
 }
 
-// keptWeights are the weights of the targets that are left.
 func keptWeights(left, all []netip.AddrPort, weights []uint32) []uint32 {
 	if weights == nil {
 		return nil

@@ -136,7 +136,6 @@ func (e Endpoints) Find(address netip.Addr) (Endpoint, bool) {
 	return e[i], true
 }
 
-// portKey matches a port of a Service with those of its endpoints.
 type portKey struct {
 	name     string
 	protocol ruleset.Protocol
@@ -188,7 +187,6 @@ func protocolOf(name corev1.Protocol) (ruleset.Protocol, bool) {
 	return 0, false
 }
 
-// portOf reads the number of a port.
 func portOf(number int32) (uint16, bool) {
 	return uint16(number), number > 0 && number <= 65535
 }

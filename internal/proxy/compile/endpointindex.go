@@ -27,13 +27,11 @@ type endpointIndex struct {
 	run []endpointEntry
 }
 
-// namedPort is a port of an object with its number.
 type namedPort struct {
 	portKey
 	number uint16
 }
 
-// newEndpointIndex returns an empty index with room for the endpoints of some objects.
 func newEndpointIndex(family ruleset.Family, node *Node, objects, endpoints int) endpointIndex {
 	return endpointIndex{
 		family: family, node: node, entries: make([]endpointEntry, 0, endpoints),
@@ -150,7 +148,6 @@ func (x *endpointIndex) add(text string, state uint64, object, index int, ignore
 	})
 }
 
-// sort puts the entries in order when all are added.
 func (x *endpointIndex) sort() {
 	slices.SortFunc(x.entries, compareEntries)
 }
@@ -238,7 +235,6 @@ func (x *endpointIndex) localReady() int {
 	return n
 }
 
-// onNode counts the addresses on the node.
 func (x *endpointIndex) onNode() int {
 	n := 0
 	for i, e := range x.entries {
@@ -249,7 +245,6 @@ func (x *endpointIndex) onNode() int {
 	return n
 }
 
-// census counts the endpoints of a port.
 type census struct {
 	ready, leaving           int
 	localReady, localLeaving int

@@ -163,7 +163,6 @@ func externalLocal(service *corev1.Service) bool {
 	return outside && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// servicePort is a port of a Service in all families.
 type servicePort struct {
 	portKey
 	fullName         string

@@ -169,7 +169,6 @@ func (r RefusedAddress) String() string {
 // allowing is what an administrator can do besides.
 const allowing = ", or have the administrator of the cluster name it in --external-ips of vicinity-proxy"
 
-// claimedAddress is an address that a Service claims, and the field that has it.
 type claimedAddress struct {
 	address netip.Addr
 	field   string

@@ -54,7 +54,6 @@ func objectsOf[T metav1.Object](service *corev1.Service, all []T, owner func(T) 
 	return list
 }
 
-// compiler compiles one Service.
 type compiler struct {
 	service *corev1.Service
 	options *Options

@@ -96,13 +96,11 @@ func without(some, others []netip.AddrPort) []netip.AddrPort {
 	return distinct(gone)
 }
 
-// contains reports whether a target is among others, which are sorted.
 func contains(targets []netip.AddrPort, target netip.AddrPort) bool {
 	_, found := slices.BinarySearchFunc(targets, target, netip.AddrPort.Compare)
 	return found
 }
 
-// distinct are targets, sorted and each once.
 func distinct(targets ...[]netip.AddrPort) []netip.AddrPort {
 	all := slices.Concat(targets...)
 	slices.SortFunc(all, netip.AddrPort.Compare)

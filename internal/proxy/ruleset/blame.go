@@ -25,7 +25,6 @@ func (t *Table) Blamed(c Change, element int) []string {
 	return names
 }
 
-// needsElement tells which ports need an element of a set.
 func (t *Table) needsElement(set *Set, key string) func(*port) bool {
 	if set.Name == sets[setHairpin].Name {
 		return func(*port) bool { return false }
@@ -40,7 +39,6 @@ func (t *Table) needsElement(set *Set, key string) func(*port) bool {
 	return func(p *port) bool { return ok && taken && winner.port == p }
 }
 
-// needsPart tells which ports need a chain or a map that not every table has.
 func (t *Table) needsPart(name string) func(*port) bool {
 	leads := map[string]bool{name: true} // to the part, by the name of what does or does not
 	var leadsThere func(string) bool

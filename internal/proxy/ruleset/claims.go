@@ -12,7 +12,6 @@ type claim struct {
 	index int // of the front
 }
 
-// end is the front with its treatment.
 func (c claim) end() *FrontEnd { return &c.port.fronts[c.index] }
 
 // claims tell whose a front is.
@@ -26,7 +25,6 @@ func newClaims() claims {
 	return claims{winners: make(map[Front]claim), contested: make(map[Front][]claim)}
 }
 
-// add adds the claims of a port.
 func (c *claims) add(p *port) {
 	for i := range p.fronts {
 		mine := claim{p, i}
@@ -44,7 +42,6 @@ func (c *claims) add(p *port) {
 	}
 }
 
-// remove removes the claims of a port.
 func (c *claims) remove(p *port) {
 	for i := range p.fronts {
 		front := p.fronts[i].Front
@@ -57,7 +54,6 @@ func (c *claims) remove(p *port) {
 	}
 }
 
-// contest decides between claims.
 func (c *claims) contest(front Front, all []claim) {
 	c.winners[front] = slices.MinFunc(all, compareClaims)
 	if len(all) == 1 {
@@ -96,7 +92,6 @@ func (c *claims) entry(front Front) *entry {
 	return winner.port.entry(winner.end())
 }
 
-// disputes are the contested fronts, in order.
 func (c *claims) disputes() []Dispute {
 	var disputes []Dispute
 	for front, all := range c.contested {
@@ -113,12 +108,10 @@ func (c *claims) disputes() []Dispute {
 	return disputes
 }
 
-// compareFronts orders fronts by address, protocol and port.
 func compareFronts(a, b Front) int {
 	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 }
 
-// own is the front itself as a target.
 func (f Front) own() netip.AddrPort { return netip.AddrPortFrom(f.Address, f.Port) }
 
 // String is the front as people write it: 10.96.0.10:53/udp.

@@ -80,14 +80,12 @@ func (c Config) normal() Config {
 	return c
 }
 
-// equal reports whether both make the same rules.
 func (c Config) equal(other Config) bool {
 	return c.Family == other.Family && c.MasqueradeMark == other.MasqueradeMark &&
 		c.MasqueradeAll == other.MasqueradeAll && c.Linger == other.Linger &&
 		slices.Equal(c.ServiceRanges, other.ServiceRanges) && c.samePods(other)
 }
 
-// samePods reports whether both tell pods alike.
 func (c Config) samePods(other Config) bool {
 	return c.PodInterfaces == other.PodInterfaces && slices.Equal(c.ClusterCIDRs, other.ClusterCIDRs)
 }

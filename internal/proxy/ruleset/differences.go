@@ -59,7 +59,6 @@ func (c *comparison) differ(format string, args ...any) {
 	c.found = append(c.found, fmt.Sprintf(format, args...))
 }
 
-// shape compares chains and sets.
 func (c *comparison) shape() {
 	for _, foreign := range c.held.foreign {
 		c.differ("the %s is not of this table", foreign)
@@ -96,7 +95,6 @@ func (c *comparison) shape() {
 	}
 }
 
-// chain compares a chain.
 func (c *comparison) chain(want *Chain) {
 	switch held, there := c.held.chains[want.Name]; {
 	case !there:
@@ -108,7 +106,6 @@ func (c *comparison) chain(want *Chain) {
 	}
 }
 
-// elements compares the elements of the sets that every table has.
 func (c *comparison) elements() {
 	fronts := slices.Collect(maps.Keys(c.held.entries))
 	for front := range c.claims.winners {
@@ -134,7 +131,6 @@ func (c *comparison) elements() {
 	c.addresses(setHairpin, c.held.hairpin, c.hairpin)
 }
 
-// front compares the elements of a front.
 func (c *comparison) front(front Front, held, want *entry) {
 	for id := range verdictMaps {
 		if held.verdicts[id] != want.verdicts[id] {
@@ -175,7 +171,6 @@ func (c *comparison) strays() {
 	}
 }
 
-// addresses compares a set of addresses.
 func (c *comparison) addresses(id setID, held, want []netip.Addr) {
 	there := make(map[netip.Addr]bool, len(held))
 	for _, address := range held {

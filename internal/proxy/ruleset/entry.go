@@ -56,7 +56,6 @@ func (p *port) entry(end *FrontEnd) *entry {
 	return e
 }
 
-// slotMap is the pool by the number of its map from setSlots.
 func (p Pool) slotMap() int {
 	if p == PoolLocal {
 		return 1
@@ -75,7 +74,6 @@ func (e *FrontEnd) treatment() treatment {
 	return treatPlain
 }
 
-// verdict is what a refusal is to packets.
 func (r Refusal) verdict() Verdict {
 	switch r {
 	case Drop:
@@ -89,7 +87,6 @@ func (r Refusal) verdict() Verdict {
 	}
 }
 
-// goTo is the verdict that goes on in a chain.
 func goTo(chain string) Verdict {
 	return Verdict{Kind: VerdictGoto, Chain: chain}
 }
@@ -131,7 +128,6 @@ func (p *port) group(end *FrontEnd) string {
 	return protocol + "-" + uniqueName(p.name, details...)
 }
 
-// sourcesName names the chain of those that may connect to a front.
 func (p *port) sourcesName(end *FrontEnd) string {
 	texts := make([]string, len(end.Sources))
 	for i, s := range end.Sources {

@@ -6,7 +6,6 @@ import (
 	"slices"
 )
 
-// reviseFront changes what the kernel holds for a front into what is wanted.
 func (r *revision) reviseFront(front Front, old, wanted *entry) {
 	key := frontKey(front)
 	for id := range verdictMaps {
@@ -31,7 +30,6 @@ func (r *revision) reviseFront(front Front, old, wanted *entry) {
 	}
 }
 
-// change adds an element or removes it.
 func (r *revision) change(id setID, e Element, add bool) {
 	if add {
 		r.adds[id] = append(r.adds[id], e)
@@ -40,7 +38,6 @@ func (r *revision) change(id setID, e Element, add bool) {
 	}
 }
 
-// reviseVerdict counts what a verdict leads to.
 func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
 	have, want := old.verdicts[id], wanted.verdicts[id]
 	same := old.counted && have == want
@@ -75,7 +72,6 @@ func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
 	}
 }
 
-// leadsToPart reports whether a verdict leads to a part.
 func (v Verdict) leadsToPart() bool {
 	return v.Chain != "" && v.Chain != refuseChain && v.Chain != dropOutsideChain
 }
@@ -117,7 +113,6 @@ func (r *revision) count(address netip.Addr, by int32) {
 	}
 }
 
-// reviseAddresses changes the set of addresses of Services.
 func (r *revision) reviseAddresses() {
 	for _, address := range slices.SortedFunc(maps.Keys(r.addresses), netip.Addr.Compare) {
 		if want := r.clusterIPs[address] > 0; want != r.addresses[address] {
@@ -126,7 +121,6 @@ func (r *revision) reviseAddresses() {
 	}
 }
 
-// reviseHairpin changes the set of endpoints on this node.
 func (r *revision) reviseHairpin() {
 	if r.held == nil && r.stagedHairpin == nil {
 		return

@@ -36,13 +36,11 @@ type stray struct {
 	slots []uint32 // sorted
 }
 
-// filled is a slot with its target.
 type filled struct {
 	slot   uint32
 	target netip.AddrPort
 }
 
-// hold reads a listing.
 func hold(family Family, l Listing) *holding {
 	h := &holding{
 		sets:    make(map[string]bool),
@@ -94,7 +92,6 @@ func hold(family Family, l Listing) *holding {
 	return h
 }
 
-// holdChains reads the chains.
 func (h *holding) holdChains(chains []ListedChain) {
 	fixed := make(map[string]bool) // whether packets enter them
 	for _, c := range (Config{}).chains() {
@@ -160,7 +157,6 @@ func (h *holding) holdElement(family Family, id setID, e Element, slots map[slot
 	return true
 }
 
-// entry is the entry of a front.
 func (h *holding) entry(front Front) *entry {
 	found := h.entries[front]
 	if found == nil {

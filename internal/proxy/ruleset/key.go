@@ -11,7 +11,6 @@ const (
 	frontLength = 2 * wordLength // without the address
 )
 
-// appendAddress adds the bytes of an address.
 func appendAddress(b []byte, a netip.Addr) []byte {
 	if a.Is4() {
 		four := a.As4()
@@ -21,37 +20,31 @@ func appendAddress(b []byte, a netip.Addr) []byte {
 	return append(b, sixteen[:]...)
 }
 
-// appendPort adds the bytes of a port.
 func appendPort(b []byte, port uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(b, port), 0, 0)
 }
 
-// appendFront adds the bytes of a front.
 func appendFront(b []byte, f Front) []byte {
 	b = appendAddress(b, f.Address)
 	b = append(b, byte(f.Protocol), 0, 0, 0)
 	return appendPort(b, f.Port)
 }
 
-// frontKey is the key of a front.
 func frontKey(f Front) string {
 	var room [16 + frontLength]byte
 	return string(appendFront(room[:0], f))
 }
 
-// slotKey is the key of a slot of a front.
 func slotKey(f Front, slot uint32) string {
 	var room [16 + frontLength + wordLength]byte
 	return string(binary.NativeEndian.AppendUint32(appendFront(room[:0], f), slot))
 }
 
-// targetData is the value of a slot.
 func targetData(target netip.AddrPort) string {
 	var room [16 + wordLength]byte
 	return string(appendPort(appendAddress(room[:0], target.Addr()), target.Port()))
 }
 
-// addressKey is the key of an address, or of several.
 func addressKey(addresses ...netip.Addr) string {
 	var room [2 * 16]byte
 	b := room[:0]

@@ -43,7 +43,6 @@ var sets = func() [setCount]*Set {
 	}
 }()
 
-// fields are those of values.
 func fields(values []Value) []Field {
 	all := make([]Field, len(values))
 	for i, v := range values {
@@ -142,7 +141,6 @@ var (
 	}}
 )
 
-// chain makes a chain of rules.
 func (c Config) chain(name string, base *Base, rules ...[]Statement) *Chain {
 	made := &Chain{Name: name, Base: base, Rules: make([]Rule, len(rules))}
 	for i, statements := range rules {
@@ -222,7 +220,6 @@ func (c Config) remember(p *part) *Chain {
 	return c.chain(p.name, nil, append(rules, []Statement{into(memories[1])})...)
 }
 
-// guard lets some sources through, and no others.
 func (c Config) guard(p *part) *Chain {
 	var rules [][]Statement
 	if len(p.sources) > 0 {

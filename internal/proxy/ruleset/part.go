@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// partKind is a kind of part.
 type partKind int
 
 // The kinds of parts. Parts lead only to parts of kinds before theirs, so this is the
@@ -129,8 +128,6 @@ func parsePart(name string) *part {
 	return p
 }
 
-// parseSplit reads the name of a split chain: the shapes of both pools, and the group of a
-// sticky port.
 func (p *part) parseSplit(rest string) *part {
 	p.kind = splitPart
 	texts := strings.SplitN(rest, "-", int(slotMaps)+1)
@@ -178,7 +175,6 @@ func (p *part) needed() bool {
 	return p.treatment != treatPlain || p.group != "" || len(p.shapes[p.pool()]) > 1
 }
 
-// cutAny cuts the first of several prefixes that a text has.
 func cutAny(text string, prefixes ...string) (prefix, rest string) {
 	for _, prefix := range prefixes {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
@@ -202,7 +198,6 @@ func parseCount(s string) uint32 {
 	return uint32(n)
 }
 
-// localInfixOf is what names have of a pool.
 func localInfixOf(pool int) string {
 	if pool > 0 {
 		return localInfix
@@ -210,7 +205,6 @@ func localInfixOf(pool int) string {
 	return ""
 }
 
-// pickName is the name of a chain that translates to one of some slots.
 func pickName(pool int, count, offset uint32) string {
 	name := pickPrefix + localInfixOf(pool) + strconv.FormatUint(uint64(count), 10)
 	if offset > 0 {
@@ -219,8 +213,6 @@ func pickName(pool int, count, offset uint32) string {
 	return name
 }
 
-// drawName is the name of a chain that translates to a slot of a pool: a pick chain if there
-// is nothing else to do.
 func drawName(t treatment, pool int, of shape, group string) string {
 	if group == "" && t == treatPlain && len(of) == 1 {
 		return pickName(pool, of[0].count, 0)
@@ -232,7 +224,6 @@ func drawName(t treatment, pool int, of shape, group string) string {
 	return name
 }
 
-// splitName is the name of a chain that decides between two pools.
 func splitName(cluster, local shape, group string) string {
 	name := splitPrefix + cluster.String() + "-" + local.String()
 	if group != "" {
@@ -241,7 +232,6 @@ func splitName(cluster, local shape, group string) string {
 	return name
 }
 
-// memoryName is the name of the map that remembers which targets of a pool clients have.
 func memoryName(pool int, group string) string { return affinityPrefix + localInfixOf(pool) + group }
 
 // pool is the pool that a draw chain, a map or a remember chain is of.
@@ -272,7 +262,6 @@ func (p *part) drawNames() (inside, outside string) {
 	return names[0], names[1]
 }
 
-// memories are the names of the maps that a remember chain adds to.
 func (p *part) memories() []string {
 	if p.both {
 		return []string{memoryName(0, p.group), memoryName(1, p.group)}
@@ -280,7 +269,6 @@ func (p *part) memories() []string {
 	return []string{memoryName(p.pool(), p.group)}
 }
 
-// protocol is that of a sticky port.
 func (p *part) protocol() Protocol {
 	name, _, _ := strings.Cut(p.group, "-")
 	i := slices.IndexFunc(protocols, func(known Protocol) bool { return known.String() == name })

@@ -48,7 +48,6 @@ func newPort(config Config, sp ServicePort) (*port, error) {
 	return p, left.err()
 }
 
-// fronts are the fronts that rules can be made of, each once.
 func (f Family) fronts(all []FrontEnd, left *omissions) []FrontEnd {
 	fronts := make([]FrontEnd, 0, len(all))
 	var seen map[Front]bool
@@ -102,8 +101,6 @@ func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 	return apart
 }
 
-// targets are the endpoints that packets can be sent to, as they are arranged by their
-// weights.
 func (f Family) targets(pool string, all []netip.AddrPort, weights []uint32, left *omissions) ([]netip.AddrPort, shape) {
 	if len(weights) == 0 && f.inOrder(all) {
 		// So they come as a rule, and most stay so: of many Services that saves memory.

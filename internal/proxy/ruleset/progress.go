@@ -55,7 +55,6 @@ func shareEndpoints(sp, before *ServicePort) {
 	}
 }
 
-// read notes that the kernel was read.
 func (p *progress) read(listing Listing) {
 	if !p.known && (listing.Exists || listing.Unread) {
 		p.found = maps.Clone(p.pending)

@@ -40,7 +40,6 @@ type revision struct {
 	losses       []loss
 }
 
-// portRevision is a port that is staged.
 type portRevision struct {
 	name     string
 	old, new *port // nil if there is none
@@ -175,7 +174,6 @@ func (r *revision) revisePorts() {
 	}
 }
 
-// find notes what the kernel holds for a front, before anything is changed.
 func (r *revision) find(front Front) {
 	if _, ok := r.seen[front]; ok {
 		return

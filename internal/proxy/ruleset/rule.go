@@ -45,7 +45,6 @@ const (
 	OriginalPort
 )
 
-// text is the value in nft's words.
 func (v Value) text(family Family) string {
 	switch v {
 	case SourceAddress:
@@ -75,7 +74,6 @@ func (v Value) Field() Field {
 	}
 }
 
-// concatenation is the values as one key.
 func concatenation(family Family, values []Value) string {
 	texts := make([]string, len(values))
 	for i, v := range values {
@@ -114,7 +112,6 @@ func (s InPrefixes) text(family Family) string {
 	return s.Value.text(family) + " { " + strings.Join(texts, ", ") + " }"
 }
 
-// prefixText is a prefix as nft writes it.
 func prefixText(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

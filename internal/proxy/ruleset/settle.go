@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// use counts one that leads to a part.
 func (r *revision) use(name string) *part {
 	p := r.parts[name]
 	if p == nil {
@@ -17,7 +16,6 @@ func (r *revision) use(name string) *part {
 	return p
 }
 
-// touch notes that a part is to be looked at.
 func (r *revision) touch(p *part) {
 	if !p.touched {
 		p.touched = true

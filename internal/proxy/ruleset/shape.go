@@ -29,7 +29,6 @@ const mostClasses = 8
 // chain whenever what a front leads to changes.
 const parts = 1000
 
-// evenShape is the shape of so many slots that are all alike.
 func evenShape(count uint32) shape {
 	if count == 0 {
 		return nil
@@ -37,7 +36,6 @@ func evenShape(count uint32) shape {
 	return shape{{weight: parts, count: count}}
 }
 
-// weighted is an endpoint with its weight.
 type weighted struct {
 	target netip.AddrPort
 	weight uint32
@@ -114,7 +112,6 @@ func (s shape) merge(most int) shape {
 	return s
 }
 
-// moved is how much traffic goes elsewhere if a class is joined with the next.
 func (s shape) moved(i int) uint64 {
 	a, b := s[i], s[i+1]
 	return uint64(a.weight-b.weight) * uint64(a.count) * uint64(b.count) / uint64(a.count+b.count)
@@ -145,7 +142,6 @@ func (s shape) share() shape {
 	return s
 }
 
-// slots is how many slots the pool has.
 func (s shape) slots() uint32 {
 	var n uint32
 	for _, c := range s {

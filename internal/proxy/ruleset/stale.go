@@ -70,7 +70,6 @@ func (r *revision) findEnded(change portRevision) {
 	}
 }
 
-// sameEndpoints reports whether all is known of the endpoints that another port knows.
 func (p *port) sameEndpoints(other *port) bool {
 	return slices.Equal(p.pools[0], other.pools[0]) && slices.Equal(p.pools[1], other.pools[1]) &&
 		p.known.View == other.known.View && slices.Equal(p.known.Serving, other.known.Serving) &&

@@ -31,7 +31,6 @@ func (t *Table) Text() string {
 	return w.String()
 }
 
-// textWriter writes nft's syntax.
 type textWriter struct {
 	strings.Builder
 	family Family
@@ -43,7 +42,6 @@ func (w *textWriter) line(indent int, format string, args ...any) {
 	w.WriteByte('\n')
 }
 
-// set writes a set with its elements.
 func (w *textWriter) set(set *Set, elements []Element) {
 	// nft knows the type of a slot's number only by what draws it, and has no mixture.
 	kind, types := "type", fieldTypes
@@ -81,7 +79,6 @@ func (w *textWriter) set(set *Set, elements []Element) {
 	w.WriteByte('\n')
 }
 
-// chain writes a chain with its rules.
 func (w *textWriter) chain(c *Chain) {
 	w.line(1, "chain %s {", c.Name)
 	if c.Base != nil {
@@ -101,7 +98,6 @@ func (f Family) String() string {
 	return "ip"
 }
 
-// kind is the type of chain.
 func (b Base) kind() string {
 	if b.NAT {
 		return "nat"
@@ -114,7 +110,6 @@ func (h Hook) String() string {
 	return [...]string{"prerouting", "input", "forward", "output", "postrouting"}[h]
 }
 
-// fieldTypes are the types of fields.
 func fieldTypes(family Family, all []Field) string {
 	address := "ipv4_addr"
 	if family == IPv6 {
@@ -139,7 +134,6 @@ func joinFields(all []Field, words map[Field]string) string {
 	return strings.Join(texts, " . ")
 }
 
-// elementText is an element of a set in nft's words.
 func (f Family) elementText(set *Set, e Element) string {
 	text := f.bytesText(set.Key, e.Key)
 	switch {
@@ -152,7 +146,6 @@ func (f Family) elementText(set *Set, e Element) string {
 	}
 }
 
-// bytesText are the bytes of fields in nft's words.
 func (f Family) bytesText(all []Field, bytes string) string {
 	texts := make([]string, len(all))
 	for i, field := range all {

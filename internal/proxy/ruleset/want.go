@@ -35,7 +35,6 @@ func (t *Table) chains() []*Chain {
 	return append(chains, t.config.chains()...)
 }
 
-// affinitySets are the maps that remember chains add to.
 func (t *Table) affinitySets() []*Set {
 	var memories []*Set
 	for _, p := range t.usedParts() {

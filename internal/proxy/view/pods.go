@@ -90,7 +90,6 @@ func (f PodFlags) Pods() (Pods, error) {
 	return pods, nil
 }
 
-// longestInterface is how many bytes the name of an interface has at most.
 const longestInterface = 15
 
 // checkInterface finds names that no interface has, or that rules cannot be written with.

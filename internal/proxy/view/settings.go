@@ -43,7 +43,6 @@ type Settings struct {
 	ServiceRanges, APIServer netset.Set
 }
 
-// families are those that rules are made for.
 var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 
 // Families are those that the node has.
