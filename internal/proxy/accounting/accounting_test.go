@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -17,9 +18,33 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"vicinity.dev/vicinity/internal/proxy/netlink"
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// accountant makes one that knows the fronts of the namespace.
+// The addresses and the port of recorded connections.
+var (
+	front4, front6   = netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")
+	target4, target6 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:2::1")
+)
+
+const frontPort = 80
+
+// deadline is for what takes no time worth mentioning.
+const deadline = 30 * time.Second
+
+// resolve knows the fronts of recorded connections.
+func resolve(front ruleset.Front, target netip.Addr) (Flow, bool) {
+	switch {
+	case front.Port != frontPort:
+	case front.Address == front4 && target == target4:
+		return Flow{Namespace: "shop", Service: "four", DestinationZone: "zone-b"}, true
+	case front.Address == front6 && target == target6:
+		return Flow{Namespace: "shop", Service: "six", DestinationZone: "zone-a"}, true
+	}
+	return Flow{}, false
+}
+
+// accountant makes one that knows the fronts of recorded connections.
 func accountant(t testing.TB, o Options) *Accountant {
 	t.Helper()
 	if o.Resolve == nil {
