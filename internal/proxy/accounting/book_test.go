@@ -73,23 +73,6 @@ func TestServicesWithTheMostConnectionsHaveSeries(t *testing.T) {
 	}
 }
 
-// It is not looked more often than that, so ranks are of more than a moment.
-func TestRanksLast(t *testing.T) {
-	b := newBook(1)
-	now := noon
-	b.rank(now)
-	b.connect("first", 1)
-	b.connect("second", 100)
-	b.rank(now.Add(rankEvery - 1))
-	if got := b.names(); !slices.Equal(got, []string{"first"}) {
-		t.Errorf("%v have series before it is time", got)
-	}
-	b.rank(now.Add(rankEvery))
-	if got := b.names(); !slices.Equal(got, []string{"second"}) {
-		t.Errorf("%v have series", got)
-	}
-}
-
 // Connections that last weigh as much as those that come.
 func TestOpenConnectionsKeepSeries(t *testing.T) {
 	l := based(1, 100)
@@ -136,26 +119,5 @@ func TestServicesAreForgotten(t *testing.T) {
 	}
 	if got := b.connections("shown-19"); got != 0 {
 		t.Errorf("shown-19 has %d connections, want none: they came before it had series", got)
-	}
-}
-
-// A Service that is not forgotten as long as something refers to it.
-func TestServicesStayWithTheirConnections(t *testing.T) {
-	l := based(1, 100)
-	l.reading(to(1, 80, 1))
-	now := noon
-	for range 10 { // 81 takes its place
-		for key := range uint64(9) {
-			l.gone(to(100+key, 81, 1))
-		}
-		now = now.Add(rankEvery)
-		l.book.rank(now)
-	}
-	if got := l.book.names(); !slices.Equal(got, []string{"service-81"}) {
-		t.Fatalf("%v have series", got)
-	}
-	l.reading(to(1, 80, 1).moving(5, 5))
-	if s := l.book.services[name{"shop", "service-80"}]; s == nil || s.open != 1 {
-		t.Errorf("it is remembered as %+v", s)
 	}
 }

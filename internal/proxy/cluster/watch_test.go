@@ -172,38 +172,6 @@ func TestZoneChanges(t *testing.T) {
 	}
 }
 
-// What a watch tells that does not count any more, or not yet, is not heard.
-func TestWatchesThatDoNotCount(t *testing.T) {
-	a := clustertest.NewAPI()
-	known := NewCatalogue(clock.RealClock{}, func() {})
-	w := NewWatches(a, known, Scope{Node: "node-a"}, logr.Discard())
-	stop := func() {}
-	current, next, left := &groupWatch{zone: "a", stop: stop}, &groupWatch{zone: "b", stop: stop}, &groupWatch{zone: "c", stop: stop}
-	w.current, w.next = current, next
-	group := aGroup("web", "web-1", "10.1.1.1")
-	group.ResourceVersion = "5"
-	for name, of := range map[string]*groupWatch{"next": next, "left": left} {
-		if err := w.groupStore(of).Add(group); err != nil || known.Count(ResourceGroups) != 0 {
-			t.Errorf("%s: heard of a group: %v", name, err)
-		}
-	}
-	if err := w.groupStore(left).Replace([]any{group}, "6"); err != nil || known.Count(ResourceGroups) != 0 {
-		t.Errorf("heard of a list of a watch that was left: %v", err)
-	}
-	if err := w.groupStore(next).Replace([]any{group}, "6"); err != nil || known.Count(ResourceGroups) != 1 || w.current != next || w.next != nil {
-		t.Errorf("not heard of a list: %v", err)
-	}
-	if err := w.groupStore(current).Delete(group); err != nil || known.Count(ResourceGroups) != 1 {
-		t.Errorf("heard that a group is gone: %v", err)
-	}
-	if err := w.groupStore(next).Delete(group); err != nil || known.Count(ResourceGroups) != 0 {
-		t.Errorf("not heard that a group is gone: %v", err)
-	}
-	if err := w.groupStore(next).Add("nonsense"); err == nil {
-		t.Error("something else is taken for a group")
-	}
-}
-
 // Where the API does not have groups, slices will do if they are watched.
 func TestAPIWithoutGroups(t *testing.T) {
 	a := clustertest.NewAPI()

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // Which endpoints a node uses is what TestTableOfKubeProxy shows. What is wanted begins with the
@@ -353,75 +351,28 @@ func endpointText(list Endpoints) string {
 // Addresses that mean something else on every node are none of a Service, and none of an
 // endpoint.
 func TestSpecialAddresses(t *testing.T) {
-	for kind, addresses := range map[string][2][]string{
-		"unspecified": {{"0.0.0.0", "000.0.0.0", "::ffff:0.0.0.0"}, {"::"}},
-		"loopback":    {{"127.0.0.1", "127.255.255.254", "::ffff:127.0.0.1"}, {"::1"}},
-		"link-local":  {{"169.254.0.1", "169.254.169.254"}, {"fe80::1", "febf::1"}},
-		"multicast":   {{"224.0.0.1", "239.255.255.255"}, {"ff02::1", "ff0e::1"}},
-		"broadcast":   {{"255.255.255.255"}, nil},
+	for kind, addresses := range map[string]string{
+		"unspecified": "0.0.0.0 000.0.0.0 ::ffff:0.0.0.0 ::", "loopback": "127.0.0.1 127.255.255.254 ::ffff:127.0.0.1 ::1",
+		"link-local": "169.254.0.1 169.254.169.254 fe80::1 febf::1", "multicast": "224.0.0.1 239.255.255.255 ff02::1 ff0e::1", "broadcast": "255.255.255.255",
+		"": "10.0.0.1 100.64.0.1 223.255.255.255 240.0.0.1 169.253.1.1 fd00::1 2001:db8::1 fec0::1",
 	} {
-		for _, text := range addresses[0] {
-			t.Run(text, func(t *testing.T) {
-				service := testService(externalIPs("203.0.113.5", text), balancer("198.51.100.1", text))
-				slice := sliceOf("s", "1@a1 2@a1", func(s *discoveryv1.EndpointSlice) { s.Endpoints[1].Addresses[0] = text })
-				group := groupOf("g", "1@a1 2@a1 -> a", func(g *v1alpha1.EndpointGroup) { g.Spec.Endpoints[1].Address = text })
-				const needed = "each needs an address of family IPv4" + notSpecial
-				for _, in := range []Input{
-					{Service: service, Slices: []*discoveryv1.EndpointSlice{slice}}, {Service: service, Groups: []*v1alpha1.EndpointGroup{group}},
-				} {
-					object := "EndpointSlice s"
-					if len(in.Groups) > 0 {
-						object = "EndpointGroup g"
-					}
-					r := Service(in, Options{Node: testNodeA(), AllServices: true})
-					expect(t, r,
-						"shop/web:http",
-						"  10.96.0.1:80/TCP cluster-ip -> cluster, else reject",
-						"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
-						"  198.51.100.1:80/TCP -> cluster masqueraded, else reject",
-						"  203.0.113.5:80/TCP -> cluster masqueraded, else reject",
-						"  cluster 1",
-						fmt.Sprintf("note: %s: endpoints ignored: 1, the first %q; %s", object, text, needed))
-					for _, refused := range r.Refused.First {
-						if refused.Reason != RefusedSpecial {
-							t.Errorf("%s", refused)
-						}
-					}
-					if r.Refused.Total() != 2 {
-						t.Errorf("refused are %v", r.Refused)
-					}
-					if got := endpointText(r.Families[0].Endpoints); got != "10.1.0.1=a*" {
-						t.Errorf("endpoints %s", got)
-					}
-				}
-			})
-		}
-		for _, text := range slices.Concat(addresses[0], addresses[1]) {
-			service := testService(func(s *corev1.Service) {
-				s.Spec.ClusterIP, s.Spec.ClusterIPs, s.Spec.IPFamilies = text, nil, nil
-			})
-			if strings.Contains(text, ".") {
-				// The other family works on.
-				service.Spec.ClusterIPs, service.Spec.IPFamilies = []string{text, "fd00::1"}, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-			}
-			r := Service(Input{Service: service}, Options{Node: testNodeA(), AllServices: true})
-			want := fmt.Sprintf("spec.clusterIPs: %q is %s: the Service has no address of the family", text, kind)
-			if got := strings.Count(strings.Join(r.Notes, "\n"), want); got == 0 {
-				t.Errorf("%s: notes %q, want %q", text, r.Notes, want)
-			}
-			for _, f := range r.Families {
-				if f.Family == ruleset.IPv4 || !strings.Contains(text, ".") || f.Ports[0].Fronts[0].Address.String() != "fd00::1" {
-					t.Errorf("%s: %+v", text, f)
-				}
-			}
-			if strings.Contains(text, ".") && len(r.Families) != 1 {
-				t.Errorf("%s: %d families", text, len(r.Families))
+		for text := range strings.FieldsSeq(addresses) {
+			if address, ok := parseAddress(text); !ok || special(address) != kind {
+				t.Errorf("%s is %q, want %q", text, special(address), kind)
 			}
 		}
 	}
-	for _, text := range []string{"10.0.0.1", "100.64.0.1", "1.2.3.4", "223.255.255.255", "240.0.0.1", "169.253.1.1", "fd00::1", "fc00::1", "2001:db8::1", "fec0::1"} {
-		if got := special(addressList(text)[0]); got != "" {
-			t.Errorf("%s is %s", text, got)
-		}
+	const loopback = "127.0.0.1"
+	in := Input{
+		Service: testService(dualStack, func(s *corev1.Service) { s.Spec.ClusterIPs[0] = loopback }),
+		Slices: []*discoveryv1.EndpointSlice{sliceOf("s", "fd01::1@a1 ::1@a1", func(s *discoveryv1.EndpointSlice) {
+			s.AddressType = discoveryv1.AddressTypeIPv6
+		})},
 	}
+	expect(t, Service(in, Options{Node: testNodeA(), AllServices: true}),
+		"shop/web:http",
+		"  [fd00::1]:80/TCP cluster-ip -> cluster, else reject",
+		"  cluster [fd01::1]:8080",
+		`note: spec.clusterIPs: "127.0.0.1" is loopback: the Service has no address of the family`,
+		`note: EndpointSlice s: endpoints ignored: 1, the first "::1"; each needs an address of family IPv6`+notSpecial)
 }

@@ -55,12 +55,6 @@ func TestAdoptMendsWhatOthersDid(t *testing.T) {
 		want    []string
 	}{
 		{
-			"an element is gone",
-			func(k *fakeKernel) { clear(k.sets["cluster-ips"].elements) },
-			"cluster-ips misses 10.96.0.10",
-			[]string{"add to cluster-ips: 10.96.0.10"},
-		},
-		{
 			"a target is another",
 			func(k *fakeKernel) {
 				key := slotKey(dns, 1)
@@ -70,38 +64,10 @@ func TestAdoptMendsWhatOthersDid(t *testing.T) {
 			[]string{"delete from slots: 10.96.0.10 . udp . 53 . 1", "add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.2 . 8080"},
 		},
 		{
-			"a front leads elsewhere",
-			func(k *fakeKernel) {
-				key := frontKey(dns)
-				k.sets["services"].elements[key] = Element{Key: key, Verdict: Verdict{Kind: VerdictDrop}}
-			},
-			"services leads 10.96.0.10:53/udp to drop instead of goto split-2-1",
-			[]string{
-				"delete from services: 10.96.0.10 . udp . 53",
-				"add to services: 10.96.0.10 . udp . 53 : goto split-2-1",
-				"delete from slots: 10.96.0.10 . udp . 53 . 0",
-				"delete from slots: 10.96.0.10 . udp . 53 . 1",
-				"add to slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.1 . 8080",
-				"add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.2 . 8080",
-				"delete from local-slots: 10.96.0.10 . udp . 53 . 0",
-				"add to local-slots: 10.96.0.10 . udp . 53 . 0 : 10.1.0.1 . 8080",
-			},
-		},
-		{
 			"an element makes no sense",
 			func(k *fakeKernel) { k.sets["hairpin"].elements["odd"] = Element{Key: "odd"} },
 			"hairpin has 1 elements that are not of this table",
 			[]string{"delete from hairpin: the bytes 6f6464"},
-		},
-		{
-			"a chain has a rule more",
-			func(k *fakeKernel) {
-				c := *k.chains[dropOutsideChain]
-				c.Rules = append(slices.Clone(c.Rules), Rule{Family: IPv4, Statements: []Statement{NewConnection{}}})
-				k.chains[dropOutsideChain] = &c
-			},
-			"the chain drop-outside has other rules",
-			[]string{"replace rules of drop-outside"},
 		},
 		{
 			"a base chain has a rule more",

@@ -211,42 +211,6 @@ func TestLooksAreTakenTogether(t *testing.T) {
 	}
 }
 
-func TestConfigureReplacesRules(t *testing.T) {
-	config := Config{Family: IPv4, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
-	b := newBed(config)
-	split := dnsPort("12")
-	split.Local, split.Fronts[0].Pool = targets("1"), PoolSplit
-	b.program(t, start, split)
-	for _, step := range []struct {
-		name   string
-		change func(*Config)
-		want   []string
-	}{
-		{"nothing", func(*Config) {}, nil},
-		{"another family", func(c *Config) { c.Family = IPv6 }, nil},
-		{"prefixes of the other family", func(c *Config) {
-			c.Family = IPv4
-			c.ClusterCIDRs = append(c.ClusterCIDRs, netip.MustParsePrefix("fd00::/8"))
-		}, nil},
-		{"the mark", func(c *Config) { c.MasqueradeMark = 0x10 }, []string{"replace rules of nat-postrouting", "replace rules of split-2-1"}},
-		{"all", func(c *Config) { c.MasqueradeAll = true }, nil},
-		{"interfaces", func(c *Config) { c.MasqueradeAll, c.PodInterfaces = false, Interfaces{Name: "cni0"} }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
-		{"prefixes beside interfaces", func(c *Config) { c.ClusterCIDRs = c.ClusterCIDRs[:1] }, nil},
-		{"interfaces by a prefix", func(c *Config) { c.PodInterfaces.Prefix = true }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
-		{"the linger time", func(c *Config) { c.Linger = time.Second }, nil},
-		{"no interfaces", func(c *Config) { c.PodInterfaces.Name = "" }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
-		{"no prefixes", func(c *Config) { c.ClusterCIDRs = nil }, []string{"replace rules of drop-outside", "replace rules of split-2-1"}},
-	} {
-		t.Run(step.name, func(t *testing.T) {
-			step.change(&config)
-			b.Configure(config)
-			c := b.Commit(start)
-			expectLines(t, describe(c.Transaction), step.want...)
-			b.do(t, c)
-		})
-	}
-}
-
 func TestDisputesAreDecidedByRank(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	port := func(name, rank, cluster string) ServicePort {

@@ -2,45 +2,14 @@ package view_test
 
 import (
 	"net/netip"
-	"slices"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
-
-func addresses(texts ...string) []netip.Addr {
-	var all []netip.Addr
-	for _, text := range texts {
-		all = append(all, netip.MustParseAddr(text))
-	}
-	return all
-}
-
-func TestOptions(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1", Labels: map[string]string{"example.com/rack": "r1"}}}
-	node.Spec.PodCIDR = "10.1.0.0/16"
-	node.Status.Addresses = []corev1.NodeAddress{
-		{Type: corev1.NodeExternalIP, Address: "198.51.100.1"},
-		{Type: corev1.NodeHostName, Address: "a1"},
-		{Type: corev1.NodeInternalIP, Address: "::ffff:192.0.2.1"},
-		{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
-	}
-	settings := view.Settings{AllServices: true, MasqueradeMark: 4}
-	o := settings.Options(node, "a", nil)
-	if !o.AllServices || o.Node.Name != "a1" || o.Node.Zone != "a" || o.Node.Labels["example.com/rack"] != "r1" ||
-		!slices.Equal(o.Node.Addresses, addresses("192.0.2.1", "198.51.100.1")) || !slices.Equal(o.Node.NodePortAddresses, addresses("192.0.2.1")) {
-		t.Errorf("got %+v", o)
-	}
-	if c := settings.Config(ruleset.IPv4, node); !slices.Equal(c.ClusterCIDRs, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}) || c.MasqueradeMark != 4 || c.Family != ruleset.IPv4 {
-		t.Errorf("got %+v", c)
-	}
-}
 
 // service is a Service with one port and its endpoints on the node.
 func service(name, clusterIP, endpoint string) compile.Family {
