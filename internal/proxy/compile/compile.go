@@ -20,16 +20,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Options are what holds for all Services.
+// Options hold for all Services.
 type Options struct {
-	Node Node
-	// Families are those of the node, nil for both. Others are not compiled.
-	Families []ruleset.Family
-	// AllServices says that Services without groups are served too, from their slices, as
-	// by kube-proxy.
+	Node     Node
+	Families []ruleset.Family // of the node, nil for both
+	// AllServices has Services without groups served too, from their slices, as by kube-proxy.
 	AllServices bool
-	// Addresses are those that Services may not claim, and ExternalIPs limits the others.
-	Addresses   *AddressBook
+	Addresses   *AddressBook // which Services may not claim
 	ExternalIPs ExternalIPs
 	// MaxAffinityClients is that of ruleset.Config.
 	MaxAffinityClients int
@@ -37,16 +34,12 @@ type Options struct {
 
 // Node is the node that the rules are for.
 type Node struct {
-	Name string
-	// Zone is the value of the label topology.kubernetes.io/zone.
-	Zone string
-	// Labels are those that tiers may name.
-	Labels map[string]string
-	// Addresses are the node's own, of both families, from its object. If one of them is in
-	// the source ranges of a load balancer, its address is too.
+	Name   string
+	Zone   string            // the value of the label topology.kubernetes.io/zone
+	Labels map[string]string // that tiers may name
+	// Addresses are the node's own, from its object.
 	Addresses []netip.Addr
-	// NodePortAddresses are those that take NodePorts, of both families. Loopback
-	// addresses are ignored.
+	// NodePortAddresses take NodePorts, except loopback addresses.
 	NodePortAddresses []netip.Addr
 }
 
@@ -57,69 +50,56 @@ func (o *Options) Has(family ruleset.Family) bool {
 
 // Input is a Service with its endpoints. Groups and slices of other Services are ignored.
 type Input struct {
-	// Service is nil if it is deleted.
-	Service *corev1.Service
-	// Groups are those that the node receives. From a group that is labelled as not for the
-	// node's zone only endpoints on the node count.
-	Groups []*v1alpha1.EndpointGroup
-	// Slices are used with Options.AllServices only.
-	Slices []*discoveryv1.EndpointSlice
-	// MaxElements bounds the kernel elements of both families, as package ruleset counts
-	// them. Zero is no bound.
+	Service *corev1.Service              // nil if it is deleted
+	Groups  []*v1alpha1.EndpointGroup    // that the node receives
+	Slices  []*discoveryv1.EndpointSlice // used with Options.AllServices
+	// MaxElements bounds the kernel elements of both families, as package ruleset counts them.
+	// Zero is no bound.
 	MaxElements int
 	// NodeBound says that MaxElements is what this node has left: others may have more room.
 	NodeBound bool
 }
 
-// Result is what the rules are to do for one Service.
+// Result is what the rules do for one Service.
 type Result struct {
-	// Families are those with rules, IPv4 first. There are none if the Service is gone, has
-	// no address, or is served by another proxy.
+	// Families have rules, IPv4 first. There are none if the Service is gone, has no address, or
+	// is served by another proxy.
 	Families []Family
-	// Refused are the addresses that the Service claims and does not get.
-	Refused Refusals
+	Refused  Refusals
 	// Elements is how many the whole Service takes at most. If Input.MaxElements is less,
 	// Families have a part of it.
 	Elements int
-	// Least is what all its ports take at the cluster IPs with one endpoint each. With less,
-	// some ports are left out.
+	// Least is what all ports take at the cluster IPs with one endpoint each. With less room, some
+	// ports are left out.
 	Least int
 	// Notes are sentences about what was ignored, in a fixed order.
 	Notes []string
 }
 
-// Family is what the rules of one family are to do for a Service.
+// Family is what the rules of one family do for a Service.
 type Family struct {
-	Family ruleset.Family
-	// Ports are in the order of the Service's.
-	Ports []ruleset.ServicePort
-	// Elements is how many they take at most, with the endpoints on the node.
-	Elements int
-	// Endpoints are all that the node knows of, used or not.
-	Endpoints Endpoints
-	// Health is the answer to health checks of a load balancer, nil if this proxy gives none.
-	Health *HealthCheck
-	// Unreachable names the ports that have endpoints, all of which hard tiers keep from this
-	// node.
+	Family    ruleset.Family
+	Ports     []ruleset.ServicePort // in the order of the Service's
+	Elements  int                   // how many they take at most, with the endpoints on the node
+	Endpoints Endpoints             // all that the node knows, used or not
+	Health    *HealthCheck          // nil if this proxy answers no health checks
+	// Unreachable names the ports all of whose endpoints hard tiers keep from this node.
 	Unreachable []string
 }
 
 // HealthCheck is the answer at a healthCheckNodePort.
 type HealthCheck struct {
 	Port uint16
-	// LocalEndpoints is the number of addresses on the node with a ready endpoint. One that
-	// is terminating does not count, though it may get traffic.
+	// LocalEndpoints counts the addresses on the node with a ready endpoint. An endpoint that
+	// terminates does not count, though it may get traffic.
 	LocalEndpoints int
 }
 
 // Endpoint is where an endpoint is.
 type Endpoint struct {
 	Address netip.Addr
-	// Zone is empty if it is unknown.
-	Zone string
-	// OnNode says that it is on the node, so that connections to itself need another source
-	// address.
-	OnNode bool
+	Zone    string // empty if it is unknown
+	OnNode  bool   // connections to itself need another source address
 }
 
 // Endpoints are in the order of addresses, each address once.
@@ -147,11 +127,9 @@ type supply struct {
 	// local are for traffic that must stay on the node.
 	cluster, local []netip.AddrPort
 	weights        []uint32
-	// exists says that some endpoint takes traffic, here or elsewhere.
-	exists bool
-	// beyond says that hard tiers keep all of those from the node.
-	beyond bool
-	known  ruleset.Known
+	exists         bool // some endpoint takes traffic, here or elsewhere
+	beyond         bool // hard tiers keep all endpoints from the node
+	known          ruleset.Known
 }
 
 // need says which endpoints a port needs for its addresses.
@@ -164,14 +142,10 @@ func (n need) lacks(s supply) bool {
 
 // directory has the endpoints of a Service in one family.
 type directory interface {
-	// supply finds the endpoints of a port.
 	supply(port portKey, n need) supply
-	// endpoints are all there are.
 	endpoints() Endpoints
-	// localReady counts addresses on the node with a ready endpoint, and onNode all on the
-	// node.
-	localReady() int
-	onNode() int
+	localReady() int // addresses on the node with a ready endpoint
+	onNode() int     // addresses on the node
 }
 
 // protocolOf reads the name of a protocol. Without a name it is TCP, as in the API.

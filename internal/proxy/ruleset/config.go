@@ -20,29 +20,25 @@ const (
 // Config is what the whole table of a family goes by.
 type Config struct {
 	Family Family
-	// MasqueradeMark is the bit of packet marks that says that the packet's connection
-	// gets the node's address as its source, DefaultMasqueradeMark if zero.
+	// MasqueradeMark is the bit of packet marks by which a connection gets the node's address as
+	// its source, DefaultMasqueradeMark if zero.
 	MasqueradeMark uint32
-	// MasqueradeAll masquerades all connections to addresses of Services.
-	MasqueradeAll bool
-	// ClusterCIDRs are where the addresses of pods are from. Without those of its family
-	// and without PodInterfaces a table cannot tell pods: it masquerades no traffic to
-	// addresses of Services for coming from elsewhere, and a pool Split keeps traffic of
-	// pods on the node.
+	MasqueradeAll  bool // all connections to addresses of Services
+	// ClusterCIDRs contain the addresses of pods. A table without any of its family and without
+	// PodInterfaces cannot tell pods: it masquerades nothing for coming from outside, and a
+	// PoolSplit keeps traffic of pods on the node.
 	ClusterCIDRs []netip.Prefix
-	// PodInterfaces are those that traffic of pods comes in by. With a name, ClusterCIDRs
-	// do not count.
+	// PodInterfaces receive traffic of pods. With a name, ClusterCIDRs do not count.
 	PodInterfaces Interfaces
-	// ServiceRanges are where cluster IPs are from. New connections to addresses there that
-	// no Service has are dropped.
+	// ServiceRanges contain cluster IPs. New connections to addresses there that no Service has
+	// are dropped.
 	ServiceRanges []netip.Prefix
-	// MaxAffinityClients is how many clients each map of a pool of a port with affinity
-	// remembers, MostAffinityClients if zero or more than that. Maps of another size have
-	// other names, so that a table is adopted whose maps have another: their clients are
-	// forgotten, and they go as all that nothing leads to. A table keeps it from the start.
+	// MaxAffinityClients is how many clients each map of a port with affinity remembers,
+	// MostAffinityClients if zero. The size is in the name of a map, since it cannot change: with
+	// another size the clients of an adopted table are forgotten. Configure does not change it.
 	MaxAffinityClients int
-	// Linger is how long what the rules no longer lead to stays in the kernel for packets
-	// that are on their way through them, DefaultLinger if zero.
+	// Linger is how long chains and slots that are out of use stay in the kernel for packets on
+	// their way, DefaultLinger if zero.
 	Linger time.Duration
 }
 

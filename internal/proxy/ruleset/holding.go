@@ -8,29 +8,22 @@ import (
 
 // holding is what the kernel holds, in the terms of a table.
 type holding struct {
-	// anew says that it is nothing that anything can be made of, and lost is what was read
-	// all the same.
-	anew bool
-	lost *holding
-	// foreign are the chains and sets that no table has, or that are not what they are
-	// in any table.
-	foreign []string
+	anew    bool // the table must be replaced, and lost is what was read of it
+	lost    *holding
+	foreign []string // chains and sets that this package does not make
 
-	sets    map[string]bool
-	chains  map[string]ListedChain
-	parts   []*part // in order
-	entries map[Front]*entry
-	// targets are those that clients may be remembered with, by the map for them.
-	targets map[string][]netip.AddrPort
-	// strays are slots that no number is drawn for.
+	sets      map[string]bool
+	chains    map[string]ListedChain
+	parts     []*part // in order
+	entries   map[Front]*entry
+	targets   map[string][]netip.AddrPort // that clients may be remembered with, by map
 	strays    []stray
-	addresses []netip.Addr // of Services
-	hairpin   []netip.Addr // sorted
-	// junk are elements that cannot be those of a table.
-	junk [setCount][]Element
+	addresses []netip.Addr        // of Services
+	hairpin   []netip.Addr        // sorted
+	junk      [setCount][]Element // elements that this package does not make
 }
 
-// stray are the slots of a front that no number is drawn for.
+// stray are the slots of a front that are not drawn.
 type stray struct {
 	of    slotsOf
 	slots []uint32 // sorted
@@ -117,8 +110,7 @@ func (h *holding) holdChains(chains []ListedChain) {
 	}
 }
 
-// holdElement reads an element of a set that every table has. It is false for one that
-// no table can have.
+// holdElement reads an element. It is false for one that this package does not make.
 func (h *holding) holdElement(family Family, id setID, e Element, slots map[slotsOf][]filled) bool {
 	switch id {
 	case setClusterIPs:

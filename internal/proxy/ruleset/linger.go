@@ -4,30 +4,26 @@ import (
 	"time"
 )
 
-// lingering is what the kernel holds although nothing leads to it any more, for packets
-// that were led there before.
+// lingering is what is out of use, and stays in the kernel for packets on their way.
 type lingering struct {
 	slots map[slotsOf]*surplus
-	// queue has all that is to be deleted, in order. An item whose time is not that of what
-	// it is about has been overtaken.
-	queue []deferral
-	// looks are those to be taken, in order, at times that are whole numbers of lookEvery
-	// after origin.
-	looks  []*look
+	// queue has the deletions, in order. An item is overtaken if its time is not that of its part
+	// or slots.
+	queue  []deferral
+	looks  []*look // in order, at whole multiples of lookEvery after origin
 	origin time.Time
 }
 
-// lookEvery is how often what went is looked at again at most, with all that went meanwhile:
-// while changes come one by one, each of them would have the table looked through twice.
+// lookEvery gathers looks, so that a stream of changes does not search the table for each.
 const lookEvery = time.Second
 
-// slotsOf are the slots of a front in one of the maps from setSlots.
+// slotsOf are the slots of a front in the map of a pool.
 type slotsOf struct {
 	front Front
 	pool  int
 }
 
-// surplus are slots that no number is drawn for any more.
+// surplus are slots that are not drawn any more.
 type surplus struct {
 	slots []uint32 // sorted
 	due   time.Time
@@ -44,8 +40,7 @@ func newLingering() lingering {
 	return lingering{slots: make(map[slotsOf]*surplus)}
 }
 
-// deferSlots adds slots below those that linger already, and lets all of them linger
-// until a time.
+// deferSlots adds slots, which are below those that linger already.
 func (l *lingering) deferSlots(of slotsOf, added []uint32, due time.Time) {
 	rest := l.slots[of]
 	if rest == nil {
@@ -91,7 +86,7 @@ func (l *look) wait(origin, until time.Time) {
 	l.until, l.due = until, origin.Add(times*lookEvery)
 }
 
-// extend has what was to linger until a time linger until a later one.
+// extend moves a time to which something lingers.
 func (l *lingering) extend(due, until time.Time) {
 	for i := range l.queue {
 		d := &l.queue[i]

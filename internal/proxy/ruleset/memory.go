@@ -7,21 +7,18 @@ import (
 	"time"
 )
 
-// tombstone is a target that went and that clients may be remembered with until they are
-// forgotten.
+// tombstone is a removed target that clients may still be remembered with.
 type tombstone struct {
 	target netip.AddrPort
-	// until is for how long packets on their way may have clients remembered with it.
-	until time.Time
+	until  time.Time // packets on their way may have clients remembered with it until then
 }
 
-// mostTombstones is of how many addresses that went a draw chain knows. While there are
-// more, it leads no client to where it was before.
+// mostTombstones bounds the rules of a draw chain. While more addresses are gone, it ignores what
+// is remembered.
 const mostTombstones = 32
 
-// recall are the rules that lead clients to where they were before, but for
-// those whose endpoint went: they are forgotten first. It is the address of an endpoint
-// that is compared: the kernel compares no more than fits into one of its registers.
+// recall returns the rules that forget clients whose endpoint is gone, and lead all others to
+// theirs. They compare addresses alone, since the kernel compares what fits into one register.
 func (p *part) recall() [][]Statement {
 	addresses := make([]netip.Addr, len(p.gone))
 	for i, t := range p.gone {
@@ -39,8 +36,8 @@ func (p *part) recall() [][]Statement {
 	return append(rules, []Statement{HasProtocol{p.protocol()}, Translate{Key: []Value{SourceAddress}, Map: p.name}})
 }
 
-// bury keeps clients of a map from targets that went, and no more from those that are
-// there. It reports whether there is a difference.
+// bury keeps clients of a map from targets that are gone, and no longer from those that are there.
+// It reports whether that changes anything.
 func (t *Table) bury(p *part, gone, there []netip.AddrPort, until time.Time) bool {
 	kept := slices.DeleteFunc(slices.Clone(p.gone), func(one tombstone) bool {
 		return contains(there, one.target) || contains(gone, one.target)
@@ -61,9 +58,8 @@ func (t *Table) setGone(p *part, gone []tombstone) {
 	}
 }
 
-// Forgotten notes that all that a Forget asks for was done to a map from some time on: none
-// of its clients is remembered with a target that went before, but for those that packets
-// on their way have had remembered since. The next Commit takes back the rules about them.
+// Forgotten notes that a Forget was carried out on a map, beginning at some time. The next Commit
+// removes the rules about targets that no packet on its way can have had remembered since.
 func (t *Table) Forgotten(set string, at time.Time) {
 	p := t.parts[set]
 	if p != nil && slices.ContainsFunc(p.gone, func(one tombstone) bool { return one.over(at) }) {
@@ -71,11 +67,9 @@ func (t *Table) Forgotten(set string, at time.Time) {
 	}
 }
 
-// over reports whether no client can be remembered with a target after all were forgotten
-// from some time on.
 func (t tombstone) over(at time.Time) bool { return !t.until.After(at) }
 
-// unbury takes back what is over. It returns the maps that this is about.
+// unbury ends what is over, and returns the maps that change.
 func (t *Table) unbury() []*part {
 	var all []*part
 	for p, at := range t.recalled {
@@ -99,10 +93,9 @@ func (r *revision) reviseRecalls(memories []*part) {
 	}
 }
 
-// loss is what a map that remembers clients of a pool of a port has lost.
+// loss is what a map of clients has lost.
 type loss struct {
-	// port is the name of the port, empty if it is not known.
-	port, set string
+	port, set string // the name of the port is empty if it is not known
 	gone      []netip.AddrPort
 }
 
@@ -153,8 +146,7 @@ func (r *revision) reviseMemories() {
 	slices.SortFunc(r.forget, func(a, b Forget) int { return cmp.Compare(a.Set, b.Set) })
 }
 
-// lose has a map that lost targets looked at again: where the kernel was read, for the sake of
-// all that it lost.
+// lose has a map looked at again: for all that it ever lost if the kernel was read.
 func (r *revision) lose(port string, p *part, gone []netip.AddrPort) {
 	if r.held != nil {
 		gone = nil
@@ -201,8 +193,7 @@ func (r *revision) portOf(lost loss) *port {
 	return nil
 }
 
-// memory is a map from clients to targets of a pool: those that the kernel has, and those
-// that it is to have.
+// memory is a map of clients, with the targets that its pool had and has now.
 type memory struct {
 	set           string
 	pool          int

@@ -11,8 +11,7 @@ import (
 
 type partKind int
 
-// The kinds of parts. Parts lead only to parts of kinds before theirs, so this is the
-// order in which they are made, and deleted from the end.
+// Parts lead only to parts of earlier kinds: they are made in this order, and deleted in reverse.
 const (
 	hookPart     partKind = iota // a base chain
 	affinityPart                 // a map from clients to targets
@@ -24,8 +23,7 @@ const (
 	partKinds
 )
 
-// What the names of parts begin with, after which may come that it is about the local pool,
-// or both.
+// The beginnings of names, and what follows for the local pool or for both.
 const (
 	affinityPrefix = "affinity-"
 	pickPrefix     = "pick-"
@@ -38,60 +36,42 @@ const (
 	splitInfix = "split-"
 )
 
-// treatment is which connections a draw chain has masqueraded.
+// treatment says which connections a draw chain masquerades.
 type treatment uint8
 
-// The treatments.
 const (
 	treatPlain      treatment = iota // none
-	treatService                     // as Config says of addresses of Services
+	treatService                     // as Config says for Services
 	treatMasquerade                  // all
 )
 
-// treatmentPrefixes are what the names of draw chains begin with.
 var treatmentPrefixes = [...]string{treatPlain: "draw-", treatService: "service-", treatMasquerade: "masquerade-"}
 
 // part is a chain or a map that a table has for as long as something leads to it.
 type part struct {
-	name string
-	kind partKind
-	// refs counts what leads here: elements, and parts that the kernel holds or will.
-	refs int
-	// held says that the kernel holds it.
-	held bool
-	// leads says that the parts it leads to count it.
-	leads bool
-	// outdated says that the kernel's has other rules, which does not matter while nothing
-	// leads to it.
-	outdated bool
-	// foreign says that those rules were found in the kernel, and may lead anywhere.
-	foreign bool
-	// touched says that the Commit at work has looked at it.
-	touched bool
-	// left is until when packets may be on their way here that an element led here which
-	// does so no more. due is when the part is deleted, zero while something leads to it.
+	name     string
+	kind     partKind
+	refs     int  // elements and parts that lead here, in the kernel or soon
+	held     bool // the kernel holds it
+	leads    bool // the parts that it leads to count it
+	outdated bool // the kernel has other rules for it
+	foreign  bool // those rules are not ours, and may lead anywhere
+	touched  bool // this Commit looks at it
+	// left is until when packets may be on their way here by an element that is gone, and due when
+	// the part is deleted, zero while something leads to it.
 	left, due time.Time
 
-	// shapes are those of the pools that a draw chain, or a split chain, leads to.
-	shapes [slotMaps]shape
-	// count is how many slots a pick chain draws one of, from offset on.
-	count, offset uint32
-	// local says of which of the pools a pick or draw chain, a map or a remember chain is,
-	// and both that a remember chain is of both.
-	local, both bool
-	treatment   treatment // of a draw chain
-	// group is what the names of all chains and maps of a sticky port have in common, from
-	// its protocol on; empty for others.
-	group string
-	// memory is the map that a draw chain of a sticky port looks clients up in.
-	memory *part
-	// found are the targets that clients of a map were found with and stay with, nil if it
-	// is known which they may stay with.
+	shapes        [slotMaps]shape // of the pools that a draw or split chain leads to
+	count, offset uint32          // a pick chain draws one of count slots, from offset on
+	local, both   bool            // which pool it is of; both is for remember chains
+	treatment     treatment       // of a draw chain
+	group         string          // the common part of all names of a sticky port
+	memory        *part           // the map in which a draw chain of a sticky port looks clients up
+	// found are the targets that clients of an adopted map have, nil once their port is known.
 	found   []netip.AddrPort
 	timeout time.Duration
 	sources []netip.Prefix
-	// gone are targets that clients may still be remembered with and must not be led to.
-	gone []tombstone
+	gone    []tombstone // targets of clients in the map that these must not be led to
 }
 
 // parsePart makes a part of what its name tells. It is nil for a name that no part has.
@@ -146,8 +126,6 @@ func (p *part) parseSplit(rest string) *part {
 	return p
 }
 
-// parseDraw reads the name of a draw chain: its treatment, the pool, its shape, and the
-// group of a sticky port.
 func (p *part) parseDraw() *part {
 	p.kind = drawPart
 	rest, sticky := strings.CutPrefix(p.name, stickyPrefix)
@@ -250,8 +228,7 @@ func (p *part) slots(pool int) uint32 {
 	return p.shapes[pool].slots()
 }
 
-// drawNames are the names of the chains that a split chain leads to, empty where a pool has
-// no endpoints.
+// drawNames are the chains that a split chain leads to, empty for a pool without endpoints.
 func (p *part) drawNames() (inside, outside string) {
 	var names [slotMaps]string
 	for pool, of := range p.shapes {

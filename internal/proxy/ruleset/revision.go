@@ -10,30 +10,21 @@ import (
 // revision is a Commit at work.
 type revision struct {
 	*Table
-	now time.Time
-	// held is what the kernel holds, nil if that is what the last Commit left.
-	held *holding
+	now  time.Time
+	held *holding // what the kernel holds, nil if the last Commit left it
 
-	revised []portRevision
-	fronts  []frontRevision
-	seen    map[Front]int // the index in fronts
-	// addresses tells of those that are looked at whether the kernel has them as
-	// addresses of Services.
-	addresses map[netip.Addr]bool
-	// touched are the parts that are looked at.
-	touched [partKinds][]*part
+	revised   []portRevision
+	fronts    []frontRevision
+	seen      map[Front]int       // the index in fronts
+	addresses map[netip.Addr]bool // whether the kernel has an address as one of Services
+	touched   [partKinds][]*part
 
-	created  []*part
-	outdated []*part
-	deleted  []Change
-	// flushed empties chains that are deleted.
-	flushed  []Change
-	removals [setCount][]Element
-	adds     [setCount][]Element
-	// ended are the endpoints that connections of a port must not go on to.
-	ended map[*port][]netip.AddrPort
-	// unseen is what an earlier Commit told of, to nobody maybe.
-	unseen       []Stale
+	created, outdated []*part
+	flushed, deleted  []Change // chains are emptied, then deleted
+	removals, adds    [setCount][]Element
+
+	ended        map[*port][]netip.AddrPort // endpoints whose connections must end
+	unseen       []Stale                    // asked for by an earlier Commit, maybe in vain
 	stale        []Stale
 	untranslated []Stale
 	forget       []Forget
@@ -49,8 +40,7 @@ type portRevision struct {
 type frontRevision struct {
 	front Front
 	old   *entry
-	// owner is the name of the port that has had the front, empty if none has.
-	owner string
+	owner string // the name of the port that had the front, if any
 }
 
 func newRevision(t *Table, now time.Time) *revision {
@@ -90,8 +80,7 @@ func (r *revision) commit() Commit {
 	return Commit{Transaction: transaction, Stale: slices.Concat(r.untranslated, r.stale), Forget: r.forget}
 }
 
-// adopt makes what the kernel holds what the table has, so that all that is wanted is
-// looked at.
+// adopt goes by what the kernel holds, and stages all ports again.
 func (r *revision) adopt() {
 	r.held = hold(r.config.Family, *r.listing)
 	if len(r.held.foreign) > 0 || r.listing.Flagged || r.listing.Unread || !r.listing.Exists {
@@ -135,8 +124,7 @@ func (r *revision) adopt() {
 	}
 }
 
-// revisePorts puts the staged ports in the place of those that are there, and finds the
-// fronts that may change by that.
+// revisePorts replaces ports by the staged ones, and finds the fronts that may change.
 func (r *revision) revisePorts() {
 	names := r.Staged()
 	for _, name := range names {
@@ -192,8 +180,8 @@ func (r *revision) find(front Front) {
 	r.fronts = append(r.fronts, frontRevision{front, old, owner})
 }
 
-// before finds the slots that those of a port are to be like: its own, or those that the
-// kernel holds for its fronts. All of its fronts have the same, but for what others did.
+// before finds the slots that those of a port should resemble: its own, or those of its fronts in
+// the kernel, which are all the same unless somebody else changed them.
 func (r *revision) before(change portRevision, pool int) []netip.AddrPort {
 	if r.held == nil && change.old != nil && len(change.old.pools[pool]) > 0 {
 		return change.old.pools[pool]
@@ -206,8 +194,7 @@ func (r *revision) before(change portRevision, pool int) []netip.AddrPort {
 	return nil
 }
 
-// changes puts the transaction together: things are made before what leads to them, and
-// deleted after.
+// changes puts the transaction together: what leads somewhere is made later and deleted earlier.
 func (r *revision) changes(before Config) []Change {
 	var changes []Change
 	anew := r.held != nil && r.held.anew
@@ -249,8 +236,7 @@ func (r *revision) changes(before Config) []Change {
 	return slices.Concat(changes, r.flushed, r.deleted)
 }
 
-// fixedChains are the changes of the chains that every table has: those that make chains,
-// and those that give them other rules.
+// fixedChains are the changes that make chains that every table has, and that replace their rules.
 func (r *revision) fixedChains(before Config) (made, replaced []Change) {
 	if r.held == nil && before.equal(r.config) {
 		return nil, nil

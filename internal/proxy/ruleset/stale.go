@@ -6,14 +6,12 @@ import (
 	"time"
 )
 
-// look is what a Commit wants seen to, for another look at what is left of it: packets
-// that were led there before may begin connections, and have clients remembered, until
-// what they are led by is gone.
+// look repeats what a Commit asked for: packets on their way may begin stale connections, and have
+// clients remembered, until the chains and slots that lead them are deleted.
 type look struct {
-	stale  []Stale
-	losses []loss
-	// until is how long what went lingers, and due when to look.
-	until, due time.Time
+	stale      []Stale
+	losses     []loss
+	until, due time.Time // when the linger time ends, and when to look
 }
 
 // alive are the endpoints that connections of a port may go on to.
@@ -28,8 +26,8 @@ func (p *port) alive() []netip.AddrPort {
 	return distinct(all)
 }
 
-// findEnded finds the endpoints that a port has had and that have ended. As long as there
-// is none that serves, this is left for later: where should those connections go.
+// findEnded finds the endpoints of a port that have ended. While no endpoint serves, their
+// connections have nowhere to go, and stay.
 func (r *revision) findEnded(change portRevision) {
 	p, old := change.new, change.old
 	var had, seen, ended []netip.AddrPort
@@ -76,8 +74,8 @@ func (p *port) sameEndpoints(other *port) bool {
 		slices.Equal(p.known.Silent, other.known.Silent)
 }
 
-// findStale finds the connections to a front that must not go on. Those to a front that
-// is nobody's any more are no matter of the rules: another proxy may serve it.
+// findStale finds the connections to a front that must end. Another proxy may serve a front that no
+// port has any more, so its connections stay.
 func (r *revision) findStale(f frontRevision, wanted *entry) {
 	winner, taken := r.claims.winners[f.front]
 	if !taken {
@@ -98,7 +96,7 @@ func (r *revision) findStale(f frontRevision, wanted *entry) {
 	}
 }
 
-// lookAgain tells again what looks are about, as far as it still is so.
+// lookAgain repeats what still holds.
 func (r *revision) lookAgain(looks []*look) {
 	var stale []Stale
 	for _, l := range looks {
@@ -110,8 +108,7 @@ func (r *revision) lookAgain(looks []*look) {
 	r.stale = append(r.stale, r.stillStale(stale)...)
 }
 
-// stillStale are those of connections that still must not go on, but for those that are
-// found already.
+// stillStale returns the connections that still must end and are not found already.
 func (r *revision) stillStale(all []Stale) []Stale {
 	found := make(map[Stale]bool, len(r.stale))
 	for _, s := range r.stale {
@@ -128,9 +125,9 @@ func (r *revision) stillStale(all []Stale) []Stale {
 	return still
 }
 
-// StillStale takes out of a list what an earlier Commit told and what no longer holds: an
-// endpoint of a front serves again, or the front is nobody's any more. What it told of
-// fronts of the other family stays. The list is changed in place.
+// StillStale removes from a list, in place, what an earlier Commit asked for and what no longer
+// holds: the endpoint serves again, or no port has the front any more. Fronts of the other family
+// stay.
 func (t *Table) StillStale(all []Stale) []Stale {
 	isStale := t.staleNow()
 	return slices.DeleteFunc(all, func(s Stale) bool { return t.config.Family.holds(s.Front.Address) && !isStale(s) })

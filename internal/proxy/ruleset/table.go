@@ -17,26 +17,18 @@ type Table struct {
 	claims  claims
 	hairpin []netip.Addr // sorted
 
-	// parts are the chains and maps that the kernel holds, or will with the next Commit,
-	// besides those that every table has.
-	parts map[string]*part
-	// clusterIPs count the fronts for which an address is one of a Service.
-	clusterIPs map[netip.Addr]int32
+	// parts are the chains and maps that not every table has.
+	parts      map[string]*part
+	clusterIPs map[netip.Addr]int32 // how many fronts make an address one of Services
 	lingering  lingering
-	// buried are the maps that clients may be remembered in with targets that went.
-	buried map[*part]bool
-	// recalled are those of them whose clients were forgotten, from which time on.
-	recalled map[*part]time.Time
-	// due is until when what the last Commit took out of use lingers.
-	due time.Time
+	buried     map[*part]bool      // maps that may remember clients with removed targets
+	recalled   map[*part]time.Time // those of them whose clients were forgotten, and when
+	due        time.Time           // when what the last Commit took out of use may go
 
-	// staged are the ports that the next Commit changes, nil where one goes.
-	staged        map[string]*port
+	staged        map[string]*port // what the next Commit changes, nil for a port that goes
 	stagedConfig  *Config
 	stagedHairpin *[]netip.Addr
-	// listing is what the kernel holds, if the next Commit has to go by that instead of
-	// by the last one.
-	listing *Listing
+	listing       *Listing // what the kernel holds, if the next Commit cannot go by the last
 }
 
 // NewTable is a table without ServicePorts. Its first Commit makes everything anew,
@@ -76,9 +68,8 @@ func (t *Table) Remove(name string) {
 	t.staged[name] = nil
 }
 
-// SetHairpin stages which addresses endpoints on this node have, all of them. A
-// connection from one of them to itself is masqueraded, so that its answers come back
-// through the node. Addresses of another family are left out.
+// SetHairpin stages the addresses of all endpoints on this node. A connection from one of them to
+// itself is masqueraded, so that its answers come back through the node.
 func (t *Table) SetHairpin(addresses []netip.Addr) {
 	mine := make([]netip.Addr, 0, len(addresses))
 	for _, a := range addresses {
@@ -98,12 +89,10 @@ func (t *Table) Configure(config Config) {
 	t.stagedConfig = &config
 }
 
-// Adopt makes the next Commit go by what the kernel holds, be it after a restart, because
-// it refused a transaction, or because somebody else changed the table. What is right
-// stays, targets keep their slots where they can, and the rest is put right. If there is
-// no table, or one that has flags or holds what cannot be told apart, all is made anew in one
-// transaction, which also deletes what there is: so does a Listing that is Unread. The
-// table keeps the listing until the next Commit.
+// Adopt makes the next Commit go by what the kernel holds: after a restart, a refused transaction, or
+// a change by somebody else. What is right stays, targets keep their slots where they can, and the
+// rest is put right. If the table is missing, has flags, holds foreign parts or is Unread, one
+// transaction replaces it. The table keeps the listing until the next Commit.
 func (t *Table) Adopt(listing Listing) {
 	t.read(listing)
 	t.listing = &listing
@@ -114,16 +103,15 @@ func (t *Table) Staged() []string {
 	return slices.Sorted(maps.Keys(t.staged))
 }
 
-// Commit is the smallest transaction for all that is staged and for all deletions that
-// are due. The table goes on as if the kernel had taken it: if it has not, Adopt says what
-// it holds instead, and nothing needs to be staged again. If it has, Confirm says so. What
-// nothing leads to any more is deleted by a later Commit, see Due.
+// Commit returns the smallest transaction for what is staged and for deletions that are due. The
+// table goes on as if the kernel had taken it. Call Confirm if it has, and Adopt if it has not: nothing
+// needs to be staged again then. What is out of use is deleted by a later Commit, see Due.
 func (t *Table) Commit(now time.Time) Commit {
 	return newRevision(t, now).commit()
 }
 
-// Written notes when the kernel had taken the transaction of the last Commit, which may
-// have been long after that: only from then on is nothing led to what lingers.
+// Written notes when the kernel took the transaction of the last Commit. Time to linger counts from
+// then on.
 func (t *Table) Written(now time.Time) {
 	if until := now.Add(t.config.Linger); until.After(t.due) {
 		t.lingering.extend(t.due, until)
@@ -138,8 +126,7 @@ func (t *Table) Written(now time.Time) {
 	}
 }
 
-// Due is when the next Commit is due that deletes what an earlier one left to packets on
-// their way, or has no more use. It is false if there is nothing to delete.
+// Due returns when the next Commit has something to delete, and whether any has.
 func (t *Table) Due() (time.Time, bool) {
 	if len(t.recalled) > 0 {
 		return t.due, true
@@ -147,8 +134,7 @@ func (t *Table) Due() (time.Time, bool) {
 	return t.lingering.next()
 }
 
-// Disputed are the fronts that several ServicePorts want, with each that goes without, in
-// order, as of the last Commit.
+// Disputed lists each ServicePort that goes without a front that several want, as of the last Commit.
 func (t *Table) Disputed() []Dispute {
 	return t.claims.disputes()
 }

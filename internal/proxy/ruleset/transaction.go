@@ -14,7 +14,7 @@ const (
 	IPv6 Family = 6
 )
 
-// Protocol is the number of a transport protocol, as IP headers have it.
+// Protocol is a transport protocol by its number in IP headers.
 type Protocol uint8
 
 // The protocols of Services.
@@ -32,7 +32,7 @@ const TableName = "vicinity"
 // Field is a part of the key or of the data of a set.
 type Field uint8
 
-// The fields. In keys and data each begins at a multiple of four bytes.
+// The fields. Each begins at a multiple of four bytes.
 const (
 	FieldAddress  Field = iota + 1 // 4 or 16 bytes, as the family has it
 	FieldProtocol                  // 1 byte
@@ -42,26 +42,20 @@ const (
 
 // Set is a set of the kernel, or a map.
 type Set struct {
-	Name string
-	Key  []Field
-	// Data are the fields of a map's values, nil if they are verdicts or if it is a
-	// set.
-	Data []Field
-	// Verdicts says that it is a map to verdicts.
-	Verdicts bool
-	// Dynamic says that packets add elements, which have a timeout, by Remember.
-	Dynamic bool
-	// Size is how many elements packets may add, MostAffinityClients if zero, which is the
-	// kernel's own bound. Sets that are not dynamic have no bound.
+	Name     string
+	Key      []Field
+	Data     []Field // of a map's values, unless they are verdicts
+	Verdicts bool    // it is a map to verdicts
+	Dynamic  bool    // packets add elements, which have a timeout, by Remember
+	// Size is how many elements packets may add. Zero stands for the kernel's own bound,
+	// MostAffinityClients.
 	Size int
 }
 
-// Element is one element of a set. Key and Data are the bytes that the kernel
-// compares and loads, so elements of different times can be compared as they are.
+// Element is one element of a set, in the bytes that the kernel compares and loads.
 type Element struct {
 	Key, Data string
-	// Verdict is the value in a map to verdicts.
-	Verdict Verdict
+	Verdict   Verdict // the value in a map to verdicts
 }
 
 // Verdict is what becomes of a packet. Its zero value is none.
@@ -83,23 +77,22 @@ const (
 
 // Chain is a chain with all its rules.
 type Chain struct {
-	Name string
-	// Base is where packets enter, nil for a chain that others lead to.
-	Base  *Base
+	Name  string
+	Base  *Base // nil for a chain that others lead to
 	Rules []Rule
 }
 
-// Base is what makes a chain one that packets enter.
+// Base is where packets enter a chain.
 type Base struct {
-	NAT      bool // of type nat, else of type filter
+	NAT      bool // of type nat, otherwise of type filter
 	Hook     Hook
 	Priority int
 }
 
-// Hook is where on their way packets enter a chain.
+// Hook is a hook of the kernel, by its number there.
 type Hook uint8
 
-// The hooks, with the numbers that the kernel gives them.
+// The hooks.
 const (
 	Prerouting Hook = iota
 	Input
@@ -113,24 +106,19 @@ type ChangeKind uint8
 
 // The kinds of changes.
 const (
-	AddTable ChangeKind = iota + 1
-	// DeleteTable deletes the table with all it holds, whether it is there or not.
-	DeleteTable
+	AddTable    ChangeKind = iota + 1
+	DeleteTable            // with all that it holds, whether it exists or not
 	AddSet
 	DeleteSet
 	AddChain // with its rules
 	DeleteChain
-	// ReplaceRules gives a chain other rules. Its base stays.
-	ReplaceRules
-	// AddElements adds elements whose keys are not there. The data of an element cannot be
-	// changed: it is deleted and added in one transaction.
-	AddElements
-	// DeleteElements deletes elements by their keys, which are all that they have.
-	DeleteElements
+	ReplaceRules   // the base of the chain stays
+	AddElements    // to change data, delete the element and add it in one transaction
+	DeleteElements // by keys alone
 )
 
-// Change is a change of one thing. Which fields have a meaning follows from its kind. What
-// they point to may be shared by changes and must stay as it is.
+// Change is a change of one thing. Its kind decides which fields count. Changes share what their
+// fields point to, so nothing may change that.
 type Change struct {
 	Kind     ChangeKind
 	Set      *Set
@@ -138,7 +126,7 @@ type Change struct {
 	Elements []Element
 }
 
-// Transaction is what the kernel is to do at once, in order, or not at all.
+// Transaction is a list of changes that the kernel makes all at once, or not at all.
 type Transaction struct {
 	Family  Family
 	Changes []Change
@@ -149,48 +137,36 @@ func (t Transaction) Empty() bool { return len(t.Changes) == 0 }
 
 // Listing is what the kernel holds of one family's table.
 type Listing struct {
-	Family Family
-	// Exists is false if there is no table.
-	Exists bool
-	// Flagged says that the table has flags, as none of this package has. One that is
-	// dormant does nothing.
-	Flagged bool
-	// Unread says that it is not known what there is, and that all is made anew.
-	Unread bool
-	Chains []ListedChain
-	Sets   []ListedSet
+	Family  Family
+	Exists  bool
+	Flagged bool // the table has flags, such as dormant, which this package never sets
+	Unread  bool // nothing is known, so everything is made anew
+	Chains  []ListedChain
+	Sets    []ListedSet
 }
 
 // ListedChain is a chain that the kernel holds.
 type ListedChain struct {
-	Name string
-	// Base is where packets enter, nil for a chain that others lead to.
-	Base *Base
-	// ForeignBase says that the base has a type or a policy that no chain of this package
-	// has.
-	ForeignBase bool
-	// Fingerprints are what its rules carry, in order: Chain.Fingerprints if the chain is
-	// as this package made it. A rule of somebody else has an empty one.
+	Name        string
+	Base        *Base
+	ForeignBase bool // the base has a type or policy that no chain of this package has
+	// Fingerprints are those of its rules: Chain.Fingerprints if this package made the chain. A
+	// foreign rule has an empty one.
 	Fingerprints []string
 }
 
 // ListedSet is a set that the kernel holds.
 type ListedSet struct {
-	Name string
-	// Fingerprint is what the set carries: Set.Fingerprint if it is as this package made
-	// it.
-	Fingerprint string
-	// Elements are left out of sets that packets add to.
-	Elements []Element
-	// Remembered are the targets that clients have in a map that packets add to, each once.
-	Remembered []netip.AddrPort
+	Name        string
+	Fingerprint string           // Set.Fingerprint if this package made the set
+	Elements    []Element        // of sets that packets do not add to
+	Remembered  []netip.AddrPort // the targets of clients in a map that packets add to, each once
 }
 
-// Interference is what is known of changes that somebody else has made.
+// Interference says whether somebody else has changed the table.
 type Interference uint8
 
-// What is known: that there was none of this table, that somebody has changed something and
-// maybe this table, and that it is this table.
+// Somebody else has changed nothing, maybe this table, or certainly this table.
 const (
 	NoInterference Interference = iota
 	PossibleInterference
@@ -204,68 +180,54 @@ type Front struct {
 	Port     uint16
 }
 
-// ServicePort is what the rules of one family are to do for one port of a Service. Nobody
-// changes its lists once it is staged in a table.
+// ServicePort is what the rules of one family do for one port of a Service. Its lists must not
+// change once it is staged in a table.
 type ServicePort struct {
-	// Name is that of the Service, with its namespace, and of the port:
-	// "namespace/name:port". It is unique in a table.
+	// Name is "namespace/name:port", and unique in a table.
 	Name string
-	// Rank decides who has a front that several want: the lowest, and of the same rank
-	// the lowest name.
-	Rank string
-	// Fronts are the addresses of the port, each once.
-	Fronts []FrontEnd
-	// Cluster are the endpoints for traffic that may go anywhere, in any order. An
-	// endpoint that is here several times takes as many times the traffic.
+	// Rank decides who gets a front that several ports want: the lowest rank, then the lowest name.
+	Rank   string
+	Fronts []FrontEnd // each once
+	// Cluster are the endpoints for traffic that may go anywhere. An endpoint that is listed
+	// twice takes twice the traffic.
 	Cluster []netip.AddrPort
-	// Weights are those of Cluster's endpoints, in its order: each takes traffic in
-	// proportion to its own. They are from 1 to MostWeight, and nil if all are alike.
+	// Weights are those of Cluster's endpoints, from 1 to MostWeight, nil if all are alike.
 	Weights []uint32
-	// Local are those of traffic that must stay on the node.
+	// Local are the endpoints for traffic that must stay on the node.
 	Local []netip.AddrPort
 	// Affinity is how long a client stays with its endpoint, zero if it does not.
 	Affinity time.Duration
-	// Known decides which connections may go on.
-	Known Known
+	Known    Known
 }
 
 // MostWeight is the greatest weight that an endpoint may have.
 const MostWeight = 1000
 
-// Known is what is known of the endpoints of a port beside those that new connections go
-// to. Where they go is a matter of policies and plans, which must not end what was begun:
-// a connection ends when its endpoint is known to have ended.
+// Known are the endpoints of a port that new connections do not use. It decides which connections
+// may go on: a connection ends when its endpoint is known to have ended, whatever policies and
+// plans say of new ones.
 type Known struct {
-	// Serving are endpoints that serve and may be in no pool.
-	Serving []netip.AddrPort
-	// Silent are those that are there and do not serve.
-	Silent []netip.AddrPort
-	// View tells which of all endpoints the node is shown, empty if it is shown all. Of
-	// one that it is not shown it does not know whether it is there.
+	Serving []netip.AddrPort // they serve, and may be in no pool
+	Silent  []netip.AddrPort // they exist and do not serve
+	// View names the part of all endpoints that the node sees, empty for all. The node does not
+	// know whether others exist.
 	View string
-	// Fleeting are those of the pools and of Serving that may go out of the View and
-	// serve on.
+	// Fleeting are endpoints of the pools and of Serving that may leave the View and still serve.
 	Fleeting []netip.AddrPort
 }
 
 // FrontEnd is a front with its treatment.
 type FrontEnd struct {
 	Front
-	// Pool is what its traffic goes to.
 	Pool Pool
-	// ClusterIP says that it is one that the rules refuse other ports of, and
-	// masquerade by what Config says of addresses of Services.
+	// ClusterIP says that the rules refuse other ports of the address, and masquerade as Config
+	// says for Services.
 	ClusterIP bool
-	// NodePort says that it is a port that the cluster has given to one ServicePort, at an
-	// address of the node.
-	NodePort bool
-	// Masquerade says that all its traffic gets the node's address as its source,
-	// but for what a pool Split keeps.
+	NodePort  bool // the cluster has given the port to one ServicePort
+	// Masquerade gives all traffic the node's address as its source, except what PoolSplit keeps.
 	Masquerade bool
-	// Empty is what becomes of new connections that no endpoint is for.
-	Empty Refusal
-	// Sources are those that may connect, nil if all may.
-	Sources []netip.Prefix
+	Empty      Refusal        // of new connections without an endpoint
+	Sources    []netip.Prefix // those that may connect, nil for all
 }
 
 // Pool is what the traffic of a front end goes to.
@@ -277,55 +239,47 @@ const (
 	PoolCluster Pool = iota
 	// PoolLocal is ServicePort.Local.
 	PoolLocal
-	// PoolSplit is ServicePort.Cluster for pods of the cluster, and for the node itself,
-	// whose traffic is masqueraded, and ServicePort.Local for all else, which keeps its
-	// source address.
+	// PoolSplit is ServicePort.Cluster for pods and for the node, whose traffic is masqueraded,
+	// and ServicePort.Local for all others, which keep their source address.
 	PoolSplit
 )
 
-// Refusal is what becomes of a connection that no endpoint is for.
+// Refusal is what becomes of a connection without an endpoint.
 type Refusal uint8
 
 // The refusals.
 const (
 	Reject Refusal = iota
 	Drop
-	// DropOutside drops connections, but rejects those of pods of the cluster and of the
-	// node itself.
-	DropOutside
-	// Ignore leaves connections to whoever else serves the front.
-	Ignore
+	DropOutside // it rejects connections of pods and of the node, and drops others
+	Ignore      // another proxy may serve the front
 )
 
-// Stale is what tracked connections to a front no longer may use.
+// Stale are the tracked connections of a front that must end.
 type Stale struct {
 	Front Front
-	// Target is where they go: the endpoint that ended; or the address and port of the
-	// front itself, for connections that were not translated because no endpoint took
-	// them, while one does now.
+	// Target is the endpoint that ended. It is the front itself for connections that were not
+	// translated because there was no endpoint then.
 	Target netip.AddrPort
 }
 
-// Forget is a map that packets add to, some of whose elements must go.
+// Forget asks to delete clients from a map that packets add to.
 type Forget struct {
-	// Set is the map's name. It may be gone by the time the elements are looked at.
-	Set string
-	// Keep are the targets that remembered clients may go on using, sorted, each once.
-	// Elements with any other go.
+	Set string // the map, which may be gone meanwhile
+	// Keep are the targets whose clients stay, sorted, each once. All other clients are deleted.
 	Keep []netip.AddrPort
 }
 
-// Commit is what a Table wants done.
+// Commit is what a Table asks for.
 type Commit struct {
 	Transaction Transaction
-	// Stale and Forget are to be seen to when the kernel has taken the transaction, and
-	// not if it has not: the Commit after Adopt has them again. So has the one that deletes
-	// what lingered, for the sake of packets that were on their way.
+	// Stale and Forget follow once the kernel has taken the transaction. If it refused, the Commit
+	// after Adopt has them again. A later Commit repeats them for packets that were on their way.
 	Stale  []Stale
 	Forget []Forget
 }
 
-// Dispute is a front that two want.
+// Dispute is a front that two ServicePorts want.
 type Dispute struct {
 	Front         Front
 	Winner, Loser string // names of ServicePorts
