@@ -54,11 +54,6 @@ const LabelRouted = "vicinity.dev/routed"
 // is kept.
 const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
 
-// AnnotationManySlices is the annotation of a Service of which the outcome says that more
-// slices than a limit carry hints. Its value is the limit. The next decision reads it, and
-// says so until they are fewer by a tenth.
-const AnnotationManySlices = "vicinity.dev/many-slices"
-
 // AnnotationHeld is the annotation of an EndpointSlice in which the controller keeps
 // which zones its endpoints have hints for that the plan takes from them: by those
 // zones, joined by commas, the addresses. It is written with the hints, so that a

@@ -158,8 +158,6 @@ func (c *config) addWebhookFlags(flags *pflag.FlagSet) {
 func (c *config) check() error {
 	o := &c.routing
 	switch s := &o.Settings; {
-	case s.SliceLimit < 1:
-		return fmt.Errorf("--slice-limit: %d is not allowed; it must be 1 or more", s.SliceLimit)
 	case s.GroupSize < 1 || s.GroupSize > groups.MaxSize:
 		return fmt.Errorf("--group-size: %d is not allowed; it must be from 1 to %d", s.GroupSize, groups.MaxSize)
 	case s.ShrinkGrace < 0 || s.ShrinkGrace > time.Hour:

@@ -27,7 +27,6 @@ func TestFlagsAreChecked(t *testing.T) {
 	}
 	for flags, want := range map[string]string{
 		"":                                        "--namespace: it is empty",
-		"--slice-limit 0":                         "--slice-limit: 0 is not allowed",
 		"--group-size 1001":                       "--group-size: 1001 is not allowed; it must be from 1 to 1000",
 		"--shrink-grace -1s":                      "--shrink-grace: -1s is not allowed",
 		"--replan-after -1s":                      "--replan-after: -1s is not allowed",

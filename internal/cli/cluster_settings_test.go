@@ -57,7 +57,7 @@ func TestSettingsAreThoseOfTheChart(t *testing.T) {
 		t.Errorf("by default got %+v, want %+v; missing %q", got, want, missing)
 	}
 	got, missing := settingsOf(t, chartController(t, "changed"))
-	want.TakeOverAuto, want.SliceLimit, want.GroupSize = true, 7, 250
+	want.TakeOverAuto, want.GroupSize = true, 250
 	want.ShrinkGrace, want.Exclusion.Namespaces = 90*time.Second, []string{"a", "b"}
 	want.WithoutGroups, want.WithoutHints = true, true
 	if !reflect.DeepEqual(got, want) || len(missing) > 0 {

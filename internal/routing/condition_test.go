@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -209,66 +208,5 @@ func TestLongMessagesAreCut(t *testing.T) {
 	}
 	if short := strings.Repeat("x", maxMessage); cut(short) != short {
 		t.Error("a message that fits is cut")
-	}
-}
-
-// A Service whose slices come and go around the limit does not say another thing each
-// time.
-func TestSliceLimitDoesNotFlap(t *testing.T) {
-	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
-	service := routedService(sameZone, "Prefer")
-	for i, step := range []struct {
-		slices int
-		noted  bool
-	}{{20, false}, {21, true}, {20, true}, {18, true}, {17, false}, {18, false}, {20, false}, {21, true}} {
-		if got := notesSlices(t, service, nodes, step.slices); got != step.noted {
-			t.Errorf("step %d, %d slices: noted %t", i, step.slices, got)
-		}
-	}
-	// With another limit what was said of the one before is nothing to go by.
-	in := inputOf(service, nodes, slicesOf(slices.Repeat([]string{"a b c"}, 21)...))
-	if in.Settings.SliceLimit = 22; decided(t, in).ManySlices != "" {
-		t.Error("it is said of another limit")
-	}
-	if got := decided(t, inputOf(routedService(sameZone, "Balanced"), nodes, slicesOf("a"))).Notes; len(got) > 0 {
-		t.Errorf("a Service without hints: %q", got)
-	}
-}
-
-// notesSlices decides about a Service with a number of slices, and keeps what is to be kept.
-func notesSlices(t *testing.T, service *corev1.Service, nodes []*corev1.Node, n int) bool {
-	t.Helper()
-	d := decided(t, inputOf(service, nodes, slicesOf(slices.Repeat([]string{"a b c"}, n)...)))
-	condition := d.Condition()
-	service.Status.Conditions = []metav1.Condition{condition}
-	service.Annotations[v1alpha1.AnnotationManySlices] = d.ManySlices
-	noted := strings.Contains(condition.Message, "more than 20 slices")
-	if want := map[bool]string{true: "20"}[noted]; d.ManySlices != want {
-		t.Errorf("%d slices: keeps %q, want %q", n, d.ManySlices, want)
-	}
-	return noted
-}
-
-// A version that kept nothing but the condition leaves a Service whose message names the
-// slices. Above the limit it stays as it is. Within a tenth of it the sentence goes, once, and
-// comes back above the limit only.
-func TestSliceLimitAtAnUpgrade(t *testing.T) {
-	nodes := nodesIn(map[string]int{"a": 2, "b": 2, "c": 2})
-	for before, want := range map[int][]bool{21: {true, true, true, false, false}, 20: {false, false, false, false, false}} {
-		service := routedService(sameZone, "Prefer")
-		notesSlices(t, service, nodes, 21)
-		old := service.Status.Conditions[0]
-		delete(service.Annotations, v1alpha1.AnnotationManySlices)
-		for i, n := range []int{before, 20, 18, 17, 20} {
-			if got := notesSlices(t, service, nodes, n); got != want[i] {
-				t.Errorf("%d slices at the upgrade, step %d, %d slices: noted %t", before, i, n, got)
-			}
-			if same := service.Status.Conditions[0] == old; i == 0 && same != (before > 20) {
-				t.Errorf("%d slices: the condition is the same: %t", before, same)
-			}
-		}
-		if !notesSlices(t, service, nodes, 21) {
-			t.Error("above the limit it is not named")
-		}
 	}
 }

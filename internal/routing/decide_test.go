@@ -2,7 +2,6 @@ package routing
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -244,21 +243,5 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 	in.Service.Status.Conditions = nil
 	if got, want := hintText(bare, decided(t, in)), hintText(bare, first); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-func TestManySlicesAreNoted(t *testing.T) {
-	var texts []string
-	for range DefaultSliceLimit + 1 {
-		texts = append(texts, "a b c")
-	}
-	in := inputOf(routedService(sameZone, "Prefer"), nodesIn(map[string]int{"a": 1, "b": 1, "c": 1}), slicesOf(texts...))
-	d := decided(t, in)
-	if !slices.ContainsFunc(d.Notes, func(note string) bool { return strings.Contains(note, "more than 20 slices") }) {
-		t.Errorf("notes %q", d.Notes)
-	}
-	in.Slices = in.Slices[1:]
-	if d := decided(t, in); len(d.Notes) != 0 {
-		t.Errorf("at the limit: notes %q", d.Notes)
 	}
 }

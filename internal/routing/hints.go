@@ -2,10 +2,7 @@ package routing
 
 import (
 	"slices"
-	"strconv"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
@@ -80,7 +77,6 @@ func (d *Decision) planHints(in Input) {
 	for i := range d.Families {
 		d.planFamilyHints(&d.Families[i], in, instead)
 	}
-	d.noteSlices(in, instead)
 }
 
 func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) {
@@ -104,27 +100,6 @@ func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) 
 	if tiers != nil {
 		f.planNodes(in, tiers)
 		f.hints.AddNodes(of, tiers, f.Nodes.Skips)
-	}
-}
-
-// noteSlices names the better way where many slices carry hints. Once it is named it
-// stays so until they are fewer by a tenth than the limit: each change of the Service's
-// condition costs a write and an event, and slices come and go.
-func (d *Decision) noteSlices(in Input, instead string) {
-	hinted := 0
-	for _, slice := range in.Slices {
-		if f := d.family(corev1.IPFamily(slice.AddressType)); f != nil && f.hints.Wanted {
-			hinted++
-		}
-	}
-	limit := in.Settings.SliceLimit
-	if limit <= 0 || hinted == 0 {
-		return
-	}
-	many := strconv.Itoa(limit)
-	if hinted > limit || in.Service.Annotations[v1alpha1.AnnotationManySlices] == many && 10*hinted >= 9*limit {
-		d.ManySlices = many
-		d.note("more than %s slices carry hints, now or lately, and Kubernetes writes each of them at every change of the Service; %s costs less", many, instead)
 	}
 }
 

@@ -53,9 +53,6 @@ type Input struct {
 type Settings struct {
 	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for, which takes hints.
 	TakeOverAuto bool
-	// SliceLimit is the number of hinted slices above which the outcome names groups
-	// as the better way, because upstream writes each of them at every sync.
-	SliceLimit int
 	// GroupSize is the number of endpoints that a group is filled to.
 	GroupSize int
 	// ShrinkGrace is how long zones keep endpoints that the plan takes from them.
@@ -65,15 +62,12 @@ type Settings struct {
 	WithoutGroups, WithoutHints bool
 }
 
-// Defaults of Settings.
-const (
-	DefaultSliceLimit  = 20
-	DefaultShrinkGrace = 10 * time.Second
-)
+// DefaultShrinkGrace is the default of Settings.ShrinkGrace.
+const DefaultShrinkGrace = 10 * time.Second
 
 // DefaultSettings are the settings of a cluster whose administrator says nothing.
 func DefaultSettings() Settings {
-	return Settings{SliceLimit: DefaultSliceLimit, GroupSize: groups.DefaultSize, ShrinkGrace: DefaultShrinkGrace}
+	return Settings{GroupSize: groups.DefaultSize, ShrinkGrace: DefaultShrinkGrace}
 }
 
 // Decision is what is decided about one Service.
@@ -96,9 +90,6 @@ type Decision struct {
 	// says why. IgnoredBy are the nodes whose proxies do not go by all hints, in order.
 	Ignored   Ignored
 	IgnoredBy []string
-	// ManySlices is the limit that a note says more slices than carry hints, now or lately,
-	// empty if there is no such note. It is kept in v1alpha1.AnnotationManySlices.
-	ManySlices string
 	// Meanwhile is what hints follow until vicinity-proxy serves a Service whose plan
 	// groups deliver. It is nil if they have nothing to say.
 	Meanwhile *Decision

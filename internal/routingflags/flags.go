@@ -23,7 +23,6 @@ func AddNamespace(flags *pflag.FlagSet, namespace *string) {
 func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *translate.Exclusion) {
 	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services are left alone, beside Vicinity's own")
 	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "do what topology-mode: Auto asks of Kubernetes, too")
-	flags.IntVar(&s.SliceLimit, "slice-limit", s.SliceLimit, "hinted slices of one Service above which its outcome names groups as the better way")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", s.ShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
 	switchOff(flags, &s.WithoutHints, "hints", "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
 	switchOff(flags, &s.WithoutGroups, "groups", "write EndpointGroups for Services that ask for vicinity-proxy, and for headless ones")

@@ -22,7 +22,6 @@ var parsers = map[string]string{
 	"AnnotationTopologyAwareHints": "./internal/translate FuzzRequestOf",
 	"AnnotationProxy":              "./internal/translate FuzzRequestOf",
 	"AnnotationReplan":             "its value is not read",
-	"AnnotationManySlices":         "it is compared with a number as text",
 	"AnnotationHeld":               "./internal/routing/hints FuzzHeld",
 	"AnnotationGroupMarks":         "./internal/routing/groups FuzzMarks",
 	"AnnotationBreakGlass":         "./internal/coverage FuzzBreakGlass",

@@ -3,7 +3,6 @@ package routing
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,7 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 	before := routing.ConditionOf(s.in.Service)
 	if !d.IsReported() {
 		if before == nil {
-			return s.keepManySlices(ctx, s.in.Service, "")
+			return nil
 		}
 		service := serviceObject(s.in.Service)
 		if err := shell.RemoveCondition(ctx, s.client, service, v1alpha1.ConditionTopologyRouting); err != nil {
@@ -29,12 +28,12 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 		}
 		s.record.wrote(service, s.now)
 		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity does not route the Service any more")
-		return s.keepManySlices(ctx, service, "")
+		return nil
 	}
 	after := s.condition(&d)
 	if before == nil && isUnremarkable(&d) || before != nil && shell.SameCondition(before, &after) {
 		s.record.pending.Reset()
-		return s.keepManySlices(ctx, s.in.Service, d.ManySlices)
+		return nil
 	}
 	if !s.hasLasted(&after) {
 		return nil
@@ -52,20 +51,6 @@ func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after meta
 	s.record.wrote(service, s.now)
 	kind, reason := eventOf(d, &after)
 	s.recorder.Eventf(s.in.Service, nil, kind, reason, "Routing", "%s", after.Message)
-	return s.keepManySlices(ctx, service, d.ManySlices)
-}
-
-// keepManySlices keeps, where the next decision reads it, the limit that the outcome says more
-// slices than carry hints.
-func (s *pass) keepManySlices(ctx context.Context, stored *corev1.Service, limit string) error {
-	if stored.Annotations[v1alpha1.AnnotationManySlices] == limit {
-		return nil
-	}
-	service := serviceObject(stored)
-	if err := shell.Patch(ctx, s.client, service, shell.SetAnnotation(stored, v1alpha1.AnnotationManySlices, limit)); err != nil {
-		return fmt.Errorf("writing the annotation %s: %w", v1alpha1.AnnotationManySlices, err)
-	}
-	s.record.wrote(service, s.now)
 	return nil
 }
 

@@ -165,8 +165,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 // isTouched reports whether Vicinity has left anything on the Service.
 func isTouched(service *corev1.Service) bool {
 	_, labelled := service.Labels[v1alpha1.LabelRouted]
-	_, annotated := service.Annotations[v1alpha1.AnnotationManySlices]
-	return labelled || annotated || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
+	return labelled || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
 		routing.ConditionOf(service) != nil
 }
 

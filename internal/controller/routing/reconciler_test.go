@@ -323,48 +323,6 @@ func TestZonesAreHeldForTheGrace(t *testing.T) {
 	}
 }
 
-// That many slices carry hints is kept beside the condition, where the next decision reads it.
-func TestManySlicesAreKept(t *testing.T) {
-	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), aSlice("web", 1, "a b c"))...)
-	options := testOptions()
-	options.Settings.SliceLimit = 1
-	w.start(options)
-	kept := func() string { return w.service("web").Annotations[v1alpha1.AnnotationManySlices] }
-	w.settle("web")
-	if kept() != "1" || !strings.Contains(w.condition().Message, "more than 1 slices") {
-		t.Errorf("kept %q, condition %+v", kept(), w.condition())
-	}
-	// A version that kept the condition alone: nothing but the annotation is written.
-	service := w.service("web")
-	delete(service.Annotations, v1alpha1.AnnotationManySlices)
-	w.update(service)
-	w.start(options)
-	w.sent()
-	w.told()
-	w.settle("web")
-	if sent := w.sent(); kept() != "1" || len(sent) != 1 || len(w.told()) > 0 {
-		t.Errorf("kept %q, sent %q", kept(), sent)
-	}
-	// With a limit that is not reached it goes with the sentence.
-	options.Settings.SliceLimit = 9
-	w.start(options)
-	w.settle("web")
-	if kept() != "" || strings.Contains(w.condition().Message, "slices carry hints") {
-		t.Errorf("kept %q, condition %+v", kept(), w.condition())
-	}
-	// What asks for nothing has neither.
-	options.Settings.SliceLimit = 1
-	w.start(options)
-	w.settle("web")
-	service = w.service("web")
-	delete(service.Annotations, v1alpha1.AnnotationSameZone)
-	w.update(service)
-	w.settle("web")
-	if _, found := w.service("web").Annotations[v1alpha1.AnnotationManySlices]; found || w.condition() != nil {
-		t.Errorf("left: %v, %+v", w.service("web").Annotations, w.condition())
-	}
-}
-
 func TestEventOfConditions(t *testing.T) {
 	warned := &routing.Decision{}
 	warned.Request.Warnings = []string{"something"}

@@ -188,7 +188,7 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 		"changed": {
 			"nameOverride": "other", "fullnameOverride": "another",
 			"routing": map[string]any{
-				"takeOverAuto": true, "sliceLimit": 7, "shrinkGrace": "1m30s", "excludedNamespaces": []any{"a", "b"},
+				"takeOverAuto": true, "shrinkGrace": "1m30s", "excludedNamespaces": []any{"a", "b"},
 				"groups": map[string]any{"enabled": false, "size": 250}, "hints": map[string]any{"enabled": false},
 			},
 		},
