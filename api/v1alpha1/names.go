@@ -34,10 +34,6 @@ const PolicyPrefix = "vicinity.dev/"
 // it, from groups instead of hints. Its value must be "true".
 const AnnotationProxy = "vicinity.dev/proxy"
 
-// AnnotationReplan is the annotation of a Service for which a better plan is wanted at
-// once, whatever its value. The controller takes it off when that is done.
-const AnnotationReplan = "vicinity.dev/replan"
-
 // LabelOwnZone is the label of a Service, from the Gardener project, that asks to
 // hint every endpoint to its own zone. Its value must be "true".
 const LabelOwnZone = "endpoint-slice-hints.resources.gardener.cloud/consider"

@@ -267,7 +267,7 @@ func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout
 	s := command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	root.AddCommand(newExplainCommand(s, c.connect, c.here), newReplanCommand(s, c.connect), newRolloutCommand(s, c.connect), newStatusCommand(s, c.connect))
+	root.AddCommand(newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newStatusCommand(s, c.connect))
 	code = command.Execute(ctx, root, args)
 	return code, out.String(), errs.String()
 }

@@ -210,7 +210,7 @@ func TestPluginSpeaksAsKubectl(t *testing.T) {
 	alone := func(args []string, out, errs io.Writer) int {
 		return Main(t.Context(), args, strings.NewReader(""), out, errs)
 	}
-	for _, args := range [][]string{{"explain", "--help"}, {"replan", "--help"}, {"status", "--help"}, {"--help"}, {"explain"}, {"plan", "--help"}, {"pln"}} {
+	for _, args := range [][]string{{"explain", "--help"}, {"status", "--help"}, {"--help"}, {"explain"}, {"plan", "--help"}, {"pln"}} {
 		asPlugin, itself := run(plugin, args...), run(alone, args...)
 		if !strings.Contains(asPlugin, "kubectl vicinity") || strings.Contains(itself, "kubectl vicinity") {
 			t.Errorf("%q: the plugin says\n%s\nand the program\n%s", args, asPlugin, itself)

@@ -63,9 +63,8 @@ func newRootCommand(s command.Streams) *cobra.Command {
 		Long: `Vicinity makes a Kubernetes cluster aware of where things are: which endpoints a
 connection may reach, how much load that puts on them, and why.
 
-Doctor, explain, status and console look at a cluster and change nothing in it. Replan asks the
-controller of a cluster for a better plan. Rollout follows and controls updates by failure domain.
-Lab makes a cluster of its own. The other commands need none.`,
+Doctor, explain, status and console look at a cluster and change nothing in it. Rollout follows and
+controls updates by failure domain. Lab makes a cluster of its own. The other commands need none.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -79,7 +78,6 @@ Lab makes a cluster of its own. The other commands need none.`,
 		newExplainCommand(s, connect, thisMachine()),
 		newLabCommand(replace),
 		newPlanCommand(s),
-		newReplanCommand(s, connect),
 		newRolloutCommand(s, connect),
 		newSimulateCommand(s),
 		newStatusCommand(s, connect),

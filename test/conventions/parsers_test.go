@@ -21,7 +21,6 @@ var parsers = map[string]string{
 	"AnnotationTopologyMode":       "./internal/translate FuzzRequestOf",
 	"AnnotationTopologyAwareHints": "./internal/translate FuzzRequestOf",
 	"AnnotationProxy":              "./internal/translate FuzzRequestOf",
-	"AnnotationReplan":             "its value is not read",
 	"AnnotationHeld":               "./internal/routing/hints FuzzHeld",
 	"AnnotationGroupMarks":         "./internal/routing/groups FuzzMarks",
 	"AnnotationBreakGlass":         "./internal/coverage FuzzBreakGlass",

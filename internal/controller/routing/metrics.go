@@ -28,7 +28,7 @@ type metrics struct {
 	writes      *prometheus.CounterVec
 	losses      prometheus.Counter
 	drops       prometheus.Counter
-	replans     *prometheus.CounterVec
+	replans     prometheus.Counter
 	services    *serviceCollector
 }
 
@@ -65,10 +65,10 @@ func newMetrics(m *memory, top int) *metrics {
 			Name: "vicinity_routing_hint_drops_total",
 			Help: "Writes for the hints of Services that the API server took and did not store as they were.",
 		}),
-		replans: prometheus.NewCounterVec(prometheus.CounterOpts{
+		replans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_routing_replans_total",
-			Help: "Plans that were replaced by a better one although they could be kept, by what asked for it.",
-		}, []string{"trigger"}),
+			Help: "Plans that were replaced by a better one although they could be kept.",
+		}),
 		services: newServiceCollector(m, top),
 	}
 }
@@ -349,8 +349,5 @@ func (m *metrics) preset() {
 	for _, outcome := range shell.Outcomes() {
 		m.syncs.WithLabelValues(string(outcome))
 		m.writes.WithLabelValues(string(outcome))
-	}
-	for _, trigger := range []string{replanQuiet, replanRequest} {
-		m.replans.WithLabelValues(trigger)
 	}
 }

@@ -159,7 +159,8 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 		return err
 	}
 	s.remember(ctx, key, d)
-	return s.answer(ctx, &d)
+	s.noteCompared()
+	return nil
 }
 
 // isTouched reports whether Vicinity has left anything on the Service.

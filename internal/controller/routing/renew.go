@@ -1,7 +1,6 @@
 package routing
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -13,18 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/hints"
-)
-
-// The triggers of renewals.
-const (
-	replanQuiet   = "quiet"
-	replanRequest = "request"
 )
 
 // quietRecord is since when nothing has happened to a Service. A restart begins the quiet
@@ -69,7 +60,7 @@ func (p *replanPace) giveBack(endpoints int) {
 	p.next = p.next.Add(-p.timeOf(endpoints))
 }
 
-// moved notes a renewal that did not wait for its turn.
+// moved notes a renewal that is stored later than in its turn, which it gave back.
 func (p *replanPace) moved(now time.Time, endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,17 +75,10 @@ func (p *replanPace) timeOf(endpoints int) time.Duration {
 	return time.Duration(endpoints) * p.perEndpoint
 }
 
-// isReplanAsked reports whether a user asks for a better plan.
-func isReplanAsked(service *corev1.Service) bool {
-	_, asked := service.Annotations[v1alpha1.AnnotationReplan]
-	return asked
-}
-
 // renewal is a better plan that was decided, while nothing of it is stored.
 type renewal struct {
-	trigger string
-	moved   int
-	text    string
+	moved int
+	text  string
 }
 
 // hintsAreUncertain reports whether hints that were written are not stored, or were
@@ -105,28 +89,26 @@ func (s *pass) hintsAreUncertain() bool {
 }
 
 // renew compares a plan that is kept with a new one, when nothing has happened to the Service
-// for long or a user asks for it. It returns the decision to deliver.
+// for long. It returns the decision to deliver.
 func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	quiet := &s.record.quiet
 	if inputs := inputsOf(&d); inputs != quiet.inputs || quiet.since.IsZero() {
 		*quiet = quietRecord{inputs: inputs, since: s.now}
 	}
-	asked := isReplanAsked(s.in.Service)
-	switch {
-	case !hasRule(&d, allocate.RuleKept):
+	if !hasRule(&d, allocate.RuleKept) {
 		s.record.renewal = nil // another plan has taken its place
 		return d, nil
-	case s.hintsAreUncertain():
+	}
+	if s.options.ReplanAfter <= 0 || quiet.compared {
+		return d, nil
+	}
+	if s.hintsAreUncertain() {
 		s.postponed = true
 		return d, nil
-	case asked:
-	case s.options.ReplanAfter <= 0 || quiet.compared:
+	}
+	if left := quiet.since.Add(s.options.ReplanAfter).Sub(s.now); left > 0 {
+		s.requeueAfter(left)
 		return d, nil
-	default:
-		if left := quiet.since.Add(s.options.ReplanAfter).Sub(s.now); left > 0 {
-			s.requeueAfter(left)
-			return d, nil
-		}
 	}
 	in := s.in
 	in.Renew = true
@@ -134,8 +116,8 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	if !asked && hasRule(&renewed, allocate.RuleRenewed) {
-		moved := renewalOf(&renewed, asked).moved
+	if hasRule(&renewed, allocate.RuleRenewed) {
+		moved := renewalOf(&renewed).moved
 		if wait := s.pace.take(s.now, moved); wait > 0 {
 			s.requeueAfter(wait)
 			return d, nil
@@ -151,7 +133,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 // decided anew by the next sync.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
 	if s.compared && hasRule(d, allocate.RuleRenewed) && (s.slices > 0 || delivered && s.hintsAreUncertain()) {
-		s.record.renewal = renewalOf(d, isReplanAsked(s.in.Service))
+		s.record.renewal = renewalOf(d)
 	}
 	r := s.record.renewal
 	if r == nil || s.slices == 0 {
@@ -159,48 +141,29 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 		return
 	}
 	s.record.renewal = nil
-	s.metrics.replans.WithLabelValues(r.trigger).Inc()
+	s.metrics.replans.Inc()
 	if s.turn == 0 {
 		s.pace.moved(s.now, r.moved)
 	}
 	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing", "%s", r.text)
 }
 
-// answer notes that a comparison is made, and takes the request off the Service, which tells
-// the user that it is done. Both wait until the hints are known to be stored.
-func (s *pass) answer(ctx context.Context, d *routing.Decision) error {
+// noteCompared notes that the plan was compared with a new one. That counts once the hints are
+// known to be stored.
+func (s *pass) noteCompared() {
 	switch {
-	case s.hintsAreUncertain():
-		return nil // another sync is asked for already
+	case s.hintsAreUncertain(): // another sync is asked for already
 	case s.postponed:
 		s.requeueAfter(time.Millisecond)
-		return nil
 	case s.compared:
 		s.record.quiet.compared = true
 	}
-	if !isReplanAsked(s.in.Service) || d.Delivery == allocate.DeliveryNone {
-		return nil
-	}
-	if shell.Behind(s.in.Service, s.record.service) {
-		s.requeueAfter(shell.BehindWait) // the condition was written: the guard would fail
-		return nil
-	}
-	service := serviceObject(s.in.Service)
-	remove := shell.Remove(shell.Pointer("metadata", "annotations", v1alpha1.AnnotationReplan))
-	if err := shell.Patch(ctx, s.client, service, []shell.Operation{shell.Guard(s.in.Service), remove}); err != nil {
-		return fmt.Errorf("taking the annotation %s off: %w", v1alpha1.AnnotationReplan, err)
-	}
-	s.record.wrote(service, s.now)
-	return nil
 }
 
 // renewalOf is the renewal of a decision. An endpoint that both groups and hints give to other
 // zones counts once.
-func renewalOf(d *routing.Decision, asked bool) *renewal {
-	r := &renewal{trigger: replanQuiet}
-	if asked {
-		r.trigger = replanRequest
-	}
+func renewalOf(d *routing.Decision) *renewal {
+	r := new(renewal)
 	var parts []string
 	for _, plan := range plansOf(d) {
 		moved := 0

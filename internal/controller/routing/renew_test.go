@@ -1,23 +1,17 @@
 package routing
 
 import (
-	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/controller/shell"
 )
 
 // lent are hints in which an endpoint of a is still lent to b after an outage, below
@@ -61,12 +55,7 @@ func TestQuietServiceGetsABetterPlan(t *testing.T) {
 	if got := w.hints(); got != own || w.clock.Now().Sub(begun) < 10*time.Minute {
 		t.Errorf("after %s hints %s", w.clock.Now().Sub(begun), got)
 	}
-	var replanned []string
-	for _, event := range w.told() {
-		if strings.Contains(event, "TopologyReplanned") {
-			replanned = append(replanned, event)
-		}
-	}
+	replanned := w.replanned()
 	const want = "Normal TopologyReplanned a better plan replaces the one that was kept; endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %"
 	if len(replanned) != 1 || replanned[0] != want {
 		t.Errorf("told %q, want %q", replanned, want)
@@ -106,201 +95,79 @@ func TestReplanIsSwitchedOff(t *testing.T) {
 	}
 }
 
-// A request is followed at once, also where the rest is switched off, and taken off.
-func TestReplanOnRequest(t *testing.T) {
-	w := lentWorld(t, 0, v1alpha1.AnnotationReplan, "now")
-	w.settle("web")
-	if got := w.hints(); got != own {
-		t.Errorf("hints %s", got)
-	}
-	if _, found := w.service("web").Annotations[v1alpha1.AnnotationReplan]; found {
-		t.Error("the request is left")
-	}
-	if w.service("web").Annotations[v1alpha1.AnnotationSameZone] != v1alpha1.Prefer {
-		t.Error("another annotation is gone")
-	}
-}
-
 // replanned are the events about better plans among those since the last time.
 func (w *world) replanned() []string {
 	return slices.DeleteFunc(w.told(), func(event string) bool { return !strings.Contains(event, "TopologyReplanned") })
 }
 
-// replans is the number of better plans that the metric counts.
-func (w *world) replans(trigger string) float64 {
-	return testutil.ToFloat64(w.reconciler.metrics.replans.WithLabelValues(trigger))
-}
-
-// askReplan asks for a better plan of the Service web.
-func (w *world) askReplan() {
-	w.t.Helper()
-	service := w.service("web")
-	service.Annotations[v1alpha1.AnnotationReplan] = "now"
-	w.update(service)
-}
-
-// isReplanAsked reports whether the Service web has a request.
-func (w *world) isReplanAsked() bool {
-	w.t.Helper()
-	return isReplanAsked(w.service("web"))
-}
-
 // A better plan that the API server does not store is told of and counted as soon as it is
-// stored, and not before. A request for it stays until then.
+// stored, and not before.
 func TestRenewalThatIsNotStored(t *testing.T) {
-	for name, test := range map[string]struct {
-		after       time.Duration
-		annotations []string
-		trigger     string
-	}{
-		"on request": {0, []string{v1alpha1.AnnotationReplan, "now"}, replanRequest},
-		"quiet":      {10 * time.Minute, nil, replanQuiet},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := lentWorld(t, test.after, test.annotations...)
-			before := w.slices("web")[0].Endpoints
-			w.drop = func(object client.Object) {
-				if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
-					slice.Endpoints = before
-				}
-			}
-			for end := w.clock.Now().Add(time.Hour); w.clock.Now().Before(end); {
-				result := w.sync("web")
-				if result.RequeueAfter == 0 {
-					t.Fatal("it is never tried again")
-				}
-				w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
-			}
-			if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) < 2 || len(sent) > 10 {
-				t.Errorf("%d patches of the slice in an hour", len(sent))
-			}
-			if told, n := w.replanned(), w.replans(test.trigger); len(told) > 0 || n != 0 {
-				t.Errorf("nothing is stored: told %q, the metric counts %v", told, n)
-			}
-			if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait > 0 || w.recorded().quiet.compared {
-				t.Errorf("nothing is stored: others wait for %s", wait)
-			}
-			if asked := len(test.annotations) > 0; w.isReplanAsked() != asked {
-				t.Errorf("asked %t, want %t", !asked, asked)
-			}
-			if condition := w.condition(); condition.Reason != "Allocated,HintsDropped" {
-				t.Errorf("condition %+v", condition)
-			}
-
-			w.drop = nil
-			w.settle("web")
-			if got := w.hints(); got != own {
-				t.Errorf("hints %s", got)
-			}
-			if told, n := w.replanned(), w.replans(test.trigger); len(told) != 1 || n != 1 {
-				t.Errorf("once it is stored: told %q, the metric counts %v", told, n)
-			}
-			if w.isReplanAsked() {
-				t.Error("the request is left")
-			}
-		})
-	}
-}
-
-// While hints are removed no plan is compared, so a request stays until they are not.
-func TestReplanWaitsForLostHints(t *testing.T) {
-	for name, after := range map[string]time.Duration{"on request": 0, "quiet": time.Minute} {
-		t.Run(name, func(t *testing.T) {
-			w := lentWorld(t, after)
-			w.sync("web")
-			for range 4 {
-				w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
-				w.strip()
-				w.sync("web") // finds the loss
-				w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
-				w.sync("web") // writes anew
-			}
-			w.strip()
-			w.sync("web")
-			if after == 0 {
-				w.askReplan()
-			}
-			w.sync("web")
-			if losses := w.recorded().backoff.Failures; losses == 0 || w.isReplanAsked() != (after == 0) {
-				t.Errorf("after %d losses: asked %t", losses, w.isReplanAsked())
-			}
-			w.settle("web")
-			if got := w.hints(); got != own || w.isReplanAsked() {
-				t.Errorf("hints %s, asked %t", got, w.isReplanAsked())
-			}
-			if told := w.replanned(); len(told) != 1 {
-				t.Errorf("told %q", told)
-			}
-		})
-	}
-}
-
-// A request that is made while one is being answered is not taken for that.
-func TestSecondReplanRequestStays(t *testing.T) {
-	w := lentWorld(t, 0, v1alpha1.AnnotationReplan, "first")
-	second := false
-	w.refuse = func(object client.Object, body string) error {
-		if _, ok := object.(*corev1.Service); !ok || second || !strings.Contains(body, "replan") {
-			return nil
+	w := lentWorld(t, 10*time.Minute)
+	before := w.slices("web")[0].Endpoints
+	w.drop = func(object client.Object) {
+		if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
+			slice.Endpoints = before
 		}
-		second = true
-		read := w.service("web")
-		service := read.DeepCopy()
-		service.Annotations[v1alpha1.AnnotationReplan] = "second"
-		w.update(service)
-		if guarded, _ := json.Marshal(shell.Guard(read)); strings.Contains(body, string(guarded)) {
-			return apierrors.NewConflict(schema.GroupResource{Resource: "services"}, "web", errors.New("it has changed"))
-		}
-		return nil
 	}
-	for !second {
+	for end := w.clock.Now().Add(time.Hour); w.clock.Now().Before(end); {
 		result := w.sync("web")
+		if result.RequeueAfter == 0 {
+			t.Fatal("it is never tried again")
+		}
 		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 	}
-	if got := w.service("web").Annotations[v1alpha1.AnnotationReplan]; got != "second" {
-		t.Errorf("the second request is %q", got)
+	if told, n := w.replanned(), testutil.ToFloat64(w.reconciler.metrics.replans); len(told) > 0 || n != 0 {
+		t.Errorf("nothing is stored: told %q, the metric counts %v", told, n)
 	}
+	if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait > 0 || w.recorded().quiet.compared {
+		t.Errorf("nothing is stored: others wait for %s", wait)
+	}
+
+	w.drop = nil
 	w.settle("web")
-	if w.isReplanAsked() {
-		t.Error("the second request is left")
+	if got := w.hints(); got != own {
+		t.Errorf("hints %s", got)
 	}
-	if told := w.replanned(); len(told) != 1 {
-		t.Errorf("told %q", told)
+	if told, n := w.replanned(), testutil.ToFloat64(w.reconciler.metrics.replans); len(told) != 1 || n != 1 {
+		t.Errorf("once it is stored: told %q, the metric counts %v", told, n)
 	}
 }
 
-// Taking the request off is a write like any other, which the cache may be behind for a
-// while.
-func TestReplanRequestIsAWrite(t *testing.T) {
-	w := lentWorld(t, 0)
-	w.settle("web")
-	w.clock.SetTime(w.clock.Now().Add(time.Hour))
-	w.askReplan()
-	w.settle("web")
-	w.clock.SetTime(w.clock.Now().Add(time.Hour))
-	w.sent()
-	w.askReplan() // nothing better is left
+// While hints are removed no plan is compared.
+func TestReplanWaitsForLostHints(t *testing.T) {
+	w := lentWorld(t, time.Minute)
 	w.sync("web")
-	if sent := w.sent(); len(sent) != 1 || w.isReplanAsked() {
-		t.Fatalf("sent %q", sent)
+	for range 4 {
+		w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
+		w.strip()
+		w.sync("web") // finds the loss
+		w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
+		w.sync("web") // writes anew
 	}
-	if record := w.recorded(); record.trust.Left(w.clock.Now()) != shell.TrustFor || record.service != w.service("web").ResourceVersion {
-		t.Errorf("the write counts for %s", record.trust.Left(w.clock.Now()))
+	w.strip()
+	w.sync("web")
+	if losses, told := w.recorded().backoff.Failures, w.replanned(); losses == 0 || len(told) > 0 {
+		t.Errorf("after %d losses: told %q", losses, told)
+	}
+	w.settle("web")
+	if got, told := w.hints(), w.replanned(); got != own || len(told) != 1 {
+		t.Errorf("hints %s, told %q", got, told)
 	}
 }
 
 // The hints that a Service follows until vicinity-proxy serves it get better plans, too.
 func TestReplanWhileProxyIsAwaited(t *testing.T) {
-	w := lentWorld(t, 0, v1alpha1.AnnotationProxy, "true", v1alpha1.AnnotationReplan, "now")
-	for range 20 {
+	w := lentWorld(t, time.Minute, v1alpha1.AnnotationProxy, "true")
+	for range 100 {
 		result := w.sync("web")
 		w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
 	}
-	if got := w.hints(); got != own || w.isReplanAsked() {
-		t.Fatalf("hints %s, asked %t", got, w.isReplanAsked())
+	if got := w.hints(); got != own {
+		t.Fatalf("hints %s", got)
 	}
 	told := w.replanned()
-	if len(told) != 1 || !strings.Contains(told[0], "endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %") {
+	if len(told) != 1 || !strings.Contains(told[0], "endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %") {
 		t.Errorf("told %q", told)
 	}
 }
@@ -315,9 +182,9 @@ func TestReplanPace(t *testing.T) {
 	if wait := p.take(now, 1); wait != 30*time.Second {
 		t.Errorf("after 30 endpoints at 60 a minute: %s", wait)
 	}
-	p.moved(now, 10) // on request
+	p.moved(now, 10)
 	if wait := p.take(now, 1); wait != 40*time.Second {
-		t.Errorf("after 10 more on request: %s", wait)
+		t.Errorf("after 10 more: %s", wait)
 	}
 	p.giveBack(30)
 	if wait := p.take(now, 1); wait != 10*time.Second {

@@ -50,8 +50,7 @@ type Options struct {
 	// of them have programmed it.
 	ProxyNodes NodeRule
 	// ReplanAfter is how long nothing must have happened to a Service for its plan to be
-	// replaced by one that is better by allocate.RenewMargin. Zero switches that off; a
-	// request is followed all the same.
+	// replaced by one that is better by allocate.RenewMargin. Zero switches that off.
 	ReplanAfter time.Duration
 	// ReplanRate is the number of endpoints that may move for that in a minute in the
 	// long run, of all Services together.

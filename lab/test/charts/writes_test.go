@@ -151,7 +151,7 @@ func TestControllerWritesItsOwnToServices(t *testing.T) {
 		"metadata/labels/app=other":                                         "change labels",
 		"metadata/labels/new=other":                                         "change labels",
 		"metadata/labels/vicinity.development=other":                        "change labels",
-		"metadata/annotations/vicinity.dev~replan=now":                      "",
+		"metadata/annotations/vicinity.dev~note=now":                        "",
 		"metadata/annotations/a=":                                           "change annotations",
 		"metadata/annotations/new=b":                                        "change annotations",
 		"metadata/ownerReferences=":                                         "owners",

@@ -33,7 +33,6 @@ func routingArea() area {
 			{name: "thresholds", keep: thresholds, within: 8 * time.Minute, beside: true, tier: inTest},
 			{name: "gardener", keep: ownZone, beside: true, tier: inTest},
 			{name: "rolling-update", keep: rollingUpdate, within: 4 * time.Minute, beside: true, tier: inTest},
-			{name: "replan", keep: replan, within: 5 * time.Minute, beside: true},
 			{name: "uneven", keep: uneven, tier: inTest},
 			{name: "live-switch", keep: liveSwitch},
 			{name: "churn", keep: churn, within: 40 * time.Minute},
