@@ -291,9 +291,6 @@ func (in *Reading) warnings(d *routing.Decision) []string {
 	}
 	warnings = slices.Concat(warnings, d.Request.Warnings, d.Notes)
 	if !in.blind() {
-		if names := d.Hinted().IgnoredBy; len(names) > 0 {
-			warnings = append(warnings, "kube-proxy does not go by all of the hints on "+NodeNames(names))
-		}
 		warnings = append(warnings, in.Cluster.Warnings()...)
 	}
 	if fault := in.Cluster.Fault(d.Request.Capacity); fault != "" {

@@ -59,8 +59,6 @@ func (d Decision) Condition() metav1.Condition {
 			if d.Meanwhile.Delivery == allocate.DeliveryNone {
 				sentences = []string{awaitsProxyAlone}
 			}
-		case allocated && inForce.Ignored != IgnoredNone:
-			reason.Troubles = []Trouble{TroubleProxiesIgnoreHints}
 		case allocated:
 			condition.Status = metav1.ConditionTrue
 		}

@@ -84,7 +84,6 @@ func decide(in Input) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	d.noteProxies(in)
 	if zones := in.Cluster.ImpossibleZones(in.Slices); len(zones) > 0 {
 		d.note("zone %q of an endpoint is none that a node can have, and counts as unknown", zones[0])
 	}

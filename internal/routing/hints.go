@@ -25,19 +25,12 @@ func (d *Decision) Hints() hints.Plans {
 
 // LeaveOutNodes takes the hints for nodes out of a decision whose slices cannot have them.
 func (d *Decision) LeaveOutNodes() {
-	d.discountNodes()
 	for i := range d.Families {
-		d.Families[i].hints.LeaveOutNodes()
-	}
-}
-
-// discountNodes takes what nodes would make of the plan out of what is expected, where no
-// proxy goes by hints for them.
-func (d *Decision) discountNodes() {
-	for i := range d.Families {
-		if f := &d.Families[i]; f.Nodes != nil {
+		f := &d.Families[i]
+		if f.Nodes != nil {
 			f.Nodes, f.Outcome.Figures, f.Outcome.Before = nil, f.byZone, f.beforeByZone
 		}
+		f.hints.LeaveOutNodes()
 	}
 }
 

@@ -86,10 +86,6 @@ type Decision struct {
 	// Undelivered says that hints cannot express what is asked for, so that there are
 	// none. A note says why.
 	Undelivered bool
-	// Ignored are the hints that no node's proxy goes by, as far as the nodes tell; a note
-	// says why. IgnoredBy are the nodes whose proxies do not go by all hints, in order.
-	Ignored   Ignored
-	IgnoredBy []string
 	// Meanwhile is what hints follow until vicinity-proxy serves a Service whose plan
 	// groups deliver. It is nil if they have nothing to say.
 	Meanwhile *Decision

@@ -56,18 +56,3 @@ func (p *Proxies) sort() {
 	slices.Sort(p.WithoutHints)
 	slices.Sort(p.WithoutNodeHints)
 }
-
-// Kinds says for each kind whether no, some or all nodes are of it, which decisions depend
-// on.
-func (p Proxies) Kinds() (kinds [3]byte) {
-	for i, names := range [][]string{p.Windows, p.WithoutHints, p.WithoutNodeHints} {
-		switch len(names) {
-		case 0:
-		case p.Nodes:
-			kinds[i] = 2
-		default:
-			kinds[i] = 1
-		}
-	}
-	return kinds
-}

@@ -30,7 +30,4 @@ func TestProxiesOfNodes(t *testing.T) {
 		!slices.Equal(p.WithoutHints, []string{"eks", "plus"}) || !slices.Equal(p.WithoutNodeHints, []string{"eks", "gke", "plus"}) {
 		t.Errorf("%+v", p)
 	}
-	if kinds := p.Kinds(); kinds != [3]byte{1, 1, 1} {
-		t.Errorf("kinds %v", kinds)
-	}
 }

@@ -51,10 +51,8 @@ func trimNode(object any) (any, error) {
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
 			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp, Annotations: location.Annotations(node),
 		},
-		Spec: corev1.NodeSpec{Taints: translate.ControlPlaneTaints(node), PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
-		Status: corev1.NodeStatus{Addresses: node.Status.Addresses, NodeInfo: corev1.NodeSystemInfo{
-			KubeletVersion: node.Status.NodeInfo.KubeletVersion, OperatingSystem: node.Status.NodeInfo.OperatingSystem,
-		}},
+		Spec:   corev1.NodeSpec{Taints: translate.ControlPlaneTaints(node), PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
+		Status: corev1.NodeStatus{Addresses: node.Status.Addresses},
 	}
 	for _, name := range countedResources {
 		if quantity, found := node.Status.Allocatable[name]; found {

@@ -19,7 +19,6 @@ type nodeDependencies struct {
 	needs    needs
 	capacity translate.Capacity // if needs are shares
 	keys     string             // labels of nodes whose domains matter, joined
-	proxies  bool               // whether they go by hints
 	nodes    bool               // what share each node has, and its domains
 }
 
@@ -27,16 +26,15 @@ type nodeDependencies struct {
 type needs string
 
 const (
-	nothing needs = ""
-	zones   needs = "zones"  // which zones there are, in which regions
-	shares  needs = "shares" // and what share of the capacity each has
-	faults  needs = "faults" // and how many nodes lack a zone or capacity
+	zones  needs = "zones"  // which zones there are, in which regions
+	shares needs = "shares" // and what share of the capacity each has
+	faults needs = "faults" // and how many nodes lack a zone or capacity
 )
 
 // nodeDependenciesOf are those of a decision.
 func nodeDependenciesOf(d *routing.Decision) nodeDependencies {
 	request := &d.Request
-	n := nodeDependencies{proxies: d.Hinted().Delivery == allocate.DeliveryHints}
+	var n nodeDependencies
 	if d.Delivery == allocate.DeliveryNone || request.OwnZone {
 		return n
 	}
@@ -73,12 +71,6 @@ func (n nodeDependencies) of(cluster *translate.Cluster) fingerprint {
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
-	if n.proxies {
-		maphash.WriteComparable(&h, cluster.Proxies().Kinds())
-	}
-	if n.needs == nothing {
-		return fingerprint(h.Sum64())
-	}
 	region := cluster.Region(n.capacity, nil)
 	total := 0.0
 	for _, zone := range region.Zones {

@@ -105,14 +105,12 @@ type hintTrouble struct {
 }
 
 func (s *pass) troubleOf(d *routing.Decision) hintTrouble {
-	switch ignored := d.Hinted().Ignored; {
+	switch {
 	case isServed(d, s.in.Service):
 	case s.record.drops.loss != "":
 		return hintTrouble{stateHintsDropped, s.record.drops.loss != hints.LossNodes}
 	case s.record.backoff.isReported():
 		return hintTrouble{stateHintsLost, true}
-	case ignored != routing.IgnoredNone:
-		return hintTrouble{stateHintsIgnored, ignored == routing.IgnoredAll}
 	}
 	return hintTrouble{}
 }

@@ -130,7 +130,6 @@ const (
 	stateUndelivered  = "undelivered"
 	stateHintsLost    = "hints-lost"
 	stateHintsDropped = "hints-dropped"
-	stateHintsIgnored = "hints-ignored"
 	stateNotRouted    = "not-routed"
 	// stateDelivered is that of a headless Service whose plan is written. Whether it is in force depends
 	// on the DNS servers that clients ask, which the controller does not see.

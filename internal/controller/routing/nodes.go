@@ -92,7 +92,6 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // sameNode compares what decisions look at.
 func sameNode(a, b *corev1.Node) bool {
 	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) ||
-		a.Status.NodeInfo.KubeletVersion != b.Status.NodeInfo.KubeletVersion || a.Status.NodeInfo.OperatingSystem != b.Status.NodeInfo.OperatingSystem ||
 		!slices.Equal(translate.ControlPlaneTaints(a), translate.ControlPlaneTaints(b)) {
 		return false
 	}

@@ -77,12 +77,6 @@ func TestNodesTouchOnlyWhatTheyChange(t *testing.T) {
 		{"a label that nobody asks for", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Labels["example.com/owner"] = "me" })
 		}, nil},
-		{"a node that is old", func(t *testing.T, w *world) {
-			w.node(t, "a-1", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.30.0" })
-		}, []string{"beside", "count", "cpu", "own", "racks", "tiers"}},
-		{"a node with another patch release", func(t *testing.T, w *world) {
-			w.node(t, "a-1", func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.37.1" })
-		}, nil},
 		{"a rack", func(t *testing.T, w *world) {
 			w.node(t, "a-1", func(n *corev1.Node) { n.Labels["example.com/rack"] = "r1" })
 		}, []string{"racks"}},
@@ -198,7 +192,6 @@ func TestTrimmedNodesMakeTheSameCluster(t *testing.T) {
 	node.Labels["example.com/rack"] = "r1"
 	node.ManagedFields = make([]metav1.ManagedFieldsEntry, 3)
 	node.Status.Images = make([]corev1.ContainerImage, 50)
-	node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: "v1.30.0", KernelVersion: "6.1"}
 	node.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("110")
 	node.Status.Allocatable["ephemeral-storage"] = resource.MustParse("1Gi")
 	node.Status.Conditions = append([]corev1.NodeCondition{{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}}, node.Status.Conditions...)
@@ -209,9 +202,6 @@ func TestTrimmedNodesMakeTheSameCluster(t *testing.T) {
 	trimmed := object.(*corev1.Node)
 	if !sameNode(node, trimmed) || len(trimmed.Status.Conditions) != 1 || len(trimmed.Status.Images) != 0 || len(trimmed.ManagedFields) != 0 || len(trimmed.Status.Allocatable) != 2 {
 		t.Errorf("trimmed to %+v", trimmed)
-	}
-	if proxies := translate.NewCluster([]*corev1.Node{trimmed}).Proxies(); len(proxies.WithoutHints) != 1 || trimmed.Status.NodeInfo.KernelVersion != "" {
-		t.Errorf("trimmed to %+v, proxies %+v", trimmed, proxies)
 	}
 	server := node.DeepCopy()
 	server.Labels[v1alpha1.LabelControlPlane] = ""

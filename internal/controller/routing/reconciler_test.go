@@ -327,17 +327,16 @@ func TestEventOfConditions(t *testing.T) {
 	warned := &routing.Decision{}
 	warned.Request.Warnings = []string{"something"}
 	for reason, want := range map[string][2]string{
-		"Allocated":                    {"Normal", "TopologyAllocated"},
-		"Waiting":                      {"Normal", "TopologyWaiting"},
-		"Downgraded":                   {"Warning", "TopologyDowngraded"},
-		"Allocated,HintsLost":          {"Warning", "TopologyHintsLost"},
-		"Allocated,HintsDropped":       {"Warning", "TopologyHintsDropped"},
-		"Allocated,ProxiesIgnoreHints": {"Warning", "TopologyProxiesIgnoreHints"},
-		"Allocated,NotWritten":         {"Warning", "TopologyNotWritten"},
-		"Allocated,NeedsGroups":        {"Warning", "TopologyNeedsGroups"},
-		"Allocated,AwaitsProxy":        {"Normal", "TopologyAwaitsProxy"},
-		"IPv4:Allocated,IPv6:Waiting":  {"Normal", "TopologyRouting"},
-		"NotRouted":                    {"Normal", "TopologyNotRouted"},
+		"Allocated":                   {"Normal", "TopologyAllocated"},
+		"Waiting":                     {"Normal", "TopologyWaiting"},
+		"Downgraded":                  {"Warning", "TopologyDowngraded"},
+		"Allocated,HintsLost":         {"Warning", "TopologyHintsLost"},
+		"Allocated,HintsDropped":      {"Warning", "TopologyHintsDropped"},
+		"Allocated,NotWritten":        {"Warning", "TopologyNotWritten"},
+		"Allocated,NeedsGroups":       {"Warning", "TopologyNeedsGroups"},
+		"Allocated,AwaitsProxy":       {"Normal", "TopologyAwaitsProxy"},
+		"IPv4:Allocated,IPv6:Waiting": {"Normal", "TopologyRouting"},
+		"NotRouted":                   {"Normal", "TopologyNotRouted"},
 	} {
 		kind, name := eventOf(&routing.Decision{}, &metav1.Condition{Reason: reason})
 		if kind != want[0] || name != want[1] {

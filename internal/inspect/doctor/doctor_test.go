@@ -137,6 +137,14 @@ func faults() []fault {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-router"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7},
 			})
 		})},
+		{id: nodeIgnoresNodeHints, object: "Node node-a1", inject: set(func(r *Reading) {
+			r.Version = "v1.36.2"
+			for _, n := range r.Nodes {
+				n.Status.NodeInfo.KubeletVersion = "v1.36.2"
+			}
+			r.Networks.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "kube-proxy:v1.36.2"
+			r.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.33.1"
+		})},
 		{id: windowsIgnoresHints, object: "Node node-b1", inject: set(func(r *Reading) { r.Nodes[2].Labels[corev1.LabelOSStable] = "windows" })},
 
 		{id: controllerNotReady, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) { r.Controllers[0].Status.ReadyReplicas = 0 })},
@@ -221,7 +229,6 @@ func faults() []fault {
 		service(serviceHintsLost, withCondition(aService("shop", "x", prefer()), "Allocated,HintsLost")),
 		service(serviceHintsDropped, withCondition(aService("shop", "x", prefer()), "IPv4:Allocated,IPv6:Waiting,HintsDropped")),
 		service(serviceNotWritten, withCondition(aService("shop", "x", prefer()), "Allocated,NotWritten")),
-		service(serviceHintsIgnored, withCondition(aService("shop", "x", prefer()), "Allocated,ProxiesIgnoreHints")),
 		service(serviceNeedsGroups, withCondition(aService("shop", "x", prefer()), "Allocated,NeedsGroups")),
 		service(serviceAwaitsProxy, withCondition(aService("shop", "x", map[string]string{v1alpha1.AnnotationProxy: "true"}), "Allocated,AwaitsProxy")),
 		{id: serviceAwaitsProxy, object: "Service shop/x", inject: set(func(r *Reading) {

@@ -30,6 +30,8 @@ func (e *examination) kubernetes() {
 		if fault := skew(server, kubelet); fault != "" {
 			e.add(kubeletVersion, objectOf("Node", node), fmt.Sprintf("The kubelet is %s, which is %s (%s).", kubelet, fault, e.Version),
 				"kubectl get nodes -o wide")
+		} else if release, err := version.ParseGeneric(kubelet); err == nil && release.LessThan(version.MajorMinor(1, 34)) {
+			e.add(nodeIgnoresNodeHints, objectOf("Node", node), fmt.Sprintf("The kubelet is %s.", kubelet), "kubectl get nodes -o wide")
 		}
 	}
 }

@@ -41,12 +41,6 @@ func (p Plans) of(slice *discoveryv1.EndpointSlice) *Plan {
 	return p[corev1.IPFamily(slice.AddressType)]
 }
 
-// ForZones reports whether endpoints are to have hints for zones.
-func (p *Plan) ForZones() bool { return p.Wanted && (p.own || p.zones != nil) }
-
-// ForNodes reports whether endpoints are to have hints for nodes.
-func (p *Plan) ForNodes() bool { return p.Wanted && p.nodes != nil }
-
 // Apply is what the endpoints of a slice should look like. They differ from those of
 // the slice in nothing but hints, and changed is the number of endpoints that do.
 //
