@@ -12,7 +12,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // The answer ends with what to do, for whatever keeps a plan from being in force.
@@ -32,7 +31,7 @@ func TestExplainSaysWhatIsNext(t *testing.T) {
 		{name: "all is as it should be", annotations: prefer, slice: hinted(), want: []string{"nothing to do"}},
 		{name: "nothing is asked for", slice: even(), want: []string{"annotate the Service with endpointslice.kubernetes.io/same-zone: Prefer: in-zone 33.3 % -> 100 %"}},
 		{
-			name: "hints are dropped", annotations: prefer, slice: even(), condition: routing.WithHintsDropped(condition, hints.LossHints),
+			name: "hints do not stay", annotations: prefer, slice: even(), condition: routing.WithHintsLost(condition),
 			want: []string{"find out what takes the hints away (docs/runbooks/hints-do-not-survive.md)"},
 		},
 		{

@@ -10,11 +10,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // add puts objects of the namespace shop into the cluster.
@@ -97,14 +95,14 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	_, stdout, _ = c.run(t.Context(), "explain", "held")
 	wants(t, stdout, "not written yet: the hints of 1 endpoint in 1 slice differ from the plan")
 
-	// One that the API server does not store is written again and again, in vain.
-	service.Status.Conditions = []metav1.Condition{routing.WithHintsDropped(metav1.Condition{
+	// One that does not stay is written again and again, in vain.
+	service.Status.Conditions = []metav1.Condition{routing.WithHintsLost(metav1.Condition{
 		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse, Reason: "Allocated",
-	}, hints.LossHints)}
+	})}
 	c = newFakeCluster(t)
 	c.add(t, service, slice)
 	_, stdout, _ = c.run(t.Context(), "explain", "held")
-	wants(t, stdout, "written and not stored: the hints of 1 endpoint in 1 slice differ from the plan")
+	wants(t, stdout, "written, and does not stay: the hints of 1 endpoint in 1 slice differ from the plan")
 }
 
 // Until vicinity-proxy serves a Service stock proxies follow hints, which are the plan

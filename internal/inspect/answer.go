@@ -146,7 +146,7 @@ func (e *Explanation) writes() string {
 	switch {
 	case in.Stopped != "" || len(e.Pending) == 0:
 		return ""
-	case routing.DroppedHints(in.Service) || routing.LostHints(in.Service):
+	case routing.LostHints(in.Service):
 		return "find out what takes the hints away (" + runbookHints + ")"
 	case routing.NotWritten(in.Service):
 		return "find out what refuses the writes of the controller (" + runbookRefused + ")"

@@ -36,8 +36,8 @@ func (in *Reading) pending(d routing.Decision) []string {
 	}
 	if endpoints > 0 {
 		state := "not written yet"
-		if routing.DroppedHints(in.Service) {
-			state = "written and not stored"
+		if routing.LostHints(in.Service) {
+			state = "written, and does not stay"
 		}
 		sentences = append(sentences, fmt.Sprintf("%s: the hints of %s in %s differ from the plan", state,
 			plaintext.Count(int64(endpoints), "endpoint", "endpoints"), plaintext.Count(int64(written), "slice", "slices")))

@@ -10,15 +10,14 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
-	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
 // maxMessage is the length that a message is cut to: what an event can carry, too.
 const maxMessage = 1000
 
-// HintsLost is what the condition says while something takes the hints away.
-const HintsLost = "the hints do not stay: something removes them, as Kubernetes does where Vicinity's webhook is not served"
+// hintsLost is what the condition says while something takes the hints away.
+const hintsLost = "the hints do not stay: something changes or removes them, as another mutating webhook can, and Kubernetes where Vicinity's webhook is not served"
 
 // IsReported reports whether there is anything to keep of the decision. Of a Service
 // that asks for nothing there is not, nor of one that a policy chose which has no use for
@@ -129,18 +128,8 @@ func (t Trouble) with(condition metav1.Condition, sentence string) metav1.Condit
 
 // WithHintsLost is the condition while the hints that were written do not stay.
 func WithHintsLost(condition metav1.Condition) metav1.Condition {
-	return TroubleHintsLost.with(condition, HintsLost)
+	return TroubleHintsLost.with(condition, hintsLost)
 }
-
-// WithHintsDropped is the condition while the API server does not store the hints that
-// are written.
-func WithHintsDropped(condition metav1.Condition, loss hints.Loss) metav1.Condition {
-	return TroubleHintsDropped.with(condition, string(loss))
-}
-
-// DroppedHints reports whether the Service's condition says that what was written is not
-// stored.
-func DroppedHints(service *corev1.Service) bool { return TroubleHintsDropped.of(service) }
 
 // LostHints reports whether the Service's condition says that hints did not stay.
 func LostHints(service *corev1.Service) bool { return TroubleHintsLost.of(service) }

@@ -16,7 +16,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 var update = flag.Bool("update", false, "write the golden file")
@@ -95,15 +94,11 @@ func TestCondition(t *testing.T) {
 
 // checkTroubles has a condition say what becomes of hints, and reads it back.
 func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1.Condition) {
-	lost, dropped := WithHintsLost(got), WithHintsDropped(got, hints.LossHints)
+	lost := WithHintsLost(got)
 	unwritten := WithNotWritten(got, apierrors.NewBadRequest("it may change labels only."))
 	service.Status.Conditions = []metav1.Condition{lost}
 	if !LostHints(service) || lost.Status != metav1.ConditionFalse || !strings.HasSuffix(lost.Message, got.Message) {
 		t.Errorf("with hints lost: %+v", lost)
-	}
-	service.Status.Conditions = []metav1.Condition{dropped}
-	if !DroppedHints(service) || dropped.Status != metav1.ConditionFalse || !strings.HasPrefix(dropped.Message, string(hints.LossHints)) {
-		t.Errorf("with hints dropped: %+v", dropped)
 	}
 	service.Status.Conditions = []metav1.Condition{unwritten}
 	if !NotWritten(service) || LostHints(service) || unwritten.Status != metav1.ConditionFalse ||
@@ -111,7 +106,7 @@ func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1
 		t.Errorf("not written: %+v", unwritten)
 	}
 	// All are as the API server takes them, and read back as the same state.
-	for _, condition := range []metav1.Condition{got, lost, dropped, unwritten} {
+	for _, condition := range []metav1.Condition{got, lost, unwritten} {
 		condition.LastTransitionTime = metav1.Now()
 		if errs := metavalidation.ValidateConditions([]metav1.Condition{condition}, field.NewPath("status")); len(errs) > 0 {
 			t.Error(errs)

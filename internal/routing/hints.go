@@ -23,17 +23,6 @@ func (d *Decision) Hints() hints.Plans {
 	return plans
 }
 
-// LeaveOutNodes takes the hints for nodes out of a decision whose slices cannot have them.
-func (d *Decision) LeaveOutNodes() {
-	for i := range d.Families {
-		f := &d.Families[i]
-		if f.Nodes != nil {
-			f.Nodes, f.Outcome.Figures, f.Outcome.Before = nil, f.byZone, f.beforeByZone
-		}
-		f.hints.LeaveOutNodes()
-	}
-}
-
 // planByHints makes plans, and hints of them. What could be kept and is nothing that hints
 // can express is made anew.
 func (d *Decision) planByHints(in Input) error {

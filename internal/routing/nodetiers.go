@@ -59,7 +59,7 @@ func (f *FamilyDecision) planNodes(in Input, tiers *allocate.NodeTiers) {
 	tiers.Endpoints = f.Placed()
 	tiers.Skipped = skippedBefore(in, f.Family, tiers.Keys)
 	plan := tiers.Plan()
-	f.Nodes, f.byZone, f.beforeByZone = &plan, f.Outcome.Figures, f.Outcome.Before
+	f.Nodes = &plan
 	f.Outcome.Figures = plan.Figures
 }
 

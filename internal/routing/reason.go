@@ -33,14 +33,13 @@ type Trouble string
 
 // The troubles.
 const (
-	TroubleNeedsGroups  Trouble = "NeedsGroups"
-	TroubleAwaitsProxy  Trouble = "AwaitsProxy"
-	TroubleHintsLost    Trouble = "HintsLost"
-	TroubleHintsDropped Trouble = "HintsDropped"
-	TroubleNotWritten   Trouble = "NotWritten"
+	TroubleNeedsGroups Trouble = "NeedsGroups"
+	TroubleAwaitsProxy Trouble = "AwaitsProxy"
+	TroubleHintsLost   Trouble = "HintsLost"
+	TroubleNotWritten  Trouble = "NotWritten"
 )
 
-var troubles = []Trouble{TroubleNeedsGroups, TroubleAwaitsProxy, TroubleHintsLost, TroubleHintsDropped, TroubleNotWritten}
+var troubles = []Trouble{TroubleNeedsGroups, TroubleAwaitsProxy, TroubleHintsLost, TroubleNotWritten}
 
 // wordNotRouted is the reason where there is no state.
 const wordNotRouted = "NotRouted"

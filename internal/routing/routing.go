@@ -108,8 +108,6 @@ type FamilyDecision struct {
 	Moved int
 
 	hints hints.Plan
-	// byZone and beforeByZone are Figures and Before of the outcome without Nodes.
-	byZone, beforeByZone allocate.Figures
 }
 
 // family is the part of the decision about an address family, or nil.

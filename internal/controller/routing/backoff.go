@@ -7,7 +7,8 @@ import (
 )
 
 // hintBackoff paces the writing of hints that something keeps removing, as Kubernetes' own
-// controller does while the webhook is down. A failure is a loss of hints.
+// controller does while the webhook is down, or that are not stored as they are written, as with a
+// mutating webhook of somebody else. A failure is a loss of hints.
 type hintBackoff struct {
 	shell.Backoff
 	// written is when hints were written last.

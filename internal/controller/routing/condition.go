@@ -17,6 +17,9 @@ import (
 // report writes the outcome to the Service's status, with an event, if it is another than
 // before. A write to a Service wakes every proxy and Kubernetes' own controller.
 func (s *pass) report(ctx context.Context, d routing.Decision) error {
+	if s.hintsAreUncertain() && !s.record.backoff.isReported() {
+		return nil // it is known in seconds whether they stay
+	}
 	before := routing.ConditionOf(s.in.Service)
 	if !d.IsReported() {
 		if before == nil {
@@ -52,6 +55,20 @@ func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after meta
 	kind, reason := eventOf(d, &after)
 	s.recorder.Eventf(s.in.Service, nil, kind, reason, "Routing", "%s", after.Message)
 	return nil
+}
+
+// condition is that of a decision, and says whether its hints are lost. That does not matter to a
+// Service that vicinity-proxy serves.
+func (s *pass) condition(d *routing.Decision) metav1.Condition {
+	if s.areHintsLost(d) {
+		return routing.WithHintsLost(d.Condition())
+	}
+	return d.Condition()
+}
+
+// areHintsLost reports whether the hints of a Service have no effect, since they do not stay.
+func (s *pass) areHintsLost(d *routing.Decision) bool {
+	return s.record.backoff.isReported() && !isServed(d, s.in.Service)
 }
 
 // failingReported is how long writes must have failed to be reported.

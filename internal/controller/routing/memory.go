@@ -40,7 +40,6 @@ type record struct {
 	// holdUntil is until when nothing is taken from zones, zero before the first step.
 	holdUntil time.Time
 	backoff   hintBackoff
-	drops     drops
 	// failing is since when writes have failed, zero if the last ones did not.
 	failing time.Time
 	// pending is an outcome that has not lasted long enough to be reported.

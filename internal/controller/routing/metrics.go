@@ -27,7 +27,6 @@ type metrics struct {
 	syncs       *prometheus.CounterVec
 	writes      *prometheus.CounterVec
 	losses      prometheus.Counter
-	drops       prometheus.Counter
 	replans     prometheus.Counter
 	services    *serviceCollector
 }
@@ -59,11 +58,7 @@ func newMetrics(m *memory, top int) *metrics {
 		}, []string{"result"}),
 		losses: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_routing_hint_losses_total",
-			Help: "Times that written hints of a Service were found removed by somebody else.",
-		}),
-		drops: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "vicinity_routing_hint_drops_total",
-			Help: "Writes for the hints of Services that the API server took and did not store as they were.",
+			Help: "Times that hints of a Service were found removed by somebody else, or not stored as they were written.",
 		}),
 		replans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_routing_replans_total",
@@ -83,12 +78,10 @@ func (m *metrics) register() error {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.drops, m.replans, m.services}
+	return []prometheus.Collector{m.changes, m.reallocated, m.endpoints, m.syncs, m.writes, m.losses, m.replans, m.services}
 }
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
-
-func (m *metrics) lost() { m.losses.Inc() }
 
 func (m *metrics) wrote(err error) {
 	m.writes.WithLabelValues(string(shell.OutcomeOf(err))).Inc()
@@ -127,10 +120,9 @@ type zoneLoad struct {
 
 // States of a Service beside those of package allocate.
 const (
-	stateUndelivered  = "undelivered"
-	stateHintsLost    = "hints-lost"
-	stateHintsDropped = "hints-dropped"
-	stateNotRouted    = "not-routed"
+	stateUndelivered = "undelivered"
+	stateHintsLost   = "hints-lost"
+	stateNotRouted   = "not-routed"
 	// stateDelivered is that of a headless Service whose plan is written. Whether it is in force depends
 	// on the DNS servers that clients ask, which the controller does not see.
 	stateDelivered = "delivered"
@@ -138,7 +130,7 @@ const (
 
 // reportOf is the report of a decision about a Service. Its state is the worst of its
 // families, unless its hints have no effect; its figures are those of what has effect.
-func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) report {
+func reportOf(d *routing.Decision, service *corev1.Service, hintsLost bool) report {
 	made := report{mode: string(d.Request.Approach), delivery: d.Delivery, state: stateNotRouted}
 	if d.Delivery == allocate.DeliveryNone {
 		return made
@@ -147,7 +139,7 @@ func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) re
 	if len(d.Families) == 0 {
 		made.state = allocate.Waiting.String()
 	}
-	force := inForce(d, service, with)
+	force := inForce(d, service, hintsLost)
 	for i := range d.Families {
 		f := &d.Families[i]
 		figures, loads := figuresOf(f, force)
@@ -159,8 +151,8 @@ func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) re
 	switch {
 	case d.Request.Headless && made.state == allocate.Allocated.String():
 		made.state = stateDelivered
-	case with.state != "":
-		made.state = with.state
+	case hintsLost:
+		made.state = stateHintsLost
 	case d.Hinted().Undelivered:
 		made.state = stateUndelivered
 	}
@@ -169,11 +161,11 @@ func reportOf(d *routing.Decision, service *corev1.Service, with hintTrouble) re
 
 // inForce is the decision that proxies act by: the one for hints until vicinity-proxy serves
 // the Service; nil where there are no hints. Of a headless Service it is the one that is delivered.
-func inForce(d *routing.Decision, service *corev1.Service, with hintTrouble) *routing.Decision {
+func inForce(d *routing.Decision, service *corev1.Service, hintsLost bool) *routing.Decision {
 	if isServed(d, service) {
 		return d
 	}
-	if d = d.Hinted(); with.all || d.Undelivered || d.Delivery != allocate.DeliveryHints {
+	if d = d.Hinted(); hintsLost || d.Undelivered || d.Delivery != allocate.DeliveryHints {
 		return nil
 	}
 	return d

@@ -285,7 +285,7 @@ func policyOf(service types.NamespacedName, request *translate.Request) types.Na
 
 // remember keeps what the next sync, metrics and policies need of this one.
 func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
-	v := view{dependencies: nodeDependenciesOf(&d), policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.troubleOf(&d))}
+	v := view{dependencies: nodeDependenciesOf(&d), policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.areHintsLost(&d))}
 	v.fingerprint = v.dependencies.of(s.in.Cluster)
 	s.record.last = nil
 	if d.Delivery != allocate.DeliveryNone {

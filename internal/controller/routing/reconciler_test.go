@@ -331,7 +331,6 @@ func TestEventOfConditions(t *testing.T) {
 		"Waiting":                     {"Normal", "TopologyWaiting"},
 		"Downgraded":                  {"Warning", "TopologyDowngraded"},
 		"Allocated,HintsLost":         {"Warning", "TopologyHintsLost"},
-		"Allocated,HintsDropped":      {"Warning", "TopologyHintsDropped"},
 		"Allocated,NotWritten":        {"Warning", "TopologyNotWritten"},
 		"Allocated,NeedsGroups":       {"Warning", "TopologyNeedsGroups"},
 		"Allocated,AwaitsProxy":       {"Normal", "TopologyAwaitsProxy"},

@@ -15,7 +15,6 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
 // quietRecord is since when nothing has happened to a Service. A restart begins the quiet
@@ -81,12 +80,8 @@ type renewal struct {
 	text  string
 }
 
-// hintsAreUncertain reports whether hints that were written are not stored, or were
-// removed. Hints for nodes alone do not matter: those for zones are stored without them.
-func (s *pass) hintsAreUncertain() bool {
-	loss := s.record.drops.loss
-	return s.record.backoff.Failures > 0 || loss != "" && loss != hints.LossNodes
-}
+// hintsAreUncertain reports whether hints that were written are not stored, or were removed.
+func (s *pass) hintsAreUncertain() bool { return s.record.backoff.Failures > 0 }
 
 // renew compares a plan that is kept with a new one, when nothing has happened to the Service
 // for long. It returns the decision to deliver.

@@ -3,7 +3,6 @@ package routing
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,6 +17,9 @@ import (
 // route writes the hints of a decision as far as that is safe now.
 func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if s.in.Service.Labels[v1alpha1.LabelRouted] != "true" {
+		if s.waitsAfterLoss() {
+			return false, nil
+		}
 		return s.mark(ctx)
 	}
 	if s.areSlicesBehind() {
@@ -28,15 +30,44 @@ func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, er
 		s.requeueAfter(left)
 		return true, nil
 	}
-	if s.withhold(d) {
-		return false, nil
-	}
 	s.watchHints(ctx)
-	if wait := s.record.backoff.Wait(s.now); wait > 0 {
-		s.requeueAfter(wait)
+	if s.waitsAfterLoss() {
 		return false, nil
 	}
 	return false, s.writeStep(ctx, d)
+}
+
+// waitsAfterLoss reports whether it is too early to write again what was lost.
+func (s *pass) waitsAfterLoss() bool {
+	wait := s.record.backoff.Wait(s.now)
+	s.requeueAfter(wait)
+	return wait > 0
+}
+
+// mark gives the Service the label. Hints wait until Kubernetes has copied it to the slices.
+func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
+	stored, err := s.label(ctx, true)
+	if err != nil {
+		return false, err
+	}
+	if stored.Labels[v1alpha1.LabelRouted] != "true" {
+		s.lose(ctx, "Service")
+		return false, nil
+	}
+	s.record.labelled = s.now
+	s.requeueAfter(settle)
+	return true, nil
+}
+
+// lose notes that hints, or the label, are not stored or not there any more. A loss counts once until
+// they are written again.
+func (s *pass) lose(ctx context.Context, object string) {
+	backoff := &s.record.backoff
+	s.record.slices = map[string]string{}
+	backoff.lose(s.now)
+	s.requeueAfter(backoff.Wait(s.now))
+	s.metrics.losses.Inc()
+	log.FromContext(ctx).Info("hints do not stay", "object", object, "losses", backoff.Failures, "wait", backoff.Wait(s.now).String())
 }
 
 // unroute takes the hints and the label off a Service that Vicinity routed. Kubernetes'
@@ -44,7 +75,6 @@ func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, er
 func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
 	s.record.backoff = hintBackoff{}
-	s.record.drops = drops{}
 	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	if !labelled {
 		return s.release(ctx, s.in.Slices)
@@ -124,11 +154,7 @@ func (s *pass) watchHints(ctx context.Context) {
 		stayed, lost := last.Stay(slice)
 		intact = intact && lost == 0
 		if lost > 0 && stayed == 0 {
-			// A loss counts once until hints are written again.
-			s.record.slices = map[string]string{}
-			backoff.lose(s.now)
-			s.metrics.lost()
-			log.FromContext(ctx).Info("hints were removed", "slice", slice.Name, "losses", backoff.Failures, "wait", backoff.Wait(s.now).String())
+			s.lose(ctx, "EndpointSlice "+slice.Name)
 			return
 		}
 	}
@@ -158,17 +184,15 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 		}
 		s.record.slices[write.Slice.Name] = stored.ResourceVersion
 		s.record.trust.Renew(s.now)
-		if loss := write.Loss(stored); loss != "" {
-			s.noteLoss(ctx, d, loss, write.Slice.Name)
+		if !write.IsStored(stored) {
+			// The writes after it are left out: the same would happen to them.
+			s.lose(ctx, "EndpointSlice "+write.Slice.Name)
 			return nil
 		}
 		s.record.backoff.written = s.now
 		s.slices++
 	}
 	if len(step.Writes) > 0 {
-		if s.record.drops.Wait(s.now) == 0 {
-			s.record.drops = drops{} // nothing was withheld, and all is stored
-		}
 		s.count(d)
 	}
 	switch {
@@ -185,19 +209,6 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	}
 	s.requeueAfter(s.record.backoff.untilProof(s.now))
 	return nil
-}
-
-// noteLoss notes what of a write to a slice is not stored. The writes after it are left out:
-// the same would be dropped from them.
-func (s *pass) noteLoss(ctx context.Context, d *routing.Decision, loss hints.Loss, slice string) {
-	s.noteDrop(ctx, loss, slice)
-	if loss == hints.LossNodes {
-		d.LeaveOutNodes()
-		s.slices++                       // its hints for zones are stored
-		s.requeueAfter(time.Millisecond) // for the rest
-		return
-	}
-	delete(s.record.slices, slice)
 }
 
 // watchAnew watches the slices as they are, whoever wrote them, when there were losses and

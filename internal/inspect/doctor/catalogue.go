@@ -113,7 +113,6 @@ const (
 
 	serviceServedByNone
 	serviceHintsLost
-	serviceHintsDropped
 	serviceNotWritten
 	serviceNeedsGroups
 	serviceAwaitsProxy
@@ -199,7 +198,6 @@ var catalogue = [numberOfChecks]Check{
 
 	serviceServedByNone:      {"service-served-by-none", Problem, "a Service that kube-proxy leaves to vicinity-proxy, without groups or without vicinity-proxy", "No proxy serves the Service: connections to it fail.", runbookProxy},
 	serviceHintsLost:         {"service-hints-lost", Problem, "a Service whose condition says `HintsLost`", "Its traffic is spread over all zones: something takes the hints away.", runbookHints},
-	serviceHintsDropped:      {"service-hints-dropped", Problem, "a Service whose condition says `HintsDropped`", "Its traffic is not where the plan has it: the API server does not store what is written.", runbookHints},
 	serviceNotWritten:        {"service-not-written", Problem, "a Service whose condition says `NotWritten`", "Its traffic follows an older plan, or none: the API server refuses what is written.", runbookRefused},
 	serviceNeedsGroups:       {"service-needs-groups", Warning, "a Service whose condition says `NeedsGroups`", "What it asks for has no effect: hints cannot express it.", runbookNear},
 	serviceAwaitsProxy:       {"service-awaits-proxy", Warning, "a Service that asks for vicinity-proxy, which is not installed, or has not served it for a minute", "Until vicinity-proxy serves it, it gets hints, or what it asks for has no effect.", runbookProxy},

@@ -227,7 +227,6 @@ func faults() []fault {
 
 		service(serviceServedByNone, handedOver),
 		service(serviceHintsLost, withCondition(aService("shop", "x", prefer()), "Allocated,HintsLost")),
-		service(serviceHintsDropped, withCondition(aService("shop", "x", prefer()), "IPv4:Allocated,IPv6:Waiting,HintsDropped")),
 		service(serviceNotWritten, withCondition(aService("shop", "x", prefer()), "Allocated,NotWritten")),
 		service(serviceNeedsGroups, withCondition(aService("shop", "x", prefer()), "Allocated,NeedsGroups")),
 		service(serviceAwaitsProxy, withCondition(aService("shop", "x", map[string]string{v1alpha1.AnnotationProxy: "true"}), "Allocated,AwaitsProxy")),

@@ -21,11 +21,10 @@ const handOverTime = time.Minute
 
 // troubles are what the condition of a Service says keeps its plan from being in force.
 var troubles = map[routing.Trouble]check{
-	routing.TroubleHintsLost:    serviceHintsLost,
-	routing.TroubleHintsDropped: serviceHintsDropped,
-	routing.TroubleNotWritten:   serviceNotWritten,
-	routing.TroubleNeedsGroups:  serviceNeedsGroups,
-	routing.TroubleAwaitsProxy:  serviceAwaitsProxy,
+	routing.TroubleHintsLost:   serviceHintsLost,
+	routing.TroubleNotWritten:  serviceNotWritten,
+	routing.TroubleNeedsGroups: serviceNeedsGroups,
+	routing.TroubleAwaitsProxy: serviceAwaitsProxy,
 }
 
 // intents is what is needed to read what Services ask for.

@@ -112,13 +112,6 @@ func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	return both
 }
 
-// LeaveOutNodes takes the hints for nodes out of the plan of slices that cannot have them.
-func (p *Plan) LeaveOutNodes() {
-	if p.nodes = nil; p.zones == nil && !p.own {
-		p.Wanted = false
-	}
-}
-
 // Stay counts those endpoints of a slice that have the hints that the plan gave them, maybe
 // beside others, and those that have lost them. Only known ones were given any.
 func (p *Plan) Stay(slice *discoveryv1.EndpointSlice, known func(address string) bool) (stayed, lost int) {
@@ -199,11 +192,6 @@ func ownZoneHints(e *discoveryv1.Endpoint, home string) *discoveryv1.EndpointHin
 		hints.ForNodes = e.Hints.ForNodes
 	}
 	return hints
-}
-
-// withoutNodes are the hints for zones alone.
-func withoutNodes(h *discoveryv1.EndpointHints) *discoveryv1.EndpointHints {
-	return &discoveryv1.EndpointHints{ForZones: h.ForZones}
 }
 
 func makeHints(zones, nodes []string) *discoveryv1.EndpointHints {

@@ -41,42 +41,11 @@ func IsMarked(slice *discoveryv1.EndpointSlice) bool {
 	return labelled && IsForeign(slice)
 }
 
-// IsWritten reports whether a slice is as the plan has it, but for zones that its
-// endpoints keep for a moment.
-func (p Plans) IsWritten(slice *discoveryv1.EndpointSlice) bool {
-	return p.Unwritten(slice) == 0 && (!IsForeign(slice) || IsMarked(slice))
-}
-
-// Loss is what of a write is not stored, though the API server took it.
-type Loss string
-
-// The losses.
-const (
-	LossNodes Loss = "hints for nodes are not stored: something drops them, as a mutating webhook can"
-	LossHints Loss = "hints are not stored as written: something changes them, as a mutating webhook can"
-	LossLabel Loss = "the label " + v1alpha1.LabelRouted + " is not stored: something drops it, as a mutating webhook can"
-)
-
-// Loss compares the write with what is stored after it. It is empty if all is there.
-func (w *Write) Loss(stored *discoveryv1.EndpointSlice) Loss {
-	if len(stored.Endpoints) != len(w.Endpoints) {
-		return LossHints
-	}
-	var loss Loss
-	for i := range w.Endpoints {
-		want, got := &w.Endpoints[i], &stored.Endpoints[i]
-		switch {
-		case Same(want.Hints, got.Hints):
-		case want.Hints != nil && Same(withoutNodes(want.Hints), got.Hints):
-			loss = LossNodes
-		default:
-			return LossHints
-		}
-	}
-	if loss == "" && w.Marked && IsForeign(w.Slice) && !IsMarked(stored) {
-		loss = LossLabel
-	}
-	return loss
+// IsStored reports whether all of the write is there after it. A mutating webhook of somebody else may
+// change what the API server stores.
+func (w *Write) IsStored(stored *discoveryv1.EndpointSlice) bool {
+	return (!w.Marked || !IsForeign(w.Slice) || IsMarked(stored)) &&
+		slices.EqualFunc(w.Endpoints, stored.Endpoints, func(a, b discoveryv1.Endpoint) bool { return Same(a.Hints, b.Hints) })
 }
 
 // Step is the way from what slices say to what plans want, as far as it can be gone now.
