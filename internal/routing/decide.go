@@ -36,14 +36,16 @@ func Decide(in Input) (Decision, error) {
 	return d, nil
 }
 
+// RequestOf is what the Service of an input asks for.
+func RequestOf(in Input) translate.Request {
+	return translate.RequestOf(in.Service, in.Policies, translate.Options{
+		TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults, GivesNames: translate.GivesNames(in.Slices),
+	})
+}
+
 // decide is Decide without a look at what comes of new plans.
 func decide(in Input) (Decision, error) {
-	d := Decision{
-		Request: translate.RequestOf(in.Service, in.Policies, translate.Options{
-			TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults,
-			GivesNames: translate.GivesNames(in.Slices),
-		}),
-	}
+	d := Decision{Request: RequestOf(in)}
 	if d.Request.Groups && in.Settings.WithoutGroups {
 		d.Request = d.Request.WithGroups(false)
 		d.note("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, translate.GroupsAreOff)

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +21,6 @@ type memory struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*record
 	views    map[types.NamespacedName]view
-	// synced are the Services that were synced since the start, nil once all were.
-	synced map[types.NamespacedName]bool
 }
 
 // record is what a sync of a Service keeps for the next one. A Service has one sync at a
@@ -92,18 +91,12 @@ func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
 
 // view is what others than the Service's own sync read.
 type view struct {
-	dependencies nodeDependencies
-	fingerprint  fingerprint
-	policy       types.NamespacedName
-	report       report
+	policy types.NamespacedName
+	report report
 }
 
 func newMemory() *memory {
-	return &memory{
-		services: map[types.NamespacedName]*record{},
-		views:    map[types.NamespacedName]view{},
-		synced:   map[types.NamespacedName]bool{},
-	}
+	return &memory{services: map[types.NamespacedName]*record{}, views: map[types.NamespacedName]view{}}
 }
 
 // record is the Service's, a new one if fresh.
@@ -139,59 +132,11 @@ func (m *memory) show(key types.NamespacedName, v view) (policy types.Namespaced
 	return policy
 }
 
-// follow notes the policy of a Service whose outcome is not known, and returns the one
-// before.
-func (m *memory) follow(key, policy types.NamespacedName) (before types.NamespacedName) {
+// keys are the Services that are remembered.
+func (m *memory) keys() []types.NamespacedName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := m.views[key]
-	before, v.policy = v.policy, policy
-	m.views[key] = v
-	return before
-}
-
-// following is the number of Services that follow a policy.
-func (m *memory) following(policy types.NamespacedName) int32 {
-	n := int32(0)
-	m.each(func(_ types.NamespacedName, v *view) {
-		if v.policy == policy {
-			n++
-		}
-	})
-	return n
-}
-
-// sync notes that a Service was synced, however that ended.
-func (m *memory) sync(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.synced != nil {
-		m.synced[key] = true
-	}
-}
-
-// unsync notes that there is no such Service any more.
-func (m *memory) unsync(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.synced, key)
-}
-
-// haveSynced reports whether all of the Services were synced since the start. Once true,
-// it stays true.
-func (m *memory) haveSynced(keys []types.NamespacedName) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.synced == nil {
-		return true
-	}
-	for _, key := range keys {
-		if !m.synced[key] {
-			return false
-		}
-	}
-	m.synced = nil
-	return true
+	return slices.Collect(maps.Keys(m.services))
 }
 
 // each calls f for every Service. f must not use the memory.

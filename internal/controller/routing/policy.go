@@ -26,6 +26,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -79,10 +80,6 @@ func computedPolicies(ctx context.Context, c client.Reader) ([]types.NamespacedN
 // policyReconciler keeps the status of policies, one after the other.
 type policyReconciler struct {
 	*reconciler
-	// complete says that all Services were synced once, and checked when that was
-	// looked at last.
-	complete bool
-	checked  time.Time
 	// written are the last writes of statuses.
 	written map[types.NamespacedName]*shell.Written
 }
@@ -122,12 +119,8 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	var result reconcile.Result
-	if !p.complete {
-		result.RequeueAfter = policyPause
-	}
 	if equality.Semantic.DeepEqual(status, *policy.status) {
-		return result, nil
+		return reconcile.Result{}, nil
 	}
 	body, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
@@ -146,27 +139,31 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	last := new(shell.Written)
 	last.Note(written, now)
 	p.written[request.NamespacedName] = last
-	return result, nil
+	return reconcile.Result{}, nil
 }
 
-// checkComplete finds out whether all Services were synced since the start. Until then it is
-// not known how many follow a policy.
-func (p *policyReconciler) checkComplete(ctx context.Context) error {
-	now := p.clock.Now()
-	if p.complete || now.Sub(p.checked) < policyPause {
-		return nil
-	}
-	p.checked = now
+// followers is the number of Services that follow a policy.
+func (p *policyReconciler) followers(ctx context.Context, policy types.NamespacedName) (n int32, err error) {
 	var services corev1.ServiceList
-	if err := p.client.List(ctx, &services); err != nil {
-		return fmt.Errorf("reading Services: %w", err)
+	if err := p.client.List(ctx, &services, client.InNamespace(policy.Namespace)); err != nil {
+		return 0, fmt.Errorf("reading Services: %w", err)
 	}
-	keys := make([]types.NamespacedName, len(services.Items))
 	for i := range services.Items {
-		keys[i] = client.ObjectKeyFromObject(&services.Items[i])
+		service := &services.Items[i]
+		if service.DeletionTimestamp != nil || p.options.Exclusion.Reason(service.Namespace, service.Name) != "" {
+			continue
+		}
+		in, err := read(ctx, p.client, service)
+		if err != nil {
+			return 0, err
+		}
+		in.Settings = p.options.Settings
+		request := routing.RequestOf(in)
+		if policyOf(client.ObjectKeyFromObject(service), &request) == policy {
+			n++
+		}
 	}
-	p.complete = p.memory.haveSynced(keys)
-	return nil
+	return n, nil
 }
 
 // anyPolicy is a policy of either kind.
@@ -192,13 +189,10 @@ func (p *policyReconciler) status(ctx context.Context, policy *anyPolicy) (v1alp
 	status := v1alpha1.RoutingPolicyStatus{
 		ObservedGeneration: policy.object.GetGeneration(),
 		Conditions:         slices.Clone(policy.status.Conditions),
-		Services:           policy.status.Services,
 	}
-	if err := p.checkComplete(ctx); err != nil {
+	var err error
+	if status.Services, err = p.followers(ctx, client.ObjectKeyFromObject(policy.object)); err != nil {
 		return status, err
-	}
-	if p.complete {
-		status.Services = p.memory.following(client.ObjectKeyFromObject(policy.object))
 	}
 	cluster, err := p.nodes.current(ctx)
 	if err != nil {

@@ -88,49 +88,6 @@ func TestServicesAskForTheirPolicies(t *testing.T) {
 	}
 }
 
-// How many Services follow a policy is known once all were synced. Until then, as
-// after a restart, its status says what it said, and the policy is looked at again.
-func TestPolicyStatusAfterRestart(t *testing.T) {
-	one, two := aService("one"), aService("two")
-	for _, service := range []*corev1.Service{one, two} {
-		service.Labels = map[string]string{"tier": "web"}
-	}
-	w := newWorld(t, append(threeZones(), one, two, aService("silent"),
-		aPolicy("web", v1alpha1.RoutingPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))...)
-	names := []string{"one", "two", "silent"}
-	for _, name := range names {
-		w.settle(name)
-	}
-	if got := w.policyStatus("web").Services; got != 2 {
-		t.Fatalf("%d Services, want 2", got)
-	}
-	w.start(testOptions())
-	p := newPolicyReconciler(w.reconciler)
-	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
-	w.sent()
-	for i := 0; i <= len(names); i++ {
-		result, err := p.Reconcile(context.Background(), request)
-		if err != nil || (result.RequeueAfter > 0) != (i < len(names)) {
-			t.Errorf("after %d Services: result %+v, error %v", i, result, err)
-		}
-		if sent := w.sent(); len(sent) > 0 {
-			t.Errorf("after %d Services: sent %q", i, sent)
-		}
-		if i < len(names) {
-			w.settle(names[i])
-			w.sent()
-		}
-		w.clock.SetTime(w.clock.Now().Add(policyPause))
-	}
-	if err := w.client.Delete(context.Background(), w.service("two")); err != nil {
-		t.Fatal(err)
-	}
-	w.sync("two")
-	if got := w.policyStatus("web").Services; got != 1 {
-		t.Errorf("%d Services, want 1", got)
-	}
-}
-
 // Nodes matter to the status of policies that compute with them, and to no others.
 func TestNodesAskForFewPolicies(t *testing.T) {
 	w := newWorld(t, append(threeZones(), aService("web"),

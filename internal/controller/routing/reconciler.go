@@ -76,12 +76,10 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.IsNotFound(err):
 		r.forget(key)
-		r.memory.unsync(key)
 		return r.abandon(ctx, key)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
 	}
-	defer r.memory.sync(key)
 	if service.DeletionTimestamp != nil {
 		r.forget(key)
 		return reconcile.Result{}, nil
@@ -148,8 +146,6 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	s.announce(&d, err == nil && !waiting)
 	switch {
 	case err != nil:
-		policy := policyOf(key, &d.Request)
-		s.follow(s.memory.follow(key, policy), policy)
 		return s.reportFailure(ctx, &d, err)
 	case waiting:
 		return nil
@@ -264,14 +260,6 @@ func (s *pass) count(d *routing.Decision) {
 	s.moved = max(s.moved, moved)
 }
 
-// follow asks for a look at the policies that a Service has followed and follows now.
-func (s *pass) follow(before, after types.NamespacedName) {
-	if before != after {
-		s.policies.ask(before)
-		s.policies.ask(after)
-	}
-}
-
 // policyOf is the policy that a Service follows, empty if it follows none.
 func policyOf(service types.NamespacedName, request *translate.Request) types.NamespacedName {
 	if request.ClusterPolicy != "" {
@@ -285,16 +273,15 @@ func policyOf(service types.NamespacedName, request *translate.Request) types.Na
 
 // remember keeps what the next sync, metrics and policies need of this one.
 func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
-	v := view{dependencies: nodeDependenciesOf(&d), policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.areHintsLost(&d))}
-	v.fingerprint = v.dependencies.of(s.in.Cluster)
+	v := view{policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.areHintsLost(&d))}
 	s.record.last = nil
 	if d.Delivery != allocate.DeliveryNone {
 		s.record.last = d.Essence()
 		s.metrics.delivered(d, s.slices, s.moved)
 	}
-	s.follow(s.memory.show(key, v), v.policy)
-	if s.nodes.cluster.Load() != s.in.Cluster {
-		s.requeueAfter(time.Millisecond) // the nodes changed during this sync
+	if before := s.memory.show(key, v); before != v.policy {
+		s.policies.ask(before)
+		s.policies.ask(v.policy)
 	}
 	if s.slices > 0 {
 		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,
