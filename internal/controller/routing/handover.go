@@ -17,7 +17,7 @@ func (s *groupSync) handOver(ctx context.Context, step handover.Step) error {
 	s.record.groups.memory = step.Memory
 	s.progress.notes = append(s.progress.notes, step.Notes...)
 	s.requeueAfter(step.After)
-	if s.proxies.wait(s.key, step) {
+	if s.proxies.follow(s.key, step) {
 		s.requeueAfter(time.Millisecond)
 	}
 	switch {

@@ -1,8 +1,6 @@
 package routing
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -50,10 +48,9 @@ func bareTable(t *testing.T, runs NodeRule, nodes ...*corev1.Node) (*proxyTable,
 	return newProxyTable(c, clock, runs), c, clock
 }
 
-// TestWaitingServiceIsWokenByChanges has a Service wait for proxies: it costs nothing as
-// long as nothing changes, and names the nodes that it waits for. When they serve it, it hears
-// which of them stop.
-func TestWaitingServiceIsWokenByChanges(t *testing.T) {
+// A Service that is being handed over names the nodes that it waits for. It is woken when all of them
+// are ready, and when it names the wrong ones. So is one that was handed over.
+func TestServicesFollowProxies(t *testing.T) {
 	table, nodes, clock := bareTable(t, NodeRule{}, readyNode("a1"), readyNode("b1"))
 	q := newQueue()
 	defer q.ShutDown()
@@ -71,7 +68,7 @@ func TestWaitingServiceIsWokenByChanges(t *testing.T) {
 		if state.Memory = step.Memory; step.Take {
 			state.ProxyName = v1alpha1.ServiceProxyName
 		}
-		table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
+		table.follow(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
 		return step
 	}
 	speaking := map[string]string{} // what proxies have programmed, by node
@@ -81,7 +78,7 @@ func TestWaitingServiceIsWokenByChanges(t *testing.T) {
 		t.Helper()
 		clock.SetTime(clock.Now().Add(lookEvery))
 		for node, programmed := range speaking {
-			table.observe(proxyLeaseOf(node, programmed, clock.Now()), q)
+			table.observe(proxyLeaseOf(node, programmed, clock.Now()))
 		}
 		if err := table.look(t.Context(), q); err != nil {
 			t.Fatal(err)
@@ -107,20 +104,10 @@ func TestWaitingServiceIsWokenByChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("a node is new", "b1 c1", true)
-	look("it is as before", "", false)
-	speaking["c1"] = programmed
-	look("the proxy of the new node is ready", "b1", true)
 	if err := nodes.Delete(t.Context(), readyNode("c1")); err != nil {
 		t.Fatal(err)
 	}
-	look("a node that nobody waits for is gone", "", false)
-	delete(speaking, "a1")
-	for range int(v1alpha1.LeaseFresh/lookEvery) - 1 {
-		look("the proxy of a1 may come back still", "", false)
-	}
-	look("the proxy of a1 is silent", "a1 b1", true)
-	speaking["a1"] = programmed
-	look("the proxy of a1 is back", "b1", true)
+	look("the node is gone", "b1", true)
 	down := new(corev1.Node)
 	if err := nodes.Get(t.Context(), types.NamespacedName{Name: "b1"}, down); err != nil {
 		t.Fatal(err)
@@ -137,113 +124,50 @@ func TestWaitingServiceIsWokenByChanges(t *testing.T) {
 	sync()
 	look("vicinity-proxy serves the Service", "", false)
 	delete(speaking, "a1")
-	for range int(v1alpha1.LeaseFresh / lookEvery) {
+	for range int(v1alpha1.LeaseFresh/lookEvery) - 1 {
 		look("the proxy of a1 may come back still", "", false)
 	}
-	look("the proxy of a1 is silent at two checks", "a1", true)
-	look("it is named", "", false)
+	look("the proxy of a1 is silent", "a1", true)
 	speaking["a1"] = programmed
-	look("it speaks again", "", false)
-	look("it goes on", "", true)
-	if len(table.waiting) > 0 || len(table.watched) > 0 || len(table.served) != 1 {
-		t.Errorf("it waits still: %v, %v; served %v", table.waiting, table.watched, table.served)
-	}
+	look("it speaks again", "", true)
 }
 
-// A sync works with the nodes that it listed when it began. If they change during the sync, the next look wakes the Service.
-func TestLookSeesWhatASyncDidNot(t *testing.T) {
-	var rule NodeRule
-	if err := rule.Set("!example.com/virtual"); err != nil {
-		t.Fatal(err)
-	}
-	edit := func(change func(*corev1.Node)) func(context.Context, client.Client) error {
-		return func(ctx context.Context, c client.Client) error {
-			node := &corev1.Node{}
-			if err := c.Get(ctx, types.NamespacedName{Name: "b1"}, node); err != nil {
-				return err
-			}
-			change(node)
-			if err := c.Status().Update(ctx, node.DeepCopy()); err != nil {
-				return err
-			}
-			node.ResourceVersion = ""
-			return c.Update(ctx, node)
-		}
-	}
-	for name, change := range map[string]func(context.Context, client.Client) error{
-		"a node comes":              func(ctx context.Context, c client.Client) error { return c.Create(ctx, readyNode("c1")) },
-		"a node goes":               func(ctx context.Context, c client.Client) error { return c.Delete(ctx, readyNode("b1")) },
-		"a node needs no proxy now": edit(func(node *corev1.Node) { node.Labels["example.com/virtual"] = "true" }),
-		"a node is down": edit(func(node *corev1.Node) {
-			node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}
-		}),
-	} {
-		for _, looks := range []int{0, 1, 2} {
-			t.Run(fmt.Sprintf("%s, and %d looks are taken meanwhile", name, looks), func(t *testing.T) {
-				table, nodes, clock := bareTable(t, rule, readyNode("a1"), readyNode("b1"))
-				q := newQueue()
-				defer q.ShutDown()
-				look := func() (woken bool) {
-					t.Helper()
-					clock.SetTime(clock.Now().Add(lookEvery))
-					if err := table.look(t.Context(), q); err != nil {
-						t.Fatal(err)
-					}
-					return slices.Contains(drain(q), "web")
-				}
-				sync := func(meanwhile func()) {
-					t.Helper()
-					proxies, err := table.nodes(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					step := handover.Step{
-						Phase: handover.PhaseTaking, Missing: handover.Awaited(proxies, clock.Now()), Down: handover.Down(proxies, clock.Now()),
-					}
-					meanwhile()
-					table.wait(types.NamespacedName{Namespace: "shop", Name: "web"}, step)
-				}
-				// Another Service waits too, so that the looks during the sync read the nodes.
-				table.wait(types.NamespacedName{Namespace: "shop", Name: "other"}, handover.Step{Phase: handover.PhaseTaking})
-				sync(func() {
-					if err := change(t.Context(), nodes); err != nil {
-						t.Fatal(err)
-					}
-					for range looks {
-						look()
-					}
-				})
-				if !look() {
-					t.Error("the Service is not woken, and the nodes have changed")
-				}
-				sync(func() {})
-				if look() {
-					t.Error("the Service is woken, and nothing is new")
-				}
-			})
-		}
-	}
-}
-
-// If the last proxy becomes ready during a sync, no event wakes the Service later: wait reports it.
-func TestLastProxyComesDuringASync(t *testing.T) {
+// A Service is woken by the last proxy that it waits for. If that becomes ready during a sync, no
+// event wakes the Service later: follow reports it.
+func TestLastProxyWakes(t *testing.T) {
 	table, _, clock := bareTable(t, NodeRule{})
+	q := newQueue()
+	defer q.ShutDown()
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
 	step := handover.Step{
 		Phase: handover.PhaseTaking, Missing: []string{"a1", "b1"},
 		Memory: handover.Memory{Begun: []handover.GroupVersion{{Name: "web", Version: "7"}}},
 	}
-	if table.wait(key, step) {
+	woken := func() bool {
+		t.Helper()
+		if err := table.wake(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		return len(drain(q)) > 0
+	}
+	if table.follow(key, step) || woken() {
 		t.Error("it waits for none")
 	}
-	table.observe(proxyLeaseOf("a1", "7", clock.Now()), nil)
-	if table.wait(key, step) {
-		t.Error("it does not wait for the last")
+	table.observe(proxyLeaseOf("b1", "7", clock.Now()))
+	table.observe(proxyLeaseOf("a1", "6", clock.Now()))
+	if table.follow(key, step) || woken() {
+		t.Error("it does not wait for a proxy that is behind")
+	}
+	table.observe(proxyLeaseOf("a1", "7", clock.Now().Add(time.Second)))
+	if !woken() {
+		t.Error("it is not woken")
+	}
+	if !table.follow(key, step) {
+		t.Error("it is not reported during a sync")
 	}
 	table.forget(key)
-	table.observe(proxyLeaseOf("b1", "7", clock.Now()), nil)
-	if !table.wait(key, step) || len(table.watched) > 0 {
-		t.Errorf("it waits still, watched %v", table.watched)
+	if woken() || len(table.services) > 0 {
+		t.Errorf("forgotten, and remembered: %v", table.services)
 	}
 }
 
@@ -253,11 +177,11 @@ func TestLeasesOfOtherNodesSayNothing(t *testing.T) {
 	table, _, clock := bareTable(t, NodeRule{})
 	forged := proxyLeaseOf("b1", "7", clock.Now())
 	forged.Name = v1alpha1.ProxyLeasePrefix + "a1"
-	table.observe(forged, nil)
+	table.observe(forged)
 	if len(table.proxies) > 0 {
 		t.Errorf("a Lease that is not the node's counts: %v", table.proxies)
 	}
-	table.observe(proxyLeaseOf("b1", "7", clock.Now()), nil)
+	table.observe(proxyLeaseOf("b1", "7", clock.Now()))
 	table.handler().Delete(t.Context(), event.DeleteEvent{Object: forged}, nil)
 	if table.proxies["b1"].programmed != "7" {
 		t.Errorf("the deletion of another node's Lease counts: %v", table.proxies)
@@ -286,7 +210,7 @@ func TestProxiesOfNodes(t *testing.T) {
 	// A Lease that is old when it is seen first is that of a node which is no more.
 	old := proxyLeaseOf("b1", "7", clock.Now().Add(-time.Minute))
 	old.Annotations[v1alpha1.AnnotationExcept] = "shop/web"
-	table.observe(old, nil)
+	table.observe(old)
 	proxies, err := table.nodes(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -307,63 +231,8 @@ func TestProxiesOfNodes(t *testing.T) {
 	}
 	// A clock that is late does not matter once it goes on.
 	old = proxyLeaseOf("b1", "7", old.Spec.RenewTime.Add(time.Second))
-	table.observe(old, nil)
+	table.observe(old)
 	if proxies, err = table.nodes(t.Context()); err != nil || !proxies[1].Seen.Equal(clock.Now()) {
 		t.Errorf("got %+v, %v", proxies, err)
-	}
-}
-
-// waitingTable is a table of thousands of Services that wait for the same nodes.
-func waitingTable(nodes, services int) (table *proxyTable, clock *clocktesting.FakePassiveClock, missing []string) {
-	clock = clocktesting.NewFakePassiveClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	table = newProxyTable(nil, clock, NodeRule{})
-	for i := range nodes {
-		name := fmt.Sprintf("node-%05d", i)
-		missing = append(missing, name)
-		table.list = append(table.list, handover.NodeProxy{Node: name, Zone: "a"})
-	}
-	for i := range services {
-		table.wait(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}, handover.Step{
-			Phase: handover.PhaseTaking, Missing: missing,
-			Memory: handover.Memory{Begun: []handover.GroupVersion{{Name: "web", Version: fmt.Sprint(i + 1)}}},
-		})
-	}
-	return table, clock, missing
-}
-
-// TestLastProxyWakes has proxies come in any order: only the last wakes the Services, and
-// those alone whose groups all have programmed.
-func TestLastProxyWakes(t *testing.T) {
-	const services = 7
-	table, clock, nodes := waitingTable(50, services)
-	q := newQueue()
-	defer q.ShutDown()
-	for round := range 2 {
-		for i := range nodes {
-			node := nodes[(i*17+5)%len(nodes)]
-			programmed := fmt.Sprint(services)
-			if round == 0 && i == 3 {
-				programmed = "2"
-			}
-			if woken := drain(q); len(woken) > 0 {
-				t.Fatalf("round %d: %d proxies are there, and %v are woken", round, i, woken)
-			}
-			table.observe(proxyLeaseOf(node, programmed, clock.Now()), q)
-			if round == 1 && i == 3 {
-				if woken := drain(q); len(woken) != services-2 {
-					t.Fatalf("woken %v by the proxy that was behind, want all but the two before", woken)
-				}
-			}
-		}
-		if woken := strings.Join(drain(q), " "); round == 0 && woken != "web-0 web-1" {
-			t.Errorf("woken %q, want those that no proxy is behind with", woken)
-		}
-		clock.SetTime(clock.Now().Add(time.Second))
-	}
-	for i := range services {
-		table.forget(types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)})
-	}
-	if len(table.waiting)+len(table.watched) > 0 {
-		t.Errorf("forgotten, and remembered: %v, %v", table.waiting, table.watched)
 	}
 }

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -57,10 +55,8 @@ func (w *world) pass(after time.Duration) {
 // acknowledge has the proxies of all nodes say that they have programmed groups up to a
 // resource version.
 func (w *world) acknowledge(programmed string) {
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer q.ShutDown()
 	for _, node := range []string{"a-1", "b-1", "c-1"} {
-		w.reconciler.groups.proxies.observe(proxyLeaseOf(node, programmed, w.clock.Now()), q)
+		w.reconciler.groups.proxies.observe(proxyLeaseOf(node, programmed, w.clock.Now()))
 	}
 }
 

@@ -68,8 +68,8 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated") {
 				t.Errorf("told %q", told)
 			}
-			if proxies := w.reconciler.groups.proxies; len(proxies.waiting)+len(proxies.served) > 0 {
-				t.Errorf("proxies are waited for: %v, %v", proxies.waiting, proxies.served)
+			if followed := w.reconciler.groups.proxies.services; len(followed) > 0 {
+				t.Errorf("proxies are waited for: %v", followed)
 			}
 			w.reconciler.memory.each(func(_ types.NamespacedName, v *view) {
 				if v.report.delivery != allocate.DeliveryGroups || v.report.state != "delivered" || v.report.families[0].figures.InZone != 1 {

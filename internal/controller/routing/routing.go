@@ -130,7 +130,8 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
 	if !r.options.Settings.WithoutGroups {
 		b = b.Watches(&coordinationv1.Lease{}, r.groups.proxies.handler()).
-			WatchesRawSource(source.Func(r.groups.proxies.run))
+			WatchesRawSource(source.Func(r.groups.proxies.run)).
+			WatchesRawSource(r.groups.proxies.news.Source("waking Services that wait for proxies", r.groups.proxies.wake))
 	}
 	return b.Complete(r)
 }

@@ -47,6 +47,16 @@ func NotReadySince(node *corev1.Node) time.Time {
 	return since
 }
 
+// ReadySince is since when a node is ready, zero if it is not or that is not known.
+func ReadySince(node *corev1.Node) time.Time {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+			return condition.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // State is what the next step of a Service's hand-over depends on.
 type State struct {
 	// Service is the Service, as namespace/name.
@@ -90,8 +100,8 @@ type NodeProxy struct {
 	// empty if it has none, and Except the Services that it says nothing about, as the
 	// annotation has them.
 	Programmed, Except string
-	// NotReady is since when the node is not ready, zero if it is.
-	NotReady time.Time
+	// NotReady is since when the node is not ready, zero if it is, and ReadySince since when it is.
+	NotReady, ReadySince time.Time
 }
 
 // Memory is what the caller keeps between steps.
@@ -202,7 +212,7 @@ func (h State) taking(now time.Time) Step {
 		step.Notes = []string{"kube-proxy goes on serving the Service: there is no node that vicinity-proxy is to run on"}
 		return step
 	}
-	step.Missing, step.Down = h.missing(now, step.Memory.Begun), Down(h.Proxies, now)
+	step.Missing, step.Down = Missing(h.Service, h.Proxies, step.Memory.Begun, now), Down(h.Proxies, now)
 	switch {
 	case len(step.Down) == len(h.Proxies):
 		step.Notes = []string{"kube-proxy goes on serving the Service: all nodes that vicinity-proxy is to run on are down"}
@@ -251,23 +261,20 @@ func (h State) returning(now time.Time) Step {
 	return Step{Phase: PhaseLeft}
 }
 
-// missing are the nodes whose proxy is silent or has not programmed what it sees, without
+// Missing are the nodes whose proxy is silent or has not programmed what it sees of a Service, without
 // those that are down.
-func (h State) missing(now time.Time, begun []GroupVersion) []string {
-	return nodesThat(h.Proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.Ready(h.Service, begun, now) })
-}
-
-// Awaited are the nodes that every hand-over waits for: those whose proxy is silent,
-// without those that are down.
-func Awaited(proxies []NodeProxy, now time.Time) []string {
-	return nodesThat(proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.alive(now) })
+func Missing(service string, proxies []NodeProxy, begun []GroupVersion, now time.Time) []string {
+	return nodesThat(proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.Ready(service, begun, now) })
 }
 
 // Unserved are the ready nodes whose proxy is silent: what was handed over does not work
 // there. Nodes that are not ready are left out, since their trouble is rarely the proxy and
-// would be reported for all Services.
+// would be reported for all Services. So are those that have just become ready: their proxy is about
+// to come.
 func Unserved(proxies []NodeProxy, now time.Time) []string {
-	return nodesThat(proxies, func(p NodeProxy) bool { return p.NotReady.IsZero() && !p.alive(now) })
+	return nodesThat(proxies, func(p NodeProxy) bool {
+		return p.NotReady.IsZero() && now.Sub(p.ReadySince) >= v1alpha1.LeaseFresh && !p.alive(now)
+	})
 }
 
 // Down are the nodes that are down.
@@ -346,8 +353,8 @@ func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 	return list
 }
 
-// MostNamed is how many of the nodes that are missing notes name.
-const MostNamed = 5
+// mostNamed is how many of the nodes that are missing notes name.
+const mostNamed = 5
 
 // nodesText names the first few nodes. It does not count the rest, because the text of a
 // condition must not change all the time.
@@ -355,8 +362,8 @@ func nodesText(nodes []string) string {
 	switch {
 	case len(nodes) == 1:
 		return "node " + nodes[0]
-	case len(nodes) > MostNamed:
-		return fmt.Sprintf("nodes %s and others", strings.Join(nodes[:MostNamed], ", "))
+	case len(nodes) > mostNamed:
+		return fmt.Sprintf("nodes %s and others", strings.Join(nodes[:mostNamed], ", "))
 	}
 	return "nodes " + strings.Join(nodes, ", ")
 }

@@ -24,7 +24,7 @@ func TestHandOverNext(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	fresh, stale := now.Add(-44*time.Second), now.Add(-45*time.Second)
 	groups := []*v1alpha1.EndpointGroup{groupAt("98", "b"), groupAt("101", "a")}
-	ready := []NodeProxy{{"a1", "a", fresh, "98", "", time.Time{}}, {"b1", "b", fresh, "101", "", time.Time{}}}
+	ready := []NodeProxy{{"a1", "a", fresh, "98", "", time.Time{}, time.Time{}}, {"b1", "b", fresh, "101", "", time.Time{}, time.Time{}}}
 	// Written groups, of a Service that some proxies are ready for and others may not be.
 	taking := func(others ...NodeProxy) State {
 		return State{Wanted: true, Groups: groups, Written: true, Proxies: append(others, ready...)}
@@ -47,25 +47,25 @@ func TestHandOverNext(t *testing.T) {
 		{name: "headless, with the label of vicinity-proxy", state: State{Headless: true, Wanted: true, ProxyName: v1alpha1.ServiceProxyName, Groups: groups, Written: true}, want: "Idle release"},
 		{name: "not all groups are written", state: State{Wanted: true, Groups: groups, Proxies: ready, Memory: Memory{Begun: versions(groups)}}, want: "Taking"},
 		{name: "all proxies have what they see", state: taking(), want: "Taking take"},
-		{name: "a node of no zone has to have all", state: taking(NodeProxy{"x", "", fresh, "100", "", time.Time{}}), want: "Taking x", note: "node x"},
+		{name: "a node of no zone has to have all", state: taking(NodeProxy{"x", "", fresh, "100", "", time.Time{}, time.Time{}}), want: "Taking x", note: "node x"},
 		{
 			name: "a proxy is behind, one has nothing, one is silent, one was never there",
 			state: State{Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
-				{"b1", "b", fresh, "99", "", time.Time{}}, {"a2", "a", fresh, "", "", time.Time{}}, {"a3", "a", stale, "200", "", time.Time{}}, {"a4", "a", time.Time{}, "200", "", time.Time{}}, {"a1", "a", fresh, "98", "", time.Time{}},
+				{"b1", "b", fresh, "99", "", time.Time{}, time.Time{}}, {"a2", "a", fresh, "", "", time.Time{}, time.Time{}}, {"a3", "a", stale, "200", "", time.Time{}, time.Time{}}, {"a4", "a", time.Time{}, "200", "", time.Time{}, time.Time{}}, {"a1", "a", fresh, "98", "", time.Time{}, time.Time{}},
 			}},
 			want: "Taking a2,a3,a4,b1", note: "nodes a2, a3, a4, b1",
 		},
 		{
 			name: "a proxy has all but of this Service, one but of another",
 			state: State{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
-				{"a1", "a", fresh, "98", "shop/cart,shop/web", time.Time{}}, {"b1", "b", fresh, "101", "shop/cart", time.Time{}},
+				{"a1", "a", fresh, "98", "shop/cart,shop/web", time.Time{}, time.Time{}}, {"b1", "b", fresh, "101", "shop/cart", time.Time{}, time.Time{}},
 			}},
 			want: "Taking a1", note: "node a1",
 		},
 		{
 			name: "a proxy has all but of this namespace, one but of another with a like name",
 			state: State{Service: "shop/web", Wanted: true, Groups: groups, Written: true, Proxies: []NodeProxy{
-				{"a1", "a", fresh, "98", "bank/cart,shop/*", time.Time{}}, {"b1", "b", fresh, "101", "sho/*,shop/web2,shop-2/*", time.Time{}},
+				{"a1", "a", fresh, "98", "bank/cart,shop/*", time.Time{}, time.Time{}}, {"b1", "b", fresh, "101", "sho/*,shop/web2,shop-2/*", time.Time{}, time.Time{}},
 			}},
 			want: "Taking a1", note: "node a1",
 		},
@@ -98,37 +98,38 @@ func TestHandOverNext(t *testing.T) {
 		{name: "no node", state: State{Wanted: true, Groups: groups, Written: true}, want: "Taking", note: "there is no node that vicinity-proxy is to run on"},
 		{
 			name:  "a node without a proxy is not ready since a while",
-			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-299 * time.Second)}),
+			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-299 * time.Second), time.Time{}}),
 			want:  "Taking c1", note: "until vicinity-proxy is ready on node c1",
 		},
 		{
 			name:  "a node is down, and its Lease is old",
-			state: taking(NodeProxy{"c1", "c", stale, "200", "", now.Add(-300 * time.Second)}),
+			state: taking(NodeProxy{"c1", "c", stale, "200", "", now.Add(-300 * time.Second), time.Time{}}),
 			want:  "Taking take", note: "not waited for is vicinity-proxy on node c1, down for more than 5 minutes",
 		},
 		{
 			name:  "one node is down, and another has no proxy",
-			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}, NodeProxy{"c2", "c", time.Time{}, "", "", time.Time{}}),
+			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour), time.Time{}}, NodeProxy{"c2", "c", time.Time{}, "", "", time.Time{}, time.Time{}}),
 			want:  "Taking c2", note: "ready on node c2. not waited for is vicinity-proxy on node c1",
 		},
 		{
 			name:  "a node is not ready since long, and its proxy lives",
-			state: taking(NodeProxy{"c1", "c", fresh, "97", "", now.Add(-time.Hour)}),
+			state: taking(NodeProxy{"c1", "c", fresh, "97", "", now.Add(-time.Hour), time.Time{}}),
 			want:  "Taking c1", note: "until vicinity-proxy is ready on node c1",
 		},
 		{
 			name: "all nodes are down",
 			state: State{
 				Wanted: true, Groups: groups, Written: true,
-				Proxies: []NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour)}},
+				Proxies: []NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour), time.Time{}}},
 			},
 			want: "Taking", note: "all nodes that vicinity-proxy is to run on are down",
 		},
 		{name: "served", state: served(), want: "Served"},
-		{name: "served, and a node has no proxy", state: served(NodeProxy{"new", "b", time.Time{}, "", "", time.Time{}}), want: "Served new", note: "no vicinity-proxy answers on node new"},
+		{name: "served, and a node has no proxy", state: served(NodeProxy{"new", "b", time.Time{}, "", "", time.Time{}, time.Time{}}), want: "Served new", note: "no vicinity-proxy answers on node new"},
+		{name: "served, and a node has just become ready", state: served(NodeProxy{"new", "b", time.Time{}, "", "", time.Time{}, now.Add(-44 * time.Second)}), want: "Served"},
 		{
 			name:  "served, a node is not ready, and another is down",
-			state: served(NodeProxy{"c1", "c", stale, "", "", now.Add(-time.Minute)}, NodeProxy{"c2", "c", stale, "", "", now.Add(-time.Hour)}),
+			state: served(NodeProxy{"c1", "c", stale, "", "", now.Add(-time.Minute), time.Time{}}, NodeProxy{"c2", "c", stale, "", "", now.Add(-time.Hour), time.Time{}}),
 			want:  "Served", note: "not waited for is vicinity-proxy on node c2",
 		},
 		{name: "not wanted any more", state: State{ProxyName: "vicinity", Groups: groups, Grace: 10 * time.Second}, want: "Returning release 10s"},
