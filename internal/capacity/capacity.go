@@ -26,7 +26,6 @@ func NewCluster(nodes []*corev1.Node) *translate.Cluster {
 	})
 }
 
-// memory has a limited number of values. A full one starts over.
 type memory struct {
 	most int
 

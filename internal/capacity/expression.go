@@ -46,7 +46,6 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// compile makes a program of an expression.
 func compile(expression string) (cel.Program, error) {
 	if strings.TrimSpace(expression) == "" {
 		return nil, errors.New("it is empty")
@@ -122,7 +121,6 @@ func Evaluate(expression string, zones []translate.Zone) (map[string]float64, er
 	return capacities, nil
 }
 
-// number is a capacity.
 func number(value any) (float64, error) {
 	var n float64
 	switch v := value.(type) {

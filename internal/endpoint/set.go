@@ -24,10 +24,8 @@ type Set struct {
 	others map[netip.Addr]*v1alpha1.GroupEndpoint
 }
 
-// entry is one endpoint of one group.
 type entry struct{ group, index int32 }
 
-// span is a part of the entries.
 type span struct{ first, end int32 }
 
 // NewSet reads the groups of a Service of one family. Endpoints of its slices count if
@@ -118,7 +116,6 @@ type Chooser struct {
 	candidates []candidate
 }
 
-// candidate is an address, by its index, as one of the groups that have it.
 type candidate struct {
 	at   int
 	use  Use
@@ -183,7 +180,6 @@ func (c *Chooser) read(s *Set, client Client) (visible bool) {
 	return visible
 }
 
-// add adds what is known of an address to the candidates.
 func (c *Chooser) add(s *Set, at int, address netip.Addr) {
 	if in, ok := s.known[address]; ok {
 		for _, e := range s.entries[in.first:in.end] {

@@ -10,8 +10,7 @@ type clientTiers struct {
 	node string
 	keys []string
 	// own are the values of the keys, empty where the node has none.
-	own []string
-	// nearest is the nearest rank so far.
+	own     []string
 	nearest Rank
 }
 
@@ -29,7 +28,6 @@ func (c *Client) Value(key string) string {
 	return c.Labels[key]
 }
 
-// read finds the client's values of keys.
 func (t *clientTiers) read(c *Client, keys []string) {
 	t.node, t.keys, t.own, t.nearest = c.Node, keys, t.own[:0], 0
 	for _, key := range keys {

@@ -87,7 +87,6 @@ const answered = "delivered to DNS servers: vicinity-dns answers by that; any ot
 // endpoints.
 const unreached = "there are zones that reach no endpoint, since what is asked for allows no farther one"
 
-// leavesZones reports whether there are endpoints, and zones that reach none.
 func (d Decision) leavesZones() bool {
 	return slices.ContainsFunc(d.Families, func(f FamilyDecision) bool {
 		return f.Outcome.Figures.Unreached > 0 && len(f.Endpoints) > 0
@@ -143,7 +142,6 @@ func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
 // not be written.
 func NotWritten(service *corev1.Service) bool { return TroubleNotWritten.of(service) }
 
-// cut shortens a text, at a rune.
 func cut(text string) string {
 	if len(text) <= maxMessage {
 		return text

@@ -100,7 +100,6 @@ func isOfNames(slice *discoveryv1.EndpointSlice) bool {
 	return slice.AddressType == discoveryv1.AddressTypeFQDN
 }
 
-// needing is who needs addresses.
 func (d *Decision) needing() string {
 	if d.Request.Headless {
 		return "the records are"
@@ -183,7 +182,6 @@ func zoneLevel(tiers topology.Tiers) topology.Tiers {
 	return kept
 }
 
-// previous is what is in force for one family.
 type previous struct {
 	state    allocate.State
 	assigned map[string]allocate.ConsumerSet
@@ -224,7 +222,6 @@ func (f *FamilyDecision) decide(planner *allocate.Planner, intent allocate.Inten
 	return nil
 }
 
-// note adds a sentence once.
 func (d *Decision) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(d.Notes, text) {

@@ -29,7 +29,6 @@ func meanwhile(in Input, request translate.Request) (*Decision, error) {
 	return d, nil
 }
 
-// served reports whether the Service is vicinity-proxy's.
 func served(service *corev1.Service) bool {
 	return service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }

@@ -133,7 +133,6 @@ func ConditionOf(service *corev1.Service) *metav1.Condition {
 	return nil
 }
 
-// reasonOf is the reason of a Service's condition, empty if it has none.
 func reasonOf(service *corev1.Service) Reason {
 	if condition := ConditionOf(service); condition != nil {
 		return ReadReason(condition.Reason)
@@ -141,7 +140,6 @@ func reasonOf(service *corev1.Service) Reason {
 	return Reason{}
 }
 
-// of reports whether a Service's condition names the trouble.
 func (t Trouble) of(service *corev1.Service) bool {
 	return slices.Contains(reasonOf(service).Troubles, t)
 }

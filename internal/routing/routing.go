@@ -110,7 +110,6 @@ type FamilyDecision struct {
 	hints hints.Plan
 }
 
-// family is the part of the decision about an address family, or nil.
 func (d *Decision) family(family corev1.IPFamily) *FamilyDecision {
 	if d == nil {
 		return nil

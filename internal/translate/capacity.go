@@ -87,7 +87,6 @@ func (c *Cluster) evaluate(expression string, zones []Zone) (map[string]float64,
 	return c.tools.Evaluate(expression, zones)
 }
 
-// counted returns a function that reports whether a node counts.
 func (c Capacity) counted() func(*countedNode) bool {
 	selector, err := labels.Parse(c.NodeSelector)
 	if err != nil {

@@ -81,7 +81,6 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 	return c
 }
 
-// addZone keeps the zones in order.
 func (c *Cluster) addZone(at place, controlPlane bool) {
 	i, found := c.zone(at.zone)
 	if !found {
@@ -94,7 +93,6 @@ func (c *Cluster) addZone(at place, controlPlane bool) {
 	}
 }
 
-// nameRegions finds the region of each zone.
 func (c *Cluster) nameRegions() {
 	c.regions = make(map[string]string, len(c.zones))
 	for _, at := range c.nodes {
@@ -118,7 +116,6 @@ func (c *Cluster) zone(name string) (index int, found bool) {
 	return slices.BinarySearchFunc(c.zones, name, func(z clusterZone, name string) int { return strings.Compare(z.name, name) })
 }
 
-// countNodes notes what the nodes that count have, once all zones are known.
 func (c *Cluster) countNodes(nodes []*corev1.Node) {
 	c.counted = make([]countedNode, 0, c.Counted)
 	for _, node := range nodes {
@@ -143,7 +140,6 @@ func (c *Cluster) countNodes(nodes []*corev1.Node) {
 	slices.SortFunc(c.counted, func(a, b countedNode) int { return strings.Compare(a.name, b.name) })
 }
 
-// amount is a quantity that is not negative.
 func amount(quantity *resource.Quantity) float64 {
 	return max(0, quantity.AsApproximateFloat64())
 }
@@ -161,7 +157,6 @@ func counts(node *corev1.Node) bool {
 	return false
 }
 
-// ofControlPlane reports whether the node is labelled as one of the control plane.
 func ofControlPlane(node *corev1.Node) bool {
 	_, labelled := node.Labels[v1alpha1.LabelControlPlane]
 	_, formerly := node.Labels[v1alpha1.LabelMaster]
@@ -277,7 +272,6 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// some lists the first few names.
 func some(names []string) string {
 	const most = 5
 	if len(names) > most {

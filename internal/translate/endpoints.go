@@ -129,7 +129,6 @@ func addresses(pod *corev1.Pod) []string {
 	return list
 }
 
-// familyOf is the family of an address, "" if it cannot be read.
 func familyOf(address string) corev1.IPFamily {
 	ip, err := netip.ParseAddr(address)
 	switch {

@@ -50,7 +50,6 @@ func impossibleKeys(service *corev1.Service) []string {
 	return faults
 }
 
-// writtenKeys is the source of topology keys in messages.
 func writtenKeys(list string) string {
 	return fmt.Sprintf("annotation %s: %q", v1alpha1.AnnotationTopologyKeys, list)
 }

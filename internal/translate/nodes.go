@@ -50,7 +50,6 @@ type nodesKey struct {
 	keys     string // joined
 }
 
-// nodesView has the nodes for a capacity and keys, with their indexes by name.
 type nodesView struct {
 	nodes []allocate.Node
 	index map[string]int
@@ -114,7 +113,6 @@ func (c *Cluster) DomainOf(node, zone, key string) string {
 	return value
 }
 
-// domains are the values of the keys of a node.
 func (c *Cluster) domains(name string, keys []string) []string {
 	values := make([]string, len(keys))
 	for i, key := range keys {

@@ -72,7 +72,6 @@ func (r *policyReader) fault(format string, args ...any) {
 	r.read.Faults = append(r.read.Faults, fmt.Sprintf(format, args...))
 }
 
-// places reads the keys or else the mode and the level.
 func (r *policyReader) places() {
 	if len(r.spec.Keys) > 0 {
 		tiers := slices.Clone(topology.Tiers(r.spec.Keys))
@@ -142,12 +141,10 @@ func (r *policyReader) level() v1alpha1.Level {
 	return v1alpha1.Zone
 }
 
-// policyAlgorithms are the algorithms that a policy can name.
 func policyAlgorithms() []allocate.Algorithm {
 	return []allocate.Algorithm{allocate.Optimal, allocate.Flow, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt}
 }
 
-// bound reads what limits the overload.
 func (r *policyReader) bound() *allocate.Bound {
 	bound := allocate.DefaultBound(DefaultAlgorithm(false))
 	r.read.unnamed = true
@@ -186,7 +183,6 @@ func (r *policyReader) bound() *allocate.Bound {
 	return &bound
 }
 
-// capacity reads what a zone's traffic is estimated by.
 func (r *policyReader) capacity() {
 	given, capacity := r.spec.Capacity, &r.read.Capacity
 	capacity.Type = CapacityNodes
@@ -232,7 +228,6 @@ const (
 	kindClusterPolicy = "ClusterRoutingPolicy"
 )
 
-// anyPolicy is a policy of either kind.
 type anyPolicy struct {
 	kind, name string
 	created    metav1.Time
@@ -290,7 +285,6 @@ func ForNamespace(policies []*v1alpha1.ClusterRoutingPolicy, of map[string]strin
 	return chosen
 }
 
-// namedPolicy reads a topology mode that names a RoutingPolicy.
 func namedPolicy(from written) (request Request, warnings []string) {
 	mode := from.service.Annotations[v1alpha1.AnnotationTopologyMode]
 	name, named := strings.CutPrefix(mode, v1alpha1.PolicyPrefix)
@@ -312,17 +306,14 @@ func namedPolicy(from written) (request Request, warnings []string) {
 		v1alpha1.AnnotationTopologyMode, name, from.service.Namespace)}
 }
 
-// selectingPolicy finds the RoutingPolicy whose selector matches the Service.
 func selectingPolicy(from written) (request Request, warnings []string) {
 	return selected(from, from.policies), nil
 }
 
-// clusterPolicy finds the ClusterRoutingPolicy that is for the Service.
 func clusterPolicy(from written) (request Request, warnings []string) {
 	return selected(from, clusterPolicies(from.options.Defaults)), nil
 }
 
-// selected is the request of the first policy that selects the Service.
 func selected(from written, policies []anyPolicy) (request Request) {
 	declined := declines(from)
 	var first *anyPolicy

@@ -152,7 +152,6 @@ func DefaultAlgorithm(groups bool) allocate.Algorithm {
 	return allocate.Optimal
 }
 
-// groups reads whether the Service is for vicinity-proxy.
 func groups(service *corev1.Service) (wanted bool, warning string) {
 	value, given := service.Annotations[v1alpha1.AnnotationProxy]
 	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
@@ -231,7 +230,6 @@ func unroutable(service *corev1.Service) string {
 	return ""
 }
 
-// balanced reads same-zone: Balanced.
 func balanced(from written) (request Request, warnings []string) {
 	if from.service.Annotations[v1alpha1.AnnotationSameZone] == v1alpha1.Balanced {
 		request.Source = annotation(v1alpha1.AnnotationSameZone, v1alpha1.Balanced)
@@ -239,7 +237,6 @@ func balanced(from written) (request Request, warnings []string) {
 	return request, nil
 }
 
-// level is a kind of place that a Service can ask to stay in.
 type level struct {
 	annotation, key string
 }
@@ -254,7 +251,6 @@ func levels() []level {
 	}
 }
 
-// nearness reads same-node, same-zone and same-region together.
 func nearness(from written) (request Request, warnings []string) {
 	var sources []string
 	required, bounded := false, false
@@ -292,7 +288,6 @@ func nearness(from written) (request Request, warnings []string) {
 	return request, warnings
 }
 
-// topologyKeys reads the annotation that stands for spec.topologyKeys.
 func topologyKeys(from written) (request Request, warnings []string) {
 	list, given := from.service.Annotations[v1alpha1.AnnotationTopologyKeys]
 	if !given {
@@ -312,7 +307,6 @@ func topologyKeys(from written) (request Request, warnings []string) {
 	}, nil
 }
 
-// ownZone reads the label that asks for hints to the endpoint's own zone, always.
 func ownZone(from written) (request Request, warnings []string) {
 	if from.service.Labels[v1alpha1.LabelOwnZone] != "true" {
 		return Request{}, nil
@@ -384,7 +378,6 @@ func declines(from written) string {
 	return ""
 }
 
-// trafficDistribution reads the field of the Service API.
 func trafficDistribution(from written) (request Request, warnings []string) {
 	if from.service.Spec.TrafficDistribution == nil {
 		return Request{}, nil

@@ -24,7 +24,6 @@ var (
 	digits     = regexp.MustCompile(`^[0-9]+$`)
 )
 
-// parseThreshold reads an overload threshold, such as 50%.
 func parseThreshold(text string) (float64, error) {
 	if percentage.MatchString(text) {
 		n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
@@ -35,7 +34,6 @@ func parseThreshold(text string) (float64, error) {
 	return 0, errors.New(`it must be a percentage above 0 and at most 1000, such as "50%"`)
 }
 
-// parseStart reads a starting threshold, such as 12 or 3x.
 func parseStart(value intstr.IntOrString) (allocate.Start, error) {
 	switch {
 	case value.Type == intstr.Int:

@@ -85,7 +85,6 @@ func newPublisher(c client.Client, namespace string) *publisher {
 	return &publisher{client: c, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapNodeAddresses}}
 }
 
-// nodeHandler follows nodes that come, go or have other addresses.
 func (p *publisher) nodeHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { p.enqueue(q) },
@@ -100,7 +99,6 @@ func (p *publisher) nodeHandler() handler.EventHandler {
 	}
 }
 
-// configMapHandler follows changes of the ConfigMap by anybody.
 func (p *publisher) configMapHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { p.sees(e.Object, q) },
@@ -120,7 +118,6 @@ func (p *publisher) sees(object client.Object, q queue) {
 	p.enqueue(q)
 }
 
-// enqueue has the ConfigMap synced once changes have been gathered.
 func (p *publisher) enqueue(q queue) {
 	q.AddAfter(reconcile.Request{NamespacedName: p.object}, gatherTime+time.Duration(p.lines.Load())*gatherMore)
 }
@@ -179,7 +176,6 @@ func data(nodes []corev1.Node) (wanted map[string]string, left int) {
 	return map[string]string{v1alpha1.KeyNodeAddresses: nodeText, v1alpha1.KeyPodRanges: podText}, nodesLeft + podsLeft
 }
 
-// podRanges are those of a node.
 func podRanges(node *corev1.Node) []string {
 	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
 		return []string{node.Spec.PodCIDR}

@@ -11,7 +11,6 @@ import (
 // mutating webhook of somebody else. A failure is a loss of hints.
 type hintBackoff struct {
 	shell.Backoff
-	// written is when hints were written last.
 	written time.Time
 }
 
@@ -26,17 +25,14 @@ const (
 	reportedLosses = 3
 )
 
-// lose notes that what was written is gone.
 func (b *hintBackoff) lose(now time.Time) { b.Fail(now, firstWait, longestWait) }
 
-// confirm notes that what was written is still there.
 func (b *hintBackoff) confirm(now time.Time) {
 	if b.Failures > 0 && !b.written.IsZero() && now.Sub(b.written) >= proof {
 		b.Backoff = shell.Backoff{}
 	}
 }
 
-// isReported says whether the losses are to be reported.
 func (b *hintBackoff) isReported() bool { return b.Failures >= reportedLosses }
 
 // untilProof is how long what was written must still stay to be thought safe, zero if

@@ -44,7 +44,6 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 	return s.writeOutcome(ctx, &d, after)
 }
 
-// writeOutcome writes a condition that is another than before, with an event.
 func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after metav1.Condition) error {
 	after = shell.Transition(routing.ConditionOf(s.in.Service), after, s.now)
 	service := serviceObject(s.in.Service)
@@ -66,7 +65,6 @@ func (s *pass) condition(d *routing.Decision) metav1.Condition {
 	return d.Condition()
 }
 
-// areHintsLost reports whether the hints of a Service have no effect, since they do not stay.
 func (s *pass) areHintsLost(d *routing.Decision) bool {
 	return s.record.backoff.isReported() && !isServed(d, s.in.Service)
 }
@@ -90,7 +88,6 @@ func (s *pass) reportFailure(ctx context.Context, d *routing.Decision, cause err
 	return errors.Join(cause, s.writeOutcome(ctx, d, routing.WithNotWritten(after, cause)))
 }
 
-// hasLasted reports whether an outcome has been the same for some time.
 func (s *pass) hasLasted(condition *metav1.Condition) bool {
 	outcome := string(condition.Status) + condition.Reason + condition.Message
 	left := s.record.pending.Left(outcome, s.now, reportedAfter)
@@ -98,7 +95,6 @@ func (s *pass) hasLasted(condition *metav1.Condition) bool {
 	return left == 0
 }
 
-// isUnremarkable reports whether a Service has no endpoints yet and nothing else to say.
 func isUnremarkable(d *routing.Decision) bool {
 	for i := range d.Families {
 		if d.Families[i].Outcome.Rule != allocate.RuleNoEndpoints {
@@ -108,7 +104,6 @@ func isUnremarkable(d *routing.Decision) bool {
 	return d.Delivery != allocate.DeliveryNone && len(d.Notes) == 0 && len(d.Request.Warnings) == 0
 }
 
-// eventOf is the type and the reason of the event for a condition.
 func eventOf(d *routing.Decision, condition *metav1.Condition) (kind, reason string) {
 	kind = corev1.EventTypeNormal
 	if len(d.Request.Warnings) > 0 {

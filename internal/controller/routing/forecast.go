@@ -87,7 +87,6 @@ func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[stri
 	return found, nil
 }
 
-// isServedBy reports whether any of the pods is a ready endpoint.
 func isServedBy(eps []*discoveryv1.EndpointSlice, cluster *translate.Cluster, pods map[string]bool) bool {
 	for _, endpoints := range translate.SliceEndpoints(eps, cluster) {
 		if slices.ContainsFunc(endpoints, func(e translate.Endpoint) bool { return pods[e.Pod] }) {
@@ -140,7 +139,6 @@ func overload(now, then *routing.Decision) float64 {
 	return worst
 }
 
-// slicesWithout are slices as they are once some pods have gone.
 func slicesWithout(eps []*discoveryv1.EndpointSlice, pods map[string]bool) []*discoveryv1.EndpointSlice {
 	left := make([]*discoveryv1.EndpointSlice, len(eps))
 	for i, slice := range eps {

@@ -39,17 +39,13 @@ func newGroupWriter(c client.Client, now clock.PassiveClock, options Options) *g
 	}
 }
 
-// groupRecord is what is known of a Service's groups between syncs.
 type groupRecord struct {
 	written shell.Overlay[*v1alpha1.EndpointGroup]
 	memory  handover.Memory
 }
 
-// groupProgress is how far a delivery by groups is.
 type groupProgress struct {
-	// notes are sentences for the condition, without numbers that change.
-	notes []string
-	// again is when to look again, zero to wait for an event.
+	notes  []string
 	again  time.Duration
 	writes int // of objects
 	// given says that the Service was given to another proxy, so that what was read of it
@@ -69,7 +65,6 @@ func (w *groupWriter) deliver(ctx context.Context, r *record, in routing.Input, 
 	return s.progress, err
 }
 
-// forget notes that a Service needs no groups. Its next hand-over begins anew.
 func (w *groupWriter) forget(key types.NamespacedName, r *record) {
 	r.groups.memory = handover.Memory{}
 	w.proxies.forget(key)
@@ -85,7 +80,6 @@ type groupSync struct {
 	progress groupProgress
 }
 
-// requeueAfter asks for another call after some time, the shortest of all asked for.
 func (s *groupSync) requeueAfter(wait time.Duration) {
 	s.progress.again = shell.Sooner(s.progress.again, wait)
 }
@@ -145,7 +139,6 @@ func (s *groupSync) unsliced() corev1.IPFamily {
 	return ""
 }
 
-// write takes the steps that are safe now, and reports whether all was written.
 func (s *groupSync) write(ctx context.Context, state routing.GroupState) (done bool, err error) {
 	for range maxGroupSteps {
 		changes := routing.Groups(s.in, s.d, state)
@@ -198,7 +191,6 @@ func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) e
 	return nil
 }
 
-// wrote notes a group as it is stored.
 func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 	s.progress.writes++
 	s.record.groups.written.Wrote(group, s.now)

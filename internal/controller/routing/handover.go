@@ -38,7 +38,6 @@ func (s *groupSync) handOver(ctx context.Context, step handover.Step) error {
 	return nil
 }
 
-// giveTo puts the label on the Service that gives it to a proxy, or takes it off.
 func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
 	service := serviceObject(s.in.Service)
 	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {

@@ -44,14 +44,11 @@ func leaseCache(namespace string) cache.ByObject {
 type proxyTable struct {
 	client client.Client
 	clock  clock.PassiveClock
-	// runs says which nodes run a proxy by the administrator's rule.
-	runs NodeRule
-	// news are Leases that say something new.
-	news *shell.Gatherer
+	runs   NodeRule
+	news   *shell.Gatherer
 
-	mu      sync.Mutex
-	proxies map[string]proxyLease // by node
-	// services are those that are being handed over, or were.
+	mu       sync.Mutex
+	proxies  map[string]proxyLease // by node
 	services map[types.NamespacedName]*proxiedService
 	// list is shared by Services that are synced within listFor.
 	list   []handover.NodeProxy
@@ -113,7 +110,6 @@ func (t *proxyTable) handler() handler.EventHandler {
 	}
 }
 
-// observe notes a Lease.
 func (t *proxyTable) observe(object client.Object) {
 	lease, ok := object.(*coordinationv1.Lease)
 	if !ok || handover.LeaseNode(lease) == "" || lease.Spec.RenewTime == nil {
@@ -155,7 +151,6 @@ func (t *proxyTable) wake(_ context.Context, q queue) error {
 	return nil
 }
 
-// areReady reports whether all nodes that a Service waits for are ready.
 func (t *proxyTable) areReady(s *proxiedService) bool {
 	now := t.clock.Now()
 	for s.rest != "" {
@@ -204,7 +199,6 @@ func (t *proxyTable) forget(key types.NamespacedName) {
 	delete(t.services, key)
 }
 
-// run checks the conditions of Services periodically until the context ends.
 func (t *proxyTable) run(ctx context.Context, q queue) error {
 	go func() {
 		ticks := time.NewTicker(lookEvery)

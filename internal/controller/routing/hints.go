@@ -49,7 +49,6 @@ func markPatch(write hints.Write) []shell.Operation {
 	return []shell.Operation{shell.Remove(path)}
 }
 
-// heldPatch changes the annotation of a slice for endpoints that are held.
 func heldPatch(write hints.Write) []shell.Operation {
 	before, found := write.Slice.Annotations[v1alpha1.AnnotationHeld]
 	path := shell.Pointer("metadata", "annotations", v1alpha1.AnnotationHeld)
@@ -64,7 +63,6 @@ func heldPatch(write hints.Write) []shell.Operation {
 	return []shell.Operation{shell.Add("/metadata/annotations", map[string]string{v1alpha1.AnnotationHeld: write.Held})}
 }
 
-// writeHints makes one write and returns what is stored then.
 func (r *reconciler) writeHints(ctx context.Context, write hints.Write) (*discoveryv1.EndpointSlice, error) {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: write.Slice.Namespace, Name: write.Slice.Name}}
 	if err := shell.Patch(ctx, r.client, slice, hintPatch(write)); err != nil {

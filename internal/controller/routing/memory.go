@@ -26,9 +26,7 @@ type memory struct {
 // record is what a sync of a Service keeps for the next one. A Service has one sync at a
 // time, so that it needs no lock.
 type record struct {
-	// uid tells a Service from one of the same name before it.
-	uid types.UID
-	// last is the decision before.
+	uid  types.UID
 	last *routing.Decision
 	// service is the resource version that the last write to the Service made, and
 	// slices those of the slices that were given hints last.
@@ -39,16 +37,13 @@ type record struct {
 	// holdUntil is until when nothing is taken from zones, zero before the first step.
 	holdUntil time.Time
 	backoff   hintBackoff
-	// failing is since when writes have failed, zero if the last ones did not.
-	failing time.Time
-	// pending is an outcome that has not lasted long enough to be reported.
-	pending shell.Lasting[string]
-	groups  groupRecord
-	quiet   quietRecord
-	renewal *renewal // nil if there is none
+	failing   time.Time
+	pending   shell.Lasting[string]
+	groups    groupRecord
+	quiet     quietRecord
+	renewal   *renewal // nil if there is none
 }
 
-// wrote notes the Service as a write has left it.
 func (r *record) wrote(service *corev1.Service, now time.Time) {
 	r.service = service.ResourceVersion
 	r.trust.Renew(now)
@@ -80,7 +75,6 @@ func (r *record) hinted(d *routing.Decision) {
 	r.last = last
 }
 
-// prune forgets slices that are gone.
 func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
 	there := make(map[string]bool, len(eps))
 	for _, slice := range eps {
@@ -99,7 +93,6 @@ func newMemory() *memory {
 	return &memory{services: map[types.NamespacedName]*record{}, views: map[types.NamespacedName]view{}}
 }
 
-// record is the Service's, a new one if fresh.
 func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +125,6 @@ func (m *memory) show(key types.NamespacedName, v view) (policy types.Namespaced
 	return policy
 }
 
-// keys are the Services that are remembered.
 func (m *memory) keys() []types.NamespacedName {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -87,7 +87,6 @@ func (m *metrics) wrote(err error) {
 	m.writes.WithLabelValues(string(shell.OutcomeOf(err))).Inc()
 }
 
-// delivered notes what a sync of a Service that is routed did.
 func (m *metrics) delivered(d routing.Decision, written, moved int) {
 	m.changes.WithLabelValues(string(d.Request.Approach)).Observe(float64(written))
 	m.reallocated.Observe(float64(moved))
@@ -320,7 +319,6 @@ func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 	}
 }
 
-// largest are the Services with the most endpoints; of equal ones the first by name.
 func (c *serviceCollector) largest(all []sized) []sized {
 	slices.SortFunc(all, func(a, b sized) int {
 		return cmp.Or(
@@ -332,7 +330,6 @@ func (c *serviceCollector) largest(all []sized) []sized {
 	return all[:min(len(all), c.top)]
 }
 
-// preset makes the series that are known from the start.
 func (m *metrics) preset() {
 	for _, approach := range translate.Approaches() {
 		m.changes.WithLabelValues(string(approach))

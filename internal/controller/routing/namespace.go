@@ -95,7 +95,6 @@ func (r *reconciler) chosenAnew(ctx context.Context, namespace client.Object, be
 	}
 }
 
-// servicesOfClusterPolicy are all Services of the namespaces that the policy chooses.
 func (r *reconciler) servicesOfClusterPolicy(ctx context.Context, object client.Object) []reconcile.Request {
 	policy, ok := object.(*v1alpha1.ClusterRoutingPolicy)
 	if !ok {

@@ -102,7 +102,6 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return corev1.ConditionUnknown
 }
 
-// source follows the nodes.
 func (w *nodeWatcher) source() source.Source { return w.changes.Source("reading nodes", w.refresh) }
 
 // refresh reads the nodes anew, and requeues what depends on them. A sync that begins later uses

@@ -45,7 +45,6 @@ func (p *policyRequests) start(_ context.Context, q queue) error {
 	return nil
 }
 
-// ask asks for a policy, if it has a name. One of the cluster has no namespace.
 func (p *policyRequests) ask(policy types.NamespacedName) {
 	if q := p.queue.Load(); q != nil && policy.Name != "" {
 		(*q).AddAfter(reconcile.Request{NamespacedName: policy}, policyPause)
@@ -77,10 +76,8 @@ func computedPolicies(ctx context.Context, c client.Reader) ([]types.NamespacedN
 	return computed, nil
 }
 
-// policyReconciler keeps the status of policies, one after the other.
 type policyReconciler struct {
 	*reconciler
-	// written are the last writes of statuses.
 	written map[types.NamespacedName]*shell.Written
 }
 
@@ -88,7 +85,6 @@ func newPolicyReconciler(r *reconciler) *policyReconciler {
 	return &policyReconciler{reconciler: r, written: map[types.NamespacedName]*shell.Written{}}
 }
 
-// addPolicies watches policies, and what syncs ask for.
 func (r *reconciler) addPolicies(mgr manager.Manager) error {
 	p := newPolicyReconciler(r)
 	warm := true
@@ -142,7 +138,6 @@ func (p *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 	return reconcile.Result{}, nil
 }
 
-// followers is the number of Services that follow a policy.
 func (p *policyReconciler) followers(ctx context.Context, policy types.NamespacedName) (n int32, err error) {
 	var services corev1.ServiceList
 	if err := p.client.List(ctx, &services, client.InNamespace(policy.Namespace)); err != nil {
@@ -166,7 +161,6 @@ func (p *policyReconciler) followers(ctx context.Context, policy types.Namespace
 	return n, nil
 }
 
-// anyPolicy is a policy of either kind.
 type anyPolicy struct {
 	kind   string
 	object client.Object
@@ -174,7 +168,6 @@ type anyPolicy struct {
 	read   func() translate.Policy
 }
 
-// newPolicy is an empty policy of the kind that has such keys.
 func newPolicy(key types.NamespacedName) *anyPolicy {
 	if key.Namespace == "" {
 		policy := new(v1alpha1.ClusterRoutingPolicy)
@@ -184,7 +177,6 @@ func newPolicy(key types.NamespacedName) *anyPolicy {
 	return &anyPolicy{"RoutingPolicy", policy, &policy.Status, func() translate.Policy { return translate.ReadPolicy(policy) }}
 }
 
-// status is what the status of the policy should be.
 func (p *policyReconciler) status(ctx context.Context, policy *anyPolicy) (v1alpha1.RoutingPolicyStatus, error) {
 	status := v1alpha1.RoutingPolicyStatus{
 		ObservedGeneration: policy.object.GetGeneration(),

@@ -49,16 +49,13 @@ const (
 	reportedAfter = time.Second
 )
 
-// pass is the work of one sync of a Service.
 type pass struct {
 	*reconciler
-	in      routing.Input
-	planner *allocate.Planner
-	record  *record
-	now     time.Time
-	// again is when to sync again, zero to wait for an event.
-	again time.Duration
-	// slices and moved count what is written.
+	in            routing.Input
+	planner       *allocate.Planner
+	record        *record
+	now           time.Time
+	again         time.Duration
 	slices, moved int
 	// compared says that the plan was compared with a new one, and postponed that it was
 	// not because hints were uncertain.
@@ -92,7 +89,6 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, err
 }
 
-// forget drops all that is known of a Service.
 func (r *reconciler) forget(key types.NamespacedName) {
 	r.policies.ask(r.memory.forget(key))
 	r.groups.proxies.forget(key)
@@ -109,7 +105,6 @@ func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (rec
 	return result, err
 }
 
-// requeueAfter asks for another sync after some time, the shortest of all asked for.
 func (s *pass) requeueAfter(wait time.Duration) { s.again = shell.Sooner(s.again, wait) }
 
 func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev1.Service) error {
@@ -159,14 +154,12 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	return nil
 }
 
-// isTouched reports whether Vicinity has left anything on the Service.
 func isTouched(service *corev1.Service) bool {
 	_, labelled := service.Labels[v1alpha1.LabelRouted]
 	return labelled || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
 		routing.ConditionOf(service) != nil
 }
 
-// read collects what the decision depends on.
 func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	in, err := read(ctx, s.client, service)
 	if err != nil {
@@ -202,7 +195,6 @@ func read(ctx context.Context, c client.Reader, service *corev1.Service) (in rou
 	return in, err
 }
 
-// decide decides. Excluded Services get nothing.
 func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
 	if s.options.Exclusion.Reason(key.Namespace, key.Name) != "" {
 		return routing.Decision{Delivery: allocate.DeliveryNone}, nil
@@ -271,7 +263,6 @@ func policyOf(service types.NamespacedName, request *translate.Request) types.Na
 	return types.NamespacedName{}
 }
 
-// remember keeps what the next sync, metrics and policies need of this one.
 func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
 	v := view{policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.areHintsLost(&d))}
 	s.record.last = nil

@@ -20,10 +20,8 @@ import (
 // quietRecord is since when nothing has happened to a Service. A restart begins the quiet
 // time again.
 type quietRecord struct {
-	// inputs is what the plan was made from, since when.
-	inputs uint64
-	since  time.Time
-	// compared says that the plan was compared with a new one since then.
+	inputs   uint64
+	since    time.Time
 	compared bool
 }
 
@@ -69,7 +67,6 @@ func (p *replanPace) moved(now time.Time, endpoints int) {
 	p.next = p.next.Add(p.timeOf(endpoints))
 }
 
-// timeOf is how long the next renewal waits for one that moves some endpoints.
 func (p *replanPace) timeOf(endpoints int) time.Duration {
 	return time.Duration(endpoints) * p.perEndpoint
 }

@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
-// route writes the hints of a decision as far as that is safe now.
 func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if s.in.Service.Labels[v1alpha1.LabelRouted] != "true" {
 		if s.waitsAfterLoss() {
@@ -127,7 +126,6 @@ func (s *pass) areSlicesBehind() bool {
 	return false
 }
 
-// isLabelPending reports whether Kubernetes has still to copy the label to a slice.
 func (s *pass) isLabelPending() bool {
 	for _, slice := range s.in.Slices {
 		if !hints.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true" {
@@ -163,7 +161,6 @@ func (s *pass) watchHints(ctx context.Context) {
 	}
 }
 
-// writeStep writes the hints that are safe to write now.
 func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	if s.record.holdUntil.IsZero() && hints.Holds(s.in.Slices) {
 		// A restarted controller does not know when the hold began, so the grace period

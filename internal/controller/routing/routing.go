@@ -112,7 +112,6 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 	return r
 }
 
-// addServices watches all that a decision about a Service depends on.
 func (r *reconciler) addServices(mgr manager.Manager) error {
 	warm := true
 	b := builder.ControllerManagedBy(mgr).

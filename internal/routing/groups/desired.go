@@ -18,17 +18,14 @@ import (
 // does not change once desired has made it.
 type want struct {
 	*Input
-	plan *Plan
-	// size is the number of endpoints that a group is filled to.
-	size int
-	// tiers are what each node looks for.
+	plan  *Plan
+	size  int
 	tiers []string
 	// zones are those that the plan knows, in order. Nodes of others see all groups.
 	zones []string
 	// parts are in the order of their keys, and so are shares.
-	parts  []*part
-	shares []*share
-	// endpoints is the number of endpoints in all parts.
+	parts     []*part
+	shares    []*share
 	endpoints int
 	anyReady  bool
 	notes     []string
@@ -42,7 +39,6 @@ type share struct {
 	consumers consumers
 	// extra are zones that use the share for want of another with the same port.
 	extra []string
-	// ready says that the plan has endpoints in the share.
 	ready bool
 }
 
@@ -110,7 +106,6 @@ func plannedZones(plan *Plan, hard bool) []string {
 	return zones
 }
 
-// plans reports whether the plan knows a zone.
 func (w *want) plans(zone string) bool {
 	_, found := slices.BinarySearch(w.zones, zone)
 	return found
@@ -181,7 +176,6 @@ func (w *want) home(zone string, users consumers) string {
 	return ""
 }
 
-// alone is the zone by itself as a consumer, if the plan knows it.
 func (w *want) alone(zone string) consumers {
 	if w.plans(zone) {
 		return consumers{list: []v1alpha1.GroupConsumer{{Zone: zone, Weight: fullWeight}}}
@@ -201,7 +195,6 @@ func (t *part) mostOf(zone string) *share {
 	return most(counts)
 }
 
-// most is the share with the highest count, of several the first.
 func most(counts map[*share]int) *share {
 	var best *share
 	for s, n := range counts {
@@ -257,7 +250,6 @@ type consumers struct {
 	nowhere bool
 }
 
-// key tells consumers apart.
 func (c consumers) key() string {
 	var b strings.Builder
 	for _, consumer := range c.list {
@@ -305,7 +297,6 @@ func sortConsumers(list []v1alpha1.GroupConsumer) {
 	slices.SortFunc(list, func(a, b v1alpha1.GroupConsumer) int { return cmp.Compare(a.Zone, b.Zone) })
 }
 
-// hasZone reports whether a zone is among consumers.
 func hasZone(list []v1alpha1.GroupConsumer, zone string) bool {
 	return slices.ContainsFunc(list, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone })
 }

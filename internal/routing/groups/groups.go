@@ -132,7 +132,6 @@ func Next(in Input) Changes {
 	return changes
 }
 
-// plan is the plan of a family, empty if it has no slice.
 func (in *Input) plan(family corev1.IPFamily) (plan Plan, planned bool) {
 	for _, plan := range in.Plans {
 		if plan.Family == family {
@@ -142,7 +141,6 @@ func (in *Input) plan(family corev1.IPFamily) (plan Plan, planned bool) {
 	return Plan{Family: family}, false
 }
 
-// add adds the changes of a family.
 func (c *Changes) add(family Changes, notes []string) {
 	c.Create = append(c.Create, family.Create...)
 	c.Update = append(c.Update, family.Update...)

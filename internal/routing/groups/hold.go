@@ -7,7 +7,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// step is what hold decides.
 type step struct {
 	writes []write
 	again  bool
@@ -16,7 +15,6 @@ type step struct {
 	trigger string
 }
 
-// draft is what a group is to say.
 type draft struct {
 	*group
 	fates []fate // of the members
@@ -46,7 +44,6 @@ type leaving struct {
 	since time.Time
 }
 
-// fate is what becomes of a member of a group.
 type fate uint8
 
 const (
@@ -265,10 +262,8 @@ func (d *draft) consumes(zone string) bool {
 	return hasZone(d.consumers, zone) || slices.ContainsFunc(d.leaving, func(l leaving) bool { return l.Zone == zone })
 }
 
-// left is how long what is held since some time is to be held still.
 func (w *want) left(since time.Time) time.Duration { return since.Add(w.Grace).Sub(w.Now) }
 
-// overdue reports whether the draft holds anything for longer than the grace period.
 func (w *want) overdue(d *draft) bool {
 	return slices.ContainsFunc(w.holds(d), func(since time.Time) bool { return w.left(since) <= 0 })
 }
@@ -340,7 +335,6 @@ func uses(object *v1alpha1.EndpointGroup, zone string) bool {
 		!slices.ContainsFunc(object.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool { return e.Zone == zone })
 }
 
-// isHidden reports whether a zone does not see a group.
 func isHidden(object *v1alpha1.EndpointGroup, zone string) bool {
 	return object.Labels[v1alpha1.LabelNotForPrefix+zone] != ""
 }

@@ -45,7 +45,6 @@ func readMarks(group *v1alpha1.EndpointGroup) marks {
 	return m
 }
 
-// text is the annotation's value, empty if there is nothing to say.
 func (m marks) text() string {
 	text, err := json.Marshal(m)
 	if err != nil || string(text) == "{}" {
@@ -80,7 +79,6 @@ func (m marks) arrivals() map[string]time.Time {
 	return times
 }
 
-// arrived is the reverse of arrivals.
 func arrived(times map[string]time.Time) map[string][]string {
 	var addresses map[string][]string
 	for _, address := range slices.Sorted(maps.Keys(times)) {
@@ -142,7 +140,6 @@ func Assigned(groups []*v1alpha1.EndpointGroup, family corev1.IPFamily) map[stri
 	return assigned
 }
 
-// consumerSet is the set that a group's consumers stand for.
 func consumerSet(list []v1alpha1.GroupConsumer, nowhere bool) allocate.ConsumerSet {
 	weights := make(map[string]float64, len(list)+1)
 	for _, c := range list {

@@ -212,7 +212,6 @@ func (p *placement) staysIn() (g *group, arrives bool) {
 	return nil, false
 }
 
-// count counts the members after all that can stay have settled.
 func (g *group) count() {
 	for i, p := range g.members {
 		e := &g.object.Spec.Endpoints[i]
@@ -299,7 +298,6 @@ func (g *group) fill(waiting []*placement, size int) []*placement {
 // megabyte, and beside an endpoint it keeps who wrote it.
 const maxBytes = 900 << 10
 
-// bytes is about what the group takes in the API now.
 func (g *group) bytes() int {
 	n := 16 << 10 // zones, ports and labels
 	if g.object != nil {

@@ -15,7 +15,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// part is all endpoints of a family that have the same ports.
 type part struct {
 	ports     []v1alpha1.GroupPort
 	key       string
@@ -91,7 +90,6 @@ func groupPorts(ports []discoveryv1.EndpointPort) (list []v1alpha1.GroupPort, un
 	return list, unnumbered
 }
 
-// portsKey tells parts apart.
 func portsKey(ports []v1alpha1.GroupPort) string {
 	var b strings.Builder
 	for _, port := range ports {

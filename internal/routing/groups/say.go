@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// write is a group as it is and as it is to be.
 type write struct {
 	object *v1alpha1.EndpointGroup // nil for a new one
 	next   *v1alpha1.EndpointGroup // nil for one that is deleted
@@ -64,12 +63,10 @@ func (w *want) writes(drafts []*draft, trigger string) []write {
 	return writes
 }
 
-// isEmpty reports whether the group has no endpoint left.
 func (d *draft) isEmpty() bool {
 	return len(d.arriving) == 0 && !slices.ContainsFunc(d.fates, func(f fate) bool { return f != goes })
 }
 
-// hides reports whether a planned zone does not see the group.
 func (d *draft) hides(zone string) bool {
 	if d.frozen {
 		return isHidden(d.object, zone)

@@ -226,7 +226,6 @@ func (h State) taking(now time.Time) Step {
 	return step
 }
 
-// noteDown names the nodes that are down.
 func (s *Step) noteDown() {
 	if len(s.Down) > 0 {
 		s.Notes = append(s.Notes, fmt.Sprintf("not waited for is vicinity-proxy on %s, down for more than %d minutes", nodesText(s.Down), int(DownAfter.Minutes())))
@@ -300,7 +299,6 @@ func (p NodeProxy) Down(now time.Time) bool {
 	return !p.NotReady.IsZero() && now.Sub(p.NotReady) >= DownAfter && !p.alive(now)
 }
 
-// alive reports whether the proxy renews its Lease.
 func (p NodeProxy) alive(now time.Time) bool {
 	return !p.Seen.IsZero() && now.Sub(p.Seen) < v1alpha1.LeaseFresh
 }
@@ -337,7 +335,6 @@ func (p NodeProxy) excepts(service string) bool {
 	return false
 }
 
-// versions are the states of the groups as they are now.
 func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 	list := make([]GroupVersion, 0, len(groups))
 	for _, group := range groups {

@@ -74,7 +74,6 @@ func (p Plans) Unwritten(slice *discoveryv1.EndpointSlice) int {
 	return unwritten
 }
 
-// heldText is the reverse of heldZones.
 func heldText(held map[string][]string) string {
 	if len(held) == 0 {
 		return ""

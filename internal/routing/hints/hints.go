@@ -36,7 +36,6 @@ type Plan struct {
 // Plans are the plans of the address families of a Service. Slices of others stay as they are.
 type Plans map[corev1.IPFamily]*Plan
 
-// of is the plan of the family of a slice, or nil.
 func (p Plans) of(slice *discoveryv1.EndpointSlice) *Plan {
 	return p[corev1.IPFamily(slice.AddressType)]
 }
@@ -78,7 +77,6 @@ func rewrite(slice *discoveryv1.EndpointSlice, hint func(*discoveryv1.Endpoint) 
 	return endpoints, changed
 }
 
-// hint is what an endpoint's hints should be.
 func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	switch {
 	case isLeaving(e) || len(e.Addresses) == 0:
@@ -152,7 +150,6 @@ func isLeaving(e *discoveryv1.Endpoint) bool {
 	return state.IsTerminating() && !state.IsReady()
 }
 
-// home is the zone of an endpoint, "" if it is not known.
 func (p *Plan) home(e *discoveryv1.Endpoint) string {
 	if zone, found := p.homes[e.Addresses[0]]; found {
 		return zone

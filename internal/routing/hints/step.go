@@ -123,7 +123,6 @@ func (c counts) count(ports []string, endpoints []discoveryv1.Endpoint, sign int
 	}
 }
 
-// hintedTo counts the ready endpoints by the zones that they are hinted to.
 func hintedTo(endpoints []discoveryv1.Endpoint) map[string]int {
 	zones := map[string]int{}
 	for i := range endpoints {
@@ -138,14 +137,12 @@ func hintedTo(endpoints []discoveryv1.Endpoint) map[string]int {
 	return zones
 }
 
-// change is a write with what it changes.
 type change struct {
 	Write
 	ports []string
 	by    counts // where proxies go by hints
 }
 
-// advance adds the writes for the slices of one family.
 func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) {
 	now, then := counts{}, counts{}
 	// Of a port with a ready endpoint that has no hint, before or after, proxies use

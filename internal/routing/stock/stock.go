@@ -84,7 +84,6 @@ func seenByStock(slice *discoveryv1.EndpointSlice) bool {
 	return !headless
 }
 
-// compare orders ports by what tells them apart.
 func (p Port) compare(other Port) int {
 	return cmp.Or(
 		strings.Compare(string(p.Family), string(other.Family)),
@@ -205,7 +204,6 @@ func (x *Index) Choose(node, zone string) Choice {
 	return choice
 }
 
-// choose is Choose, with the indexes of the endpoints.
 func (x *Index) choose(node, zone string) (Choice, []int) {
 	ready := kubeproxy.Ready{
 		Endpoints: len(x.ready), WithNodeHints: x.withNode, WithZoneHints: x.withZone,

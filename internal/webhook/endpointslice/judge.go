@@ -16,7 +16,6 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// judge answers one review at a time.
 type judge struct {
 	Options
 	siblings siblings

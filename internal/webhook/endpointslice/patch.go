@@ -60,7 +60,6 @@ func withoutTriggerTime(annotations map[string]string) map[string]string {
 	return rest
 }
 
-// restorations give an object the annotations and the managed fields that are stored.
 func restorations(object, stored *discoveryv1.EndpointSlice) (patch []operation) {
 	if !maps.Equal(object.Annotations, stored.Annotations) {
 		patch = append(patch, set("/metadata/annotations", stored.Annotations, len(stored.Annotations) > 0))

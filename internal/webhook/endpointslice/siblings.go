@@ -16,7 +16,6 @@ type siblings interface {
 	find(context.Context, family) ([]discoveryv1.EndpointSlice, error)
 }
 
-// family is the slices of a Service that have addresses of one kind.
 type family struct {
 	namespace, service string
 	addressType        discoveryv1.AddressType
@@ -30,7 +29,6 @@ const siblingTimeout = 200 * time.Millisecond
 // serviceIndex is the name under which the cache finds slices by their Service.
 const serviceIndex = "webhook.endpointslice.service"
 
-// serviceOf is what slices are indexed by.
 func serviceOf(object client.Object) []string {
 	if service := object.GetLabels()[discoveryv1.LabelServiceName]; service != "" {
 		return []string{service}

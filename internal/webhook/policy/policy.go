@@ -75,7 +75,6 @@ func judgeCluster(_ context.Context, write admission.Write[v1alpha1.ClusterRouti
 	return given.verdict(), nil
 }
 
-// written is a policy of either kind with what is stored of it already, if anything is.
 type written struct {
 	spec, stored                 *v1alpha1.RoutingPolicySpec
 	namespaces, storedNamespaces *metav1.LabelSelector

@@ -109,7 +109,6 @@ func inNamespace(service *corev1.Service, namespace string) *corev1.Service {
 	return named
 }
 
-// sameWords reports whether a Service says the same as the stored one.
 func sameWords(service, stored *corev1.Service) bool {
 	return maps.Equal(service.Annotations, stored.Annotations) && maps.Equal(service.Labels, stored.Labels) &&
 		reflect.DeepEqual(service.Spec, stored.Spec)
@@ -118,7 +117,6 @@ func sameWords(service, stored *corev1.Service) bool {
 // listTimeout is how long a review waits for a cache that is not filled yet.
 const listTimeout = 500 * time.Millisecond
 
-// list are the policies of a namespace, and those of the cluster that choose it.
 func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1.RoutingPolicy, defaults []*v1alpha1.ClusterRoutingPolicy, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -151,7 +149,6 @@ func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1
 	return policies, translate.ForNamespace(defaults, found.Labels), nil
 }
 
-// warnings are about what is asked for and has no effect.
 func (j judge) warnings(request translate.Request) []string {
 	said := slices.Clone(request.Warnings)
 	if request.Groups && j.WithoutGroups {
