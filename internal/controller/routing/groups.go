@@ -9,9 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
@@ -21,32 +19,13 @@ import (
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
-// groupWriter writes the EndpointGroups of Services, one step of package
-// internal/routing after another, and hands Services over to vicinity-proxy and back.
-type groupWriter struct {
-	client  client.Client
-	clock   clock.PassiveClock
-	grace   time.Duration // until groups go
-	proxies *proxyTable
-}
-
-func newGroupWriter(c client.Client, now clock.PassiveClock, options Options) *groupWriter {
-	return &groupWriter{
-		client:  c,
-		clock:   now,
-		grace:   options.HandBackGrace,
-		proxies: newProxyTable(c, now, options.ProxyNodes),
-	}
-}
-
-type groupRecord struct {
-	written shell.Overlay[*v1alpha1.EndpointGroup]
-	memory  handover.Memory
-}
-
-type groupProgress struct {
+// groupSync writes the EndpointGroups of a Service, one step of package internal/routing after
+// another, and hands the Service over to vicinity-proxy and back.
+type groupSync struct {
+	*pass
+	d routing.Decision
+	// notes are sentences for the condition, without numbers that change.
 	notes  []string
-	again  time.Duration
 	writes int // of objects
 	// given says that the Service was given to another proxy, so that what was read of it
 	// is out of date.
@@ -56,32 +35,25 @@ type groupProgress struct {
 // maxGroupSteps bounds the steps of one sync; the next one goes on.
 const maxGroupSteps = 8
 
-// deliver writes what the decision asks for as far as that is safe now. The groups of the
-// input are the current ones.
-func (w *groupWriter) deliver(ctx context.Context, r *record, in routing.Input, d routing.Decision) (groupProgress, error) {
-	s := &groupSync{groupWriter: w, key: client.ObjectKeyFromObject(in.Service), in: in, d: d, now: w.clock.Now(), record: r}
-	s.in.Groups = slices.Clone(in.Groups)
-	err := s.run(ctx)
-	return s.progress, err
-}
-
-func (w *groupWriter) forget(key types.NamespacedName, r *record) {
-	r.groups.memory = handover.Memory{}
-	w.proxies.forget(key)
-}
-
-type groupSync struct {
-	*groupWriter
-	key      types.NamespacedName
-	in       routing.Input
-	d        routing.Decision
-	now      time.Time
-	record   *record
-	progress groupProgress
-}
-
-func (s *groupSync) requeueAfter(wait time.Duration) {
-	s.progress.again = shell.Sooner(s.progress.again, wait)
+// group writes the groups of a decision as far as that is safe now. It is waiting if the Service was
+// given to another proxy.
+func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
+	g := &groupSync{pass: s, d: *d}
+	if err := g.run(ctx); err != nil {
+		return false, err
+	}
+	d.Notes = append(d.Notes, g.notes...)
+	s.slices += g.writes
+	if d.Delivery == allocate.DeliveryGroups {
+		s.record.grouped(d)
+		if g.writes > 0 {
+			s.count(d)
+		}
+	}
+	if g.given {
+		s.requeueAfter(shell.BehindWait)
+	}
+	return g.given, nil
 }
 
 func (s *groupSync) run(ctx context.Context) error {
@@ -103,7 +75,7 @@ func (s *groupSync) run(ctx context.Context) error {
 	}
 	hand := handover.State{
 		Service: s.key.String(), Wanted: wanted, Headless: unproxied, ProxyName: name, Hidden: s.hidden(), Unsliced: s.unsliced(), Groups: s.in.Groups, Written: written,
-		Grace: s.grace, Memory: s.record.groups.memory,
+		Grace: s.options.HandBackGrace, Memory: s.record.handover,
 	}
 	if wanted && !unproxied {
 		var err error
@@ -112,6 +84,43 @@ func (s *groupSync) run(ctx context.Context) error {
 		}
 	}
 	return s.handOver(ctx, hand.Next(s.now))
+}
+
+func (s *groupSync) handOver(ctx context.Context, step handover.Step) error {
+	before := s.record.handover
+	s.record.handover = step.Memory
+	s.notes = append(s.notes, step.Notes...)
+	s.requeueAfter(step.After)
+	if s.proxies.follow(s.key, step) {
+		s.requeueAfter(time.Millisecond)
+	}
+	switch {
+	case step.Take:
+		if err := s.giveTo(ctx, v1alpha1.ServiceProxyName); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("handed over to vicinity-proxy", "service", s.key.String(), "groups", len(s.in.Groups))
+	case step.Release:
+		if err := s.giveTo(ctx, ""); err != nil {
+			s.record.handover = before
+			return err
+		}
+		log.FromContext(ctx).Info("handed back to kube-proxy", "service", s.key.String())
+	case step.Phase == handover.PhaseLeft:
+		return s.removeAll(ctx)
+	}
+	return nil
+}
+
+func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
+	service := serviceObject(s.in.Service)
+	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelServiceProxyName, proxy)); err != nil {
+		return fmt.Errorf("writing the label %s of Service %s: %w", v1alpha1.LabelServiceProxyName, s.key, err)
+	}
+	s.record.wrote(service, s.now)
+	s.writes++
+	s.given = true
+	return nil
 }
 
 // hidden is the first slice that kube-proxy does not see because of the label of
@@ -147,7 +156,7 @@ func (s *groupSync) write(ctx context.Context, state routing.GroupState) (done b
 		}
 		if !changes.Again {
 			s.requeueAfter(changes.After)
-			s.progress.notes = append(s.progress.notes, changes.Notes...)
+			s.notes = append(s.notes, changes.Notes...)
 			return true, nil
 		}
 	}
@@ -185,15 +194,15 @@ func (s *groupSync) remove(ctx context.Context, group *v1alpha1.EndpointGroup) e
 	if err := shell.Delete(ctx, s.client, group); err != nil {
 		return s.failed(group, "deleting", err)
 	}
-	s.progress.writes++
-	s.record.groups.written.Deleted(group, s.now)
+	s.writes++
+	s.record.groups.Deleted(group, s.now)
 	s.in.Groups = slices.DeleteFunc(s.in.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == group.Name })
 	return nil
 }
 
 func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
-	s.progress.writes++
-	s.record.groups.written.Wrote(group, s.now)
+	s.writes++
+	s.record.groups.Wrote(group, s.now)
 	i := slices.IndexFunc(s.in.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == group.Name })
 	if i >= 0 {
 		s.in.Groups[i] = group
@@ -205,7 +214,7 @@ func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 // failed is the error of a write that did not succeed. What was known of the group may not
 // be true then.
 func (s *groupSync) failed(group *v1alpha1.EndpointGroup, doing string, err error) error {
-	s.record.groups.written.Forget(group)
+	s.record.groups.Forget(group)
 	if err = shell.Changed(err); shell.IsChanged(err) {
 		return err
 	}

@@ -56,7 +56,7 @@ func (w *world) pass(after time.Duration) {
 // resource version.
 func (w *world) acknowledge(programmed string) {
 	for _, node := range []string{"a-1", "b-1", "c-1"} {
-		w.reconciler.groups.proxies.observe(proxyLeaseOf(node, programmed, w.clock.Now()))
+		w.reconciler.proxies.observe(proxyLeaseOf(node, programmed, w.clock.Now()))
 	}
 }
 
@@ -209,7 +209,7 @@ func TestRemadeServiceBeginsAnew(t *testing.T) {
 	w.acknowledge(old)
 	w.sync("web")
 	record, _ := w.reconciler.memory.record(client.ObjectKeyFromObject(again))
-	begun := record.groups.memory.Begun
+	begun := record.handover.Begun
 	if len(begun) == 0 || !slices.ContainsFunc(w.groups(), func(g *v1alpha1.EndpointGroup) bool { return g.Name == begun[0].Name }) {
 		t.Errorf("the hand-over began with %+v", begun)
 	}

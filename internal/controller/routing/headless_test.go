@@ -68,7 +68,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated") {
 				t.Errorf("told %q", told)
 			}
-			if followed := w.reconciler.groups.proxies.services; len(followed) > 0 {
+			if followed := w.reconciler.proxies.services; len(followed) > 0 {
 				t.Errorf("proxies are waited for: %v", followed)
 			}
 			w.reconciler.memory.each(func(_ types.NamespacedName, v *view) {

@@ -10,9 +10,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
 // memory is what is known of Services between syncs. Losing it delays writes and changes no
@@ -39,9 +41,11 @@ type record struct {
 	backoff   hintBackoff
 	failing   time.Time
 	pending   shell.Lasting[string]
-	groups    groupRecord
-	quiet     quietRecord
-	renewal   *renewal // nil if there is none
+	// groups are the groups that were written, and handover what the last step of the hand-over said.
+	groups   shell.Overlay[*v1alpha1.EndpointGroup]
+	handover handover.Memory
+	quiet    quietRecord
+	renewal  *renewal // nil if there is none
 }
 
 func (r *record) wrote(service *corev1.Service, now time.Time) {

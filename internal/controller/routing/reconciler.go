@@ -21,6 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -33,7 +34,7 @@ type reconciler struct {
 	memory   *memory
 	nodes    *nodeWatcher
 	policies *policyRequests
-	groups   *groupWriter
+	proxies  *proxyTable
 	metrics  *metrics
 	syncs    *shell.Syncs
 	pace     *replanPace
@@ -51,6 +52,7 @@ const (
 
 type pass struct {
 	*reconciler
+	key           types.NamespacedName
 	in            routing.Input
 	planner       *allocate.Planner
 	record        *record
@@ -81,9 +83,9 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.forget(key)
 		return reconcile.Result{}, nil
 	}
-	s := &pass{reconciler: r, now: r.clock.Now(), planner: r.planners.Get().(*allocate.Planner)}
+	s := &pass{reconciler: r, key: key, now: r.clock.Now(), planner: r.planners.Get().(*allocate.Planner)}
 	defer r.planners.Put(s.planner)
-	err = s.run(ctx, key, service)
+	err = s.run(ctx, service)
 	result, outcome, err := shell.Finish(s.again, err)
 	r.metrics.synced(outcome)
 	return result, err
@@ -91,7 +93,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 func (r *reconciler) forget(key types.NamespacedName) {
 	r.policies.ask(r.memory.forget(key))
-	r.groups.proxies.forget(key)
+	r.proxies.forget(key)
 }
 
 // abandon releases the slices that are left of a Service that is gone: Kubernetes deletes
@@ -107,11 +109,11 @@ func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (rec
 
 func (s *pass) requeueAfter(wait time.Duration) { s.again = shell.Sooner(s.again, wait) }
 
-func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev1.Service) error {
+func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 	var fresh bool
-	if s.record, fresh = s.memory.record(key); !fresh && s.record.uid != service.UID {
-		s.forget(key)
-		s.record, fresh = s.memory.record(key)
+	if s.record, fresh = s.memory.record(s.key); !fresh && s.record.uid != service.UID {
+		s.forget(s.key)
+		s.record, fresh = s.memory.record(s.key)
 	}
 	if s.record.uid = service.UID; fresh && routing.LostHints(service) {
 		s.record.backoff.Failures = reportedLosses
@@ -126,15 +128,15 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if err := s.read(ctx, service); err != nil {
 		return err
 	}
-	d, err := s.decide(key)
+	d, err := s.decide()
 	if err != nil {
 		return err
 	}
 	if d, err = s.renew(d); err != nil {
 		return err
 	}
-	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.written.Pending() {
-		s.forget(key)
+	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.Pending() {
+		s.forget(s.key)
 		return nil
 	}
 	waiting, err := s.deliver(ctx, &d)
@@ -149,7 +151,7 @@ func (s *pass) run(ctx context.Context, key types.NamespacedName, service *corev
 	if err := s.report(ctx, d); err != nil {
 		return err
 	}
-	s.remember(ctx, key, d)
+	s.remember(ctx, d)
 	s.noteCompared()
 	return nil
 }
@@ -169,10 +171,10 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	if err != nil {
 		return fmt.Errorf("reading Nodes: %w", err)
 	}
-	in.Groups = s.record.groups.written.Current(in.Groups, s.now)
+	in.Groups = s.record.groups.Current(in.Groups, s.now)
 	in.Cluster, in.Settings, in.Last, in.Planner = cluster, s.options.Settings, s.record.last, s.planner
 	s.in = in
-	s.requeueAfter(s.record.groups.written.Left(s.now))
+	s.requeueAfter(s.record.groups.Left(s.now))
 	return nil
 }
 
@@ -195,8 +197,8 @@ func read(ctx context.Context, c client.Reader, service *corev1.Service) (in rou
 	return in, err
 }
 
-func (s *pass) decide(key types.NamespacedName) (routing.Decision, error) {
-	if s.options.Exclusion.Reason(key.Namespace, key.Name) != "" {
+func (s *pass) decide() (routing.Decision, error) {
+	if s.options.Exclusion.Reason(s.key.Namespace, s.key.Name) != "" {
 		return routing.Decision{Delivery: allocate.DeliveryNone}, nil
 	}
 	return routing.Decide(s.in)
@@ -211,7 +213,8 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 			return waiting, err
 		}
 	} else {
-		s.groups.forget(client.ObjectKeyFromObject(s.in.Service), s.record)
+		s.record.handover = handover.Memory{}
+		s.proxies.forget(s.key)
 	}
 	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
 	// A Service that has nothing to choose from is left as it is. If it has the label,
@@ -220,26 +223,6 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 		return s.route(ctx, hinted)
 	}
 	return false, s.unroute(ctx)
-}
-
-func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
-	progress, err := s.groups.deliver(ctx, s.record, s.in, *d)
-	if err != nil {
-		return false, err
-	}
-	d.Notes = append(d.Notes, progress.notes...)
-	s.requeueAfter(progress.again)
-	s.slices += progress.writes
-	if d.Delivery == allocate.DeliveryGroups {
-		s.record.grouped(d)
-		if progress.writes > 0 {
-			s.count(d)
-		}
-	}
-	if progress.given {
-		s.requeueAfter(shell.BehindWait)
-	}
-	return progress.given, nil
 }
 
 // count counts the endpoints that what was written gives to other zones. Those that both
@@ -263,14 +246,14 @@ func policyOf(service types.NamespacedName, request *translate.Request) types.Na
 	return types.NamespacedName{}
 }
 
-func (s *pass) remember(ctx context.Context, key types.NamespacedName, d routing.Decision) {
-	v := view{policy: policyOf(key, &d.Request), report: reportOf(&d, s.in.Service, s.areHintsLost(&d))}
+func (s *pass) remember(ctx context.Context, d routing.Decision) {
+	v := view{policy: policyOf(s.key, &d.Request), report: reportOf(&d, s.in.Service, s.areHintsLost(&d))}
 	s.record.last = nil
 	if d.Delivery != allocate.DeliveryNone {
 		s.record.last = d.Essence()
 		s.metrics.delivered(d, s.slices, s.moved)
 	}
-	if before := s.memory.show(key, v); before != v.policy {
+	if before := s.memory.show(s.key, v); before != v.policy {
 		s.policies.ask(before)
 		s.policies.ask(v.policy)
 	}

@@ -48,7 +48,7 @@ func TestRestoredEtcd(t *testing.T) {
 			before(restored)
 			w.client = restored.client
 			r := w.reconciler
-			r.client, r.groups.client, r.nodes.client = restored.client, restored.client, restored.client
+			r.client, r.nodes.client = restored.client, restored.client
 			begin := w.clock.Now()
 			for w.hints() != twelve {
 				if w.clock.Now().Sub(begin) > 2*shell.TrustFor {

@@ -103,7 +103,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 		pace:     newReplanPace(options.ReplanRate),
 		planners: sync.Pool{New: func() any { return new(allocate.Planner) }},
 	}
-	r.groups = newGroupWriter(c, now, options)
+	r.proxies = newProxyTable(c, now, options.ProxyNodes)
 	if r.syncs = options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(now)
 	}
@@ -128,9 +128,9 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 		WatchesRawSource(r.nodes.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
 	if !r.options.Settings.WithoutGroups {
-		b = b.Watches(&coordinationv1.Lease{}, r.groups.proxies.handler()).
-			WatchesRawSource(source.Func(r.groups.proxies.run)).
-			WatchesRawSource(r.groups.proxies.news.Source("waking Services that wait for proxies", r.groups.proxies.wake))
+		b = b.Watches(&coordinationv1.Lease{}, r.proxies.handler()).
+			WatchesRawSource(source.Func(r.proxies.run)).
+			WatchesRawSource(r.proxies.news.Source("waking Services that wait for proxies", r.proxies.wake))
 	}
 	return b.Complete(r)
 }
