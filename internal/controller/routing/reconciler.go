@@ -62,8 +62,6 @@ type pass struct {
 	// compared says that the plan was compared with a new one, and postponed that it was
 	// not because hints were uncertain.
 	compared, postponed bool
-	// turn is the number of endpoints that a renewal has taken from the pace.
-	turn int
 }
 
 // Reconcile syncs one Service.

@@ -38,37 +38,21 @@ func newReplanPace(perMinute int) *replanPace {
 	return &replanPace{perEndpoint: time.Minute / time.Duration(max(1, perMinute))}
 }
 
-// take takes the turn of a renewal that moves some endpoints, or returns how long it has to
-// wait for its turn.
-func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
+// wait is how long the next renewal has to wait.
+func (p *replanPace) wait(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if wait = p.next.Sub(now); wait > 0 {
-		return wait
-	}
-	p.next = now.Add(p.timeOf(endpoints))
-	return 0
+	return p.next.Sub(now)
 }
 
-// giveBack returns a turn that was not used.
-func (p *replanPace) giveBack(endpoints int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.next = p.next.Add(-p.timeOf(endpoints))
-}
-
-// moved notes a renewal that is stored later than in its turn, which it gave back.
+// moved notes a renewal that moved some endpoints.
 func (p *replanPace) moved(now time.Time, endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next.Before(now) {
 		p.next = now
 	}
-	p.next = p.next.Add(p.timeOf(endpoints))
-}
-
-func (p *replanPace) timeOf(endpoints int) time.Duration {
-	return time.Duration(endpoints) * p.perEndpoint
+	p.next = p.next.Add(time.Duration(endpoints) * p.perEndpoint)
 }
 
 // renewal is a better plan that was decided, while nothing of it is stored.
@@ -109,12 +93,10 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 		return d, err
 	}
 	if hasRule(&renewed, allocate.RuleRenewed) {
-		moved := renewalOf(&renewed).moved
-		if wait := s.pace.take(s.now, moved); wait > 0 {
+		if wait := s.pace.wait(s.now); wait > 0 {
 			s.requeueAfter(wait)
 			return d, nil
 		}
-		s.turn = moved
 	}
 	s.compared = true
 	return renewed, nil
@@ -129,14 +111,11 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 	}
 	r := s.record.renewal
 	if r == nil || s.slices == 0 {
-		s.pace.giveBack(s.turn)
 		return
 	}
 	s.record.renewal = nil
 	s.metrics.replans.Inc()
-	if s.turn == 0 {
-		s.pace.moved(s.now, r.moved)
-	}
+	s.pace.moved(s.now, r.moved)
 	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing", "%s", r.text)
 }
 

@@ -120,7 +120,7 @@ func TestRenewalThatIsNotStored(t *testing.T) {
 	if told, n := w.replanned(), testutil.ToFloat64(w.reconciler.metrics.replans); len(told) > 0 || n != 0 {
 		t.Errorf("nothing is stored: told %q, the metric counts %v", told, n)
 	}
-	if wait := w.reconciler.pace.take(w.clock.Now(), 0); wait > 0 || w.recorded().quiet.compared {
+	if wait := w.reconciler.pace.wait(w.clock.Now()); wait > 0 || w.recorded().quiet.compared {
 		t.Errorf("nothing is stored: others wait for %s", wait)
 	}
 
@@ -176,21 +176,14 @@ func TestReplanWhileProxyIsAwaited(t *testing.T) {
 func TestReplanPace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := newReplanPace(60)
-	if wait := p.take(now, 30); wait != 0 {
+	if wait := p.wait(now); wait > 0 {
 		t.Errorf("the first waits for %s", wait)
 	}
-	if wait := p.take(now, 1); wait != 30*time.Second {
+	p.moved(now, 30)
+	if wait := p.wait(now); wait != 30*time.Second {
 		t.Errorf("after 30 endpoints at 60 a minute: %s", wait)
 	}
-	p.moved(now, 10)
-	if wait := p.take(now, 1); wait != 40*time.Second {
-		t.Errorf("after 10 more: %s", wait)
-	}
-	p.giveBack(30)
-	if wait := p.take(now, 1); wait != 10*time.Second {
-		t.Errorf("after 30 of them were not moved: %s", wait)
-	}
-	if wait := p.take(now.Add(11*time.Second), 1); wait != 0 {
+	if wait := p.wait(now.Add(31 * time.Second)); wait > 0 {
 		t.Errorf("later: %s", wait)
 	}
 }
