@@ -1,8 +1,14 @@
 package routing
 
 import (
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -30,4 +36,92 @@ func Groups(in Input, d Decision, at GroupState) groups.Changes {
 		of.Plans = append(of.Plans, plan)
 	}
 	return groups.Next(of)
+}
+
+// byNames completes the decision about a headless Service, which only groups can deliver.
+func (d *Decision) byNames(in Input) {
+	switch {
+	case d.Delivery == allocate.DeliveryNone:
+		return
+	case in.Settings.WithoutGroups:
+		d.Delivery = allocate.DeliveryNone
+		d.note("%s has no effect: %s, and DNS reads the plan of a headless Service from groups", d.Request.Source, translate.GroupsAreOff)
+		if d.Request.Selected {
+			d.unreported++
+		}
+		return
+	case d.Request.Selected && len(in.Groups) == 0 && !hasEndpoints(in.Slices):
+		// Only endpoints tell whether its members have names: a policy must not hide the
+		// first members of a StatefulSet from each other.
+		d.Delivery = allocate.DeliveryNone
+		return
+	}
+	if d.Request.Hides != "" {
+		d.note("%s", d.Request.Hides)
+	}
+}
+
+func hasEndpoints(eps []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(eps, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) > 0 })
+}
+
+// Unproxied reports whether no proxy reads the groups of a Service: it is headless, or it
+// asks for no groups and those that are left are of a headless one.
+func Unproxied(in Input, d Decision) bool {
+	switch {
+	case translate.IsHeadless(in.Service):
+		return true
+	case d.Delivery == allocate.DeliveryGroups:
+		return false
+	}
+	return len(in.Groups) > 0 && !slices.ContainsFunc(in.Groups, func(group *v1alpha1.EndpointGroup) bool {
+		_, headless := group.Labels[corev1.IsHeadlessService]
+		return !headless
+	})
+}
+
+// meanwhile is what would be decided about a Service that is for vicinity-proxy if it
+// were not, which is what hints say as long as kube-proxy serves it: that may be for
+// good, if one node never gets a proxy. It is nil if there is nothing to hint.
+func meanwhile(in Input, request translate.Request) (*Decision, error) {
+	request = request.WithGroups(false)
+	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
+	if served(in.Service) || d.Delivery != allocate.DeliveryHints {
+		return nil, nil
+	}
+	if in.Settings.WithoutHints {
+		d.Delivery, d.Undelivered = allocate.DeliveryNone, true
+		d.note(translate.HintsAreOff)
+		return d, nil
+	}
+	in.Last = in.Last.Hinted()
+	if err := d.planByHints(in); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func served(service *corev1.Service) bool {
+	return service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
+}
+
+// Hinted is the decision that hints follow, which is another than that of the groups.
+func (d *Decision) Hinted() *Decision {
+	if d != nil && d.Meanwhile != nil {
+		return d.Meanwhile
+	}
+	return d
+}
+
+// Leaving is what the groups of a Service that is not for vicinity-proxy any more
+// follow until they are deleted, because nodes go on using them: the decision, or
+// balanced traffic if it has no plan.
+func Leaving(in Input, d Decision) (Decision, error) {
+	if len(d.Families) > 0 {
+		return d, nil
+	}
+	d.Request.Intent = allocate.Intent{}
+	in.Slices = translate.ProxySlices(in.Service, in.Slices)
+	err := d.plan(in)
+	return d, err
 }

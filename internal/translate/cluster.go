@@ -2,11 +2,15 @@ package translate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
@@ -278,4 +282,117 @@ func some(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return strings.Join(names, ", ")
+}
+
+// Domains are the nodes by their value of the label key, in the order of names. Nodes
+// without the label are in none.
+func (c *Cluster) Domains(key string) map[string][]string {
+	domains := map[string][]string{}
+	for name, at := range c.nodes {
+		if value := at.labels[key]; value != "" {
+			domains[value] = append(domains[value], name)
+		}
+	}
+	for _, nodes := range domains {
+		slices.Sort(nodes)
+	}
+	return domains
+}
+
+// HasNode reports whether there is a node of the name.
+func (c *Cluster) HasNode(name string) bool {
+	_, found := c.nodes[name]
+	return found
+}
+
+// Names are the names of all nodes, in order.
+func (c *Cluster) Names() []string {
+	return slices.Sorted(maps.Keys(c.nodes))
+}
+
+// ZoneOf is the zone of a slice's endpoint, "" if it is unknown. The label of its node wins,
+// as in proxies: slices do not follow it. A zone in a slice that no label can have counts as
+// unknown.
+func (c *Cluster) ZoneOf(e *discoveryv1.Endpoint) string {
+	if e.NodeName != nil {
+		if zone := c.nodes[*e.NodeName].zone; zone != "" {
+			return zone
+		}
+	}
+	if e.Zone == nil || !c.canBeZone(*e.Zone) {
+		return ""
+	}
+	return *e.Zone
+}
+
+// canBeZone reports whether a node can be in the zone.
+func (c *Cluster) canBeZone(zone string) bool {
+	if _, found := c.zone(zone); found {
+		return true
+	}
+	return len(validation.IsValidLabelValue(zone)) == 0
+}
+
+// ImpossibleZones are the zones of endpoints that no label can have, in order.
+func (c *Cluster) ImpossibleZones(eps []*discoveryv1.EndpointSlice) []string {
+	var zones []string
+	for _, slice := range eps {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if e.Zone != nil && *e.Zone != "" && c.ZoneOf(e) == "" && !slices.Contains(zones, *e.Zone) {
+				zones = append(zones, *e.Zone)
+			}
+		}
+	}
+	slices.Sort(zones)
+	return zones
+}
+
+// Proxies are the nodes whose kube-proxy is known to ignore some hints of EndpointSlices. The
+// API does not have the version of kube-proxy: that of the kubelet stands for it, since
+// distributions update both together. It does not say either whether a node runs another
+// proxy.
+type Proxies struct {
+	// Nodes is the number of all nodes.
+	Nodes int
+	// Windows are nodes whose kube-proxy ignores all hints, in order.
+	Windows []string
+	// WithoutHints are other nodes whose kube-proxy follows hints only of Services with an
+	// annotation for it, and WithoutNodeHints those whose kube-proxy ignores hints for nodes,
+	// both in order. The chart needs a control plane whose supported nodes are newer than the
+	// former, but some nodes are left behind for years.
+	WithoutHints, WithoutNodeHints []string
+}
+
+// The first releases whose kube-proxy follows hints without an annotation, and hints for nodes.
+var (
+	releaseHints     = version.MajorMinor(1, 31)
+	releaseNodeHints = version.MajorMinor(1, 34)
+)
+
+// Proxies are those of the cluster's nodes.
+func (c *Cluster) Proxies() Proxies { return c.proxies }
+
+func (p *Proxies) add(node *corev1.Node) {
+	p.Nodes++
+	if node.Labels[corev1.LabelOSStable] == string(corev1.Windows) || strings.EqualFold(node.Status.NodeInfo.OperatingSystem, string(corev1.Windows)) {
+		p.Windows = append(p.Windows, node.Name)
+		return
+	}
+	release, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
+	if err != nil {
+		return // nothing is known of it
+	}
+	if release.LessThan(releaseHints) {
+		p.WithoutHints = append(p.WithoutHints, node.Name)
+	}
+	if release.LessThan(releaseNodeHints) {
+		p.WithoutNodeHints = append(p.WithoutNodeHints, node.Name)
+	}
+}
+
+func (p *Proxies) sort() {
+	slices.Sort(p.Windows)
+	slices.Sort(p.WithoutHints)
+	slices.Sort(p.WithoutNodeHints)
 }

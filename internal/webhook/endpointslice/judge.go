@@ -7,12 +7,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	strictjson "sigs.k8s.io/json"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/translate"
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
@@ -144,4 +149,86 @@ func (j *judge) keep(ctx context.Context, r *admission.Request, kept, stored *di
 	}
 	p.hint(added, known)
 	return err
+}
+
+// Path is where the webhook is served.
+const Path = "/mutate-endpointslice"
+
+// Options are what the webhook depends on.
+type Options struct {
+	// User is the name of the user that the routing controller writes as,
+	// system:serviceaccount:NAMESPACE:NAME.
+	User string
+	// Exclusion says whose slices are left alone, as the routing controller
+	// has it.
+	Exclusion translate.Exclusion
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhook. The manager's cache of slices, all of them
+// and whole, is filled from its start then, also while another replica leads.
+func Register(mgr manager.Manager, o Options) error {
+	if o.User == "" {
+		return errors.New("the user of the routing controller is not known, and its own writes would be taken for those of others")
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, serviceIndex, serviceOf); err != nil {
+		return fmt.Errorf("indexing slices by their Service: %w", err)
+	}
+	admission.Register(mgr, Path, newJudge(o, cached{mgr.GetCache()}), admissionOptions(o))
+	return nil
+}
+
+func admissionOptions(o Options) admission.Options {
+	return admission.Options{
+		Webhook: "endpointslice", OnFailure: admission.FailOpen, Unjudged: admission.Failed,
+		Complaint: "Slice is not kept as it should be", Metrics: o.Metrics,
+	}
+}
+
+// siblings finds the other slices of a Service.
+type siblings interface {
+	find(context.Context, family) ([]discoveryv1.EndpointSlice, error)
+}
+
+type family struct {
+	namespace, service string
+	addressType        discoveryv1.AddressType
+	// except is the name of the slice whose siblings are looked for.
+	except string
+}
+
+// siblingTimeout is how long a review waits for a cache that is not filled yet.
+const siblingTimeout = 200 * time.Millisecond
+
+// serviceIndex is the name under which the cache finds slices by their Service.
+const serviceIndex = "webhook.endpointslice.service"
+
+func serviceOf(object client.Object) []string {
+	if service := object.GetLabels()[discoveryv1.LabelServiceName]; service != "" {
+		return []string{service}
+	}
+	return nil
+}
+
+// cached finds siblings in a cache that has the index serviceIndex. The cache shares them, so
+// they must not be changed.
+type cached struct {
+	reader client.Reader
+}
+
+func (c cached) find(ctx context.Context, f family) ([]discoveryv1.EndpointSlice, error) {
+	ctx, cancel := context.WithTimeout(ctx, siblingTimeout)
+	defer cancel()
+	var list discoveryv1.EndpointSliceList
+	if err := c.reader.List(ctx, &list, client.InNamespace(f.namespace),
+		client.MatchingFields{serviceIndex: f.service}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("looking for the slices of Service %s/%s: %w", f.namespace, f.service, err)
+	}
+	found := slices.DeleteFunc(list.Items, func(s discoveryv1.EndpointSlice) bool {
+		return s.AddressType != f.addressType || s.Name == f.except
+	})
+	// An endpoint that two slices have is taken from the first.
+	slices.SortFunc(found, func(a, b discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return found, nil
 }

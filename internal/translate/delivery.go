@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
 )
@@ -100,4 +101,50 @@ func withoutWeights(bound allocate.Bound) (plain allocate.Bound, warning string)
 	}
 	plain = allocate.ThresholdsOf(bound).Bound(DefaultAlgorithm(false))
 	return plain, fmt.Sprintf("the algorithm %s weighs endpoints, which the DNS records of a headless Service cannot; %s holds", bound.Algorithm, plain.Algorithm)
+}
+
+// NeedOfGroups is what hints can never express of an intent, as the rest of a sentence. It is
+// empty if there is nothing.
+func NeedOfGroups(intent allocate.Intent) string {
+	switch {
+	case intent.Tiers.Hard():
+		return "requires what hints cannot: where no endpoint is near, a stock proxy uses all of them"
+	case intent.Bound != nil && intent.Bound.Algorithm.Weighted():
+		return "uses the algorithm " + string(intent.Bound.Algorithm) + ", whose weights hints cannot carry"
+	}
+	return ""
+}
+
+// What is said of Services if the administrator has switched a delivery off.
+const (
+	GroupsAreOff = "delivery by groups is switched off in this cluster"
+	HintsAreOff  = "delivery by hints is switched off in this cluster"
+)
+
+// Exclusion says which Services' slices Vicinity never touches. The zero value is that of
+// the API server alone.
+type Exclusion struct {
+	// Own is Vicinity's own namespace, empty if none is known.
+	Own string
+	// Namespaces are those that the administrator excludes.
+	Namespaces []string
+}
+
+// DefaultExcluded are the namespaces that are excluded by default.
+func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
+
+// apiService is the Service of the API server, which rewrites its slices itself.
+const apiService = "kubernetes"
+
+// Reason is why a Service is left alone, empty for most.
+func (e Exclusion) Reason(namespace, service string) string {
+	switch {
+	case namespace == metav1.NamespaceDefault && service == apiService:
+		return "the API server writes its slices"
+	case namespace == e.Own && e.Own != "":
+		return fmt.Sprintf("namespace %s is Vicinity's own", namespace)
+	case slices.Contains(e.Namespaces, namespace):
+		return fmt.Sprintf("namespace %s is excluded by --exclude-namespaces", namespace)
+	}
+	return ""
 }
