@@ -3,14 +3,6 @@
 // cost too much, and selectors with labels that no object can have. It warns of what needs
 // vicinity-proxy. It refuses nothing that is stored already: such a policy falls back to
 // its defaults, and other parts of it can be changed.
-//
-// # How it is installed
-//
-//	rules:          CREATE and UPDATE, vicinity.dev, v1alpha1, of routingpolicies, scope
-//	                Namespaced, and of clusterroutingpolicies, scope Cluster, each at its path
-//	failurePolicy:  Ignore
-//	timeoutSeconds: 2
-//	sideEffects:    None
 package policy
 
 import (

@@ -4,13 +4,6 @@
 // that was written while the webhook was down can be changed like any other. The routing
 // controller decides by the same rules, so that without the webhook the same things have
 // no effect.
-//
-// # How it is installed
-//
-//	rules:          CREATE and UPDATE of services, v1, scope Namespaced
-//	failurePolicy:  Ignore
-//	timeoutSeconds: 2
-//	sideEffects:    None
 package service
 
 import (
