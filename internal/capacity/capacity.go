@@ -11,44 +11,35 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// How many capacities, and how many views of its nodes, a cluster remembers.
-const (
-	mostCapacities = 1000
-	mostViews      = 32
-)
+// mostRemembered is how many capacities, and views of its nodes, a cluster remembers. Each view is as
+// large as the cluster.
+const mostRemembered = 64
 
 // NewCluster reads the nodes of a cluster. It can be used concurrently.
 func NewCluster(nodes []*corev1.Node) *translate.Cluster {
-	return translate.NewCluster(nodes).With(translate.Tools{
-		Evaluate:   Evaluate,
-		Capacities: newMemory(mostCapacities),
-		Nodes:      newMemory(mostViews),
-	})
+	m := &memory{values: map[any]any{}}
+	return translate.NewCluster(nodes).With(translate.Tools{Evaluate: Evaluate, Remember: m.remember})
 }
 
 type memory struct {
-	most int
-
 	mu     sync.Mutex
 	values map[any]any
 }
 
-func newMemory(most int) *memory {
-	return &memory{most: most, values: map[any]any{}}
-}
-
-func (m *memory) Load(key any) (value any, known bool) {
+// remember starts over when the memory is full.
+func (m *memory) remember(key any, compute func() any) any {
+	m.mu.Lock()
+	value, known := m.values[key]
+	m.mu.Unlock()
+	if known {
+		return value
+	}
+	value = compute() // which may remember something else
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	value, known = m.values[key]
-	return value, known
-}
-
-func (m *memory) Store(key, value any) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.values) >= m.most {
+	if len(m.values) >= mostRemembered {
 		clear(m.values)
 	}
 	m.values[key] = value
+	return value
 }

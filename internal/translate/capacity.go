@@ -56,7 +56,7 @@ type capacities struct {
 
 func (c *Cluster) capacities(capacity Capacity) *capacities {
 	capacity.Type = cmp.Or(capacity.Type, CapacityNodes)
-	return remembered(c.tools.Capacities, capacity, func() *capacities { return c.compute(capacity) })
+	return remembered(c.tools, capacity, func() *capacities { return c.compute(capacity) })
 }
 
 func (c *Cluster) compute(capacity Capacity) *capacities {
@@ -139,18 +139,9 @@ type Tools struct {
 	// Evaluate computes the capacity of each zone by an expression. Without it nodes are
 	// counted instead.
 	Evaluate func(expression string, zones []Zone) (map[string]float64, error)
-	// Capacities and Nodes remember what was computed from all nodes. Each view of the
-	// nodes is as large as the cluster. Without them it is computed each time.
-	Capacities, Nodes Memory
-}
-
-// Memory keeps values that can be computed again at any time. It must be safe for
-// concurrent use if the cluster is used so.
-type Memory interface {
-	// Load finds the value that was stored for a key.
-	Load(key any) (value any, known bool)
-	// Store keeps a value, for some time.
-	Store(key, value any)
+	// Remember gives the value that was computed for a key before, or computes it. It must be safe
+	// for concurrent use if the cluster is used so. Without it all is computed each time.
+	Remember func(key any, compute func() any) any
 }
 
 // With is the same cluster with tools.
@@ -160,17 +151,11 @@ func (c *Cluster) With(tools Tools) *Cluster {
 	return &with
 }
 
-// remembered is what a memory has for a key or, if it has nothing, what compute gives.
-func remembered[V any](memory Memory, key any, compute func() V) V {
-	if memory == nil {
+func remembered[V any](tools Tools, key any, compute func() V) V {
+	if tools.Remember == nil {
 		return compute()
 	}
-	if value, known := memory.Load(key); known {
-		return value.(V)
-	}
-	value := compute()
-	memory.Store(key, value)
-	return value
+	return tools.Remember(key, func() any { return compute() }).(V)
 }
 
 // shares divide the traffic of each zone among its selected nodes: by allocatable CPU where
@@ -227,7 +212,7 @@ func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
 }
 
 func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
-	return remembered(c.tools.Nodes, nodesKey{capacity, strings.Join(keys, ",")}, func() *nodesView {
+	return remembered(c.tools, nodesKey{capacity, strings.Join(keys, ",")}, func() *nodesView {
 		shares := c.shares(capacity, c.capacities(capacity))
 		view := &nodesView{nodes: make([]allocate.Node, 0, len(c.nodes)), index: make(map[string]int, len(c.nodes))}
 		for i, name := range c.Names() {
