@@ -67,21 +67,34 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 		if !counts(node) {
 			continue
 		}
-		c.Counted++
-		if at.zone == "" {
-			c.WithoutZone = append(c.WithoutZone, node.Name)
-		} else {
+		c.counted = append(c.counted, countedNode{
+			name:         node.Name,
+			labels:       node.Labels,
+			controlPlane: ofControlPlane(node),
+			cpu:          amount(node.Status.Allocatable.Cpu()),
+			memory:       amount(node.Status.Allocatable.Memory()),
+			pods:         amount(node.Status.Allocatable.Pods()),
+		})
+		if at.zone != "" {
 			c.addZone(at, ofControlPlane(node))
-		}
-		if node.Status.Allocatable.Cpu().Sign() <= 0 {
-			c.WithoutCPU = append(c.WithoutCPU, node.Name)
 		}
 	}
 	c.nameRegions()
-	c.countNodes(nodes)
+	// Sums of fractions depend on the order, and a cache lists nodes in any.
+	slices.SortFunc(c.counted, func(a, b countedNode) int { return strings.Compare(a.name, b.name) })
+	for i := range c.counted {
+		n := &c.counted[i]
+		var found bool
+		if n.zone, found = c.zone(n.labels[corev1.LabelTopologyZone]); !found {
+			n.zone = -1
+			c.WithoutZone = append(c.WithoutZone, n.name)
+		}
+		if n.cpu <= 0 {
+			c.WithoutCPU = append(c.WithoutCPU, n.name)
+		}
+	}
+	c.Counted = len(c.counted)
 	c.proxies.sort()
-	slices.Sort(c.WithoutZone)
-	slices.Sort(c.WithoutCPU)
 	return c
 }
 
@@ -118,30 +131,6 @@ func (c *Cluster) nameRegions() {
 // zone finds the index of a zone, or where it would be.
 func (c *Cluster) zone(name string) (index int, found bool) {
 	return slices.BinarySearchFunc(c.zones, name, func(z clusterZone, name string) int { return strings.Compare(z.name, name) })
-}
-
-func (c *Cluster) countNodes(nodes []*corev1.Node) {
-	c.counted = make([]countedNode, 0, c.Counted)
-	for _, node := range nodes {
-		if !counts(node) {
-			continue
-		}
-		zone, found := c.zone(node.Labels[corev1.LabelTopologyZone])
-		if !found {
-			zone = -1
-		}
-		c.counted = append(c.counted, countedNode{
-			name:         node.Name,
-			labels:       node.Labels,
-			controlPlane: ofControlPlane(node),
-			zone:         zone,
-			cpu:          amount(node.Status.Allocatable.Cpu()),
-			memory:       amount(node.Status.Allocatable.Memory()),
-			pods:         amount(node.Status.Allocatable.Pods()),
-		})
-	}
-	// Sums of fractions depend on the order, and a cache lists nodes in any.
-	slices.SortFunc(c.counted, func(a, b countedNode) int { return strings.Compare(a.name, b.name) })
 }
 
 func amount(quantity *resource.Quantity) float64 {
