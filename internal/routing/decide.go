@@ -21,17 +21,10 @@ func Decide(in Input) (Decision, error) {
 	if err != nil || !d.renewed() {
 		return d, err
 	}
-	asIs := in
-	asIs.Renew = false
-	kept, err := decide(asIs)
-	if err != nil {
-		return d, err
-	}
-	for worse := d.compare(&kept); len(worse) > 0; worse = d.compare(&kept) {
-		in.kept = append(in.kept, worse...)
-		if d, err = decide(in); err != nil {
-			return d, err
-		}
+	in.Renew = false
+	kept, err := decide(in)
+	if err != nil || !d.improves(&kept) {
+		return kept, err
 	}
 	return d, nil
 }
@@ -125,7 +118,7 @@ func (d *Decision) plan(in Input) error {
 		if d.Delivery == allocate.DeliveryHints && !intent.Tiers.Hard() && f.Region.ActiveZones() != 1 {
 			intent.Tiers = zoneLevel(intent.Tiers)
 		}
-		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew && !slices.Contains(in.kept, family), anew: slices.Contains(in.anew, family)}
+		before := previous{state: states.State(family), assigned: assignedBefore(in, d.Delivery, family), renew: in.Renew, anew: slices.Contains(in.anew, family)}
 		if last := in.Last.family(family); last != nil {
 			before.state = last.Outcome.State
 		} else if d.Delivery == allocate.DeliveryHints && before.state == allocate.Allocated && len(before.assigned) == 0 && len(states.Troubles) == 0 {

@@ -90,13 +90,12 @@ func (d *Decision) renewed() bool {
 		slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == allocate.RuleRenewed }))
 }
 
-// compare notes what the plans that could be kept would give beside the new ones, and returns
-// the families of which the new one is not worth more, by what is delivered of both. A plan
-// that is better by itself may be none for nodes that look for endpoints of their own, nor
-// for hints, which cannot express every one.
-func (d *Decision) compare(kept *Decision) (worse []corev1.IPFamily) {
-	if d.Meanwhile.renewed() {
-		worse = d.Meanwhile.compare(kept.Meanwhile)
+// improves reports whether the new plans are worth more than those that could be kept, by what is
+// delivered of both, and notes what the latter would give. A plan that is better by itself may be none
+// for nodes that look for endpoints of their own, nor for hints, which cannot express every one.
+func (d *Decision) improves(kept *Decision) bool {
+	if d.Meanwhile.renewed() && !d.Meanwhile.improves(kept.Meanwhile) {
+		return false
 	}
 	for i := range d.Families {
 		f := &d.Families[i]
@@ -106,8 +105,8 @@ func (d *Decision) compare(kept *Decision) (worse []corev1.IPFamily) {
 		before := kept.family(f.Family)
 		f.Outcome.Before = before.Outcome.Figures
 		if before.hints.Wanted && !f.hints.Wanted || !allocate.Renews(f.Outcome.Figures, f.Outcome.Before) {
-			worse = append(worse, f.Family)
+			return false
 		}
 	}
-	return worse
+	return true
 }

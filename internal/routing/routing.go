@@ -44,9 +44,8 @@ type Input struct {
 	// ones. Without it each decision takes its own.
 	Planner *allocate.Planner
 
-	// anew are the families of which plans are made as if there were none that could be
-	// kept, and kept those that are not renewed.
-	anew, kept []corev1.IPFamily
+	// anew are the families of which plans are made as if there were none that could be kept.
+	anew []corev1.IPFamily
 }
 
 // Settings are what the administrator of a cluster chooses.
