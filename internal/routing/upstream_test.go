@@ -11,12 +11,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/endpointslice/topologycache"
-	"k8s.io/endpointslice/trafficdist"
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -119,10 +117,6 @@ func hintsByZone(eps []*discoveryv1.EndpointSlice) map[string]int {
 	return zones
 }
 
-func FuzzAutoAgreesWithUpstream(f *testing.F) {
-	f.Fuzz(rapid.MakeFuzz(autoAgrees))
-}
-
 func TestAutoAgreesWithUpstream(t *testing.T) {
 	rapid.Check(t, autoAgrees)
 }
@@ -219,28 +213,4 @@ func copiesOf(nodes []*corev1.Node) []*corev1.Node {
 		copies = append(copies, node.DeepCopy())
 	}
 	return copies
-}
-
-// Hints to own zones are what upstream writes for trafficDistribution: PreferSameZone,
-// and PreferClose, its old name.
-func TestOwnZonesAgreeWithUpstream(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		zones := []string{"a", "b", "c"}
-		eps := drawSlices(t, zones)
-		service := routedService()
-		service.Labels = map[string]string{v1alpha1.LabelOwnZone: "true"}
-		d := decided(t, inputOf(service, drawNodes(t, zones), eps))
-		near := rapid.SampledFrom([]string{corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose}).Draw(t, "distribution")
-		_, theirs, _ := trafficdist.ReconcileHints(&near, nil, deepCopies(eps), nil)
-		for i, slice := range eps {
-			ours, _ := d.Hints().Apply(slice)
-			for j := range ours {
-				// Upstream waits until an endpoint is ready; ours is hinted before, so
-				// that it does not make proxies ignore the hints of all others.
-				if *ours[j].Conditions.Ready && !hints.Same(ours[j].Hints, theirs[i].Endpoints[j].Hints) {
-					t.Fatalf("endpoint %d of %s: ours %+v, upstream %+v", j, slice.Name, ours[j].Hints, theirs[i].Endpoints[j].Hints)
-				}
-			}
-		}
-	})
 }

@@ -71,30 +71,6 @@ func keys(n int) string {
 	return strings.Join(list, ",")
 }
 
-func TestMatches(t *testing.T) {
-	a := topology.Labels{topology.Zone: "a", "rack": ""}
-	for _, test := range []struct {
-		name             string
-		key              string
-		client, endpoint topology.Labels
-		want             bool
-	}{
-		{"same value", topology.Zone, a, topology.Labels{topology.Zone: "a"}, true},
-		{"another value", topology.Zone, a, topology.Labels{topology.Zone: "A"}, false},
-		{"endpoint without the label", topology.Zone, a, topology.Labels{}, false},
-		{"client without the label", topology.Region, a, topology.Labels{topology.Region: "r"}, false},
-		{"both without the label", topology.Region, a, a, false},
-		{"both with an empty value", "rack", a, a, false},
-		{"anywhere", topology.Anywhere, a, topology.Labels{topology.Zone: "b"}, true},
-		{"anywhere without labels", topology.Anywhere, nil, nil, true},
-		{"no labels", topology.Zone, nil, nil, false},
-	} {
-		if got := topology.Matches(test.key, test.client, test.endpoint); got != test.want {
-			t.Errorf("%s: %v", test.name, got)
-		}
-	}
-}
-
 // place makes the labels of a node from "host/zone/region", where "-" is a label
 // that is missing.
 func place(path string) topology.Labels {

@@ -2,7 +2,6 @@ package nodeaddresses
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -112,19 +110,6 @@ func TestAddressesArePublished(t *testing.T) {
 	is("a node less", 4, "192.0.2.1\n198.51.100.1\n2001:db8::1\n", "10.1.0.0/24\n")
 }
 
-// A missing ConfigMap is not created, and a failed write is an error.
-func TestWritesThatFail(t *testing.T) {
-	s := newServer(aNode("one", "192.0.2.1"))
-	if result := s.reconcile(t); result.RequeueAfter != missingAgain || s.writes > 0 {
-		t.Errorf("without the ConfigMap: %+v, %d writes", result, s.writes)
-	}
-	s = newServer(aNode("one", "192.0.2.1"), empty())
-	s.refuse = errors.New("no")
-	if _, err := newPublisher(s, "vicinity").Reconcile(t.Context(), reconcile.Request{}); err == nil || err.Error() != "writing ConfigMap vicinity/vicinity-node-addresses: no" {
-		t.Errorf("the error is %v", err)
-	}
-}
-
 // The ConfigMap never exceeds the API's limit. It has room for 15,000 addresses that cannot be merged into ranges: 5,000
 // nodes with an internal address of each family and an external one.
 func TestRoomForAddresses(t *testing.T) {
@@ -205,19 +190,5 @@ func TestChangesAreGathered(t *testing.T) {
 		if len(q.all) != 6 {
 			t.Error("a sign of life counts")
 		}
-	}
-}
-
-// The cache holds the one ConfigMap, and no other of the cluster.
-func TestCacheHoldsOneConfigMap(t *testing.T) {
-	options := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
-	CacheOptions(&options, "vicinity")
-	for object, by := range options.ByObject {
-		if _, is := object.(*corev1.ConfigMap); !is || len(by.Namespaces) != 1 || by.Namespaces["vicinity"].FieldSelector.String() != "metadata.name=vicinity-node-addresses" {
-			t.Errorf("%T: %+v", object, by)
-		}
-	}
-	if len(options.ByObject) != 1 {
-		t.Errorf("%d kinds", len(options.ByObject))
 	}
 }
