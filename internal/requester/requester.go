@@ -1,5 +1,5 @@
-// Package requester evicts pods for Vicinity: rollouts, drains of a zone. It asks others to and
-// decides nothing about budgets: eviction webhooks and responders do.
+// Package requester evicts pods for Vicinity's rollouts and repairs. It decides nothing about budgets:
+// eviction webhooks and responders do.
 //
 // Where the API server serves EvictionRequests and the pod names responders, it makes one for the
 // pod and watches what becomes of it. Elsewhere it posts pods/eviction. Both are for the pod with
@@ -9,13 +9,8 @@
 //	outcome, err := r.Request(ctx, pod, "vicinity.dev/drain", "node n1 is replaced")
 //	err = r.Withdraw(ctx, pod, "vicinity.dev/drain")
 //
-// Request can be called again and again, and does nothing twice. To evict many pods use a Pool:
-//
-//	pool := requester.Pool{Requester: r, Name: "vicinity.dev/drain", Reason: "zone a is drained"}
-//	results := pool.Evict(ctx, pods)
-//
-// Each Request makes at most three calls. An eviction that is denied is not posted again by itself:
-// the caller comes back.
+// Request can be called again and again, and does nothing twice. Each Request makes at most three calls.
+// An eviction that is denied is not posted again by itself: the caller comes back.
 package requester
 
 import (
@@ -47,9 +42,6 @@ const (
 	Gone    State = "Gone"    // there is no such pod any more
 	Refused State = "Refused" // it is not allowed at all, and asking again does not help
 )
-
-// Final reports whether asking again changes nothing.
-func (s State) Final() bool { return s == Evicted || s == Gone || s == Refused }
 
 // Outcome is what became of a request.
 type Outcome struct {
