@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -98,7 +99,7 @@ type reconciler struct {
 	memory     *memory
 	webhooks   *webhooks
 	namespaces *namespaces
-	projection *projection
+	projection projection
 	nodes      *shell.Gatherer
 	turns      *turns
 	metrics    *metrics
@@ -113,7 +114,7 @@ func newReconciler(b base, l ledger) *reconciler {
 		base: b, ledger: l, memory: m,
 		webhooks:   &webhooks{client: b.client, options: b.options},
 		namespaces: newNamespaces(b),
-		projection: newProjection(b, m),
+		projection: projection{b},
 		nodes:      shell.NewGatherer(nodeGatherTime),
 		turns:      newTurns(b.options.Rate),
 		metrics:    newMetrics(m, b.clock, b.options.Top),
@@ -131,28 +132,52 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // sync returns after how long to look again, zero for never.
 func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	if err := r.client.Get(ctx, key, &v1alpha1.TopologyDisruptionBudget{}); apierrors.IsNotFound(err) {
+		r.memory.forget(key)
+		r.turns.forget(key)
+		return 0, r.projection.remove(ctx, key)
+	} else if err != nil {
+		return 0, fmt.Errorf("reading TopologyDisruptionBudget %s: %w", key, err)
+	}
 	enforced, known, err := r.enforcement(ctx, key.Namespace)
 	if err != nil || !known {
 		r.turns.forget(key)
 		return 0, err // the sync of the namespace will have it synced again
 	}
-	now := r.clock.Now()
-	if wait := r.turns.wait(key, now); wait > 0 {
+	if wait := r.turns.wait(key, r.clock.Now()); wait > 0 {
 		return wait, nil
 	}
+	report, err := r.refresh(ctx, key, enforced)
+	if err != nil || report == nil {
+		return 0, err // the event of its deletion follows
+	}
+	projected, err := r.projection.sync(ctx, report)
+	if err != nil {
+		return 0, err
+	}
+	if r.memory.setProjected(key, projected) {
+		if report, err = r.refresh(ctx, key, enforced); err != nil || report == nil {
+			return 0, err
+		}
+	}
+	return until(r.clock.Now(), report.Next, blockedAt(report.Budget.Status.Conditions)), nil
+}
+
+// refresh brings the status of a budget up to date, and writes events about what changed. The report is nil if there
+// is no such budget.
+func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enforced enforcement) (*reservation.Report, error) {
+	now := r.clock.Now()
 	var before []metav1.Condition
 	report, err := r.ledger.Refresh(ctx, key, func(report *reservation.Report) []metav1.Condition {
 		before = report.Budget.Status.Conditions
-		j := judge{report: report, enforced: enforced, projected: r.projection.verdict(key), now: now}
+		j := judge{report: report, enforced: enforced, projected: r.memory.projected(key), now: now}
 		return j.conditions()
 	})
 	if err != nil {
-		return 0, fmt.Errorf("writing the status of TopologyDisruptionBudget %s: %w", key, err)
+		return nil, fmt.Errorf("writing the status of TopologyDisruptionBudget %s: %w", key, err)
 	}
 	if report == nil {
-		r.memory.forget(key)
-		r.turns.forget(key)
-		return 0, nil
+		return nil, nil
 	}
 	if report.Written {
 		r.turns.wrote(key.Namespace, now)
@@ -161,9 +186,8 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 			r.recorder.Eventf(report.Budget, nil, e.kind, e.reason, "Disruption", "%s", e.message)
 		}
 	}
-	r.memory.set(key, &view{report.Budget, planOf(report, now)})
-	r.projection.notice(key.Namespace)
-	return until(now, report.Next, blockedAt(report.Budget.Status.Conditions)), nil
+	r.memory.set(key, report.Budget)
+	return report, nil
 }
 
 // until is how long it is to the first of some times, zero if there is none to come.

@@ -8,25 +8,39 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// view is what was seen of a budget last.
+// view is the last known state of a budget.
 type view struct {
-	budget *v1alpha1.TopologyDisruptionBudget // as it is stored
-	plan   plan
+	budget    *v1alpha1.TopologyDisruptionBudget // as it is stored
+	projected *verdict                           // nil before its PodDisruptionBudgets were looked at
 }
 
-// memory has the views of all budgets, for metrics and the projection. The pods and nodes that
-// they were made of are not kept.
+// memory has the views of all budgets. The pods and nodes that they were made of are not kept.
 type memory struct {
 	mu    sync.Mutex
-	views map[types.NamespacedName]*view
+	views map[types.NamespacedName]view
 }
 
-func newMemory() *memory { return &memory{views: map[types.NamespacedName]*view{}} }
+func newMemory() *memory { return &memory{views: map[types.NamespacedName]view{}} }
 
-func (m *memory) set(key types.NamespacedName, v *view) {
+func (m *memory) set(key types.NamespacedName, budget *v1alpha1.TopologyDisruptionBudget) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.views[key] = v
+	m.views[key] = view{budget, m.views[key].projected}
+}
+
+// setProjected keeps what became of the projection of a budget, and reports whether that changed.
+func (m *memory) setProjected(key types.NamespacedName, projected *verdict) (changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.views[key]
+	m.views[key] = view{before.budget, projected}
+	return projected != nil && (before.projected == nil || *before.projected != *projected)
+}
+
+func (m *memory) projected(key types.NamespacedName) *verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.views[key].projected
 }
 
 func (m *memory) forget(key types.NamespacedName) {
@@ -35,20 +49,20 @@ func (m *memory) forget(key types.NamespacedName) {
 	delete(m.views, key)
 }
 
-// get is nil for a budget that was not seen yet.
-func (m *memory) get(key types.NamespacedName) *view {
+// budget is nil for one that was not seen yet.
+func (m *memory) budget(key types.NamespacedName) *v1alpha1.TopologyDisruptionBudget {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.views[key]
+	return m.views[key].budget
 }
 
-// all are the views, which are not changed once they are kept.
-func (m *memory) all() []*view {
+// budgets are not changed once they are kept.
+func (m *memory) budgets() []*v1alpha1.TopologyDisruptionBudget {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := make([]*view, 0, len(m.views))
+	list := make([]*v1alpha1.TopologyDisruptionBudget, 0, len(m.views))
 	for _, v := range m.views {
-		list = append(list, v)
+		list = append(list, v.budget)
 	}
 	return list
 }

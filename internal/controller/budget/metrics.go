@@ -95,11 +95,11 @@ func (c *collector) Collect(samples chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		samples <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	all := c.memory.all()
+	all := c.memory.budgets()
 	type kind struct{ enforced, state string }
 	counts := map[kind]int{}
-	for _, v := range all {
-		conditions := v.budget.Status.Conditions
+	for _, b := range all {
+		conditions := b.Status.Conditions
 		enforced := "false"
 		if meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionEnforced) {
 			enforced = "true"
@@ -110,8 +110,7 @@ func (c *collector) Collect(samples chan<- prometheus.Metric) {
 		gauge(c.budgets, float64(n), k.enforced, k.state)
 	}
 	now := c.clock.Now()
-	for _, v := range least(all, c.top) {
-		b := v.budget
+	for _, b := range least(all, c.top) {
 		gauge(c.allowed, float64(b.Status.DisruptionsAllowed), b.Namespace, b.Name)
 		since := 0.0
 		if at := blockedSince(b); !at.IsZero() {
@@ -147,9 +146,9 @@ func blockedSince(b *v1alpha1.TopologyDisruptionBudget) time.Time {
 }
 
 // least are the budgets that allow the least: first those that are blocked, the longest first.
-func least(all []*view, most int) []*view {
-	slices.SortFunc(all, func(a, b *view) int {
-		sinceA, sinceB := blockedSince(a.budget), blockedSince(b.budget)
+func least(all []*v1alpha1.TopologyDisruptionBudget, most int) []*v1alpha1.TopologyDisruptionBudget {
+	slices.SortFunc(all, func(a, b *v1alpha1.TopologyDisruptionBudget) int {
+		sinceA, sinceB := blockedSince(a), blockedSince(b)
 		if sinceA.IsZero() != sinceB.IsZero() {
 			if sinceB.IsZero() {
 				return -1
@@ -158,9 +157,9 @@ func least(all []*view, most int) []*view {
 		}
 		return cmp.Or(
 			sinceA.Compare(sinceB),
-			cmp.Compare(a.budget.Status.DisruptionsAllowed, b.budget.Status.DisruptionsAllowed),
-			cmp.Compare(a.budget.Namespace, b.budget.Namespace),
-			cmp.Compare(a.budget.Name, b.budget.Name),
+			cmp.Compare(a.Status.DisruptionsAllowed, b.Status.DisruptionsAllowed),
+			cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name),
 		)
 	})
 	return all[:min(len(all), most)]

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -21,7 +22,8 @@ import (
 // namespaces keeps the label of namespaces that have a budget.
 type namespaces struct {
 	base
-	changed *wakes
+	// changed has a namespace whose budgets have to say something else of its label.
+	changed chan event.GenericEvent
 
 	mu    sync.Mutex
 	marks map[string]mark
@@ -34,8 +36,11 @@ type mark struct {
 	written shell.Written
 }
 
+// waitingNamespaces is how many namespaces can wait for their budgets to be queued before a sync of a namespace waits.
+const waitingNamespaces = 100
+
 func newNamespaces(b base) *namespaces {
-	return &namespaces{base: b, changed: newWakes(0), marks: map[string]mark{}}
+	return &namespaces{base: b, changed: make(chan event.GenericEvent, waitingNamespaces), marks: map[string]mark{}}
 }
 
 // isExcluded reports whether a namespace never has the label.
@@ -58,7 +63,9 @@ func (n *namespaces) note(name string, m mark) {
 	n.marks[name] = m
 	n.mu.Unlock()
 	if !known || before.failure != m.failure {
-		n.changed.wake(name)
+		namespace := aNamespace()
+		namespace.Name = name
+		n.changed <- event.GenericEvent{Object: namespace}
 	}
 }
 

@@ -8,21 +8,22 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/reservation"
 )
 
 // Reasons of the condition Projected, beside those of other conditions.
@@ -51,213 +52,169 @@ func (v verdict) condition() metav1.Condition {
 }
 
 // projection keeps PodDisruptionBudgets for budgets that these can express: one for each zone,
-// which selects pods by the label of their zone. It is for those who look at PodDisruptionBudgets
-// alone, as autoscalers do; what is decided stays with the TopologyDisruptionBudget, and an
-// eviction needs the consent of both.
+// which selects pods by the label of their zone. It is for programs that look at PodDisruptionBudgets
+// alone, as autoscalers do. The TopologyDisruptionBudget still decides, and an eviction needs the
+// consent of both.
 //
 // Kubernetes refuses to evict a pod that two PodDisruptionBudgets select. So there is none where
 // that of somebody else, or of another budget, could select one of the pods.
-type projection struct {
-	base
-	memory *memory
-	// seen is woken for a namespace of which a budget was looked at, changed for one of which
-	// something else is to be said.
-	seen, changed *wakes
+type projection struct{ base }
 
-	mu       sync.Mutex
-	verdicts map[types.NamespacedName]verdict
-	overlays map[string]*shell.Overlay[*policyv1.PodDisruptionBudget]
-}
-
-func newProjection(b base, m *memory) *projection {
-	return &projection{
-		base: b, memory: m, seen: newWakes(gatherTime), changed: newWakes(0),
-		verdicts: map[types.NamespacedName]verdict{}, overlays: map[string]*shell.Overlay[*policyv1.PodDisruptionBudget]{},
-	}
-}
-
-// verdict is what became of the projection of a budget, nil if that is not known.
-func (p *projection) verdict(key types.NamespacedName) *verdict {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if v, known := p.verdicts[key]; known {
-		return &v
-	}
-	return nil
-}
-
-// notice has the PodDisruptionBudgets of a namespace looked at, since a budget of it was.
-func (p *projection) notice(namespace string) {
-	if p.options.ProjectPDBs {
-		p.seen.wake(namespace)
-	}
-}
-
-// Reconcile has the PodDisruptionBudgets of a namespace be what its budgets ask for.
-func (p *projection) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	defer p.syncs.Begin("PodDisruptionBudgets of " + request.Name)()
-	after, err := p.sync(ctx, request.Name)
-	result, _, err := shell.Finish(after, err)
-	return result, err
-}
-
-func (p *projection) sync(ctx context.Context, namespace string) (time.Duration, error) {
-	budgets, err := budgetsOf(ctx, p.client, namespace)
+// sync writes the PodDisruptionBudgets of a budget, and deletes those that it should not have. The
+// verdict says why they are there or not; it is nil if the budget never had any and they are switched off.
+func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict, error) {
+	b := r.Budget
+	there, err := p.pdbsIn(ctx, b.Namespace)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var list policyv1.PodDisruptionBudgetList
-	if err := p.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return 0, fmt.Errorf("reading PodDisruptionBudgets: %w", err)
+	said, err := p.judge(ctx, r, there)
+	if err != nil {
+		return nil, err
 	}
-	cached := make([]*policyv1.PodDisruptionBudget, len(list.Items))
-	for i := range list.Items {
-		cached[i] = &list.Items[i]
-	}
-	overlay := p.overlay(namespace)
-	now := p.clock.Now()
-	s := &projecting{projection: p, overlay: overlay, namespace: namespace, there: overlay.Current(cached, now), verdicts: map[types.NamespacedName]verdict{}}
-	// An older budget keeps its PodDisruptionBudgets when a younger one asks for the same pods.
-	slices.SortFunc(budgets, func(a, b v1alpha1.TopologyDisruptionBudget) int {
-		if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
-			return order
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	err = s.run(ctx, budgets)
-	p.keep(namespace, s.verdicts)
-	if len(budgets) == 0 && !overlay.Pending() {
-		p.forget(namespace)
-	}
-	return overlay.Left(now), err
-}
-
-func (p *projection) overlay(namespace string) *shell.Overlay[*policyv1.PodDisruptionBudget] {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.overlays[namespace] == nil {
-		p.overlays[namespace] = new(shell.Overlay[*policyv1.PodDisruptionBudget])
-	}
-	return p.overlays[namespace]
-}
-
-func (p *projection) forget(namespace string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.overlays, namespace)
-}
-
-// keep keeps the verdicts of a namespace, and has its budgets synced if they say something else.
-func (p *projection) keep(namespace string, verdicts map[types.NamespacedName]verdict) {
-	p.mu.Lock()
-	changed := false
-	for key, v := range verdicts {
-		changed = changed || p.verdicts[key] != v
-	}
-	maps.DeleteFunc(p.verdicts, func(key types.NamespacedName, _ verdict) bool { return key.Namespace == namespace })
-	maps.Copy(p.verdicts, verdicts)
-	p.mu.Unlock()
-	if changed {
-		p.changed.wake(namespace)
-	}
-}
-
-// projecting is a sync of the PodDisruptionBudgets of a namespace.
-type projecting struct {
-	*projection
-	overlay   *shell.Overlay[*policyv1.PodDisruptionBudget]
-	namespace string
-	there     []*policyv1.PodDisruptionBudget
-	verdicts  map[types.NamespacedName]verdict
-}
-
-func (s *projecting) run(ctx context.Context, budgets []v1alpha1.TopologyDisruptionBudget) error {
-	exists := map[types.UID]bool{}
-	var older []*v1alpha1.TopologyDisruptionBudget
-	for i := range budgets {
-		b := &budgets[i]
-		exists[b.UID] = true
-		key := client.ObjectKeyFromObject(b)
-		v := s.memory.get(key)
-		if v == nil || v.budget.UID != b.UID {
-			if known := s.verdict(key); known != nil {
-				s.verdicts[key] = *known
-			}
-			older = append(older, b)
-			continue // what it has stays until it was looked at
-		}
-		said, err := s.project(ctx, b, &v.plan, older)
-		if err != nil {
-			return err
-		}
-		older = append(older, b)
-		if said.reason != reasonOff || s.hadCondition(b) {
-			s.verdicts[key] = said
-		}
-	}
-	for _, pdb := range s.there {
-		if owner := ownerOf(pdb); owner != nil && !exists[owner.UID] {
-			if err := s.delete(ctx, pdb); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// hadCondition reports whether a budget says something about a projection that is off now.
-func (s *projecting) hadCondition(b *v1alpha1.TopologyDisruptionBudget) bool {
-	return slices.ContainsFunc(b.Status.Conditions, func(c metav1.Condition) bool { return c.Type == v1alpha1.ConditionProjected })
-}
-
-// project has the PodDisruptionBudgets of a budget be what they should.
-func (s *projecting) project(ctx context.Context, b *v1alpha1.TopologyDisruptionBudget, p *plan, older []*v1alpha1.TopologyDisruptionBudget) (verdict, error) {
-	said := s.judge(b, p, older)
 	want := map[string]bool{}
 	if said.isProjected() {
-		for _, zone := range p.zones {
-			name := pdbName(b.Name, zone.zone)
+		for _, zone := range r.Measures.Domains {
+			name := pdbName(b.Name, zone.Domain)
 			want[name] = true
-			if err := s.write(ctx, b, name, zone); err != nil {
-				return said, err
+			if err := p.write(ctx, b, name, zone, there); err != nil {
+				return nil, err
 			}
 		}
 	}
-	for _, pdb := range s.there {
-		if owner := ownerOf(pdb); owner != nil && owner.UID == b.UID && !want[pdb.Name] {
-			if err := s.delete(ctx, pdb); err != nil {
-				return said, err
-			}
-		}
+	err = p.delete(ctx, there, b.Name, func(pdb *policyv1.PodDisruptionBudget) bool { return ownerOf(pdb).UID == b.UID && want[pdb.Name] })
+	if err != nil || said.reason == reasonOff && meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProjected) == nil {
+		return nil, err
 	}
-	return said, nil
+	return &said, nil
+}
+
+// remove deletes the PodDisruptionBudgets of a budget that is gone.
+func (p *projection) remove(ctx context.Context, budget client.ObjectKey) error {
+	there, err := p.pdbsIn(ctx, budget.Namespace)
+	if err != nil {
+		return err
+	}
+	return p.delete(ctx, there, budget.Name, func(*policyv1.PodDisruptionBudget) bool { return false })
+}
+
+func (p *projection) pdbsIn(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error) {
+	var list policyv1.PodDisruptionBudgetList
+	if err := p.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("reading PodDisruptionBudgets: %w", err)
+	}
+	return list.Items, nil
 }
 
 // judge says whether a budget may be projected, and else why not.
-func (s *projecting) judge(b *v1alpha1.TopologyDisruptionBudget, p *plan, older []*v1alpha1.TopologyDisruptionBudget) verdict {
-	switch {
-	case !s.options.ProjectPDBs:
-		return verdict{reasonOff, "vicinity-controller runs without --project-pdbs."}
-	case p.unfit.reason != "":
-		return p.unfit
+func (p *projection) judge(ctx context.Context, r *reservation.Report, there []policyv1.PodDisruptionBudget) (verdict, error) {
+	if !p.options.ProjectPDBs {
+		return verdict{reasonOff, "vicinity-controller runs without --project-pdbs."}, nil
 	}
-	for _, other := range older {
-		if complexity(&other.Spec) == "" && mayOverlap(b.Spec.Selector, other.Spec.Selector) {
-			return verdict{reasonOverlap, fmt.Sprintf("TopologyDisruptionBudget %s is older, and could select the same pods: Kubernetes refuses to evict a pod that two PodDisruptionBudgets select.", other.Name)}
+	if unfit := p.unfit(r); unfit != nil {
+		return *unfit, nil
+	}
+	b := r.Budget
+	budgets, err := budgetsOf(ctx, p.client, b.Namespace)
+	if err != nil {
+		return verdict{}, err
+	}
+	for i := range budgets {
+		if other := &budgets[i]; isOlder(other, b) && complexity(&other.Spec) == "" && mayOverlap(b.Spec.Selector, other.Spec.Selector) {
+			return verdict{reasonOverlap, fmt.Sprintf("TopologyDisruptionBudget %s is older, and could select the same pods: Kubernetes refuses to evict a pod that two PodDisruptionBudgets select.", other.Name)}, nil
 		}
 	}
-	for _, pdb := range s.there {
+	for i := range there {
+		pdb := &there[i]
 		if owner := ownerOf(pdb); owner != nil && owner.UID == b.UID {
 			continue
 		}
 		if mayOverlap(b.Spec.Selector, pdb.Spec.Selector) {
-			return verdict{reasonOverlap, fmt.Sprintf("PodDisruptionBudget %s could select the same pods: Kubernetes refuses to evict a pod that two PodDisruptionBudgets select. Delete it, or give the two selectors different values of a label.", pdb.Name)}
+			return verdict{reasonOverlap, fmt.Sprintf("PodDisruptionBudget %s could select the same pods: Kubernetes refuses to evict a pod that two PodDisruptionBudgets select. Delete it, or give the two selectors different values of a label.", pdb.Name)}, nil
 		}
 	}
-	if len(p.spread) > 0 {
-		return verdict{reasonSpreadConstraints, fmt.Sprintf("There is a PodDisruptionBudget for each zone. The topologySpreadConstraints of %s (DoNotSchedule) may leave an evicted pod without a place, and then these keep an autoscaler from removing nodes: use ScheduleAnyway, or leave room in each zone.", strings.Join(p.spread, ", "))}
+	if spread := spreadBy(r); len(spread) > 0 {
+		return verdict{reasonSpreadConstraints, fmt.Sprintf("There is a PodDisruptionBudget for each zone. The topologySpreadConstraints of %s (DoNotSchedule) may leave an evicted pod without a place, and then these keep an autoscaler from removing nodes: use ScheduleAnyway, or leave room in each zone.", strings.Join(spread, ", "))}, nil
 	}
-	return verdict{reasonProjected, "There is a PodDisruptionBudget for each zone."}
+	return verdict{reasonProjected, "There is a PodDisruptionBudget for each zone."}, nil
+}
+
+// isOlder reports whether a budget keeps its PodDisruptionBudgets when another one asks for the same pods.
+func isOlder(a, b *v1alpha1.TopologyDisruptionBudget) bool {
+	order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	return order < 0 || order == 0 && a.Name < b.Name
+}
+
+// unfit says why no PodDisruptionBudgets can say the same as a budget, nil if they can.
+func (p *projection) unfit(r *reservation.Report) *verdict {
+	if not := complexity(&r.Budget.Spec); not != "" {
+		return &verdict{reasonNotSimple, fmt.Sprintf("No PodDisruptionBudget can say the same: %s.", not)}
+	}
+	switch b := &r.State.Budget; {
+	case b.Invalid != "":
+		return &verdict{reasonInvalid, "The spec cannot be followed."}
+	case p.clock.Now().Before(b.BreakGlass.Until):
+		return &verdict{reasonGlassBroken, "A PodDisruptionBudget would refuse what the break glass admits."}
+	}
+	if without, first := withoutZone(r); without > 0 {
+		return &verdict{reasonPodsLackZone, fmt.Sprintf("Pods lack the label %s with the zone of their node, %d of them, %s among them: Kubernetes sets it when it binds a pod, since 1.35. Pods of before get it when they are made anew.", corev1.LabelTopologyZone, without, first)}
+	}
+	return nil
+}
+
+// complexity is what a spec has that a PodDisruptionBudget for each zone cannot say.
+func complexity(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
+	term := spec.NodeSelectorTerm
+	switch {
+	case spec.Selector == nil:
+		return "spec.selector is not given"
+	case term == nil || len(term.MatchFields) > 0 || len(term.MatchExpressions) != 1 ||
+		term.MatchExpressions[0].Key != corev1.LabelTopologyZone || term.MatchExpressions[0].Operator != corev1.NodeSelectorOpExists:
+		return "spec.nodeSelectorTerm is not the one expression " + corev1.LabelTopologyZone + " Exists"
+	case spec.GroupBy != "":
+		return "spec.groupBy is given"
+	case spec.MaxUnavailableDomains != nil:
+		return "spec.maxUnavailableDomains is given"
+	case spec.MaxUnavailableTotal != nil:
+		return "spec.maxUnavailableTotal is given"
+	}
+	return ""
+}
+
+// withoutZone counts the covered pods that do not have the zone of their node as a label.
+func withoutZone(r *reservation.Report) (count int, first string) {
+	labelled := map[string]string{}
+	for _, pod := range r.World.Pods {
+		labelled[string(pod.UID)] = pod.Labels[corev1.LabelTopologyZone]
+	}
+	for i := range r.State.Pods {
+		pod := &r.State.Pods[i]
+		if pod.Place != disruption.Covered || pod.Finished || labelled[pod.UID] == pod.Domain {
+			continue
+		}
+		if count++; first == "" {
+			first = pod.Name
+		}
+	}
+	return count, first
+}
+
+// spreadBy are the workloads whose pods the scheduler must not place where they are not spread.
+func spreadBy(r *reservation.Report) []string {
+	selector := coverage.Selector(r.Budget)
+	found := map[string]bool{}
+	for i := range r.World.Workloads {
+		w := &r.World.Workloads[i]
+		if w.Template == nil || w.Kind == "ReplicaSet" && w.Controller != nil || !selector.Matches(labels.Set(w.Template.Labels)) {
+			continue
+		}
+		if slices.ContainsFunc(w.Template.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+			return c.WhenUnsatisfiable == corev1.DoNotSchedule
+		}) {
+			found[w.ID()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // write has the PodDisruptionBudget of a zone say what the budget allows there.
@@ -265,68 +222,58 @@ func (s *projecting) judge(b *v1alpha1.TopologyDisruptionBudget, p *plan, older 
 // minAvailable is a number, since Kubernetes takes maxUnavailable and percentages of all that the
 // owner of the pods asks for, in all zones. How many must stay healthy does not change while pods
 // go and come back in their zone, so that a rollout does not write it for every pod.
-func (s *projecting) write(ctx context.Context, b *v1alpha1.TopologyDisruptionBudget, name string, zone zonePlan) error {
+func (p *projection) write(ctx context.Context, b *v1alpha1.TopologyDisruptionBudget, name string, zone disruption.DomainMeasure, there []policyv1.PodDisruptionBudget) error {
 	want := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.namespace, Name: name,
+			Namespace: b.Namespace, Name: name,
 			Labels:          map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
 			OwnerReferences: []metav1.OwnerReference{reference(b)},
 		},
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			Selector: b.Spec.Selector.DeepCopy(), UnhealthyPodEvictionPolicy: b.Spec.UnhealthyPodEvictionPolicy,
+			MinAvailable: new(intstr.FromInt32(int32(zone.Desired))),
 		},
 	}
 	want.Spec.Selector.MatchExpressions = append(want.Spec.Selector.MatchExpressions, metav1.LabelSelectorRequirement{
-		Key: corev1.LabelTopologyZone, Operator: metav1.LabelSelectorOpIn, Values: []string{zone.zone},
+		Key: corev1.LabelTopologyZone, Operator: metav1.LabelSelectorOpIn, Values: []string{zone.Domain},
 	})
-	least := intstr.FromInt32(int32(zone.desired))
-	want.Spec.MinAvailable = &least
-	i := slices.IndexFunc(s.there, func(pdb *policyv1.PodDisruptionBudget) bool { return pdb.Name == name })
+	i := slices.IndexFunc(there, func(pdb policyv1.PodDisruptionBudget) bool { return pdb.Name == name })
 	if i < 0 {
-		return s.create(ctx, want)
-	}
-	has := s.there[i]
-	if owner := ownerOf(has); owner == nil || owner.UID != b.UID {
-		return nil // somebody else's, or of an earlier budget of the name, which goes
-	}
-	if equality.Semantic.DeepEqual(has.Spec, want.Spec) && has.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController {
-		return nil
-	}
-	updated := has.DeepCopy()
-	if updated.Labels == nil {
-		updated.Labels = map[string]string{}
-	}
-	updated.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedByController
-	updated.Spec = want.Spec
-	if err := s.client.Update(ctx, updated); err != nil {
-		s.overlay.Forget(has)
-		return fmt.Errorf("updating PodDisruptionBudget %s: %w", name, shell.Changed(err))
-	}
-	s.overlay.Wrote(updated, s.clock.Now())
-	return nil
-}
-
-func (s *projecting) create(ctx context.Context, pdb *policyv1.PodDisruptionBudget) error {
-	if err := s.client.Create(ctx, pdb); err != nil {
+		err := p.client.Create(ctx, want)
 		if apierrors.IsAlreadyExists(err) {
 			err = shell.ErrChanged
 		}
-		return fmt.Errorf("creating PodDisruptionBudget %s: %w", pdb.Name, err)
+		if err != nil {
+			return fmt.Errorf("creating PodDisruptionBudget %s: %w", name, err)
+		}
+		return nil
 	}
-	s.overlay.Wrote(pdb, s.clock.Now())
-	s.there = append(s.there, pdb)
+	has := &there[i]
+	if owner := ownerOf(has); owner == nil || owner.UID != b.UID {
+		return nil // somebody else's, or of an earlier budget of the name, which is deleted
+	}
+	if equality.Semantic.DeepEqual(has.Spec, want.Spec) {
+		return nil
+	}
+	updated := has.DeepCopy()
+	updated.Spec = want.Spec
+	if err := p.client.Update(ctx, updated); err != nil {
+		return fmt.Errorf("updating PodDisruptionBudget %s: %w", name, shell.Changed(err))
+	}
 	return nil
 }
 
-func (s *projecting) delete(ctx context.Context, pdb *policyv1.PodDisruptionBudget) error {
-	if pdb.DeletionTimestamp != nil {
-		return nil
+// delete deletes the PodDisruptionBudgets that were made for budgets of a name, but for those to keep.
+func (p *projection) delete(ctx context.Context, there []policyv1.PodDisruptionBudget, budget string, keep func(*policyv1.PodDisruptionBudget) bool) error {
+	for i := range there {
+		pdb := &there[i]
+		if owner := ownerOf(pdb); owner == nil || owner.Name != budget || keep(pdb) || pdb.DeletionTimestamp != nil {
+			continue
+		}
+		if err := shell.Delete(ctx, p.client, pdb.DeepCopy()); err != nil {
+			return fmt.Errorf("deleting PodDisruptionBudget %s: %w", pdb.Name, err)
+		}
 	}
-	if err := shell.Delete(ctx, s.client, pdb.DeepCopy()); err != nil {
-		s.overlay.Forget(pdb)
-		return fmt.Errorf("deleting PodDisruptionBudget %s: %w", pdb.Name, err)
-	}
-	s.overlay.Deleted(pdb, s.clock.Now())
 	return nil
 }
 

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,16 +31,14 @@ func projected(t *testing.T) *world {
 	w := newWorld(t, append(aShop(), perZone("web", 1))...)
 	w.start(projectOptions())
 	w.label(shop, marks)
-	w.sync("web", status)
-	w.project("create pdb "+pdbName("web", "a"), "create pdb "+pdbName("web", "b"))
-	w.sync("web", status)
+	w.sync("web", status, "create pdb "+pdbName("web", "a"), "create pdb "+pdbName("web", "b"), status)
 	w.says("web", v1alpha1.ConditionProjected, metav1.ConditionTrue, reasonProjected)
 	w.told("Normal BudgetEnforced", "Warning OwnersDeleteDirectly", "Normal BudgetProjected")
 	w.pdbs("web keeps 1 in a", "web keeps 1 in b")
 	return w
 }
 
-// refresh syncs the budget and then the projection, whatever they write.
+// refresh syncs budgets until nothing changes, whatever they write.
 func (w *world) refresh(names ...string) {
 	w.t.Helper()
 	for range 2 {
@@ -48,9 +47,6 @@ func (w *world) refresh(names ...string) {
 				w.t.Fatal(err)
 			}
 		}
-		if _, err := w.r.projection.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Name: shop}}); err != nil {
-			w.t.Fatal(err)
-		}
 	}
 	w.writes = nil
 }
@@ -58,13 +54,8 @@ func (w *world) refresh(names ...string) {
 // A restart writes nothing, and neither does a pod that goes and comes back in its zone.
 func TestProjectionIsQuiet(t *testing.T) {
 	w := projected(t)
-	w.project()
 	w.start(projectOptions())
 	w.label(shop)
-	w.project() // no budget was looked at yet
-	w.pdbs("web keeps 1 in a", "web keeps 1 in b")
-	w.sync("web")
-	w.project()
 	w.sync("web")
 	for _, change := range []func(){
 		func() { ready(w, "web-1", false) },
@@ -75,8 +66,8 @@ func TestProjectionIsQuiet(t *testing.T) {
 		if _, err := w.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: shop, Name: "web"}}); err != nil {
 			t.Fatal(err)
 		}
-		w.writes = nil
-		w.project()
+		w.writes = slices.DeleteFunc(w.writes, func(write string) bool { return write == status })
+		w.wrote()
 	}
 }
 
@@ -104,7 +95,7 @@ func TestProjectionFollows(t *testing.T) {
 	w.refresh("web")
 	w.pdbs("web keeps 1 in a", "web keeps 1 in b")
 	w.drop(w.budget("web"))
-	w.project("delete pdb "+pdbName("web", "a"), "delete pdb "+pdbName("web", "b"))
+	w.sync("web", "delete pdb "+pdbName("web", "a"), "delete pdb "+pdbName("web", "b"))
 	w.pdbs()
 }
 
@@ -227,12 +218,10 @@ func TestProjectionThatIsOff(t *testing.T) {
 	w := projected(t)
 	w.start(testOptions())
 	w.label(shop)
-	w.sync("web")
-	w.project("delete pdb "+pdbName("web", "a"), "delete pdb "+pdbName("web", "b"))
-	w.sync("web", status)
+	w.sync("web", "delete pdb "+pdbName("web", "a"), "delete pdb "+pdbName("web", "b"), status)
 	w.says("web", v1alpha1.ConditionProjected, metav1.ConditionFalse, reasonOff)
 	w.told("Warning BudgetProjectedNoMore")
-	w.project()
+	w.sync("web")
 }
 
 func TestNamesOfPDBs(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
@@ -28,7 +29,7 @@ import (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// add adds the controllers of budgets, of namespaces and of the projection.
+// add adds the controllers of budgets and of namespaces.
 func (r *reconciler) add(mgr manager.Manager) error {
 	warm := true
 	many := controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm}
@@ -37,9 +38,13 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Watches(&v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler()).
 		Watches(&corev1.Pod{}, r.podHandler()).
 		Watches(&corev1.Node{}, r.nodeHandler()).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(r.projectedWith), builder.WithPredicates(
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}),
+		)).
 		WatchesRawSource(r.nodes.Source("reading the budgets that nodes changed for", r.enqueueAll)).
-		WatchesRawSource(r.namespaces.changed.source("reading the budgets of a namespace", r.requestsOf)).
-		WatchesRawSource(r.projection.changed.source("reading the budgets of a namespace", r.requestsOf)).
+		WatchesRawSource(source.Channel(r.namespaces.changed, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, namespace client.Object) []reconcile.Request {
+			return r.requestsIn(ctx, namespace.GetName())
+		}))).
 		WithOptions(many)
 	for _, owner := range []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}} {
 		b = b.Watches(owner, r.ownerHandler())
@@ -57,32 +62,16 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	if err := b.Complete(r); err != nil {
 		return err
 	}
-	err = builder.ControllerManagedBy(mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named("budget-namespace").
 		WatchesMetadata(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&v1alpha1.TopologyDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(comesOrGoes())).
 		WithOptions(controller.Options{EnableWarmup: &warm}).
 		Complete(r.namespaces)
-	if err != nil {
-		return err
-	}
-	return builder.ControllerManagedBy(mgr).
-		Named("budget-projection").
-		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
-		Watches(&v1alpha1.TopologyDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(comesOrGoes())).
-		WatchesRawSource(r.projection.seen.source("reading a namespace", func(_ context.Context, name string) ([]reconcile.Request, error) {
-			return []reconcile.Request{requestForName(name)}, nil
-		})).
-		WithOptions(controller.Options{EnableWarmup: &warm}).
-		Complete(r.projection)
-}
-
-func requestForName(name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
 }
 
 func namespaceOf(_ context.Context, object client.Object) []reconcile.Request {
-	return []reconcile.Request{requestForName(object.GetNamespace())}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: object.GetNamespace()}}}
 }
 
 // comesOrGoes passes objects that are new or deleted.
@@ -100,6 +89,23 @@ func (r *reconciler) requestsOf(ctx context.Context, namespace string) ([]reconc
 	return requests, err
 }
 
+// requestsIn are the same for a handler of events.
+func (r *reconciler) requestsIn(ctx context.Context, namespace string) []reconcile.Request {
+	requests, err := r.requestsOf(ctx, namespace)
+	if err != nil {
+		return nil // the cache has not started, and will list them all
+	}
+	return requests
+}
+
+// projectedWith are the budgets whose projection depends on a PodDisruptionBudget or on another budget.
+func (r *reconciler) projectedWith(ctx context.Context, object client.Object) []reconcile.Request {
+	if !r.options.ProjectPDBs {
+		return nil
+	}
+	return r.requestsIn(ctx, object.GetNamespace())
+}
+
 func (r *reconciler) enqueueAll(ctx context.Context, q queue) error {
 	requests, err := r.requestsOf(ctx, metav1.NamespaceAll)
 	for _, request := range requests {
@@ -111,20 +117,32 @@ func (r *reconciler) enqueueAll(ctx context.Context, q queue) error {
 // budgetHandler follows budgets: what users write at once, and what is written of their status
 // together with the changes of pods that it goes with.
 func (r *reconciler) budgetHandler() handler.EventHandler {
+	sync := func(ctx context.Context, object client.Object, q queue) {
+		q.Add(requestFor(object))
+		for _, request := range r.projectedWith(ctx, object) {
+			q.AddAfter(request, gatherTime)
+		}
+	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { q.Add(requestFor(e.Object)) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if e.IsInInitialList { // and so are all others
+				q.Add(requestFor(e.Object))
+				return
+			}
+			sync(ctx, e.Object, q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, after := e.ObjectOld, e.ObjectNew
 			if before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetAnnotations(), after.GetAnnotations()) {
-				q.Add(requestFor(after))
+				sync(ctx, after, q)
 				return
 			}
 			// The controller's own write needs no look.
-			if v := r.memory.get(client.ObjectKeyFromObject(after)); v == nil || v.budget.ResourceVersion != after.GetResourceVersion() {
+			if known := r.memory.budget(client.ObjectKeyFromObject(after)); known == nil || known.ResourceVersion != after.GetResourceVersion() {
 				q.AddAfter(requestFor(after), gatherTime)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { q.Add(requestFor(e.Object)) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { sync(ctx, e.Object, q) },
 	}
 }
 
@@ -238,11 +256,7 @@ func (r *reconciler) ownerHandler() handler.EventHandler {
 // groupHandler follows which pods can only be disrupted together.
 func (r *reconciler) groupHandler() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
-		requests, err := r.requestsOf(ctx, object.GetNamespace())
-		if err != nil {
-			return nil // the cache has not started, and will list them all
-		}
-		return requests
+		return r.requestsIn(ctx, object.GetNamespace())
 	})
 }
 

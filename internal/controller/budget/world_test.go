@@ -271,15 +271,6 @@ func (w *world) syncIn(namespace, name string, want ...string) reconcile.Result 
 	return result
 }
 
-// project syncs the projection of the shop, and compares what was written.
-func (w *world) project(want ...string) {
-	w.t.Helper()
-	if _, err := w.r.projection.Reconcile(context.Background(), reconcile.Request{NamespacedName: types.NamespacedName{Name: shop}}); err != nil {
-		w.t.Error(err)
-	}
-	w.wrote(want...)
-}
-
 func (w *world) wrote(want ...string) {
 	w.t.Helper()
 	if !slices.Equal(w.writes, want) {
