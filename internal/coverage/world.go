@@ -89,6 +89,21 @@ func workload(object metav1.Object, apiVersion schema.GroupVersion, kind string,
 	return w
 }
 
+// OfObject reads a workload of one of Kubernetes' own kinds; nil for any other object.
+func OfObject(object any) *Workload {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return new(OfDeployment(o))
+	case *appsv1.ReplicaSet:
+		return new(OfReplicaSet(o))
+	case *appsv1.StatefulSet:
+		return new(OfStatefulSet(o))
+	case *appsv1.DaemonSet:
+		return new(OfDaemonSet(o))
+	}
+	return nil
+}
+
 // OfDeployment reads a Deployment.
 func OfDeployment(d *appsv1.Deployment) Workload {
 	w := workload(d, appsv1.SchemeGroupVersion, "Deployment", d.Spec.Replicas, &d.Spec.Template)

@@ -170,15 +170,8 @@ func workloadsOf(stores []toolscache.Indexer, namespace string) []coverage.Workl
 	var found []coverage.Workload
 	for _, store := range stores {
 		for _, object := range inNamespace(store, namespace) {
-			switch w := object.(type) {
-			case *appsv1.Deployment:
-				found = append(found, coverage.OfDeployment(w))
-			case *appsv1.ReplicaSet:
-				found = append(found, coverage.OfReplicaSet(w))
-			case *appsv1.StatefulSet:
-				found = append(found, coverage.OfStatefulSet(w))
-			case *appsv1.DaemonSet:
-				found = append(found, coverage.OfDaemonSet(w))
+			if w := coverage.OfObject(object); w != nil {
+				found = append(found, *w)
 			}
 		}
 	}

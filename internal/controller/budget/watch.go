@@ -153,29 +153,35 @@ func (r *reconciler) gather(q queue, namespace string, labels map[string]string)
 	}
 }
 
-// podHandler follows what a budget depends on of pods.
-func (r *reconciler) podHandler() handler.EventHandler {
+// follow handles objects that are created or deleted, or that change in what a budget depends on. An object that
+// changed is handled as it was and as it is.
+func follow[T client.Object](same func(before, after T) bool, handle func(T, queue)) handler.EventHandler {
+	one := func(object client.Object, q queue) {
+		if o, ok := object.(T); ok {
+			handle(o, q)
+		}
+	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			if !e.IsInInitialList { // or else their budgets are in theirs
-				r.gather(q, e.Object.GetNamespace(), e.Object.GetLabels())
+			if !e.IsInInitialList { // all budgets are synced then anyway
+				one(e.Object, q)
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			before, ok := e.ObjectOld.(*corev1.Pod)
-			after, also := e.ObjectNew.(*corev1.Pod)
-			if !ok || !also || samePod(before, after) {
-				return
-			}
-			r.gather(q, after.Namespace, after.Labels)
-			if !maps.Equal(before.Labels, after.Labels) {
-				r.gather(q, before.Namespace, before.Labels)
+			before, ok := e.ObjectOld.(T)
+			after, also := e.ObjectNew.(T)
+			if ok && also && !same(before, after) {
+				handle(before, q)
+				handle(after, q)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			r.gather(q, e.Object.GetNamespace(), e.Object.GetLabels())
-		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { one(e.Object, q) },
 	}
+}
+
+// podHandler follows what a budget depends on of pods.
+func (r *reconciler) podHandler() handler.EventHandler {
+	return follow(samePod, func(pod *corev1.Pod, q queue) { r.gather(q, pod.Namespace, pod.Labels) })
 }
 
 // samePod compares what a budget depends on.
@@ -196,61 +202,24 @@ func readiness(pod *corev1.Pod) *corev1.PodCondition {
 
 // nodeHandler follows what a budget depends on of nodes.
 func (r *reconciler) nodeHandler() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
-			if !e.IsInInitialList {
-				r.nodes.Notice()
-			}
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
-			before, ok := e.ObjectOld.(*corev1.Node)
-			after, also := e.ObjectNew.(*corev1.Node)
-			if ok && also && !coverage.SameNode(before, after) {
-				r.nodes.Notice()
-			}
-		},
-		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.nodes.Notice() },
-	}
+	return follow(coverage.SameNode, func(*corev1.Node, queue) { r.nodes.Notice() })
 }
 
 // webhookHandler follows whether the API server asks about evictions.
 func (r *reconciler) webhookHandler() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
-			if !e.IsInInitialList {
-				r.nodes.Notice()
-			}
-		},
-		UpdateFunc: func(context.Context, event.UpdateEvent, queue) { r.nodes.Notice() },
-		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { r.nodes.Notice() },
-	}
+	return follow(func(_, _ client.Object) bool { return false }, func(client.Object, queue) { r.nodes.Notice() })
 }
 
 // ownerHandler follows how many pods workloads ask for, where these may be, and how they roll out.
 func (r *reconciler) ownerHandler() handler.EventHandler {
-	gather := func(q queue, object client.Object) {
-		if w := workload(object); w != nil {
+	same := func(before, after client.Object) bool {
+		return equality.Semantic.DeepEqual(coverage.OfObject(before), coverage.OfObject(after))
+	}
+	return follow(same, func(object client.Object, q queue) {
+		if w := coverage.OfObject(object); w != nil {
 			r.gather(q, object.GetNamespace(), w.Template.Labels)
 		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			if !e.IsInInitialList {
-				gather(q, e.Object)
-			}
-		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			before, after := workload(e.ObjectOld), workload(e.ObjectNew)
-			if before == nil || after == nil || equality.Semantic.DeepEqual(before, after) {
-				return
-			}
-			gather(q, e.ObjectNew)
-			if !maps.Equal(before.Template.Labels, after.Template.Labels) {
-				gather(q, e.ObjectOld)
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { gather(q, e.Object) },
-	}
+	})
 }
 
 // groupHandler follows which pods can only be disrupted together.
@@ -258,22 +227,4 @@ func (r *reconciler) groupHandler() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 		return r.requestsIn(ctx, object.GetNamespace())
 	})
-}
-
-// workload is an owner of pods as a budget sees it.
-func workload(object client.Object) *coverage.Workload {
-	var w coverage.Workload
-	switch o := object.(type) {
-	case *appsv1.Deployment:
-		w = coverage.OfDeployment(o)
-	case *appsv1.ReplicaSet:
-		w = coverage.OfReplicaSet(o)
-	case *appsv1.StatefulSet:
-		w = coverage.OfStatefulSet(o)
-	case *appsv1.DaemonSet:
-		w = coverage.OfDaemonSet(o)
-	default:
-		return nil
-	}
-	return &w
 }
