@@ -30,7 +30,7 @@ func (l *Ledger) isGivenUp(r *v1alpha1.Reservation) bool {
 // giveUp gives up what budgets may have reserved for a request that was denied, without a wait. It tries again until that
 // is stored or the reservation has expired.
 func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder string) {
-	l.givenUp.note(attempt{pod, holder}, struct{}{})
+	l.givenUp.set(attempt{pod, holder}, struct{}{})
 	for _, budget := range budgets {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), disruption.ReservationTime)

@@ -41,7 +41,7 @@ import (
 // Options are what a Ledger may be given.
 type Options struct {
 	// Clock is the real one if it is nil.
-	Clock clock.PassiveClock
+	Clock clock.Clock
 	// Ahead is by how much this process's clock is ahead of the API server's. It may be nil.
 	Ahead func() time.Duration
 	// Metrics have their numbers from this Ledger alone. They may be nil.
@@ -60,7 +60,7 @@ type Ledger struct {
 	log        logr.Logger
 
 	// givenUp are requests whose reservations may be stored yet, by a write that comes late.
-	givenUp *lasting[attempt, struct{}]
+	givenUp *expiring[attempt, struct{}]
 	lists   *lists
 	slots   chan struct{} // one for each budget that is written
 
@@ -101,7 +101,7 @@ func newLedger(c client.Client, w *world, o Options, log logr.Logger) *Ledger {
 	o.Metrics.held.Store(&held)
 	return &Ledger{
 		client: c, world: w, clock: o.Clock, ahead: o.Ahead, metrics: o.Metrics, log: log, queues: map[types.NamespacedName]*queue{},
-		givenUp: newLasting[attempt, struct{}](o.Clock, disruption.ReservationTime), lists: &lists{client: c}, slots: make(chan struct{}, mostWrites),
+		givenUp: newExpiring[attempt, struct{}](o.Clock, 2*disruption.ReservationTime), lists: &lists{client: c}, slots: make(chan struct{}, mostWrites),
 	}
 }
 

@@ -20,11 +20,11 @@ const nodeTrust = 5 * time.Second
 // its pods are not held until they are deleted, too.
 type lostNodes struct {
 	client client.Reader // live
-	recent *recent[string, *corev1.Node]
+	recent *expiring[string, *corev1.Node]
 }
 
-func newLostNodes(c client.Reader, now clock.PassiveClock) *lostNodes {
-	return &lostNodes{client: c, recent: newRecent[string, *corev1.Node](now, nodeTrust)}
+func newLostNodes(c client.Reader, now clock.Clock) *lostNodes {
+	return &lostNodes{client: c, recent: newExpiring[string, *corev1.Node](now, nodeTrust)}
 }
 
 // of are those of some nodes that exist. It fails unless each is known to exist or not to.
@@ -38,7 +38,7 @@ func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.
 		slots <- struct{}{}
 		reads.Go(func() {
 			defer func() { <-slots }()
-			node, err := l.recent.get(name, func() (*corev1.Node, error) { return l.read(ctx, name) })
+			node, err := l.recent.getOrRead(name, func() (*corev1.Node, error) { return l.read(ctx, name) })
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

@@ -30,7 +30,7 @@ const scaleTrust = 5 * time.Second
 // get that is all that it takes: what else such objects hold is not read.
 type scales struct {
 	client client.SubResourceClientConstructor
-	recent *recent[scaleKey, coverage.Workload]
+	recent *expiring[scaleKey, coverage.Workload]
 }
 
 // scaleKey is all that an owner is asked for by: who makes a pod says what its owner is.
@@ -39,13 +39,13 @@ type scaleKey struct {
 	coverage.Ref
 }
 
-func newScales(c client.SubResourceClientConstructor, now clock.PassiveClock) *scales {
-	return &scales{client: c, recent: newRecent[scaleKey, coverage.Workload](now, scaleTrust)}
+func newScales(c client.SubResourceClientConstructor, now clock.Clock) *scales {
+	return &scales{client: c, recent: newExpiring[scaleKey, coverage.Workload](now, scaleTrust)}
 }
 
 // of is an owner in a namespace, with the replicas that it asks for.
 func (s *scales) of(ctx context.Context, namespace string, ref coverage.Ref) (coverage.Workload, error) {
-	workload, err := s.recent.get(scaleKey{namespace, ref}, func() (coverage.Workload, error) { return s.read(ctx, namespace, ref) })
+	workload, err := s.recent.getOrRead(scaleKey{namespace, ref}, func() (coverage.Workload, error) { return s.read(ctx, namespace, ref) })
 	if err != nil {
 		return coverage.Workload{}, fmt.Errorf("reading the scale of %s: %w", ref.ID(), err)
 	}

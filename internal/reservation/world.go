@@ -28,8 +28,8 @@ import (
 type world struct {
 	pods, budgets, pdbs toolscache.Indexer
 	selectors           *selectors
-	departures          *lasting[types.UID, string] // the versions at which pods went
-	nodes               memo[map[string]*corev1.Node]
+	departures          *expiring[types.UID, string]   // the versions at which pods went
+	nodes               memos[map[string]*corev1.Node] // of the whole cluster, by the namespace ""
 	workloads           memos[[]coverage.Workload]
 	units               memos[map[string]string]
 	scales              *scales
@@ -49,7 +49,7 @@ type syncing struct {
 func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lostNodes) (*world, error) {
 	w := &world{
 		selectors: newSelectors(), scales: scales, lost: lost,
-		departures: newLasting[types.UID, string](clock.RealClock{}, departureTime),
+		departures: newExpiring[types.UID, string](clock.RealClock{}, departureTime),
 	}
 	watch := func(object client.Object, handler toolscache.ResourceEventHandler, indexers toolscache.Indexers) (toolscache.Indexer, error) {
 		informer, err := informerOf(ctx, mgr.GetCache(), object)
@@ -82,11 +82,11 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
 		return nil, err
 	}
-	nodes, err := watch(&corev1.Node{}, changes(sameNode, func(client.Object) { w.nodes.forget() }), nil)
+	nodes, err := watch(&corev1.Node{}, changes(sameNode, func(client.Object) { w.nodes.forget("") }), nil)
 	if err != nil {
 		return nil, err
 	}
-	w.nodes.gather = func() map[string]*corev1.Node {
+	w.nodes.gather = func(string) map[string]*corev1.Node {
 		all := nodes.List()
 		byName := make(map[string]*corev1.Node, len(all))
 		for _, object := range all {
@@ -223,7 +223,7 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 // of is the world of a budget. The pods are read after what takes a while.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
-		Budget: budget, Nodes: w.nodes.get(), Workloads: w.workloads.get(budget.Namespace), Units: w.units.get(budget.Namespace),
+		Budget: budget, Nodes: w.nodes.get(""), Workloads: w.workloads.get(budget.Namespace), Units: w.units.get(budget.Namespace),
 	}
 	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)
@@ -351,7 +351,7 @@ func (w *world) podHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
 		// Of a deletion that was missed the version is not known.
 		if pod, ok := object.(*corev1.Pod); ok && w.selectors.has(pod.Namespace) {
-			w.departures.note(pod.UID, pod.ResourceVersion)
+			w.departures.set(pod.UID, pod.ResourceVersion)
 		}
 	}}
 }
@@ -359,32 +359,7 @@ func (w *world) podHandler() toolscache.ResourceEventHandler {
 // departureTime is how long the versions at which pods went are kept: longer than the reservations of these pods.
 const departureTime = 5 * time.Minute
 
-// memo is something that is gathered when it is asked for, and kept until it changes.
-type memo[T any] struct {
-	gather func() T
-
-	mu    sync.Mutex
-	known bool
-	value T
-}
-
-func (m *memo[T]) get() T {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.known {
-		m.value, m.known = m.gather(), true
-	}
-	return m.value
-}
-
-func (m *memo[T]) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var none T
-	m.value, m.known = none, false
-}
-
-// memos are memos of namespaces.
+// memos are gathered by namespaces when they are asked for, and kept until they change.
 type memos[T any] struct {
 	gather func(namespace string) T
 

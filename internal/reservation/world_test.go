@@ -34,7 +34,7 @@ var start = time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 type server struct {
 	testing.TB
 	client.WithWatch
-	clock *clocktesting.FakePassiveClock
+	clock *clocktesting.FakeClock
 
 	mu     sync.Mutex
 	update func(write func() error) error // of a status
@@ -46,7 +46,7 @@ type server struct {
 
 func newServer(t testing.TB, objects ...client.Object) *server {
 	t.Helper()
-	s := &server{TB: t, clock: clocktesting.NewFakePassiveClock(start), version: "100"}
+	s := &server{TB: t, clock: clocktesting.NewFakeClock(start), version: "100"}
 	s.WithWatch = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.TopologyDisruptionBudget{}).WithInterceptorFuncs(interceptor.Funcs{
 		SubResourceUpdate: func(ctx context.Context, c client.Client, name string, object client.Object, options ...client.SubResourceUpdateOption) error {
@@ -132,9 +132,9 @@ func (s *server) replica() *replica {
 	}
 	w := &world{
 		selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock),
-		departures: newLasting[types.UID, string](s.clock, departureTime),
+		departures: newExpiring[types.UID, string](s.clock, departureTime),
 	}
-	w.nodes.gather = func() map[string]*corev1.Node {
+	w.nodes.gather = func(string) map[string]*corev1.Node {
 		nodes := map[string]*corev1.Node{}
 		for _, zone := range []string{"a", "b", "c"} {
 			nodes[zone] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
