@@ -14,30 +14,23 @@ import (
 	"vicinity.dev/vicinity/internal/coverage"
 )
 
-// selectors finds the budgets that may cover a pod by its labels, also among a thousand of a
-// namespace: most selectors ask for one value of one label, and are looked up by it.
+// selectors finds the budgets that may cover a pod by its labels.
 type selectors struct {
-	mu         sync.RWMutex
-	namespaces map[string]*namespaceSelectors
+	mu sync.RWMutex
+	// namespaces have their budgets by name.
+	namespaces map[string]map[string]*knownBudget
 	learnt     int // how often what a budget asks for was learnt
 }
 
-type namespaceSelectors struct {
-	byName map[string]*indexedSelector
-	// byPair are those that match no pod without a label of this value, and others the rest.
-	byPair map[labelPair]map[string]*indexedSelector
-	others map[string]*indexedSelector
-}
-
-type labelPair struct{ key, value string }
-
-type indexedSelector struct {
-	name     string
+// knownBudget is what is known of the spec of a budget.
+type knownBudget struct {
 	selector labels.Selector
-	pairs    []labelPair // of which a pod has one, none for any pod
+	pairs    []labelPair // that each of its pods has
 	asked    asked
 	learnt   int // which time of selectors.learnt
 }
+
+type labelPair struct{ key, value string }
 
 // asked tells what a budget asks for from what it asked for before. Its version changes with the status, too.
 type asked struct {
@@ -56,35 +49,19 @@ func (a asked) isSame(b asked) bool {
 }
 
 func newSelectors() *selectors {
-	return &selectors{namespaces: map[string]*namespaceSelectors{}}
+	return &selectors{namespaces: map[string]map[string]*knownBudget{}}
 }
 
 // set adds a budget, or replaces what is known of it.
 func (s *selectors) set(budget *v1alpha1.TopologyDisruptionBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(budget.Namespace, budget.Name)
 	s.learnt++
-	n := s.namespaces[budget.Namespace]
-	if n == nil {
-		n = &namespaceSelectors{
-			byName: map[string]*indexedSelector{}, others: map[string]*indexedSelector{},
-			byPair: map[labelPair]map[string]*indexedSelector{},
-		}
-		s.namespaces[budget.Namespace] = n
+	if s.namespaces[budget.Namespace] == nil {
+		s.namespaces[budget.Namespace] = map[string]*knownBudget{}
 	}
-	added := &indexedSelector{
-		name: budget.Name, selector: coverage.Selector(budget), pairs: n.rarest(budget.Spec.Selector), asked: askedBy(budget), learnt: s.learnt,
-	}
-	n.byName[added.name] = added
-	for _, pair := range added.pairs {
-		if n.byPair[pair] == nil {
-			n.byPair[pair] = map[string]*indexedSelector{}
-		}
-		n.byPair[pair][added.name] = added
-	}
-	if len(added.pairs) == 0 {
-		n.others[added.name] = added
+	s.namespaces[budget.Namespace][budget.Name] = &knownBudget{
+		selector: coverage.Selector(budget), pairs: pairsOf(budget.Spec.Selector), asked: askedBy(budget), learnt: s.learnt,
 	}
 }
 
@@ -100,9 +77,9 @@ func (s *selectors) hasLearnt(namespace string, since int, budgets map[string]as
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for name, needs := range budgets {
-		known := &indexedSelector{}
-		if n := s.namespaces[namespace]; n != nil && n.byName[name] != nil {
-			known = n.byName[name]
+		known := s.namespaces[namespace][name]
+		if known == nil {
+			known = &knownBudget{}
 		}
 		if !known.asked.isSame(needs) && !isAtLeast(known.asked.version, needs.version) {
 			return false, &behindError{what: "TopologyDisruptionBudget " + name, has: known.asked.version, needs: needs.version}
@@ -112,73 +89,50 @@ func (s *selectors) hasLearnt(namespace string, since int, budgets map[string]as
 	return later, nil
 }
 
-// rarest are the values of one label of which a pod must have one, those that the fewest
-// other selectors ask for.
-func (n *namespaceSelectors) rarest(selector *metav1.LabelSelector) (pairs []labelPair) {
+// pairsOf are the labels that a pod must have to match a selector.
+func pairsOf(selector *metav1.LabelSelector) (pairs []labelPair) {
 	if _, err := metav1.LabelSelectorAsSelector(selector); err != nil || selector == nil {
 		return nil
 	}
-	var choices [][]labelPair
 	for key, value := range selector.MatchLabels {
-		choices = append(choices, []labelPair{{key, value}})
+		pairs = append(pairs, labelPair{key, value})
 	}
 	for _, expression := range selector.MatchExpressions {
-		if expression.Operator == metav1.LabelSelectorOpIn {
-			choice := make([]labelPair, len(expression.Values))
-			for i, value := range expression.Values {
-				choice[i] = labelPair{expression.Key, value}
-			}
-			choices = append(choices, choice)
-		}
-	}
-	fewest := 0
-	for _, choice := range choices {
-		others := 0
-		for _, pair := range choice {
-			others += len(n.byPair[pair])
-		}
-		if pairs == nil || others < fewest {
-			pairs, fewest = choice, others
+		if expression.Operator == metav1.LabelSelectorOpIn && len(expression.Values) == 1 {
+			pairs = append(pairs, labelPair{expression.Key, expression.Values[0]})
 		}
 	}
 	return pairs
 }
 
-// pair is a value of a label that all pods have which a budget's selector matches, if there is
-// one that pods are indexed by.
-func (s *selectors) pair(budget *v1alpha1.TopologyDisruptionBudget) (labelPair, bool) {
+// pair is a label that all pods of a budget have, if there is one that pods are indexed by: of several the one that the
+// fewest budgets of the namespace ask for.
+func (s *selectors) pair(budget *v1alpha1.TopologyDisruptionBudget) (rarest labelPair, found bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	n := s.namespaces[budget.Namespace]
-	if n == nil {
-		n = &namespaceSelectors{}
+	fewest := 0
+	for _, pair := range pairsOf(budget.Spec.Selector) {
+		if isUnindexed(pair.key) {
+			continue
+		}
+		asking := 0
+		for _, other := range s.namespaces[budget.Namespace] {
+			if slices.Contains(other.pairs, pair) {
+				asking++
+			}
+		}
+		if !found || asking < fewest {
+			rarest, found, fewest = pair, true, asking
+		}
 	}
-	pairs := n.rarest(budget.Spec.Selector)
-	if len(pairs) != 1 || isUnindexed(pairs[0].key) {
-		return labelPair{}, false
-	}
-	return pairs[0], true
+	return rarest, found
 }
 
 // forget removes a budget.
 func (s *selectors) forget(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(namespace, name)
-}
-
-func (s *selectors) drop(namespace, name string) {
-	n := s.namespaces[namespace]
-	if n == nil || n.byName[name] == nil {
-		return
-	}
-	for _, pair := range n.byName[name].pairs {
-		if delete(n.byPair[pair], name); len(n.byPair[pair]) == 0 {
-			delete(n.byPair, pair)
-		}
-	}
-	delete(n.others, name)
-	if delete(n.byName, name); len(n.byName) == 0 {
+	if delete(s.namespaces[namespace], name); len(s.namespaces[namespace]) == 0 {
 		delete(s.namespaces, namespace)
 	}
 }
@@ -195,22 +149,12 @@ func (s *selectors) has(namespace string) bool {
 func (s *selectors) matching(namespace string, pod map[string]string) []types.NamespacedName {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	n := s.namespaces[namespace]
-	if n == nil {
-		return nil
-	}
 	var found []types.NamespacedName
-	add := func(of map[string]*indexedSelector) {
-		for _, indexed := range of {
-			if indexed.selector.Matches(labels.Set(pod)) {
-				found = append(found, types.NamespacedName{Namespace: namespace, Name: indexed.name})
-			}
+	for name, known := range s.namespaces[namespace] {
+		if known.selector.Matches(labels.Set(pod)) {
+			found = append(found, types.NamespacedName{Namespace: namespace, Name: name})
 		}
 	}
-	for key, value := range pod {
-		add(n.byPair[labelPair{key, value}])
-	}
-	add(n.others)
 	slices.SortFunc(found, func(a, b types.NamespacedName) int { return strings.Compare(a.Name, b.Name) })
 	return found
 }
