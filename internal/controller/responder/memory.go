@@ -6,31 +6,42 @@ import (
 	"time"
 )
 
-// memory is how long to wait for what, and who holds which reservations. It can be lost: those
+// memory is how long to wait for what, and who holds which reservations. It can be lost: reservations
 // that are not known any more expire.
 type memory struct {
-	mu sync.Mutex
-	// denials are how often pods were denied, by namespace.
-	denials map[string]map[target]int
-	// holders are those of reservations that were admitted.
-	holders map[target]string
-	// renewed is when the reservations of pods were renewed.
-	renewed map[target]time.Time
+	mu   sync.Mutex
+	pods map[target]memo
 }
 
-func newMemory() *memory {
-	return &memory{denials: map[string]map[target]int{}, holders: map[target]string{}, renewed: map[target]time.Time{}}
+// memo is what is known of a pod.
+type memo struct {
+	denials int       // since it was admitted or its requests ended
+	holder  string    // of reservations that were admitted
+	renewed time.Time // the reservations
+}
+
+func newMemory() *memory { return &memory{pods: map[target]memo{}} }
+
+func (m *memory) get(t target) memo {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pods[t]
+}
+
+func (m *memory) set(t target, change func(*memo)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.pods[t]
+	change(&known)
+	if m.pods[t] = known; known == (memo{}) {
+		delete(m.pods, t)
+	}
 }
 
 // denied notes that a pod has to wait, and says when to try again.
 func (m *memory) denied(t target) time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.denials[t.Namespace] == nil {
-		m.denials[t.Namespace] = map[target]int{}
-	}
-	before := m.denials[t.Namespace][t]
-	m.denials[t.Namespace][t]++
+	before := m.get(t).denials
+	m.set(t, func(known *memo) { known.denials++ })
 	wait := retryLongest
 	if before < 16 {
 		wait = min(wait, retryFirst<<before)
@@ -39,75 +50,29 @@ func (m *memory) denied(t target) time.Duration {
 }
 
 // decided notes that a pod does not wait.
-func (m *memory) decided(t target) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.denials[t.Namespace], t)
-	if len(m.denials[t.Namespace]) == 0 {
-		delete(m.denials, t.Namespace)
-	}
+func (m *memory) decided(t target) { m.set(t, func(known *memo) { known.denials = 0 }) }
+
+// setHolder notes who holds the reservations of a pod, "" if that is not known.
+func (m *memory) setHolder(t target, holder string) {
+	m.set(t, func(known *memo) { known.holder = holder })
 }
 
-// waiting are the pods of a namespace that wait.
-func (m *memory) waiting(namespace string) []target {
+// setRenewed notes when the reservations of a pod were renewed, zero if they are not renewed any more.
+func (m *memory) setRenewed(t target, at time.Time) {
+	m.set(t, func(known *memo) { known.renewed = at })
+}
+
+// waiting are the pods that wait.
+func (m *memory) waiting() []target {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	targets := make([]target, 0, len(m.denials[namespace]))
-	for t := range m.denials[namespace] {
-		targets = append(targets, t)
+	var targets []target
+	for t, known := range m.pods {
+		if known.denials > 0 {
+			targets = append(targets, t)
+		}
 	}
 	return targets
-}
-
-// count is how many pods wait.
-func (m *memory) count() (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, targets := range m.denials {
-		n += len(targets)
-	}
-	return n
-}
-
-// holder is that of the reservations of a pod, if any were admitted.
-func (m *memory) holder(t target) (string, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	holder, ok := m.holders[t]
-	return holder, ok
-}
-
-func (m *memory) hasHolder(t target, holder string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.holders[t] = holder
-}
-
-func (m *memory) forgetHolder(t target) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.holders, t)
-}
-
-// held notes that the reservations of a pod were renewed.
-func (m *memory) held(t target, now time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.renewed[t] = now
-}
-
-// heldSince is when the reservations of a pod were renewed, zero if that is not known.
-func (m *memory) heldSince(t target) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.renewed[t]
-}
-
-// letGo notes that reservations of a pod are not renewed any more.
-func (m *memory) letGo(t target) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.renewed, t)
 }
 
 // jitter is a part of a time.

@@ -25,7 +25,7 @@ func newMetrics(m *memory) *metrics {
 		waiting: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "vicinity_responder_waiting_pods",
 			Help: "Pods with EvictionRequests that wait for their TopologyDisruptionBudgets.",
-		}, func() float64 { return float64(m.count()) }),
+		}, func() float64 { return float64(len(m.waiting())) }),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_responder_wait_seconds",
 			Help:    "Time from the turn of vicinity.dev/budget in an EvictionRequest until its TopologyDisruptionBudgets admitted it.",

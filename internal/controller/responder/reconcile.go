@@ -79,7 +79,7 @@ func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) 
 		r.memory.decided(t)
 	}
 	if turn.step != hold {
-		r.memory.letGo(t)
+		r.memory.setRenewed(t, time.Time{})
 	}
 	switch turn.step {
 	case decide:
@@ -90,7 +90,7 @@ func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) 
 		return 0, r.giveUp(ctx, t)
 	}
 	if turn.eviction == nil || isFinal(turn.eviction) {
-		r.memory.forgetHolder(t)
+		r.memory.setHolder(t, "")
 	}
 	return 0, nil
 }
@@ -140,17 +140,17 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 // admit asks the Ledger. An attempt that is denied may be given up behind the next one, so each has
 // a holder of its own; one that was admitted is only made again.
 func (r *reconciler) admit(ctx context.Context, t target, pod *corev1.Pod) (reservation.Answer, error) {
-	holder, known := r.memory.holder(t)
-	if !known {
+	holder := r.memory.get(t).holder
+	if holder == "" {
 		holder = v1alpha1.EvictionResponder + "/" + string(uuid.NewUUID())
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	answer, err := r.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder})
 	if err == nil && answer.Allowed() {
-		r.memory.hasHolder(t, holder)
+		r.memory.setHolder(t, holder)
 	} else {
-		r.memory.forgetHolder(t)
+		r.memory.setHolder(t, "")
 	}
 	return answer, err
 }
@@ -226,7 +226,7 @@ func cut(message string) string {
 
 // hold keeps the reservations of a pod that another responder may delete.
 func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
-	since := r.memory.heldSince(t)
+	since := r.memory.get(t).renewed
 	if _, own, _ := ownOf(eviction); own.CompletionTime != nil && own.CompletionTime.After(since) {
 		since = own.CompletionTime.Time // they were made shortly before
 	}
@@ -240,19 +240,18 @@ func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1al
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	holder, _ := r.memory.holder(t)
-	if err := r.ledger.Hold(ctx, pod, holder); err != nil {
+	if err := r.ledger.Hold(ctx, pod, r.memory.get(t).holder); err != nil {
 		return 0, fmt.Errorf("holding reservations of pod %s: %w", t, err)
 	}
-	r.memory.held(t, now)
+	r.memory.setRenewed(t, now)
 	return holdEvery, nil
 }
 
 // giveUp has the budgets forget the eviction of a pod. What a controller before this one was
 // admitted to is left to expire.
 func (r *reconciler) giveUp(ctx context.Context, t target) error {
-	holder, known := r.memory.holder(t)
-	if !known {
+	holder := r.memory.get(t).holder
+	if holder == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
@@ -260,6 +259,6 @@ func (r *reconciler) giveUp(ctx context.Context, t target) error {
 	if err := r.ledger.Undo(ctx, t.NamespacedName, t.UID, holder); err != nil {
 		return fmt.Errorf("giving reservations of pod %s up: %w", t, err)
 	}
-	r.memory.forgetHolder(t)
+	r.memory.setHolder(t, "")
 	return nil
 }

@@ -216,8 +216,10 @@ func (r *reconciler) evictionHandler() handler.TypedEventHandler[*lifecyclev1alp
 func (r *reconciler) budgetHandler() handler.TypedEventHandler[*v1alpha1.TopologyDisruptionBudget, target] {
 	type queue = workqueue.TypedRateLimitingInterface[target]
 	wake := func(namespace string, q queue) {
-		for _, t := range r.memory.waiting(namespace) {
-			q.AddAfter(t, jitter(wakeTime))
+		for _, t := range r.memory.waiting() {
+			if t.Namespace == namespace {
+				q.AddAfter(t, jitter(wakeTime))
+			}
 		}
 	}
 	return handler.TypedFuncs[*v1alpha1.TopologyDisruptionBudget, target]{
