@@ -38,16 +38,9 @@ import (
 	"vicinity.dev/vicinity/test/rig"
 )
 
-const (
-	system = "vicinity-system"
-	// hall is the label of nodes that divides them into domains here.
-	hall = "example.com/hall"
-	// keep is a finalizer by which a pod stays once it is deleted.
-	keep = "example.com/keep"
-)
+const system = "vicinity-system"
 
-// cluster is a control plane with the controllers of Kubernetes, and the webhooks served by this
-// process. Nodes fake-1 and fake-2 are in hall a, and so on up to hall c.
+// cluster is a control plane with the controllers of Kubernetes, and the webhook served by this process.
 type cluster struct {
 	rig.ControlPlane
 	objects client.Client
@@ -56,9 +49,7 @@ type cluster struct {
 	port    int
 
 	// after is called when the webhook has decided, and the API server does not know yet.
-	after *atomic.Pointer[func()]
-	// veto has another validating webhook deny evictions.
-	veto      *atomic.Bool
+	after     *atomic.Pointer[func()]
 	namespace string
 }
 
@@ -78,7 +69,7 @@ func (c *cluster) on(t *testing.T) *cluster {
 func live(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{
-		ControlPlane: rig.Start(t), after: &atomic.Pointer[func()]{}, veto: &atomic.Bool{},
+		ControlPlane: rig.Start(t), after: &atomic.Pointer[func()]{},
 	}
 	log.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
@@ -92,7 +83,6 @@ func live(t *testing.T) *cluster {
 	if c.metrics, err = admission.NewMetrics(prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
-	c.Label(hall, rig.Halls(2))
 	c.Make("", `
 {apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
 ---
@@ -115,7 +105,7 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 	}
 	c.certs, err = certificates.New(certificates.Options{
 		Secret: types.NamespacedName{Namespace: system, Name: "webhook"}, Names: []string{"localhost"},
-		Mutating: []string{"vicinity"}, Validating: []string{"somebody-else"},
+		Mutating: []string{"vicinity"},
 	})
 	if err != nil {
 		c.Fatal(err)
@@ -147,7 +137,6 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(answer.Body.Bytes())
 	}))
-	server.Register("/veto", admission.New(func() admission.Judge { return &vetoing{veto: c.veto} }, options(c.metrics)))
 	c.configure()
 	ctx, cancel := context.WithCancel(c.Context())
 	var work sync.WaitGroup
@@ -164,60 +153,24 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 	c.Await("the caches", func(context.Context) (string, error) { return "", ledger.Synced(nil) })
 }
 
-// vetoing is the webhook of somebody else.
-type vetoing struct {
-	judge
-	veto *atomic.Bool
-}
-
-func (v *vetoing) Judge(context.Context, *admission.Request) (admission.Verdict, error) {
-	if v.veto.Load() {
-		return admission.Verdict{Denial: &admission.Denial{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "vetoed"}}, nil
-	}
-	return admission.Verdict{}, nil
-}
-
-// configure registers the webhook, and one of somebody else.
+// configure registers the webhook.
 func (c *cluster) configure() {
 	c.Helper()
-	const common = `
-  admissionReviewVersions: [v1]
-  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods/eviction], operations: [CREATE], scope: Namespaced}]
-  namespaceSelector: {matchExpressions: [{key: vicinity.dev/disruption-budgets, operator: In, values: ["true"]},
-    {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system, vicinity-system]}]}
-  matchPolicy: Equivalent
-  sideEffects: NoneOnDryRun
-  failurePolicy: Fail
-  timeoutSeconds: 10
-`
-	c.Make("", strings.ReplaceAll(`
+	c.Make("", fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
 metadata: {name: vicinity}
 webhooks:
 - name: eviction.vicinity.dev
-  clientConfig: {url: "https://localhost:PORT/validate-eviction"}`+common+`
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: somebody-else}
-webhooks:
-- name: veto.example.com
-  clientConfig: {url: "https://localhost:PORT/veto"}`+common, "PORT", fmt.Sprint(c.port)))
-}
-
-// pods makes pods that are ready, one on each of some nodes, which stay once they are deleted:
-// as many that take long to end.
-func (c *cluster) pods(nodes ...int) {
-	c.Helper()
-	for i, node := range nodes {
-		c.Make(c.namespace, fmt.Sprintf(`
-{apiVersion: v1, kind: Pod, metadata: {name: web-%d, labels: {app: web}, finalizers: [%s]}, spec: {
-  nodeName: fake-%d, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`, i, keep, node))
-	}
-	for i := range nodes {
-		c.awaitPod(fmt.Sprintf("web-%d", i), isReady)
-	}
+  clientConfig: {url: "https://localhost:%d/validate-eviction"}
+  admissionReviewVersions: [v1]
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods/eviction], operations: [CREATE], scope: Namespaced}]
+  namespaceSelector: {matchExpressions: [{key: vicinity.dev/disruption-budgets, operator: In, values: ["true"]}]}
+  matchPolicy: Equivalent
+  sideEffects: NoneOnDryRun
+  failurePolicy: Fail
+  timeoutSeconds: 10
+`, c.port))
 }
 
 func isReady(pod *corev1.Pod) bool {
@@ -235,24 +188,24 @@ func (c *cluster) awaitPod(name string, is func(*corev1.Pod) bool) {
 	})
 }
 
-// budget makes a budget for each hall, which decides once it is known.
-func (c *cluster) budget(name, spec string) {
+// pod makes a pod of some owners that is ready.
+func (c *cluster) pod(name, owners string) {
 	c.Helper()
 	c.Make(c.namespace, fmt.Sprintf(`
-apiVersion: vicinity.dev/v1alpha1
-kind: TopologyDisruptionBudget
-metadata: {name: %s}
-spec: {selector: {matchLabels: {app: web}}, nodeSelectorTerm: {matchExpressions: [{key: %s, operator: Exists}]}, %s}
-`, name, hall, spec))
+{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {app: web}, ownerReferences: [%s]}, spec: {
+  nodeName: fake-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`, name, owners))
+	c.awaitPod(name, isReady)
 }
 
-func (c *cluster) stored(budget string) *v1alpha1.TopologyDisruptionBudget {
+// budget makes a budget of one pod.
+func (c *cluster) budget() {
 	c.Helper()
-	read := &v1alpha1.TopologyDisruptionBudget{}
-	if err := c.objects.Get(c.Context(), client.ObjectKey{Namespace: c.namespace, Name: budget}, read); err != nil {
-		c.Fatal(err)
-	}
-	return read
+	c.Make(c.namespace, `
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: web}
+spec: {selector: {matchLabels: {app: web}}, maxUnavailable: 1}
+`)
 }
 
 func (c *cluster) evict(pod string, change ...func(*policyv1.Eviction)) error {
@@ -287,56 +240,9 @@ func (c *cluster) must(err error) {
 
 func TestAgainstKubernetes(t *testing.T) {
 	c := live(t)
-	for name, test := range map[string]func(*cluster){
-		"denial": denial, "replaced_pod": replacedPod, "veto": vetoed, "owner_of_another_kind": ownerOfAnotherKind,
-	} {
+	for name, test := range map[string]func(*cluster){"replaced_pod": replacedPod, "owner_of_another_kind": ownerOfAnotherKind} {
 		t.Run(name, func(t *testing.T) { test(c.on(t)) })
 	}
-}
-
-// A denial is 429 with a cause, and without a time at which clients would try again silently.
-func denial(c *cluster) {
-	c.pods(1, 2, 3)
-	c.budget("web", "maxUnavailable: 1")
-	c.Await("the first eviction", func(context.Context) (string, error) { return "", c.evict("web-0") })
-	c.awaitDenial("web-1", "budget "+c.namespace+"/web")
-	var status *apierrors.StatusError
-	if !errors.As(c.evict("web-1"), &status) {
-		c.Fatal("the second eviction in the hall was not denied")
-	}
-	got := status.Status()
-	if got.Code != http.StatusTooManyRequests || got.Reason != metav1.StatusReasonTooManyRequests || got.Details == nil || got.Details.RetryAfterSeconds != 0 ||
-		!slices.ContainsFunc(got.Details.Causes, func(cause metav1.StatusCause) bool {
-			return cause.Type == policyv1.DisruptionBudgetCause && cause.Message != ""
-		}) {
-		c.Errorf("the denial is %+v", got)
-	}
-	for _, word := range []string{"web-0", "a", "1"} {
-		if !strings.Contains(got.Message, word) {
-			c.Errorf("the denial does not say %q: %s", word, got.Message)
-		}
-	}
-	if _, wait := apierrors.SuggestsClientDelay(status); wait {
-		c.Error("the denial tells clients when to try again")
-	}
-	// Another hall has a budget of its own.
-	c.must(c.evict("web-2"))
-}
-
-// awaitAllowed waits until the budget is known: a dry run of the eviction of each pod is allowed.
-func (c *cluster) awaitAllowed(pods ...string) {
-	c.Helper()
-	dry := func(e *policyv1.Eviction) {
-		e.DeleteOptions = &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
-	}
-	c.Await("the budget", func(context.Context) (string, error) {
-		for _, pod := range pods {
-			if err := c.evict(pod, dry); err != nil {
-				return "", err
-			}
-		}
-		return "", nil
-	})
 }
 
 // An operator's object says by its subresource scale how many pods there are: one that it has not
@@ -367,20 +273,9 @@ spec:
 		return "", c.objects.Create(ctx, owner)
 	})
 	for i := range 2 {
-		c.Make(c.namespace, fmt.Sprintf(`
-{apiVersion: v1, kind: Pod, metadata: {name: web-%d, labels: {app: web}, ownerReferences: [
-  {apiVersion: example.com/v1, kind: Cache, name: web, uid: %s, controller: true}]}, spec: {
-  nodeName: fake-%d, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`, i, owner.GetUID(), i+1))
+		c.pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("{apiVersion: example.com/v1, kind: Cache, name: web, uid: %s, controller: true}", owner.GetUID()))
 	}
-	for i := range 2 {
-		c.awaitPod(fmt.Sprintf("web-%d", i), isReady)
-	}
-	c.Make(c.namespace, `
-apiVersion: vicinity.dev/v1alpha1
-kind: TopologyDisruptionBudget
-metadata: {name: web}
-spec: {selector: {matchLabels: {app: web}}, maxUnavailable: 1}
-`)
+	c.budget()
 	c.awaitDenial("web-0", "1 pod is missing")
 	c.must(c.objects.Patch(c.Context(), owner, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
 	c.Await("the eviction of a pod of which there are as many as there should be", func(context.Context) (string, error) {
@@ -393,13 +288,16 @@ spec: {selector: {matchLabels: {app: web}}, maxUnavailable: 1}
 
 // A pod that takes the place of the one that the eviction was for is not evicted.
 func replacedPod(c *cluster) {
-	c.pods(1)
-	c.budget("web", "maxUnavailable: 1")
-	c.awaitAllowed("web-0")
+	c.pod("web-0", "")
+	c.budget()
+	c.Await("the budget", func(context.Context) (string, error) {
+		return "", c.evict("web-0", func(e *policyv1.Eviction) {
+			e.DeleteOptions = &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+		})
+	})
 	replace := func() {
 		ctx := c.Context()
-		_, err := c.CoreV1().Pods(c.namespace).Patch(ctx, "web-0", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		err = errors.Join(err, c.CoreV1().Pods(c.namespace).Delete(ctx, "web-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		err := c.CoreV1().Pods(c.namespace).Delete(ctx, "web-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		_, made := c.CoreV1().Pods(c.namespace).Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "web-0", Labels: map[string]string{"app": "web"}},
 			Spec:       corev1.PodSpec{NodeName: "fake-1", AutomountServiceAccountToken: new(bool), Containers: []corev1.Container{{Name: "c", Image: "lab/sleep"}}},
@@ -419,34 +317,5 @@ func replacedPod(c *cluster) {
 		e.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}
 	}); !apierrors.IsConflict(err) {
 		c.Errorf("the eviction of a pod with the UID of another one: %v", err)
-	}
-}
-
-// Where somebody else denies what was admitted, the reservation ends when it would have anyway,
-// however often it is tried again.
-func vetoed(c *cluster) {
-	c.pods(1)
-	c.budget("web", "maxUnavailable: 1")
-	c.awaitAllowed("web-0")
-	c.veto.Store(true)
-	defer c.veto.Store(false)
-	if err := c.evict("web-0"); !apierrors.IsForbidden(err) {
-		c.Fatalf("the eviction that another webhook denies: %v", err)
-	}
-	var first []v1alpha1.Reservation
-	c.Await("the reservation", func(context.Context) (string, error) {
-		if first = c.stored("web").Status.Reservations; len(first) != 1 {
-			return fmt.Sprint(first), nil
-		}
-		return "", nil
-	})
-	for range 3 {
-		if err := c.evict("web-0"); !apierrors.IsForbidden(err) {
-			c.Fatalf("the next try: %v", err)
-		}
-	}
-	again := c.stored("web").Status.Reservations
-	if len(again) != 1 || again[0].UID != first[0].UID || !again[0].Expires.Equal(&first[0].Expires) {
-		c.Errorf("the reservation was %+v, and is %+v after more tries", first, again)
 	}
 }
