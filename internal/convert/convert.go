@@ -7,11 +7,13 @@
 package convert
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Options are what an object does not say.
@@ -103,7 +107,7 @@ func Is(gvk schema.GroupVersionKind) bool {
 // object is one that is converted.
 type object struct {
 	metadata
-	spec fields
+	spec json.RawMessage
 
 	kind    string
 	options Options
@@ -133,15 +137,25 @@ func Convert(kind schema.GroupVersionKind, data []byte, options Options) (*Conve
 	case !found:
 		return nil, fmt.Errorf("kind %q of apiVersion %q is not converted; allowed are %s", kind.Kind, kind.GroupVersion(), Kinds)
 	}
-	o := object{kind: kind.Kind, options: options}
-	if err := o.read(data); err != nil {
-		return nil, err
+	var read struct {
+		Metadata metadata        `json:"metadata"`
+		Spec     json.RawMessage `json:"spec"`
 	}
+	if err := json.Unmarshal(data, &read); err != nil {
+		return nil, fmt.Errorf("not a Kubernetes object: %w", err)
+	}
+	switch {
+	case read.Metadata.Name == "":
+		return nil, errors.New("metadata.name is missing")
+	case len(read.Spec) == 0 || string(read.Spec) == "null":
+		return nil, errors.New("spec is missing; it must say what the budget allows")
+	}
+	o := object{metadata: read.Metadata, spec: read.Spec, kind: kind.Kind, options: options}
 	if err := convert(&o); err != nil {
 		return nil, err
 	}
-	if err := o.spec.unread(o.kind); err != nil {
-		return nil, err
+	if faults := coverage.Faults(&o.budget); len(faults) > 0 {
+		return nil, errors.New(plaintext.Line(faults.ToAggregate().Error()))
 	}
 	if o.budget.Selector == nil {
 		o.note(Remark, "the selector chooses no pod, here as there")
@@ -149,27 +163,27 @@ func Convert(kind schema.GroupVersionKind, data []byte, options Options) (*Conve
 	return o.conversion(), nil
 }
 
-// read takes an object apart.
-func (o *object) read(data []byte) error {
-	whole := fields{}
-	if err := json.Unmarshal(data, &whole.values); err != nil {
-		return fmt.Errorf("not a Kubernetes object: %w", err)
-	}
-	metadataGiven, err := whole.take("metadata", &o.metadata, "a map with the name, a string")
-	if err != nil {
-		return err
-	}
-	o.spec.path = "spec."
-	specGiven, err := whole.take("spec", &o.spec.values, "a map that says what the budget allows")
+// specOf reads the spec of an object. It refuses fields that are not known here: what they mean would be lost.
+func specOf[T any](o *object) (spec T, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(o.spec))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(&spec)
+	var mistyped *json.UnmarshalTypeError
 	switch {
+	case errors.As(err, &mistyped):
+		return spec, fmt.Errorf("%s: a %s is not allowed; it must be of type %s", strings.TrimSuffix("spec."+mistyped.Field, "."), mistyped.Value, mistyped.Type)
 	case err != nil:
-		return err
-	case !metadataGiven || o.Name == "":
-		return errors.New("metadata.name is missing")
-	case !specGiven:
-		return errors.New("spec is missing; it must say what the budget allows")
+		return spec, fmt.Errorf("spec: %w; it must have the fields of a %s that are known here, since the meaning of others would be lost", err, o.kind)
 	}
-	return nil
+	return spec, nil
+}
+
+// notAllowed says which value of a field is not allowed, and what is.
+func notAllowed(field string, value any, allowed string) error {
+	if text, ok := value.(string); ok {
+		value = strconv.Quote(plaintext.Of(text))
+	}
+	return fmt.Errorf("spec.%s: %v is not allowed; it must be %s", field, value, allowed)
 }
 
 // versions are the ones of a kind that are read, in their order.
@@ -218,3 +232,7 @@ func (o *object) byZone() {
 
 // zoneKey is the key that byZone divided by.
 func (o *object) zoneKey() string { return o.budget.NodeSelectorTerm.MatchExpressions[0].Key }
+
+func isEmpty(selector *metav1.LabelSelector) bool {
+	return len(selector.MatchLabels) == 0 && len(selector.MatchExpressions) == 0
+}

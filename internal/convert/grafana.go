@@ -5,39 +5,57 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
-	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
+
+// grafanaSpec is that of a ZoneAwarePodDisruptionBudget.
+type grafanaSpec struct {
+	Selector *struct {
+		MatchLabels map[string]string `json:"matchLabels"`
+	} `json:"selector"`
+	MaxUnavailable           *int32 `json:"maxUnavailable"`
+	MaxUnavailablePercentage *int32 `json:"maxUnavailablePercentage"`
+	CrossZoneEvictionDelay   string `json:"crossZoneEvictionDelay"`
+	PodNamePartitionRegex    string `json:"podNamePartitionRegex"`
+	PodNameRegexGroup        *int   `json:"podNameRegexGroup"`
+}
 
 // grafana reads a ZoneAwarePodDisruptionBudget of Grafana's rollout-operator. Its zones are
 // StatefulSets: so many pods of one may be down while no other has one that is. With a
 // regular expression that finds a partition in the names of pods, so many pods of each
 // partition may be down, wherever they are.
 func (o *object) grafana() error {
-	if err := o.grafanaSelector(); err != nil {
-		return err
-	}
-	amount, err := o.grafanaAmount()
+	spec, err := specOf[grafanaSpec](o)
 	if err != nil {
 		return err
 	}
-	delay, err := o.grafanaDelay()
+	if spec.Selector == nil || spec.Selector.MatchLabels == nil {
+		return errors.New("spec.selector.matchLabels is missing; it must have labels of pods")
+	}
+	o.budget.Selector = &metav1.LabelSelector{MatchLabels: spec.Selector.MatchLabels}
+	amount, err := spec.amount()
 	if err != nil {
 		return err
 	}
-	partition, err := o.grafanaPartition()
+	delay, err := spec.delay()
+	if err != nil {
+		return err
+	}
+	partition, err := spec.partition(o.options.GroupBy)
 	if err != nil {
 		return err
 	}
 	o.budget.MaxUnavailable = &amount
 	if partition == "" {
 		o.byZone()
-		one := int32(1)
-		o.budget.MaxUnavailableDomains = &one
+		o.budget.MaxUnavailableDomains = new(int32(1))
 		if delay != nil {
 			o.note(RefusesMore, "the rollout-operator goes by crossZoneEvictionDelay only beside podNamePartitionRegex; here it holds between zones")
 		}
@@ -68,100 +86,63 @@ func (o *object) grafana() error {
 	return nil
 }
 
-func (o *object) grafanaSelector() error {
-	const allowed = "a selector with matchLabels"
-	var selector struct {
-		MatchLabels map[string]string `json:"matchLabels"`
-	}
-	raw := o.spec.values["selector"]
-	given, err := o.spec.take("selector", &selector, allowed)
+// amount is how many pods may be down in a zone or a partition, 1 if nothing says it.
+func (s *grafanaSpec) amount() (intstr.IntOrString, error) {
+	percent := s.MaxUnavailablePercentage
 	switch {
-	case err != nil:
-		return err
-	case !given || selector.MatchLabels == nil:
-		return errors.New("spec.selector.matchLabels is missing; it must have labels of pods")
+	case percent == nil && s.MaxUnavailable == nil:
+		return intstr.FromInt32(1), nil
+	case percent == nil:
+		return intstr.FromInt32(*s.MaxUnavailable), nil
+	case s.MaxUnavailable != nil:
+		return intstr.IntOrString{}, notAllowed("maxUnavailablePercentage", *percent, "left out beside maxUnavailable")
+	case *percent < 0 || *percent > 100:
+		return intstr.IntOrString{}, notAllowed("maxUnavailablePercentage", *percent, "a number from 0 to 100")
 	}
-	if err := onlyKnown(raw, &selector); err != nil {
-		return fmt.Errorf("%w: %w", o.spec.refused("selector", raw, allowed), err)
-	}
-	o.budget.Selector = &metav1.LabelSelector{MatchLabels: selector.MatchLabels}
-	if _, err := metav1.LabelSelectorAsSelector(o.budget.Selector); err != nil {
-		return fmt.Errorf("%w: %w", o.spec.refused("selector", raw, allowed+" that are valid"), err)
-	}
-	return nil
+	return intstr.FromString(fmt.Sprintf("%d%%", *percent)), nil
 }
 
-// grafanaAmount is how many pods may be down in a zone or a partition, 1 if nothing says it.
-func (o *object) grafanaAmount() (intstr.IntOrString, error) {
-	number, percent := int32(1), 0
-	rawNumber, rawPercent := o.spec.values["maxUnavailable"], o.spec.values["maxUnavailablePercentage"]
-	const numberAllowed, percentAllowed = "a number from 0", "a number from 0 to 100"
-	byNumber, err := o.spec.take("maxUnavailable", &number, numberAllowed)
-	if err != nil {
-		return intstr.IntOrString{}, err
+// delay is how long a pod has to be ready again, nil if that does not matter.
+func (s *grafanaSpec) delay() (*metav1.Duration, error) {
+	if s.CrossZoneEvictionDelay == "" {
+		return nil, nil
 	}
-	byPercent, err := o.spec.take("maxUnavailablePercentage", &percent, percentAllowed)
+	delay, err := time.ParseDuration(s.CrossZoneEvictionDelay)
 	switch {
-	case err != nil:
-		return intstr.IntOrString{}, err
-	case number < 0:
-		return intstr.IntOrString{}, o.spec.refused("maxUnavailable", rawNumber, numberAllowed)
-	case percent < 0 || percent > 100:
-		return intstr.IntOrString{}, o.spec.refused("maxUnavailablePercentage", rawPercent, percentAllowed)
-	case byNumber && byPercent:
-		return intstr.IntOrString{}, o.spec.refused("maxUnavailablePercentage", rawPercent, "left out beside maxUnavailable")
-	case byPercent:
-		return intstr.FromString(strconv.Itoa(percent) + "%"), nil
-	}
-	return intstr.FromInt32(number), nil
-}
-
-// grafanaDelay is how long a pod has to be ready again, nil if that does not matter.
-func (o *object) grafanaDelay() (*metav1.Duration, error) {
-	const name, allowed = "crossZoneEvictionDelay", "a duration from 0s, such as \"20m\""
-	raw := o.spec.values[name]
-	text := ""
-	if _, err := o.spec.take(name, &text, allowed); err != nil || text == "" {
-		return nil, err
-	}
-	delay, err := time.ParseDuration(text)
-	switch {
-	case err != nil || delay < 0:
-		return nil, o.spec.refused(name, raw, allowed)
+	case err != nil || delay < 0 || delay > coverage.MaxSettle:
+		return nil, notAllowed("crossZoneEvictionDelay", s.CrossZoneEvictionDelay, "a duration from 0s to 24h, such as \"20m\"")
 	case delay == 0:
 		return nil, nil
 	}
 	return &metav1.Duration{Duration: delay}, nil
 }
 
-// grafanaPartition is the label of pods that has their partition, empty if the budget knows
-// no partitions.
-func (o *object) grafanaPartition() (string, error) {
-	const regexName, groupName = "podNamePartitionRegex", "podNameRegexGroup"
-	text, group := "", 1
-	rawRegex, rawGroup := o.spec.values[regexName], o.spec.values[groupName]
-	if _, err := o.spec.take(regexName, &text, "a regular expression"); err != nil {
-		return "", err
+// partition is the label of pods that has their partition, empty if the budget knows no partitions. The label
+// that a user names comes before those of Kubernetes.
+func (s *grafanaSpec) partition(named string) (string, error) {
+	const field = "podNamePartitionRegex"
+	text, group := s.PodNamePartitionRegex, 1
+	if text == "" {
+		return "", nil
 	}
-	groupGiven, err := o.spec.take(groupName, &group, "a number from 1")
-	if err != nil || text == "" {
-		return "", err
+	if s.PodNameRegexGroup != nil {
+		group = *s.PodNameRegexGroup
 	}
 	compiled, err := regexp.Compile("^" + text + "$")
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%w: %w", o.spec.refused(regexName, rawRegex, "a regular expression as Go reads it"), err)
+		return "", fmt.Errorf("%w: %s", notAllowed(field, text, "a regular expression as Go reads it"), plaintext.Line(err.Error()))
 	case compiled.NumSubexp() == 0:
-		return "", o.spec.refused(regexName, rawRegex, "a regular expression with a group in parentheses, which is the partition")
+		return "", notAllowed(field, text, "a regular expression with a group in parentheses, which is the partition")
 	case group < 1 || group > compiled.NumSubexp():
-		return "", o.spec.refused(groupName, rawGroup, fmt.Sprintf("a number from 1 to %d, as many groups as podNamePartitionRegex has", compiled.NumSubexp()))
-	case !groupGiven && compiled.NumSubexp() > 1:
-		return "", fmt.Errorf("spec.%s is missing; it must say which of the %d groups of podNamePartitionRegex is the partition", groupName, compiled.NumSubexp())
-	case o.options.GroupBy != "":
-		return o.options.GroupBy, nil
+		return "", notAllowed("podNameRegexGroup", group, fmt.Sprintf("a number from 1 to %d, as many groups as podNamePartitionRegex has", compiled.NumSubexp()))
+	case s.PodNameRegexGroup == nil && compiled.NumSubexp() > 1:
+		return "", fmt.Errorf("spec.podNameRegexGroup is missing; it must say which of the %d groups of podNamePartitionRegex is the partition", compiled.NumSubexp())
+	case named != "":
+		return named, nil
 	case !isOrdinal(text, group):
-		return "", fmt.Errorf("spec.%s: %s takes a part of the names of pods that no label of Kubernetes has. "+
-			"Give the pods a label with that part, and convert with --group-by and the key of that label", regexName, rawRegex)
+		return "", fmt.Errorf("spec.%s: %q takes a part of the names of pods that no label of Kubernetes has. "+
+			"Give the pods a label with that part, and convert with --group-by and the key of that label", field, plaintext.Of(text))
 	}
 	return appsv1.PodIndexLabel, nil
 }

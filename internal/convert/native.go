@@ -8,41 +8,16 @@ import (
 
 // native reads a PodDisruptionBudget. Its meaning is that of a budget with one domain.
 func (o *object) native() error {
-	var err error
-	if o.budget.Selector, err = o.spec.selector(); err != nil {
+	spec, err := specOf[policyv1.PodDisruptionBudgetSpec](o)
+	if err != nil {
 		return err
 	}
-	if o.budget.MinAvailable, err = o.spec.amount("minAvailable"); err != nil {
-		return err
-	}
-	raw := o.spec.values["maxUnavailable"]
-	if o.budget.MaxUnavailable, err = o.spec.amount("maxUnavailable"); err != nil {
-		return err
-	}
-	switch {
-	case o.budget.MinAvailable != nil && o.budget.MaxUnavailable != nil:
-		return o.spec.refused("maxUnavailable", raw, "left out beside minAvailable, as Kubernetes wants it")
-	case o.budget.MinAvailable == nil && o.budget.MaxUnavailable == nil:
+	o.budget.Selector, o.budget.UnhealthyPodEvictionPolicy = spec.Selector, spec.UnhealthyPodEvictionPolicy
+	o.budget.MinAvailable, o.budget.MaxUnavailable = spec.MinAvailable, spec.MaxUnavailable
+	if spec.MinAvailable == nil && spec.MaxUnavailable == nil {
 		// Kubernetes takes such a budget, and lets no ready pod be evicted by it.
-		none := intstr.FromInt32(0)
-		o.budget.MaxUnavailable = &none
+		o.budget.MaxUnavailable = new(intstr.FromInt32(0))
 	}
-	return o.unhealthy()
-}
-
-// unhealthy reads when pods that are not ready may be evicted.
-func (o *object) unhealthy() error {
-	const name, allowed = "unhealthyPodEvictionPolicy", "IfHealthyBudget or AlwaysAllow"
-	raw := o.spec.values[name]
-	var policy policyv1.UnhealthyPodEvictionPolicyType
-	given, err := o.spec.take(name, &policy, allowed)
-	switch {
-	case err != nil || !given:
-		return err
-	case policy != policyv1.IfHealthyBudget && policy != policyv1.AlwaysAllow:
-		return o.spec.refused(name, raw, allowed)
-	}
-	o.budget.UnhealthyPodEvictionPolicy = &policy
 	return nil
 }
 
