@@ -47,62 +47,36 @@ func workloadKinds() []client.Object {
 	return []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}
 }
 
-// trimWorkload keeps of a workload how many pods it asks for, which, and how it replaces them.
+// trimWorkload drops what is large of a workload and not read: most of its pod template.
 func trimWorkload(object any) (any, error) {
 	switch w := object.(type) {
 	case *appsv1.Deployment:
-		return &appsv1.Deployment{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.DeploymentSpec{
-			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template), Strategy: w.Spec.Strategy, Paused: w.Spec.Paused,
-		}, Status: appsv1.DeploymentStatus{ObservedGeneration: w.Status.ObservedGeneration}}, nil
+		trim(&w.ObjectMeta, &w.Spec.Template)
 	case *appsv1.ReplicaSet:
-		return &appsv1.ReplicaSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.ReplicaSetSpec{
-			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
-		}}, nil
+		trim(&w.ObjectMeta, &w.Spec.Template)
 	case *appsv1.StatefulSet:
-		return &appsv1.StatefulSet{ObjectMeta: trimMeta(&w.ObjectMeta), Spec: appsv1.StatefulSetSpec{
-			Replicas: w.Spec.Replicas, Template: trimTemplate(&w.Spec.Template),
-			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: w.Spec.UpdateStrategy.Type},
-			PodManagementPolicy: w.Spec.PodManagementPolicy, Ordinals: w.Spec.Ordinals,
-		}, Status: appsv1.StatefulSetStatus{ObservedGeneration: w.Status.ObservedGeneration, UpdateRevision: w.Status.UpdateRevision}}, nil
+		trim(&w.ObjectMeta, &w.Spec.Template)
+		w.Spec.VolumeClaimTemplates = nil
 	case *appsv1.DaemonSet:
-		return &appsv1.DaemonSet{
-			ObjectMeta: trimMeta(&w.ObjectMeta),
-			Spec: appsv1.DaemonSetSpec{
-				Template: trimTemplate(&w.Spec.Template), UpdateStrategy: w.Spec.UpdateStrategy,
-			},
-			Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: w.Status.DesiredNumberScheduled, ObservedGeneration: w.Status.ObservedGeneration},
-		}, nil
+		trim(&w.ObjectMeta, &w.Spec.Template)
 	}
-	return object, nil // a tombstone
+	return object, nil
 }
 
-func trimMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
-	kept := metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
-		CreationTimestamp: m.CreationTimestamp, OwnerReferences: m.OwnerReferences, DeletionTimestamp: m.DeletionTimestamp,
-		Annotations: v1alpha1.OwnAnnotations(m.Annotations),
+func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
+	revision, found := m.Annotations[v1alpha1.AnnotationDeploymentRevision]
+	m.ManagedFields, m.Labels, m.Annotations = nil, nil, v1alpha1.OwnAnnotations(m.Annotations)
+	if found {
+		metav1.SetMetaDataAnnotation(m, v1alpha1.AnnotationDeploymentRevision, revision)
 	}
-	if revision, found := m.Annotations[v1alpha1.AnnotationDeploymentRevision]; found {
-		if kept.Annotations == nil {
-			kept.Annotations = map[string]string{}
-		}
-		kept.Annotations[v1alpha1.AnnotationDeploymentRevision] = revision
-	}
-	return kept
-}
-
-func trimTemplate(t *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
-	kept := corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: t.Labels},
-		Spec:       corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup, SchedulingGates: t.Spec.SchedulingGates},
-	}
+	kept := corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup, SchedulingGates: t.Spec.SchedulingGates}
 	for _, constraint := range t.Spec.TopologySpreadConstraints { // which PodDisruptionBudgets can get in the way of
-		kept.Spec.TopologySpreadConstraints = append(kept.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{WhenUnsatisfiable: constraint.WhenUnsatisfiable})
+		kept.TopologySpreadConstraints = append(kept.TopologySpreadConstraints, corev1.TopologySpreadConstraint{WhenUnsatisfiable: constraint.WhenUnsatisfiable})
 	}
 	if affinity := t.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
-		kept.Spec.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
+		kept.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
 	}
-	return kept
+	t.ObjectMeta, t.Spec = metav1.ObjectMeta{Labels: t.Labels}, kept
 }
 
 // GroupKinds are the kinds of groups of pods that the API server has.

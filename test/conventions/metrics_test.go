@@ -166,7 +166,8 @@ func registered(t *testing.T) []*dto.MetricFamily {
 	crmetrics.Registry = own
 	t.Cleanup(func() { crmetrics.Registry = libraries })
 
-	mgr := unreachable(t, service())
+	budgeted := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	mgr := unreachable(t, append(service(), budgeted))
 	options := controller.Options{
 		Settings: routing.DefaultSettings(), Workers: controller.DefaultWorkers, TopServices: controller.DefaultTopServices,
 	}
