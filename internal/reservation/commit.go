@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -120,37 +121,26 @@ func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
 	}) == nil
 }
 
-// enter waits for a slot, and reports whether it had to.
-func (q *queue) enter(s *slot) (waited bool) {
-	if s.tryEnter() {
-		return false
-	}
-	q.stage.Store("others were written")
-	s.enter()
-	return true
-}
-
 // slot is one of those that the Ledger has for its requests.
 type slot struct {
 	of   chan struct{}
 	held bool
 }
 
-func (s *slot) tryEnter() bool {
+// enter waits for a slot unless one is held already, and reports whether it had to wait.
+func (q *queue) enter(s *slot) (waited bool) {
 	if s.held {
-		return true
+		return false
 	}
+	s.held = true
 	select {
 	case s.of <- struct{}{}:
-		s.held = true
+		return false
 	default:
 	}
-	return s.held
-}
-
-func (s *slot) enter() {
+	q.stage.Store("others were written")
 	s.of <- struct{}{}
-	s.held = true
+	return true
 }
 
 func (s *slot) leave() {
@@ -493,26 +483,25 @@ func (c *commit) setCondition(condition metav1.Condition) {
 func (c *commit) look(batch []*job) {
 	c.down = map[types.UID]bool{}
 	var mu sync.Mutex
-	var reads sync.WaitGroup
+	var reads errgroup.Group
+	reads.SetLimit(mostReads)
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 	defer cancel()
-	slots := make(chan struct{}, mostReads)
 	for _, j := range batch {
 		if j.kind != jobAdmit || j.dryRun || !dependsOnPod(c.tally.Decide(string(j.uid))) {
 			continue
 		}
-		slots <- struct{}{}
-		reads.Go(func() {
-			defer func() { <-slots }()
+		reads.Go(func() error {
 			live, err := c.readLive(ctx, j.key)
 			if err == nil && (live == nil || live.UID != j.uid || !c.serves(ctx, live)) {
 				mu.Lock()
 				defer mu.Unlock()
 				c.down[j.uid] = true
 			}
+			return nil // a pod that was not read does not count as down
 		})
 	}
-	reads.Wait()
+	_ = reads.Wait()
 }
 
 // readLive is a pod as it is stored, nil if it is not.

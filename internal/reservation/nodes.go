@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -30,27 +31,24 @@ func newLostNodes(c client.Reader, now clock.Clock) *lostNodes {
 // of are those of some nodes that exist. It fails unless each is known to exist or not to.
 func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.Node, error) {
 	var mu sync.Mutex
-	var failed error
 	found := map[string]*corev1.Node{}
-	var reads sync.WaitGroup
-	slots := make(chan struct{}, mostReads)
+	var reads errgroup.Group
+	reads.SetLimit(mostReads)
 	for _, name := range names {
-		slots <- struct{}{}
-		reads.Go(func() {
-			defer func() { <-slots }()
+		reads.Go(func() error {
 			node, err := l.recent.getOrRead(name, func() (*corev1.Node, error) { return l.read(ctx, name) })
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil:
-				failed = fmt.Errorf("node %s has pods of the budget, and is not known to vicinity-controller yet: %w", name, err)
-			case node != nil:
+			if err != nil {
+				return fmt.Errorf("node %s has pods of the budget, and is not known to vicinity-controller yet: %w", name, err)
+			}
+			if node != nil {
+				mu.Lock()
+				defer mu.Unlock()
 				found[name] = node
 			}
+			return nil
 		})
 	}
-	reads.Wait()
-	return found, failed
+	return found, reads.Wait()
 }
 
 // read is a node as it is stored, nil if it is not.
