@@ -24,9 +24,9 @@ import (
 	"vicinity.dev/vicinity/internal/podcache"
 )
 
-// CacheOptions adds to a manager's cache what the Ledger reads: all pods, budgets of both
-// kinds, and workloads. The cache must have nodes with their labels. Groups of pods are not
-// named here: with a kind that the API server does not serve no cache can be made.
+// CacheOptions adds to a manager's cache what the Ledger reads: all pods, budgets of both kinds, and workloads. The
+// cache must keep the labels of nodes. PodGroups are missing here: no cache can be made with a kind that the API server
+// does not serve.
 func CacheOptions(options *cache.Options) {
 	podcache.Add(options, podcache.Disruption)
 	shared := true
@@ -47,7 +47,7 @@ func workloadKinds() []client.Object {
 	return []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}
 }
 
-// trimWorkload drops what is large of a workload and not read: most of its pod template.
+// trimWorkload drops most of the pod template, which is large and not read.
 func trimWorkload(object any) (any, error) {
 	switch w := object.(type) {
 	case *appsv1.Deployment:
@@ -79,7 +79,7 @@ func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
 	t.ObjectMeta, t.Spec = metav1.ObjectMeta{Labels: t.Labels}, kept
 }
 
-// GroupKinds are the kinds of groups of pods that the API server has.
+// GroupKinds are the kinds of PodGroups that the API server serves.
 func GroupKinds(scheme *runtime.Scheme, mapper meta.RESTMapper) ([]client.Object, error) {
 	var served []client.Object
 	for _, choices := range [][]client.Object{
@@ -115,7 +115,7 @@ func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error
 	return true, nil
 }
 
-// informerOf is the informer of a manager's cache for a kind, with its store.
+// informerOf is the informer of a manager's cache for a kind. It has the store.
 func informerOf(ctx context.Context, informers cache.Informers, object client.Object) (toolscache.SharedIndexInformer, error) {
 	found, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -128,7 +128,7 @@ func informerOf(ctx context.Context, informers cache.Informers, object client.Ob
 	return informer, nil
 }
 
-// Synced is a readiness check that fails until the cache has all that decisions are made from, and while the clock is off.
+// Synced is a readiness check. It fails until all caches have their first list, and while the clock is off.
 func (l *Ledger) Synced(*http.Request) error {
 	for _, synced := range l.world.synced {
 		if !synced.done() {
@@ -138,9 +138,9 @@ func (l *Ledger) Synced(*http.Request) error {
 	return l.checkClock()
 }
 
-// checkClock is an error if this process cannot tell which reservations have expired: two clocks that are each so far from
-// that of the API server are as far apart as reservations allow for, and what is known of the clock may be a second short.
-// It is logged once.
+// checkClock fails if the clock of this process is too far off to tell which reservations have expired. Two clocks that
+// are each as far off as allowed differ by less than reservations allow for; the measured offset may be a second short.
+// The error is logged once.
 func (l *Ledger) checkClock() error {
 	const allowed = disruption.ClockSkew/2 - time.Second
 	ahead, is := l.ahead(), "ahead of"

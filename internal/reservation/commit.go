@@ -24,33 +24,31 @@ import (
 )
 
 const (
-	// requestTime is how long one request of ours may take. It is shorter than the webhook's
-	// time, so that there is some left to find out what became of a write.
+	// requestTime bounds one request to the API server. It is shorter than the webhook's time, which leaves some to
+	// find out what became of a write.
 	requestTime = 5 * time.Second
-	// behindTime is how long to wait for the cache of pods.
+	// behindTime bounds the wait for the cache of pods.
 	behindTime = 3 * time.Second
-	// conflictTime is how long a Ledger waits after its first conflict until its cache has the write that came first. That
-	// event comes anyway; a read would cost the API server about as much as the write.
+	// conflictTime bounds the wait, after the first conflict, until the cache has the write that won. That event comes
+	// anyway; a read would cost the API server about as much as a write.
 	conflictTime = time.Second
-	// unknownWait and unknownLongest are the first wait and the longest one, but for the same,
-	// after a write of which the outcome is not known: what is wrong may last.
+	// unknownWait and unknownLongest are the first and the longest wait after a write with an unknown outcome.
 	unknownWait, unknownLongest = 10 * time.Millisecond, 300 * time.Millisecond
 	// longestPause is the longest pause after a write.
 	longestPause = 250 * time.Millisecond
-	// mostConfirmed is how many pods are read live for one commit, since their reservations
-	// expired.
+	// mostConfirmed bounds the live reads of pods for one commit whose reservations expired.
 	mostConfirmed = 10
-	// mostReads is how many pods are read live at a time.
+	// mostReads is how many objects are read live at a time.
 	mostReads = 16
-	// mostWrites is how many budgets are written, or read live, at a time. With more they wait for each other at the API server,
-	// each for longer than its evictions do.
+	// mostWrites is how many budgets are written or read live at a time. More would wait for each other at the API
+	// server, each longer than its evictions wait here.
 	mostWrites = 16
 )
 
-// errReadyByNow says that a pod was down as the cache had it.
+// errReadyByNow says that the cache has a pod as down that a live read did not find down.
 var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-controller does not know yet what became of it")
 
-// do does jobs together. It makes decisions again until what they follow from is stored.
+// do processes jobs together. It decides again until the state that the decisions follow from is the stored one.
 func (q *queue) do(batch []*job) {
 	unknown, slot, waited := unknownWait, &slot{of: q.ledger.slots}, false
 	defer slot.leave()
@@ -92,7 +90,8 @@ func (q *queue) do(batch []*job) {
 		case err == nil:
 			return
 		case apierrors.IsConflict(err):
-			// A Ledger whose watch lags does not wait twice, or else the next write would come first, too.
+			// After a second conflict it reads the budget instead: a Ledger whose watch lags would lose the next round,
+			// too.
 			slot.leave()
 			q.readLive = waited || !q.isSeenAfter(budget)
 			waited = true
@@ -100,8 +99,8 @@ func (q *queue) do(batch []*job) {
 			q.fail(batch, fmt.Errorf("writing the status of budget %s: %w", q.key, err))
 			return
 		default:
-			// It may be stored, or will be yet. What is read next says so, or else that write and the next
-			// one that changes something cannot both succeed.
+			// It may be stored now or later. The next read says so; otherwise that write and the next one that changes
+			// something cannot both succeed.
 			slot.leave()
 			q.readLive = true
 			q.ledger.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
@@ -112,7 +111,7 @@ func (q *queue) do(batch []*job) {
 	}
 }
 
-// isSeenAfter waits until the cache has the budget in a newer version, and reports whether it does.
+// isSeenAfter waits until the cache has a newer version of the budget, and reports whether it does.
 func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
 	q.stage.Store("the write that came first was awaited")
 	return wait.PollUntilContextTimeout(context.Background(), poll, conflictTime, true, func(context.Context) (bool, error) {
@@ -121,7 +120,7 @@ func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
 	}) == nil
 }
 
-// slot is one of those that the Ledger has for its requests.
+// slot is one of the places that the Ledger has for requests about budgets.
 type slot struct {
 	of   chan struct{}
 	held bool
@@ -150,7 +149,7 @@ func (s *slot) leave() {
 	}
 }
 
-// store stores what was decided about jobs, and answers them. An error is that of the write.
+// store writes the decisions and answers the jobs. An error is that of the write.
 func (q *queue) store(c *commit, batch []*job, results []result) error {
 	for i, j := range batch {
 		j.maybeStored = j.maybeStored || results[i].decision.Reserve
@@ -172,8 +171,8 @@ func (q *queue) store(c *commit, batch []*job, results []result) error {
 	return nil
 }
 
-// letThrough admits evictions under a budget whose glass is broken, since not even what is wrong
-// with the budget need be known for that. All other jobs are left as they are.
+// letThrough admits evictions while the break glass is open, even if the budget's numbers are not known. It leaves all
+// other jobs.
 func (q *queue) letThrough(batch []*job, budget *v1alpha1.TopologyDisruptionBudget) {
 	glass, err := coverage.BreakGlassOf(budget.Annotations)
 	if err != nil || !q.ledger.clock.Now().Before(glass.Until) {
@@ -195,7 +194,7 @@ func (q *queue) write(next *v1alpha1.TopologyDisruptionBudget) error {
 	return q.ledger.client.Status().Update(ctx, next)
 }
 
-// isRefused reports whether the API server did not do what it was asked, and would not next time.
+// isRefused reports whether the API server refused a write, and would refuse it again.
 func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
@@ -205,7 +204,7 @@ func (q *queue) fail(batch []*job, err error) {
 	q.finish(batch, func(int) result { return result{err: err} })
 }
 
-// dropEnded leaves out jobs that are not waited for any more.
+// dropEnded drops jobs whose callers stopped waiting.
 func (q *queue) dropEnded(batch []*job) (rest []*job) {
 	var ended []*job
 	for _, j := range batch {
@@ -219,8 +218,7 @@ func (q *queue) dropEnded(batch []*job) (rest []*job) {
 	return rest
 }
 
-// finish answers jobs. What may be reserved for a request that does not get to know that is
-// given up.
+// finish answers jobs. It gives up what may be reserved for a request that is not told that it was admitted.
 func (q *queue) finish(batch []*job, of func(int) result) {
 	for i, j := range batch {
 		r := of(i)
@@ -231,7 +229,7 @@ func (q *queue) finish(batch []*job, of func(int) result) {
 	}
 }
 
-// read is the newest budget that is known, nil if there is none.
+// read is the newest known version of the budget, nil if there is none.
 func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
 	known := q.written()
 	cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
@@ -241,7 +239,7 @@ func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
 	case !q.readLive && known == nil:
 		return nil, nil
 	}
-	// The cache does not have it, or what it has is not what is stored.
+	// The cache lacks the budget, or has a version that is not the stored one.
 	q.stage.Store("it was read")
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 	defer cancel()
@@ -256,7 +254,7 @@ func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
 	return live, nil
 }
 
-// commit is a budget with what is known of it, and what is to be stored.
+// commit is one decision about a budget: its input and what to store.
 type commit struct {
 	queue  *queue
 	now    time.Time
@@ -264,16 +262,16 @@ type commit struct {
 	next   *v1alpha1.TopologyDisruptionBudget
 	report *Report
 	tally  *disruption.Tally
-	// unconfirmed are reservations that expired, of pods that may be about to go all the same.
+	// unconfirmed are expired reservations of pods that may still be about to go.
 	unconfirmed map[types.UID]bool
-	// down are pods that were read since the budget was, and are down.
+	// down are pods that a live read, made after that of the budget, found down.
 	down    map[types.UID]bool
 	refresh bool
 	changed bool
 	expired int // reservations that expired while their pods existed
 }
 
-// gather reads what decisions about a budget depend on.
+// gather reads everything that decisions about a budget depend on.
 func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, error) {
 	if err := q.ledger.checkClock(); err != nil {
 		return nil, err
@@ -310,7 +308,7 @@ func (c *commit) dropGivenUp() {
 	c.changed = len(c.next.Status.Reservations) < len(all)
 }
 
-// shorten caps the expiry of reservations that a clock far ahead has made: they end as if they were made now, which is
+// shorten caps the expiry of reservations that a clock far ahead made. They end as if they were made now, which is
 // after their evictions.
 func (c *commit) shorten() {
 	for i := range c.next.Status.Reservations {
@@ -320,9 +318,9 @@ func (c *commit) shorten() {
 	}
 }
 
-// await waits until pods are known as new as the budget says that they must be. If the API
-// server itself is not there yet, the budget was copied from another cluster with its status,
-// and its version means nothing; nor does one that is no version.
+// await waits until the cache of pods has the version that the budget names. The version is dropped if it means
+// nothing: if the API server itself is older, because the budget was copied from another cluster, or if it is no
+// version.
 func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
 	wait, cancel := context.WithTimeout(ctx, behindTime)
 	defer cancel()
@@ -341,8 +339,8 @@ func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBu
 	return nil
 }
 
-// confirm finds which reservations are over, of those that expired: an eviction that was
-// admitted ends long before that, and a live read says how. The others count.
+// confirm finds, among the expired reservations, those that are over. An admitted eviction ends long before its
+// reservation expires, so a live read tells what became of the pod. All others still count.
 func (c *commit) confirm(ctx context.Context) {
 	q := c.queue
 	confirmed, reads := map[types.UID]time.Time{}, 0
@@ -378,7 +376,7 @@ func isGoing(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// reservations are those to be stored, as package disruption has them.
+// reservations converts the reservations to store.
 func (c *commit) reservations() []disruption.Reservation {
 	all := c.next.Status.Reservations
 	read := make([]disruption.Reservation, len(all))
@@ -412,10 +410,10 @@ func (c *commit) release() {
 	c.next.Status.Reservations = slices.DeleteFunc(c.next.Status.Reservations, func(r v1alpha1.Reservation) bool { return !keep[string(r.UID)] })
 }
 
-// versionOf is a version of pods by which a pod had gone; none if its reservation has to stay. When
-// a pod went that had gone before this process began is not known, and who waits for what is
-// known may wait for the next change of any pod: another process knows, or else the reservation,
-// which does not count any more, expires. A pod that is there and not matched can be matched again.
+// versionOf is a version of pods at which a pod had gone; empty if its reservation has to stay. The version is not
+// known if the pod had gone before this process began. Its reservation then stays until another process drops it or it
+// expires: naming the current version could have others wait for the next change of any pod. A pod that is there and
+// does not match the selector may match again.
 func (c *commit) versionOf(r disruption.Reservation) string {
 	w, active := c.queue.ledger.world, c.now.Before(r.Expires)
 	pod := w.pod(types.NamespacedName{Namespace: c.queue.key.Namespace, Name: r.Pod})
@@ -435,7 +433,7 @@ func (c *commit) observe(version string) {
 	c.next.Status.PodsObserved = later(c.next.Status.PodsObserved, version)
 }
 
-// decide does jobs in their order, each by what those before it changed.
+// decide processes jobs in order, each by the changes of those before it.
 func (c *commit) decide(batch []*job) []result {
 	c.look(batch)
 	results := make([]result, len(batch))
@@ -470,7 +468,7 @@ func (c *commit) decide(batch []*job) []result {
 	return results
 }
 
-// setCondition stores a condition with its time, which may change while the status does not.
+// setCondition sets a condition, whose time may change while its status does not.
 func (c *commit) setCondition(condition metav1.Condition) {
 	if known := meta.FindStatusCondition(c.next.Status.Conditions, condition.Type); known != nil {
 		*known = condition
@@ -479,7 +477,7 @@ func (c *commit) setCondition(condition metav1.Condition) {
 	c.next.Status.Conditions = append(c.next.Status.Conditions, condition)
 }
 
-// look reads pods live that are down as the cache has them, and may be evicted for that.
+// look reads the pods live that the cache has as down, and that may be evicted for that.
 func (c *commit) look(batch []*job) {
 	c.down = map[types.UID]bool{}
 	var mu sync.Mutex
@@ -504,7 +502,7 @@ func (c *commit) look(batch []*job) {
 	_ = reads.Wait()
 }
 
-// readLive is a pod as it is stored, nil if it is not.
+// readLive reads a pod live, nil if it is not stored.
 func (c *commit) readLive(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	live := &corev1.Pod{}
 	if err := c.queue.ledger.client.Get(ctx, key, live); err != nil {
@@ -513,8 +511,7 @@ func (c *commit) readLive(ctx context.Context, key types.NamespacedName) (*corev
 	return live, nil
 }
 
-// serves reports whether a pod that was read live does. On a node that was deleted none does,
-// whatever its conditions say.
+// serves reports whether a pod that was read live serves. No pod serves on a deleted node, whatever its conditions say.
 func (c *commit) serves(ctx context.Context, live *corev1.Pod) bool {
 	if !isReady(live) {
 		return false
@@ -526,16 +523,14 @@ func (c *commit) serves(ctx context.Context, live *corev1.Pod) bool {
 	return err != nil || node != nil
 }
 
-// dependsOnPod reports whether an eviction is allowed, whatever the numbers are, since the pod is
-// down itself. The cache may be late, and the pod ready by now: others would count it as healthy,
-// and have pods evicted for that. Once the pod was found down after the budget was read, none of
-// them did, or else the write fails.
+// dependsOnPod reports whether an eviction is admitted only because the pod itself is down, whatever the numbers are.
+// The cache may be late and the pod ready: other deciders would count it as healthy and admit evictions for that. If a
+// live read after that of the budget finds the pod down, no decider counted on it, or the write fails.
 func dependsOnPod(d disruption.Decision) bool {
 	return d.Reserve && (d.Rule == disruption.RuleGone || d.Rule == disruption.RuleUnhealthy && d.Limits.AlwaysAllowUnhealthy)
 }
 
-// isDown reports whether a decision that depends on a pod being down, or on its unit being, is one
-// by what is stored.
+// isDown reports whether a live read confirms a decision that depends on a pod or its unit being down.
 func (c *commit) isDown(j *job, d disruption.Decision) bool {
 	switch {
 	case dependsOnPod(d):
@@ -546,8 +541,7 @@ func (c *commit) isDown(j *job, d disruption.Decision) bool {
 	return true
 }
 
-// isUnitDown reports whether a pod of the unit of a pod is down by what is stored. One with a
-// reservation is.
+// isUnitDown reports whether a live read finds a pod of the same unit down. A reserved one is.
 func (c *commit) isUnitDown(uid string) bool {
 	pods := c.report.State.Pods
 	i := slices.IndexFunc(pods, func(p disruption.Pod) bool { return p.UID == uid })
@@ -577,7 +571,6 @@ func (c *commit) isUnitDown(uid string) bool {
 	return false
 }
 
-// admit decides about an eviction.
 func (c *commit) admit(j *job) result {
 	d := c.tally.Decide(string(j.uid))
 	if !j.dryRun && !c.isDown(j, d) {
@@ -600,7 +593,7 @@ func (c *commit) admit(j *job) result {
 	return result{decision: d}
 }
 
-// store has a reservation among those to be stored.
+// store adds a reservation to the status, or updates its holder.
 func (c *commit) store(r disruption.Reservation) {
 	if listed, found := reservationOf(c.next, types.UID(r.UID)); found {
 		listed.Holder = r.Holder
@@ -611,7 +604,7 @@ func (c *commit) store(r disruption.Reservation) {
 	})
 }
 
-// undo gives up a reservation, if its holder has it alone.
+// undo drops a reservation that the holder has alone.
 func (c *commit) undo(j *job) {
 	all := c.next.Status.Reservations
 	c.next.Status.Reservations = slices.DeleteFunc(all, func(r v1alpha1.Reservation) bool { return r.UID == j.uid && r.Holder == j.holder })
@@ -620,7 +613,7 @@ func (c *commit) undo(j *job) {
 	}
 }
 
-// hold makes a reservation, or has it last longer.
+// hold makes a reservation or renews it.
 func (c *commit) hold(j *job) {
 	expires := metav1.NewTime(c.now.Add(disruption.ReservationTime))
 	if listed, found := reservationOf(c.next, j.uid); found {
@@ -640,20 +633,20 @@ func (c *commit) hold(j *job) {
 	c.recount()
 }
 
-// recount has what follows decided by reservations that were changed.
+// recount has the next jobs decided by the changed reservations.
 func (c *commit) recount() {
 	c.changed = true
 	c.report.State.Reservations = c.reservations()
 	c.tally = disruption.NewTally(&c.report.State, c.now)
 }
 
-// unchanged reports whether there is nothing to store. Numbers alone, and reservations that
-// are not needed any more, are stored with other changes or when the budget is refreshed.
+// unchanged reports whether there is nothing to store. Numbers alone, and reservations that are not needed any more,
+// wait for another change or a refresh.
 func (c *commit) unchanged() bool {
 	return !c.changed && (!c.refresh || equality.Semantic.DeepEqual(&c.before.Status, &c.next.Status))
 }
 
-// nextChange is when time alone changes what is to be stored, zero for never.
+// nextChange is when time alone changes the status, zero for never.
 func (c *commit) nextChange() (next time.Time) {
 	sooner := func(at time.Time) {
 		if at.After(c.now) && (next.IsZero() || at.Before(next)) {

@@ -28,7 +28,8 @@ func (e *expiring[K, V]) get(key K) (value V, found bool) {
 	return value, found
 }
 
-// getOrRead is the value of a key, read if none is kept. Its time begins before the read. Errors are not kept.
+// getOrRead is the kept value of a key, or a new one. The time of a new one begins before the read. Errors are not
+// kept.
 func (e *expiring[K, V]) getOrRead(key K, read func() (V, error)) (V, error) {
 	if value, found := e.get(key); found {
 		return value, nil

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// ControlledPods are the pods of a namespace that a selector matches and an object controls, as new as they are now.
-// They must not be changed.
+// ControlledPods lists the pods of a namespace that a selector matches and an object controls, as new as the API server
+// has them now. The caller must not change them.
 func (l *Ledger) ControlledPods(ctx context.Context, namespace string, selector labels.Selector, owner types.UID) ([]*corev1.Pod, error) {
 	if err := l.Synced(nil); err != nil {
 		return nil, err
@@ -45,9 +45,8 @@ func (l *Ledger) ControlledPods(ctx context.Context, namespace string, selector 
 	return pods, nil
 }
 
-// Forecast is how many of some pods of a namespace, from the first one on, would be admitted if all of them
-// were evicted, and why the next one would not. It reserves nothing: it is what Admit says to one after the other,
-// unless something else happens meanwhile.
+// Forecast says how many of some pods of a namespace, in their order, could be evicted one after the other, and why the
+// next one could not. It reserves nothing.
 func (l *Ledger) Forecast(ctx context.Context, pods []*corev1.Pod) (admitted int, denial string, err error) {
 	if err := l.Synced(nil); err != nil {
 		return 0, "", err
@@ -85,7 +84,7 @@ func (l *Ledger) forecast(ctx context.Context, pod *corev1.Pod, commits map[type
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		// A dry run would store nothing: what is not stored here is the commit itself.
+		// The commit itself is never stored.
 		c.down = map[types.UID]bool{pod.UID: true}
 		r := c.admit(newJob(ctx, pod, Request{Holder: "forecast"}, gate))
 		switch {
@@ -100,8 +99,7 @@ func (l *Ledger) forecast(ctx context.Context, pod *corev1.Pod, commits map[type
 	return "", nil
 }
 
-// imagine gathers what is known of a budget for decisions that are not stored; it is nil if there is no such
-// budget.
+// imagine gathers a commit that is never stored; nil if there is no such budget.
 func (l *Ledger) imagine(budget types.NamespacedName) (*commit, error) {
 	stored, found := stored[*v1alpha1.TopologyDisruptionBudget](l.world.budgets, budget)
 	if !found {

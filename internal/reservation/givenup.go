@@ -15,20 +15,20 @@ import (
 // undoPause is the time between two tries to give up a reservation.
 const undoPause = time.Second
 
-// attempt is a request to evict a pod. Each has a holder of its own.
+// attempt is one request to evict a pod. Each has a holder of its own.
 type attempt struct {
 	pod    types.UID
 	holder string
 }
 
-// isGivenUp reports whether a reservation was given up, so that a write which stores it came late.
+// isGivenUp reports whether a reservation was given up. A write that stores it came late.
 func (l *Ledger) isGivenUp(r *v1alpha1.Reservation) bool {
 	_, found := l.givenUp.get(attempt{r.UID, r.Holder})
 	return found
 }
 
-// giveUp gives up what budgets may have reserved for a request that was denied, without a wait. It tries again until that
-// is stored or the reservation has expired.
+// giveUp gives up the reservations of a denied request in the background. It tries again until that is stored or the
+// reservation has expired.
 func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder string) {
 	l.givenUp.set(attempt{pod, holder}, struct{}{})
 	for _, budget := range budgets {
@@ -45,13 +45,13 @@ func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder st
 	}
 }
 
-// GiveUp gives up the reservations of a pod that a holder has, without a wait.
+// GiveUp gives up the reservations that a holder has for a pod, in the background.
 func (l *Ledger) GiveUp(pod types.NamespacedName, uid types.UID, holder string) {
 	l.giveUp(l.holding(pod.Namespace, uid), uid, holder)
 }
 
-// undoAgain drops what a budget has reserved after it was given up. One commit drops all of it. If that fails, the next
-// event of the budget has it tried again.
+// undoAgain drops reservations that were stored after they were given up. One commit drops all of them. If it fails,
+// the next event of the budget tries again.
 func (l *Ledger) undoAgain(budget *v1alpha1.TopologyDisruptionBudget) {
 	for i := range budget.Status.Reservations {
 		if r := &budget.Status.Reservations[i]; l.isGivenUp(r) {

@@ -1,18 +1,15 @@
-// Package reservation admits evictions under TopologyDisruptionBudgets. What may be evicted is
-// decided in internal/disruption, whose package comment has the invariant; a Ledger does what it
-// asks of a decider. It reads what a decision depends on from caches, and stores the reservation
-// of an eviction in the status of each of its budgets before it is admitted. Nothing that
-// matters is in memory alone.
+// Package reservation admits evictions under TopologyDisruptionBudgets. Package disruption decides which pods may be
+// evicted, and its package comment states the invariant. A Ledger does what that comment asks of a decider: it reads
+// pods, budgets and owners from caches, and stores the reservation of an eviction in the status of each of the pod's
+// budgets before it admits the eviction. Nothing that matters is only in memory.
 //
-// Decisions about one budget are made one after the other in a process. Those that wait are
-// made together, and share one write of the status, which fails if another process wrote
-// meanwhile; then they are made again by what is stored.
+// A process decides about one budget at a time. Requests that wait are decided together and share one write of the
+// status. The write fails if another process wrote meanwhile. Then the Ledger decides again, by the stored status.
 //
-// A pod that the cache does not have is not known to have gone: a replica may be behind. So each
-// write names the version of pods that one has to have seen to understand it (podsObserved),
-// and a Ledger waits until it has. A reservation that expired is only given up once the pod was
-// read live: an old cache may have missed that it was evicted. So is a pod that may be evicted
-// whatever the numbers are, because it is down: others may know that it no longer is.
+// A pod that the cache lacks may still be there, because the replica may be behind. So each write names the version of
+// pods that a reader must have seen (podsObserved), and a Ledger waits for that version. It gives up an expired
+// reservation only after a live read of the pod, since an old cache may have missed the eviction. It also reads a pod
+// live before it admits its eviction because the pod is down: others may already count on that pod.
 package reservation
 
 import (
@@ -38,17 +35,17 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// Options are what a Ledger may be given.
+// Options are the choices of a program.
 type Options struct {
 	// Clock is the real one if it is nil.
 	Clock clock.Clock
-	// Ahead is by how much this process's clock is ahead of the API server's. It may be nil.
+	// Ahead says by how much the clock of this process is ahead of the API server's. It may be nil.
 	Ahead func() time.Duration
-	// Metrics have their numbers from this Ledger alone. They may be nil.
+	// Metrics count for this Ledger alone. They may be nil.
 	Metrics *Metrics
 }
 
-// Ledger admits evictions. The Ledgers of several processes act at once.
+// Ledger admits evictions. Several processes have one each, and all act at once.
 type Ledger struct {
 	// client reads and writes live.
 	client     client.Client
@@ -59,7 +56,7 @@ type Ledger struct {
 	metrics    *Metrics
 	log        logr.Logger
 
-	// givenUp are requests whose reservations may be stored yet, by a write that comes late.
+	// givenUp are requests that were denied after a write was tried. That write may still arrive.
 	givenUp *expiring[attempt, struct{}]
 	lists   *lists
 	slots   chan struct{} // one for each budget that is written
@@ -68,9 +65,8 @@ type Ledger struct {
 	queues map[types.NamespacedName]*queue
 }
 
-// New makes a Ledger that reads from the cache of a manager, which must have CacheOptions.
-// Its own requests are as many as there are evictions, and have no limit of a rate; the API
-// server has one.
+// New makes a Ledger that reads from the cache of a manager, which must have CacheOptions. Its client has no rate limit
+// of its own: it makes as many requests as there are evictions, and the API server limits them.
 func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.QPS = -1
@@ -107,10 +103,9 @@ func newLedger(c client.Client, w *world, o Options, log logr.Logger) *Ledger {
 
 // Request is an eviction to decide about.
 type Request struct {
-	// Pod is as it was read last. Only its name, UID and version matter: the rest is read anew.
+	// Pod is the pod as the caller read it. Only its name, UID and version count; the rest is read again.
 	Pod *corev1.Pod
-	// Holder tells apart who asks. A reservation that two of them were admitted by is given up
-	// by neither.
+	// Holder names the caller. A reservation by which two holders were admitted is given up by neither.
 	Holder string
 	// DryRun stores nothing.
 	DryRun bool
@@ -118,23 +113,22 @@ type Request struct {
 
 // Answer is what all budgets say about one eviction.
 type Answer struct {
-	// Decisions are those of the budgets that cover the pod, in the order of their names, up to
-	// the first that denies it.
+	// Decisions of the budgets that cover the pod, by name, up to the first denial.
 	Decisions []disruption.Decision
-	// Denial is why it is denied, in sentences; it is empty if the eviction is admitted.
+	// Denial says in sentences why the eviction is denied. It is empty if the eviction is admitted.
 	Denial string
-	// Unsupported is set if Kubernetes evicts no such pod, so that trying again is of no use.
+	// Unsupported says that Kubernetes evicts no such pod, so that trying again does not help.
 	Unsupported bool
-	// Warnings are sentences for people who evict.
+	// Warnings are sentences for the person who evicts.
 	Warnings []string
 }
 
 // Allowed reports whether the eviction is admitted.
 func (a *Answer) Allowed() bool { return a.Denial == "" }
 
-// Admit decides about the eviction of a pod under all budgets that cover it. Once it is admitted,
-// reservations are stored. A pod without a budget is admitted. An error says that not everything
-// is known that a decision depends on: the eviction must not be admitted then.
+// Admit decides about the eviction of a pod under all budgets that cover it, and stores reservations before it admits.
+// It admits a pod without a budget. An error says that the Ledger lacks something that the decision depends on: the
+// eviction must not be admitted then.
 func (l *Ledger) Admit(ctx context.Context, request Request) (Answer, error) {
 	begin := l.clock.Now()
 	answer, reason, err := l.admit(ctx, request)
@@ -159,7 +153,7 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 	if err != nil || settled || request.DryRun || !answer.Allowed() {
 		return answer, reason, err
 	}
-	// No write shows that the budgets are those that are stored.
+	// Without a write the API server has not confirmed that these budgets are the stored ones.
 	again, err := l.specsChanged(ctx, request.Pod.Namespace, known)
 	if err == nil && again {
 		answer, reason, _, err = l.ask(ctx, request)
@@ -173,8 +167,8 @@ func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, rea
 	return answer, reason, nil
 }
 
-// ask asks the budgets that are known to cover the pod. An answer is settled if no newer version of these budgets can
-// change it: each has stored it, or the pod has ended.
+// ask asks the budgets that are known to cover the pod. A settled answer holds whatever newer versions of these budgets
+// say: each of them stored it, or the pod has ended.
 func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reason string, settled bool, err error) {
 	pod, err := l.current(ctx, request.Pod)
 	if err != nil {
@@ -192,7 +186,7 @@ func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reaso
 		return Answer{Denial: denial.message, Unsupported: denial.unsupported}, denial.reason, false, nil
 	}
 	if len(budgets) > 1 && !request.DryRun {
-		// All decide before the first reserves: what one refuses takes no room of the others.
+		// All budgets decide before the first one reserves, so that a denial takes no room in the others.
 		dry := request
 		dry.DryRun = true
 		if answer, reason, _, err := l.askEach(ctx, budgets, pod, dry, gate); err != nil || !answer.Allowed() {
@@ -203,7 +197,7 @@ func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reaso
 	return answer, reason, stored || isGoing(pod), err
 }
 
-// askEach asks budgets one after the other, up to the first that refuses, and reports whether each has stored its answer.
+// askEach asks budgets one after the other, up to the first denial, and reports whether each of them stored its answer.
 func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, pod *corev1.Pod, request Request, gate *gate) (answer Answer, reason string, stored bool, err error) {
 	reason, stored = reasonNoBudget, true
 	for i, budget := range budgets {
@@ -232,7 +226,7 @@ func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, po
 	return answer, reason, stored, nil
 }
 
-// ReadPod reads which pod there is of a name, and its version, live; nil if there is none.
+// ReadPod reads the UID and the version of a pod live; nil if there is no pod of that name.
 func (l *Ledger) ReadPod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	live := &metav1.PartialObjectMetadata{}
 	live.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -247,11 +241,11 @@ func (l *Ledger) ReadPod(ctx context.Context, key types.NamespacedName) (*corev1
 	}}, nil
 }
 
-// CachedPod is a pod as the cache has it, nil if it does not. It must not be changed.
+// CachedPod is a pod of the cache, nil if the cache lacks it. The caller must not change it.
 func (l *Ledger) CachedPod(key types.NamespacedName) *corev1.Pod { return l.world.pod(key) }
 
-// current is a pod as the cache has it, once the cache is as new as what was read of it
-// before; nil if it has gone by then.
+// current waits until the cache is as new as the pod that the caller read, and returns the cached pod; nil if it has
+// gone.
 func (l *Ledger) current(ctx context.Context, read *corev1.Pod) (*corev1.Pod, error) {
 	key := client.ObjectKeyFromObject(read)
 	if pod := l.world.pod(key); pod != nil && pod.UID == read.UID {
@@ -271,7 +265,7 @@ func (l *Ledger) undo(ctx context.Context, budget types.NamespacedName, pod type
 	return err
 }
 
-// Undo gives up the reservations of a pod that a holder has.
+// Undo gives up the reservations that a holder has for a pod.
 func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.UID, holder string) error {
 	var failed []error
 	for _, budget := range l.holding(pod.Namespace, uid) {
@@ -282,8 +276,7 @@ func (l *Ledger) Undo(ctx context.Context, pod types.NamespacedName, uid types.U
 	return errors.Join(failed...)
 }
 
-// holding are the budgets of a namespace that have a reservation of a pod, as far as the cache
-// and what was written last say.
+// holding lists the budgets of a namespace with a reservation of a pod, by the cache and by this process's last writes.
 func (l *Ledger) holding(namespace string, pod types.UID) (found []types.NamespacedName) {
 	for _, object := range inNamespace(l.world.budgets, namespace) {
 		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
@@ -304,10 +297,8 @@ func reservationOf(budget *v1alpha1.TopologyDisruptionBudget, pod types.UID) (*v
 	return nil, false
 }
 
-// Hold has the reservations of a pod expire later, as if they were made now, and makes those that
-// are not there, whatever the budgets allow. It is for the eviction of a pod that was admitted and
-// is handed to others, who delete the pod without asking again, and when they want. Who holds a
-// reservation that is there stays so.
+// Hold renews the reservations of a pod, and makes missing ones whatever the budgets allow. It is for a pod whose
+// eviction was admitted, and which others delete later without asking again. Reservations keep their holders.
 func (l *Ledger) Hold(ctx context.Context, pod *corev1.Pod, holder string) error {
 	current, err := l.current(ctx, pod)
 	if err != nil || current == nil {
@@ -324,13 +315,12 @@ func (l *Ledger) Hold(ctx context.Context, pod *corev1.Pod, holder string) error
 	return errors.Join(failed...)
 }
 
-// Covering are the budgets whose selectors match a pod of a namespace with some labels, in the
-// order of their names.
+// Covering lists, by name, the budgets of a namespace whose selectors match some labels.
 func (l *Ledger) Covering(namespace string, labels map[string]string) []types.NamespacedName {
 	return l.world.selectors.matching(namespace, labels)
 }
 
-// World is what a budget is about, which may be one that is not stored. None of it may be changed.
+// World has the objects that a budget depends on. The budget need not be stored. The caller must not change any of it.
 func (l *Ledger) World(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	if err := l.Synced(nil); err != nil {
 		return coverage.World{}, err
@@ -338,24 +328,22 @@ func (l *Ledger) World(ctx context.Context, budget *v1alpha1.TopologyDisruptionB
 	return l.world.of(ctx, budget)
 }
 
-// Report is what is known of a budget.
+// Report is the state of a budget after a refresh.
 type Report struct {
-	// World is what the rest is made of. Its Budget is as it was before, and none of it may be changed.
+	// World is the input of the rest; its Budget is the one before the refresh. The caller must not change any of it.
 	World    coverage.World
 	State    disruption.State
 	Measures disruption.Measures
-	// Budget is as it is stored now. It must not be changed.
+	// Budget is the stored one. The caller must not change it.
 	Budget *v1alpha1.TopologyDisruptionBudget
-	// Written is set if the status was not what it should be, and is now.
+	// Written says that the status had to be written.
 	Written bool
-	// Next, if not zero, is when a reservation expires or a domain settles, which changes the
-	// status without an event.
+	// Next, if not zero, is when a reservation expires or a domain settles: the status changes then without an event.
 	Next time.Time
 }
 
-// Refresh brings the status of a budget up to date, with conditions: those of the function, which
-// is given what is known, are set, all others stay. The answer is nil if there is no such budget.
-// The function may be called several times.
+// Refresh brings the status of a budget up to date. It sets the conditions that the function returns for a report and
+// leaves all others. It may call the function several times. The report is nil if there is no such budget.
 func (l *Ledger) Refresh(ctx context.Context, budget types.NamespacedName, conditions func(*Report) []metav1.Condition) (*Report, error) {
 	result, err := l.submit(budget, &job{kind: jobRefresh, ctx: ctx, conditions: conditions})
 	if err != nil {

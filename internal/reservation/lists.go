@@ -11,8 +11,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// lists reads live what the budgets of a namespace ask for. Requests that arrive during a read share the next one: the
-// read that is under way may have passed what they have to know, so that package singleflight, which shares that, does not do.
+// lists reads the budgets of a namespace live. Requests that arrive during a read share the next one, since the read
+// under way may have missed what they need. Package singleflight would share the read under way.
 type lists struct {
 	client client.Reader
 
@@ -20,14 +20,13 @@ type lists struct {
 	reading, next map[string]*list
 }
 
-// list is one read.
 type list struct {
 	done    chan struct{}
 	budgets map[string]asked
 	err     error
 }
 
-// of are the budgets of a namespace, by their names, as they are stored after the call began.
+// of has the budgets of a namespace by name, as stored after the call began.
 func (l *lists) of(ctx context.Context, namespace string) (map[string]asked, error) {
 	l.mu.Lock()
 	shared := l.next[namespace]
@@ -48,7 +47,7 @@ func (l *lists) of(ctx context.Context, namespace string) (map[string]asked, err
 	}
 }
 
-// read does a read once the one before has ended.
+// read waits for the read before it.
 func (l *lists) read(namespace string, this, before *list) {
 	if before != nil {
 		<-before.done
@@ -81,8 +80,8 @@ func (l *lists) list(namespace string) (map[string]asked, error) {
 	return budgets, nil
 }
 
-// specsChanged waits until it is known what the budgets of a namespace ask for by now, and reports whether it was not at a mark of
-// the selectors.
+// specsChanged waits until the selectors have the current budgets of a namespace, and reports whether any was learnt
+// after a mark.
 func (l *Ledger) specsChanged(ctx context.Context, namespace string, mark int) (later bool, err error) {
 	budgets, err := l.lists.of(ctx, namespace)
 	if err != nil {

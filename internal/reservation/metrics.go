@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// Results of decisions and of writes, as metrics have them.
+// Results of decisions and of writes.
 const (
 	resultAllowed = "allowed"
 	resultDenied  = "denied"
@@ -114,7 +114,7 @@ func (m *Metrics) wrote(err error, batch int) {
 	m.writes.WithLabelValues(result).Inc()
 }
 
-// reserved is how many reservations are held.
+// reserved counts the active reservations.
 func (w *world) reserved(now time.Time) (held int) {
 	for _, object := range w.budgets.List() {
 		if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {

@@ -12,21 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// gate is the PodDisruptionBudget that covers a pod, which Kubernetes asks once the eviction
-// was admitted. If it is known to refuse, nothing is reserved: the pod would keep others from
-// being evicted for nothing.
+// gate is the PodDisruptionBudget of a pod, which Kubernetes asks after the webhooks. If it is known to refuse, nothing
+// is reserved: the reservation would only keep others from being evicted.
 type gate struct {
 	pdb      *policyv1.PodDisruptionBudget
 	selector labels.Selector
 }
 
-// denial is an answer of what is no TopologyDisruptionBudget.
+// denial is a refusal that does not come from a TopologyDisruptionBudget.
 type denial struct {
 	reason, message string
 	unsupported     bool
 }
 
-// gateOf is the gate of a pod, nil if there is none, or why it is closed.
+// gateOf is the gate of a pod, nil if there is none, or the reason why it is closed.
 func (w *world) gateOf(pod *corev1.Pod) (*gate, *denial) {
 	var pdbs []*policyv1.PodDisruptionBudget
 	for _, object := range inNamespace(w.pdbs, pod.Namespace) {
@@ -37,8 +36,7 @@ func (w *world) gateOf(pod *corev1.Pod) (*gate, *denial) {
 	return gateAmong(pod, pdbs)
 }
 
-// RefusedByPDB says why the PodDisruptionBudgets of a namespace, as they are known, refuse to have a pod of it
-// evicted. It is empty if they do not.
+// RefusedByPDB says why PodDisruptionBudgets of its namespace refuse to have a pod evicted; empty if they do not.
 func RefusedByPDB(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) string {
 	if _, denial := gateAmong(pod, pdbs); denial != nil {
 		return denial.message
@@ -46,9 +44,8 @@ func RefusedByPDB(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) string 
 	return ""
 }
 
-// gateAmong is the gate of a pod among the PodDisruptionBudgets of its namespace.
 func gateAmong(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) (*gate, *denial) {
-	// Kubernetes asks no PodDisruptionBudget about these.
+	// Kubernetes asks no PodDisruptionBudget about such pods.
 	if isGoing(pod) || pod.Status.Phase == corev1.PodPending {
 		return nil, nil
 	}
@@ -77,7 +74,7 @@ func gateAmong(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) (*gate, *d
 	}
 }
 
-// of is the gate for a pod, by the rules of the eviction API.
+// of applies the rules of the eviction API.
 func (g *gate) of(pod *corev1.Pod) (*gate, *denial) {
 	status := &g.pdb.Status
 	if !isReady(pod) {
@@ -102,8 +99,7 @@ func (g *gate) closed() *denial {
 		g.pdb.Name, status.CurrentHealthy, status.DesiredHealthy)}
 }
 
-// refuses reports whether evictions that were admitted and are still to come will have used up
-// what the PodDisruptionBudget allows.
+// refuses reports whether admitted evictions that are still to come use up what the PodDisruptionBudget allows.
 func (g *gate) refuses(c *commit, pod types.UID) *denial {
 	if g == nil {
 		return nil

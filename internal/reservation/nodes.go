@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// nodeTrust is for how long a node that the cache does not have is taken for what it was.
+// nodeTrust is how long a live read of a node counts.
 const nodeTrust = 5 * time.Second
 
-// lostNodes reads nodes that pods are on and the cache does not have. One that is newer than the
-// cache has healthy pods in a domain that only its labels tell. One that was deleted has none, and
-// its pods are not held until they are deleted, too.
+// lostNodes reads nodes live that have pods and that the cache lacks. A node that is newer than the cache has healthy
+// pods, and only its labels tell their domain. A deleted node has none: its pods are not protected until they are
+// deleted.
 type lostNodes struct {
 	client client.Reader // live
 	recent *expiring[string, *corev1.Node]
@@ -28,7 +28,7 @@ func newLostNodes(c client.Reader, now clock.Clock) *lostNodes {
 	return &lostNodes{client: c, recent: newExpiring[string, *corev1.Node](now, nodeTrust)}
 }
 
-// of are those of some nodes that exist. It fails unless each is known to exist or not to.
+// of has those of some nodes that exist. It fails unless each is known to exist or not.
 func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.Node, error) {
 	var mu sync.Mutex
 	found := map[string]*corev1.Node{}
@@ -51,7 +51,7 @@ func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.
 	return found, reads.Wait()
 }
 
-// read is a node as it is stored, nil if it is not.
+// read reads a node live, nil if it does not exist.
 func (l *lostNodes) read(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
 	if err := l.client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {

@@ -14,9 +14,8 @@ import (
 	"vicinity.dev/vicinity/internal/coverage"
 )
 
-// Indexes of pods, by which a budget of a hundred pods costs no look at ten thousand others of its
-// namespace. The store changes with its indexes at once, unlike what handlers of events keep:
-// pods that are read by one of them are those of one moment.
+// Indexes of pods: a budget of a hundred pods does not look at ten thousand others of its namespace. A store changes
+// together with its indexes, so that pods read by an index are those of one moment.
 const (
 	indexLabel      = "vicinity.dev/label"
 	indexController = "vicinity.dev/controller"
@@ -52,7 +51,7 @@ func labelKey(namespace string, pair labelPair) string {
 	return namespace + "/" + pair.key + "=" + pair.value
 }
 
-// isUnindexed reports whether a label says too little, or another thing of each pod.
+// isUnindexed reports whether a label differs for each pod, or is the same for too many.
 func isUnindexed(key string) bool {
 	switch key {
 	case appsv1.StatefulSetPodNameLabel, appsv1.PodIndexLabel, appsv1.ControllerRevisionHashLabelKey, appsv1.DefaultDeploymentUniqueLabelKey,
@@ -62,8 +61,8 @@ func isUnindexed(key string) bool {
 	return false
 }
 
-// podsOf are the pods that the selector of a budget matches, and the others of the workloads that
-// have such pods or ask for them. There may be more.
+// podsOf lists the pods that a budget selects, the other pods of workloads that have or ask for such pods, and possibly
+// more.
 func (w *world) podsOf(budget *v1alpha1.TopologyDisruptionBudget, workloads []coverage.Workload) []*corev1.Pod {
 	pair, found := w.selectors.pair(budget)
 	if !found {
@@ -72,7 +71,7 @@ func (w *world) podsOf(budget *v1alpha1.TopologyDisruptionBudget, workloads []co
 	pods := podsIn(byIndex(w.pods, indexLabel, labelKey(budget.Namespace, pair)))
 	for owner := range controllersOf(coverage.Selector(budget), pods, workloads) {
 		for _, other := range podsIn(byIndex(w.pods, indexController, string(owner))) {
-			// Those that have the label are there, as they were at that moment.
+			// Those that have the label are listed already, as of that moment.
 			if value, has := other.Labels[pair.key]; (!has || value != pair.value) && other.Namespace == budget.Namespace {
 				pods = append(pods, other)
 			}
@@ -81,8 +80,8 @@ func (w *world) podsOf(budget *v1alpha1.TopologyDisruptionBudget, workloads []co
 	return pods
 }
 
-// controllersOf are the objects that control pods which a selector matches or would match, and
-// those beside them: the other ReplicaSets of a Deployment.
+// controllersOf lists the controllers of pods that a selector matches or would match, and the other ReplicaSets of
+// their Deployments.
 func controllersOf(selector labels.Selector, pods []*corev1.Pod, workloads []coverage.Workload) map[types.UID]bool {
 	controllers := map[types.UID]bool{}
 	for _, pod := range pods {

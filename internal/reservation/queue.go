@@ -17,7 +17,6 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// jobKind is what is wanted of a budget.
 type jobKind int
 
 const (
@@ -27,7 +26,7 @@ const (
 	jobRefresh
 )
 
-// job is something that is wanted of a budget. The fields depend on its kind.
+// job is a request to a queue. Its fields depend on its kind.
 type job struct {
 	kind jobKind
 	ctx  context.Context // of who waits
@@ -42,9 +41,9 @@ type job struct {
 
 	conditions func(*Report) []metav1.Condition
 
-	// maybeStored is set once a write was tried that reserves for the job.
+	// maybeStored says that a write with a reservation for the job was tried.
 	maybeStored bool
-	// outcome is set once, by who waits when that ends, or by who answers.
+	// outcome is set once, by the first of the two: the caller that stops waiting, or the queue that answers.
 	outcome atomic.Int32
 }
 
@@ -54,7 +53,6 @@ const (
 	jobAbandoned
 )
 
-// result is what became of a job.
 type result struct {
 	decision disruption.Decision
 	stored   bool    // by a write
@@ -69,7 +67,7 @@ func newJob(ctx context.Context, pod *corev1.Pod, request Request, gate *gate) *
 	}
 }
 
-// answer gives the result to who waits, and reports whether anyone does.
+// answer hands the result to the caller, and reports whether the caller still waits.
 func (j *job) answer(r result) bool {
 	if !j.outcome.CompareAndSwap(0, jobAnswered) {
 		return false
@@ -78,7 +76,7 @@ func (j *job) answer(r result) bool {
 	return true
 }
 
-// queue has what is wanted of one budget. While anything is, one goroutine works on it.
+// queue has the jobs of one budget. One goroutine works on it while there are any.
 type queue struct {
 	ledger *Ledger
 	key    types.NamespacedName
@@ -90,14 +88,13 @@ type queue struct {
 
 	stage atomic.Value // a string: what the goroutine is at
 
-	// Of the goroutine alone.
+	// Only the goroutine uses the fields below.
 	readLive bool // what is known is not what is stored
-	// confirmed are pods that were there after their reservations had expired, and when these had.
+	// confirmed has, by pod, the expiry of a reservation that expired while a live read found the pod.
 	confirmed map[types.UID]time.Time
 	pause     time.Duration // before the next decision
 }
 
-// queue is that of a budget.
 func (l *Ledger) queue(budget types.NamespacedName) *queue {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,15 +107,15 @@ func (l *Ledger) queue(budget types.NamespacedName) *queue {
 	return q
 }
 
-// retire forgets the queue of a budget that has gone. If it is still working, there may be
-// two for a moment, as of two processes.
+// retire forgets the queue of a deleted budget. If it still works, a second one may exist for a moment, as in another
+// process.
 func (l *Ledger) retire(budget types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.queues, budget)
 }
 
-// newestKnown is a budget as the cache has it or, if that is newer, as it was written last.
+// newestKnown is the newer of a cached budget and this process's last write of it.
 func (l *Ledger) newestKnown(cached *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDisruptionBudget {
 	l.mu.Lock()
 	q := l.queues[client.ObjectKeyFromObject(cached)]
@@ -129,7 +126,7 @@ func (l *Ledger) newestKnown(cached *v1alpha1.TopologyDisruptionBudget) *v1alpha
 	return newest(cached, q.written())
 }
 
-// written is what is known of the budget besides the cache, nil if nothing is.
+// written is the budget as this process wrote or read it last, nil if it did neither.
 func (q *queue) written() *v1alpha1.TopologyDisruptionBudget {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,7 +139,7 @@ func (q *queue) setWritten(budget *v1alpha1.TopologyDisruptionBudget) {
 	q.known = budget
 }
 
-// newest is the newer of two objects of one budget, of which the second may be nil.
+// newest is the newer of two versions of a budget. The second may be nil.
 func newest(a, b *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDisruptionBudget {
 	if b == nil {
 		return a
@@ -153,7 +150,7 @@ func newest(a, b *v1alpha1.TopologyDisruptionBudget) *v1alpha1.TopologyDisruptio
 	return b
 }
 
-// submit has a job done, and waits for that as long as the job's context allows.
+// submit queues a job and waits for its result until the job's context ends.
 func (l *Ledger) submit(budget types.NamespacedName, j *job) (result, error) {
 	j.done = make(chan result, 1)
 	q := l.queue(budget)
@@ -176,13 +173,12 @@ func (l *Ledger) submit(budget types.NamespacedName, j *job) (result, error) {
 	return r, r.err
 }
 
-// slow says what the queue is at when a job is not waited for any more.
+// slow is the error of a job whose caller stopped waiting.
 func (q *queue) slow(j *job) error {
 	stage, _ := q.stage.Load().(string)
 	return &slowError{budget: q.key, stage: stage, cause: context.Cause(j.ctx)}
 }
 
-// slowError says what took too long.
 type slowError struct {
 	budget types.NamespacedName
 	stage  string
@@ -195,9 +191,8 @@ func (e *slowError) Error() string {
 
 func (e *slowError) Unwrap() error { return e.cause }
 
-// work does jobs until none are left. After a write it pauses, so that another Ledger has time to see that
-// write and to make its own; without the pause the first Ledger would always be first. Jobs that come
-// meanwhile are decided together.
+// work processes jobs until none are left. After a write it pauses, so that another Ledger can see that write and make
+// its own; without the pause the first Ledger would always win. Jobs that arrive meanwhile are decided together.
 func (q *queue) work() {
 	for {
 		time.Sleep(q.pause)
@@ -213,7 +208,7 @@ func (q *queue) work() {
 	}
 }
 
-// take are the jobs that came meanwhile.
+// take removes the jobs that arrived meanwhile.
 func (q *queue) take() []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,23 +17,22 @@ import (
 	"vicinity.dev/vicinity/internal/coverage"
 )
 
-// scaleTrust is for how long the replicas of an owner are taken for what they were.
+// scaleTrust is how long a read of an owner's replicas counts.
 //
-// Kubernetes' own kinds are in the cache, and are as late as it is. Either way, numbers that are
-// late can only have an eviction judged as it would have been so much earlier: after a
-// workload was scaled up, as if its new pods had not been asked for yet, and after it was scaled down,
-// as if those that go were missed. They cannot have a pod counted that is down: pods and
-// reservations are never taken from here.
+// Kubernetes' own kinds come from the cache, which may be late as well. A late number judges an eviction as if it had
+// been asked for that much earlier: new pods of a scaled-up workload are not expected yet, and pods that go in a
+// scale-down count as missing. No pod that is down counts as healthy for that, since pods and reservations are never
+// read here.
 const scaleTrust = 5 * time.Second
 
-// scales asks for the replicas of owners of any kind, by their subresource scale. The right to
-// get that is all that it takes: what else such objects hold is not read.
+// scales reads the replicas of owners of any kind by their subresource scale, which takes the right to get that and
+// nothing else.
 type scales struct {
 	client client.SubResourceClientConstructor
 	recent *expiring[scaleKey, coverage.Workload]
 }
 
-// scaleKey is all that an owner is asked for by: who makes a pod says what its owner is.
+// scaleKey has all of an owner that its pods name: whoever makes a pod chooses it.
 type scaleKey struct {
 	namespace string
 	coverage.Ref
@@ -43,7 +42,7 @@ func newScales(c client.SubResourceClientConstructor, now clock.Clock) *scales {
 	return &scales{client: c, recent: newExpiring[scaleKey, coverage.Workload](now, scaleTrust)}
 }
 
-// of is an owner in a namespace, with the replicas that it asks for.
+// of reads an owner with its replicas.
 func (s *scales) of(ctx context.Context, namespace string, ref coverage.Ref) (coverage.Workload, error) {
 	workload, err := s.recent.getOrRead(scaleKey{namespace, ref}, func() (coverage.Workload, error) { return s.read(ctx, namespace, ref) })
 	if err != nil {
@@ -61,7 +60,7 @@ func (s *scales) read(ctx context.Context, namespace string, ref coverage.Ref) (
 	owner.SetKind(ref.Kind)
 	owner.SetNamespace(namespace)
 	owner.SetName(ref.Name)
-	// The client takes no typed subresource of an object of any kind.
+	// The client has no typed subresource for objects of any kind.
 	read := &unstructured.Unstructured{}
 	err := s.client.SubResource("scale").Get(ctx, owner, read)
 	var scale autoscalingv1.Scale

@@ -32,7 +32,7 @@ type knownBudget struct {
 
 type labelPair struct{ key, value string }
 
-// asked tells what a budget asks for from what it asked for before. Its version changes with the status, too.
+// asked identifies what a budget asks for. The version changes with the status, too.
 type asked struct {
 	version, glass string
 	uid            types.UID
@@ -43,7 +43,7 @@ func askedBy(budget client.Object) asked {
 	return asked{budget.GetResourceVersion(), budget.GetAnnotations()[v1alpha1.AnnotationBreakGlass], budget.GetUID(), budget.GetGeneration()}
 }
 
-// isSame reports whether the same is asked for at another version.
+// isSame ignores versions.
 func (a asked) isSame(b asked) bool {
 	return a.uid == b.uid && a.generation == b.generation && a.glass == b.glass
 }
@@ -65,14 +65,15 @@ func (s *selectors) set(budget *v1alpha1.TopologyDisruptionBudget) {
 	}
 }
 
-// mark is what hasLearnt is given later.
+// mark is the point in time that hasLearnt compares with.
 func (s *selectors) mark() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.learnt
 }
 
-// hasLearnt reports whether what some budgets of a namespace ask for was learnt after a mark. An error says that it is not known yet.
+// hasLearnt reports whether any of some budgets was learnt after a mark. It fails if the current version of one is not
+// known yet.
 func (s *selectors) hasLearnt(namespace string, since int, budgets map[string]asked) (later bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -105,8 +106,8 @@ func pairsOf(selector *metav1.LabelSelector) (pairs []labelPair) {
 	return pairs
 }
 
-// pair is a label that all pods of a budget have, if there is one that pods are indexed by: of several the one that the
-// fewest budgets of the namespace ask for.
+// pair is an indexed label that all pods of a budget have, if there is one. Of several it is the one that the fewest
+// budgets of the namespace ask for.
 func (s *selectors) pair(budget *v1alpha1.TopologyDisruptionBudget) (rarest labelPair, found bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -144,8 +145,7 @@ func (s *selectors) has(namespace string) bool {
 	return s.namespaces[namespace] != nil
 }
 
-// matching are the budgets whose selectors match a pod with some labels, in the order of
-// their names.
+// matching lists, by name, the budgets whose selectors match the labels of a pod.
 func (s *selectors) matching(namespace string, pod map[string]string) []types.NamespacedName {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -23,8 +23,8 @@ import (
 	"vicinity.dev/vicinity/internal/coverage"
 )
 
-// world is what caches know. Pods and budgets are read from the stores of informers, whose
-// version says how new they are. The rest is gathered once and again when it changes.
+// world reads caches. Pods and budgets come from the stores of informers, whose version says how new they are. The rest
+// is computed once and kept until it changes.
 type world struct {
 	pods, budgets, pdbs toolscache.Indexer
 	selectors           *selectors
@@ -39,13 +39,13 @@ type world struct {
 	changed             func(*v1alpha1.TopologyDisruptionBudget)
 }
 
-// syncing is a part of the world that is known once it is done.
+// syncing is a watch that has its first list once done says so.
 type syncing struct {
 	what string
 	done func() bool
 }
 
-// newWorld has a manager watch what the world is made of.
+// newWorld has a manager watch all kinds that budgets depend on.
 func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lostNodes) (*world, error) {
 	w := &world{
 		selectors: newSelectors(), scales: scales, lost: lost,
@@ -121,7 +121,7 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 	return w, nil
 }
 
-// changes calls a function for objects that come, go, or are not the same as before.
+// changes calls a function for objects that are created, deleted, or not the same as before.
 func changes(same func(before, after client.Object) bool, f func(client.Object)) toolscache.ResourceEventHandler {
 	call := func(object any) {
 		if o, ok := object.(client.Object); ok {
@@ -141,7 +141,7 @@ func changes(same func(before, after client.Object) bool, f func(client.Object))
 	}
 }
 
-// deleted is an object that has gone, also if its deletion was missed.
+// deleted unwraps the tombstone of an object whose deletion the watch missed.
 func deleted(object any) any {
 	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		return unknown.Obj
@@ -157,7 +157,7 @@ func sameNode(a, b client.Object) bool {
 
 func sameGeneration(a, b client.Object) bool { return a.GetGeneration() == b.GetGeneration() }
 
-// sameWorkload compares what workloads ask for. That of a DaemonSet is in its status.
+// sameWorkload reports whether a workload asks for the same pods. A DaemonSet has their number in its status.
 func sameWorkload(a, b client.Object) bool {
 	if before, ok := a.(*appsv1.DaemonSet); ok {
 		after, ok := b.(*appsv1.DaemonSet)
@@ -196,7 +196,7 @@ func unitsOf(stores []toolscache.Indexer, namespace string) map[string]string {
 	return coverage.Units(groups, composites)
 }
 
-// ofAlpha has of a PodGroup of before 1.37's beta what Units reads.
+// ofAlpha converts the fields of an older PodGroup that Units reads.
 func ofAlpha(g *schedulingv1alpha3.PodGroup) schedulingv1beta1.PodGroup {
 	group := schedulingv1beta1.PodGroup{ObjectMeta: g.ObjectMeta}
 	group.Spec.ParentCompositePodGroupName = g.Spec.ParentCompositePodGroupName
@@ -220,7 +220,7 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 	return pod
 }
 
-// of is the world of a budget. The pods are read after what takes a while.
+// of is the world of a budget. It reads the pods last, after requests that take a while.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
 		Budget: budget, Nodes: w.nodes.get(""), Workloads: w.workloads.get(budget.Namespace), Units: w.units.get(budget.Namespace),
@@ -242,7 +242,7 @@ func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudge
 	return w.located(ctx, found)
 }
 
-// located is a world with the nodes of its pods that the cache does not have.
+// located adds the nodes of pods that the cache lacks.
 func (w *world) located(ctx context.Context, found coverage.World) (coverage.World, error) {
 	names := coverage.LostNodes(found)
 	if len(names) == 0 {
@@ -259,13 +259,13 @@ func (w *world) located(ctx context.Context, found coverage.World) (coverage.Wor
 	return found, nil
 }
 
-// podsVersion is how new the pods are that are read from now on.
+// podsVersion is the version of the cached pods.
 func (w *world) podsVersion() string { return w.pods.LastStoreSyncResourceVersion() }
 
-// poll is how often to look whether a cache has caught up.
+// poll is the time between two looks at a cache that is behind.
 const poll = 2 * time.Millisecond
 
-// awaitPods waits until pods are read at a version or a later one.
+// awaitPods waits until the cache of pods has reached a version.
 func (w *world) awaitPods(ctx context.Context, version string) error {
 	return await(ctx, func() error {
 		if has := w.podsVersion(); !isAtLeast(has, version) {
@@ -275,7 +275,7 @@ func (w *world) awaitPods(ctx context.Context, version string) error {
 	})
 }
 
-// await waits until nothing is missing.
+// await waits until missing returns no error.
 func await(ctx context.Context, missing func() error) error {
 	for {
 		err := missing()
@@ -297,7 +297,7 @@ func (e *behindError) Error() string {
 	return fmt.Sprintf("vicinity-controller does not know all recent changes of %s yet: it has seen version %q, and needs %q", e.what, e.has, e.needs)
 }
 
-// isAtLeast reports whether a version of pods is another one or later. Any is later than none.
+// isAtLeast reports whether a version is another one or later. Any version is later than none.
 func isAtLeast(version, than string) bool {
 	if than == "" {
 		return true
@@ -306,13 +306,12 @@ func isAtLeast(version, than string) bool {
 	return err == nil && order >= 0
 }
 
-// isVersion reports whether a text is a version.
 func isVersion(text string) bool {
 	_, err := resourceversion.CompareResourceVersion(text, text)
 	return err == nil
 }
 
-// later is the later of two versions of pods, of which either may be none.
+// later is the later of two versions. Either may be none.
 func later(a, b string) string {
 	if a == "" || b != "" && isAtLeast(b, a) {
 		return b
@@ -349,17 +348,17 @@ func (w *world) budgetHandler() toolscache.ResourceEventHandler {
 
 func (w *world) podHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
-		// Of a deletion that was missed the version is not known.
+		// The version of a missed deletion is not known.
 		if pod, ok := object.(*corev1.Pod); ok && w.selectors.has(pod.Namespace) {
 			w.departures.set(pod.UID, pod.ResourceVersion)
 		}
 	}}
 }
 
-// departureTime is how long the versions at which pods went are kept: longer than the reservations of these pods.
+// departureTime is how long the versions of deletions are kept: longer than any reservation lasts.
 const departureTime = 5 * time.Minute
 
-// memos are gathered by namespaces when they are asked for, and kept until they change.
+// memos keep a value for each namespace from the first read until it is forgotten.
 type memos[T any] struct {
 	gather func(namespace string) T
 
