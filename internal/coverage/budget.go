@@ -34,20 +34,19 @@ func BudgetOf(tdb *v1alpha1.TopologyDisruptionBudget) (disruption.Budget, *Term)
 		}
 		budget.Invalid = plaintext.Line(strings.Join(said, "; ")) // keys are in it as they are
 	}
-	// One that cannot be read has no effect; Problems and the webhook say so.
+	// An annotation that cannot be read has no effect. Problems and the webhook say so.
 	budget.BreakGlass, _ = BreakGlassOf(tdb.Annotations)
 	return budget, term
 }
 
-// Faults are about parts of a spec that make no sense.
+// Faults lists the parts of a spec that make no sense.
 func Faults(spec *v1alpha1.TopologyDisruptionBudgetSpec) field.ErrorList {
 	_, _, faults := readSpec(spec)
 	return faults
 }
 
-// Selector says which pods of its namespace a budget is about. Without spec.selector these
-// are none. If it cannot be read they are all: their evictions are refused, since the budget
-// is invalid, until somebody corrects it.
+// Selector selects the pods of a budget in its namespace: none without spec.selector, and all if spec.selector cannot
+// be read. Such a budget is invalid, and evictions of all pods are refused until it is corrected.
 func Selector(tdb *v1alpha1.TopologyDisruptionBudget) labels.Selector {
 	selector, err := metav1.LabelSelectorAsSelector(tdb.Spec.Selector)
 	if err != nil {
@@ -136,8 +135,8 @@ func readAmount(given intstr.IntOrString) (disruption.Amount, error) {
 	return disruption.Amount{Value: int(value), Percent: true}, nil
 }
 
-// BreakGlassOf reads the annotation that lets every eviction through for a while. Without
-// it there is none, and no error.
+// BreakGlassOf reads the annotation that lets every eviction through for a while. Without the annotation it returns a
+// zero value.
 func BreakGlassOf(annotations map[string]string) (disruption.BreakGlass, error) {
 	written, found := annotations[v1alpha1.AnnotationBreakGlass]
 	if !found {

@@ -1,8 +1,7 @@
-// Package coverage reads what a TopologyDisruptionBudget is about: which pods it covers, in
-// which failure domains they stand, and how many their owners ask for. What it makes of the
-// objects of the cluster is a disruption.State; what package disruption measures it writes
-// into a status, with what is wrong with the budget.
+// Package coverage reads what a TopologyDisruptionBudget is about: which pods it covers, in which failure domains they
+// are, and how many pods their owners ask for. StateOf makes a disruption.State of the objects of a cluster. Status
+// writes what package disruption measures into the status of a budget, and Problems says what is wrong with the budget.
 //
-// It decides about no eviction, and it reads no cluster: a World is what its caller knows at
-// one moment. Nothing of it is changed, and time is in no result but as the objects have it.
+// The package decides about no eviction and reads no cluster. A World has what its caller knows at one moment; it is
+// never changed, and no result depends on the time of the call.
 package coverage

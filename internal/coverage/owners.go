@@ -14,14 +14,13 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// MostOwners is how many owners are asked for their replicas. Anyone who can create pods can invent owners of theirs, and
-// each costs a request.
+// MostOwners bounds the owners that are asked for their replicas. Each costs a request, and anyone who can create pods
+// can invent owners.
 const MostOwners = 100
 
-// OwnerRefs are the owners of pods that the budget selects of which the world does not have
-// the number of replicas, the first MostOwners in the order of ID. The caller asks for each, and adds to Workloads
-// what it finds: OfScale, WithoutScale, or one of Kubernetes' own kinds that its cache did not
-// have. If one cannot be asked, the state of the budget is not known. The pods of all other owners are expected as they are.
+// OwnerRefs lists the owners of selected pods whose replicas the world lacks: the first MostOwners by ID. The caller
+// asks for each and adds the answer to Workloads: OfScale, WithoutScale, or an object that its cache lacked. If one
+// cannot be asked, the state of the budget is not known. The pods of all other owners are expected as they are.
 func OwnerRefs(w World) []Ref {
 	known := workloadsByUID(w.Workloads)
 	missing := map[types.UID]Ref{}
@@ -55,7 +54,7 @@ func compareRefs(a, b Ref) int {
 	return cmp.Or(cmp.Compare(a.ID(), b.ID()), cmp.Compare(a.UID, b.UID))
 }
 
-// hasNoReplicas reports whether an object is of a kind whose pods are expected as they are.
+// hasNoReplicas reports whether the pods of an object are expected as they are.
 func (r Ref) hasNoReplicas() bool {
 	switch r.Group() {
 	case corev1.GroupName:
@@ -66,13 +65,13 @@ func (r Ref) hasNoReplicas() bool {
 	return false
 }
 
-// climbs reports whether another object decides how many replicas there are: a Deployment
-// does of its ReplicaSets, of which there are two while it rolls out.
+// climbs reports whether another object decides how many replicas there are, as a Deployment does for its ReplicaSets.
+// It has two of them during a rollout.
 func (w *Workload) climbs() bool {
 	return w.Kind == "ReplicaSet" && w.Group() == appsv1.GroupName && w.Controller != nil && !w.Controller.hasNoReplicas()
 }
 
-// makes reports whether a workload asks for pods that a budget selects.
+// makes reports whether a workload asks for pods that a selector matches.
 func (w *Workload) makes(selector labels.Selector) bool {
 	return w.Template != nil && w.Replicas > 0 && !w.AsIs && selector.Matches(labels.Set(w.Template.Labels))
 }
@@ -85,24 +84,22 @@ func workloadsByUID(workloads []Workload) map[types.UID]*Workload {
 	return known
 }
 
-// owners finds which owners the pods of a budget have.
+// owners are the owners of the pods of a budget.
 type owners struct {
 	known map[types.UID]*Workload
 	found map[types.UID]*owner
 }
 
-// owner is an owner of pods that a budget selects.
 type owner struct {
 	*Workload
 	id     string
 	groups map[string]bool // of its pods
 	others int32           // pods that the selector does not match
-	// templates are those of its pods: its own, and those of the ReplicaSets below it.
+	// templates are the owner's own template and those of its ReplicaSets.
 	templates []*corev1.PodTemplateSpec
 }
 
-// of is the workload that decides how many pods like one that is controlled by an object
-// there are, nil if none does.
+// of is the workload that decides how many pods an object should have, nil if none does.
 func (o *owners) of(uid types.UID) *Workload {
 	w := o.known[uid]
 	if w != nil && w.climbs() {
@@ -116,7 +113,6 @@ func (o *owners) of(uid types.UID) *Workload {
 	return w
 }
 
-// add has a workload among the owners.
 func (o *owners) add(w *Workload) *owner {
 	if o.found[w.UID] == nil {
 		o.found[w.UID] = &owner{Workload: w, groups: map[string]bool{}}
@@ -124,9 +120,8 @@ func (o *owners) add(w *Workload) *owner {
 	return o.found[w.UID]
 }
 
-// findOwners finds the owners of the pods that are selected, and the workloads that ask for
-// such pods and have none now: where a zone has a StatefulSet of its own with one replica, the
-// replica is missing between its end and its return.
+// findOwners finds the owners of selected pods, and workloads that ask for such pods and have none now. A StatefulSet
+// with one replica has none between the end of its pod and its return.
 func findOwners(w World, selector labels.Selector, groupBy string) *owners {
 	o := &owners{known: workloadsByUID(w.Workloads), found: map[types.UID]*owner{}}
 	for i := range w.Workloads {
@@ -178,7 +173,7 @@ func (o *owners) ofPod(pod *corev1.Pod) *Workload {
 	return o.of(ref.UID)
 }
 
-// list are the owners as package disruption has them, in the order of their IDs.
+// list converts the owners, in the order of their IDs.
 func (o *owners) list(groupBy string) []disruption.Owner {
 	list := make([]disruption.Owner, 0, len(o.found))
 	for _, found := range o.found {
@@ -192,8 +187,8 @@ func (o *owners) list(groupBy string) []disruption.Owner {
 	return list
 }
 
-// group is that of the pods that an owner asks for. If its template does not say, pods get
-// their group each by itself, and a missing one may be of any.
+// group is the group of the pods that an owner asks for. Without the label in its template each pod gets its group
+// elsewhere, and a missing pod may be of any group.
 func (o *owner) group(groupBy string) (group string, many bool) {
 	groups := maps.Clone(o.groups)
 	for _, template := range o.templates {
@@ -211,9 +206,8 @@ func (o *owner) group(groupBy string) (group string, many bool) {
 	return group, false
 }
 
-// DirectDeleters are the owners of pods that the budget selects which delete pods when their
-// template changes, without an eviction and before others are available, in the order of ID. An
-// owner whose template has other labels by now is one too: it is about to delete what the budget covers.
+// DirectDeleters lists, by ID, the owners of selected pods whose rollouts delete pods without an eviction before others
+// are available. An owner whose template has other labels by now is one too: it is about to delete covered pods.
 func DirectDeleters(w World) []Ref {
 	owners := findOwners(w, Selector(w.Budget), "")
 	var refs []Ref
@@ -226,7 +220,7 @@ func DirectDeleters(w World) []Ref {
 	return refs
 }
 
-// WayOut is what has a direct deleter of a kind keep to a budget.
+// WayOut says how a direct deleter of a kind can keep to a budget.
 func WayOut(kind string) string {
 	if kind == "Deployment" {
 		return "strategy.type: RollingUpdate with rollingUpdate.maxUnavailable: 0 deletes a pod only once another one is available"

@@ -14,17 +14,17 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// places says where the pods of a budget are, and where they can be.
+// places knows where the pods of a budget are and where they can be.
 type places struct {
 	term  *Term
 	nodes map[string]*corev1.Node
-	// covered are the nodes whose pods are covered, by domain, and uncovered the others.
+	// covered are the covered nodes by domain, uncovered all others.
 	covered   map[string][]*corev1.Node
 	uncovered []*corev1.Node
-	// used are the domains that hold a pod or can hold one, and pods says that there was one.
+	// used are the domains that have or can have a pod. pods says that use was called.
 	used map[string]bool
 	pods bool
-	// reaches are by what pods ask of nodes.
+	// reaches are kept by what pods ask of nodes.
 	reaches map[string]reach
 }
 
@@ -49,7 +49,7 @@ func newPlaces(term *Term, nodes map[string]*corev1.Node) *places {
 	return p
 }
 
-// domains are those that the pods can be in or are in. Without any pods they are all.
+// domains lists the domains that have or can have a pod; all of them if there are no pods.
 func (p *places) domains() []string {
 	if len(p.term.keys) == 0 {
 		return []string{""}
@@ -60,7 +60,7 @@ func (p *places) domains() []string {
 	return slices.Sorted(maps.Keys(p.used))
 }
 
-// use has the domains used that pods can be in.
+// use marks the domains where a pod can be.
 func (p *places) use(spec *corev1.PodSpec) {
 	if p.term.All() {
 		return
@@ -71,7 +71,7 @@ func (p *places) use(spec *corev1.PodSpec) {
 	}
 }
 
-// place says where a pod is. One that has no node yet may have only one domain to go to.
+// place sets where a pod is. A pod without a node has a domain if it can only go to that one.
 func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
 	if !read.Finished {
 		p.use(&pod.Spec)
@@ -96,7 +96,6 @@ func (p *places) place(pod *corev1.Pod, read *disruption.Pod) {
 	}
 }
 
-// placeBy places a pod by the labels of its node.
 func (p *places) placeBy(node map[string]string, read *disruption.Pod) {
 	domain, covered := p.term.Domain(node)
 	if !covered {
@@ -109,9 +108,9 @@ func (p *places) placeBy(node map[string]string, read *disruption.Pod) {
 	}
 }
 
-// LostNodes are the names of nodes that pods of the budget are on and the world does not have, if
-// nodes matter: they were deleted, or are newer than what is known. The caller asks for each, and
-// adds to Nodes what it finds. If one cannot be asked, the state of the budget is not known.
+// LostNodes lists the nodes of the budget's pods that the world lacks, if nodes matter. They were deleted, or are newer
+// than the cache. The caller asks for each and adds to Nodes what it finds. If one cannot be asked, the state of the
+// budget is not known.
 func LostNodes(w World) []string {
 	selector := Selector(w.Budget)
 	names := map[string]bool{}
@@ -130,9 +129,8 @@ func LostNodes(w World) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// placeLost places a pod whose node was deleted. Such a pod is not known to serve. Where the labels
-// by which Kubernetes copies zone and region of a node to its pods do not tell its domain, it is as
-// one without a node.
+// placeLost places a pod whose node was deleted, and which is not known to serve. Its domain follows from the zone and
+// region labels that Kubernetes copies from nodes to pods. Without them it counts as a pod without a node.
 func (p *places) placeLost(pod *corev1.Pod, read *disruption.Pod) {
 	read.Ready = false
 	node := map[string]string{corev1.LabelHostname: pod.Spec.NodeName}
@@ -146,9 +144,8 @@ func (p *places) placeLost(pod *corev1.Pod, read *disruption.Pod) {
 	}
 }
 
-// reach is where a pod can be by its node selector and its required node affinity. Taints do
-// not count, since drainers use them for a while, but for those of the control plane: a node
-// with one is only for pods that no other node suits.
+// reach is where a pod can be by its node selector and its required node affinity. Taints do not count, since drainers
+// set them for a while, except for those of the control plane: such a node is only for pods that fit no other node.
 func (p *places) reach(spec *corev1.PodSpec) reach {
 	affinity := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
 	suits := func(node *corev1.Node) bool {
@@ -170,7 +167,6 @@ func (p *places) reach(spec *corev1.PodSpec) reach {
 	return known
 }
 
-// search finds what has a node that suits.
 func (p *places) search(suits func(*corev1.Node) bool) reach {
 	found := reach{uncovered: slices.ContainsFunc(p.uncovered, suits)}
 	for domain, nodes := range p.covered {
@@ -181,7 +177,7 @@ func (p *places) search(suits func(*corev1.Node) bool) reach {
 	return found
 }
 
-// reachOf is the reach of a pod that is for some nodes by their names.
+// reachOf is the reach of a pod that names its nodes.
 func (p *places) reachOf(names []string, suits func(*corev1.Node) bool) reach {
 	var found reach
 	for _, name := range names {
@@ -199,12 +195,11 @@ func (p *places) reachOf(names []string, suits func(*corev1.Node) bool) reach {
 	return found
 }
 
-// SameNode reports whether a node is what it was, as far as budgets look at it.
+// SameNode reports whether nothing changed that budgets read of a node.
 func SameNode(a, b *corev1.Node) bool {
 	return maps.Equal(a.Labels, b.Labels) && isControlPlane(a) == isControlPlane(b)
 }
 
-// isControlPlane reports whether a node is kept for the control plane.
 func isControlPlane(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 		return (taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster) && taint.Effect != corev1.TaintEffectPreferNoSchedule
@@ -222,8 +217,7 @@ func asksOfNodes(spec *corev1.PodSpec) bool {
 	return len(spec.NodeSelector) > 0 || len(requiredTerms(spec)) > 0
 }
 
-// namedNodes are the names of the nodes that a pod is for, as those of DaemonSets are for one
-// each, nil if it does not name any.
+// namedNodes lists the nodes that a pod names, as each pod of a DaemonSet names one; nil if it names none.
 func namedNodes(spec *corev1.PodSpec) []string {
 	var names []string
 	for _, term := range requiredTerms(spec) {
@@ -240,7 +234,7 @@ func namedNodes(spec *corev1.PodSpec) []string {
 	return names
 }
 
-// asked is what a pod asks of nodes, as a text that is the same for the same.
+// asked is a text that is equal for pods that ask the same of nodes.
 func asked(spec *corev1.PodSpec) string {
 	if !asksOfNodes(spec) {
 		return ""

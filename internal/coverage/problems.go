@@ -27,11 +27,11 @@ const (
 type Finding struct {
 	Reason  string
 	Message string
-	// Note says that nothing is wrong with the budget.
+	// Note says that the finding is no fault of the budget.
 	Note bool
 }
 
-// Problems are the conditions Valid and Satisfiable of a budget, without times.
+// Problems has the conditions Valid and Satisfiable of a budget, without times.
 func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condition {
 	valid := metav1.Condition{
 		Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
@@ -60,7 +60,7 @@ func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condi
 	return []metav1.Condition{valid, satisfiable}
 }
 
-// limited is a message as long as a condition may have.
+// limited cuts a message to the length that the API allows.
 func limited(message string) string {
 	const most = 32768
 	if len(message) <= most {
@@ -69,7 +69,7 @@ func limited(message string) string {
 	return strings.ToValidUTF8(message[:most-3], "") + "..."
 }
 
-// Findings are about a budget that is valid, in full sentences: the most severe first, notes last.
+// Findings are full sentences about a valid budget: the most severe first, notes last.
 func Findings(w World, s disruption.State, m disruption.Measures) []Finding {
 	_, term := BudgetOf(w.Budget)
 	f := finder{world: w, state: s, measures: m, term: term}
@@ -96,7 +96,7 @@ func (f *finder) note(format string, args ...any) {
 	f.found = append(f.found, Finding{Reason: ReasonSatisfiable, Message: fmt.Sprintf(format, args...), Note: true})
 }
 
-// noNodes is about a term that leaves all nodes out.
+// noNodes reports a term that matches no node.
 func (f *finder) noNodes() {
 	if f.term.All() || len(f.world.Nodes) == 0 {
 		return
@@ -117,7 +117,7 @@ func (f *finder) noNodes() {
 	f.add(ReasonNoNodes, "%s", message)
 }
 
-// blocked is about pods that may never be evicted, even if all are healthy.
+// blocked reports pods that may never be evicted, even if all are healthy.
 func (f *finder) blocked() {
 	b := f.state.Budget
 	for _, limit := range []struct {
@@ -154,7 +154,7 @@ func (f *finder) blocked() {
 	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", listed(said), advice)
 }
 
-// name is that of a domain of a group.
+// name is how a sentence calls a domain of a group.
 func (f *finder) name(group, domain string) string {
 	var words []string
 	if len(f.term.keys) > 0 {
@@ -171,7 +171,7 @@ func (f *finder) name(group, domain string) string {
 
 func isNone(amount *disruption.Amount) bool { return amount != nil && amount.Value == 0 }
 
-// uncovered is about pods that stand where the budget does not hold.
+// uncovered reports pods on nodes that are not covered.
 func (f *finder) uncovered() {
 	if f.term.All() {
 		return
@@ -207,7 +207,7 @@ func (f *finder) uncovered() {
 	}
 }
 
-// owners is about owners that say no number of replicas.
+// owners reports owners whose number of replicas is not known.
 func (f *finder) owners() {
 	known, selector, ids := workloadsByUID(f.world.Workloads), Selector(f.world.Budget), map[string]bool{}
 	for _, pod := range f.world.Pods {
@@ -225,7 +225,7 @@ func (f *finder) owners() {
 	}
 }
 
-// counted is a number with what it counts: with two forms if the plural is not made by an s.
+// counted is a number with its noun, given in one form for an ordinary plural and in two otherwise.
 func counted(n int, forms ...string) string {
 	form := forms[0]
 	if n != 1 {
@@ -237,7 +237,7 @@ func counted(n int, forms ...string) string {
 	return fmt.Sprintf("%d %s", n, form)
 }
 
-// listed are a few names, and how many more there are.
+// listed has the first names, and how many more there are.
 func listed(names []string) string {
 	const most = 5
 	if len(names) <= most {

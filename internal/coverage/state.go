@@ -50,10 +50,10 @@ func StateOf(w World) disruption.State {
 	return s
 }
 
-// MostCells bounds the domains of all groups together, since each has numbers of its own.
+// MostCells bounds groups times domains, each of which has numbers of its own.
 const MostCells = 50_000
 
-// limitGroups makes a budget invalid that has too many groups, and has all its pods in one.
+// limitGroups makes a budget with too many groups invalid, and puts all its pods into one group.
 func limitGroups(s *disruption.State, groupBy string) {
 	groups, domains := s.Groups(), len(s.Domains)
 	if groups == 1 || groups*domains <= MostCells {
@@ -71,7 +71,7 @@ func limitGroups(s *disruption.State, groupBy string) {
 	}
 }
 
-// Reservations are those of a status.
+// Reservations converts the reservations of a status.
 func Reservations(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.Reservation {
 	read := make([]disruption.Reservation, len(status.Reservations))
 	for i, r := range status.Reservations {
@@ -80,7 +80,7 @@ func Reservations(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.
 	return read
 }
 
-// disturbed are the domains that a status has as disturbed.
+// disturbed lists the domains that a status has as disturbed.
 func disturbed(status *v1alpha1.TopologyDisruptionBudgetStatus) []disruption.DomainKey {
 	var keys []disruption.DomainKey
 	for i := range status.Domains {

@@ -9,11 +9,10 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 )
 
-// MaxDomains is how many domains a status has at most.
+// MaxDomains bounds the domains of a status.
 const MaxDomains = 500
 
-// Status writes measures into the status of a budget of a generation. It leaves
-// reservations, podsObserved and conditions alone, which have owners of their own.
+// Status writes measures into a status. It leaves reservations, podsObserved and conditions alone: others write these.
 func Status(status *v1alpha1.TopologyDisruptionBudgetStatus, generation int64, m disruption.Measures) {
 	status.ObservedGeneration = generation
 	status.ExpectedPods, status.CurrentHealthy = count(m.Expected), count(m.Healthy)
@@ -22,8 +21,7 @@ func Status(status *v1alpha1.TopologyDisruptionBudgetStatus, generation int64, m
 	status.Domains = domainsOf(m.Domains)
 }
 
-// domainsOf lists domains by group and name. If there are too many it has those that allow
-// the least.
+// domainsOf lists domains by group and name. If there are too many, it keeps those that allow the least.
 func domainsOf(measures []disruption.DomainMeasure) []v1alpha1.DomainStatus {
 	listed := slices.Clone(measures)
 	if len(listed) > MaxDomains {
@@ -57,5 +55,4 @@ func compareBools(a, b bool) int {
 	return -1
 }
 
-// count is a number as the API has it.
 func count(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }

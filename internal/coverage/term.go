@@ -13,13 +13,13 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Term says which nodes' pods a budget covers, and which domain each of these nodes is in.
+// Term decides which nodes are covered, and which domain each of them is in.
 type Term struct {
 	requirements labels.Requirements
 	keys         []string
 }
 
-// operators are those of expressions, by their names in nodeSelectorTerm.
+// operators are the operators of nodeSelectorTerm.
 var operators = map[corev1.NodeSelectorOperator]selection.Operator{
 	corev1.NodeSelectorOpIn:           selection.In,
 	corev1.NodeSelectorOpNotIn:        selection.NotIn,
@@ -70,10 +70,10 @@ func describe(expression *v1alpha1.NodeSelectorRequirement) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", expression.Key, expression.Operator, strings.Join(expression.Values, ",")))
 }
 
-// Keys are the labels of nodes that divide them into domains, in the order of the spec.
+// Keys are the node labels whose values are the domains, in the order of the spec.
 func (t *Term) Keys() []string { return t.keys }
 
-// All reports whether the pods of all nodes are covered, as one domain.
+// All reports whether all nodes are covered, as one domain.
 func (t *Term) All() bool { return len(t.requirements) == 0 }
 
 // Domain is the domain of a node by its labels. A node that is not covered has none.
@@ -94,7 +94,7 @@ func (t *Term) Domain(node map[string]string) (domain string, covered bool) {
 	return strings.Join(values, "/"), true // no value of a label has a slash
 }
 
-// Missing are the keys that divide nodes into domains, of which a node has no value.
+// Missing lists the keys that a node lacks.
 func (t *Term) Missing(node map[string]string) []string {
 	var missing []string
 	for _, key := range t.keys {
@@ -105,8 +105,8 @@ func (t *Term) Missing(node map[string]string) []string {
 	return missing
 }
 
-// nodeLabels are those of a node, where the keys of zone and region of before Kubernetes 1.17
-// mean today's unless the node has them.
+// nodeLabels are the labels of a node. The zone and region keys from before Kubernetes 1.17 mean today's, unless the
+// node has the old ones.
 type nodeLabels map[string]string
 
 var today = map[string]string{

@@ -5,9 +5,9 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 )
 
-// Units are the sets of pods that can only be disrupted together, by the names of the
-// PodGroups of a namespace: the PodGroup if its disruption mode is all, or the outermost
-// CompositePodGroup around it with that mode. PodGroups of v1alpha3 have the same shape.
+// Units has, by the name of each PodGroup of a namespace, the set of pods that can only be disrupted together: the
+// PodGroup itself if its disruption mode is all, or the outermost CompositePodGroup around it with that mode. PodGroups
+// of v1alpha3 have the same shape.
 func Units(groups []schedulingv1beta1.PodGroup, composites []schedulingv1alpha3.CompositePodGroup) map[string]string {
 	above := make(map[string]*schedulingv1alpha3.CompositePodGroup, len(composites))
 	for i := range composites {

@@ -14,35 +14,32 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// World is what the state of a budget is made of, as it was read.
+// World has the objects that the state of a budget is made of.
 type World struct {
 	Budget *v1alpha1.TopologyDisruptionBudget
-	// Pods are all of the budget's namespace: those that the selector does not match count
-	// where their owner has pods of both kinds.
+	// Pods are all pods of the namespace. Pods that the selector does not match count where their owner has pods of
+	// both kinds.
 	Pods []*corev1.Pod
-	// Nodes are all of the cluster by name, and what was found of LostNodes.
+	// Nodes are all nodes of the cluster by name, and what was found of LostNodes.
 	Nodes map[string]*corev1.Node
 	// Workloads are all Deployments, ReplicaSets, StatefulSets and DaemonSets of the
 	// namespace, and what was found of OwnerRefs.
 	Workloads []Workload
-	// Units are the sets of pods that can only be disrupted together, by the names of their
-	// PodGroups, see Units.
+	// Units is the result of the function Units for the namespace.
 	Units map[string]string
 }
 
 // Workload is an object that asks for pods.
 type Workload struct {
 	Ref
-	// Controller is the object that controls it, as a Deployment does ReplicaSets.
+	// Controller is the controller of the workload, as a Deployment is of its ReplicaSets.
 	Controller *Ref
 	Replicas   int32
-	// AsIs says that the object has no number of replicas. Its pods are expected as they are.
+	// AsIs says that the object has no number of replicas: its pods are expected as they are.
 	AsIs bool
-	// Template is that of its pods, nil if it is not known. Its labels, node selector and node
-	// affinity count.
+	// Template of the pods, nil if it is not known. Its labels, node selector and node affinity count.
 	Template *corev1.PodTemplateSpec
-	// DeletesDirectly says that a new template has pods deleted without an eviction, before others
-	// are available in their place.
+	// DeletesDirectly says that a rollout deletes pods without an eviction before others are available.
 	DeletesDirectly bool
 }
 
@@ -136,9 +133,8 @@ func OfDaemonSet(d *appsv1.DaemonSet) Workload {
 	return w
 }
 
-// goesBelow reports whether a rollout has fewer pods available than are asked for. Deployments round
-// a percentage of pods that may be unavailable down, DaemonSets up. Where both numbers come to zero,
-// either takes one pod at a time.
+// goesBelow reports whether a rollout has fewer pods available than are asked for. Deployments round a percentage of
+// maxUnavailable down, DaemonSets up. If both numbers come to zero, either takes one pod at a time.
 func goesBelow(surge, unavailable *intstr.IntOrString, replicas int32, up bool) bool {
 	of := func(amount *intstr.IntOrString, up bool) int {
 		scaled, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(amount, intstr.FromInt32(0)), int(replicas), up)
@@ -150,8 +146,8 @@ func goesBelow(surge, unavailable *intstr.IntOrString, replicas int32, up bool) 
 	return of(unavailable, up) > 0 || of(surge, true) == 0
 }
 
-// OfScale is an object of any kind that has a subresource scale, which asks for so many replicas.
+// OfScale is an object of any kind whose subresource scale asks for some replicas.
 func OfScale(ref Ref, replicas int32) Workload { return Workload{Ref: ref, Replicas: replicas} }
 
-// WithoutScale is an object of a kind that has no subresource scale, or that does not exist.
+// WithoutScale is an object that does not exist, or whose kind has no subresource scale.
 func WithoutScale(ref Ref) Workload { return Workload{Ref: ref, AsIs: true} }

@@ -3,8 +3,9 @@
 // pods, budgets and owners from caches, and stores the reservation of an eviction in the status of each of the pod's
 // budgets before it admits the eviction. Nothing that matters is only in memory.
 //
-// A process decides about one budget at a time. Requests that wait are decided together and share one write of the
-// status. The write fails if another process wrote meanwhile. Then the Ledger decides again, by the stored status.
+// A process makes decisions about one budget one after the other. Requests that wait are decided together and share one
+// write of the status. The write fails if another process wrote meanwhile. Then the Ledger decides again, by the stored
+// status.
 //
 // A pod that the cache lacks may still be there, because the replica may be behind. So each write names the version of
 // pods that a reader must have seen (podsObserved), and a Ledger waits for that version. It gives up an expired
