@@ -30,7 +30,7 @@ import (
 func written(t *testing.T, data map[string]string) client.Client {
 	t.Helper()
 	return fake.NewClientBuilder().WithObjects(
-		&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "set-1"}, Spec: appsv1.StatefulSetSpec{Replicas: new(int32(9))}},
+		stored(""),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: v1alpha1.ConfigMapScaleDowns}, Data: data},
 	).Build()
 }
@@ -124,7 +124,7 @@ func TestLeaderTriesRecordsAgain(t *testing.T) {
 func TestScaleDownThatIsCancelled(t *testing.T) {
 	c := written(t, nil)
 	kept := newRecords(c, c, system, logr.Discard())
-	namespaces := fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.PaceScaleDown: v1alpha1.PaceClamp}}}).Build()
+	namespaces := fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
 	var last record
 	keep := func(ctx context.Context, what record) error {
 		last = what
@@ -133,7 +133,7 @@ func TestScaleDownThatIsCancelled(t *testing.T) {
 	}
 	for i, replicas := range []string{"3", "9"} {
 		r := &review{
-			judge:  judge{kind: pacing.StatefulSet, pacer: refusing{}, namespaces: namespaces, live: c, keep: keep},
+			judge:  judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: c, keep: keep},
 			object: []byte(`{"spec":{"replicas":` + replicas + `}}`),
 		}
 		if _, err := r.Judge(t.Context(), &admission.Request{UID: strconv.Itoa(i), Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}); err != nil {
@@ -207,20 +207,13 @@ func TestWriteThatCannotBeRecorded(t *testing.T) {
 		},
 	})
 	kept := newRecords(none, none, system, logr.Discard())
-	namespaces := fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.PaceScaleDown: v1alpha1.PaceClamp}}}).Build()
+	namespaces := fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
 	r := &review{
-		judge:  judge{kind: pacing.StatefulSet, pacer: refusing{}, namespaces: namespaces, live: none, keep: kept.storeAndFollow},
+		judge:  judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: none, keep: kept.storeAndFollow},
 		object: []byte(`{"spec":{"replicas":3}}`),
 	}
 	_, err := r.Judge(t.Context(), &admission.Request{Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"})
 	if err == nil || !strings.Contains(err.Error(), "storing what is wanted of StatefulSet shop/db in ConfigMap vicinity-system/vicinity-scale-downs: no room") {
 		t.Error(err)
 	}
-}
-
-// refusing lets no pod go.
-type refusing struct{}
-
-func (refusing) Ask(_ context.Context, q pacing.Question) (pacing.Answer, error) {
-	return pacing.Answer{Replicas: q.Workload.Replicas, Denial: "none"}, nil
 }
