@@ -7,16 +7,14 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Options are what the certificates are for. The lifetimes have defaults: ten years
-// for the authority, one for the certificate, renewed 90 days before they end, which
-// is looked at twice a day and whenever the Secret changes.
+// Options are what the certificates are for. The authority is valid for ten years, the certificate for one. Both are
+// renewed 90 days before they end, which is looked at twice a day and whenever the Secret changes.
 type Options struct {
 	// Secret is where the authority and the certificate are kept.
 	Secret types.NamespacedName
@@ -29,11 +27,6 @@ type Options struct {
 	// Clients, if not nil, are the authorities of whom the webhooks answer: who connects has to show a
 	// certificate of one of them. Without them they answer anybody who can connect.
 	Clients *Clients
-
-	AuthorityLifetime, Lifetime, RenewBefore, CheckEvery time.Duration
-
-	// Controller tells apart the rotators of several managers in one process. It may be empty if there is one.
-	Controller string
 }
 
 // Certificates are those that the webhooks of a process serve with.
@@ -95,19 +88,14 @@ func (c *Certificates) Register(mgr manager.Manager) error {
 	}
 	o := c.options
 	r := &rotator.CertRotator{
-		SecretKey:              o.Secret,
-		CertDir:                folder,
-		CAName:                 "vicinity-ca",
-		CAOrganization:         "vicinity",
-		DNSName:                o.Names[0],
-		ExtraDNSNames:          o.Names[1:],
-		IsReady:                c.written,
-		FieldOwner:             "vicinity-controller",
-		CaCertDuration:         o.AuthorityLifetime,
-		ServerCertDuration:     o.Lifetime,
-		LookaheadInterval:      o.RenewBefore,
-		RotationCheckFrequency: o.CheckEvery,
-		ControllerName:         o.Controller,
+		SecretKey:      o.Secret,
+		CertDir:        folder,
+		CAName:         "vicinity-ca",
+		CAOrganization: "vicinity",
+		DNSName:        o.Names[0],
+		ExtraDNSNames:  o.Names[1:],
+		IsReady:        c.written,
+		FieldOwner:     "vicinity-controller",
 	}
 	for _, name := range o.Mutating {
 		r.Webhooks = append(r.Webhooks, rotator.WebhookInfo{Name: name, Type: rotator.Mutating})

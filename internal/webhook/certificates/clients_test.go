@@ -51,14 +51,19 @@ func issue(t *testing.T, by *tls.Certificate) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
+func writeAuthority(t *testing.T, file string, authority *tls.Certificate) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Who has no certificate of the authorities is not answered, where there are any.
 func TestClientsAreKnown(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "ca.crt")
 	authority, other := issue(t, nil), issue(t, nil)
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeAuthority(t, file, authority)
 	clients, err := ReadClients(file, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
@@ -120,13 +125,7 @@ func TestClientsAreKnown(t *testing.T) {
 func TestAuthoritiesOfClientsChange(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	first, second := issue(t, nil), issue(t, nil)
-	write := func(authority *tls.Certificate) {
-		t.Helper()
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(first)
+	writeAuthority(t, file, first)
 	var said []string
 	clients, err := ReadClients(file, funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
 	if err != nil {
@@ -137,7 +136,7 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 		return c.verifyClient(tls.ConnectionState{PeerCertificates: []*x509.Certificate{issue(t, by).Leaf}})
 	}
 	for _, now := range []struct{ in, out *tls.Certificate }{{first, second}, {second, first}} {
-		write(now.in)
+		writeAuthority(t, file, now.in)
 		if err := shows(now.in); err != nil {
 			t.Errorf("a certificate of an authority in the file: %v", err)
 		}
@@ -154,7 +153,7 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 	if err := shows(second); err != nil || len(said) != 1 || !strings.Contains(said[0], "stay trusted") || !strings.Contains(said[0], file) {
 		t.Errorf("that the file is away is said once: %q, %v", said, err)
 	}
-	write(first)
+	writeAuthority(t, file, first)
 	if err := shows(first); err != nil || len(said) != 2 || !strings.Contains(said[1], "can be read again") {
 		t.Errorf("that it is there again is said: %q, %v", said, err)
 	}
@@ -167,9 +166,7 @@ func TestAuthoritiesOfClientsChange(t *testing.T) {
 func TestReadinessWithClients(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
 	authority := issue(t, nil)
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate[0]}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeAuthority(t, file, authority)
 	clients, err := ReadClients(file, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
