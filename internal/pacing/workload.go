@@ -2,10 +2,12 @@ package pacing
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,6 +97,16 @@ func (w Workload) OfDeployment() bool {
 	return w.Kind == ReplicaSet && owner != nil && owner.Kind == string(Deployment)
 }
 
+// ReadMode reads the namespace of a workload, and returns the workload's mode.
+func ReadMode(ctx context.Context, namespaces client.Reader, w Workload) (string, error) {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := namespaces.Get(ctx, types.NamespacedName{Name: w.Object.GetNamespace()}, namespace); err != nil {
+		return "", fmt.Errorf("reading Namespace %s: %w", w.Object.GetNamespace(), err)
+	}
+	return w.Mode(namespace.Labels), nil
+}
+
 // Mode is how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. What is
 // neither of these denies, so that a mistake is seen. The labels are those of its namespace.
 func (w Workload) Mode(namespace map[string]string) string {
@@ -124,6 +136,24 @@ func Read(ctx context.Context, reader client.Reader, kind Kind, key types.Namesp
 	}
 	w := Of(object)
 	return &w, nil
+}
+
+// Note has the annotations of a workload say what is wanted of it, or takes those off that are nil. It returns the workload as it is
+// stored then, of which the webhook may have made a step. It fails if the workload has changed since it was read.
+func Note(ctx context.Context, writer client.Writer, w Workload, annotations map[string]*string) (Workload, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": w.Object.GetUID(), "resourceVersion": w.Object.GetResourceVersion(), "annotations": annotations,
+	}})
+	if err != nil {
+		return Workload{}, err
+	}
+	stored := w.Kind.New()
+	stored.SetNamespace(w.Object.GetNamespace())
+	stored.SetName(w.Object.GetName())
+	if err := writer.Patch(ctx, stored, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return Workload{}, err
+	}
+	return Of(stored), nil
 }
 
 func (w Workload) labelSelector() (labels.Selector, error) {

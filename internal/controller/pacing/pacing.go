@@ -11,12 +11,11 @@ package pacing
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,8 +77,8 @@ func Add(ctx context.Context, mgr manager.Manager, asks *pacing.Pacer, options O
 	r := newReconciler(reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), pacer: asks, recorder: recorder, clock: clock.RealClock{}, options: options,
 	})
-	if err := r.metrics.register(); err != nil {
-		return fmt.Errorf("registering metrics of paced scale-downs: %w", err)
+	if err := shell.Register(r.steps, r.underway); err != nil {
+		return err
 	}
 	if err := r.add(mgr); err != nil {
 		return fmt.Errorf("adding the controller of paced scale-downs: %w", err)
@@ -95,66 +94,30 @@ type reconciler struct {
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
 	options  Options
-	memory   *memory
-	metrics  *metrics
+	notes    *shell.Notes[workload, notes]
 	syncs    *shell.Syncs
+
+	steps    *prometheus.CounterVec
+	underway prometheus.GaugeFunc
 }
 
 func newReconciler(r reconciler) *reconciler {
-	r.memory = &memory{of: map[workload]*notes{}}
-	r.metrics = newMetrics(r.memory)
+	r.notes = &shell.Notes[workload, notes]{}
+	r.steps = shell.NewCounter("vicinity_pacing_steps_total", "Steps by which scale-downs that budgets did not allow whole go on, by how they ended.",
+		"result", shell.Outcomes()...)
+	r.underway = shell.NewGauge("vicinity_pacing_workloads", "Workloads whose scale-down waits for budgets.", func() int { return len(r.notes.Keys()) })
 	if r.syncs = r.options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(r.clock)
 	}
 	return &r
 }
 
-// memory is what is known of workloads whose scale-down is under way.
-type memory struct {
-	mu sync.Mutex
-	of map[workload]*notes
-}
-
-// notes are of one workload. Only its sync uses them.
+// notes are what is known of a workload whose scale-down is under way.
 type notes struct {
 	uid       types.UID
 	backoff   shell.Backoff
 	held      time.Time
 	announced string
-}
-
-func (m *memory) note(w workload, uid types.UID) *notes {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.of[w] == nil || m.of[w].uid != uid {
-		m.of[w] = &notes{uid: uid}
-	}
-	return m.of[w]
-}
-
-func (m *memory) has(w workload) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.of[w] != nil
-}
-
-func (m *memory) forget(w workload) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.of, w)
-}
-
-// workloads are those of a namespace whose scale-down is under way.
-func (m *memory) workloads(namespace string) []workload {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var found []workload
-	for w := range m.of {
-		if namespace == metav1.NamespaceAll || w.Namespace == namespace {
-			found = append(found, w)
-		}
-	}
-	return found
 }
 
 // Reconcile goes on with the scale-down of a workload.
@@ -172,7 +135,7 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		return 0, err
 	}
 	if c == nil || c.Object.GetDeletionTimestamp() != nil || !isMarked(c.Object) {
-		r.memory.forget(w)
+		r.notes.Forget(w)
 		return 0, nil
 	}
 	end, err := r.endOf(ctx, c)
@@ -183,11 +146,14 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		if _, err := r.patch(ctx, c, nil); err != nil {
 			return 0, err
 		}
-		r.memory.forget(w)
+		r.notes.Forget(w)
 		r.recorder.Eventf(c.Object, nil, corev1.EventTypeNormal, eventPaced, "ScaleDown", "%s", end)
 		return 0, nil
 	}
-	n := r.memory.note(w, c.Object.GetUID())
+	n := r.notes.Of(w, func() *notes { return &notes{} })
+	if uid := c.Object.GetUID(); n.uid != uid { // another one of its name
+		*n = notes{uid: uid}
+	}
 	if r.clock.Since(n.held) >= holdEvery {
 		if err := r.pacer.Hold(ctx, *c, holder); err != nil {
 			return 0, err
@@ -213,12 +179,10 @@ func (r *reconciler) endOf(ctx context.Context, c *pacing.Workload) (string, err
 	case c.Paced != nil && c.Replicas > *c.Paced:
 		return fmt.Sprintf("The workload was given %d replicas, so the scale-down to %d does not go on", c.Replicas, *c.Wanted), nil
 	}
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := r.client.Get(ctx, types.NamespacedName{Name: c.Object.GetNamespace()}, namespace); err != nil {
-		return "", fmt.Errorf("reading Namespace %s: %w", c.Object.GetNamespace(), err)
-	}
-	if c.Mode(namespace.Labels) != v1alpha1.PaceClamp {
+	switch mode, err := pacing.ReadMode(ctx, r.client, *c); {
+	case err != nil:
+		return "", err
+	case mode != v1alpha1.PaceClamp:
 		return fmt.Sprintf("%s is no longer %s here, so the scale-down to %d stays at %d", v1alpha1.PaceScaleDown, v1alpha1.PaceClamp, *c.Wanted, c.Replicas), nil
 	}
 	return "", nil
@@ -233,7 +197,7 @@ func (r *reconciler) step(ctx context.Context, n *notes, c *pacing.Workload) (ti
 	moved := false
 	if answer.Replicas < c.Replicas {
 		written, err := r.patch(ctx, c, c.Wanted)
-		r.metrics.stepped(err)
+		r.steps.WithLabelValues(string(shell.OutcomeOf(err))).Inc()
 		if err != nil {
 			return 0, err
 		}
@@ -269,19 +233,11 @@ func (r *reconciler) patch(ctx context.Context, c *pacing.Workload, wanted *int3
 	} else {
 		annotations[v1alpha1.AnnotationWantedReplicas] = new(fmt.Sprint(*wanted))
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": c.Object.GetUID(), "resourceVersion": c.Object.GetResourceVersion(), "annotations": annotations,
-	}})
+	written, err := pacing.Note(ctx, r.client, *c, annotations)
 	if err != nil {
-		return pacing.Workload{}, err
+		return written, fmt.Errorf("going on with the scale-down of %s: %w", c, shell.Changed(err))
 	}
-	target := c.Kind.New()
-	target.SetNamespace(c.Object.GetNamespace())
-	target.SetName(c.Object.GetName())
-	if err := r.client.Patch(ctx, target, client.RawPatch(types.MergePatchType, body)); err != nil {
-		return pacing.Workload{}, fmt.Errorf("going on with the scale-down of %s: %w", c, shell.Changed(err))
-	}
-	return pacing.Of(target), nil
+	return written, nil
 }
 
 // ofPod is the workload of a pod, if its scale-down is under way.
@@ -297,5 +253,5 @@ func (r *reconciler) ofPod(ctx context.Context, pod client.Object) (workload, bo
 			w.kind, w.Name = pacing.Deployment, metav1.GetControllerOf(set).Name
 		}
 	}
-	return w, r.memory.has(w)
+	return w, r.notes.Has(w)
 }

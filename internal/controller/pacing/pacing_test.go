@@ -142,7 +142,7 @@ func TestSync(t *testing.T) {
 			}
 			b := newBench(t, test.allowed, mode, deployment(test.replicas, test.annotations))
 			after, err := b.sync(t.Context(), web)
-			if err != nil || (after == 0) != test.ended || b.memory.has(web) == test.ended {
+			if err != nil || (after == 0) != test.ended || b.notes.Has(web) == test.ended {
 				t.Errorf("again after %s: %v", after, err)
 			}
 			d := b.stored(t)

@@ -233,7 +233,7 @@ func (r *reconciler) noteAnswer(ctx context.Context, n *notes, t rollout.Target,
 		if len(a.pod.Spec.EvictionResponders) > 0 {
 			n.standing[t.UID] = a.pod.Name
 		}
-		outcome := string(a.outcome.State)
+		outcome := a.outcome.State
 		if a.isUnknown {
 			n.unknown[t.UID] = now
 			outcome = requestUnknown

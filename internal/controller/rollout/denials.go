@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/rollout"
@@ -48,7 +49,8 @@ type notes struct {
 	// isDenied says that a domain waits after a denial, so that a change of a budget is worth a look.
 	isDenied atomic.Bool
 	gate     gate
-	problem  string // why the revision before cannot be restored
+	problem  string                // why the revision before cannot be restored
+	phase    v1alpha1.RolloutPhase // that metrics have
 	// shortSince is when pods of a Deployment began to be missing.
 	shortSince time.Time
 	// behindSince is since when its controller has not seen the last change.

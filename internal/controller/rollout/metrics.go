@@ -1,11 +1,7 @@
 package rollout
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/types"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
@@ -15,54 +11,28 @@ import (
 
 // What may become of a request besides the states of requester.
 const (
-	requestUnknown = "Unknown"
-	requestDeleted = "Deleted" // without an eviction
+	requestUnknown requester.State = "Unknown"
+	requestDeleted requester.State = "Deleted" // without an eviction
 	// requestReleased is of a held pod of a Deployment.
-	requestReleased = "Released"
+	requestReleased requester.State = "Released"
 )
 
 // metrics are those of the controller.
 type metrics struct {
-	syncs    *prometheus.CounterVec
-	requests *prometheus.CounterVec
-	events   *prometheus.CounterVec
-	rollouts *prometheus.GaugeVec
-
-	mu     sync.Mutex
-	phases map[types.NamespacedName]v1alpha1.RolloutPhase
+	syncs, requests, events *prometheus.CounterVec
+	rollouts                *prometheus.GaugeVec
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
-		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "vicinity_rollout_syncs_total",
-			Help: "Syncs of DomainRollouts by how they ended.",
-		}, []string{"result"}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "vicinity_rollout_evictions_total",
-			Help: "Requests to evict a pod so that an updated one comes, by what became of them, pods of abandoned revisions that were deleted, and pods of Deployments that were released.",
-		}, []string{"outcome"}),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "vicinity_rollout_events_total",
-			Help: "What happened to DomainRollouts, by the reason of the event.",
-		}, []string{"event"}),
-		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "vicinity_rollouts",
-			Help: "DomainRollouts by phase.",
-		}, []string{"phase"}),
-		phases: map[types.NamespacedName]v1alpha1.RolloutPhase{},
-	}
-	for _, outcome := range shell.Outcomes() {
-		m.syncs.WithLabelValues(string(outcome))
-	}
-	for _, state := range []requester.State{requester.Evicted, requester.Waiting, requester.Denied, requester.Gone, requester.Refused, requestUnknown, requestDeleted, requestReleased} {
-		m.requests.WithLabelValues(string(state))
-	}
-	for _, event := range []rollout.EventType{
-		rollout.RolloutBegan, rollout.RolloutRestarted, rollout.RollbackBegan, rollout.WaveBegan, rollout.WaveDone, rollout.RolloutPaused,
-		rollout.RolloutResumed, rollout.RolloutFailed, rollout.RolloutAborted, rollout.RolloutComplete,
-	} {
-		m.events.WithLabelValues(string(event))
+		syncs: shell.NewCounter("vicinity_rollout_syncs_total", "Syncs of DomainRollouts by how they ended.", "result", shell.Outcomes()...),
+		requests: shell.NewCounter("vicinity_rollout_evictions_total",
+			"Requests to evict a pod so that an updated one comes, by what became of them, pods of abandoned revisions that were deleted, and pods of Deployments that were released.", "outcome",
+			requester.Evicted, requester.Waiting, requester.Denied, requester.Gone, requester.Refused, requestUnknown, requestDeleted, requestReleased),
+		events: shell.NewCounter("vicinity_rollout_events_total", "What happened to DomainRollouts, by the reason of the event.", "event",
+			rollout.RolloutBegan, rollout.RolloutRestarted, rollout.RollbackBegan, rollout.WaveBegan, rollout.WaveDone, rollout.RolloutPaused,
+			rollout.RolloutResumed, rollout.RolloutFailed, rollout.RolloutAborted, rollout.RolloutComplete),
+		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vicinity_rollouts", Help: "DomainRollouts by phase."}, []string{"phase"}),
 	}
 	for _, phase := range []v1alpha1.RolloutPhase{
 		v1alpha1.PhaseWaiting, v1alpha1.PhaseProgressing, v1alpha1.PhaseBaking, v1alpha1.PhasePaused, v1alpha1.PhaseFailed,
@@ -73,35 +43,25 @@ func newMetrics() *metrics {
 	return m
 }
 
-func (m *metrics) register() error {
-	for _, c := range []prometheus.Collector{m.syncs, m.requests, m.events, m.rollouts} {
-		if err := crmetrics.Registry.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (m *metrics) register() error { return shell.Register(m.syncs, m.requests, m.events, m.rollouts) }
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 
-func (m *metrics) requested(outcome string) { m.requests.WithLabelValues(outcome).Inc() }
+func (m *metrics) requested(outcome requester.State) {
+	m.requests.WithLabelValues(string(outcome)).Inc()
+}
 
 func (m *metrics) happened(event rollout.EventType) { m.events.WithLabelValues(string(event)).Inc() }
 
 // report counts a DomainRollout in its phase, and no more in the one before; an empty phase is none.
-func (m *metrics) report(key types.NamespacedName, phase v1alpha1.RolloutPhase) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	before := m.phases[key]
-	if before == phase {
+func (m *metrics) report(n *notes, phase v1alpha1.RolloutPhase) {
+	if n.phase == phase {
 		return
 	}
-	if before != "" {
-		m.rollouts.WithLabelValues(string(before)).Dec()
+	if n.phase != "" {
+		m.rollouts.WithLabelValues(string(n.phase)).Dec()
 	}
-	delete(m.phases, key)
-	if phase != "" {
+	if n.phase = phase; phase != "" {
 		m.rollouts.WithLabelValues(string(phase)).Inc()
-		m.phases[key] = phase
 	}
 }

@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -38,7 +37,7 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 	case err != nil:
 		return 0, fmt.Errorf("reading DomainRollout %s: %w", request, err)
 	}
-	n := r.memory.note(request.NamespacedName)
+	n := r.notes.Of(request.NamespacedName, newNotes)
 	now := r.clock.Now()
 	if n.written.Pending(d, now) {
 		return shell.BehindWait, nil
@@ -75,14 +74,14 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 
 // end withdraws what a DomainRollout asked for that is no more, as far as this process knows of it, and forgets it.
 func (r *reconciler) end(ctx context.Context, request reconcile.Request, d *v1alpha1.DomainRollout) (time.Duration, error) {
-	r.metrics.report(request.NamespacedName, "")
-	n := r.memory.note(request.NamespacedName)
+	n := r.notes.Of(request.NamespacedName, newNotes)
+	r.metrics.report(n, "")
 	standing := standingOf(&d.Status)
 	maps.Copy(standing, n.standing)
 	if _, err := r.callOff(ctx, n, request.Namespace, standing); err != nil {
 		return 0, err
 	}
-	r.memory.forget(request.NamespacedName)
+	r.notes.Forget(request.NamespacedName)
 	return 0, nil
 }
 
@@ -197,7 +196,7 @@ func isAsked(s *rollout.State) bool {
 // store writes a status if it says anything new, or if something is done by it: the write fails if another
 // controller has written meanwhile.
 func (r *reconciler) store(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, status v1alpha1.DomainRolloutStatus, always bool) error {
-	r.metrics.report(client.ObjectKeyFromObject(d), status.Phase)
+	r.metrics.report(n, status.Phase)
 	if !always && sameStatus(&d.Status, &status) {
 		return nil
 	}

@@ -330,7 +330,7 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 		return "", err
 	}
 	if refused != "" {
-		r.metrics.requested(string(requester.Denied))
+		r.metrics.requested(requester.Denied)
 		return refused, nil
 	}
 	if err := r.mark(ctx, pod); err != nil {

@@ -24,7 +24,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -101,7 +100,7 @@ func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Optio
 		return err
 	}
 	if err := r.metrics.register(); err != nil {
-		return fmt.Errorf("registering metrics of rollouts: %w", err)
+		return err
 	}
 	return r.add(mgr)
 }
@@ -156,38 +155,16 @@ type reconciler struct {
 	metrics  *metrics
 	syncs    *shell.Syncs
 	denials  denialRule
-	memory   *memory
+	notes    *shell.Notes[types.NamespacedName, notes]
 }
 
 func newReconciler(r reconciler) *reconciler {
 	r.http = newHTTPClient(notOfTheNode)
 	r.metrics = newMetrics()
-	r.memory = &memory{of: map[types.NamespacedName]*notes{}}
+	r.notes = &shell.Notes[types.NamespacedName, notes]{}
 	r.denials.countFrom = r.clock.Now().Add(unknownTime)
 	if r.syncs = r.options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(r.clock)
 	}
 	return &r
-}
-
-// memory has the notes of all DomainRollouts.
-type memory struct {
-	mu sync.Mutex
-	of map[types.NamespacedName]*notes
-}
-
-// note returns what is known of a DomainRollout besides its status.
-func (m *memory) note(key types.NamespacedName) *notes {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.of[key] == nil {
-		m.of[key] = newNotes()
-	}
-	return m.of[key]
-}
-
-func (m *memory) forget(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.of, key)
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -30,11 +29,11 @@ const unfollowedTime = 10 * time.Second
 // they lack, or else a drained node would be an outage. No new template is rolled out: in which order is not known.
 type unfollowed struct {
 	*reconciler
-	own *memory // by Deployment
+	own *shell.Notes[types.NamespacedName, notes] // by Deployment
 }
 
 func newUnfollowed(r *reconciler) *unfollowed {
-	return &unfollowed{reconciler: r, own: &memory{of: map[types.NamespacedName]*notes{}}}
+	return &unfollowed{reconciler: r, own: &shell.Notes[types.NamespacedName, notes]{}}
 }
 
 func (u *unfollowed) add(mgr manager.Manager) error {
@@ -55,26 +54,20 @@ func requestFor(namespace, name string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// deploymentHandler follows Deployments whose template has the gate.
+// deploymentHandler follows Deployments whose template has the gate, and forgets those that are deleted.
 func (u *unfollowed) deploymentHandler() handlerFuncs {
-	wake := func(o client.Object, q queue) {
-		if w, ok := o.(*appsv1.Deployment); ok && hasGate(w.Spec.Template.Spec.SchedulingGates) {
-			enqueue(requestFor(w.Namespace, w.Name), gatherTime, q)
+	return shell.OnEvent(func(_ context.Context, o client.Object, q queue) {
+		key := client.ObjectKeyFromObject(o)
+		if w, ok := o.(*appsv1.Deployment); ok && (hasGate(w.Spec.Template.Spec.SchedulingGates) || u.own.Has(key)) {
+			enqueue([]reconcile.Request{{NamespacedName: key}}, gatherTime, q)
 		}
-	}
-	return handlerFuncs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wake(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { wake(e.ObjectNew, q) },
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			enqueue(requestFor(e.Object.GetNamespace(), e.Object.GetName()), gatherTime, q) // it is forgotten
-		},
-	}
+	}, nil)
 }
 
 // heldHandler follows pods that wait or have a mark, whatever the template is by now. Those that there are when the controller
 // begins count: what was done while none ran is not known.
 func (u *unfollowed) heldHandler() handlerFuncs {
-	wake := func(ctx context.Context, o client.Object, q queue) {
+	return shell.OnEvent(func(ctx context.Context, o client.Object, q queue) {
 		pod, ok := o.(*corev1.Pod)
 		owner := metav1.GetControllerOfNoCopy(o)
 		if !ok || !isHeld(pod) && !isMarked(pod) || owner == nil || owner.Kind != kindReplicaSet {
@@ -84,20 +77,15 @@ func (u *unfollowed) heldHandler() handlerFuncs {
 		if above != nil && above.Kind == v1alpha1.KindDeployment {
 			enqueue(requestFor(o.GetNamespace(), above.Name), gatherTime, q)
 		}
-	}
-	h := each(wake, samePod)
-	h.CreateFunc = func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) }
-	return h
+	}, samePod)
 }
 
 func (u *unfollowed) rolloutHandler() handlerFuncs {
-	return each(func(_ context.Context, o client.Object, q queue) {
+	return shell.OnChange(func(_ context.Context, o client.Object, q queue) {
 		if d, ok := o.(*v1alpha1.DomainRollout); ok && d.Spec.TargetRef.Kind == v1alpha1.KindDeployment {
 			enqueue(requestFor(d.Namespace, d.Spec.TargetRef.Name), gatherTime, q)
 		}
-	}, func(before, after client.Object) bool {
-		return before.GetDeletionTimestamp().IsZero() == after.GetDeletionTimestamp().IsZero()
-	})
+	}, sameEnding)
 }
 
 // Reconcile releases the pods that a Deployment lacks, if it has no DomainRollout.
@@ -116,20 +104,20 @@ func (u *unfollowed) sync(ctx context.Context, request reconcile.Request) (time.
 		return 0, fmt.Errorf("reading the DomainRollouts of %s: %w", request.Namespace, err)
 	}
 	if slices.ContainsFunc(all.Items, func(d v1alpha1.DomainRollout) bool { return d.Spec.TargetRef == ref && d.DeletionTimestamp == nil }) {
-		u.own.forget(request.NamespacedName)
+		u.own.Forget(request.NamespacedName)
 		return 0, nil
 	}
 	d := &v1alpha1.DomainRollout{ObjectMeta: metav1.ObjectMeta{Namespace: request.Namespace}, Spec: v1alpha1.DomainRolloutSpec{TargetRef: ref}}
 	t, err := readTarget(ctx, u.client, d)
 	if err != nil || t == nil {
-		u.own.forget(request.NamespacedName)
+		u.own.Forget(request.NamespacedName)
 		return 0, err
 	}
 	pods, err := u.cachedPods(t)
 	if err != nil {
 		return 0, err
 	}
-	n, now := u.own.note(request.NamespacedName), u.clock.Now()
+	n, now := u.own.Of(request.NamespacedName, newNotes), u.clock.Now()
 	if n.unfollowedSince.IsZero() {
 		n.unfollowedSince = now
 	}

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -12,17 +11,15 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/controller/shell"
 )
 
 const (
@@ -33,15 +30,15 @@ const (
 )
 
 type (
-	queue        = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	handlerFuncs = handler.Funcs
+	queue        = shell.Queue[reconcile.Request]
+	handlerFuncs = shell.Handler[reconcile.Request]
 )
 
 func (r *reconciler) add(mgr manager.Manager) error {
 	b := builder.ControllerManagedBy(mgr).
 		Named("rollout").
 		For(&v1alpha1.DomainRollout{}).
-		Watches(&v1alpha1.DomainRollout{}, r.otherHandler()).
+		Watches(&v1alpha1.DomainRollout{}, shell.OnChange(r.othersOf, sameEnding)).
 		Watches(&appsv1.StatefulSet{}, r.workloadHandler(v1alpha1.KindStatefulSet)).
 		Watches(&appsv1.DaemonSet{}, r.workloadHandler(v1alpha1.KindDaemonSet)).
 		Watches(&appsv1.Deployment{}, r.workloadHandler(v1alpha1.KindDeployment)).
@@ -58,23 +55,6 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		return fmt.Errorf("adding the controller of rollouts: %w", err)
 	}
 	return newUnfollowed(r).add(mgr)
-}
-
-// each handles what an object was before an event, if it was there, and what it is after it, as one change.
-func each(wake func(ctx context.Context, object client.Object, q queue), same func(before, after client.Object) bool) handlerFuncs {
-	return handlerFuncs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			if !e.IsInInitialList { // or else all DomainRollouts are in theirs
-				wake(ctx, e.Object, q)
-			}
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			if same == nil || !same(e.ObjectOld, e.ObjectNew) {
-				wake(ctx, e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
-	}
 }
 
 // rollouts are the DomainRollouts of a namespace that are of a workload, or all if it is none.
@@ -98,33 +78,28 @@ func enqueue(requests []reconcile.Request, after time.Duration, q queue) {
 	}
 }
 
-// otherHandler wakes the other rollouts of a target once one of them is deleted, or is about to be, as with a finalizer of
-// another owner: the next one takes over.
-func (r *reconciler) otherHandler() handlerFuncs {
-	wake := func(ctx context.Context, o client.Object, q queue) {
-		if d, ok := o.(*v1alpha1.DomainRollout); ok {
-			enqueue(r.rollouts(ctx, d.Namespace, d.Spec.TargetRef), gatherTime, q)
-		}
-	}
-	return handlerFuncs{
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			if e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil {
-				wake(ctx, e.ObjectNew, q)
-			}
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+// othersOf wakes the rollouts of the same target: once one of them is deleted, or is about to be, as with a finalizer of another
+// owner, the next one takes over.
+func (r *reconciler) othersOf(ctx context.Context, o client.Object, q queue) {
+	if d, ok := o.(*v1alpha1.DomainRollout); ok {
+		enqueue(r.rollouts(ctx, d.Namespace, d.Spec.TargetRef), gatherTime, q)
 	}
 }
 
+// sameEnding compares whether a DomainRollout is about to be deleted.
+func sameEnding(before, after client.Object) bool {
+	return before.GetDeletionTimestamp().IsZero() == after.GetDeletionTimestamp().IsZero()
+}
+
 func (r *reconciler) workloadHandler(kind string) handlerFuncs {
-	return each(func(ctx context.Context, o client.Object, q queue) {
+	return shell.OnChange(func(ctx context.Context, o client.Object, q queue) {
 		enqueue(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{Kind: kind, Name: o.GetName()}), gatherTime, q)
 	}, nil)
 }
 
 // ownedHandler follows what workloads own.
 func (r *reconciler) ownedHandler(same func(before, after client.Object) bool) handlerFuncs {
-	return each(func(ctx context.Context, o client.Object, q queue) {
+	return shell.OnChange(func(ctx context.Context, o client.Object, q queue) {
 		owner := metav1.GetControllerOfNoCopy(o)
 		if owner != nil && owner.Kind == kindReplicaSet {
 			owner = r.aboveReplicaSet(ctx, client.ObjectKey{Namespace: o.GetNamespace(), Name: owner.Name})
@@ -166,17 +141,17 @@ func owners(pod *corev1.Pod) []types.UID {
 
 // nodeHandler follows nodes that come, go, or have other labels.
 func (r *reconciler) nodeHandler() handlerFuncs {
-	return each(func(ctx context.Context, _ client.Object, q queue) {
+	return shell.OnChange(func(ctx context.Context, _ client.Object, q queue) {
 		enqueue(r.rollouts(ctx, metav1.NamespaceAll, v1alpha1.RolloutTarget{}), nodeGatherTime, q)
-	}, func(before, after client.Object) bool { return maps.Equal(before.GetLabels(), after.GetLabels()) })
+	}, shell.SameLabels)
 }
 
 // budgetHandler follows what budgets allow. It wakes the rollouts that were denied a pod lately: what a budget
 // covers, their syncs find out.
 func (r *reconciler) budgetHandler(same func(before, after client.Object) bool) handlerFuncs {
-	return each(func(ctx context.Context, o client.Object, q queue) {
+	return shell.OnChange(func(ctx context.Context, o client.Object, q queue) {
 		requests := slices.DeleteFunc(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{}), func(request reconcile.Request) bool {
-			return !r.memory.note(request.NamespacedName).isDenied.Load()
+			return !r.notes.Of(request.NamespacedName, newNotes).isDenied.Load()
 		})
 		enqueue(requests, gatherTime, q)
 	}, same)

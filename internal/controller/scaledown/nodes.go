@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,46 +16,42 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// usableTrust is how long it counts which nodes take pods. All workloads share it: in a large cluster these are many
-// nodes to read, and denied repairs ask again and again.
+// usableTrust is how long it counts which nodes take pods: denied repairs ask again and again.
 const usableTrust = time.Minute
 
-// nodes says in which domains pods can be.
+// nodes says in which domains pods can be. All workloads share what was read: in a large cluster these are many nodes.
 type nodes struct {
 	cached, live client.Reader
 	clock        clock.PassiveClock
-	// version rises with every node that comes, goes or has other labels.
-	version atomic.Int64
 
 	mu     sync.Mutex
+	known  []corev1.Node // of the cache, nil after a change
+	usable []corev1.Node // that take pods, as they were read last, which the cache does not tell
 	read   time.Time
-	usable []corev1.Node // that take pods, as they were read last
 }
 
-// domains are those of the pods of a ReplicaSet by a label of nodes, which change only with nodes.
-type domains struct {
-	version int64
-	key     string
-	set     types.UID
-	names   []string
+// forget has nodes read anew, since one came, went or has other labels.
+func (o *nodes) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known = nil
 }
 
 // domainsOf are the domains with a node for the pods of a workload.
-func (o *nodes) domainsOf(ctx context.Context, last *domains, c *current) ([]string, error) {
-	found := domains{version: o.version.Load(), key: c.key, set: setOf(c)}
-	if last.version == found.version && last.key == found.key && last.set == found.set && last.names != nil {
-		return last.names, nil
+func (o *nodes) domainsOf(ctx context.Context, c *current) ([]string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known == nil {
+		var list corev1.NodeList
+		if err := o.cached.List(ctx, &list); err != nil {
+			return nil, fmt.Errorf("reading nodes: %w", err)
+		}
+		o.known = list.Items
 	}
-	var list corev1.NodeList
-	if err := o.cached.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("reading nodes: %w", err)
-	}
-	found.names = domainsFor(c, list.Items)
-	*last = found
-	return found.names, nil
+	return domainsFor(c, o.known), nil
 }
 
-// usableDomainsOf are the domains with a node that takes the pods of a workload. The cache does not have all that says so.
+// usableDomainsOf are the domains with a node that takes the pods of a workload.
 func (o *nodes) usableDomainsOf(ctx context.Context, c *current) ([]string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

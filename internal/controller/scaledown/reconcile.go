@@ -2,7 +2,6 @@ package scaledown
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -46,26 +44,26 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		return 0, err
 	}
 	if c == nil || c.owner.GetDeletionTimestamp() != nil {
-		r.memory.forget(w)
+		r.notes.Forget(w)
 		return 0, nil
 	}
 	if c.isUpdated() { // a pod that is deleted or no longer marked has it synced again
 		return 0, nil
 	}
 	if until := c.pacedUntil(r.clock.Now()); !until.IsZero() {
-		return until.Sub(r.clock.Now()), r.withdraw(ctx, r.memory.note(w))
+		return until.Sub(r.clock.Now()), r.withdraw(ctx, r.notes.Of(w, newNotes))
 	}
 	if c.key == "" {
-		r.memory.forget(w)
+		r.notes.Forget(w)
 		return 0, r.clear(ctx, c)
 	}
-	n := r.memory.note(w)
+	n := r.notes.Of(w, newNotes)
 	if r.isBehind(n, c) {
 		return shell.BehindWait, nil
 	}
 	n.announce(r, c.owner, eventInvalid, c.invalid)
 	if c.invalid != "" {
-		n.setMisplaced(0)
+		n.misplaced.Store(0)
 		return 0, nil
 	}
 	pods, wait, err := r.podsOf(ctx, n, c)
@@ -186,10 +184,9 @@ func (c *current) pacedUntil(now time.Time) (last time.Time) {
 
 // readAnnotations reads what the workload asks for, or its namespace.
 func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := r.client.Get(ctx, types.NamespacedName{Name: c.Namespace}, namespace); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading Namespace %s: %w", c.Namespace, err)
+	namespace, err := shell.ReadNamespace(ctx, r.client, c.Namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return err
 	}
 	asked := func(annotation string) string {
 		if value, found := c.owner.GetAnnotations()[annotation]; found {
@@ -282,13 +279,6 @@ func (r *reconciler) patch(ctx context.Context, c *current, pod *corev1.Pod, cos
 	if cost != nil || pod.Annotations[corev1.PodDeletionCost] == pod.Annotations[v1alpha1.AnnotationDeletionCost] {
 		annotations[corev1.PodDeletionCost] = cost
 	}
-	// The cache keeps few annotations, so that it does not tell whether there are any, which a JSON patch has to know.
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations,
-	}})
-	if err != nil {
-		return nil, err
-	}
 	if err := r.limiter.Wait(ctx); err != nil {
 		return nil, err
 	}
@@ -299,8 +289,7 @@ func (r *reconciler) patch(ctx context.Context, c *current, pod *corev1.Pod, cos
 	if !now.pacedUntil(r.clock.Now()).IsZero() {
 		return nil, shell.ErrChanged
 	}
-	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	err = shell.Changed(r.client.Patch(ctx, written, client.RawPatch(types.MergePatchType, body)))
+	written, err := shell.AnnotatePod(ctx, r.client, pod, annotations)
 	r.metrics.wrote(err)
 	return written, err
 }

@@ -92,7 +92,7 @@ func TestBareReplicaSet(t *testing.T) {
 	w.pods("solo", "a3x")
 	w.sync(solo)
 	w.wrote()
-	if n := len(w.r.memory.workloads("")); n != 0 {
+	if n := len(w.r.notes.Keys()); n != 0 {
 		t.Errorf("%d workloads are remembered", n)
 	}
 }
@@ -153,7 +153,7 @@ func TestCostsGoWhenTheyAreAskedForNoMore(t *testing.T) {
 	w.wrote("a1x=", "a2x=5", "b1x=")
 	w.sync(web)
 	w.wrote()
-	if n := len(w.r.memory.workloads("")); n != 0 {
+	if n := len(w.r.notes.Keys()); n != 0 {
 		t.Errorf("%d workloads are remembered", n)
 	}
 }
@@ -218,7 +218,7 @@ func TestRepair(t *testing.T) {
 	if after := w.sync(web); after != quietTime {
 		t.Errorf("it is looked at again after %s", after)
 	}
-	if n := w.r.memory.misplaced(); n != 3 {
+	if n := w.r.misplaced(); n != 3 {
 		t.Errorf("%d pods are misplaced", n)
 	}
 	w.pass(quietTime)
@@ -259,7 +259,7 @@ func TestRepair(t *testing.T) {
 	w.pass(time.Hour)
 	w.sync(web)
 	w.asked()
-	if n := w.r.memory.misplaced(); n != 0 {
+	if n := w.r.misplaced(); n != 0 {
 		t.Errorf("%d pods are misplaced", n)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/requester"
 	"vicinity.dev/vicinity/internal/spread"
 )
@@ -49,12 +48,12 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	if !ok {
 		return 0, nil
 	}
-	domains, err := r.nodes.domainsOf(ctx, &n.domains, c)
+	domains, err := r.nodes.domainsOf(ctx, c)
 	if err != nil {
 		return 0, err
 	}
 	misplaced := spread.Misplaced(pods, domains)
-	n.setMisplaced(misplaced)
+	n.misplaced.Store(int64(misplaced))
 	p := &n.repair
 	if p.generation != d.Generation {
 		p.generation, p.evicted, p.misplaced = d.Generation, 0, 0
@@ -107,7 +106,7 @@ func isSettled(d *appsv1.Deployment, c *current) bool {
 		}
 	}
 	for _, pod := range c.pods {
-		if !kube.PodReady(pod) || pod.Spec.NodeName == "" {
+		if !shell.IsReady(pod) || pod.Spec.NodeName == "" {
 			return false
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -116,7 +116,7 @@ func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Optio
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), evictor: evicts, recorder: recorder, clock: clock.RealClock{}, options: options,
 	})
 	if err := r.metrics.register(); err != nil {
-		return fmt.Errorf("registering metrics of scale-downs: %w", err)
+		return err
 	}
 	if err := r.add(mgr); err != nil {
 		return fmt.Errorf("adding the controller of scale-downs: %w", err)
@@ -135,7 +135,7 @@ type reconciler struct {
 	options  Options
 	quiet    time.Duration // before and between repairs
 	limiter  flowcontrol.RateLimiter
-	memory   *memory
+	notes    *shell.Notes[workload, notes]
 	metrics  *metrics
 	syncs    *shell.Syncs
 }
@@ -144,76 +144,32 @@ func newReconciler(r reconciler) *reconciler {
 	r.quiet = cmp.Or(r.quiet, quietTime)
 	r.limiter = flowcontrol.NewTokenBucketRateLimiter(r.options.Rate, r.options.Burst)
 	r.nodes = &nodes{cached: r.client, live: r.live, clock: r.clock}
-	r.memory = &memory{of: map[workload]*notes{}}
-	r.metrics = newMetrics(r.memory)
+	r.notes = &shell.Notes[workload, notes]{}
+	r.metrics = newMetrics(&r)
 	if r.syncs = r.options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(r.clock)
 	}
 	return &r
 }
 
-// memory is what is known of workloads that ask for something.
-type memory struct {
-	mu sync.Mutex
-	of map[workload]*notes
-}
-
-// notes are of one workload. Only its sync uses them, but for what has a lock.
+// notes are what is known of a workload that asks for something.
 type notes struct {
 	written   map[types.UID]shell.Written // by pod
 	announced map[string]bool             // by the reason of an event
 	blocked   blocked
 	repair    repair
-	domains   domains
-
-	mu        sync.Mutex
-	misplaced int
+	misplaced atomic.Int64 // pods, which metrics read
 }
 
-// note returns the notes of a workload.
-func (m *memory) note(w workload) *notes {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.of[w] == nil {
-		m.of[w] = &notes{written: map[types.UID]shell.Written{}, announced: map[string]bool{}}
-	}
-	return m.of[w]
-}
-
-func (m *memory) forget(w workload) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.of, w)
-}
-
-// workloads are those with notes, of a namespace or of all.
-func (m *memory) workloads(namespace string) []workload {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var found []workload
-	for w := range m.of {
-		if namespace == metav1.NamespaceAll || w.Namespace == namespace {
-			found = append(found, w)
-		}
-	}
-	return found
+func newNotes() *notes {
+	return &notes{written: map[types.UID]shell.Written{}, announced: map[string]bool{}}
 }
 
 // misplaced is how many pods of all workloads are in the wrong domains.
-func (m *memory) misplaced() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	sum := 0
-	for _, n := range m.of {
-		n.mu.Lock()
-		sum += n.misplaced
-		n.mu.Unlock()
+func (r *reconciler) misplaced() int {
+	sum := int64(0)
+	for _, n := range r.notes.All() {
+		sum += n.misplaced.Load()
 	}
-	return sum
-}
-
-func (n *notes) setMisplaced(pods int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.misplaced = pods
+	return int(sum)
 }

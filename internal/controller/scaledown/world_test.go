@@ -244,7 +244,7 @@ func (w *world) spread() []spread.Pod {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	pods, _, err := w.r.podsOf(w.t.Context(), w.r.memory.note(web), c)
+	pods, _, err := w.r.podsOf(w.t.Context(), w.r.notes.Of(web, newNotes), c)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -138,13 +138,7 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) (don
 		values[v1alpha1.AnnotationWantedReplicas] = new(strconv.Itoa(int(*what.Wanted)))
 		values[v1alpha1.AnnotationPacedReplicas] = new(strconv.Itoa(int(what.Replicas)))
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": uid, "resourceVersion": w.Object.GetResourceVersion(), "annotations": values,
-	}})
-	if err != nil {
-		return false, err
-	}
-	if err := r.writer.Patch(ctx, w.Object, client.RawPatch(types.MergePatchType, body)); client.IgnoreNotFound(err) != nil {
+	if _, err := pacing.Note(ctx, r.writer, *w, values); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("writing what is wanted of %s: %w", w, err)
 	}
 	return true, r.remove(ctx, uid, text)

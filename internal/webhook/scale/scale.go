@@ -33,8 +33,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -127,12 +125,11 @@ func (r *review) Judge(ctx context.Context, request *admission.Request) (admissi
 	if err != nil || w == nil || w.after.Replicas < 0 { // which the API server refuses
 		return admission.Verdict{Result: admission.Skipped}, err
 	}
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := r.namespaces.Get(ctx, types.NamespacedName{Name: request.Namespace}, namespace); err != nil {
-		return admission.Verdict{}, fmt.Errorf("reading Namespace %s: %w", request.Namespace, err)
+	mode, err := pacing.ReadMode(ctx, r.namespaces, w.after)
+	if err != nil {
+		return admission.Verdict{}, err
 	}
-	switch w.after.Mode(namespace.Labels) {
+	switch mode {
 	case v1alpha1.PaceDeny:
 		return r.deny(ctx, w)
 	case v1alpha1.PaceClamp:
