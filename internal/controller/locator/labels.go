@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -125,22 +123,11 @@ func keysNamedBy(object client.Object) []string {
 	return policy.Keys()
 }
 
-// handler notes Services and policies that name other keys than before.
-func (w *labelWatcher) handler() handler.EventHandler {
-	notice := func(object client.Object) {
-		if len(keysNamedBy(object)) > 0 {
-			w.changes.Notice()
-		}
-	}
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) { notice(e.Object) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
-			if !slices.Equal(keysNamedBy(e.ObjectOld), keysNamedBy(e.ObjectNew)) {
-				w.changes.Notice()
-			}
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { notice(e.Object) },
-	}
+// notice notes a Service or a policy that comes, goes, or names other keys than before.
+func (w *labelWatcher) notice(context.Context, client.Object, queue) { w.changes.Notice() }
+
+func sameKeys(before, after client.Object) bool {
+	return slices.Equal(keysNamedBy(before), keysNamedBy(after))
 }
 
 // source follows the keys.

@@ -12,7 +12,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -119,8 +119,8 @@ func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 		return err
 	}
 	r := newReconciler(mgr.GetClient(), recorder, clock.RealClock{}, options)
-	if err := r.metrics.register(); err != nil {
-		return fmt.Errorf("registering metrics of PodLocators: %w", err)
+	if err := shell.Register(r.metrics.syncs, r.metrics.writes, r.metrics.delay); err != nil {
+		return err
 	}
 	if err := r.add(mgr); err != nil {
 		return fmt.Errorf("adding the controller of PodLocators: %w", err)
@@ -152,7 +152,7 @@ type reconciler struct {
 	labels   *labelWatcher
 	limiter  flowcontrol.RateLimiter
 	written  written
-	arrivals arrivals
+	arrivals sync.Map // when pods that have no PodLocator yet had their first addresses, by name
 	metrics  *metrics
 	syncs    *shell.Syncs
 }
@@ -160,11 +160,10 @@ type reconciler struct {
 func newReconciler(c client.Client, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
 	r := &reconciler{
 		client: c, recorder: recorder, clock: now, options: options,
-		labels:   newLabelWatcher(c, options.Labels),
-		limiter:  options.limiter(),
-		written:  written{notes: map[types.NamespacedName]note{}},
-		arrivals: arrivals{since: map[types.NamespacedName]time.Time{}},
-		metrics:  newMetrics(),
+		labels:  newLabelWatcher(c, options.Labels),
+		limiter: options.limiter(),
+		written: written{notes: map[types.NamespacedName]note{}},
+		metrics: newMetrics(),
 	}
 	if r.syncs = options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(now)
@@ -176,14 +175,15 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	warm := true
 	b := builder.ControllerManagedBy(mgr).
 		Named("locator").
-		Watches(&corev1.Pod{}, r.podHandler()).
+		Watches(&corev1.Pod{}, shell.OnEvent(r.podChanged, samePod)).
 		Watches(&v1alpha1.PodLocator{}, r.locatorHandler()).
 		Watches(&corev1.Node{}, r.nodeHandler()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
 	if r.labels.derived() {
-		b = b.Watches(&corev1.Service{}, r.labels.handler()).
-			Watches(&v1alpha1.RoutingPolicy{}, r.labels.handler()).
-			Watches(&v1alpha1.ClusterRoutingPolicy{}, r.labels.handler()).
+		keys := shell.OnEvent(r.labels.notice, sameKeys)
+		b = b.Watches(&corev1.Service{}, keys).
+			Watches(&v1alpha1.RoutingPolicy{}, keys).
+			Watches(&v1alpha1.ClusterRoutingPolicy{}, keys).
 			WatchesRawSource(r.labels.source())
 	}
 	return b.Complete(r)

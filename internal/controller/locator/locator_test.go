@@ -288,7 +288,7 @@ func TestEventsThatMatter(t *testing.T) {
 	if _, err := w.reconciler.labels.current(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pods, nodes := w.reconciler.podHandler(), w.reconciler.nodeHandler()
+	pods, nodes := shell.OnEvent(w.reconciler.podChanged, samePod), w.reconciler.nodeHandler()
 	changedPod := func(change func(*corev1.Pod)) event.UpdateEvent {
 		after := pod.DeepCopy()
 		change(after)

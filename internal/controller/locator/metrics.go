@@ -2,7 +2,6 @@ package locator
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"vicinity.dev/vicinity/internal/controller/shell"
 )
@@ -16,18 +15,14 @@ const (
 
 // metrics are those of the controller.
 type metrics struct {
-	syncs  *prometheus.CounterVec
-	writes *prometheus.CounterVec
-	delay  prometheus.Histogram
+	syncs, writes *prometheus.CounterVec
+	delay         prometheus.Histogram
 }
 
 // newMetrics makes the metrics, with the series that are known from the start.
 func newMetrics() *metrics {
 	m := &metrics{
-		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "vicinity_locator_syncs_total",
-			Help: "Syncs of PodLocators by how they ended.",
-		}, []string{"result"}),
+		syncs: shell.NewCounter("vicinity_locator_syncs_total", "Syncs of PodLocators by how they ended.", "result", shell.Outcomes()...),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_locator_writes_total",
 			Help: "Writes of PodLocators by what was done and how it ended.",
@@ -39,21 +34,11 @@ func newMetrics() *metrics {
 		}),
 	}
 	for _, outcome := range shell.Outcomes() {
-		m.syncs.WithLabelValues(string(outcome))
 		for _, operation := range []string{operationCreate, operationUpdate, operationDelete} {
 			m.writes.WithLabelValues(operation, string(outcome))
 		}
 	}
 	return m
-}
-
-func (m *metrics) register() error {
-	for _, c := range []prometheus.Collector{m.syncs, m.writes, m.delay} {
-		if err := crmetrics.Registry.Register(c); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }

@@ -53,7 +53,7 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	}
 	err = r.write(ctx, pod, locator, wanted(pod, node, keys, r.options.Mode), node)
 	if err == nil {
-		r.arrivals.take(key)
+		r.arrivals.Delete(key)
 	}
 	return 0, err
 }
@@ -111,8 +111,8 @@ func (r *reconciler) create(ctx context.Context, locator *v1alpha1.PodLocator) e
 	}
 	now := r.clock.Now()
 	r.written.wrote(locator, now)
-	if since, found := r.arrivals.take(client.ObjectKeyFromObject(locator)); found {
-		r.metrics.delay.Observe(now.Sub(since).Seconds())
+	if since, found := r.arrivals.LoadAndDelete(client.ObjectKeyFromObject(locator)); found {
+		r.metrics.delay.Observe(now.Sub(since.(time.Time)).Seconds())
 	}
 	log.FromContext(ctx).V(1).Info("located", "ips", locator.IPs, "node", locator.NodeName)
 	return nil

@@ -57,26 +57,3 @@ func (w *written) pending(key types.NamespacedName, cached *v1alpha1.PodLocator,
 	delete(w.notes, key)
 	return false
 }
-
-// arrivals are the pods that have their first addresses and no PodLocator yet.
-type arrivals struct {
-	mu    sync.Mutex
-	since map[types.NamespacedName]time.Time
-}
-
-func (a *arrivals) note(key types.NamespacedName, now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, found := a.since[key]; !found {
-		a.since[key] = now
-	}
-}
-
-// take forgets a pod, and returns when it came.
-func (a *arrivals) take(key types.NamespacedName) (since time.Time, found bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	since, found = a.since[key]
-	delete(a.since, key)
-	return since, found
-}

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -502,16 +500,8 @@ func isMarked(pod *corev1.Pod) bool {
 
 // writeCost gives a pod that has not changed since it was read a deletion cost, or takes it off.
 func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *string) error {
-	// The cache keeps few annotations, so that it does not tell whether there are any, which a JSON patch has to know.
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
-		"annotations": map[string]*string{v1alpha1.AnnotationDeletionCost: cost, corev1.PodDeletionCost: cost},
-	}})
-	if err != nil {
-		return err
-	}
-	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	if err = shell.Changed(r.client.Patch(ctx, written, client.RawPatch(types.MergePatchType, body))); err != nil && !shell.IsChanged(err) {
+	_, err := shell.AnnotatePod(ctx, r.client, pod, map[string]*string{v1alpha1.AnnotationDeletionCost: cost, corev1.PodDeletionCost: cost})
+	if err != nil && !shell.IsChanged(err) {
 		return fmt.Errorf("writing the deletion cost of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return err
