@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 )
@@ -27,37 +28,31 @@ func usualAPIWait() apiWait {
 // without it, and where vicinity-proxy serves all Services, the two of a node start together:
 // until the proxy has programmed its rules, a pod does not reach the API server.
 func awaitAPI(ctx context.Context, api *rest.Config, log logr.Logger, w apiWait) error {
-	limited, cancel := context.WithTimeout(ctx, w.limit)
-	defer cancel()
 	asking := rest.CopyConfig(api)
 	asking.Timeout = w.attempt
 	client, err := discovery.NewDiscoveryClientForConfig(asking)
 	if err != nil {
 		return fmt.Errorf("reaching the API server: %w", err)
 	}
-	tick := time.NewTicker(w.period)
-	defer tick.Stop()
-	for reported := false; ; {
-		err := ask(limited, client)
-		if err == nil {
-			return nil
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, w.period, w.limit, true, func(ctx context.Context) (bool, error) {
+		err := ask(ctx, client)
+		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); err == nil || untrusted {
+			return true, err
 		}
-		if _, untrusted := errors.AsType[*tls.CertificateVerificationError](err); untrusted {
-			return fmt.Errorf("reaching the API server: %w", err)
-		}
-		if !reported {
+		if last == nil {
 			log.Info("The API server does not answer yet", "cause", err.Error(), "wait", w.limit.String())
-			reported = true
 		}
-		select {
-		case <-limited.Done():
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return fmt.Errorf("reaching the API server for %s: %w", w.limit, err)
-		case <-tick.C:
-		}
+		last = err
+		return false, nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case wait.Interrupted(err):
+		return fmt.Errorf("reaching the API server for %s: %w", w.limit, last)
 	}
+	return fmt.Errorf("reaching the API server: %w", err)
 }
 
 // ask returns an error unless the API server answers. An error of a server may be that of a

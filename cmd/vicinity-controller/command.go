@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/locator"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
-	"vicinity.dev/vicinity/internal/lifecycle"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routingflags"
@@ -39,12 +39,12 @@ type config struct {
 	clock          *command.Clock // is set with the API server
 	routing        controller.Options
 	locators       locator.Options
-	disruption     disruptionConfig
-	scaleDown      scaleDownConfig
+	budgets        bool
+	budgetOptions  budget.Options
+	responder      bool
+	scaleDown      bool
 	rollouts       bool
 	webhooks       webhookConfig
-	// requests knows whether EvictionRequests are served, if they are answered.
-	requests *lifecycle.Detector
 }
 
 // webhookConfig says which webhooks are served, and how.
@@ -111,10 +111,13 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 	c.addRoutingFlags(flags)
 	c.addLocatorFlags(flags)
-	c.addDisruptionFlags(flags)
-	c.addScaleDownFlags(flags)
-	c.addRolloutFlags(flags)
-	c.addPacingFlags(flags)
+	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets: their status and events, and the label of namespaces by which evictions are checked")
+	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep PodDisruptionBudgets, one for each zone, for budgets that these can express; without it those of before are removed")
+	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods that name the responder vicinity.dev/budget, where the API server serves them")
+	flags.IntVar(&c.budgetOptions.Top, "top-budgets", budget.DefaultTop, "budgets, those that allow the least, that have metrics of their own")
+	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of Deployments and ReplicaSets that are annotated with vicinity.dev/keep-spread, or whose namespace is: by deletion costs of their pods")
+	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace the pods of StatefulSets and DaemonSets with the update strategy OnDelete, and of Deployments whose pods wait for it, by failure domain, as budgets allow")
+	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that hold scale-downs to TopologyDisruptionBudgets in namespaces with the label vicinity.dev/pace-scale-down, and go on with those that were not allowed whole")
 	c.addWebhookFlags(flags)
 }
 
@@ -191,14 +194,34 @@ func (c *config) check() error {
 	if err := c.checkLocators(); err != nil {
 		return err
 	}
-	if err := c.checkDisruption(); err != nil {
+	if err := c.checkBudgets(); err != nil {
 		return err
 	}
-	if err := c.checkPacing(); err != nil {
-		return err
-	}
-	c.checkScaleDown()
 	return c.log.check()
+}
+
+// checkBudgets is about all that budgets decide.
+func (c *config) checkBudgets() error {
+	w, top := &c.webhooks, c.budgetOptions.Top
+	switch {
+	case c.budgets && c.namespace == "":
+		return fmt.Errorf("--namespace: it is empty, and evictions there must not be checked")
+	case c.budgetOptions.ProjectPDBs && !c.budgets:
+		return fmt.Errorf("--project-pdbs: true is not allowed without --budgets; there is nothing to project")
+	case w.evictions && !c.budgets:
+		return fmt.Errorf("--webhook-evictions: true is not allowed without --budgets; no namespace would be labelled")
+	case c.responder && !c.budgets:
+		return fmt.Errorf("--eviction-responder: true is not allowed without --budgets; there is nothing to wait for")
+	case w.pods && !c.responder:
+		return fmt.Errorf("--webhook-pods: true is not allowed without --eviction-responder; requests to evict the pods would wait 20 minutes for an answer")
+	case top < 0 || top > 1000:
+		return fmt.Errorf("--top-budgets: %d is not allowed; it must be from 0 to 1000", top)
+	case w.scales && !c.budgets:
+		return fmt.Errorf("--pace-scale-downs: true is not allowed without --budgets; there is nothing to hold scale-downs to")
+	case w.scales && c.serviceAccount == "":
+		return fmt.Errorf("--service-account: it is empty, and the webhooks of scale-downs must know which writes are the controller's own")
+	}
+	return nil
 }
 
 func (c *config) checkLocators() error {

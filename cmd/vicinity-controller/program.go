@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -27,6 +28,8 @@ import (
 	"vicinity.dev/vicinity/internal/controller/rollout"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/lifecycle"
+	"vicinity.dev/vicinity/internal/pacing"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/certificates"
 )
@@ -37,13 +40,25 @@ const lease = "vicinity-controller"
 // stopTime is how long requests and syncs under way have to finish when the program ends.
 const stopTime = 10 * time.Second
 
+// program is the controller that a config asks for. Features are added in an order: later ones use what earlier ones have made.
+type program struct {
+	*config
+	manager.Manager
+	certificates *certificates.Certificates // nil without webhooks
+	syncs        *shell.Syncs
+	ledger       *reservation.Ledger // nil unless budgets are kept
+	pacer        *pacing.Pacer       // nil unless scale-downs are paced
+	requests     *lifecycle.Detector // nil unless EvictionRequests are answered
+}
+
 // run runs the controller until the context ends.
 func (c *config) run(ctx context.Context) error {
 	logger := c.log.logger(os.Stderr)
 	log.SetLogger(logger)
 	klog.SetLogger(logger.WithName("client"))
-	certs, err := c.webhooks.certify(c.namespace)
-	if err != nil {
+	p := &program{config: c, syncs: shell.NewSyncs(clock.RealClock{})}
+	var err error
+	if p.certificates, err = c.webhooks.certify(c.namespace); err != nil {
 		return err
 	}
 	api, err := c.api()
@@ -57,52 +72,15 @@ func (c *config) run(ctx context.Context) error {
 		return err
 	}
 	leave := &farewell{}
-	mgr, err := c.manager(api, certs, leave)
-	if err != nil {
+	if p.Manager, err = c.manager(api, p.certificates, leave); err != nil {
 		return err
 	}
-	options := c.routing
-	options.Syncs = shell.NewSyncs(clock.RealClock{})
-	if err := controller.Add(ctx, mgr, options); err != nil {
-		return err
-	}
-	locators := c.locators
-	locators.Syncs = options.Syncs
-	if err := locator.Add(ctx, mgr, locators); err != nil {
-		return err
-	}
-	if locators.Mode.Locates() {
-		if err := mgr.AddReadyzCheck("locators", locator.Synced(mgr.GetCache())); err != nil {
+	for _, add := range []func(context.Context) error{
+		p.addRouting, p.addLocators, p.addNodeAddresses, p.addBudgets, p.addResponder, p.addScaleDown, p.addRollouts, p.addPacing, p.addWebhooks,
+	} {
+		if err := add(ctx); err != nil {
 			return err
 		}
-	}
-	ledger, err := c.addDisruption(ctx, mgr, options.Syncs)
-	if err != nil {
-		return err
-	}
-	if err := c.addScaleDown(ctx, mgr, options.Syncs); err != nil {
-		return err
-	}
-	if err := c.addRollouts(ctx, mgr, ledger, options.Syncs); err != nil {
-		return err
-	}
-	pacer, err := c.addPacing(ctx, mgr, ledger, options.Syncs)
-	if err != nil {
-		return err
-	}
-	if c.nodeAddresses {
-		if err := nodeaddresses.Add(mgr, c.namespace); err != nil {
-			return err
-		}
-	}
-	if err := mgr.AddHealthzCheck("alive", options.Syncs.Alive); err != nil {
-		return err
-	}
-	if err := mgr.AddReadyzCheck("caches", controller.Synced(mgr.GetCache(), c.routing)); err != nil {
-		return err
-	}
-	if err := c.addWebhooks(mgr, certs, ledger, pacer); err != nil {
-		return err
 	}
 	if c.webhooks.evictions || c.webhooks.scales {
 		// While webhooks are asked, all that they know from is needed.
@@ -110,15 +88,12 @@ func (c *config) run(ctx context.Context) error {
 		ctx, end = leave.take(ctx, farewellTime)
 		defer end()
 	}
-	return mgr.Start(ctx)
+	return p.Start(ctx)
 }
 
 func (c *config) manager(api *rest.Config, certs *certificates.Certificates, leave *farewell) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	served := webhook.Options{Port: c.webhooks.port}
@@ -127,17 +102,18 @@ func (c *config) manager(api *rest.Config, certs *certificates.Certificates, lea
 	}
 	leave.Server = webhook.NewServer(served)
 	cached := controller.CacheOptions(c.routing)
-	if c.nodeAddresses {
-		nodeaddresses.CacheOptions(&cached, c.namespace)
-	}
-	if c.locators.Mode.Locates() {
-		locator.CacheOptions(&cached)
-	}
-	if c.disruption.enabled || c.scaleDown.enabled || c.rollouts {
-		reservation.CacheOptions(&cached)
-	}
-	if c.rollouts {
-		rollout.CacheOptions(&cached)
+	for _, feature := range []struct {
+		enabled bool
+		needs   func(*cache.Options)
+	}{
+		{c.nodeAddresses, func(o *cache.Options) { nodeaddresses.CacheOptions(o, c.namespace) }},
+		{c.locators.Mode.Locates(), locator.CacheOptions},
+		{c.budgets || c.scaleDown || c.rollouts, reservation.CacheOptions},
+		{c.rollouts, rollout.CacheOptions},
+	} {
+		if feature.enabled {
+			feature.needs(&cached)
+		}
 	}
 	grace := stopTime
 	mgr, err := ctrl.NewManager(api, ctrl.Options{
