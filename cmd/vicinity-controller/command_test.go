@@ -5,10 +5,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-
-	"github.com/spf13/pflag"
-
-	"vicinity.dev/vicinity/internal/controller/locator"
 )
 
 // execute runs the command with flags.
@@ -61,48 +57,6 @@ func TestFlagsAreChecked(t *testing.T) {
 	} {
 		if err := execute(t, strings.Fields(flags)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", flags, err, want)
-		}
-	}
-}
-
-func TestFlagsReachTheController(t *testing.T) {
-	t.Setenv("POD_NAMESPACE", "system")
-	t.Setenv("POD_SERVICE_ACCOUNT", "routing")
-	c := &config{}
-	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	c.addFlags(flags)
-	if err := flags.Parse([]string{"--take-over-auto", "--groups=false", "--hints=false", "--exclude-namespaces", "kube-system,other", "--webhook-services", "--locators=auto", "--locator-labels=a,b.example/c", "--kube-api-qps=50"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.check(); err != nil {
-		t.Fatal(err)
-	}
-	o := c.routing
-	if !o.Settings.TakeOverAuto || !o.Settings.WithoutGroups || !o.Settings.WithoutHints || o.Exclusion.Own != "system" || len(o.Exclusion.Namespaces) != 2 {
-		t.Errorf("options %+v", o)
-	}
-	if l := c.locators; l.Mode != "auto" || len(l.Labels) != 2 || l.Rate != 25 || l.Burst != 200 || l.Workers != o.Workers {
-		t.Errorf("options of PodLocators %+v", l)
-	}
-	if got := c.user(); got != "system:serviceaccount:system:routing" {
-		t.Errorf("the user is %s", got)
-	}
-}
-
-// PodLocators of before go only where that is asked for: a controller without the flag may be
-// another one's neighbour.
-func TestPodLocatorsAreRemovedOnRequest(t *testing.T) {
-	for args, want := range map[string]locator.Mode{
-		"": locator.Unset, "--locators=off": locator.Off, "--locators=auto": locator.Auto, "--locators=all": locator.All,
-	} {
-		c := &config{}
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		c.addFlags(flags)
-		if err := flags.Parse(append(strings.Fields(args), "--namespace=system")); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.check(); err != nil || c.locators.Mode != want {
-			t.Errorf("%q: the mode is %q, want %q; %v", args, c.locators.Mode, want, err)
 		}
 	}
 }

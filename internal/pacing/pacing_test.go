@@ -346,23 +346,6 @@ func TestAskFindsThatOthersGo(t *testing.T) {
 	}
 }
 
-func TestGoesUntil(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"":                          0,
-		"tomorrow":                  0,
-		"2026-01-02T14:59:59Z":      0,
-		"2026-01-02T15:00:00Z":      0,
-		"2026-01-02T15:01:00Z":      time.Minute,
-		"2026-01-02T16:02:10+01:00": 2*time.Minute + 10*time.Second,
-		"2026-01-02T15:02:11Z":      0,
-	} {
-		until := GoesUntil(podOf(ReplicaSet, 0, cost("-1", true), goesUntil(text)), now)
-		if got := max(0, until.Sub(now)); got != want {
-			t.Errorf("%q: %s is left, want %s", text, got, want)
-		}
-	}
-}
-
 func setOf(name string, replicas int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{

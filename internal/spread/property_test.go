@@ -2,7 +2,6 @@ package spread
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -128,69 +127,6 @@ func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 	})
 }
 
-// squares is less for a spread that is better: it is the least for the one that is best by any measure, as the
-// largest domain or the difference to the smallest.
-func squares(counts map[string]int) int {
-	sum := 0
-	for _, n := range counts {
-		sum += n * n
-	}
-	return sum
-}
-
-// However many pods go, no other choice of as many would have left a better spread.
-func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		pods := drawPods(t, 10)
-		for i := range pods {
-			pods[i].Foreign, pods[i].Blocked = false, false
-		}
-		write(t, pods, NewPlan(pods))
-		order := Removed(pods, "s1", len(pods), now)
-		n := rapid.IntRange(0, len(order)).Draw(t, "removed")
-		counts := occupied(pods).domains
-		if n == 0 {
-			return
-		}
-		after := maps.Clone(counts)
-		for i := range order[:n] {
-			if order[i].Node != "" {
-				after[order[i].Domain]--
-			}
-		}
-		// Pods that have to go, and those among which there is a choice.
-		last, fixed := classOf(&order[n-1]), 0
-		var choice []Pod
-		base := maps.Clone(counts)
-		for i := range order {
-			switch c := classOf(&order[i]).compare(last); {
-			case c < 0:
-				fixed++
-				if order[i].Node != "" {
-					base[order[i].Domain]--
-				}
-			case c == 0:
-				choice = append(choice, order[i])
-			}
-		}
-		if !last.assigned {
-			return
-		}
-		for subset := range 1 << len(choice) {
-			other, size := maps.Clone(base), 0
-			for i := range choice {
-				if subset>>i&1 == 1 {
-					other[choice[i].Domain]--
-					size++
-				}
-			}
-			if size == n-fixed && squares(other) < squares(after) {
-				t.Fatalf("%d of %v go, %v are left; it could be %v", n, counts, after, other)
-			}
-		}
-	})
-}
-
 // While pods come and go, at most one cost is written for each, one more for each tier of its domain above, and those of
 // the pods of the domain that are of the other ReplicaSet.
 func TestFewCostsAreWritten(t *testing.T) {
@@ -241,33 +177,4 @@ func tiersOf(pods []Pod, domain string) int {
 		}
 	}
 	return most
-}
-
-// A repair ends with the best spread where the pods that come land in the emptiest domain, and takes as many
-// evictions as there are misplaced pods.
-func TestRepairsEnd(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		domains := []string{"d1", "d2", "d3"}[:rapid.IntRange(1, 3).Draw(t, "domains")]
-		pods := make([]Pod, rapid.IntRange(0, 20).Draw(t, "pods"))
-		for i := range pods {
-			d := rapid.SampledFrom(domains).Draw(t, "domain")
-			pods[i] = Pod{Name: fmt.Sprintf("p%d", i), Set: "s", Domain: d, Node: d + "-n", Phase: Running, Ready: true}
-		}
-		for misplaced := Misplaced(pods, domains); ; misplaced-- {
-			if got := Misplaced(pods, domains); got != misplaced {
-				t.Fatalf("%d pods are misplaced, want %d", got, misplaced)
-			}
-			evict, found := Repair(pods, domains, now)
-			if !found {
-				if misplaced != 0 {
-					t.Fatalf("%d pods are misplaced, and none is moved", misplaced)
-				}
-				return
-			}
-			counts := occupied(pods).domains
-			emptiest := slices.MinFunc(domains, func(a, b string) int { return counts[a] - counts[b] })
-			i := slices.IndexFunc(pods, func(p Pod) bool { return p.Name == evict.Name })
-			pods[i].Domain, pods[i].Node = emptiest, emptiest+"-n"
-		}
-	})
 }

@@ -128,20 +128,6 @@ func TestRemovalGoesOn(t *testing.T) {
 	})
 }
 
-// The removal keeps to its rate, so that the rest of the program can write too.
-func TestRemovalIsBounded(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	api := &pages{names: []string{"a", "b", "c"}}
-	r := &removal{reader: api, writer: api, limiter: Options{Rate: 0.001, Burst: 1}.limiter()}
-	if err := r.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if len(api.deleted) > 1 {
-		t.Errorf("deleted is %q without waiting", api.deleted)
-	}
-}
-
 // additions is a manager that notes what is added to it.
 type additions struct {
 	manager.Manager

@@ -277,44 +277,6 @@ func TestDenialsAreCheap(t *testing.T) {
 	}
 }
 
-// Of many pods that may be down at a time and are denied, each has its turn, and the rollout says who denies them.
-func TestDeniedPodsTakeTurns(t *testing.T) {
-	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.MaxUnavailable = new(intstr.FromInt32(4)) })
-	for i := range 4 {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i), Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
-		if err := w.client.Update(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
-		w.denied[fmt.Sprintf("db-%d", i)], w.blocked[fmt.Sprintf("db-%d", i)] = true, true
-	}
-	w.clock.SetTime(w.clock.Now().Add(2 * unknownTime))
-	for range 60 {
-		w.sync("db", 500*time.Millisecond)
-	}
-	for i := range 4 {
-		if name := fmt.Sprintf("db-%d", i); !slices.Contains(w.asked, name) {
-			t.Errorf("%s is never asked for, only %v", name, w.asked)
-		}
-	}
-	if said := w.rollout("db").Status.WaitingFor; !strings.Contains(said, "the budget is used up") {
-		t.Errorf("it says that it %s", said)
-	}
-}
-
-// A denied pod that budgets would have admitted all along was denied by something else. It is not asked for sooner.
-func TestDenialThatBudgetsDoNotExplain(t *testing.T) {
-	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	w.denied["db-0"], w.denied["db-1"] = true, true
-	w.sync("db", 2*unknownTime)
-	for range 5 {
-		w.sync("db", 100*time.Millisecond)
-	}
-	if !slices.Equal(w.asked, []string{"db-1"}) {
-		t.Errorf("the pods that are asked for are %v", w.asked)
-	}
-}
-
 // A pod that was asked for and has not gone is asked for again, also if something else wakes the rollout meanwhile.
 func TestAsksAgain(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)

@@ -59,21 +59,6 @@ func TestLabelsAreSet(t *testing.T) {
 	}
 }
 
-func TestAnnotationsAreSet(t *testing.T) {
-	read := aService(map[string]string{"c": "d"})
-	c := stored(t, read)
-	for _, want := range []string{"x", "y", ""} {
-		got := aService(nil)
-		if err := Patch(t.Context(), c, got, SetAnnotation(read, "example.com/a", want)); err != nil {
-			t.Fatal(err)
-		}
-		if got.Annotations["example.com/a"] != want || got.Labels["c"] != "d" {
-			t.Errorf("annotations %v, labels %v, want %q", got.Annotations, got.Labels, want)
-		}
-		read = got
-	}
-}
-
 func TestGuardedDeletions(t *testing.T) {
 	read := aService(nil)
 	c := stored(t, read)

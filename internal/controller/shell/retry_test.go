@@ -28,14 +28,6 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-func TestSooner(t *testing.T) {
-	for _, test := range []struct{ a, b, want time.Duration }{{0, 0, 0}, {0, 2, 2}, {2, 0, 2}, {3, 2, 2}, {2, 3, 2}, {2, -1, 2}, {0, -1, 0}} {
-		if got := Sooner(test.a, test.b); got != test.want {
-			t.Errorf("of %d and %d: %d, want %d", test.a, test.b, got, test.want)
-		}
-	}
-}
-
 func TestBackoff(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var b Backoff

@@ -203,37 +203,6 @@ func TestFailurePolicies(t *testing.T) {
 	}
 }
 
-// A request that can be judged is answered alike by both policies.
-func TestVerdictsUnderBothPolicies(t *testing.T) {
-	for _, policy := range []FailurePolicy{FailOpen, FailClosed} {
-		for _, fault := range []string{"", "no"} {
-			var said Verdict
-			if fault != "" {
-				said.Faults = []string{fault}
-			}
-			response := newBench(t, says(said, nil), Options{OnFailure: policy}).answer(t, review(t, admissionv1.Create, "{}", ""))
-			if response.Allowed != (fault == "") {
-				t.Errorf("policy %d, fault %q: allowed is %t", policy, fault, response.Allowed)
-			}
-		}
-	}
-}
-
-func TestWhatIsJudged(t *testing.T) {
-	for operation, stored := range map[admissionv1.Operation]bool{admissionv1.Create: false, admissionv1.Update: true} {
-		old := ""
-		if stored {
-			old = `{"metadata":{"name":"old"}}`
-		}
-		newBench(t, OfWrites(func(_ context.Context, write Write[corev1.Service]) (Verdict, error) {
-			if write.Object.Name != "new" || write.Namespace != "shop" || (write.Stored != nil) != stored || stored && write.Stored.Name != "old" {
-				t.Errorf("%s: %+v", operation, write)
-			}
-			return Verdict{}, nil
-		}), Options{}).answer(t, review(t, operation, `{"metadata":{"name":"new"}}`, old))
-	}
-}
-
 // recording judges note what they are given.
 type recording struct {
 	requests []Request

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 )
@@ -10,38 +9,6 @@ func readerOf(text string) *Reader {
 	r := new(Reader)
 	r.reset([]byte(text))
 	return r
-}
-
-// Raw values are parts of the text.
-func TestReader(t *testing.T) {
-	r := readerOf(` {"raw" : [1, 2] ,"text":"a\"b","none":null,"\u0061":{"b":1}, "no text":null} `)
-	var got []string
-	err := r.Members(func(name string) error {
-		var raw []byte
-		var read string
-		var err error
-		switch name {
-		case "raw", "none":
-			err = r.Raw(&raw)
-			if from := strings.Index(string(r.text), "["); name == "raw" && &raw[0] != &r.text[from] {
-				t.Errorf("%s is not a part of the text", raw)
-			}
-			got = append(got, fmt.Sprintf("%s=%s", name, raw))
-		case "text", "no text":
-			err = r.Text(&read)
-			got = append(got, fmt.Sprintf("%s=%s", name, read))
-		default:
-			err = r.Skip()
-			got = append(got, name)
-		}
-		return err
-	})
-	if err == nil {
-		err = r.end()
-	}
-	if want := fmt.Sprint([]string{"raw=[1, 2]", `text=a"b`, "none=", "a", "no text="}); err != nil || fmt.Sprint(got) != want {
-		t.Errorf("read %v, %v; want %s", got, err, want)
-	}
 }
 
 func TestReaderErrors(t *testing.T) {
@@ -64,15 +31,6 @@ func TestReaderErrors(t *testing.T) {
 	} {
 		if err := test.read(readerOf(test.text)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %s", test.name, err, test.want)
-		}
-	}
-}
-
-func TestReaderOfTruths(t *testing.T) {
-	for text, want := range map[string]bool{"true": true, "false": false, "null": false} {
-		got := !want
-		if err := readerOf(text).Bool(&got); err != nil || got != want {
-			t.Errorf("%s is %t, %v", text, got, err)
 		}
 	}
 }
