@@ -107,7 +107,7 @@ func RolloutStatusOf(d *v1alpha1.DomainRollout) RolloutStatus {
 	}
 	if f := d.Status.Failure; f != nil {
 		words := rollout.Words{Namespace: d.Namespace, Name: d.Name, Key: d.Spec.TopologyKey}
-		r.Failure = words.Failure(&rollout.Failure{Reason: rollout.FailureReason(f.Reason), Domain: f.Domain, Pod: f.Pod, At: f.Time.Time})
+		r.Failure = words.Failure(f)
 	}
 	for _, block := range blocksOf(d.Status.Conditions) {
 		if block.Condition != v1alpha1.ConditionProgressing {

@@ -3,16 +3,20 @@ package rollout
 import (
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // forgive forgets a failure that a person has looked at.
 func (r *run) forgive() {
 	m, a := r.memory, &r.Spec.Approved
-	if m.Failure == nil || a.Revision != m.Revision || a.FailuresBefore.Before(m.Failure.At) {
+	if m.Failure == nil || a.Revision != m.Revision || a.FailuresBefore.Before(m.Failure.Time.Time) {
 		return
 	}
 	m.Failure, m.QueryPassed = nil, false
-	m.Phase = Waiting
+	m.Phase = v1alpha1.PhaseWaiting
 	r.say(Event{Type: RolloutResumed})
 }
 
@@ -26,13 +30,13 @@ func (r *run) hasFailed() bool {
 	if m.Failure == nil {
 		return false
 	}
-	m.Failure.At = r.stored
-	m.BakingSince = time.Time{}
-	r.say(Event{Type: RolloutFailed, Domains: m.Current, Failure: m.Failure})
+	m.Failure.Time = metav1.NewTime(r.stored)
+	m.BakingSince = nil
+	r.say(Event{Type: RolloutFailed, Domains: m.CurrentDomains, Failure: m.Failure})
 	return true
 }
 
-func (r *run) findFailure() *Failure {
+func (r *run) findFailure() *v1alpha1.RolloutFailure {
 	m := r.memory
 	for i := range m.Replacements {
 		if failure := r.failureOf(&m.Replacements[i]); failure != nil {
@@ -41,25 +45,25 @@ func (r *run) findFailure() *Failure {
 	}
 	for i := range r.Pods {
 		p := &r.Pods[i]
-		if p.Revision != r.Revision || p.Ready || p.Terminating || r.replacement(p.Slot) != nil || !slices.Contains(m.Current, r.domainOf(p)) {
+		if p.Revision != r.Revision || p.Ready || p.Terminating || r.replacement(p.Slot) != nil || !slices.Contains(m.CurrentDomains, r.domainOf(p)) {
 			continue
 		}
 		if r.hasPassed(r.deadline(latest(p.Since, p.Released))) {
-			return &Failure{Reason: PodUnhealthy, Domain: r.domainOf(p), Pod: p.Name}
+			return &v1alpha1.RolloutFailure{Reason: PodUnhealthy, Domain: r.domainOf(p), Pod: p.Name}
 		}
 	}
-	if r.Spec.HasQuery && r.Query == False && m.QueryPassed && len(m.Current) > 0 && !m.RollingBack {
-		return &Failure{Reason: GateFailed}
+	if r.Spec.HasQuery && r.Query == False && m.QueryPassed && len(m.CurrentDomains) > 0 && !m.RollingBack {
+		return &v1alpha1.RolloutFailure{Reason: GateFailed}
 	}
 	return nil
 }
 
 // failureOf is how a replacement has failed. One whose old pod is not known to go has not: the
 // budgets may refuse it for any time. That goes for a pod of another revision that came instead, too.
-func (r *run) failureOf(e *Replacement) *Failure {
+func (r *run) failureOf(e *v1alpha1.RolloutReplacement) *v1alpha1.RolloutFailure {
 	old, next := r.pod(e.Slot, e.UID), r.newest(e.Slot, e.UID)
-	failure := &Failure{Domain: e.Domain, Pod: e.Pod}
-	since := e.Since
+	failure := &v1alpha1.RolloutFailure{Domain: e.Domain, Pod: e.Pod}
+	since := e.Since.Time
 	switch {
 	case e.Stage == Evicting && r.Kind == Surge && next != nil && !r.isHealthy(next):
 		failure.Reason, failure.Pod = PodUnhealthy, next.Name

@@ -1,11 +1,18 @@
 package rollout
 
-import "slices"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
 
 // pod finds a pod of a slot.
-func (r *run) pod(slot, uid string) *Pod {
+func (r *run) pod(slot string, uid types.UID) *Pod {
 	for _, p := range r.pods[slot] {
-		if p.UID == uid {
+		if types.UID(p.UID) == uid {
 			return p
 		}
 	}
@@ -13,9 +20,9 @@ func (r *run) pod(slot, uid string) *Pod {
 }
 
 // newest is the pod of a slot that is not terminating, but for one.
-func (r *run) newest(slot, but string) *Pod {
+func (r *run) newest(slot string, but types.UID) *Pod {
 	for _, p := range r.pods[slot] {
-		if p.UID != but && !p.Terminating {
+		if types.UID(p.UID) != but && !p.Terminating {
 			return p
 		}
 	}
@@ -44,7 +51,7 @@ func (r *run) trackReplacements() {
 		case old != nil && r.Kind == Surge && old.Revision == r.Revision && !old.Terminating:
 			continue // it stays, and the pod that was to come instead goes
 		case old != nil:
-			if e.Stage == Evicting && r.Refusals[e.UID].Denied && !old.Terminating {
+			if e.Stage == Evicting && r.Refusals[string(e.UID)].Denied && !old.Terminating {
 				if e.IfUnready || r.isHealthy(old) {
 					continue
 				}
@@ -53,12 +60,12 @@ func (r *run) trackReplacements() {
 			}
 		case next == nil:
 			if e.Stage == Evicting {
-				e.Stage, e.Since = Gone, r.stored
+				e.Stage, e.Since = Gone, metav1.NewTime(r.stored)
 			}
 		case r.isHealthy(next):
 			continue
 		case e.Stage != Replaced:
-			e.Stage, e.Since = Replaced, r.stored
+			e.Stage, e.Since = Replaced, metav1.NewTime(r.stored)
 		}
 		left = append(left, e)
 	}
@@ -66,7 +73,7 @@ func (r *run) trackReplacements() {
 }
 
 // replacement finds that of a slot.
-func (r *run) replacement(slot string) *Replacement {
+func (r *run) replacement(slot string) *v1alpha1.RolloutReplacement {
 	for i := range r.memory.Replacements {
 		if r.memory.Replacements[i].Slot == slot {
 			return &r.memory.Replacements[i]
@@ -78,7 +85,7 @@ func (r *run) replacement(slot string) *Replacement {
 func (r *run) domain(name string) *domain {
 	d := r.byName[name]
 	if d == nil {
-		d = &domain{Domain: Domain{Name: name}}
+		d = &domain{Name: name}
 		r.byName[name] = d
 		r.domains = append(r.domains, d)
 	}
@@ -90,7 +97,7 @@ func (r *run) measure() {
 	for i := range r.memory.Replacements {
 		r.domain(r.memory.Replacements[i].Domain).inFlight++
 	}
-	for _, name := range r.memory.Current {
+	for _, name := range r.memory.CurrentDomains {
 		r.domain(name)
 	}
 	r.broken = len(r.Slots)
@@ -176,4 +183,26 @@ func (r *run) missing(slot *Slot) {
 		return
 	}
 	r.anywhere = append(r.anywhere, slot.Name)
+}
+
+// describe has the numbers of the domains in the memory.
+func (r *run) describe() {
+	m := r.memory
+	m.Domains = nil
+	for _, d := range r.domains[:min(len(r.domains), maxDomains)] {
+		state := v1alpha1.DomainDone
+		switch {
+		case m.Failure != nil && m.Failure.Pod != "" && m.Failure.Domain == d.Name:
+			state = v1alpha1.DomainFailed
+		case slices.Contains(m.CurrentDomains, d.Name) && m.BakingSince != nil:
+			state = v1alpha1.DomainBaking
+		case slices.Contains(m.CurrentDomains, d.Name):
+			state = v1alpha1.DomainUpdating
+		case len(d.old) > 0:
+			state = v1alpha1.DomainWaiting
+		}
+		m.Domains = append(m.Domains, v1alpha1.RolloutDomain{
+			Name: d.Name, Pods: int32(d.Pods), Updated: int32(d.Updated), Healthy: int32(d.Healthy), Unavailable: int32(d.Unavailable), State: state,
+		})
+	}
 }

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 var start = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
@@ -69,7 +72,7 @@ type caller struct {
 	step     *Step
 	todo     []func()
 	refusals map[string]Refusal
-	private  []Replacement // with the flaw noMemory
+	private  []v1alpha1.RolloutReplacement // with the flaw noMemory
 }
 
 type event struct {
@@ -421,7 +424,7 @@ func (m *model) store(c *caller) {
 		c.step = nil
 		return
 	}
-	m.say("stored %s %s in %v, waits for %s of %s, evicts %v, deletes %v", step.Memory.Phase, step.Memory.Revision, step.Memory.Current, step.Wait.For, step.Wait.Pod, step.Evict, step.Delete)
+	m.say("stored %s %s in %v, waits for %s of %s, evicts %v, deletes %v", step.Memory.Phase, step.Memory.Revision, step.Memory.CurrentDomains, step.Wait.For, step.Wait.Pod, step.Evict, step.Delete)
 	for _, e := range step.Memory.Replacements {
 		m.say("  %s in %s, %s: %s", e.Slot, e.Domain, e.UID, e.Stage)
 	}
@@ -450,7 +453,7 @@ func (m *model) act(c *caller) {
 		c.todo = append(c.todo, func() { m.template(step.Restore, false) })
 	}
 	for _, t := range step.Evict {
-		c.todo = append(c.todo, func() { m.evict(c, t, step.Memory.Current) })
+		c.todo = append(c.todo, func() { m.evict(c, t, step.Memory.CurrentDomains) })
 	}
 	for _, t := range step.Delete {
 		c.todo = append(c.todo, func() { m.delete(t, &step.Memory) })
@@ -485,7 +488,7 @@ func (m *model) evict(c *caller, t Target, current []string) {
 		m.seen["evicted"]++
 		// A slot counts where it was taken down until it is seen to have a healthy pod.
 		domain := p.Domain
-		if e := m.stored().memory.Replacements; t.Domain != domain && slices.ContainsFunc(e, func(e Replacement) bool { return e.Slot == p.Slot && e.Domain == t.Domain }) {
+		if e := m.stored().memory.Replacements; t.Domain != domain && slices.ContainsFunc(e, func(e v1alpha1.RolloutReplacement) bool { return e.Slot == p.Slot && e.Domain == t.Domain }) {
 			domain = t.Domain
 		}
 		if p.Placed && !slices.Contains(current, domain) && p.Ready {
@@ -533,7 +536,7 @@ func (m *model) delete(t Target, memory *Memory) {
 	}
 	m.say("%s is deleted", t.UID)
 	m.seen["deleted"]++
-	if !slices.Contains(memory.Abandoned, p.Revision) || p.Revision == memory.Revision {
+	if !slices.Contains(memory.AbandonedRevisions, p.Revision) || p.Revision == memory.Revision {
 		m.fail("%s of %s is deleted, which is not abandoned", p.UID, p.Revision)
 	}
 	m.change(t.UID, func(p *Pod) bool { p.Terminating, p.Since = true, m.now; return true })
@@ -552,7 +555,7 @@ func (m *model) checkDown() {
 		if count[domain]++; count[domain] > m.spec.MaxUnavailable.Value {
 			m.fail("%d pods of %s are down by the rollout: %v", count[domain], domain, m.down)
 		}
-		if current := m.stored().memory.Current; !slices.Contains(current, domain) {
+		if current := m.stored().memory.CurrentDomains; !slices.Contains(current, domain) {
 			m.fail("pods of %s are down by the rollout, and the wave is %v", domain, current)
 		}
 	}
@@ -582,12 +585,14 @@ func (m *model) check(s *State, step *Step) {
 	}
 	for _, e := range step.Memory.Replacements {
 		after[e.Slot] = true
-		bad := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.UID == e.UID && slices.Contains(step.Memory.Abandoned, p.Revision) })
-		if !before[e.Slot] && !bad && !slices.Contains(step.Memory.Current, e.Domain) && !approved(e.Domain) {
+		bad := slices.ContainsFunc(s.Pods, func(p Pod) bool {
+			return types.UID(p.UID) == e.UID && slices.Contains(step.Memory.AbandonedRevisions, p.Revision)
+		})
+		if !before[e.Slot] && !bad && !slices.Contains(step.Memory.CurrentDomains, e.Domain) && !approved(e.Domain) {
 			m.fail("%s is replaced in %s, which is not approved", e.Slot, e.Domain)
 		}
-		if !slices.Contains(step.Memory.Current, e.Domain) && s.Kind != Ordered {
-			m.fail("%s is replaced in %s, and the wave is %v", e.Slot, e.Domain, step.Memory.Current)
+		if !slices.Contains(step.Memory.CurrentDomains, e.Domain) && s.Kind != Ordered {
+			m.fail("%s is replaced in %s, and the wave is %v", e.Slot, e.Domain, step.Memory.CurrentDomains)
 		}
 	}
 	perDomain := map[string]int{}
@@ -678,7 +683,7 @@ func (m *model) settle() string {
 		if m.wrong != "" {
 			return m.wrong
 		}
-		if step.Memory.Phase == Complete && len(m.truth()) == len(m.slots) && !slices.ContainsFunc(m.truth(), func(p Pod) bool { return p.Revision != m.revision }) {
+		if step.Memory.Phase == v1alpha1.PhaseComplete && len(m.truth()) == len(m.slots) && !slices.ContainsFunc(m.truth(), func(p Pod) bool { return p.Revision != m.revision }) {
 			return ""
 		}
 	}
@@ -730,7 +735,7 @@ func TestTheModelComesEverywhere(t *testing.T) {
 	}
 	for _, what := range []string{
 		"evicted", "refused", "deleted", "released",
-		string(Waiting), string(Progressing), string(Baking), string(Paused), string(Failed), string(RollingBack), string(Aborted), string(Complete),
+		string(v1alpha1.PhaseWaiting), string(v1alpha1.PhaseProgressing), string(v1alpha1.PhaseBaking), string(v1alpha1.PhasePaused), string(v1alpha1.PhaseFailed), string(v1alpha1.PhaseRollingBack), string(v1alpha1.PhaseAborted), string(v1alpha1.PhaseComplete),
 		string(RolloutBegan), string(RolloutRestarted), string(RollbackBegan), string(WaveBegan), string(WaveDone), string(RolloutPaused),
 		string(RolloutResumed), string(RolloutFailed), string(RolloutAborted), string(RolloutComplete),
 		"wait Evicting", "wait Missing", "wait Unplaced", "wait Unready", "wait Refused", "wait Down", "wait Order", "wait Earlier", "wait Bake",

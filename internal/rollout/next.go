@@ -3,6 +3,10 @@ package rollout
 import (
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // Next says what to do now.
@@ -15,22 +19,22 @@ func Next(s *State, now time.Time) Step {
 	r.before = r.memory.Phase
 	switch {
 	case len(s.Slots) == 0 && len(s.Pods) == 0:
-		r.memory.Current, r.memory.Replacements = nil, nil
+		r.memory.CurrentDomains, r.memory.Replacements = nil, nil
 		r.complete()
-	case len(r.memory.Current) == 0 && r.isAllUpdated() && r.stops() != Rollback:
+	case len(r.memory.CurrentDomains) == 0 && r.isAllUpdated() && r.stops() != Rollback:
 		r.complete()
 	case r.isStopped():
 		r.stop()
 	case s.Spec.Paused:
-		r.memory.BakingSince = time.Time{} // pods are not looked after meanwhile
-		r.enter(Paused, RolloutPaused, nil)
-		r.halt(Paused, Wait{For: WaitPaused})
+		r.memory.BakingSince = nil // pods are not looked after meanwhile
+		r.enter(v1alpha1.PhasePaused, RolloutPaused, nil)
+		r.halt(v1alpha1.PhasePaused, Wait{For: WaitPaused})
 	case r.hasFailed():
 		r.fail()
 	default:
 		r.goOn()
 	}
-	if r.before == Paused && r.memory.Phase != Paused && r.memory.Phase != Aborted {
+	if r.before == v1alpha1.PhasePaused && r.memory.Phase != v1alpha1.PhasePaused && r.memory.Phase != v1alpha1.PhaseAborted {
 		r.step.Events = slices.Insert(r.step.Events, 0, Event{Type: RolloutResumed})
 	}
 	r.describe()
@@ -41,9 +45,9 @@ func Next(s *State, now time.Time) Step {
 type run struct {
 	*State
 	now    time.Time
-	stored time.Time // now, as Memory keeps it
-	memory *Memory   // of the step
-	before Phase     // of the last step, Waiting if the revision is another one
+	stored time.Time             // now, as Memory keeps it
+	memory *Memory               // of the step
+	before v1alpha1.RolloutPhase // of the last step, Waiting if the revision is another one
 	step   Step
 
 	index map[string]int // of slots
@@ -62,7 +66,9 @@ type run struct {
 
 // domain is what is known of one now.
 type domain struct {
-	Domain
+	Name                                string
+	Pods, Updated, Healthy, Unavailable int
+
 	old      []*Pod // not of the revision, and not terminating
 	inFlight int    // replacements
 	down     []string
@@ -73,9 +79,12 @@ func newRun(s *State, now time.Time) *run {
 	r := &run{State: s, now: now, stored: now.Truncate(time.Second), index: map[string]int{}, pods: map[string][]*Pod{}, byName: map[string]*domain{}}
 	r.step.Memory = s.Memory
 	r.memory = &r.step.Memory
-	r.memory.Abandoned = slices.Clone(s.Memory.Abandoned)
-	r.memory.Current = slices.Clone(s.Memory.Current)
+	r.memory.AbandonedRevisions = slices.Clone(s.Memory.AbandonedRevisions)
+	r.memory.CurrentDomains = slices.Clone(s.Memory.CurrentDomains)
 	r.memory.Replacements = slices.Clone(s.Memory.Replacements)
+	if r.memory.Phase == v1alpha1.PhaseInvalid {
+		r.memory.Phase = phaseBefore(r.memory)
+	}
 	for i := range s.Slots {
 		r.index[s.Slots[i].Name] = i
 	}
@@ -84,6 +93,16 @@ func newRun(s *State, now time.Time) *run {
 		r.pods[p.Slot] = append(r.pods[p.Slot], p)
 	}
 	return r
+}
+
+// phaseBefore is the phase that a rollout had before it could not be followed, as far as it matters: one that
+// was complete leaves a revision to go back to.
+func phaseBefore(m *Memory) v1alpha1.RolloutPhase {
+	isLeft := func(d v1alpha1.RolloutDomain) bool { return d.State != v1alpha1.DomainDone }
+	if len(m.CurrentDomains) > 0 || len(m.Replacements) > 0 || m.Failure != nil || slices.ContainsFunc(m.Domains, isLeft) {
+		return v1alpha1.PhaseWaiting
+	}
+	return v1alpha1.PhaseComplete
 }
 
 // isHealthy reports whether a pod has been ready for long enough.
@@ -107,7 +126,7 @@ func (r *run) again(at time.Time) {
 func (r *run) say(e Event) { r.step.Events = append(r.step.Events, e) }
 
 // enter sets the phase, and says so once.
-func (r *run) enter(phase Phase, event EventType, domains []string) {
+func (r *run) enter(phase v1alpha1.RolloutPhase, event EventType, domains []string) {
 	if r.before != phase && event != "" {
 		r.say(Event{Type: event, Domains: domains, Failure: r.memory.Failure})
 	}
@@ -120,8 +139,8 @@ func (r *run) complete() {
 	if r.Memory.Revision == "" { // it was complete before it was asked for
 		event = ""
 	}
-	r.enter(Complete, event, nil)
-	r.memory.Failure, r.memory.RollingBack, r.memory.BakingSince = nil, false, time.Time{}
+	r.enter(v1alpha1.PhaseComplete, event, nil)
+	r.memory.Failure, r.memory.RollingBack, r.memory.BakingSince = nil, false, nil
 }
 
 // isStopped reports whether a person ended the rollout of the revision.
@@ -141,17 +160,17 @@ func (r *run) stops() StopAction {
 func (r *run) stop() {
 	switch {
 	case r.Spec.Stop.Action == Abort:
-		r.enter(Aborted, RolloutAborted, r.memory.Current)
-		r.halt(Aborted, Wait{For: WaitAborted})
-	case r.memory.Previous == "":
-		r.halt(Paused, Wait{For: WaitNoPrevious})
+		r.enter(v1alpha1.PhaseAborted, RolloutAborted, r.memory.CurrentDomains)
+		r.halt(v1alpha1.PhaseAborted, Wait{For: WaitAborted})
+	case r.memory.PreviousRevision == "":
+		r.halt(v1alpha1.PhasePaused, Wait{For: WaitNoPrevious})
 	default:
 		r.restore()
 	}
 }
 
 // halt takes no pod down, and calls off what is not known to be done.
-func (r *run) halt(phase Phase, wait Wait) {
+func (r *run) halt(phase v1alpha1.RolloutPhase, wait Wait) {
 	r.enter(phase, "", nil)
 	r.step.Wait = wait
 	for i := range r.memory.Replacements {
@@ -165,33 +184,33 @@ func (r *run) halt(phase Phase, wait Wait) {
 
 // restore asks for the template of the revision before. It is asked for until Revision says so.
 func (r *run) restore() {
-	r.halt(RollingBack, Wait{For: WaitRestore, Failure: r.memory.Failure})
-	r.step.Restore = r.memory.Previous
+	r.halt(v1alpha1.PhaseRollingBack, Wait{For: WaitRestore, Failure: r.memory.Failure})
+	r.step.Restore = r.memory.PreviousRevision
 }
 
 // fail does what is to be done about a failure.
 func (r *run) fail() {
-	if r.Spec.RollsBack && r.memory.Previous != "" {
+	if r.Spec.RollsBack && r.memory.PreviousRevision != "" {
 		r.restore()
 		return
 	}
-	r.halt(Failed, Wait{For: WaitFailure, Failure: r.memory.Failure})
+	r.halt(v1alpha1.PhaseFailed, Wait{For: WaitFailure, Failure: r.memory.Failure})
 }
 
 // goOn takes the rollout further.
 func (r *run) goOn() {
-	if len(r.memory.Current) > 0 {
+	if len(r.memory.CurrentDomains) > 0 {
 		if !r.isDone() {
-			r.memory.BakingSince = time.Time{}
+			r.memory.BakingSince = nil
 			r.replace()
 			return
 		}
 		if !r.hasBaked() {
 			return
 		}
-		r.say(Event{Type: WaveDone, Domains: r.memory.Current})
-		r.memory.Proven += len(r.memory.Current)
-		r.memory.Last, r.memory.Current, r.memory.BakingSince = r.memory.Current, nil, time.Time{}
+		r.say(Event{Type: WaveDone, Domains: r.memory.CurrentDomains})
+		r.memory.ProvenDomains += int32(len(r.memory.CurrentDomains))
+		r.memory.LastDomains, r.memory.CurrentDomains, r.memory.BakingSince = r.memory.CurrentDomains, nil, nil
 	}
 	if r.isAllUpdated() {
 		r.complete()
@@ -209,7 +228,7 @@ func (r *run) isAllUpdated() bool {
 
 // isDone reports whether all pods of the wave are of the revision and healthy.
 func (r *run) isDone() bool {
-	for _, name := range r.memory.Current {
+	for _, name := range r.memory.CurrentDomains {
 		if d := r.byName[name]; len(d.old) > 0 || d.Unavailable > 0 || d.inFlight > 0 {
 			return false
 		}
@@ -222,10 +241,10 @@ func (r *run) hasBaked() bool {
 	if r.memory.RollingBack {
 		return true
 	}
-	if r.memory.BakingSince.IsZero() {
-		r.memory.BakingSince = r.stored
+	if r.memory.BakingSince == nil {
+		r.memory.BakingSince = &metav1.Time{Time: r.stored}
 	}
-	r.enter(Baking, "", nil)
+	r.enter(v1alpha1.PhaseBaking, "", nil)
 	if end := r.memory.BakingSince.Add(r.Spec.Bake); r.now.Before(end) {
 		r.step.Wait = Wait{For: WaitBake, Until: end}
 		r.again(end)

@@ -5,6 +5,11 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // database has so many pods in turn in zones a, b and c, all of r1 and ready for an hour, which
@@ -24,7 +29,7 @@ func database(pods int) *State {
 // began is a database whose wave in zones has begun.
 func began(pods int, zones ...string) *State {
 	s := database(pods)
-	s.Memory = Memory{Phase: Progressing, Revision: "r2", Previous: "r1", Wave: 1, Current: zones}
+	s.Memory = Memory{Phase: v1alpha1.PhaseProgressing, Revision: "r2", PreviousRevision: "r1", Wave: 1, CurrentDomains: zones}
 	return s
 }
 
@@ -37,7 +42,7 @@ func update(s *State, pods ...int) {
 // replacing has the first pod replaced by one of a revision that is not ready.
 func replacing(s *State, revision string) {
 	p := &s.Pods[0]
-	s.Memory.Replacements = append(s.Memory.Replacements, Replacement{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: "old", Stage: Replaced, Since: start})
+	s.Memory.Replacements = append(s.Memory.Replacements, v1alpha1.RolloutReplacement{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: "old", Stage: Replaced, Since: metav1.NewTime(start)})
 	p.Revision, p.Ready, p.Since = revision, false, start
 }
 
@@ -45,7 +50,7 @@ func replacing(s *State, revision string) {
 func released(s *State, ready bool) {
 	p := s.Pods[0]
 	s.Kind = Surge
-	s.Memory.Replacements = []Replacement{{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: p.UID, Stage: Evicting, Since: start}}
+	s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: p.Slot, Domain: p.Domain, Pod: p.Name, UID: types.UID(p.UID), Stage: Evicting, Since: metav1.NewTime(start)}}
 	p.UID, p.Name, p.Revision, p.Ready, p.Since = "new", "db-new", "r2", ready, start
 	s.Pods = append(s.Pods, p)
 }
@@ -86,11 +91,11 @@ func TestWhichPodsGo(t *testing.T) {
 			s.Refusals = map[string]Refusal{"0": {Reason: "budget", Denied: true}}
 		}, wait: WaitRefused},
 		{name: "one that is asked for stays the one", state: began(9, "a"), change: func(s *State) {
-			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+			s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: metav1.NewTime(start)}}
 			s.Refusals = map[string]Refusal{"0": {Reason: "not asked for yet"}}
 		}, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "one that was denied is not down", state: began(9, "a"), change: func(s *State) {
-			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+			s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: metav1.NewTime(start)}}
 			s.Refusals = map[string]Refusal{"0": {Denied: true}}
 		}, evict: []string{"db-6"}, wait: WaitEvicting},
 		{name: "one that was denied and is not ready still counts", state: began(9, "a"), change: func(s *State) {
@@ -116,11 +121,11 @@ func TestWhichPodsGo(t *testing.T) {
 		}, wait: WaitEarlier},
 		{name: "a bad pod is replaced again at once", state: began(9, "a"), change: func(s *State) { replacing(s, "r0") }, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "a bad pod of an abandoned revision is deleted", state: began(9, "a"), change: func(s *State) {
-			s.Memory.Abandoned = []string{"r0"}
+			s.Memory.AbandonedRevisions = []string{"r0"}
 			replacing(s, "r0")
 			s.Refusals = map[string]Refusal{"0": {Reason: "budget", Denied: true}}
 		}, delete: []string{"db-0"}, wait: WaitEvicting},
-		{name: "a ready pod of an abandoned revision is evicted", state: began(3, "a"), change: func(s *State) { s.Memory.Abandoned = []string{"r1"} }, evict: []string{"db-0"}, wait: WaitEvicting},
+		{name: "a ready pod of an abandoned revision is evicted", state: began(3, "a"), change: func(s *State) { s.Memory.AbandonedRevisions = []string{"r1"} }, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "ordered waits for a pod of an earlier slot", state: began(9, "b"), change: func(s *State) {
 			s.Kind = Ordered
 			s.Pods[0].Revision, s.Pods[0].Ready = "r2", false
@@ -133,7 +138,7 @@ func TestWhichPodsGo(t *testing.T) {
 			s.Kind, s.Pods[0].Ready, s.Spec.PauseBefore = Ordered, false, []string{"a"}
 		}, wait: WaitOrder},
 		{name: "ordered deletes a bad pod of an abandoned revision in a zone that is not approved", state: began(9, "b"), change: func(s *State) {
-			s.Kind, s.Pods[0].Ready, s.Spec.PauseBefore, s.Memory.Abandoned = Ordered, false, []string{"a"}, []string{"r1"}
+			s.Kind, s.Pods[0].Ready, s.Spec.PauseBefore, s.Memory.AbandonedRevisions = Ordered, false, []string{"a"}, []string{"r1"}
 		}, delete: []string{"db-0"}, wait: WaitEvicting},
 		{name: "a pod without a node counts where its slot was taken down", state: began(9, "a"), change: func(s *State) {
 			replacing(s, "r2")
@@ -146,7 +151,7 @@ func TestWhichPodsGo(t *testing.T) {
 			s.Revision, s.Pods[9].Revision = "r1", "r2"
 		}, evict: []string{"db-new"}, wait: WaitEvicting},
 		{name: "a surge deletes nothing", state: began(9, "a"), change: func(s *State) {
-			s.Kind, s.Memory.Abandoned, s.Pods[0].Ready = Surge, []string{"r1"}, false
+			s.Kind, s.Memory.AbandonedRevisions, s.Pods[0].Ready = Surge, []string{"r1"}, false
 		}, evict: []string{"db-0"}, wait: WaitEvicting},
 		{name: "paused", state: began(9, "a"), change: func(s *State) { s.Spec.Paused = true }, wait: WaitPaused},
 		{name: "an approval of another revision", state: began(9), change: func(s *State) {
@@ -195,8 +200,8 @@ func TestAClockThatIsAhead(t *testing.T) {
 	s := began(3, "a")
 	update(s, 0)
 	s.Pods[0].Since = start.Add(time.Hour)
-	if step := Next(s, start); step.Memory.Failure != nil || step.Domains[0].Healthy != 1 {
-		t.Errorf("a pod that is ready by a clock ahead gives %+v, %+v", step.Memory.Failure, step.Domains[0])
+	if step := Next(s, start); step.Memory.Failure != nil || step.Memory.Domains[0].Healthy != 1 {
+		t.Errorf("a pod that is ready by a clock ahead gives %+v, %+v", step.Memory.Failure, step.Memory.Domains[0])
 	}
 }
 
@@ -216,7 +221,7 @@ func TestWavesGrowWithWhatProvedHealthy(t *testing.T) {
 		{Waves{Exponential: true, Most: 4}, 100, 4},
 		{Waves{Exponential: true}, 100000, 256}, // 512 would not fit in the memory
 	} {
-		r := newRun(&State{Spec: Spec{Waves: test.waves}, Memory: Memory{Proven: test.proven}}, start)
+		r := newRun(&State{Spec: Spec{Waves: test.waves}, Memory: Memory{ProvenDomains: int32(test.proven)}}, start)
 		if got := r.waveSize(); got != test.want {
 			t.Errorf("%+v with %d proven: %d, want %d", test.waves, test.proven, got, test.want)
 		}
@@ -232,61 +237,61 @@ func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
 	}{
 		{
 			name: "first", memory: Memory{}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"a"}},
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"a"}},
 		},
 		{
-			name: "after a complete one", memory: Memory{Phase: Complete, Revision: "r1", Previous: "r0"}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"a"}},
+			name: "after a complete one", memory: Memory{Phase: v1alpha1.PhaseComplete, Revision: "r1", PreviousRevision: "r0"}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"a"}},
 		},
 		{
-			name: "in the middle", memory: Memory{Phase: Progressing, Revision: "r8", Previous: "r1", Current: []string{"b"}}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"b"}},
+			name: "in the middle", memory: Memory{Phase: v1alpha1.PhaseProgressing, Revision: "r8", PreviousRevision: "r1", CurrentDomains: []string{"b"}}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"b"}},
 		},
 		{
-			name: "between waves", memory: Memory{Phase: Paused, Revision: "r8", Previous: "r1", Last: []string{"b"}}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"b"}},
+			name: "between waves", memory: Memory{Phase: v1alpha1.PhasePaused, Revision: "r8", PreviousRevision: "r1", LastDomains: []string{"b"}}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"b"}},
 		},
 		{
-			name: "in the first zone of a wave", memory: Memory{Phase: Progressing, Revision: "r8", Previous: "r1", Current: []string{"c", "b"}, Proven: 3}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"b"}},
+			name: "in the first zone of a wave", memory: Memory{Phase: v1alpha1.PhaseProgressing, Revision: "r8", PreviousRevision: "r1", CurrentDomains: []string{"c", "b"}, ProvenDomains: 3}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"b"}},
 		},
 		{
 			name: "in all zones that are down", memory: Memory{
-				Phase: Progressing, Revision: "r8", Previous: "r1", Current: []string{"a", "b", "c"},
-				Replacements: []Replacement{{Slot: "db-1", Domain: "b", Stage: Gone}, {Slot: "db-2", Domain: "c", Stage: Gone}},
+				Phase: v1alpha1.PhaseProgressing, Revision: "r8", PreviousRevision: "r1", CurrentDomains: []string{"a", "b", "c"},
+				Replacements: []v1alpha1.RolloutReplacement{{Slot: "db-1", Domain: "b", Stage: Gone}, {Slot: "db-2", Domain: "c", Stage: Gone}},
 			}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"b", "c"}},
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"b", "c"}},
 		},
 		{
-			name: "after a failure", memory: Memory{Phase: Failed, Revision: "r8", Previous: "r1", Current: []string{"b"}, Failure: &Failure{}}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"b"}, Abandoned: []string{"r8"}},
+			name: "after a failure", memory: Memory{Phase: v1alpha1.PhaseFailed, Revision: "r8", PreviousRevision: "r1", CurrentDomains: []string{"b"}, Failure: &v1alpha1.RolloutFailure{}}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"b"}, AbandonedRevisions: []string{"r8"}},
 		},
 		{
-			name: "one that was abandoned", memory: Memory{Phase: Failed, Revision: "r8", Previous: "r1", Current: []string{"b"}, Abandoned: []string{"r2"}}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"b"}},
+			name: "one that was abandoned", memory: Memory{Phase: v1alpha1.PhaseFailed, Revision: "r8", PreviousRevision: "r1", CurrentDomains: []string{"b"}, AbandonedRevisions: []string{"r2"}}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"b"}},
 		},
 		{
-			name: "one that was abandoned, after a complete one", memory: Memory{Phase: Complete, Revision: "r1", Abandoned: []string{"r2", "r3"}}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"a"}, Abandoned: []string{"r3"}},
+			name: "one that was abandoned, after a complete one", memory: Memory{Phase: v1alpha1.PhaseComplete, Revision: "r1", AbandonedRevisions: []string{"r2", "r3"}}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"a"}, AbandonedRevisions: []string{"r3"}},
 		},
 		{
-			name: "the one before", memory: Memory{Phase: Progressing, Revision: "r8", Previous: "r2", Current: []string{"b"}}, revision: "r2",
-			want: Memory{Current: []string{"b"}, Abandoned: []string{"r8"}, RollingBack: true},
+			name: "the one before", memory: Memory{Phase: v1alpha1.PhaseProgressing, Revision: "r8", PreviousRevision: "r2", CurrentDomains: []string{"b"}}, revision: "r2",
+			want: Memory{CurrentDomains: []string{"b"}, AbandonedRevisions: []string{"r8"}, RollingBack: true},
 		},
 		{
-			name: "the one before, which is complete", memory: Memory{Phase: Complete, Revision: "r8", Previous: "r2"}, revision: "r2",
-			want: Memory{Previous: "r8", Current: []string{"a"}},
+			name: "the one before, which is complete", memory: Memory{Phase: v1alpha1.PhaseComplete, Revision: "r8", PreviousRevision: "r2"}, revision: "r2",
+			want: Memory{PreviousRevision: "r8", CurrentDomains: []string{"a"}},
 		},
 		{
-			name: "another during a rollback", memory: Memory{Phase: RollingBack, Revision: "r1", RollingBack: true, Current: []string{"b"}, Abandoned: []string{"r8"}}, revision: "r2",
-			want: Memory{Previous: "r1", Current: []string{"b"}, Abandoned: []string{"r8"}},
+			name: "another during a rollback", memory: Memory{Phase: v1alpha1.PhaseRollingBack, Revision: "r1", RollingBack: true, CurrentDomains: []string{"b"}, AbandonedRevisions: []string{"r8"}}, revision: "r2",
+			want: Memory{PreviousRevision: "r1", CurrentDomains: []string{"b"}, AbandonedRevisions: []string{"r8"}},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := database(9)
 			s.Memory, s.Revision = test.memory, test.revision
 			got := Next(s, start).Memory
-			got = Memory{Previous: got.Previous, Current: got.Current, Abandoned: got.Abandoned, RollingBack: got.RollingBack}
+			got = Memory{PreviousRevision: got.PreviousRevision, CurrentDomains: got.CurrentDomains, AbandonedRevisions: got.AbandonedRevisions, RollingBack: got.RollingBack}
 			if want := fmt.Sprintf("%+v", test.want); fmt.Sprintf("%+v", got) != want {
 				t.Errorf("got  %+v\nwant %s", got, want)
 			}
@@ -298,11 +303,11 @@ func TestANewRevisionBeginsWhereTheLastOneStands(t *testing.T) {
 func TestANewRevisionKeepsTheTurns(t *testing.T) {
 	for _, down := range []func(*State){
 		func(s *State) { // it is there still
-			s.Memory.Replacements = []Replacement{{Slot: "db-2", Domain: "c", Pod: "db-2", UID: "2", Stage: Evicting, Since: start, IfUnready: true}}
+			s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-2", Domain: "c", Pod: "db-2", UID: "2", Stage: Evicting, Since: metav1.NewTime(start), IfUnready: true}}
 			s.Pods[2].Ready = false
 		},
 		func(s *State) {
-			s.Memory.Replacements = []Replacement{{Slot: "db-2", Domain: "c", Pod: "db-2", UID: "old", Stage: Replaced, Since: start, IfUnready: true}}
+			s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-2", Domain: "c", Pod: "db-2", UID: "old", Stage: Replaced, Since: metav1.NewTime(start), IfUnready: true}}
 			s.Pods[2].Ready, s.Pods[2].Revision = false, "r2"
 		},
 	} {
@@ -310,7 +315,7 @@ func TestANewRevisionKeepsTheTurns(t *testing.T) {
 		s.Kind, s.Revision = Ordered, "r3"
 		down(s)
 		step := Next(s, start)
-		if got := step.Memory.Current; !slices.Equal(got, []string{"a"}) || !slices.Equal(slices.Concat(names(step.Evict), names(step.Delete)), []string{"db-2"}) {
+		if got := step.Memory.CurrentDomains; !slices.Equal(got, []string{"a"}) || !slices.Equal(slices.Concat(names(step.Evict), names(step.Delete)), []string{"db-2"}) {
 			t.Errorf("the wave is %v, and %v are evicted and %v deleted", got, step.Evict, step.Delete)
 		}
 	}
@@ -334,8 +339,8 @@ func TestARevisionThatIsReplacedBeforeItFails(t *testing.T) {
 		s.Revision = "r3"
 		test.change(s)
 		step := Next(s, start)
-		if got := slices.Contains(step.Memory.Abandoned, "r2"); got != test.abandoned || (len(step.Delete) > 0) != (test.abandoned && len(s.Pods) == 3) {
-			t.Errorf("%s: %v are abandoned, and %v deleted", test.name, step.Memory.Abandoned, step.Delete)
+		if got := slices.Contains(step.Memory.AbandonedRevisions, "r2"); got != test.abandoned || (len(step.Delete) > 0) != (test.abandoned && len(s.Pods) == 3) {
+			t.Errorf("%s: %v are abandoned, and %v deleted", test.name, step.Memory.AbandonedRevisions, step.Delete)
 		}
 	}
 }
@@ -346,7 +351,7 @@ func TestWhatFails(t *testing.T) {
 		name   string
 		change func(s *State)
 		now    time.Time
-		want   FailureReason // none if empty
+		want   string // none if empty
 	}{
 		{name: "not ready in time", change: func(s *State) { replacing(s, "r2") }, now: late, want: PodUnhealthy},
 		{name: "not ready yet", change: func(s *State) { replacing(s, "r2") }, now: late.Add(-time.Second)},
@@ -400,7 +405,7 @@ func TestWhatFails(t *testing.T) {
 			s.Pods = s.Pods[:len(s.Pods)-1]
 		}, now: late, want: PodTerminating},
 		{name: "not let go", change: func(s *State) {
-			s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+			s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: metav1.NewTime(start)}}
 		}, now: start.Add(24 * time.Hour)},
 		{name: "not let go, and not ready all the time", change: func(s *State) {
 			replacing(s, "r1")
@@ -409,7 +414,7 @@ func TestWhatFails(t *testing.T) {
 		}, now: start.Add(24 * time.Hour)},
 		{name: "finishes, and was not ready all the time", change: func(s *State) {
 			replacing(s, "r1")
-			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID, s.Memory.Replacements[0].Since = Evicting, "0", late.Add(-time.Second)
+			s.Memory.Replacements[0].Stage, s.Memory.Replacements[0].UID, s.Memory.Replacements[0].Since = Evicting, "0", metav1.NewTime(late.Add(-time.Second))
 			s.Pods[0].Terminating = true
 		}, now: late},
 		{name: "an updated pod breaks", change: func(s *State) { update(s, 0); s.Pods[0].Ready, s.Pods[0].Since = false, start }, now: late, want: PodUnhealthy},
@@ -430,19 +435,19 @@ func TestWhatFails(t *testing.T) {
 			s := began(9, "a")
 			test.change(s)
 			step := Next(s, test.now)
-			var got FailureReason
+			got := ""
 			if step.Memory.Failure != nil {
 				got = step.Memory.Failure.Reason
 			}
 			if got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
-			if (step.Memory.Phase == Failed) != (test.want != "") || test.want != "" && len(step.Evict) > 0 {
+			if (step.Memory.Phase == v1alpha1.PhaseFailed) != (test.want != "") || test.want != "" && len(step.Evict) > 0 {
 				t.Errorf("phase %s, evicts %v", step.Memory.Phase, step.Evict)
 			}
 			if test.want != "" {
 				s.Spec.RollsBack = true
-				if step = Next(s, test.now); step.Restore != "r1" || step.Memory.Phase != RollingBack {
+				if step = Next(s, test.now); step.Restore != "r1" || step.Memory.Phase != v1alpha1.PhaseRollingBack {
 					t.Errorf("phase %s, restores %q", step.Memory.Phase, step.Restore)
 				}
 			}
@@ -455,34 +460,34 @@ func TestAWaveBakes(t *testing.T) {
 	s.Spec.Bake = time.Minute
 	update(s, 0)
 	step := Next(s, start)
-	if step.Memory.Phase != Baking || !step.Again.Equal(start.Add(time.Minute)) || len(step.Evict) > 0 {
+	if step.Memory.Phase != v1alpha1.PhaseBaking || !step.Again.Equal(start.Add(time.Minute)) || len(step.Evict) > 0 {
 		t.Fatalf("%+v", step)
 	}
 	s.Memory = step.Memory
 	s.Pods[0].Ready, s.Pods[0].Since = false, start.Add(30*time.Second)
-	if step = Next(s, start.Add(30*time.Second)); step.Memory.Phase != Progressing || !step.Memory.BakingSince.IsZero() || step.Wait.For != WaitUnready {
+	if step = Next(s, start.Add(30*time.Second)); step.Memory.Phase != v1alpha1.PhaseProgressing || !step.Memory.BakingSince.IsZero() || step.Wait.For != WaitUnready {
 		t.Errorf("it bakes on while a pod is down: %+v", step)
 	}
 	s.Spec.Paused, s.Pods[0].Ready = true, true
-	if step = Next(s, start.Add(30*time.Second)); step.Memory.Phase != Paused || !step.Memory.BakingSince.IsZero() {
+	if step = Next(s, start.Add(30*time.Second)); step.Memory.Phase != v1alpha1.PhasePaused || !step.Memory.BakingSince.IsZero() {
 		t.Errorf("it bakes on while it is paused: %+v", step)
 	}
 	s.Spec.Paused = false
-	if step = Next(s, start.Add(time.Minute)); step.Memory.Phase != Progressing || !slices.Equal(step.Memory.Current, []string{"b"}) || step.Memory.Proven != 1 {
+	if step = Next(s, start.Add(time.Minute)); step.Memory.Phase != v1alpha1.PhaseProgressing || !slices.Equal(step.Memory.CurrentDomains, []string{"b"}) || step.Memory.ProvenDomains != 1 {
 		t.Errorf("it has baked: %+v", step)
 	}
-	s.Memory.RollingBack, s.Memory.BakingSince = true, time.Time{}
-	if step = Next(s, start.Add(time.Minute)); !slices.Equal(step.Memory.Current, []string{"b"}) {
+	s.Memory.RollingBack, s.Memory.BakingSince = true, nil
+	if step = Next(s, start.Add(time.Minute)); !slices.Equal(step.Memory.CurrentDomains, []string{"b"}) {
 		t.Errorf("a rollback bakes: %+v", step)
 	}
 }
 
 func TestAStoppedRolloutCallsOffWhatItAskedFor(t *testing.T) {
 	s := began(3, "a")
-	s.Memory.Replacements = []Replacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: start}}
+	s.Memory.Replacements = []v1alpha1.RolloutReplacement{{Slot: "db-0", Domain: "a", Pod: "db-0", UID: "0", Stage: Evicting, Since: metav1.NewTime(start)}}
 	s.Spec.Stop = Stop{Revision: "r2"}
 	step := Next(s, start)
-	if !slices.Equal(names(step.Withdraw), []string{"db-0"}) || len(step.Evict) > 0 || step.Memory.Phase != Aborted {
+	if !slices.Equal(names(step.Withdraw), []string{"db-0"}) || len(step.Evict) > 0 || step.Memory.Phase != v1alpha1.PhaseAborted {
 		t.Errorf("%+v", step)
 	}
 	s.Memory, s.Refusals = step.Memory, map[string]Refusal{"0": {Denied: true, Until: start}}
@@ -525,7 +530,7 @@ func TestEventsAreSaidOnce(t *testing.T) {
 		{func() {
 			s.Memory.Replacements = nil
 			s.Spec.PauseBefore, s.Revision = nil, "r1"
-			s.Memory.Current = nil
+			s.Memory.CurrentDomains = nil
 		}, []EventType{RollbackBegan, WaveBegan}},
 		{func() { s.Memory.Replacements = nil; s.Pods[0].Revision = "r1" }, []EventType{WaveDone, RolloutComplete}},
 		{func() {}, nil},

@@ -4,23 +4,28 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // replace takes down pods of the wave, and says what it waits for.
 func (r *run) replace() {
-	r.enter(Progressing, "", nil)
+	r.enter(v1alpha1.PhaseProgressing, "", nil)
 	if r.memory.RollingBack {
-		r.memory.Phase = RollingBack
+		r.memory.Phase = v1alpha1.PhaseRollingBack
 	}
 	if r.memory.QueryPassed && r.Query != True && !r.queryAllows() {
 		return
 	}
 	wait := r.replaceFirst()
-	for _, name := range r.memory.Current {
+	for _, name := range r.memory.CurrentDomains {
 		d := r.byName[name]
 		wait = firstWait(wait, r.replaceIn(d))
 	}
-	for _, name := range r.memory.Current {
+	for _, name := range r.memory.CurrentDomains {
 		if d := r.byName[name]; len(d.down) > 0 {
 			wait = firstWait(wait, Wait{For: WaitUnready, Domain: d.Name, Pod: d.down[0], More: len(d.down) - 1})
 		}
@@ -95,7 +100,7 @@ func (r *run) replaceFirst() (wait Wait) {
 		return wait
 	}
 	d := r.domain(r.domainOf(p))
-	if e == nil && !r.deletes(p) && !slices.Contains(r.memory.Current, d.Name) && r.needsApproval(d.Name) {
+	if e == nil && !r.deletes(p) && !slices.Contains(r.memory.CurrentDomains, d.Name) && r.needsApproval(d.Name) {
 		r.unapproved = d.Name
 		return wait
 	}
@@ -103,7 +108,7 @@ func (r *run) replaceFirst() (wait Wait) {
 		return Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until}
 	}
 	if e != nil {
-		e.Pod, e.UID, e.Stage = p.Name, p.UID, Evicting
+		e.Pod, e.UID, e.Stage = p.Name, types.UID(p.UID), Evicting
 		return wait
 	}
 	r.takeDown(d, p)
@@ -124,7 +129,7 @@ func (r *run) replaceAgain(d *domain) (wait Wait) {
 			wait = firstWait(wait, Wait{For: WaitRefused, Domain: d.Name, Pod: p.Name, Reason: refusal.Reason, Until: refusal.Until})
 			continue
 		}
-		e.Pod, e.UID, e.Stage = p.Name, p.UID, Evicting
+		e.Pod, e.UID, e.Stage = p.Name, types.UID(p.UID), Evicting
 	}
 	return wait
 }
@@ -146,14 +151,14 @@ func (r *run) takeDown(d *domain, p *Pod) {
 		d.Unavailable++
 		d.down = append(d.down, p.Name)
 	}
-	e := Replacement{Slot: p.Slot, Domain: d.Name, Pod: p.Name, UID: p.UID, Stage: Evicting, Since: r.stored}
-	at, _ := slices.BinarySearchFunc(r.memory.Replacements, e, func(a, b Replacement) int { return cmp.Compare(a.Slot, b.Slot) })
+	e := v1alpha1.RolloutReplacement{Slot: p.Slot, Domain: d.Name, Pod: p.Name, UID: types.UID(p.UID), Stage: Evicting, Since: metav1.NewTime(r.stored)}
+	at, _ := slices.BinarySearchFunc(r.memory.Replacements, e, func(a, b v1alpha1.RolloutReplacement) int { return cmp.Compare(a.Slot, b.Slot) })
 	r.memory.Replacements = slices.Insert(r.memory.Replacements, at, e)
 }
 
 // request has a pod evicted or deleted that is not known to go. It does so again until the pod goes:
 // what became of the last request may not be known.
-func (r *run) request(e *Replacement) {
+func (r *run) request(e *v1alpha1.RolloutReplacement) {
 	p := r.pod(e.Slot, e.UID)
 	switch {
 	case p == nil || p.Terminating:
@@ -169,7 +174,7 @@ func (r *run) request(e *Replacement) {
 // deletes reports whether a pod is deleted rather than evicted: the unready pods of a bad revision
 // use up the budget that would let them go.
 func (r *run) deletes(p *Pod) bool {
-	return r.Kind != Surge && !p.Ready && p.Revision != r.Revision && slices.Contains(r.memory.Abandoned, p.Revision)
+	return r.Kind != Surge && !p.Ready && p.Revision != r.Revision && slices.Contains(r.memory.AbandonedRevisions, p.Revision)
 }
 
 func (r *run) target(p *Pod, domain string) Target {
@@ -177,12 +182,12 @@ func (r *run) target(p *Pod, domain string) Target {
 }
 
 // lastSlotsFirst are the replacements in the order in which their pods are taken down.
-func (r *run) lastSlotsFirst() []*Replacement {
-	list := make([]*Replacement, len(r.memory.Replacements))
+func (r *run) lastSlotsFirst() []*v1alpha1.RolloutReplacement {
+	list := make([]*v1alpha1.RolloutReplacement, len(r.memory.Replacements))
 	for i := range r.memory.Replacements {
 		list[i] = &r.memory.Replacements[i]
 	}
-	slices.SortStableFunc(list, func(a, b *Replacement) int { return cmp.Compare(r.index[b.Slot], r.index[a.Slot]) })
+	slices.SortStableFunc(list, func(a, b *v1alpha1.RolloutReplacement) int { return cmp.Compare(r.index[b.Slot], r.index[a.Slot]) })
 	return list
 }
 
@@ -202,18 +207,18 @@ func (r *run) progress() (wait Wait) {
 	return wait
 }
 
-func (r *run) progressOf(e *Replacement) Wait {
+func (r *run) progressOf(e *v1alpha1.RolloutReplacement) Wait {
 	p := r.newest(e.Slot, e.UID)
 	if e.Stage == Evicting && (r.Kind != Surge || p == nil || r.isHealthy(p)) || e.Stage == Gone || p == nil {
 		wait := Wait{For: WaitEvicting, Domain: e.Domain, Pod: e.Pod}
 		if e.Stage != Evicting {
-			wait.For, wait.Until = WaitMissing, r.deadline(e.Since)
+			wait.For, wait.Until = WaitMissing, r.deadline(e.Since.Time)
 		} else if old := r.pod(e.Slot, e.UID); old != nil && old.Terminating && (r.Kind != Surge || p == nil) {
 			wait.Until = r.deadline(old.Since)
 		}
 		return wait
 	}
-	wait := Wait{For: WaitUnready, Domain: e.Domain, Pod: p.Name, Until: r.deadline(latest(e.Since, p.Released))}
+	wait := Wait{For: WaitUnready, Domain: e.Domain, Pod: p.Name, Until: r.deadline(latest(e.Since.Time, p.Released))}
 	switch {
 	case e.Stage == Replaced && p.Revision != r.Revision: // why it was not let go is the refusal of the pod
 		return Wait{}

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // observeRevision starts anew if the pods have to get another revision.
@@ -14,38 +17,38 @@ func (r *run) observeRevision() {
 		return
 	}
 	old := *m
-	m.Revision, m.RollingBack, m.Failure, m.BakingSince, m.QueryPassed = r.Revision, false, nil, time.Time{}, false
-	m.Wave, m.Proven = 0, 0
+	m.Revision, m.RollingBack, m.Failure, m.BakingSince, m.QueryPassed = r.Revision, false, nil, nil, false
+	m.Wave, m.ProvenDomains = 0, 0
 	// It is given another chance: once it is complete, budgets decide about its pods that are not ready, as about any other.
-	m.Abandoned = slices.DeleteFunc(m.Abandoned, func(name string) bool { return name == r.Revision })
+	m.AbandonedRevisions = slices.DeleteFunc(m.AbandonedRevisions, func(name string) bool { return name == r.Revision })
 	switch {
 	case old.Revision == "":
-		if m.Previous = r.commonest(); m.Previous != "" {
-			r.say(Event{Type: RolloutBegan, From: m.Previous})
+		if m.PreviousRevision = r.commonest(); m.PreviousRevision != "" {
+			r.say(Event{Type: RolloutBegan, From: m.PreviousRevision})
 		}
 		return
-	case old.Phase == Complete:
-		m.Previous, m.Last = old.Revision, nil
-		m.Phase = Waiting
+	case old.Phase == v1alpha1.PhaseComplete:
+		m.PreviousRevision, m.LastDomains = old.Revision, nil
+		m.Phase = v1alpha1.PhaseWaiting
 		r.say(Event{Type: RolloutBegan, From: old.Revision})
 		return
-	case old.Previous == r.Revision:
-		m.Previous, m.RollingBack = "", true
+	case old.PreviousRevision == r.Revision:
+		m.PreviousRevision, m.RollingBack = "", true
 		r.abandon(old.Revision)
 		r.say(Event{Type: RollbackBegan, From: old.Revision})
 	default:
 		if old.RollingBack {
-			m.Previous = old.Revision
+			m.PreviousRevision = old.Revision
 		}
 		if old.Failure != nil || !old.RollingBack && r.hasUnready(old.Revision) {
 			r.abandon(old.Revision)
 		}
 		r.say(Event{Type: RolloutRestarted, From: old.Revision})
 	}
-	m.Phase = Waiting
+	m.Phase = v1alpha1.PhaseWaiting
 	// What has just been begun gets all the time that it may take.
 	for i := range m.Replacements {
-		m.Replacements[i].Since = r.stored
+		m.Replacements[i].Since = metav1.NewTime(r.stored)
 	}
 	r.resume()
 }
@@ -53,7 +56,7 @@ func (r *run) observeRevision() {
 // hasUnready reports whether a pod of a revision that came in the place of another one is not ready, or may be coming. It would
 // use up the budget that has to let it go, also if the revision is replaced before it fails.
 func (r *run) hasUnready(revision string) bool {
-	return slices.ContainsFunc(r.memory.Replacements, func(e Replacement) bool {
+	return slices.ContainsFunc(r.memory.Replacements, func(e v1alpha1.RolloutReplacement) bool {
 		p := r.newest(e.Slot, e.UID)
 		return p == nil && e.Stage == Gone || p != nil && p.Revision == revision && !p.Ready
 	})
@@ -62,17 +65,17 @@ func (r *run) hasUnready(revision string) bool {
 // abandon has a revision given up.
 func (r *run) abandon(revision string) {
 	m := r.memory
-	m.Abandoned = append(slices.DeleteFunc(m.Abandoned, func(name string) bool { return name == revision }), revision)
-	m.Abandoned = m.Abandoned[max(0, len(m.Abandoned)-maxAbandoned):]
+	m.AbandonedRevisions = append(slices.DeleteFunc(m.AbandonedRevisions, func(name string) bool { return name == revision }), revision)
+	m.AbandonedRevisions = m.AbandonedRevisions[max(0, len(m.AbandonedRevisions)-maxAbandoned):]
 }
 
 // resume begins a new revision where the last one stands: in all domains where pods are down by the
 // rollout, or else in the first of its last wave. The others come in their order.
 func (r *run) resume() {
 	m := r.memory
-	at := m.Current
+	at := m.CurrentDomains
 	if len(at) == 0 {
-		at = m.Last
+		at = m.LastDomains
 	}
 	var down []string
 	for i := range m.Replacements {
@@ -88,12 +91,12 @@ func (r *run) resume() {
 	at = slices.SortedFunc(slices.Values(at), r.compareDomains)
 	switch {
 	case len(down) > 0:
-		m.Current = down
+		m.CurrentDomains = down
 	case len(at) > 0:
-		m.Current = at[:min(len(at), r.waveSize())]
+		m.CurrentDomains = at[:min(len(at), r.waveSize())]
 	}
-	m.Last = nil
-	if len(m.Current) > 0 {
+	m.LastDomains = nil
+	if len(m.CurrentDomains) > 0 {
 		m.Wave = 1
 	}
 }

@@ -38,7 +38,11 @@
 // another one is evicted, and the place filled when it has gone.
 package rollout
 
-import "time"
+import (
+	"time"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
 
 // Kind is how pods are replaced.
 type Kind int
@@ -180,85 +184,29 @@ const (
 	False
 )
 
-// Memory is what has to be stored between steps.
-type Memory struct {
-	Phase    Phase
-	Revision string
-	// Previous is the revision that ran before, empty if there is none to go back to.
-	Previous string
-	// Abandoned are revisions that failed or were rolled back, the newest last.
-	Abandoned   []string
-	RollingBack bool // Revision is the one that ran before
-	Wave        int  // number of the current or last wave of the revision
-	Current     []string
-	Last        []string // domains of the wave before
-	Proven      int      // domains that proved healthy with the revision
-	BakingSince time.Time
-	// QueryPassed is set once the query was true for a wave. From then on it has to stay true.
-	QueryPassed bool
-	Failure     *Failure
-	// Replacements are in the order of their slots' names.
-	Replacements []Replacement
-}
+// Memory is what has to be stored between steps: the status of the DomainRollout. Next leaves the words in it, the history, the
+// conditions and the version of the pods to the caller.
+type Memory = v1alpha1.DomainRolloutStatus
 
 const (
-	maxAbandoned    = 10  // revisions of Memory.Abandoned
+	maxAbandoned    = 10  // revisions of Memory.AbandonedRevisions
 	maxReplacements = 500 // pods that are taken down at a time: they are stored
+	maxDomains      = 500 // domains with numbers in Memory
 )
 
-// Replacement is a pod that is taken down.
-type Replacement struct {
-	Slot     string
-	Domain   string
-	Pod, UID string // of the old pod; no UID if it is Replaced by one that was not let go
-	Stage    Stage
-	Since    time.Time // when the stage began
-	// IfUnready is that of the Target. It goes for the pods that come instead, too.
-	IfUnready bool
-}
-
-// Stage is how far a replacement is.
-type Stage string
-
-// The stages.
+// The stages of a replacement.
 const (
-	Evicting Stage = "Evicting" // the old pod is there
-	Gone     Stage = "Gone"     // there is no pod
-	Replaced Stage = "Replaced" // the new pod is there and not healthy
+	Evicting = "Evicting" // the old pod is there
+	Gone     = "Gone"     // there is no pod
+	Replaced = "Replaced" // the new pod is there and not healthy
 )
 
-// Failure is why a rollout failed.
-type Failure struct {
-	Reason FailureReason
-	Domain string
-	Pod    string
-	At     time.Time
-}
-
-// FailureReason names a failure.
-type FailureReason string
-
-// The failures.
+// The reasons of failures.
 const (
-	PodUnhealthy   FailureReason = "PodUnhealthy"
-	PodMissing     FailureReason = "PodMissing"
-	PodTerminating FailureReason = "PodTerminating"
-	GateFailed     FailureReason = "GateFailed"
-)
-
-// Phase is where a rollout stands.
-type Phase string
-
-// The phases.
-const (
-	Waiting     Phase = "Waiting"     // a wave cannot begin
-	Progressing Phase = "Progressing" // pods are replaced
-	Baking      Phase = "Baking"      // a wave has to stay healthy for a while
-	Paused      Phase = "Paused"      // a person has to approve
-	Failed      Phase = "Failed"      // a person has to look
-	RollingBack Phase = "RollingBack" // the revision before comes back
-	Aborted     Phase = "Aborted"
-	Complete    Phase = "Complete"
+	PodUnhealthy   = "PodUnhealthy"
+	PodMissing     = "PodMissing"
+	PodTerminating = "PodTerminating"
+	GateFailed     = "GateFailed"
 )
 
 // Step is what to do now. Memory is stored first.
@@ -273,7 +221,6 @@ type Step struct {
 	Restore string
 	// Foresee are the domains whose Overload decides on the next wave.
 	Foresee []string
-	Domains []Domain // in the order of updates
 	Wait    Wait
 	Events  []Event
 	// Again is when time alone changes the step, zero if it does not.
@@ -287,25 +234,6 @@ type Target struct {
 	// eviction counts as denied.
 	IfUnready bool
 }
-
-// Domain has the numbers of one domain.
-type Domain struct {
-	Name                                string
-	Pods, Updated, Healthy, Unavailable int
-	State                               DomainState
-}
-
-// DomainState is how far a domain is.
-type DomainState string
-
-// The states.
-const (
-	DomainWaiting  DomainState = "Waiting"
-	DomainUpdating DomainState = "Updating"
-	DomainBaking   DomainState = "Baking"
-	DomainDone     DomainState = "Done"
-	DomainFailed   DomainState = "Failed"
-)
 
 // Wait is what the rollout waits for.
 type Wait struct {
@@ -321,7 +249,7 @@ type Wait struct {
 	Down, Most int
 	// Overload is what is expected, and MaxOverload what is allowed.
 	Overload, MaxOverload float64
-	Failure               *Failure
+	Failure               *v1alpha1.RolloutFailure
 }
 
 // WaitReason names what a rollout waits for.
@@ -356,7 +284,7 @@ const (
 type Event struct {
 	Type    EventType
 	Domains []string
-	Failure *Failure
+	Failure *v1alpha1.RolloutFailure
 	// From is the revision that was left.
 	From string
 	// Overload is what is expected of a wave that began, if its health gate asks.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -83,7 +84,7 @@ func (r Words) waitingForMore(w Wait) string {
 }
 
 // Failure says why a rollout failed.
-func (r Words) Failure(f *Failure) string {
+func (r Words) Failure(f *v1alpha1.RolloutFailure) string {
 	if f == nil {
 		return "the reason is not known"
 	}

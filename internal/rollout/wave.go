@@ -1,6 +1,10 @@
 package rollout
 
-import "slices"
+import (
+	"slices"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
 
 // maxWave is how many domains a wave has at most: Memory has their names.
 const maxWave = 500
@@ -12,7 +16,7 @@ func (r *run) waveSize() int {
 		return max(1, w.Domains)
 	}
 	size := 1
-	for 2*size <= min(r.memory.Proven+1, maxWave) && (w.Most <= 0 || 2*size <= w.Most) {
+	for 2*size <= min(int(r.memory.ProvenDomains)+1, maxWave) && (w.Most <= 0 || 2*size <= w.Most) {
 		size *= 2
 	}
 	return size
@@ -20,7 +24,7 @@ func (r *run) waveSize() int {
 
 // begin starts the next wave if it may.
 func (r *run) begin() bool {
-	r.enter(Waiting, "", nil)
+	r.enter(v1alpha1.PhaseWaiting, "", nil)
 	if wait := r.replaceFirst(); wait.For != WaitNone || len(r.memory.Replacements) > 0 {
 		r.requestAll(wait)
 		return false
@@ -55,7 +59,7 @@ func (r *run) begin() bool {
 				break
 			}
 			if wait.For == WaitApproval {
-				r.enter(Paused, RolloutPaused, []string{d.Name})
+				r.enter(v1alpha1.PhasePaused, RolloutPaused, []string{d.Name})
 			}
 			r.step.Wait = wait
 			return false
@@ -63,7 +67,7 @@ func (r *run) begin() bool {
 		wave = append(wave, d.Name)
 	}
 	// The approval is not read again: what has begun goes on.
-	r.memory.Current = wave
+	r.memory.CurrentDomains = wave
 	r.memory.Wave++
 	r.say(Event{Type: WaveBegan, Domains: wave, Overload: r.expected(wave)})
 	return true

@@ -212,7 +212,7 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 			d.explained = !known.admit(ctx, pod)
 		}
 	}
-	replacements := map[string]*rollout.Replacement{} // by slot
+	replacements := map[string]*v1alpha1.RolloutReplacement{} // by slot
 	for i := range v.state.Memory.Replacements {
 		e := &v.state.Memory.Replacements[i]
 		replacements[e.Slot] = e
@@ -225,7 +225,7 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 			domain = e.Domain
 		}
 		// A revision may have come back while a pod of it was taken down. That is asked for until it is denied.
-		if p.Terminating || p.Revision == v.state.Revision && (e == nil || e.UID != p.UID) {
+		if p.Terminating || p.Revision == v.state.Revision && (e == nil || string(e.UID) != p.UID) {
 			continue
 		}
 		refusal, refused := n.refused[p.UID]

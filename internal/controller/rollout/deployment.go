@@ -191,7 +191,7 @@ func (f *fleet) divide(m *rollout.Memory) {
 		keeps := pods[0]
 		for _, p := range pods {
 			switch isOld := p.isOf != f.revision; {
-			case e == nil && p.Name == slot, e != nil && string(p.UID) == e.UID, e != nil && isOld && keeps.isOf == f.revision:
+			case e == nil && p.Name == slot, e != nil && p.UID == e.UID, e != nil && isOld && keeps.isOf == f.revision:
 				keeps = p
 			}
 		}
@@ -203,7 +203,7 @@ func (f *fleet) divide(m *rollout.Memory) {
 	}
 }
 
-func replacementOf(m *rollout.Memory, slot string) *rollout.Replacement {
+func replacementOf(m *rollout.Memory, slot string) *v1alpha1.RolloutReplacement {
 	for i := range m.Replacements {
 		if m.Replacements[i].Slot == slot {
 			return &m.Replacements[i]
@@ -214,7 +214,7 @@ func replacementOf(m *rollout.Memory, slot string) *rollout.Replacement {
 
 // isReplaced reports whether a pod is one that the rollout takes down.
 func isReplaced(m *rollout.Memory, pod *corev1.Pod) bool {
-	return slices.ContainsFunc(m.Replacements, func(e rollout.Replacement) bool { return e.UID == string(pod.UID) })
+	return slices.ContainsFunc(m.Replacements, func(e v1alpha1.RolloutReplacement) bool { return e.UID == pod.UID })
 }
 
 // slots are those with a pod. As long as they are fewer than the replicas, there are those where a pod was taken down

@@ -631,7 +631,7 @@ func TestSlotsOfDeployments(t *testing.T) {
 	} {
 		m := &rollout.Memory{}
 		if test.replaced != "" {
-			m.Replacements = []rollout.Replacement{{Slot: "a", UID: test.replaced}}
+			m.Replacements = []v1alpha1.RolloutReplacement{{Slot: "a", UID: types.UID(test.replaced)}}
 		}
 		target := &target{revision: "2", deployment: &deployment{sets: []*appsv1.ReplicaSet{setOf("1", 0, 1), setOf("2", 0, 2)}}}
 		got := map[string]string{}

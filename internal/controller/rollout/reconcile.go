@@ -89,7 +89,7 @@ func (r *reconciler) end(ctx context.Context, request reconcile.Request, d *v1al
 func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
 	names := map[string]string{}
 	for _, e := range s.Replacements {
-		if e.Stage == string(rollout.Evicting) {
+		if e.Stage == rollout.Evicting {
 			names[string(e.UID)] = e.Pod
 		}
 	}
@@ -142,7 +142,7 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 		again, failed := r.keepFull(ctx, n, d, v)
 		wait, err = shell.Sooner(wait, again), errors.Join(err, failed)
 	}
-	if _, isDaemon := v.object.(*appsv1.DaemonSet); isDaemon && slices.ContainsFunc(step.Memory.Replacements, func(e rollout.Replacement) bool { return e.Stage == rollout.Gone }) {
+	if _, isDaemon := v.object.(*appsv1.DaemonSet); isDaemon && slices.ContainsFunc(step.Memory.Replacements, func(e v1alpha1.RolloutReplacement) bool { return e.Stage == rollout.Gone }) {
 		wait = shell.Sooner(wait, overdueTime)
 	}
 	if !step.Again.IsZero() {
@@ -188,9 +188,9 @@ func isAsked(s *rollout.State) bool {
 	case s.Spec.Stop.Revision == m.Revision && m.Revision != "", m.RollingBack:
 		return false
 	case m.Failure != nil:
-		return s.Spec.Approved.Revision == m.Revision && !s.Spec.Approved.FailuresBefore.Before(m.Failure.At)
+		return s.Spec.Approved.Revision == m.Revision && !s.Spec.Approved.FailuresBefore.Before(m.Failure.Time.Time)
 	}
-	return m.Phase != rollout.Complete
+	return m.Phase != v1alpha1.PhaseComplete
 }
 
 // store writes a status if it says anything new, or if something is done by it: the write fails if another

@@ -368,14 +368,14 @@ func TestNodesThatCeaseToMatch(t *testing.T) {
 	now := w.clock.Now()
 	s := &rollout.State{
 		Pods: []rollout.Pod{{Name: "db-3", Slot: "n3"}},
-		Memory: rollout.Memory{Replacements: []rollout.Replacement{
-			{Slot: "n0", Stage: rollout.Gone, Since: now.Add(-time.Hour)},
-			{Slot: "n1", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // has a taint
-			{Slot: "n2", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // is in another zone
-			{Slot: "n2", Stage: rollout.Gone, Since: now.Add(-overdueTime + time.Second)}, // is not asked about yet
-			{Slot: "n3", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // has a pod
-			{Slot: "n4", Stage: rollout.Gone, Since: now.Add(-time.Hour)},                 // is none
-			{Slot: "n2", Stage: rollout.Evicting, Since: now.Add(-time.Hour)},
+		Memory: rollout.Memory{Replacements: []v1alpha1.RolloutReplacement{
+			{Slot: "n0", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},
+			{Slot: "n1", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // has a taint
+			{Slot: "n2", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // is in another zone
+			{Slot: "n2", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-overdueTime + time.Second))}, // is not asked about yet
+			{Slot: "n3", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // has a pod
+			{Slot: "n4", Stage: rollout.Gone, Since: metav1.NewTime(now.Add(-time.Hour))},                 // is none
+			{Slot: "n2", Stage: rollout.Evicting, Since: metav1.NewTime(now.Add(-time.Hour))},
 		}},
 	}
 	left, err := w.r.withoutLost(t.Context(), daemons, s)
@@ -386,14 +386,14 @@ func TestNodesThatCeaseToMatch(t *testing.T) {
 
 // Prometheus is not asked while nothing depends on it.
 func TestWhenPrometheusIsAsked(t *testing.T) {
-	failure := &rollout.Failure{At: time.Unix(1000, 0)}
+	failure := &v1alpha1.RolloutFailure{Time: metav1.Unix(1000, 0)}
 	for name, test := range map[string]struct {
 		change func(*rollout.State)
 		want   bool
 	}{
 		"progressing":              {func(*rollout.State) {}, true},
-		"complete":                 {func(s *rollout.State) { s.Memory.Phase = rollout.Complete }, false},
-		"another revision":         {func(s *rollout.State) { s.Memory.Phase, s.Revision = rollout.Complete, "3" }, true},
+		"complete":                 {func(s *rollout.State) { s.Memory.Phase = v1alpha1.PhaseComplete }, false},
+		"another revision":         {func(s *rollout.State) { s.Memory.Phase, s.Revision = v1alpha1.PhaseComplete, "3" }, true},
 		"paused":                   {func(s *rollout.State) { s.Spec.Paused = true }, false},
 		"paused, another revision": {func(s *rollout.State) { s.Spec.Paused, s.Revision = true, "3" }, false},
 		"stopped":                  {func(s *rollout.State) { s.Spec.Stop.Revision = "2" }, false},
@@ -402,16 +402,16 @@ func TestWhenPrometheusIsAsked(t *testing.T) {
 		"failed":                   {func(s *rollout.State) { s.Memory.Failure = failure }, false},
 		"failed, another revision": {func(s *rollout.State) { s.Memory.Failure, s.Revision = failure, "3" }, true},
 		"failed and looked at": {func(s *rollout.State) {
-			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.At}
+			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.Time.Time}
 		}, true},
 		"failed after it was then": {func(s *rollout.State) {
-			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.At.Add(-time.Second)}
+			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.Time.Add(-time.Second)}
 		}, false},
 		"failed, another one looked": {func(s *rollout.State) {
-			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "1", FailuresBefore: failure.At}
+			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "1", FailuresBefore: failure.Time.Time}
 		}, false},
 	} {
-		s := &rollout.State{Revision: "2", Memory: rollout.Memory{Revision: "2", Phase: rollout.Progressing}}
+		s := &rollout.State{Revision: "2", Memory: rollout.Memory{Revision: "2", Phase: v1alpha1.PhaseProgressing}}
 		test.change(s)
 		if got := isAsked(s); got != test.want {
 			t.Errorf("%s: %v", name, got)

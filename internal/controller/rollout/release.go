@@ -103,7 +103,7 @@ func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []rel
 		}
 	}
 	slices.SortStableFunc(old, func(a, b *member) int {
-		return compareBool(slices.Contains(m.Abandoned, a.isOf), slices.Contains(m.Abandoned, b.isOf))
+		return compareBool(slices.Contains(m.AbandonedRevisions, a.isOf), slices.Contains(m.AbandonedRevisions, b.isOf))
 	})
 	for _, p := range old[:min(len(old), max(0, lack))] {
 		list = append(list, release{member: p})
@@ -132,11 +132,10 @@ func compareBool(a, b bool) int {
 
 // keepFull releases the pods that a Deployment lacks, and takes the marks from pods that are not taken down after all.
 func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
-	m := memoryOf(&d.Status)
-	if err := r.unmark(ctx, v.fleet, &m); err != nil {
+	if err := r.unmark(ctx, v.fleet, &d.Status); err != nil {
 		return 0, err
 	}
-	return r.fill(ctx, n, d, v.fleet, &m)
+	return r.fill(ctx, n, d, v.fleet, &d.Status)
 }
 
 // fillOnly releases the pods that a Deployment lacks which is not updated by domain. Which pods are about to go for others,
@@ -157,7 +156,7 @@ func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	m := rollout.Memory{}
 	for _, pod := range pods {
 		if t.deployment.set(pod) != nil && isActive(pod) && isMarked(pod) {
-			m.Replacements = append(m.Replacements, rollout.Replacement{Slot: slotOf(pod), UID: string(pod.UID), Stage: rollout.Evicting})
+			m.Replacements = append(m.Replacements, v1alpha1.RolloutReplacement{Slot: slotOf(pod), UID: pod.UID, Stage: rollout.Evicting})
 		}
 	}
 	f := newFleet(t, pods, &m)
@@ -166,7 +165,9 @@ func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainR
 		if err != nil || live == nil {
 			return 0, err
 		}
-		m.Replacements = slices.DeleteFunc(m.Replacements, func(e rollout.Replacement) bool { return !live.isReleased(rollout.Target{UID: e.UID}) })
+		m.Replacements = slices.DeleteFunc(m.Replacements, func(e v1alpha1.RolloutReplacement) bool {
+			return !live.isReleased(rollout.Target{UID: string(e.UID)})
+		})
 		if err := r.unmark(ctx, live, &m); err != nil {
 			return 0, err
 		}
@@ -222,7 +223,7 @@ func (r *reconciler) fill(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 		n.shortSince = now
 	}
 	late := !now.Before(n.shortSince.Add(shortTime))
-	halted := d.Spec.Paused || m.Phase == rollout.Aborted || m.Phase == rollout.Failed || m.Phase == rollout.Paused
+	halted := d.Spec.Paused || m.Phase == v1alpha1.PhaseAborted || m.Phase == v1alpha1.PhaseFailed || m.Phase == v1alpha1.PhasePaused
 	for _, one := range live.replaceMissing(m, halted, late) {
 		if err := r.release(ctx, d, one); err != nil {
 			return 0, err
@@ -290,8 +291,7 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 	if err != nil || refused == "" {
 		return err
 	}
-	m := memoryOf(&d.Status)
-	live, err := r.liveFleet(ctx, d, v.target, &m)
+	live, err := r.liveFleet(ctx, d, v.target, &d.Status)
 	if err != nil || live == nil || live.isReleased(t) {
 		return err // a pod that has one released for it goes, and has to be found with its mark
 	}
@@ -300,8 +300,7 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 
 // releaseFor releases a pod for another one that may go, or says why that may not.
 func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) (refused string, err error) {
-	m := memoryOf(&d.Status)
-	pod := v.pods[t.UID]
+	m, pod := &d.Status, v.pods[t.UID]
 	if v.fleet.isReleased(t) {
 		return "", r.hold(ctx, n, pod, t)
 	}
@@ -311,12 +310,12 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 	if !v.fleet.hasHeld() {
 		return "", nil // one that comes wakes this up
 	}
-	if podOf(pod).Ready && !v.fleet.isInTurn(pod, &m) {
+	if podOf(pod).Ready && !v.fleet.isInTurn(pod, m) {
 		// Any pod that became available now would have its Deployment delete one of another ReplicaSet. So this one
 		// goes first, and the place is filled when it has.
 		return "", r.evict(ctx, n, d, v, []rollout.Target{t})
 	}
-	if other := v.fleet.foreign(pod, &m); other != "" {
+	if other := v.fleet.foreign(pod, m); other != "" {
 		return fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost), nil
 	}
 	delete(n.refused, t.UID)
@@ -334,15 +333,15 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 	if err := r.mark(ctx, pod); err != nil {
 		return "", err
 	}
-	live, err := r.liveFleet(ctx, d, v.target, &m)
+	live, err := r.liveFleet(ctx, d, v.target, m)
 	if err != nil || live == nil || live.deployment.problem != nil || live.deployment.paused {
 		return "", err
 	}
 	old := live.member(t.UID)
-	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(&m) {
+	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(m) {
 		return "", nil // as the cache will show
 	}
-	if podOf(old.Pod).Ready && (!podOf(pod).Ready || !live.isInTurn(old.Pod, &m)) {
+	if podOf(old.Pod).Ready && (!podOf(pod).Ready || !live.isInTurn(old.Pod, m)) {
 		return "", nil // its budgets were not asked, or it would not be the one to go
 	}
 	for _, p := range live.held {
@@ -394,7 +393,7 @@ func (f *fleet) isReleased(t rollout.Target) bool {
 func (f *fleet) isTooMany(m *rollout.Memory) bool {
 	surplus := len(f.members) - f.desired
 	for i := range m.Replacements {
-		if t := (rollout.Target{UID: m.Replacements[i].UID}); f.isReleased(t) {
+		if t := (rollout.Target{UID: string(m.Replacements[i].UID)}); f.isReleased(t) {
 			surplus--
 		}
 	}

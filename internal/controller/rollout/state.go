@@ -92,7 +92,7 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 		}
 		return pod.Labels[d.Spec.TopologyKey] // Kubernetes writes those of zone and region
 	}
-	v.state = &rollout.State{Spec: specOf(&d.Spec), Kind: t.kind, Revision: t.revision, Slots: t.slots, Memory: memoryOf(&d.Status)}
+	v.state = &rollout.State{Spec: specOf(&d.Spec), Kind: t.kind, Revision: t.revision, Slots: t.slots, Memory: d.Status}
 	daemons, isDaemon := t.object.(*appsv1.DaemonSet)
 	if t.deployment != nil {
 		v.podsOf(newFleet(t, found, &v.state.Memory), func(pod *corev1.Pod) string { return place(pod.Spec.NodeName, pod) })
@@ -121,8 +121,8 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 
 // withoutLost are the replacements without those of nodes that ceased to match a DaemonSet while their pods were gone:
 // no pod comes there.
-func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet, s *rollout.State) ([]rollout.Replacement, error) {
-	var left []rollout.Replacement
+func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet, s *rollout.State) ([]v1alpha1.RolloutReplacement, error) {
+	var left []v1alpha1.RolloutReplacement
 	for _, e := range s.Memory.Replacements {
 		if isOverdue(&e, r.clock.Now()) && !slices.ContainsFunc(s.Pods, func(p rollout.Pod) bool { return p.Slot == e.Slot }) {
 			// The cached nodes have no taints. One that is gone is none of the slots.
@@ -140,7 +140,7 @@ func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet,
 }
 
 // isOverdue reports whether a pod has been gone for longer than it takes a DaemonSet to make another one.
-func isOverdue(e *rollout.Replacement, now time.Time) bool {
+func isOverdue(e *v1alpha1.RolloutReplacement, now time.Time) bool {
 	return e.Stage == rollout.Gone && !now.Before(e.Since.Add(overdueTime))
 }
 
