@@ -21,13 +21,11 @@ import (
 )
 
 const (
-	// annotateAfter is how long the API server has to store a write that it has got an answer about.
-	annotateAfter = 500 * time.Millisecond
-	// annotateTime is how long to wait for that write to be seen, and annotateEvery how often to look. One that is not seen was refused
-	// elsewhere, or has conflicted.
-	annotateTime, annotateEvery = 5 * time.Second, 500 * time.Millisecond
-	// adoptEvery is how often the leader looks for records that nobody follows any more.
-	adoptEvery = 5 * time.Second
+	// lookEvery is how often the leader looks at records. It leaves a record alone at the first look: the API server needs a moment
+	// to store the write that it has just got an answer about.
+	lookEvery = time.Second
+	// patience is how long a write may take to be stored. One that is not stored by then was refused elsewhere, or has conflicted.
+	patience = 5 * time.Second
 )
 
 // record is what is wanted of a workload whose scale was written.
@@ -46,8 +44,8 @@ type record struct {
 // errNotStored says that the write, which a record is about, is not stored.
 var errNotStored = errors.New("its write is not stored")
 
-// records are in a ConfigMap from before the answer to a write until the workload says what is wanted of it. A process that ends
-// in between loses nothing: the leader goes on with what is left.
+// records are in a ConfigMap from before the answer to a write until the leader has the workload say what is wanted of it. So a
+// process that ends in between loses nothing.
 type records struct {
 	live   client.Reader
 	writer client.Writer
@@ -70,68 +68,44 @@ func newRecords(live client.Reader, writer client.Writer, namespace string, log 
 	}
 }
 
-// storeAndFollow stores a record and has the workload say what is wanted later.
-func (r *records) storeAndFollow(ctx context.Context, what record) error {
-	text, err := r.store(ctx, what)
-	if err == nil {
-		go r.follow(what.UID, text)
-	}
-	return err
-}
-
 // store stores a record, in place of an older one of the workload.
-func (r *records) store(ctx context.Context, what record) (text string, err error) {
+func (r *records) store(ctx context.Context, what record) error {
 	encoded, err := json.Marshal(what)
 	if err != nil {
-		return "", err
+		return err
 	}
 	body, err := json.Marshal(map[string]any{"data": map[types.UID]string{what.UID: string(encoded)}})
 	if err != nil {
-		return "", err
+		return err
 	}
 	if err := r.patch(ctx, types.MergePatchType, body); err != nil {
-		return "", fmt.Errorf("storing what is wanted of %s %s/%s in ConfigMap %s: %w", what.Kind, what.Namespace, what.Name, r.object, err)
+		return fmt.Errorf("storing what is wanted of %s %s/%s in ConfigMap %s: %w", what.Kind, what.Namespace, what.Name, r.object, err)
 	}
-	return string(encoded), nil
+	return nil
 }
 
-// follow has the workload say what is wanted of it, once the write is stored.
-func (r *records) follow(uid types.UID, text string) {
-	ctx, cancel := context.WithTimeout(context.Background(), annotateTime)
-	defer cancel()
-	r.clock.Sleep(annotateAfter)
-	var last error
-	err := wait.PollUntilContextCancel(ctx, annotateEvery, true, func(ctx context.Context) (done bool, _ error) {
-		done, last = r.annotate(ctx, uid, text)
-		return done, nil
-	})
-	if err != nil {
-		r.log.Info("The scale-down is not noted yet: the leader looks after it", "record", text, "error", fmt.Sprint(last))
-	}
-}
-
-// annotate writes the annotations of a workload by its record, and removes that. It reports whether that is done.
-func (r *records) annotate(ctx context.Context, uid types.UID, text string) (done bool, err error) {
+// annotate writes the annotations of a workload by its record, and removes that.
+func (r *records) annotate(ctx context.Context, uid types.UID, text string) error {
 	var what record
 	if err := json.Unmarshal([]byte(text), &what); err != nil || what.UID != uid {
 		r.log.Info("A record of a scale-down makes no sense, and is removed", "record", text)
-		return true, r.remove(ctx, uid, text)
+		return r.remove(ctx, uid, text)
 	}
 	w, err := pacing.Read(ctx, r.live, what.Kind, types.NamespacedName{Namespace: what.Namespace, Name: what.Name})
 	if err != nil {
-		return false, err
+		return err
 	}
 	if w != nil && w.Object.GetUID() == uid && w.Replicas != what.Replicas {
-		return false, fmt.Errorf("%w: %s has %d replicas, and was given %d", errNotStored, w, w.Replicas, what.Replicas)
+		return fmt.Errorf("%w: %s has %d replicas, and was given %d", errNotStored, w, w.Replicas, what.Replicas)
 	}
 	all, err := r.stored(ctx)
 	switch {
 	case err != nil:
-		return false, err
+		return err
 	case all[string(uid)] != text: // another process was quicker, or a newer one counts
-		return true, nil
+		return nil
 	case w == nil || w.Object.GetUID() != uid:
-		return true, r.remove(ctx, uid, text)
+		return r.remove(ctx, uid, text)
 	}
 	values := map[string]*string{v1alpha1.AnnotationWantedReplicas: nil, v1alpha1.AnnotationPacedReplicas: nil}
 	if what.Wanted != nil && *what.Wanted < what.Replicas {
@@ -139,9 +113,9 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) (don
 		values[v1alpha1.AnnotationPacedReplicas] = new(strconv.Itoa(int(what.Replicas)))
 	}
 	if _, err := pacing.Note(ctx, r.writer, *w, values); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("writing what is wanted of %s: %w", w, err)
+		return fmt.Errorf("writing what is wanted of %s: %w", w, err)
 	}
-	return true, r.remove(ctx, uid, text)
+	return r.remove(ctx, uid, text)
 }
 
 // remove removes a record, unless a newer one is in its place.
@@ -176,18 +150,18 @@ func (r *records) stored(ctx context.Context) (map[string]string, error) {
 // Start implements manager.Runnable.
 func (r *records) Start(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := r.adopt(ctx); err != nil && ctx.Err() == nil {
-			r.log.Error(err, "Scale-downs whose process has ended are not looked after; the next look follows")
+		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+			r.log.Error(err, "Scale-downs are not noted on their workloads; the next look follows")
 		}
-	}, adoptEvery)
+	}, lookEvery)
 	return nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (r *records) NeedLeaderElection() bool { return true }
 
-// adopt goes on with records that are older than whoever made them follows them, by the clock of this process.
-func (r *records) adopt(ctx context.Context) error {
+// look has the workloads of records that are not new say what is wanted of them.
+func (r *records) look(ctx context.Context) error {
 	all, err := r.stored(ctx)
 	if err != nil {
 		return err
@@ -203,11 +177,11 @@ func (r *records) adopt(ctx context.Context) error {
 			continue
 		}
 		r.seen[uid] = was
-		if now.Sub(was.since) < annotateTime {
-			continue
-		}
-		_, err := r.annotate(ctx, uid, text)
+		err := r.annotate(ctx, uid, text)
 		if errors.Is(err, errNotStored) {
+			if now.Sub(was.since) < patience {
+				continue
+			}
 			r.log.Info("A scale-down does not go on", "record", text, "error", err.Error())
 			err = r.remove(ctx, uid, text)
 		}

@@ -2,9 +2,7 @@ package scale
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -68,22 +66,19 @@ func TestLeaderGoesOnWithRecords(t *testing.T) {
 		"one of another of its name":      {record{Kind: pacing.StatefulSet, Namespace: "shop", Name: "db", UID: "set-2", Replicas: 9, Wanted: new(int32(3))}, ""},
 	} {
 		c := written(t, nil)
-		if _, err := newRecords(c, c, system, logr.Discard()).store(t.Context(), test.record); err != nil {
+		if err := newRecords(c, c, system, logr.Discard()).store(t.Context(), test.record); err != nil {
 			t.Fatal(err)
 		}
 		leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
 		leader.clock = now
-		for range 2 {
-			if err := leader.adopt(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if wanted, records := state(t, c); wanted != "" || records != 1 {
-				t.Errorf("%s: while its process may be there %q is wanted, and there are %d records", name, wanted, records)
-			}
-			now.Step(annotateTime - time.Millisecond)
+		if err := leader.look(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-		now.Step(time.Millisecond)
-		if err := leader.adopt(t.Context()); err != nil {
+		if wanted, records := state(t, c); wanted != "" || records != 1 {
+			t.Errorf("%s: at the first look %q is wanted, and there are %d records", name, wanted, records)
+		}
+		now.Step(patience)
+		if err := leader.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if wanted, records := state(t, c); wanted != test.wanted || records != 0 {
@@ -106,48 +101,16 @@ func TestLeaderTriesRecordsAgain(t *testing.T) {
 	})
 	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
 	leader.clock = now
-	if _, err := leader.store(t.Context(), aRecord(9, new(int32(3)))); err != nil {
+	if err := leader.store(t.Context(), aRecord(9, new(int32(3)))); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		if err := leader.adopt(t.Context()); (err != nil) != (i == 1 || i == 2) {
+		if err := leader.look(t.Context()); (err != nil) != (i == 1 || i == 2) {
 			t.Errorf("look %d: %v", i, err)
 		}
-		now.Step(annotateTime)
+		now.Step(patience)
 	}
 	if wanted, records := state(t, c); wanted != "3" || records != 0 {
-		t.Errorf("%q is wanted, and there are %d records", wanted, records)
-	}
-}
-
-// A scale-down of which nothing may go is cancelled before the workload tells it.
-func TestScaleDownThatIsCancelled(t *testing.T) {
-	c := written(t, nil)
-	kept := newRecords(c, c, system, logr.Discard())
-	namespaces := fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
-	var last record
-	keep := func(ctx context.Context, what record) error {
-		last = what
-		_, err := kept.store(ctx, what)
-		return err
-	}
-	for i, replicas := range []string{"3", "9"} {
-		r := &review{
-			judge:  judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: c, keep: keep},
-			object: []byte(`{"spec":{"replicas":` + replicas + `}}`),
-		}
-		if _, err := r.Judge(t.Context(), &admission.Request{UID: strconv.Itoa(i), Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := json.Marshal(last)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if done, err := kept.annotate(t.Context(), "set-1", string(text)); !done || err != nil {
-		t.Errorf("it is done %t, %v", done, err)
-	}
-	if wanted, records := state(t, c); wanted != "" || records != 0 {
 		t.Errorf("%q is wanted, and there are %d records", wanted, records)
 	}
 }
@@ -155,28 +118,21 @@ func TestScaleDownThatIsCancelled(t *testing.T) {
 // Of two records of a workload the newer one counts, whoever stored it.
 func TestNewerRecordCounts(t *testing.T) {
 	c := written(t, nil)
-	one, other := newRecords(c, c, system, logr.Discard()), newRecords(c, c, system, logr.Discard())
-	first, err := one.store(t.Context(), aRecord(9, new(int32(3))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	newer := aRecord(9, new(int32(5)))
+	kept := newRecords(c, c, system, logr.Discard())
+	older, newer := aRecord(9, new(int32(3))), aRecord(9, new(int32(5)))
 	newer.Request = "2"
-	second, err := other.store(t.Context(), newer)
-	if err != nil {
+	if err := errors.Join(kept.store(t.Context(), older), kept.store(t.Context(), newer)); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := one.annotate(t.Context(), "set-1", first); !done || err != nil {
-		t.Errorf("the older is done %t, %v", done, err)
-	}
-	if err := one.remove(t.Context(), "set-1", first); err != nil {
+	first, second := string(text(t, older)), string(text(t, newer))
+	if err := errors.Join(kept.annotate(t.Context(), "set-1", first), kept.remove(t.Context(), "set-1", first)); err != nil {
 		t.Error(err)
 	}
 	if wanted, records := state(t, c); wanted != "" || records != 1 {
 		t.Errorf("after the older %q is wanted, and there are %d records", wanted, records)
 	}
-	if done, err := other.annotate(t.Context(), "set-1", second); !done || err != nil {
-		t.Errorf("the newer is done %t, %v", done, err)
+	if err := kept.annotate(t.Context(), "set-1", second); err != nil {
+		t.Error(err)
 	}
 	if wanted, records := state(t, c); wanted != "5" || records != 0 {
 		t.Errorf("after the newer %q is wanted, and there are %d records", wanted, records)
@@ -189,10 +145,10 @@ func TestRecordsOfNonsense(t *testing.T) {
 	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
 	leader.clock = now
 	for range 2 {
-		if err := leader.adopt(t.Context()); err != nil {
+		if err := leader.look(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		now.Step(annotateTime)
+		now.Step(patience)
 	}
 	if wanted, records := state(t, c); wanted != "" || records != 0 {
 		t.Errorf("%q is wanted, and there are %d records", wanted, records)
@@ -209,7 +165,7 @@ func TestWriteThatCannotBeRecorded(t *testing.T) {
 	kept := newRecords(none, none, system, logr.Discard())
 	namespaces := fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
 	r := &review{
-		judge:  judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: none, keep: kept.storeAndFollow},
+		judge:  judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: none, keep: kept.store},
 		object: []byte(`{"spec":{"replicas":3}}`),
 	}
 	_, err := r.Judge(t.Context(), &admission.Request{Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"})

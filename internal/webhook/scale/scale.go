@@ -8,10 +8,9 @@
 // which the webhook makes the next step. So all steps are reserved in one place, and field managers see
 // that the number is still of who wrote it: a server-side apply of the same manifest conflicts with no one.
 //
-// The object of a write of the subresource has no annotations. What it wants is stored in a ConfigMap before the answer, and in
-// the annotations a moment later, once the answer has reached the API server: before, these would have the write conflict that
-// carries the version of the workload, as those of a HorizontalPodAutoscaler do. A write of the number that is wanted already
-// changes nothing.
+// The object of a write of the subresource has no annotations. What it wants is stored in a ConfigMap before the answer. The leader
+// writes the annotations a moment later: before, they would make the write conflict, if it carries the version of the workload as
+// those of a HorizontalPodAutoscaler do. A write of the number that is wanted already changes nothing.
 //
 // # How it is installed
 //
@@ -70,7 +69,7 @@ func Register(mgr manager.Manager, o Options) error {
 		return fmt.Errorf("adding the follower of records: %w", err)
 	}
 	for _, kind := range pacing.Kinds() {
-		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), keep: kept.storeAndFollow}
+		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), keep: kept.store}
 		admission.Register(mgr, Path(kind), j.reviews, options(o.Metrics))
 	}
 	return nil
