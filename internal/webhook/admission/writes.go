@@ -8,6 +8,40 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
+// Operation is one of a JSON patch.
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// OfRequests makes Judges of a function about requests, with the texts of their object and of the stored one. Either is nil if there
+// is none, and both are valid until the function returns.
+func OfRequests(judge func(ctx context.Context, r *Request, object, stored []byte) (Verdict, error)) func() Judge {
+	return func() Judge { return &requests{judge: judge} }
+}
+
+type requests struct {
+	judge          func(ctx context.Context, r *Request, object, stored []byte) (Verdict, error)
+	object, stored []byte
+}
+
+// Reset implements Judge.
+func (q *requests) Reset() { q.object, q.stored = nil, nil }
+
+// Read implements Judge.
+func (q *requests) Read(r *Reader, stored bool) error {
+	if stored {
+		return r.Raw(&q.stored)
+	}
+	return r.Raw(&q.object)
+}
+
+// Judge implements Judge.
+func (q *requests) Judge(ctx context.Context, r *Request) (Verdict, error) {
+	return q.judge(ctx, r, q.object, q.stored)
+}
+
 // Write is a write to judge. Stored is nil where something new is made.
 type Write[T any] struct {
 	Object, Stored *T
@@ -17,41 +51,21 @@ type Write[T any] struct {
 // OfWrites makes Judges of a function about creations and updates of one kind of object.
 // They allow all other requests, those to subresources among them.
 func OfWrites[T any](judge func(context.Context, Write[T]) (Verdict, error)) func() Judge {
-	return func() Judge { return &writes[T]{judge: judge} }
-}
-
-// writes judges writes of objects that are decoded.
-type writes[T any] struct {
-	judge          func(context.Context, Write[T]) (Verdict, error)
-	object, stored []byte
-}
-
-// Reset implements Judge.
-func (w *writes[T]) Reset() { w.object, w.stored = nil, nil }
-
-// Read implements Judge.
-func (w *writes[T]) Read(r *Reader, stored bool) error {
-	if stored {
-		return r.Raw(&w.stored)
-	}
-	return r.Raw(&w.object)
-}
-
-// Judge implements Judge.
-func (w *writes[T]) Judge(ctx context.Context, r *Request) (Verdict, error) {
-	operation := admissionv1.Operation(r.Operation)
-	if operation != admissionv1.Create && operation != admissionv1.Update || r.SubResource != "" {
-		return Verdict{}, nil
-	}
-	write := Write[T]{Object: new(T), Namespace: r.Namespace}
-	if err := json.Unmarshal(w.object, write.Object); err != nil {
-		return Verdict{}, fmt.Errorf("reading the object: %w", err)
-	}
-	if operation == admissionv1.Update {
-		write.Stored = new(T)
-		if err := json.Unmarshal(w.stored, write.Stored); err != nil {
-			return Verdict{}, fmt.Errorf("reading the stored object: %w", err)
+	return OfRequests(func(ctx context.Context, r *Request, object, stored []byte) (Verdict, error) {
+		operation := admissionv1.Operation(r.Operation)
+		if operation != admissionv1.Create && operation != admissionv1.Update || r.SubResource != "" {
+			return Verdict{}, nil
 		}
-	}
-	return w.judge(ctx, write)
+		write := Write[T]{Object: new(T), Namespace: r.Namespace}
+		if err := json.Unmarshal(object, write.Object); err != nil {
+			return Verdict{}, fmt.Errorf("reading the object: %w", err)
+		}
+		if operation == admissionv1.Update {
+			write.Stored = new(T)
+			if err := json.Unmarshal(stored, write.Stored); err != nil {
+				return Verdict{}, fmt.Errorf("reading the stored object: %w", err)
+			}
+		}
+		return judge(ctx, write)
+	})
 }

@@ -5,13 +5,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-)
 
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
+	"vicinity.dev/vicinity/internal/webhook/admission"
+)
 
 // patch has a pod require something of its node beside what it requires already. One of its terms has to match, so each of
 // them gets the requirement.
@@ -21,20 +17,20 @@ func patch(spec *corev1.PodSpec, requirement corev1.NodeSelectorRequirement) ([]
 	node := &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}
 	switch there := spec.Affinity; {
 	case there == nil:
-		return json.Marshal([]operation{{"add", affinity, &corev1.Affinity{NodeAffinity: node}}})
+		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity, Value: &corev1.Affinity{NodeAffinity: node}}})
 	case there.NodeAffinity == nil:
-		return json.Marshal([]operation{{"add", affinity + "/nodeAffinity", node}})
+		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity + "/nodeAffinity", Value: node}})
 	case there.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil:
-		return json.Marshal([]operation{{"add", affinity + "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution", required}})
+		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity + "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution", Value: required}})
 	}
-	var operations []operation
+	var operations []admission.Operation
 	for i, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		path := fmt.Sprintf("%s/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/%d/matchExpressions", affinity, i)
 		switch {
 		case len(term.MatchExpressions) > 0:
-			operations = append(operations, operation{"add", path + "/-", requirement})
+			operations = append(operations, admission.Operation{Op: "add", Path: path + "/-", Value: requirement})
 		case len(term.MatchFields) > 0:
-			operations = append(operations, operation{"add", path, []corev1.NodeSelectorRequirement{requirement}})
+			operations = append(operations, admission.Operation{Op: "add", Path: path, Value: []corev1.NodeSelectorRequirement{requirement}})
 		}
 		// An empty term matches no node, and would match some with the requirement.
 	}

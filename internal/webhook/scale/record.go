@@ -18,6 +18,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/pacing"
+	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
 const (
@@ -121,7 +122,7 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) erro
 // remove removes a record, unless a newer one is in its place.
 func (r *records) remove(ctx context.Context, uid types.UID, text string) error {
 	path := "/data/" + string(uid)
-	body, err := json.Marshal([]operation{{"test", path, text}, {"remove", path, nil}})
+	body, err := json.Marshal([]admission.Operation{{Op: "test", Path: path, Value: text}, {Op: "remove", Path: path}})
 	if err != nil {
 		return err
 	}

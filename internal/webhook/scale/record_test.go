@@ -164,11 +164,9 @@ func TestWriteThatCannotBeRecorded(t *testing.T) {
 	})
 	kept := newRecords(none, none, system, logr.Discard())
 	namespaces := fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
-	r := &review{
-		judge:  judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: none, keep: kept.store},
-		object: []byte(`{"spec":{"replicas":3}}`),
-	}
-	_, err := r.Judge(t.Context(), &admission.Request{Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"})
+	j := judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: none, keep: kept.store}
+	request := &admission.Request{Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}
+	_, err := j.judge(t.Context(), request, []byte(`{"spec":{"replicas":3}}`), nil)
 	if err == nil || !strings.Contains(err.Error(), "storing what is wanted of StatefulSet shop/db in ConfigMap vicinity-system/vicinity-scale-downs: no room") {
 		t.Error(err)
 	}

@@ -70,7 +70,7 @@ func Register(mgr manager.Manager, o Options) error {
 	}
 	for _, kind := range pacing.Kinds() {
 		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), keep: kept.store}
-		admission.Register(mgr, Path(kind), j.reviews, options(o.Metrics))
+		admission.Register(mgr, Path(kind), admission.OfRequests(j.judge), options(o.Metrics))
 	}
 	return nil
 }
@@ -94,45 +94,25 @@ type judge struct {
 	keep func(context.Context, record) error
 }
 
-func (j judge) reviews() admission.Judge { return &review{judge: j} }
-
-// review is of one write.
-type review struct {
-	judge
-	object, stored []byte
-}
-
-// Reset implements admission.Judge.
-func (r *review) Reset() { r.object, r.stored = nil, nil }
-
-// Read implements admission.Judge.
-func (r *review) Read(reader *admission.Reader, stored bool) error {
-	if stored {
-		return reader.Raw(&r.stored)
-	}
-	return reader.Raw(&r.object)
-}
-
-// Judge implements admission.Judge.
-func (r *review) Judge(ctx context.Context, request *admission.Request) (admission.Verdict, error) {
+func (j judge) judge(ctx context.Context, request *admission.Request, object, stored []byte) (admission.Verdict, error) {
 	if request.Operation != "UPDATE" {
 		return admission.Verdict{Result: admission.Skipped}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	w, err := r.read(ctx, request)
+	w, err := j.read(ctx, request, object, stored)
 	if err != nil || w == nil || w.after.Replicas < 0 { // which the API server refuses
 		return admission.Verdict{Result: admission.Skipped}, err
 	}
-	mode, err := pacing.ReadMode(ctx, r.namespaces, w.after)
+	mode, err := pacing.ReadMode(ctx, j.namespaces, w.after)
 	if err != nil {
 		return admission.Verdict{}, err
 	}
 	switch mode {
 	case v1alpha1.PaceDeny:
-		return r.deny(ctx, w)
+		return j.deny(ctx, w)
 	case v1alpha1.PaceClamp:
-		return r.clamp(ctx, w)
+		return j.clamp(ctx, w)
 	}
 	return admission.Verdict{Result: admission.Skipped}, nil
 }
@@ -156,18 +136,18 @@ func (w *write) record(kind pacing.Kind, replicas int32, wanted *int32) record {
 }
 
 // read reads a write; it is nil if the workload has gone.
-func (r *review) read(ctx context.Context, request *admission.Request) (*write, error) {
+func (j judge) read(ctx context.Context, request *admission.Request, object, stored []byte) (*write, error) {
 	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, request: types.UID(request.UID), holder: "scale/" + request.UID}
 	if !w.ofScale {
-		before, after := r.kind.New(), r.kind.New()
-		if err := json.Unmarshal(r.stored, before); err != nil {
-			return nil, fmt.Errorf("reading the stored %s: %w", r.kind, err)
+		before, after := j.kind.New(), j.kind.New()
+		if err := json.Unmarshal(stored, before); err != nil {
+			return nil, fmt.Errorf("reading the stored %s: %w", j.kind, err)
 		}
-		if err := json.Unmarshal(r.object, after); err != nil {
-			return nil, fmt.Errorf("reading the %s: %w", r.kind, err)
+		if err := json.Unmarshal(object, after); err != nil {
+			return nil, fmt.Errorf("reading the %s: %w", j.kind, err)
 		}
 		w.before, w.after = pacing.Of(before), pacing.Of(after)
-		w.next = request.User == r.user && w.after.Wanted != nil && isSpecSame(r.stored, r.object)
+		w.next = request.User == j.user && w.after.Wanted != nil && isSpecSame(stored, object)
 		return w, nil
 	}
 	var scale struct {
@@ -175,10 +155,10 @@ func (r *review) read(ctx context.Context, request *admission.Request) (*write, 
 			Replicas int32 `json:"replicas"`
 		} `json:"spec"`
 	}
-	if err := json.Unmarshal(r.object, &scale); err != nil {
+	if err := json.Unmarshal(object, &scale); err != nil {
 		return nil, fmt.Errorf("reading the scale: %w", err)
 	}
-	before, err := pacing.Read(ctx, r.live, r.kind, types.NamespacedName{Namespace: request.Namespace, Name: request.Name})
+	before, err := pacing.Read(ctx, j.live, j.kind, types.NamespacedName{Namespace: request.Namespace, Name: request.Name})
 	if before == nil || err != nil {
 		return nil, err
 	}
@@ -195,11 +175,11 @@ func isSpecSame(stored, object []byte) bool {
 }
 
 // deny refuses a scale-down that is not allowed whole.
-func (r *review) deny(ctx context.Context, w *write) (admission.Verdict, error) {
+func (j judge) deny(ctx context.Context, w *write) (admission.Verdict, error) {
 	if w.after.Replicas >= w.before.Replicas {
 		return admission.Verdict{}, nil
 	}
-	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: w.after.Replicas, Holder: w.holder, DryRun: w.dryRun, Whole: true})
+	answer, err := j.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: w.after.Replicas, Holder: w.holder, DryRun: w.dryRun, Whole: true})
 	if err != nil || answer.Replicas <= w.after.Replicas {
 		return admission.Verdict{}, err
 	}
@@ -214,18 +194,18 @@ func may(w pacing.Workload, replicas int32) string {
 }
 
 // clamp has as many pods go as may.
-func (r *review) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
+func (j judge) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
 	wanted := w.after.Replicas
 	switch known := w.before.Wanted; {
 	case w.next:
 		wanted = *w.after.Wanted
 	case wanted >= w.before.Replicas:
-		return r.end(ctx, w)
+		return j.end(ctx, w)
 	case known != nil && *known == wanted:
 		// The controller goes on with it.
-		return r.grant(ctx, w, wanted, w.before.Replicas, "")
+		return j.grant(ctx, w, wanted, w.before.Replicas, "")
 	}
-	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: wanted, Holder: w.holder, DryRun: w.dryRun})
+	answer, err := j.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: wanted, Holder: w.holder, DryRun: w.dryRun})
 	if err != nil {
 		if w.next {
 			return admission.Verdict{}, err
@@ -233,31 +213,31 @@ func (r *review) clamp(ctx context.Context, w *write) (admission.Verdict, error)
 		// Nothing goes for now, and the controller tries again.
 		answer = pacing.Answer{Replicas: w.before.Replicas, Denial: err.Error()}
 	}
-	return r.grant(ctx, w, wanted, answer.Replicas, answer.Denial)
+	return j.grant(ctx, w, wanted, answer.Replicas, answer.Denial)
 }
 
 // end is the verdict about a write that scales nothing down. A scale-down of a moment ago, which the workload does not tell yet,
 // ends with it, too.
-func (r *review) end(ctx context.Context, w *write) (admission.Verdict, error) {
+func (j judge) end(ctx context.Context, w *write) (admission.Verdict, error) {
 	if w.ofScale && !w.dryRun {
-		return admission.Verdict{}, r.keep(ctx, w.record(r.kind, w.after.Replicas, nil))
+		return admission.Verdict{}, j.keep(ctx, w.record(j.kind, w.after.Replicas, nil))
 	}
 	return admission.Verdict{}, nil
 }
 
 // grant gives a workload as many replicas as it may have.
-func (r *review) grant(ctx context.Context, w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
+func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
 	verdict := admission.Verdict{Result: admission.Changed}
 	if replicas > wanted && denial != "" && !w.next {
 		verdict.Warnings = []string{fmt.Sprintf("%s, and goes on to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
 	}
-	var patch []operation
+	var patch []admission.Operation
 	if replicas != w.after.Replicas {
-		patch = append(patch, operation{"add", "/spec/replicas", replicas})
+		patch = append(patch, admission.Operation{Op: "add", Path: "/spec/replicas", Value: replicas})
 	}
 	if w.ofScale {
 		if !w.dryRun && (w.before.Wanted == nil && replicas > wanted || w.before.Wanted != nil && *w.before.Wanted != wanted) {
-			if err := r.keep(ctx, w.record(r.kind, replicas, &wanted)); err != nil {
+			if err := j.keep(ctx, w.record(j.kind, replicas, &wanted)); err != nil {
 				return admission.Verdict{}, err
 			}
 		}
@@ -273,30 +253,24 @@ func (r *review) grant(ctx context.Context, w *write, wanted, replicas int32, de
 	return verdict, err
 }
 
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
 // marks have a workload's annotations say what is wanted of it, unless that is what it has.
-func marks(object client.Object, wanted, replicas int32) (patch []operation) {
+func marks(object client.Object, wanted, replicas int32) (patch []admission.Operation) {
 	values := map[string]string{}
 	if replicas > wanted {
 		values = map[string]string{v1alpha1.AnnotationWantedReplicas: strconv.Itoa(int(wanted)), v1alpha1.AnnotationPacedReplicas: strconv.Itoa(int(replicas))}
 	}
 	there := object.GetAnnotations()
 	if there == nil && len(values) > 0 {
-		return []operation{{"add", "/metadata/annotations", values}}
+		return []admission.Operation{{Op: "add", Path: "/metadata/annotations", Value: values}}
 	}
 	for _, name := range []string{v1alpha1.AnnotationWantedReplicas, v1alpha1.AnnotationPacedReplicas} {
 		path := "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1")
 		has, found := there[name]
 		switch value, is := values[name]; {
 		case is && value != has:
-			patch = append(patch, operation{"add", path, value})
+			patch = append(patch, admission.Operation{Op: "add", Path: path, Value: value})
 		case !is && found:
-			patch = append(patch, operation{"remove", path, nil})
+			patch = append(patch, admission.Operation{Op: "remove", Path: path})
 		}
 	}
 	return patch

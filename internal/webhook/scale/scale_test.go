@@ -89,12 +89,12 @@ func TestScaleDowns(t *testing.T) {
 				}
 				return nil
 			}
-			r := &review{judge: judge{kind: pacing.StatefulSet, user: user, pacer: asks, namespaces: live, live: live, keep: keep}, object: text(t, after), stored: text(t, before)}
+			j := judge{kind: pacing.StatefulSet, user: user, pacer: asks, namespaces: live, live: live, keep: keep}
 			request := &admission.Request{Operation: "UPDATE", Namespace: "shop", Name: "db", User: "alice", DryRun: test.dryRun}
 			if ofScale {
 				request.SubResource = "scale"
 			}
-			verdict, err := r.Judge(t.Context(), request)
+			verdict, err := j.judge(t.Context(), request, text(t, after), text(t, before))
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -142,8 +142,8 @@ func TestWhatIsANextStep(t *testing.T) {
 		test.change(object)
 		asks := &allowing{}
 		namespaces := fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
-		r := &review{judge: judge{kind: pacing.StatefulSet, user: user, pacer: asks, namespaces: namespaces}, object: text(t, object), stored: text(t, before)}
-		verdict, err := r.Judge(t.Context(), &admission.Request{Operation: "UPDATE", Namespace: "shop", Name: "db", User: test.user})
+		j := judge{kind: pacing.StatefulSet, user: user, pacer: asks, namespaces: namespaces}
+		verdict, err := j.judge(t.Context(), &admission.Request{Operation: "UPDATE", Namespace: "shop", Name: "db", User: test.user}, text(t, object), text(t, before))
 		if err != nil || (len(asks.asked) > 0) != test.step || (verdict.Patch != nil) != test.step {
 			t.Errorf("%s: %+v, %v, asked %d times", name, verdict, err, len(asks.asked))
 		}
@@ -161,8 +161,7 @@ func text(t *testing.T, object any) []byte {
 
 // A number that is none is left to the API server, which says so: clamped, it would be a scale-down that nobody asked for.
 func TestNegativeReplicas(t *testing.T) {
-	r := &review{judge: judge{kind: pacing.Deployment}, stored: []byte(`{"spec":{"replicas":9}}`), object: []byte(`{"spec":{"replicas":-1}}`)}
-	verdict, err := r.Judge(t.Context(), &admission.Request{Operation: "UPDATE"})
+	verdict, err := judge{kind: pacing.Deployment}.judge(t.Context(), &admission.Request{Operation: "UPDATE"}, []byte(`{"spec":{"replicas":-1}}`), []byte(`{"spec":{"replicas":9}}`))
 	if err != nil || verdict.Result != admission.Skipped || verdict.Patch != nil || verdict.Denial != nil {
 		t.Errorf("the verdict is %+v, %v", verdict, err)
 	}
