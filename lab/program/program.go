@@ -1,9 +1,7 @@
 // Package program implements the images lab/echo, lab/client and lab/sleep.
 //
-// An echo answers requests over HTTP, TCP and UDP with its identity and location, and
-// health checks over gRPC if it is given a port for them. It can be told to be slow, to
-// fail its probes or to crash. A sleep does nothing. A client is a sleep too: package load
-// sends requests from its pod.
+// An echo answers requests over HTTP, TCP and UDP with its identity and location. A sleep does
+// nothing. A client is a sleep too: package load sends requests from its pod.
 //
 // Programs are configured by flags, or by environment variables: --http-port of echo is
 // ECHO_HTTP_PORT. The program's name is part of the variable because Kubernetes sets
@@ -29,7 +27,7 @@ import (
 	"vicinity.dev/vicinity/lab/load"
 )
 
-// Exit codes of all programs, except for an echo that is told to crash.
+// Exit codes of all programs.
 const (
 	exitFailure = 1
 	exitUsage   = 2
@@ -54,7 +52,7 @@ func Run(ctx context.Context, c Call) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
-	var program func(context.Context, *process) (int, error)
+	var program func(context.Context, *process) error
 	switch c.Name {
 	case "echo":
 		program = runEcho
@@ -64,9 +62,9 @@ func Run(ctx context.Context, c Call) int {
 		fmt.Fprintf(c.Stderr, "program %q is unknown; it must be one of %s\n", c.Name, strings.Join(Names(), ", "))
 		return exitUsage
 	}
-	code, err := program(ctx, &process{name: c.Name, args: c.Args, env: variables(c.Env), out: log.New(c.Stdout, "", 0), stderr: c.Stderr})
+	err := program(ctx, &process{name: c.Name, args: c.Args, env: variables(c.Env), out: log.New(c.Stdout, "", 0), stderr: c.Stderr})
 	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return code
+		return 0
 	}
 	fmt.Fprintf(c.Stderr, "%s: %v\n", c.Name, err)
 	if _, usage := errors.AsType[usageError](err); usage {
@@ -132,6 +130,15 @@ func (p *process) parse(set *flag.FlagSet) error {
 	if set.NArg() > 0 {
 		return usageError{fmt.Errorf("argument %q is not a flag; %s takes flags only", set.Arg(0), p.name)}
 	}
+	return nil
+}
+
+// runSleep returns when it is asked to end.
+func runSleep(ctx context.Context, p *process) error {
+	if err := p.parse(p.flags()); err != nil {
+		return err
+	}
+	<-ctx.Done()
 	return nil
 }
 
