@@ -106,7 +106,6 @@ func (n *node) CreateContainer(_ context.Context, r *runtimeapi.CreateContainerR
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.containers[c.ID] = c
-	n.announce(s, c.ID, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: c.ID}, nil
 }
 
@@ -290,7 +289,6 @@ func (n *node) StartContainer(_ context.Context, r *runtimeapi.StartContainerReq
 		return nil, err
 	}
 	c.begin(b)
-	n.announce(c.sandbox, c.ID, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	n.watch(c, func() {
 		// The keeper's own exit says nothing about the container.
 		_ = keeper.Wait()
@@ -316,7 +314,6 @@ func (n *node) watch(c *container, reap func()) {
 		defer n.mu.Unlock()
 		c.finished, c.exitCode = e.At, e.ExitCode
 		close(c.ended)
-		n.announce(c.sandbox, c.ID, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	})
 }
 
@@ -408,7 +405,6 @@ func (n *node) removeContainer(ctx context.Context, c *container) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.containers, c.ID)
-	n.announce(c.sandbox, c.ID, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
 }
 

@@ -41,7 +41,6 @@ type node struct {
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	watchers   map[chan *runtimeapi.ContainerEventResponse]bool
 }
 
 type network interface {
@@ -54,7 +53,6 @@ func newNode(r *host, s shape.Shape, one shape.Node) (*node, error) {
 	n := &node{
 		Node: one, runtime: r, shape: s, stop: func() {},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
-		watchers: map[chan *runtimeapi.ContainerEventResponse]bool{},
 	}
 	var err error
 	if n.network, err = fabric.Open(s); err != nil {
@@ -193,48 +191,6 @@ func (n *node) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) 
 // UpdateRuntimeConfig needs nothing of what the kubelet tells.
 func (n *node) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
-}
-
-// GetContainerEvents streams what happens to containers until the kubelet leaves.
-func (n *node) GetContainerEvents(_ *runtimeapi.GetEventsRequest, to grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
-	events := make(chan *runtimeapi.ContainerEventResponse, 256)
-	n.mu.Lock()
-	n.watchers[events] = true
-	n.mu.Unlock()
-	defer func() {
-		n.mu.Lock()
-		delete(n.watchers, events)
-		n.mu.Unlock()
-	}()
-	for {
-		select {
-		case <-to.Context().Done():
-			return to.Context().Err()
-		case event := <-events:
-			if err := to.Send(event); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// announce tells the kubelet of a change; n.mu is held. An event that nobody fetches is
-// dropped: the kubelet looks by itself, too.
-func (n *node) announce(s *sandbox, id string, kind runtimeapi.ContainerEventType) {
-	event := &runtimeapi.ContainerEventResponse{
-		ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: s.status(),
-	}
-	for _, c := range n.containers {
-		if c.sandbox == s {
-			event.ContainersStatuses = append(event.ContainersStatuses, c.status())
-		}
-	}
-	for events := range n.watchers {
-		select {
-		case events <- event:
-		default:
-		}
-	}
 }
 
 // NodeVariable is an entry in the environment of every container of a node.

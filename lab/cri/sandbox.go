@@ -117,7 +117,6 @@ func (n *node) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxReq
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sandboxes[id] = s
-	n.announce(s, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
@@ -226,7 +225,6 @@ func (n *node) stopSandbox(ctx context.Context, id string) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.announce(s, id, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 	return nil
 }
 
@@ -254,7 +252,6 @@ func (n *node) removeSandbox(ctx context.Context, id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.sandboxes, id)
-	n.announce(s, id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 	return nil
 }
 
