@@ -19,6 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"vicinity.dev/vicinity/lab/image"
+	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -304,7 +305,10 @@ func (c *container) begin(b startReport) {
 
 // watch waits for the end of a container's keeper, which records how the container ended.
 func (n *node) watch(c *container, reap func()) {
-	n.runtime.exits.watch(c.keeper, func() {
+	go func() {
+		if err := process.AwaitEnd(context.Background(), c.keeper.ID, c.keeper.exists); err != nil {
+			n.runtime.Log.Error("end of a container cannot be awaited", "container", c.ID, "error", err)
+		}
 		reap()
 		e, err := readExit(c.folder, c.process)
 		if err != nil {
@@ -314,7 +318,7 @@ func (n *node) watch(c *container, reap func()) {
 		defer n.mu.Unlock()
 		c.finished, c.exitCode = e.At, e.ExitCode
 		close(c.ended)
-	})
+	}()
 }
 
 // readExit reads how a container ended whose keeper has ended.

@@ -74,7 +74,6 @@ type host struct {
 	Options
 	marker string
 	client kubernetes.Interface
-	exits  *exits
 	// starts limits how many containers start at the same time.
 	starts chan struct{}
 
@@ -98,13 +97,8 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	exits, err := watchExits()
-	if err != nil {
-		return err
-	}
-	defer exits.close()
 	r := &host{
-		Options: o, marker: process.Marker(o.State), client: client, exits: exits,
+		Options: o, marker: process.Marker(o.State), client: client,
 		starts: make(chan struct{}, 8), nodes: map[string]*node{},
 	}
 	if err := os.MkdirAll(o.State.Nodes(), 0o700); err != nil {

@@ -217,15 +217,7 @@ func (n *node) stopSandbox(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	if s.Stopped {
-		return nil
-	}
-	if err := n.end(s); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return nil
+	return n.end(s)
 }
 
 // RemovePodSandbox removes a sandbox with its containers.

@@ -24,13 +24,8 @@ func newTestNode(t *testing.T, d state.Dir) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exits, err := watchExits()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(exits.close)
 	r := testHost()
-	r.State, r.Images, r.exits, r.starts = d, Images{Program: "/bin/sh"}, exits, make(chan struct{}, 1)
+	r.State, r.Images, r.starts = d, Images{Program: "/bin/sh"}, make(chan struct{}, 1)
 	n := &node{
 		Node: s.Nodes()[0], shape: s, runtime: r,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},

@@ -34,6 +34,17 @@ func openHandle(pid int, wanted func() bool) (*handle, error) {
 	return h, nil
 }
 
+// AwaitEnd waits until the process with a number has ended. It does not wait unless isWanted
+// reports, once the number can no longer pass to another process, that it is the right one.
+func AwaitEnd(ctx context.Context, pid int, isWanted func() bool) error {
+	h, err := openHandle(pid, isWanted)
+	if err != nil || h == nil {
+		return err
+	}
+	defer h.close()
+	return h.wait(ctx)
+}
+
 func (h *handle) close() { _ = h.file.Close() }
 
 // signal sends a signal; it is no error if the process has ended.

@@ -207,24 +207,6 @@ func (p *Process) stat() (Stat, bool) {
 	return stat, err == nil && boot == p.Boot
 }
 
-// Wait waits until the process has ended.
-func (p *Process) Wait(ctx context.Context) error {
-	if p.reaped != nil {
-		select {
-		case <-p.reaped:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	handle, err := p.open()
-	if err != nil || handle == nil {
-		return err
-	}
-	defer handle.close()
-	return handle.wait(ctx)
-}
-
 // open opens a handle on the process, or returns nil if it has ended.
 func (p *Process) open() (*handle, error) {
 	return openHandle(p.PID, func() bool {
