@@ -107,23 +107,20 @@ func (n *node) serve(ctx context.Context, work *sync.WaitGroup) error {
 	server := grpc.NewServer()
 	runtimeapi.RegisterRuntimeServiceServer(server, n)
 	runtimeapi.RegisterImageServiceServer(server, n)
-	connections := newConnections(streams)
-	streamServer := &http.Server{Handler: n.streaming, ReadHeaderTimeout: 10 * time.Second, ConnContext: withConnection}
+	streamServer := &http.Server{Handler: n.streaming, ReadHeaderTimeout: 10 * time.Second}
 	work.Go(func() {
 		if err := server.Serve(listener); err != nil {
 			n.runtime.Log.Error("CRI ended", "node", n.Name, "error", err)
 		}
 	})
 	work.Go(func() {
-		if err := streamServer.Serve(connections); !errors.Is(err, http.ErrServerClosed) {
+		if err := streamServer.Serve(streams); !errors.Is(err, http.ErrServerClosed) {
 			n.runtime.Log.Error("streams ended", "node", n.Name, "error", err)
 		}
 	})
 	n.stop = sync.OnceFunc(func() {
 		server.Stop()
-		// The server closes no connections that streams took over.
 		_ = streamServer.Close()
-		connections.end(streamGrace)
 	})
 	// The process does not end before.
 	work.Go(func() {
@@ -132,9 +129,6 @@ func (n *node) serve(ctx context.Context, work *sync.WaitGroup) error {
 	})
 	return nil
 }
-
-// streamGrace is how long streams may take to say that the runtime ended.
-const streamGrace = time.Second
 
 // listenForStreams listens in the node's network, where its kubelet runs.
 func (n *node) listenForStreams() (net.Listener, error) {
