@@ -143,7 +143,7 @@ func (c *ControlPlane) RemoveNode(node shape.Node) error {
 }
 
 // kubeletConfig turns off what concerns the machine: control groups, a lack of disk or
-// memory, and rules of iptables. Pods have limits for the storage that they use themselves.
+// memory, and rules of iptables.
 func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 	folder := path.Join(cri.KubeletFolder, node.Name)
 	dns := make([]string, 0, 2)

@@ -34,8 +34,6 @@ type container struct {
 	begun, finished time.Time
 	process, keeper processID
 	input           int
-	layers          []int
-	imageBytes      uint64
 	exitCode        int32
 	// failure is why the container could not be started.
 	failure string
@@ -300,7 +298,6 @@ func (n *node) StartContainer(_ context.Context, r *runtimeapi.StartContainerReq
 // begin records that the container started; the node's lock is held.
 func (c *container) begin(b startReport) {
 	c.begun, c.process, c.keeper, c.input = b.At, b.Process, b.Keeper, b.Input
-	c.layers, c.imageBytes = b.Layers, b.ImageBytes
 }
 
 // watch waits for the end of a container's keeper, which records how the container ended.
@@ -489,6 +486,11 @@ func (n *node) ReopenContainerLog(_ context.Context, r *runtimeapi.ReopenContain
 		return nil, fmt.Errorf("container %q: beginning a new log: %w", c.ID, err)
 	}
 	return &runtimeapi.ReopenContainerLogResponse{}, nil
+}
+
+// ListContainerStats measures nothing. A kubelet takes an error for a runtime that fails.
+func (n *node) ListContainerStats(context.Context, *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+	return &runtimeapi.ListContainerStatsResponse{}, nil
 }
 
 // UpdateContainerResources has nothing to limit.

@@ -13,7 +13,6 @@
 // that of its target. In these the keeper finds what is left of a container by its mounts.
 //
 // One process serves all nodes, each at a socket of its own. What should run is for the
-// kubelets to decide. The package does not limit CPU or memory, measures only the storage
-// that containers use, and pulls no images: an image is a name that maps to a program (see
-// [Images]).
+// kubelets to decide. The package limits and measures no resources, and pulls no images: an
+// image is a name that maps to a program (see [Images]).
 package cri

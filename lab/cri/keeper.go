@@ -62,13 +62,9 @@ type startReport struct {
 	Process processID `json:"process"`
 	Keeper  processID `json:"keeper"`
 	// Input is the keeper's descriptor of the container's input; 0 if it has none.
-	Input int `json:"input,omitempty"`
-	// Layers are the keeper's descriptors of the layers of the container's root, and
-	// ImageBytes is what the files of its image take in them.
-	Layers     []int     `json:"layers,omitempty"`
-	ImageBytes uint64    `json:"imageBytes,omitempty"`
-	At         time.Time `json:"at"`
-	Error      string    `json:"error,omitempty"`
+	Input int       `json:"input,omitempty"`
+	At    time.Time `json:"at"`
+	Error string    `json:"error,omitempty"`
 }
 
 // exitReport is what a keeper records when its container ended.
@@ -109,7 +105,7 @@ func RunContainer(folder string) error {
 		// It has ended already, and keeps its process ID until it is waited for.
 		started = processID{ID: k.cmd.Process.Pid}
 	}
-	err = report(folder, startReport{Process: started, Input: k.input, Layers: k.layers, ImageBytes: k.imageBytes, At: time.Now()})
+	err = report(folder, startReport{Process: started, Input: k.input, At: time.Now()})
 	if err != nil {
 		// Without a record no runtime would ever find the process.
 		_ = unix.Kill(-k.cmd.Process.Pid, unix.SIGKILL)
@@ -147,10 +143,8 @@ type keeper struct {
 	copied    sync.WaitGroup
 	namespace string
 	// input is the descriptor of the process' input, for container.openInput.
-	input      int
-	layers     []int
-	imageBytes uint64
-	signals    chan os.Signal
+	input   int
+	signals chan os.Signal
 }
 
 func (k *keeper) start() error {
@@ -245,11 +239,7 @@ func (k *keeper) enterNamespaces() error {
 			return fmt.Errorf("setting the host name: %w", err)
 		}
 	}
-	if k.layers, err = makeRoot(filepath.Join(k.folder, "root"), rootImage{k.spec.Root, k.spec.Alone}, k.spec.Mounts); err != nil {
-		return err
-	}
-	k.imageBytes, err = layerBytes(k.layers, unix.Fstatfs)
-	return err
+	return makeRoot(filepath.Join(k.folder, "root"), rootImage{k.spec.Root, k.spec.Alone}, k.spec.Mounts)
 }
 
 // wait waits for the process, kills what it left behind, and returns how it ended.

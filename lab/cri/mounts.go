@@ -36,15 +36,9 @@ type rootImage struct {
 // mounts. The new root is an empty file system into which the machine's folders are bound
 // one by one, as is every folder that lacks a mount point: nothing is created in the
 // machine's folders. An image that is alone has its own folders bound instead, read-only, and
-// of the machine /dev, /proc and /sys. It returns descriptors of the layers: the file systems
-// in memory that take what is written outside of mounts.
-func makeRoot(scratch string, image rootImage, mounts []mount) (layers []int, err error) {
-	r := root{writable: map[string]bool{"/": true, "/dev": true}}
-	err = r.make(scratch, image, mounts)
-	return r.layers, err
-}
-
-func (r *root) make(scratch string, image rootImage, mounts []mount) error {
+// of the machine /dev, /proc and /sys.
+func makeRoot(scratch string, image rootImage, mounts []mount) error {
+	r := &root{writable: map[string]bool{"/": true, "/dev": true}}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
@@ -65,7 +59,7 @@ func (r *root) make(scratch string, image rootImage, mounts []mount) error {
 	if err := os.MkdirAll(scratch, 0o755); err != nil {
 		return err
 	}
-	if err := r.assemble(scratch, image); err != nil {
+	if err := assemble(scratch, image); err != nil {
 		return err
 	}
 	if image.alone {
@@ -132,24 +126,10 @@ func closeAll(files []*os.File) {
 type root struct {
 	// writable are the folders in which names may be created.
 	writable map[string]bool
-	layers   []int
 }
 
-// mountLayer mounts a layer, and opens it: a mount may cover its path.
-func (r *root) mountLayer(folder string, mode fs.FileMode) error {
-	if err := mountMemory(folder, mode); err != nil {
-		return err
-	}
-	layer, err := unix.Open(folder, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("opening %s: %w", folder, err)
-	}
-	r.layers = append(r.layers, layer)
-	return nil
-}
-
-func (r *root) assemble(scratch string, image rootImage) error {
-	if err := r.mountLayer(scratch, 0o755); err != nil {
+func assemble(scratch string, image rootImage) error {
+	if err := mountMemory(scratch, 0o755); err != nil {
 		return err
 	}
 	// Without this a recursive bind would put the new root inside itself.
@@ -383,7 +363,7 @@ func (r *root) makeWritable(folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.mountLayer(folder, info.Mode().Perm()); err != nil {
+	if err := mountMemory(folder, info.Mode().Perm()); err != nil {
 		return err
 	}
 	r.writable[folder] = true
