@@ -16,7 +16,6 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/lab"
@@ -45,13 +44,12 @@ func newLabDemoCommand(s command.Streams, lf *labFlags) *cobra.Command {
 in each zone, which vicinity-proxy serves. It sends traffic and shows, zone by zone, who
 answers whom and how many bytes cross zones as the lab's fabric counts them. Then it asks
 Vicinity to keep the Service's traffic in its zone, by the annotation
-endpointslice.kubernetes.io/same-zone: Prefer, and shows the change, with what
-vicinity-proxy counted on the nodes and what that would cost in a month.
+endpointslice.kubernetes.io/same-zone: Prefer, and shows the change, with what the
+traffic between zones would cost in a month.
 
 The lab is up afterwards, to try more; "lab down" removes it. A lab that was up before
 stays as it is: flags that say what it is to look like are refused. Without
-vicinity-proxy, as with --proxy kube-proxy, the same is done by hints, and the fabric's
-bytes are what costs.`,
+vicinity-proxy, as with --proxy kube-proxy, the same is done by hints.`,
 		Example: `  vicinity lab demo
   vicinity lab demo --rate 500 --duration 20s
   vicinity lab demo --zones a,b,c,d --price 0.02
@@ -120,11 +118,6 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	if d.client, err = cluster.Client(); err != nil {
 		return err
 	}
-	if cluster.Shape().Proxy.Vicinity() {
-		if d.counters, err = newCounters(cluster.Kubeconfig()); err != nil {
-			return err
-		}
-	}
 	// The demo needs no names, so its Service does not wait for the DNS server.
 	answers := make(chan error, 1)
 	go func() { answers <- dns(ctx, cluster) }()
@@ -141,15 +134,8 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	if err := d.prefer(ctx); err != nil {
 		return err
 	}
-	// What was tried meanwhile counts as before, so that it does not count as after.
-	if before.counted, err = d.counters.counted(ctx, before); err != nil {
-		return err
-	}
 	after, err := d.measure(ctx)
 	if err != nil {
-		return err
-	}
-	if after.counted, err = d.counters.counted(ctx, after); err != nil {
 		return err
 	}
 	d.say("\n%s%s", d.compare(before, after), d.goOn(strings.TrimSuffix(os.Args[0], "-lab"), before, after))
@@ -184,8 +170,6 @@ type demo struct {
 	client  *lab.Client
 	zones   []string
 	out     io.Writer
-	// counters are what the proxies of the nodes count, nil without vicinity-proxy.
-	counters *counters
 }
 
 // settleTime bounds how long what is deployed may take to work.
@@ -201,8 +185,8 @@ func (d *demo) deploy(ctx context.Context) error {
 		return err
 	}
 	// Of an earlier demo the Service may still prefer the zone.
-	asked := map[string]any{v1alpha1.AnnotationSameZone: nil, v1alpha1.AnnotationProxy: nil}
-	if d.counters != nil {
+	asked, byVicinity := map[string]any{v1alpha1.AnnotationSameZone: nil, v1alpha1.AnnotationProxy: nil}, d.cluster.Shape().Proxy.Vicinity()
+	if byVicinity {
 		asked[v1alpha1.AnnotationProxy] = "true"
 	}
 	if err := d.annotate(ctx, asked); err != nil {
@@ -217,9 +201,9 @@ func (d *demo) deploy(ctx context.Context) error {
 		return err
 	}
 	by := "kube-proxy"
-	if d.counters != nil {
+	if byVicinity {
 		by = "vicinity-proxy"
-		if err := errors.Join(d.handedOver(ctx), d.counters.begin(ctx)); err != nil {
+		if err := d.handedOver(ctx); err != nil {
 			return err
 		}
 	}
@@ -262,7 +246,7 @@ func (d *demo) prefer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.counters == nil {
+	if !d.cluster.Shape().Proxy.Vicinity() {
 		if err := d.client.WaitHints(ctx, demoNamespace, demoService, true); err != nil {
 			return err
 		}
@@ -284,15 +268,12 @@ func (d *demo) prefer(ctx context.Context) error {
 	return nil
 }
 
-// probe sends a little traffic: enough to see where it goes, and little beside what is
-// measured, since that is counted too.
+// probe sends a little traffic, enough to see where it goes.
 func (d *demo) probe(ctx context.Context) (load.Result, error) {
-	result, err := d.cluster.Load(ctx, lab.LoadOptions{
+	return d.cluster.Load(ctx, lab.LoadOptions{
 		Namespace: demoNamespace, Service: demoService,
 		Plan: load.Plan{Rate: 20, Duration: 400 * time.Millisecond},
 	})
-	d.counters.expect(result.Connections)
-	return result, err
 }
 
 // answers waits until the Service answers the clients of all zones, from more than their
@@ -334,17 +315,14 @@ func (d *demo) measure(ctx context.Context) (measurement, error) {
 		return measurement{}, err
 	}
 	m := measurement{result: result, traffic: now.Since(before)}
-	d.counters.expect(result.Connections)
 	d.say("%s", d.picture(m))
 	return m, nil
 }
 
-// measurement is what clients, fabric and proxies say of the same time.
+// measurement is what clients and fabric say of the same time.
 type measurement struct {
 	result  load.Result
 	traffic lab.Traffic
-	// counted is what proxies have counted in a second, nil without vicinity-proxy.
-	counted *inspect.ServiceTraffic
 }
 
 func (m measurement) took() time.Duration { return m.result.End.Sub(m.result.Start) }

@@ -44,10 +44,7 @@ func (d *demo) picture(m measurement) string {
 
 // sentence says what happened in words.
 func (d *demo) sentence(m measurement) string {
-	text := command.ByteCount(m.crossing()) + "/s cross zones"
-	if d.counters == nil {
-		text += fmt.Sprintf(", %s a month", d.money(m.crossing()))
-	}
+	text := fmt.Sprintf("%s/s cross zones, %s a month", command.ByteCount(m.crossing()), d.money(m.crossing()))
 	if failed := m.result.Failed(); failed > 0 {
 		text += fmt.Sprintf(", %s", plaintext.Count(failed, "request failed", "requests failed"))
 	}
@@ -78,27 +75,8 @@ func (d *demo) compare(before, after measurement) string {
 		{"failures", fmt.Sprint(before.result.Failed()), fmt.Sprint(after.result.Failed())},
 		{"answered in the client's zone", percent(before.result.InZone()), percent(after.result.InZone())},
 		{"latency, median", milliseconds(before), milliseconds(after)},
-	}
-	price := fmt.Sprintf("a month, at %g per GiB", d.price)
-	crossing := func(bytes float64) string { return command.ByteCount(bytes) + "/s" }
-	if b, a := before.counted, after.counted; b != nil && a != nil {
-		near := func(s *inspect.ServiceTraffic) string {
-			if s.InZoneConnections == nil {
-				return "-"
-			}
-			return fmt.Sprintf("%.1f %%", *s.InZoneConnections)
-		}
-		rows = append(rows,
-			[3]string{"counted by vicinity-proxy:", "", ""},
-			[3]string{"  connections in their zone", near(b), near(a)},
-			[3]string{"  across zones", crossing(b.CrossingBytes), crossing(a.CrossingBytes)},
-			[3]string{"  " + price, d.money(b.CrossingBytes), d.money(a.CrossingBytes)},
-		)
-	} else {
-		rows = append(rows,
-			[3]string{"across zones", crossing(before.crossing()), crossing(after.crossing())},
-			[3]string{price, d.money(before.crossing()), d.money(after.crossing())},
-		)
+		{"across zones", command.ByteCount(before.crossing()) + "/s", command.ByteCount(after.crossing()) + "/s"},
+		{fmt.Sprintf("a month, at %g per GiB", d.price), d.money(before.crossing()), d.money(after.crossing())},
 	}
 	var b strings.Builder
 	for _, row := range rows {
