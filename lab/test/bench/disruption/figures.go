@@ -5,15 +5,13 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
 // figures are the measurements.
 type figures struct {
-	*options
-	machine   string
+	*bench
 	many, one evictions.BudgetsFigures
 	// The same under PodDisruptionBudgets.
 	manyNative, oneNative evictions.Figures
@@ -29,13 +27,13 @@ func (f *figures) overBudget() int {
 
 // nativeWhole is how long all pods take under a PodDisruptionBudget, at the pace that was measured.
 func (f *figures) nativeWhole() time.Duration {
-	return f.native.Took * time.Duration(f.pods) / time.Duration(max(1, f.native.Moved))
+	return f.native.Took * time.Duration(pods) / time.Duration(max(1, f.native.Moved))
 }
 
 // String is a table and a line for programs.
 func (f *figures) String() string {
-	table := plaintext.Table{Columns: []plaintext.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim"}}}
-	row := func(what, measured, aim string) { table.Rows = append(table.Rows, []string{what, measured, aim}) }
+	rows := [][]string{{"figure", "measured", "aim"}}
+	row := func(what, measured, aim string) { rows = append(rows, []string{what, measured, aim}) }
 	for _, part := range []struct {
 		name string
 		of   *evictions.BudgetsFigures
@@ -60,8 +58,7 @@ func (f *figures) String() string {
 		f.others(row)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", f.machine)
-	_ = table.Text(&b, "") // a strings.Builder takes all
+	fmt.Fprintf(&b, "%s\n%s", f.Machine, meter.Table(rows))
 	all, native := f.many.Add(f.one.Figures), f.manyNative.Add(f.oneNative)
 	refusals, perRefusal := f.refusals()
 	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f native_p99_ms=%.1f native_per_second=%.1f\n",
@@ -80,19 +77,18 @@ func (f *figures) refusals() (perSecond, requests float64) {
 
 // others are the rows of all that is no storm.
 func (f *figures) others(row func(what, measured, aim string)) {
-	row(fmt.Sprintf("%d pods move, each starts in %s", f.pods, f.startTime), "", "least")
+	row(fmt.Sprintf("%d pods move, each starts in %s", pods, startTime), "", "least")
 	row("  under maxUnavailable: 1", fmt.Sprintf("%.0f s (%d pods in %.0f s)", f.nativeWhole().Seconds(), f.native.Moved, f.native.Took.Seconds()),
-		fmt.Sprintf("%.0f s", (time.Duration(f.pods)*f.startTime).Seconds()))
-	const zones = 3
-	row("  a zone at a time", fmt.Sprintf("%.0f s", f.byZone.Took.Seconds()), fmt.Sprintf("%.0f s", (zones*f.startTime).Seconds()))
+		fmt.Sprintf("%.0f s", (time.Duration(pods)*startTime).Seconds()))
+	row("  a zone at a time", fmt.Sprintf("%.0f s", f.byZone.Took.Seconds()), fmt.Sprintf("%.0f s", (zones*startTime).Seconds()))
 	row("  kubectl drain gave up, a zone at a time", fmt.Sprint(f.byZone.GaveUp), "0")
 	row("  zones down at a time, at most", fmt.Sprint(f.byZone.Report.Disturbed), "1")
 	refusals, perRefusal := f.refusals()
-	row(fmt.Sprintf("drainers of %d nodes ask every second in vain", f.nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
+	row(fmt.Sprintf("drainers of %d nodes ask every second in vain", nodes), fmt.Sprintf("%.0f refusals a second", refusals), "")
 	row("  until refused: p50, p99", milliseconds(meter.Quantile(f.retry.Times, 0.5))+", "+milliseconds(meter.Quantile(f.retry.Times, 0.99)), "")
 	row("  not answered in time", fmt.Sprint(f.retry.Failed), "0")
 	row("  API calls for each, writes in all", fmt.Sprintf("%.2f, %d", perRefusal, f.retry.Writes), "")
-	row(fmt.Sprintf("a StatefulSet of %d pods is updated, each starts in %s: time, zones down at a time, API calls per pod", f.pods, f.startTime), "", "")
+	row(fmt.Sprintf("a StatefulSet of %d pods is updated, each starts in %s: time, zones down at a time, API calls per pod", pods, startTime), "", "")
 	for i := range f.updates {
 		u := &f.updates[i]
 		early := ""

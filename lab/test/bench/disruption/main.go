@@ -19,93 +19,77 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// options are set by flags.
-type options struct {
-	// evictions is how many are admitted in all, inFlight how many are asked for at a time.
-	evictions, inFlight int
-	// pods is the size of the service that moves, startTime what each of its pods takes to start.
-	pods      int
-	startTime time.Duration
+type size struct {
+	// evictions is how many are admitted in all.
+	evictions int
 	// native limits how long the service moves under a PodDisruptionBudget, and how long a rolling update
 	// of a pod at a time goes on; 0 is to its end.
 	native time.Duration
-	// nodes is how many nodes are asked for in vain, retry for how long.
-	nodes int
+	// retry is for how long nodes are asked for in vain.
 	retry time.Duration
-	// storm leaves out all but the evictions over budgets.
-	storm bool
-	// bin is the folder of the programs.
-	bin string
-	log io.Writer
 }
 
-var sizes = map[string]options{
+var sizes = map[string]size{
 	"short": {evictions: 2000, native: time.Minute, retry: 20 * time.Second},
 	"full":  {evictions: 10000, native: 0, retry: 2 * time.Minute},
 }
 
+const (
+	// pods is the size of the service that moves, in three zones, startTime what each of its pods takes to start.
+	pods, zones = 420, 3
+	startTime   = 2 * time.Second
+	// nodes is how many nodes without network the lab has, and are asked for in vain.
+	nodes = 500
+	// died is how often a pod dies by itself during evictions.
+	died = 500 * time.Millisecond
+	// crowd is how many workloads the storms have.
+	crowd = 100
+	// recycledNodes is how many nodes a service moves between.
+	recycledNodes = 36
+)
+
+// bench is a run of the benchmark.
+type bench struct {
+	*meter.Run
+	size
+	// inFlight is how many evictions are asked for at a time.
+	inFlight int
+	// storm leaves out all but the evictions over budgets.
+	storm   bool
+	kubectl string
+	figures figures
+}
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program
-	o, err := parse(os.Args[1:])
-	if err == nil {
-		err = o.run(ctx, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-disruption:", err)
-		os.Exit(1)
-	}
-}
-
-func parse(args []string) (*options, error) {
+	b := &bench{}
 	flags := flag.NewFlagSet("bench-disruption", flag.ContinueOnError)
-	size := flags.String("size", "short", "how much of everything: short or full")
-	inFlight := flags.Int("in-flight", 200, "`number` of evictions that are asked for at a time")
-	pods := flags.Int("pods", 420, "`number` of pods of the service that moves")
-	startTime := flags.Duration("start-time", 2*time.Second, "how long a pod of that service takes to start")
-	nodes := flags.Int("nodes", 500, "`number` of nodes without network, whose drainers are refused")
+	named := flags.String("size", "short", "how much of everything: short or full")
+	flags.IntVar(&b.inFlight, "in-flight", 200, "`number` of evictions that are asked for at a time")
 	number := flags.Int("evictions", 0, "`number` of evictions over budgets in all; 0 is as many as -size says")
-	storm := flags.Bool("storm", false, "only evict over 100 budgets and over one, without the death of a replica")
-	bin := flags.String("bin", "bin", "`folder` of the programs vicinity-lab, vicinity-controller, vicinity-kubernetes and kubectl")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	o, found := sizes[*size]
-	o.inFlight, o.pods, o.startTime, o.nodes, o.storm, o.log = *inFlight, *pods, *startTime, *nodes, *storm, os.Stderr
-	if *number != 0 {
-		o.evictions = *number
-	}
-	var err error
-	if o.bin, err = filepath.Abs(*bin); err != nil {
-		return nil, err
-	}
-	const zones, leastNodes = 3, 36
-	switch {
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("argument %q: there are only flags", flags.Arg(0))
-	case !found:
-		return nil, fmt.Errorf("-size: %q is unknown; it must be short or full", *size)
-	case *number < 0:
-		return nil, fmt.Errorf("-evictions: %d is not allowed; it must be 0 or more", *number)
-	case o.inFlight < 1:
-		return nil, fmt.Errorf("-in-flight: %d is not allowed; it must be 1 or more", o.inFlight)
-	case o.pods < zones || o.pods%zones != 0:
-		return nil, fmt.Errorf("-pods: %d is not allowed; it must be a multiple of the %d zones", o.pods, zones)
-	case o.startTime < 0:
-		return nil, fmt.Errorf("-start-time: %s is not allowed; it must be 0s or more", o.startTime)
-	case o.nodes < leastNodes || o.nodes > maxNodes:
-		return nil, fmt.Errorf("-nodes: %d is not allowed; it must be from %d to %d", o.nodes, leastNodes, maxNodes)
-	}
-	return &o, nil
+	flags.BoolVar(&b.storm, "storm", false, "only evict over 100 budgets and over one, without the death of a replica")
+	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
+		var err error
+		b.Run = r
+		if b.size, err = meter.Size(sizes, *named); err != nil {
+			return nil, err
+		}
+		switch {
+		case *number < 0:
+			return nil, fmt.Errorf("-evictions: %d is not allowed; it must be 0 or more", *number)
+		case b.inFlight < 1:
+			return nil, fmt.Errorf("-in-flight: %d is not allowed; it must be 1 or more", b.inFlight)
+		case *number > 0:
+			b.evictions = *number
+		}
+		if b.kubectl, err = b.Program("kubectl"); err != nil {
+			return nil, err
+		}
+		b.figures.bench = b
+		return &b.figures, b.measure(ctx)
+	})
 }
-
-// maxNodes is how many nodes without network a lab has addresses for beside the others.
-const maxNodes = 2000

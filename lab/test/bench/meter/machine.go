@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DescribeMachine says on what figures are taken.
-func DescribeMachine() (string, error) {
+// describeMachine says on what figures are taken.
+func describeMachine() (string, error) {
 	var system unix.Utsname
 	if err := unix.Uname(&system); err != nil {
 		return "", err
@@ -72,8 +72,8 @@ const (
 	quietTime = 5 * time.Minute
 )
 
-// Quiet waits until the machine has done what there was to do, and says whether it has.
-func Quiet(ctx context.Context) (bool, error) {
+// isQuiet waits until the machine has done what there was to do, and reports whether it has.
+func isQuiet(ctx context.Context) (bool, error) {
 	read := func() (ticks, error) {
 		text, err := os.ReadFile("/proc/stat")
 		if err != nil {

@@ -7,34 +7,6 @@ import (
 	"time"
 )
 
-func TestCPU(t *testing.T) {
-	stat := "7 (a) b (c) S 1 7 7 0 -1 4194304 1 2 3 4 150 50 7 8 20 0 9 0 100 1 2"
-	for field, want := range map[int]time.Duration{Own: 2 * time.Second, Children: 150 * time.Millisecond} {
-		if got, err := parseCPU(stat, field); err != nil || got != want {
-			t.Errorf("field %d: %s, %v, want %s", field, got, err, want)
-		}
-	}
-	for _, bad := range []string{"", "7 (a) S 1 7", "7 (a) S 1 7 7 0 -1 4194304 1 2 3 4 x 50 7 8"} {
-		if got, err := parseCPU(bad, Own); err == nil {
-			t.Errorf("%q is read as %s", bad, got)
-		}
-	}
-}
-
-func TestMemory(t *testing.T) {
-	status := "Name:\ta\nVmPeak:\t  9 kB\nVmHWM:\t  2048 kB\nVmRSS:\t   1024 kB\n"
-	for field, want := range map[string]int64{Peak: 2 << 20, Resident: 1 << 20} {
-		if got, err := parseMemory(status, field); err != nil || got != want {
-			t.Errorf("%s: %d, %v, want %d", field, got, err, want)
-		}
-	}
-	for _, bad := range []string{"VmPeak:\t9 kB\n", "VmHWM:\tmuch kB\n"} {
-		if got, err := parseMemory(bad, Peak); err == nil {
-			t.Errorf("%q is read as %d", bad, got)
-		}
-	}
-}
-
 func TestQuantile(t *testing.T) {
 	var hundred []time.Duration
 	for i := range 100 {

@@ -1,12 +1,14 @@
 package meter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -53,7 +55,7 @@ func Start(name, namespace, folder string, lost context.CancelCauseFunc, args ..
 	go func() {
 		defer close(p.ended)
 		if err := p.command.Wait(); !p.told.Load() {
-			lost(fmt.Errorf("%s ended (%w): %s", name, err, LogEnd(p.log)))
+			lost(fmt.Errorf("%s ended (%w): %s", name, err, p.logEnd()))
 		}
 	}()
 	return p, nil
@@ -64,15 +66,13 @@ const stopTime = 10 * time.Second
 
 // Stop ends a program and waits for its end. It is called once. A program that does not end in
 // time is killed, which is an error.
-func (p *Program) Stop() error { return p.stopWithin(stopTime) }
-
-func (p *Program) stopWithin(limit time.Duration) error {
+func (p *Program) Stop() error {
 	p.told.Store(true)
 	err := p.signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
-	case <-time.After(limit):
-		err = errors.Join(err, fmt.Errorf("%s did not end within %s: %s", p.name, limit, LogEnd(p.log)), p.signal(syscall.SIGKILL))
+	case <-time.After(stopTime):
+		err = errors.Join(err, fmt.Errorf("%s did not end within %s: %s", p.name, stopTime, p.logEnd()), p.signal(syscall.SIGKILL))
 		<-p.ended
 	}
 	return errors.Join(err, p.log.Close())
@@ -86,11 +86,20 @@ func (p *Program) signal(signal syscall.Signal) error {
 	return nil
 }
 
+// logEnd is the end of the log.
+func (p *Program) logEnd() string {
+	data, err := os.ReadFile(p.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-1000):]))
+}
+
 // CPU is the time that a program has computed, and the processes that it started and
 // that ended. Its own is exact, that of others as exact as the kernel counts it.
 func (p *Program) CPU() (time.Duration, error) {
 	pid := p.command.Process.Pid
-	total, err := CPU(pid, Children)
+	total, err := childrenCPU(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -112,21 +121,46 @@ func (p *Program) CPU() (time.Duration, error) {
 	return total, nil
 }
 
-// Memory is what a program holds, in bytes.
-func (p *Program) Memory() (int64, error) {
-	return Memory(p.command.Process.Pid, Resident)
-}
-
-// Peak is the most that a program ever held, in bytes.
-func (p *Program) Peak() (int64, error) {
-	return Memory(p.command.Process.Pid, Peak)
-}
-
-// Share is what a program holds, of what it shares with others its part, in bytes.
-func (p *Program) Share() (int64, error) {
-	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.command.Process.Pid))
+// childrenCPU is the CPU time of the children of a process that ended, in user mode and in the
+// kernel. The second field of /proc/PID/stat is a name in parentheses that may hold anything:
+// fields are counted from its end.
+func childrenCPU(pid int) (time.Duration, error) {
+	const field, afterName, ticksPerSecond = 16, 3, 100 // the same on all of Linux' platforms
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	return parseMemory(string(rollup), "Pss")
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	var user, kernel int64
+	if _, err := fmt.Sscan(strings.Join(fields[field-afterName:][:2], " "), &user, &kernel); err != nil {
+		return 0, fmt.Errorf("process status %q: %w", stat, err)
+	}
+	return time.Duration(user+kernel) * time.Second / ticksPerSecond, nil
+}
+
+// Memory is what a program holds, in bytes.
+func (p *Program) Memory() (int64, error) { return p.memory("status", "VmRSS") }
+
+// Peak is the most that a program ever held, in bytes.
+func (p *Program) Peak() (int64, error) { return p.memory("status", "VmHWM") }
+
+// Share is what a program holds, of what it shares with others its part, in bytes.
+func (p *Program) Share() (int64, error) { return p.memory("smaps_rollup", "Pss") }
+
+// memory reads a field of a file of the process, in bytes.
+func (p *Program) memory(file, field string) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.command.Process.Pid, file))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(line, field+":"); found {
+			var kib int64
+			if _, err := fmt.Sscan(value, &kib); err != nil {
+				return 0, fmt.Errorf("memory %q: %w", line, err)
+			}
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("the kernel does not say the %s of the process", field)
 }

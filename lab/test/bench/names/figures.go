@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
 // figures are what was measured.
@@ -47,9 +49,9 @@ type turn struct {
 
 // The figures of a turn, as numbers.
 func perSecond(t turn) float64 { return t.perSecond }
-func cpu(t turn) float64       { return inMicroseconds(t.cpu) }
-func p50(t turn) float64       { return inMicroseconds(t.p50) }
-func p99(t turn) float64       { return inMicroseconds(t.p99) }
+func cpu(t turn) float64       { return meter.Microseconds(t.cpu) }
+func p50(t turn) float64       { return meter.Microseconds(t.p50) }
+func p99(t turn) float64       { return meter.Microseconds(t.p99) }
 
 // median is that of a figure of a server over the rounds.
 func (c *contest) median(dns string, of func(turn) float64) float64 {
@@ -82,22 +84,31 @@ func median(values []float64) float64 {
 	return sorted[middle]
 }
 
-// String are tables in Markdown, and lines for programs.
+// String are tables, and lines for programs.
 func (f *figures) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s; load in between %s\n\n", f.machine, strings.Join(f.loads, " "))
-	text.WriteString("| queries | cache | queries a second: CoreDNS, vicinity-dns | ratio | p99 at a rate | p99: CoreDNS, vicinity-dns | ratio | CPU of a query: CoreDNS, vicinity-dns | ratio |\n" +
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	rows := [][]string{{
+		"queries", "cache", "queries a second: CoreDNS, vicinity-dns", "ratio", "p99 at a rate", "p99: CoreDNS, vicinity-dns", "ratio",
+		"CPU of a query: CoreDNS, vicinity-dns", "ratio",
+	}}
 	for _, c := range f.contests {
-		fmt.Fprintf(&text, "| %s | %s | %.0f, %.0f | %.3f | %d | %.0f µs, %.0f µs | %.3f | %.1f µs, %.1f µs | %.3f |\n", c.mix, yes(c.cache),
-			c.median(coredns, perSecond), c.median(vicinity, perSecond), c.ratio(perSecond), c.rate,
-			c.median(coredns, p99), c.median(vicinity, p99), c.ratio(p99), c.median(coredns, cpu), c.median(vicinity, cpu), c.ratio(cpu))
-	}
-	if len(f.memories) > 0 {
-		fmt.Fprintf(&text, "\n| with %d pods | memory | the most until then |\n| --- | --- | --- |\n", f.pods)
-		for _, m := range f.memories {
-			fmt.Fprintf(&text, "| %s, `pods %s` | %d MiB | %d MiB |\n", m.dns, m.pods, m.held>>20, m.most>>20)
+		both := func(format string, of func(turn) float64) string {
+			return fmt.Sprintf(format, c.median(coredns, of), c.median(vicinity, of))
 		}
+		ratio := func(of func(turn) float64) string { return fmt.Sprintf("%.3f", c.ratio(of)) }
+		rows = append(rows, []string{
+			c.mix, yes(c.cache), both("%.0f, %.0f", perSecond), ratio(perSecond), fmt.Sprint(c.rate),
+			both("%.0f µs, %.0f µs", p99), ratio(p99), both("%.1f µs, %.1f µs", cpu), ratio(cpu),
+		})
+	}
+	text.WriteString(meter.Table(rows))
+	if len(f.memories) > 0 {
+		rows := [][]string{{fmt.Sprintf("with %d pods", f.pods), "memory", "the most until then"}}
+		for _, m := range f.memories {
+			rows = append(rows, []string{m.dns + ", pods " + m.pods, fmt.Sprintf("%d MiB", m.held>>20), fmt.Sprintf("%d MiB", m.most>>20)})
+		}
+		text.WriteString("\n" + meter.Table(rows))
 	}
 	text.WriteByte('\n')
 	f.list(&text)
@@ -145,5 +156,3 @@ func yes(is bool) string {
 	}
 	return "no"
 }
-
-func inMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

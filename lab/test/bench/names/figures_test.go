@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// rounds has a round for each pair of figures of CoreDNS and vicinity-dns: queries a second and,
+// roundsOf has a round for each pair of figures of CoreDNS and vicinity-dns: queries a second and,
 // in microseconds, latency and CPU.
-func rounds(pairs ...[2]turn) (all []round) {
+func roundsOf(pairs ...[2]turn) (all []round) {
 	for _, p := range pairs {
 		all = append(all, round{coredns: p[0], vicinity: p[1]})
 	}
@@ -21,7 +21,7 @@ func turnOf(perSecond float64, p99, cpu time.Duration) turn {
 
 // A machine that is slow for a while is so for both servers of a round.
 func TestRatioIsOfRounds(t *testing.T) {
-	c := &contest{rounds: rounds(
+	c := &contest{rounds: roundsOf(
 		[2]turn{turnOf(1000, 100, 20), turnOf(990, 102, 21)},
 		[2]turn{turnOf(100, 1000, 30), turnOf(98, 1050, 30)},
 		[2]turn{turnOf(2000, 50, 20), turnOf(2020, 50, 20)},

@@ -22,79 +22,33 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// options are set by flags.
-type options struct {
-	// pods is the number of pods and of their PodLocators.
-	pods   int
-	rounds int
-	// duration is how long each server is asked for one figure.
-	duration time.Duration
-	// bin is the folder of the programs.
-	bin string
-	// profiles is the folder for profiles; empty means none.
-	profiles string
-	log      io.Writer
-}
-
-// maxPods is the number of addresses for pods.
-const maxPods = 1_000_000
-
+// sizes are the numbers of pods, each with its PodLocator.
 var sizes = map[string]int{"short": 10_000, "full": 100_000}
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program
-	o, err := parse(os.Args[1:])
-	if err == nil {
-		err = o.run(ctx, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-names:", err)
-		os.Exit(1)
-	}
-}
+const (
+	// rounds is how often the two servers take turns with each kind of queries, duration how long a
+	// server is asked for each figure.
+	rounds   = 5
+	duration = 3 * time.Second
+)
 
-func parse(args []string) (*options, error) {
-	o := &options{log: os.Stderr}
+func main() {
+	b := &bench{}
 	flags := flag.NewFlagSet("bench-names", flag.ContinueOnError)
-	size := flags.String("size", "short", "how many pods: short or full")
-	flags.IntVar(&o.pods, "pods", 0, "`number` of pods, if not that of the size")
-	flags.IntVar(&o.rounds, "rounds", 5, "how often the two servers take turns with each kind of queries")
-	flags.DurationVar(&o.duration, "duration", 3*time.Second, "how long a server is asked for each figure")
-	flags.StringVar(&o.bin, "bin", "bin", "`folder` of the programs vicinity-dns, bench-coredns, vicinity-lab and vicinity-kubernetes")
-	flags.StringVar(&o.profiles, "profiles", "", "`folder` for CPU profiles of both servers; without it there are none")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	var err error
-	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return nil, err
-	}
-	named, found := sizes[*size]
-	switch {
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("argument %q: there are only flags", flags.Arg(0))
-	case !found:
-		return nil, fmt.Errorf("-size: %q is unknown; it must be short or full", *size)
-	}
-	if o.pods == 0 {
-		o.pods = named
-	}
-	switch {
-	case o.pods < leastPods || o.pods > maxPods:
-		return nil, fmt.Errorf("-pods: %d is not allowed; it must be from %d to %d", o.pods, leastPods, maxPods)
-	case o.rounds < 1:
-		return nil, fmt.Errorf("-rounds: %d is not allowed; it must be 1 or more", o.rounds)
-	case o.duration < time.Second:
-		return nil, fmt.Errorf("-duration: %s is not allowed; it must be 1s or more", o.duration)
-	}
-	return o, nil
+	named := flags.String("size", "short", "how many pods: short or full")
+	flags.StringVar(&b.profiles, "profiles", "", "`folder` for CPU profiles of both servers; without it there are none")
+	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
+		var err error
+		b.Run, b.figures.machine = r, r.Machine
+		if b.pods, err = meter.Size(sizes, *named); err != nil {
+			return nil, err
+		}
+		b.nodes, b.figures.pods = b.pods/podsPerNode, b.pods
+		return &b.figures, b.measure(ctx)
+	})
 }

@@ -12,11 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
 const (
-	// manager manages the slices, so that Kubernetes does not.
-	manager   = "bench.vicinity.dev"
 	namespace = "bench"
 	domain    = "svc.cluster.local"
 	// vips, peers and nears are the numbers of Services: with a cluster IP, headless, and headless
@@ -31,10 +30,8 @@ const (
 	externals = 250
 	// podsPerNamespace and podsPerNode are how pods are spread.
 	podsPerNamespace, podsPerNode = 1000, 50
-	// leastPods are enough for a node in each zone.
-	leastPods  = podsPerNode * 3
-	portName   = "http"
-	portNumber = 8080
+	portName                      = "http"
+	portNumber                    = 8080
 )
 
 // zones are those of the nodes, in turns.
@@ -65,9 +62,7 @@ func newNode(i int) *corev1.Node {
 }
 
 // podAddress is in 12.0.0.0/8.
-func podAddress(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{12, byte(i >> 16), byte(i >> 8), byte(i)})
-}
+func podAddress(i int) netip.Addr { return meter.Address(12, i) }
 
 func podNamespace(i int) string { return fmt.Sprintf("pods-%d", i/podsPerNamespace) }
 
@@ -78,7 +73,7 @@ func newPod(i int) *corev1.Pod {
 		Labels:      map[string]string{"app.kubernetes.io/name": "deployment", "app.kubernetes.io/instance": "bench", "pod-template-hash": "7f9c6d5b4"},
 		Annotations: map[string]string{"prometheus.io/scrape": "true", "prometheus.io/port": "8080"},
 	}}
-	pod.Spec.SchedulerName = manager
+	pod.Spec.SchedulerName = meter.Manager
 	container := corev1.Container{Name: "server", Image: "registry.example/bench/server:1.0.0", Ports: []corev1.ContainerPort{{Name: portName, ContainerPort: portNumber}}}
 	for n := range 8 {
 		container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d", n), Value: "a value of some length"})
@@ -104,42 +99,15 @@ func client(round int) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 77, byte(round % len(zones)), 1})
 }
 
-// newService makes a Service, headless without an address.
-func newService(name string, address netip.Addr) *corev1.Service {
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	service.Spec.ClusterIP = corev1.ClusterIPNone
-	if address.IsValid() {
-		service.Spec.ClusterIP = address.String()
-	}
-	service.Spec.Ports = []corev1.ServicePort{{Name: portName, Port: 80, TargetPort: intstr.FromInt32(portNumber)}}
-	return service
-}
-
-// vipAddress is the cluster IP of a Service: the API server is slower if it has to choose it.
-func vipAddress(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, 96, byte(16 + i/250), byte(1 + i%250)})
-}
-
 // newSlice makes the endpoints of a Service from pods, the first of which has an index.
 func newSlice(service *corev1.Service, first, pods, nodes int) *discoveryv1.EndpointSlice {
-	name, port, protocol, ready := portName, int32(portNumber), corev1.ProtocolTCP, true
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: service.Namespace, Name: service.Name,
-			Labels: map[string]string{discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: manager},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
-	}
+	slice := meter.NewSlice(service, 0)
 	if service.Spec.ClusterIP == corev1.ClusterIPNone {
 		slice.Labels[corev1.IsHeadlessService] = ""
 	}
 	for i := range perService {
 		pod := (first + i) % pods
-		node, zone := nodeName(pod%nodes), zoneOf(pod%nodes)
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{podAddress(pod).String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, NodeName: &node, Zone: &zone,
-		})
+		slice.Endpoints = append(slice.Endpoints, meter.NewEndpoint(podAddress(pod), nodeName(pod%nodes), zoneOf(pod%nodes)))
 	}
 	return slice
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"k8s.io/client-go/dynamic"
 
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
@@ -23,38 +24,25 @@ const (
 
 // bench is a run of the benchmark.
 type bench struct {
-	*options
-	folder  string
-	cluster *cluster
-	figures figures
-	begun   time.Time
-	lost    context.CancelCauseFunc
+	*meter.Run
+	pods, nodes int
+	// profiles is the folder for profiles; empty means none.
+	profiles string
+	untyped  dynamic.Interface
+	figures  figures
 }
 
-// run runs the benchmark and prints the figures.
-func (o *options) run(ctx context.Context, out io.Writer) (err error) {
-	b := &bench{options: o, begun: time.Now()}
-	b.figures.pods = o.pods
-	if b.figures.machine, err = meter.DescribeMachine(); err != nil {
-		return err
-	}
-	if b.folder, err = os.MkdirTemp("", "bench-names-"); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.folder)) }()
+func (b *bench) measure(ctx context.Context) error {
 	for _, mix := range mixes {
 		if err := os.WriteFile(b.file(mix), []byte(queries(mix)), 0o600); err != nil {
 			return err
 		}
 	}
-	b.say("a control plane")
-	if b.cluster, err = b.bringUp(ctx); err != nil {
+	b.Say("a control plane")
+	if err := b.bringUp(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.cluster.takeDown(ctx)) }()
-	ctx, b.lost = context.WithCancelCause(ctx)
-	defer b.lost(nil)
-	if err := b.rest(ctx); err != nil {
+	if err := b.Rest(ctx); err != nil {
 		return err
 	}
 	for _, c := range []contender{{dns: coredns, pods: insecure}, {dns: coredns, pods: verified}, {dns: vicinity, pods: insecure}} {
@@ -68,31 +56,14 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 		}
 	}
 	b.look()
-	b.say("done")
-	_, err = io.WriteString(out, b.figures.String())
-	return err
-}
-
-func (b *bench) say(format string, args ...any) {
-	fmt.Fprintf(b.log, "%5.0f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
+	return nil
 }
 
 // look notes the load of the machine.
 func (b *bench) look() { b.figures.loads = append(b.figures.loads, meter.LoadNow()) }
 
 // file has the queries of a kind.
-func (b *bench) file(mix string) string { return filepath.Join(b.folder, mix+".queries") }
-
-// rest waits until the machine is quiet: objects by the hundred thousand keep the control plane busy
-// for a while.
-func (b *bench) rest(ctx context.Context) error {
-	b.say("all objects are there; wait until the machine is quiet")
-	calm, err := meter.Quiet(ctx)
-	if err == nil && !calm {
-		b.say("other programs keep the machine busy")
-	}
-	return err
-}
+func (b *bench) file(mix string) string { return filepath.Join(b.Folder, mix+".queries") }
 
 // weigh measures the memory of a server that has nothing else beside it.
 func (b *bench) weigh(ctx context.Context, c contender) error {
@@ -109,13 +80,13 @@ func (b *bench) weigh(ctx context.Context, c contender) error {
 		m.most, err = s.Peak()
 	}
 	b.figures.memories = append(b.figures.memories, m)
-	b.say("%s with pods %s holds %d MiB", c.dns, c.pods, m.held>>20)
+	b.Say("%s with pods %s holds %d MiB", c.dns, c.pods, m.held>>20)
 	return errors.Join(err, s.Stop())
 }
 
 // load is that of a kind of queries in a round, as fast as the server answers.
 func (b *bench) load(s *server, mix string, round int) load {
-	return load{to: s.at, from: client(round), file: b.file(mix), length: b.duration}
+	return load{to: s.at, from: client(round), file: b.file(mix), length: duration}
 }
 
 // compare has both servers take turns with all kinds of queries.
@@ -135,7 +106,7 @@ func (b *bench) compare(ctx context.Context, cache bool) (err error) {
 		if err := b.contest(ctx, servers, c); err != nil {
 			return fmt.Errorf("%s queries, cache %s: %w", mix, yes(cache), err)
 		}
-		b.say("%s queries, cache %s: queries a second %.3f, p99 %.3f and CPU %.3f of those of CoreDNS", mix, yes(cache), c.ratio(perSecond), c.ratio(p99), c.ratio(cpu))
+		b.Say("%s queries, cache %s: queries a second %.3f, p99 %.3f and CPU %.3f of those of CoreDNS", mix, yes(cache), c.ratio(perSecond), c.ratio(p99), c.ratio(cpu))
 	}
 	return servers[vicinity].checkLocated(ctx)
 }
@@ -158,7 +129,7 @@ func (b *bench) contest(ctx context.Context, servers map[string]*server, c *cont
 	}
 	// The one that is last in a round is the first in the next.
 	order := []string{coredns, vicinity}
-	for i := range b.rounds {
+	for i := range rounds {
 		r := round{}
 		for _, dns := range order {
 			t, err := b.takeTurn(ctx, servers[dns], b.load(servers[dns], c.mix, i), c.rate)
@@ -200,9 +171,6 @@ func (b *bench) profile(ctx context.Context, s *server, name string, l load) err
 	if b.profiles == "" {
 		return nil
 	}
-	if err := os.MkdirAll(b.profiles, 0o755); err != nil {
-		return err
-	}
 	const length = 10 * time.Second
 	loaded := make(chan error, 1)
 	go func() {
@@ -210,9 +178,6 @@ func (b *bench) profile(ctx context.Context, s *server, name string, l load) err
 		_, err := l.run(ctx)
 		loaded <- err
 	}()
-	page, err := get(ctx, s.pprof, fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", length.Seconds()))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(b.profiles, name+".pprof"), []byte(page), 0o600)
-	}
+	err := meter.Profile(ctx, b.profiles, name, s.pprof, fmt.Sprintf("/debug/pprof/profile?seconds=%.0f", length.Seconds()))
 	return errors.Join(err, <-loaded)
 }

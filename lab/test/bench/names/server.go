@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -47,27 +45,30 @@ func (b *bench) serve(ctx context.Context, c contender) (*server, error) {
 	s := &server{}
 	for _, address := range []*netip.AddrPort{&s.at, &s.ready, &s.metrics, &s.pprof} {
 		var err error
-		if *address, err = freeAddress(ctx); err != nil {
+		if *address, err = meter.FreeAddress(ctx); err != nil {
 			return nil, err
 		}
 	}
-	corefile := filepath.Join(b.folder, c.dns+".Corefile")
-	if err := os.WriteFile(corefile, []byte(c.corefile(s, b.cluster.Kubeconfig())), 0o600); err != nil {
+	corefile := filepath.Join(b.Folder, c.dns+".Corefile")
+	if err := os.WriteFile(corefile, []byte(c.corefile(s, b.Cluster.Kubeconfig())), 0o600); err != nil {
 		return nil, err
 	}
-	program := "vicinity-dns"
+	name := "vicinity-dns"
 	if c.dns == coredns {
-		program = "bench-coredns"
+		name = "bench-coredns"
 	}
-	var err error
-	if s.Program, err = meter.Start(c.dns, "", b.folder, b.lost, filepath.Join(b.bin, program), "-conf", corefile); err != nil {
+	program, err := b.Program(name)
+	if err != nil {
+		return nil, err
+	}
+	if s.Program, err = meter.Start(c.dns, "", b.Folder, b.Lost, program, "-conf", corefile); err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	err = kube.Wait(limited, c.dns+" to be ready", func(ctx context.Context) (string, error) {
 		// It says so before it listens for queries.
-		if _, err := get(ctx, s.ready, "/ready"); err != nil {
+		if _, err := meter.Page(ctx, nil, s.ready, "/ready"); err != nil {
 			return "", err
 		}
 		return "", s.answers(ctx)
@@ -107,38 +108,10 @@ func (c contender) corefile(s *server, kubeconfig string) string {
 	return fmt.Sprintf(".:%d {\n  %s\n}\n", s.at.Port(), strings.Join(lines, "\n  "))
 }
 
-// freeAddress returns an unused address of the host.
-func freeAddress(ctx context.Context) (netip.AddrPort, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	address, err := netip.ParseAddrPort(listener.Addr().String())
-	return address, errors.Join(err, listener.Close())
-}
-
-// get reads a page of a server.
-func get(ctx context.Context, from netip.AddrPort, path string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+from.String()+path, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", path, response.Status)
-	}
-	return string(body), err
-}
-
 // checkLocated returns an error unless the server located all clients, and filtered
 // answers for them: a server that does not would be measured for nothing.
 func (s *server) checkLocated(ctx context.Context) error {
-	page, err := get(ctx, s.metrics, "/metrics")
+	page, err := meter.Page(ctx, nil, s.metrics, "/metrics")
 	if err != nil {
 		return fmt.Errorf("reading the metrics of vicinity-dns: %w", err)
 	}

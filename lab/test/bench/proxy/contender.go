@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,30 +32,38 @@ const (
 // contend starts a proxy on a node, with more flags.
 func (b *bench) contend(who string, node shape.Node, flags ...string) (*meter.Program, error) {
 	c := b.cluster
-	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
+	namespace := shape.NodeNamespace(c.Cluster.Shape().Name, node.Index)
 	kubeconfig := c.dir.ComponentKubeconfig("kube-proxy")
 	var cidrs []string
-	for _, cidr := range c.Shape().PodCIDRs() {
+	for _, cidr := range c.Cluster.Shape().PodCIDRs() {
 		cidrs = append(cidrs, cidr.String())
 	}
 	if who == kubeProxy {
+		program, err := b.Program("vicinity-kubernetes")
+		if err != nil {
+			return nil, err
+		}
 		// With its defaults, but for what belongs to the kernel as a whole.
-		return meter.Start(who, namespace, b.folder, b.lost, filepath.Join(b.bin, "vicinity-kubernetes"), kubeProxy,
+		return meter.Start(who, namespace, b.Folder, b.Lost, program, kubeProxy,
 			"--kubeconfig="+kubeconfig, "--hostname-override="+node.Name, "--proxy-mode=nftables",
 			"--cluster-cidr="+strings.Join(cidrs, ","), "--detect-local-mode=ClusterCIDR",
 			"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0", "--oom-score-adj=0")
 	}
+	program, err := b.Program("vicinity-proxy")
+	if err != nil {
+		return nil, err
+	}
 	args := []string{
-		filepath.Join(b.bin, "vicinity-proxy"), "--kubeconfig=" + kubeconfig, "--node-name=" + node.Name,
+		program, "--kubeconfig=" + kubeconfig, "--node-name=" + node.Name,
 		"--cluster-cidr=" + strings.Join(cidrs, ","), "--healthz-bind-address=:" + strconv.Itoa(healthPort),
 		"--metrics-bind-address=:" + strconv.Itoa(metricsPort), "--lease-namespace=vicinity-system", "--conntrack-accounting",
 	}
-	return meter.Start(who, namespace, b.folder, b.lost, slices.Concat(args, flags, b.flags)...)
+	return meter.Start(who, namespace, b.Folder, b.Lost, append(args, flags...)...)
 }
 
 // clear takes the rules of both proxies from a node.
 func (b *bench) clear(ctx context.Context, node shape.Node) error {
-	namespace := shape.NodeNamespace(b.cluster.Shape().Name, node.Index)
+	namespace := shape.NodeNamespace(b.Cluster.Shape().Name, node.Index)
 	return fabric.InNamespace(namespace, func() error {
 		for _, family := range []string{"ip", "ip6"} {
 			for _, table := range []string{kubeProxy, vicinity} {
@@ -74,19 +80,13 @@ func (b *bench) clear(ctx context.Context, node shape.Node) error {
 
 // metric is the sum of a metric of vicinity-proxy over the labels that hold a text.
 func (b *bench) metric(ctx context.Context, name, label string) (float64, error) {
-	namespace := shape.NodeNamespace(b.cluster.Shape().Name, b.cluster.node.Index)
+	namespace := shape.NodeNamespace(b.Cluster.Shape().Name, b.cluster.node.Index)
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return fabric.Dial(ctx, namespace, network, address)
 	}}
-	address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), metricsPort)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address.String()+"/metrics", http.NoBody)
-	if err != nil {
-		return 0, err
-	}
-	response, err := transport.RoundTrip(request)
+	page, err := meter.Page(ctx, transport, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), metricsPort), "/metrics")
 	if err != nil {
 		return 0, fmt.Errorf("reading the metrics of vicinity-proxy: %w", err)
 	}
-	defer response.Body.Close()
-	return meter.SumMetric(response.Body, name, label)
+	return meter.SumMetric(strings.NewReader(page), name, label)
 }

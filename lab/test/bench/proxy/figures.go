@@ -76,19 +76,21 @@ func (f *figures) of(proxy string, services int) *contest {
 	return c
 }
 
-// String are tables in Markdown, and lines for programs.
+// String are tables, and lines for programs.
 func (f *figures) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s\n\n", f.machine)
-	f.tabulate(&text)
+	fmt.Fprintf(&text, "%s\n\n%s", f.machine, f.table())
 	if f.zones > 0 {
-		fmt.Fprintf(&text, "\n| a node of %d zones sees | endpoints | bytes of groups received | memory | load |\n| --- | --- | --- | --- | --- |\n", f.zones)
+		rows := [][]string{{fmt.Sprintf("a node of %d zones sees", f.zones), "endpoints", "bytes of groups received", "memory", "load"}}
 		for _, one := range []struct {
 			what string
 			received
 		}{{"its own zone", f.own}, {"all zones", f.all}} {
-			fmt.Fprintf(&text, "| %s | %.0f | %.1f MiB | %d MiB | %s |\n", one.what, one.endpoints, one.bytes/(1<<20), one.memory>>20, one.load)
+			rows = append(rows, []string{
+				one.what, fmt.Sprintf("%.0f", one.endpoints), fmt.Sprintf("%.1f MiB", one.bytes/(1<<20)), fmt.Sprintf("%d MiB", one.memory>>20), one.load,
+			})
 		}
+		text.WriteString("\n" + meter.Table(rows))
 	}
 	if f.crowd > 0 {
 		fmt.Fprintf(&text, "\n%d endpoints in one Service: programmed %.1f s after the first slice was sent, %.1f s after the last was written; %.1f s of CPU in the proxy, %d MiB held; load %s\n",
@@ -99,10 +101,15 @@ func (f *figures) String() string {
 	return text.String()
 }
 
-// tabulate writes the table of both proxies, each of whose rows is about one figure.
-func (f *figures) tabulate(text *strings.Builder) {
+// table is the table of both proxies, each of whose rows is about one figure.
+func (f *figures) table() string {
 	contests := slices.SortedStableFunc(slices.Values(f.contests), func(a, b *contest) int { return a.services - b.services })
-	rows := []struct {
+	titles := []string{""}
+	for _, c := range contests {
+		titles = append(titles, fmt.Sprintf("%d Services, %s", c.services, c.proxy))
+	}
+	table := [][]string{titles}
+	for _, row := range []struct {
 		name string
 		of   func(*contest) string
 	}{
@@ -121,19 +128,14 @@ func (f *figures) tabulate(text *strings.Builder) {
 			return fmt.Sprintf("%d of %d", c.failed, c.failed+c.answered)
 		}},
 		{"load of the machine, during it", func(c *contest) string { return strings.Join(c.loads, " ") }},
-	}
-	text.WriteString("| |")
-	for _, c := range contests {
-		fmt.Fprintf(text, " %d Services, %s |", c.services, c.proxy)
-	}
-	text.WriteString("\n| --- |" + strings.Repeat(" --- |", len(contests)) + "\n")
-	for _, row := range rows {
-		fmt.Fprintf(text, "| %s |", row.name)
+	} {
+		cells := []string{row.name}
 		for _, c := range contests {
-			fmt.Fprintf(text, " %s |", row.of(c))
+			cells = append(cells, row.of(c))
 		}
-		text.WriteByte('\n')
+		table = append(table, cells)
 	}
+	return meter.Table(table)
 }
 
 // list writes the lines for programs.
@@ -145,7 +147,7 @@ func (f *figures) list(text *strings.Builder) {
 		}
 		fmt.Fprintf(text, "RESULT proxy=%s services=%d start_s=%.2f change_p50_ms=%.1f change_p99_ms=%.1f group_p50_ms=%s cpu_per_change_ms=%.2f rss_mib=%d connect_p50_us=%.1f\n",
 			c.proxy, c.services, meter.Quantile(c.starts, 0.5).Seconds(), meter.Milliseconds(meter.Quantile(c.changes, 0.5)), meter.Milliseconds(meter.Quantile(c.changes, 0.99)),
-			group, meter.Milliseconds(c.cpuPerChange()), c.memory>>20, inMicroseconds(c.connect()))
+			group, meter.Milliseconds(c.cpuPerChange()), c.memory>>20, meter.Microseconds(c.connect()))
 	}
 	if f.zones > 0 {
 		fmt.Fprintf(text, "RESULT subsetting zones=%d endpoints=%.0f bytes_mib=%.1f rss_mib=%d all_endpoints=%.0f all_bytes_mib=%.1f all_rss_mib=%d\n",
@@ -182,7 +184,7 @@ func medians(all []time.Duration) string {
 	}
 	text := make([]string, len(all))
 	for i, one := range all {
-		text[i] = fmt.Sprintf("%.1f µs", inMicroseconds(one))
+		text[i] = fmt.Sprintf("%.1f µs", meter.Microseconds(one))
 	}
 	return strings.Join(text, ", ")
 }
@@ -190,7 +192,7 @@ func medians(all []time.Duration) string {
 // connected is pair for times of another size, with how many connections took so long
 // that a packet must have been lost.
 func connected(times []time.Duration) string {
-	text := fmt.Sprintf("%.1f µs, %.1f µs", inMicroseconds(meter.Quantile(times, 0.5)), inMicroseconds(meter.Quantile(times, 0.99)))
+	text := fmt.Sprintf("%.1f µs, %.1f µs", meter.Microseconds(meter.Quantile(times, 0.5)), meter.Microseconds(meter.Quantile(times, 0.99)))
 	late := 0
 	for _, took := range times {
 		if took >= sentAgain {
@@ -205,7 +207,5 @@ func connected(times []time.Duration) string {
 
 // sentAgain is after how long a packet is sent again that opens a connection.
 const sentAgain = time.Second
-
-func inMicroseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 func milliseconds(d time.Duration) string { return fmt.Sprintf("%.2f ms", meter.Milliseconds(d)) }

@@ -22,102 +22,69 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// options are what flags say.
+const (
+	// changes is how often the endpoints of a Service change under vicinity-proxy in each round, and
+	// peerChanges under kube-proxy, which takes seconds for each. costly is how often they
+	// do under vicinity-proxy once more while its CPU is measured.
+	changes, peerChanges, costly = 200, 10, 100
+	// connects is how many connections are opened to see how long that takes.
+	connects = 5000
+	// races is how often both proxies are measured at the same time, for that alone.
+	races = 3
+	// maxServices is how many there are addresses for.
+	maxServices = 50000
+)
+
+// options are set by flags.
 type options struct {
 	sizes  []int
 	rounds int
-	// changes is how often the endpoints of a Service change under vicinity-proxy, and
-	// peerChanges under kube-proxy, which takes seconds for each. costly is how often they
-	// do under vicinity-proxy once more while its CPU is measured.
-	changes, peerChanges, costly int
-	// connects is how many connections are opened to see how long that takes.
-	connects int
-	// races is how often both proxies are measured at the same time, for that alone.
-	races int
 	// endpoints is how many one Service gets in the end, 0 for none.
 	endpoints int
-	// subsets says whether traffic that stays in its zone is measured too.
-	subsets bool
-	// peer says whether kube-proxy is measured too.
-	peer bool
-	// weights says whether Services whose endpoints have weights are measured too.
-	weights bool
-	// bin is the folder of the programs.
-	bin string
-	// flags are more flags for vicinity-proxy.
-	flags []string
-	// log is told what is being done.
-	log io.Writer
+	// subsets is whether traffic that stays in its zone is measured too, peer whether kube-proxy is,
+	// and weights whether Services whose endpoints have weights are.
+	subsets, peer, weights bool
 }
-
-// maxServices is how many there are addresses for.
-const maxServices = 50000
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program
-	o, err := parse(os.Args[1:])
-	if err == nil {
-		err = o.run(ctx, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-proxy:", err)
-		os.Exit(1)
-	}
-}
-
-func parse(args []string) (*options, error) {
-	o := &options{log: os.Stderr}
+	b := &bench{}
 	flags := flag.NewFlagSet("bench-proxy", flag.ContinueOnError)
 	sizes := flags.String("sizes", "1000,5000,10000", "`numbers` of Services, each with 10 endpoints, in ascending order")
-	flags.IntVar(&o.rounds, "rounds", 2, "how often the two proxies take turns with each number of Services")
-	flags.IntVar(&o.changes, "changes", 200, "changes of endpoints under vicinity-proxy, in each round")
-	flags.IntVar(&o.peerChanges, "peer-changes", 10, "changes of endpoints under kube-proxy, in each round")
-	flags.IntVar(&o.costly, "cost-changes", 100, "more changes under vicinity-proxy, in each round, while its CPU is measured")
-	flags.IntVar(&o.connects, "connects", 5000, "connections to see how long one takes, in each round")
-	flags.IntVar(&o.races, "races", 3, "how often such connections are measured with both proxies at the same time, each on a node of its own; 0 for never")
-	flags.IntVar(&o.endpoints, "endpoints", 100000, "endpoints that one Service gets in the end; 0 for none")
-	flags.BoolVar(&o.peer, "peer", true, "measure kube-proxy, too, which takes minutes to start with tens of thousands of Services")
-	flags.BoolVar(&o.weights, "weights", true, "measure, with the greatest number of Services, vicinity-proxy while zones share their traffic by weights")
-	flags.BoolVar(&o.subsets, "subsets", true, "measure, with the greatest number of Services, what a node receives whose zone sees only its own endpoints")
-	flags.StringVar(&o.bin, "bin", "bin", "`folder` of the programs vicinity, vicinity-controller, vicinity-proxy and vicinity-kubernetes")
-	more := flags.String("proxy-flags", "", "more `flags` for vicinity-proxy")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("argument %q: there are only flags", flags.Arg(0))
-	}
-	o.flags = strings.Fields(*more)
-	var err error
-	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return nil, err
-	}
+	flags.IntVar(&b.rounds, "rounds", 2, "how often the two proxies take turns with each number of Services")
+	flags.IntVar(&b.endpoints, "endpoints", 100000, "endpoints that one Service gets in the end; 0 for none")
+	flags.BoolVar(&b.peer, "peer", true, "measure kube-proxy, too, which takes minutes to start with tens of thousands of Services")
+	flags.BoolVar(&b.weights, "weights", true, "measure, with the greatest number of Services, vicinity-proxy while zones share their traffic by weights")
+	flags.BoolVar(&b.subsets, "subsets", true, "measure, with the greatest number of Services, what a node receives whose zone sees only its own endpoints")
+	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
+		b.Run = r
+		if err := b.check(*sizes); err != nil {
+			return nil, err
+		}
+		return &b.figures, b.measure(ctx)
+	})
+}
+
+// check reads the numbers of Services, and checks the other flags.
+func (b *bench) check(sizes string) error {
 	last := 0
-	for text := range strings.SplitSeq(*sizes, ",") {
+	for text := range strings.SplitSeq(sizes, ",") {
 		size, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || size <= last || size > maxServices {
-			return nil, fmt.Errorf("-sizes: %q is not allowed; write numbers from 1 to %d in ascending order, with commas between", text, maxServices)
+			return fmt.Errorf("-sizes: %q is not allowed; write numbers from 1 to %d in ascending order, with commas between", text, maxServices)
 		}
-		o.sizes, last = append(o.sizes, size), size
+		b.sizes, last = append(b.sizes, size), size
 	}
-	for _, number := range []struct {
-		flag  string
-		value int
-		least int
-	}{{"rounds", o.rounds, 1}, {"changes", o.changes, 2}, {"peer-changes", o.peerChanges, 2}, {"cost-changes", o.costly, 1}, {"connects", o.connects, 1}, {"races", o.races, 0}, {"endpoints", o.endpoints, 0}} {
-		if number.value < number.least {
-			return nil, fmt.Errorf("-%s: %d is not allowed; it must be %d or more", number.flag, number.value, number.least)
-		}
+	if b.rounds < 1 {
+		return fmt.Errorf("-rounds: %d is not allowed; it must be 1 or more", b.rounds)
 	}
-	return o, nil
+	if b.endpoints < 0 {
+		return fmt.Errorf("-endpoints: %d is not allowed; it must be 0 or more", b.endpoints)
+	}
+	return nil
 }

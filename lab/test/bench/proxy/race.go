@@ -15,7 +15,7 @@ import (
 // a node of its own, and serves all Services there. The nodes change hands each time, so that
 // neither the node nor the moment makes a difference.
 func (b *bench) race(ctx context.Context) error {
-	if !b.peer || b.races == 0 {
+	if !b.peer {
 		return nil
 	}
 	if err := b.handBack(ctx); err != nil {
@@ -27,7 +27,7 @@ func (b *bench) race(ctx context.Context) error {
 	}
 	// The other end, which the Service does not lead to, has nothing to do now.
 	nodes := []shape.Node{b.cluster.node, b.cluster.ends[(b.turn+1)%2].node}
-	for i := range b.races {
+	for i := range races {
 		if err := b.raceOnce(ctx, target, nodes[i%2], nodes[(i+1)%2]); err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (b *bench) race(ctx context.Context) error {
 
 // raceOnce measures once, with kube-proxy on one node and vicinity-proxy on another.
 func (b *bench) raceOnce(ctx context.Context, target end, peerNode, ownNode shape.Node) (err error) {
-	b.say("both proxies, kube-proxy on %s and vicinity-proxy on %s", peerNode.Name, ownNode.Name)
+	b.Say("both proxies, kube-proxy on %s and vicinity-proxy on %s", peerNode.Name, ownNode.Name)
 	var ways []way
 	for _, one := range []struct {
 		who   string
@@ -57,7 +57,7 @@ func (b *bench) raceOnce(ctx context.Context, target end, peerNode, ownNode shap
 		defer func() {
 			err = errors.Join(err, proxy.Stop(), b.clear(context.WithoutCancel(ctx), one.node))
 		}()
-		namespace := shape.NodeNamespace(b.cluster.Shape().Name, one.node.Index)
+		namespace := shape.NodeNamespace(b.Cluster.Shape().Name, one.node.Index)
 		limited, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("%s takes too long to start", one.who))
 		defer cancel()
 		if _, err := (prober{namespace}).until(limited, aim{to: b.cluster.live, want: target.letter, inRow: alone, pause: often}, time.Now()); err != nil {
@@ -65,10 +65,10 @@ func (b *bench) raceOnce(ctx context.Context, target end, peerNode, ownNode shap
 		}
 		ways = append(ways, way{namespace, b.cluster.live}, way{namespace, netip.AddrPortFrom(target.address, endpointPort)})
 	}
-	if err := b.rest(ctx); err != nil {
+	if err := b.Rest(ctx); err != nil {
 		return err
 	}
-	all, err := times(ctx, b.connects, ways...)
+	all, err := times(ctx, connects, ways...)
 	if err != nil {
 		return err
 	}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -42,54 +39,40 @@ const (
 
 // bench is a run of the benchmark.
 type bench struct {
-	*options
-	folder  string
+	*meter.Run
+	options
 	cluster *cluster
 	prober  prober
 	figures figures
-	begun   time.Time
-	lost    context.CancelCauseFunc
 	// turn counts changes: each is to the other end.
 	turn int
-	// handed says that Services may be vicinity-proxy's.
+	// handed is whether Services may be vicinity-proxy's.
 	handed bool
 }
 
-// run runs the benchmark and prints what came of it.
-func (o *options) run(ctx context.Context, out io.Writer) (err error) {
-	b := &bench{options: o, begun: time.Now()}
-	if b.figures.machine, err = meter.DescribeMachine(); err != nil {
+func (b *bench) measure(ctx context.Context) (err error) {
+	b.figures.machine, b.cluster = b.Machine, &cluster{Run: b.Run}
+	if err := b.cluster.bringUp(ctx); err != nil {
 		return err
 	}
-	b.say("%s", b.figures.machine)
-	if b.folder, err = os.MkdirTemp("", "bench-proxy-"); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.folder)) }()
-	if b.cluster, err = b.bringUp(ctx, b.folder); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.cluster.takeDown(ctx)) }()
 	defer func() {
 		if err != nil && len(b.figures.contests) > 0 {
-			b.say("not all was measured; what was:\n%s", b.figures.String())
+			b.Say("not all was measured; what was:\n%s", b.figures.String())
 		}
 	}()
-	b.prober = prober{shape.NodeNamespace(b.cluster.Shape().Name, b.cluster.node.Index)}
-	ctx, b.lost = context.WithCancelCause(ctx)
-	defer b.lost(nil)
-	for _, size := range o.sizes {
-		b.say("%d Services with %d endpoints each", size, perService)
+	b.prober = prober{shape.NodeNamespace(b.Cluster.Shape().Name, b.cluster.node.Index)}
+	for _, size := range b.sizes {
+		b.Say("%d Services with %d endpoints each", size, perService)
 		if err := b.cluster.fill(ctx, size); err != nil {
 			return err
 		}
 		// Who comes last in a round comes first in the next: what slowly changes meanwhile
 		// is the same for both, and Services change hands half as often.
 		who := []string{kubeProxy, vicinity}
-		if !o.peer {
+		if !b.peer {
 			who = who[1:]
 		}
-		for range o.rounds {
+		for range b.rounds {
 			for _, one := range who {
 				if err := b.takeTurn(ctx, one); err != nil {
 					return fmt.Errorf("%s with %d Services: %w", one, size, err)
@@ -101,27 +84,7 @@ func (o *options) run(ctx context.Context, out io.Writer) (err error) {
 			return fmt.Errorf("both proxies with %d Services: %w", size, err)
 		}
 	}
-	if err := b.extras(ctx); err != nil {
-		return err
-	}
-	b.say("done")
-	_, err = io.WriteString(out, b.figures.String())
-	return err
-}
-
-func (b *bench) say(format string, args ...any) {
-	fmt.Fprintf(b.log, "%5.0f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
-}
-
-// rest waits until nobody has anything to do but what is measured next: to hand thousands
-// of Services over keeps the API server busy for a while after the last of them.
-func (b *bench) rest(ctx context.Context) error {
-	b.say("wait until the machine is quiet")
-	calm, err := meter.Quiet(ctx)
-	if err == nil && !calm {
-		b.say("others keep the machine busy")
-	}
-	return err
+	return b.extras(ctx)
 }
 
 // takeTurn measures a proxy.
@@ -137,24 +100,24 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 			if err := b.served(ctx, b.cluster.made+1); err != nil {
 				return err
 			}
-			if err := b.rest(ctx); err != nil {
+			if err := b.Rest(ctx); err != nil {
 				return err
 			}
 			// What changes cost comes before connections by the thousand, of which each is
 			// counted when the kernel forgets it, two minutes later.
 			if err := b.costs(p, figures, func() (int, error) {
-				return b.costly, b.changes(ctx, b.costly, seldom, &contest{})
+				return costly, b.changeSlice(ctx, costly, seldom, &contest{})
 			}); err != nil {
 				return err
 			}
-			if err := b.changes(ctx, b.options.changes, often, figures); err != nil {
+			if err := b.changeSlice(ctx, changes, often, figures); err != nil {
 				return err
 			}
 			// It would put a group right that somebody else changes.
 			if err := stop(); err != nil {
 				return err
 			}
-			if err := b.groupChanges(ctx, b.options.changes, &figures.groupChanges); err != nil {
+			if err := b.groupChanges(ctx, changes, &figures.groupChanges); err != nil {
 				return err
 			}
 			return b.finish(ctx, p, figures)
@@ -169,11 +132,11 @@ func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
 		return err
 	}
 	return b.withProxy(ctx, kubeProxy, figures, func(p *meter.Program) error {
-		if err := b.rest(ctx); err != nil {
+		if err := b.Rest(ctx); err != nil {
 			return err
 		}
 		err := b.costs(p, figures, func() (int, error) {
-			return b.peerChanges, b.changes(ctx, b.peerChanges, peerPause, figures)
+			return peerChanges, b.changeSlice(ctx, peerChanges, peerPause, figures)
 		})
 		if err != nil {
 			return err
@@ -203,7 +166,7 @@ func (b *bench) finish(ctx context.Context, p *meter.Program, figures *contest) 
 		return err
 	}
 	namespace := b.prober.namespace
-	all, err := times(ctx, b.connects, way{namespace, b.cluster.live}, way{namespace, netip.AddrPortFrom(end.address, endpointPort)})
+	all, err := times(ctx, connects, way{namespace, b.cluster.live}, way{namespace, netip.AddrPortFrom(end.address, endpointPort)})
 	if err != nil {
 		return err
 	}
@@ -218,7 +181,7 @@ func (b *bench) count(figures *contest, all []connections) {
 	for _, one := range all {
 		figures.answered += len(one.took)
 		if figures.failed += one.failed; one.failed > 0 {
-			b.say("%s: %d connections failed: %v", figures.proxy, one.failed, one.last)
+			b.Say("%s: %d connections failed: %v", figures.proxy, one.failed, one.last)
 		}
 	}
 }
@@ -235,14 +198,18 @@ func (b *bench) answering(ctx context.Context) (end, error) {
 // withController runs the controller, which gives Services to vicinity-proxy or back to
 // kube-proxy, and when that has come to its end does something, which may stop it.
 func (b *bench) withController(ctx context.Context, groups bool, do func(stop func() error) error) (err error) {
+	program, err := b.Program("vicinity-controller")
+	if err != nil {
+		return err
+	}
 	args := []string{
-		filepath.Join(b.bin, "vicinity-controller"), "--kubeconfig", b.cluster.Kubeconfig(), "--namespace", "vicinity-system",
+		program, "--kubeconfig", b.Cluster.Kubeconfig(), "--namespace", "vicinity-system",
 		"--leader-elect=false", "--health-probe-bind-address", "0", "--metrics-bind-address", "0",
 		"--kube-api-qps", "2000", "--kube-api-burst", "4000", "--hand-back-grace", "0s", fmt.Sprintf("--groups=%t", groups),
 		// A Service is handed over when the proxies of all these nodes have it.
 		"--proxy-nodes", corev1.LabelHostname + "=" + b.cluster.node.Name,
 	}
-	controller, err := meter.Start("controller", "", b.folder, b.lost, args...)
+	controller, err := meter.Start("controller", "", b.Folder, b.Lost, args...)
 	if err != nil {
 		return err
 	}
@@ -253,7 +220,7 @@ func (b *bench) withController(ctx context.Context, groups bool, do func(stop fu
 	if !groups {
 		what = "Services go back to kube-proxy"
 	}
-	b.say("%s", what)
+	b.Say("%s", what)
 	limited, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	err = b.cluster.until(limited, "groups", func(n counted) string {
@@ -292,10 +259,10 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 	if err != nil {
 		return err
 	}
-	if err := b.rest(ctx); err != nil {
+	if err := b.Rest(ctx); err != nil {
 		return err
 	}
-	b.say("%s starts", who)
+	b.Say("%s starts", who)
 	proxy, err := b.contend(who, b.cluster.node)
 	if err != nil {
 		return err
@@ -314,7 +281,7 @@ func (b *bench) withProxy(ctx context.Context, who string, figures *contest, do 
 // current is where the slice of the live Service leads now. The next change is to the
 // other end.
 func (b *bench) current(ctx context.Context) (end, error) {
-	slice, err := b.cluster.api.DiscoveryV1().EndpointSlices(liveName).Get(ctx, liveName+"-0", metav1.GetOptions{})
+	slice, err := b.API.DiscoveryV1().EndpointSlices(liveName).Get(ctx, liveName+"-0", metav1.GetOptions{})
 	if err != nil {
 		return end{}, err
 	}
@@ -327,9 +294,9 @@ func (b *bench) current(ctx context.Context) (end, error) {
 	return end{}, fmt.Errorf("the live Service leads to %v", slice.Endpoints[0].Addresses)
 }
 
-// changes has the endpoint of the live Service change by its slice, and notes how long
+// changeSlice has the endpoint of the live Service change by its slice, and notes how long
 // each change takes from before it is sent, and how long the API server takes for it.
-func (b *bench) changes(ctx context.Context, number int, pause time.Duration, into *contest) error {
+func (b *bench) changeSlice(ctx context.Context, number int, pause time.Duration, into *contest) error {
 	return b.change(ctx, number, pause, &into.changes, func(ctx context.Context, to end) error {
 		sent := time.Now()
 		err := b.patchSlice(ctx, to)
@@ -340,7 +307,7 @@ func (b *bench) changes(ctx context.Context, number int, pause time.Duration, in
 
 // patchSlice has the live Service lead to an end.
 func (b *bench) patchSlice(ctx context.Context, to end) error {
-	_, err := b.cluster.api.DiscoveryV1().EndpointSlices(liveName).
+	_, err := b.API.DiscoveryV1().EndpointSlices(liveName).
 		Patch(ctx, liveName+"-0", types.JSONPatchType, patchOf(to.address, to.node), metav1.PatchOptions{})
 	return err
 }
@@ -432,7 +399,7 @@ func (b *bench) extras(ctx context.Context) error {
 // measureWeights has zones prefer themselves, which their endpoints do not suffice for, so
 // that they share their traffic by weights, and measures vicinity-proxy once more.
 func (b *bench) measureWeights(ctx context.Context) error {
-	b.say("zones share their traffic by weights")
+	b.Say("zones share their traffic by weights")
 	if err := b.cluster.annotate(ctx, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`); err != nil {
 		return err
 	}
@@ -445,16 +412,16 @@ func (b *bench) measureWeights(ctx context.Context) error {
 			return err
 		}
 		return b.withProxy(ctx, vicinity, figures, func(p *meter.Program) error {
-			if err := b.rest(ctx); err != nil {
+			if err := b.Rest(ctx); err != nil {
 				return err
 			}
 			err := b.costs(p, figures, func() (int, error) {
-				return b.costly, b.changes(ctx, b.costly, seldom, &contest{})
+				return costly, b.changeSlice(ctx, costly, seldom, &contest{})
 			})
 			if err != nil {
 				return err
 			}
-			if err := b.changes(ctx, b.options.changes, often, figures); err != nil {
+			if err := b.changeSlice(ctx, changes, often, figures); err != nil {
 				return err
 			}
 			return b.finish(ctx, p, figures)
@@ -472,7 +439,7 @@ func (b *bench) weightsSettled(ctx context.Context) error {
 		if err := b.served(ctx, b.cluster.made+1); err != nil {
 			return err
 		}
-		weighted, endpoints, err := b.cluster.weightedServices(ctx)
+		weighted, endpoints, err := b.cluster.readGroups(ctx)
 		if err != nil {
 			return err
 		}
@@ -480,7 +447,7 @@ func (b *bench) weightsSettled(ctx context.Context) error {
 		if weighted == b.cluster.made && endpoints == last {
 			return nil
 		}
-		b.say("%d of %d Services have weights, and groups %d endpoints", weighted, b.cluster.made, endpoints)
+		b.Say("%d of %d Services have weights, and groups %d endpoints", weighted, b.cluster.made, endpoints)
 		last = endpoints
 		select {
 		case <-ctx.Done():
@@ -496,11 +463,11 @@ const holdTime = 20 * time.Second
 // measureSubsets has all Services require the zone, so that each zone has groups of its
 // own, and measures what a proxy of one zone receives and holds beside one that sees all.
 func (b *bench) measureSubsets(ctx context.Context) error {
-	b.say("traffic stays in its zone")
+	b.Say("traffic stays in its zone")
 	if err := b.cluster.annotate(ctx, `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`); err != nil {
 		return err
 	}
-	zones := len(b.cluster.Shape().Zones)
+	zones := len(b.Cluster.Shape().Zones)
 	return b.withController(ctx, true, func(func() error) error {
 		// Services that are kube-proxy's are handed over only while a proxy runs.
 		err := b.withProxy(ctx, vicinity, &contest{}, func(*meter.Program) error { return b.subsetsSettled(ctx, zones) })
@@ -513,7 +480,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 			zone string
 		}{{&b.figures.own, fmt.Sprintf("%q", b.cluster.node.Zone)}, {&b.figures.all, "null"}} {
 			label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%s}}}`, one.zone)
-			if _, err := b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{}); err != nil {
+			if _, err := b.API.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{}); err != nil {
 				return err
 			}
 			err := b.withProxy(ctx, vicinity, &contest{}, func(p *meter.Program) (err error) {
@@ -532,7 +499,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 			}
 		}
 		label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%q}}}`, b.cluster.node.Zone)
-		_, err = b.cluster.api.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
+		_, err = b.API.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
 		return err
 	})
 }
@@ -554,11 +521,11 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 			return err
 		}
 		// What shrinks is held for a while.
-		endpoints, err := b.cluster.endpointsInGroups(ctx)
+		_, endpoints, err := b.cluster.readGroups(ctx)
 		if err != nil || endpoints == perService*b.cluster.made+1 {
 			return err
 		}
-		b.say("there are %d endpoints in groups, want %d", endpoints, perService*b.cluster.made+1)
+		b.Say("there are %d endpoints in groups, want %d", endpoints, perService*b.cluster.made+1)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for groups to have the endpoints of their zones alone: %w", context.Cause(ctx))
@@ -582,7 +549,7 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.say("a Service of %d endpoints", b.endpoints)
+			b.Say("a Service of %d endpoints", b.endpoints)
 			begun := time.Now()
 			if err := b.cluster.crowd(limited, b.endpoints); err != nil {
 				return err

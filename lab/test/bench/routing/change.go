@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
 // answerTime limits the wait for hints after the last change, generously.
@@ -82,16 +83,16 @@ func find(slice *discoveryv1.EndpointSlice, address string) *discoveryv1.Endpoin
 }
 
 // changes alternately add and remove an endpoint, each of another Service that has hints.
-func (c *cluster) changes(o *observer, n int) ([]*change, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (b *bench) changes(n int) ([]*change, error) {
+	b.observer.mu.Lock()
+	defer b.observer.mu.Unlock()
 	var all []*change
-	for _, i := range c.random.Perm(len(c.plans)) {
+	for _, i := range b.random.Perm(len(b.plans)) {
 		if len(all) == n {
 			return all, nil
 		}
-		if p := c.plans[i]; o.services[p.key()].hinted() {
-			made, err := newChange(p, len(all)%2 == 0, c.endpoint(c.random.IntN(len(c.nodes))))
+		if p := b.plans[i]; b.observer.services[p.key()].hinted() {
+			made, err := newChange(p, len(all)%2 == 0, b.endpoint(b.random.IntN(len(b.locations))))
 			if err != nil {
 				return nil, err
 			}
@@ -99,51 +100,41 @@ func (c *cluster) changes(o *observer, n int) ([]*change, error) {
 		}
 	}
 	if len(all) < n {
-		return nil, fmt.Errorf("of %d Services %d have hints, too few for %d changes", len(c.plans), len(all), n)
+		return nil, fmt.Errorf("of %d Services %d have hints, too few for %d changes", len(b.plans), len(all), n)
 	}
 	return all, nil
 }
 
-// change makes the changes at a steady rate, whether the controller keeps up or not, and
+// makeChanges makes the changes at a steady rate, whether the controller keeps up or not, and
 // waits until each added endpoint has hints.
-func (c *cluster) change(ctx context.Context, o *observer, rate int, all []*change) error {
-	var wait sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	ticker := time.NewTicker(time.Second / time.Duration(rate))
+func (b *bench) makeChanges(ctx context.Context, all []*change) error {
+	ticker := time.NewTicker(time.Second / rate)
 	defer ticker.Stop()
-	for _, change := range all {
+	err := meter.InParallel(ctx, len(all), len(all), func(ctx context.Context, i int) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C:
 		}
-		wait.Go(func() {
-			if err := c.write(ctx, o, change); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = errors.Join(failed, err)
-			}
-		})
-	}
-	wait.Wait()
-	if failed != nil {
-		return failed
+		return b.write(ctx, all[i])
+	})
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errors.New("hints take too long"))
 	defer cancel()
-	return o.wait(ctx, func() string { return unanswered(all) })
+	return b.observer.wait(ctx, func() string { return unanswered(all) })
 }
 
-func (c *cluster) write(ctx context.Context, o *observer, change *change) error {
-	o.begin(change.service, change)
-	_, err := c.api.DiscoveryV1().EndpointSlices(change.service.Namespace).
+func (b *bench) write(ctx context.Context, change *change) error {
+	b.observer.begin(change.service, change)
+	_, err := b.API.DiscoveryV1().EndpointSlices(change.service.Namespace).
 		Patch(ctx, change.slice, types.JSONPatchType, change.patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("changing EndpointSlice %s: %w", change.slice, err)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	b.observer.mu.Lock()
+	defer b.observer.mu.Unlock()
 	change.wrote = time.Since(change.sent)
 	return nil
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
@@ -31,7 +29,6 @@ type figures struct {
 	convergeMemory                                             int64
 	convergeWrites, convergeSliceWrites, convergeServiceWrites int
 
-	rate int
 	// added and removed are times until hints were written, own the times of the changes'
 	// own writes.
 	added, removed, own []time.Duration
@@ -61,8 +58,8 @@ func (f *figures) measure(all []*change) {
 
 // String is a table and a line for programs.
 func (f *figures) String() string {
-	table := plaintext.Table{Columns: []plaintext.Column{{Title: "figure"}, {Title: "measured"}, {Title: "aim at full size"}}}
-	row := func(what, measured, aim string) { table.Rows = append(table.Rows, []string{what, measured, aim}) }
+	rows := [][]string{{"figure", "measured", "aim at full size"}}
+	row := func(what, measured, aim string) { rows = append(rows, []string{what, measured, aim}) }
 	row("nodes, Services", fmt.Sprintf("%d, %d", f.nodes, f.services), "")
 	row("endpoints, slices", fmt.Sprintf("%d, %d", f.endpoints, f.slices), "")
 	row("from empty: until all hints are written", seconds(f.converged), "")
@@ -73,7 +70,7 @@ func (f *figures) String() string {
 	row("  API writes", fmt.Sprintf("%d: %d slices, %d Services, %d others", f.convergeWrites, f.convergeSliceWrites,
 		f.convergeServiceWrites, f.convergeWrites-f.convergeSliceWrites-f.convergeServiceWrites), "")
 	answered := slices.Concat(f.added, f.removed) // the times until hints were written
-	row(fmt.Sprintf("changes, %d a second", f.rate), fmt.Sprintf("%d: %d endpoints more, %d less", len(f.own), len(f.added), len(f.removed)+f.untouched), "")
+	row(fmt.Sprintf("changes, %d a second", rate), fmt.Sprintf("%d: %d endpoints more, %d less", len(f.own), len(f.added), len(f.removed)+f.untouched), "")
 	row("  until hints are written: p50", milliseconds(meter.Quantile(answered, 0.5)), "")
 	row("  until hints are written: p99", milliseconds(meter.Quantile(answered, 0.99)), "under "+milliseconds(aimChange))
 	row("  one endpoint more: p50, p99, most", spread(f.added), "")
@@ -83,12 +80,9 @@ func (f *figures) String() string {
 	row("  CPU", fmt.Sprintf("%s, %s a change", seconds(f.changeCPU), milliseconds(f.changeCPU/time.Duration(max(1, len(f.own))))), "")
 	row("  API writes", fmt.Sprint(f.changeWrites), "")
 	row("peak resident memory", mebibytes(f.memory), "under "+mebibytes(aimMemory))
-	var b strings.Builder
-	_ = table.Text(&b, "") // a strings.Builder takes all
-	fmt.Fprintf(&b, "RESULT nodes=%d services=%d endpoints=%d converge_s=%.1f cpu_s=%.1f rss_mib=%d change_p50_ms=%.1f change_p99_ms=%.1f writes=%d\n",
+	return meter.Table(rows) + fmt.Sprintf("RESULT nodes=%d services=%d endpoints=%d converge_s=%.1f cpu_s=%.1f rss_mib=%d change_p50_ms=%.1f change_p99_ms=%.1f writes=%d\n",
 		f.nodes, f.services, f.endpoints, f.converged.Seconds(), f.convergeCPU.Seconds(), f.memory>>20,
 		meter.Milliseconds(meter.Quantile(answered, 0.5)), meter.Milliseconds(meter.Quantile(answered, 0.99)), f.convergeWrites)
-	return b.String()
 }
 
 func spread(times []time.Duration) string {

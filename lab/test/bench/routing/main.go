@@ -7,100 +7,235 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
+	"net/netip"
 	"strings"
-	"syscall"
 	"time"
+
+	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// options are set by flags.
-type options struct {
-	nodes, services int
-	// rate is the number of changes per second, duration how long they are made.
-	rate     int
-	duration time.Duration
-	// bin is the folder of the programs.
-	bin string
-	// flags are additional flags of the controller.
-	flags []string
-	// profiles is the folder for profiles; empty means none.
-	profiles string
-	log      io.Writer
-}
+type size struct{ nodes, services int }
 
-// maxServices is the number of addresses for Services.
-const maxServices = 50000
-
-type scale struct{ nodes, services int }
-
-var scales = map[string]scale{
+var sizes = map[string]size{
 	"short": {500, 1000},
 	"full":  {5000, 10000},
 }
 
+const (
+	// rate is the number of changes a second, changing how long they are made. Each is of another
+	// Service.
+	rate     = 20
+	changing = 30 * time.Second
+	// convergeTime limits the time until the controller is done, generously.
+	convergeTime = 20 * time.Minute
+	// quietTime is how long a controller that is done writes nothing, pollPeriod how often it is
+	// asked, which costs it time too.
+	quietTime  = 3 * time.Second
+	pollPeriod = 500 * time.Millisecond
+)
+
+// bench is a run of the benchmark.
+type bench struct {
+	*meter.Run
+	size
+	// flags are more flags of the controller, profiles is the folder for profiles.
+	flags, profiles string
+
+	*planner
+	plans          []plan
+	observer       *observer
+	controller     *meter.Program
+	metrics, pprof netip.AddrPort
+	figures        figures
+}
+
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program
-	o, err := parse(os.Args[1:])
-	if err == nil {
-		err = o.run(ctx, os.Stdout)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-routing:", err)
-		os.Exit(1)
-	}
-}
-
-func parse(args []string) (*options, error) {
-	o := &options{log: os.Stderr}
+	b := &bench{}
 	flags := flag.NewFlagSet("bench-routing", flag.ContinueOnError)
-	size := flags.String("size", "short", "how much of everything: short or full")
-	flags.IntVar(&o.nodes, "nodes", 0, "`number` of nodes, if not that of the size")
-	flags.IntVar(&o.services, "services", 0, "`number` of Services, with 10 endpoints on average, if not that of the size")
-	flags.IntVar(&o.rate, "rate", 20, "changes of slices a second")
-	flags.DurationVar(&o.duration, "duration", 30*time.Second, "how long slices change")
-	flags.StringVar(&o.bin, "bin", "bin", "`folder` of the programs vicinity, vicinity-controller and vicinity-kubernetes")
-	flags.StringVar(&o.profiles, "profiles", "", "`folder` for profiles of the controller; without it there are none")
-	more := flags.String("controller-flags", "", "more `flags` for the controller, which otherwise has those of the chart")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	o.flags = strings.Fields(*more)
-	var err error
-	if o.bin, err = filepath.Abs(o.bin); err != nil {
-		return nil, err
-	}
-	named, found := scales[*size]
-	switch {
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("argument %q: there are only flags", flags.Arg(0))
-	case !found:
-		return nil, fmt.Errorf("-size: %q is unknown; it must be short or full", *size)
-	}
-	if o.nodes == 0 {
-		o.nodes = named.nodes
-	}
-	if o.services == 0 {
-		o.services = named.services
-	}
-	switch {
-	case o.nodes < 1:
-		return nil, fmt.Errorf("-nodes: %d is not allowed; it must be 1 or more", o.nodes)
-	case o.services < 1 || o.services > maxServices:
-		return nil, fmt.Errorf("-services: %d is not allowed; it must be from 1 to %d", o.services, maxServices)
-	case o.rate < 1 || o.rate > 1000:
-		return nil, fmt.Errorf("-rate: %d is not allowed; it must be from 1 to 1000", o.rate)
-	case o.changes() < 1 || o.changes() > o.services:
-		return nil, fmt.Errorf("-duration: %s at a rate of %d makes %d changes; there must be some, and no more than the %d Services, each of which changes once",
-			o.duration, o.rate, o.changes(), o.services)
-	}
-	return o, nil
+	named := flags.String("size", "short", "how much of everything: short or full")
+	flags.StringVar(&b.profiles, "profiles", "", "`folder` for profiles of the controller; without it there are none")
+	flags.StringVar(&b.flags, "controller-flags", "", "more `flags` for the controller, which otherwise has those of the chart")
+	meter.Main(flags, func(ctx context.Context, r *meter.Run) (fmt.Stringer, error) {
+		var err error
+		b.Run = r
+		if b.size, err = meter.Size(sizes, *named); err != nil {
+			return nil, err
+		}
+		return &b.figures, b.measure(ctx)
+	})
 }
 
-// changes is the number of changes.
-func (o *options) changes() int { return int(o.duration * time.Duration(o.rate) / time.Second) }
+func (b *bench) measure(ctx context.Context) (err error) {
+	b.Say("a control plane with %d nodes, %d Services", b.nodes, b.services)
+	err = b.Up(ctx, shape.Options{NodesPerZone: []int{0}, FakeNodes: b.nodes, ControlPlaneOnly: true, SingleStack: true}, nil)
+	if err != nil {
+		return err
+	}
+	b.Say("the nodes are ready")
+	if err := b.fill(ctx); err != nil {
+		return err
+	}
+	if b.observer, err = watch(ctx, b.API); err != nil {
+		return err
+	}
+	f := &b.figures
+	f.nodes, f.services, f.endpoints = b.nodes, b.services, b.endpoints
+	for _, p := range b.plans {
+		f.slices += len(p.slices)
+	}
+	b.Say("%d endpoints in %d slices; the controller starts", f.endpoints, f.slices)
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.controller.Stop()) }()
+	if err := b.converge(ctx); err != nil {
+		return err
+	}
+	if err := b.change(ctx); err != nil {
+		return err
+	}
+	if f.memory, err = b.controller.Peak(); err != nil {
+		return err
+	}
+	return meter.Profile(ctx, b.profiles, "heap", b.pprof, "/debug/pprof/heap")
+}
+
+// start starts the controller, a process of the host.
+func (b *bench) start(ctx context.Context) (err error) {
+	if b.metrics, err = meter.FreeAddress(ctx); err != nil {
+		return err
+	}
+	if b.pprof, err = meter.FreeAddress(ctx); err != nil {
+		return err
+	}
+	program, err := b.Program("vicinity-controller")
+	if err != nil {
+		return err
+	}
+	args := []string{
+		program, "--kubeconfig", b.Cluster.Kubeconfig(), "--namespace", "vicinity-system", "--leader-elect=false",
+		"--health-probe-bind-address", "0", "--metrics-bind-address", b.metrics.String(),
+	}
+	if b.profiles != "" {
+		args = append(args, "--pprof-bind-address", b.pprof.String())
+	}
+	b.controller, err = meter.Start("controller", "", b.Folder, b.Lost, append(args, strings.Fields(b.flags)...)...)
+	return err
+}
+
+// converge measures how the controller writes all hints.
+func (b *bench) converge(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, convergeTime, errors.New("the controller takes too long"))
+	defer cancel()
+	profiled := make(chan error, 1)
+	go func() {
+		profiled <- meter.Profile(ctx, b.profiles, "converge", b.pprof, "/debug/pprof/profile?seconds=20")
+	}()
+	o, f := b.observer, &b.figures
+	err := o.wait(ctx, func() string {
+		if o.done < b.services {
+			return fmt.Sprintf("%d of %d Services have their hints", o.done, b.services)
+		}
+		return ""
+	})
+	if err != nil {
+		return err
+	}
+	if f.hintedCPU, err = b.controller.CPU(); err != nil {
+		return err
+	}
+	b.Say("all hints are written")
+	err = o.wait(ctx, func() string {
+		f.converged, f.hinted = o.last.Sub(b.controller.Began), o.hinted
+		if o.reported < b.services {
+			return fmt.Sprintf("%d of %d Services have a condition", o.reported, b.services)
+		}
+		return ""
+	})
+	if err != nil {
+		return err
+	}
+	if f.convergeWrites, err = b.quiet(ctx); err != nil {
+		return err
+	}
+	f.convergeSliceWrites, f.convergeServiceWrites = o.writes()
+	if f.convergeCPU, err = b.controller.CPU(); err != nil {
+		return err
+	}
+	if f.convergeMemory, err = b.controller.Peak(); err != nil {
+		return err
+	}
+	return <-profiled
+}
+
+// change measures how the controller follows changes of slices.
+func (b *bench) change(ctx context.Context) error {
+	changes, err := b.changes(rate * int(changing/time.Second))
+	if err != nil {
+		return err
+	}
+	b.Say("%d changes begin", len(changes))
+	if err := b.makeChanges(ctx, changes); err != nil {
+		return err
+	}
+	writes, err := b.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	cpu, err := b.controller.CPU()
+	if err != nil {
+		return err
+	}
+	f := &b.figures
+	f.changeWrites, f.changeCPU = writes-f.convergeWrites, cpu-f.convergeCPU
+	b.observer.mu.Lock()
+	defer b.observer.mu.Unlock()
+	f.measure(changes)
+	return nil
+}
+
+// writes is the number of the controller's write requests.
+func (b *bench) writes(ctx context.Context) (int, error) {
+	page, err := meter.Page(ctx, nil, b.metrics, "/metrics")
+	if err != nil {
+		return 0, fmt.Errorf("reading the controller's metrics: %w", err)
+	}
+	const requests = "rest_client_requests_total"
+	all, err := meter.SumMetric(strings.NewReader(page), requests, "")
+	if err != nil {
+		return 0, err
+	}
+	if all == 0 {
+		return 0, errors.New("the controller does not count its requests")
+	}
+	reads, err := meter.SumMetric(strings.NewReader(page), requests, `method="GET"`)
+	return int(all - reads), err
+}
+
+// quiet waits until the controller has stopped writing, and returns the number of writes.
+func (b *bench) quiet(ctx context.Context) (int, error) {
+	ticker := time.NewTicker(pollPeriod)
+	defer ticker.Stop()
+	before, since := -1, time.Now()
+	for {
+		writes, err := b.writes(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if writes != before {
+			before, since = writes, time.Now()
+		}
+		if time.Since(since) >= quietTime {
+			return writes, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,29 +1,21 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-const (
-	// manager manages the slices, so that Kubernetes does not.
-	manager = "bench.vicinity.dev"
-	// perNamespace is the number of Services per namespace.
-	perNamespace = 100
-	// perSlice is the number of endpoints per slice, as in Kubernetes.
-	perSlice   = 100
-	portName   = "http"
-	portNumber = 8080
-)
+// perNamespace is the number of Services per namespace, and perSlice the number of endpoints per
+// slice, as in Kubernetes.
+const perNamespace, perSlice = 100, 100
 
 // endpointsOf is the number of endpoints of a Service: mostly 6, for every tenth 30, and
 // for every hundredth 190 in two slices; 10 on average.
@@ -58,14 +50,14 @@ func (p plan) key() types.NamespacedName {
 
 // planner makes objects, the same for the same nodes.
 type planner struct {
-	nodes  []shape.Node
-	random *rand.Rand
+	locations []shape.Node
+	random    *rand.Rand
 	// endpoints is the number of endpoints made, each of which has an address of its own.
 	endpoints int
 }
 
 func newPlanner(nodes []shape.Node) *planner {
-	return &planner{nodes: nodes, random: rand.New(rand.NewPCG(1, 2))}
+	return &planner{locations: nodes, random: rand.New(rand.NewPCG(1, 2))}
 }
 
 func namespaceOf(service int) string { return fmt.Sprintf("bench-%d", service/perNamespace) }
@@ -73,21 +65,16 @@ func namespaceOf(service int) string { return fmt.Sprintf("bench-%d", service/pe
 // plan makes the Service with an index. Endpoints of small Services are spread over zones,
 // those of others are placed at random.
 func (p *planner) plan(index int) plan {
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespaceOf(index), Name: fmt.Sprintf("service-%d", index),
-	}}
-	// The API server is much slower if it has to choose the addresses.
-	service.Spec.ClusterIP = netip.AddrFrom4([4]byte{10, 96, byte(16 + index/250), byte(1 + index%250)}).String()
-	service.Spec.Ports = []corev1.ServicePort{{Name: portName, Port: 80, TargetPort: intstr.FromInt32(portNumber)}}
+	service := meter.NewService(namespaceOf(index), fmt.Sprintf("service-%d", index), meter.ClusterIP(index), 8080)
 	made := plan{service: service}
-	first := p.random.IntN(len(p.nodes))
+	first := p.random.IntN(len(p.locations))
 	for i := range endpointsOf(index) {
 		if i%perSlice == 0 {
-			made.slices = append(made.slices, newSlice(service, len(made.slices)))
+			made.slices = append(made.slices, meter.NewSlice(service, len(made.slices)))
 		}
 		at := first + i
 		if index%10 == 0 {
-			at = p.random.IntN(len(p.nodes))
+			at = p.random.IntN(len(p.locations))
 		}
 		slice := made.slices[len(made.slices)-1]
 		slice.Endpoints = append(slice.Endpoints, p.endpoint(at))
@@ -95,28 +82,38 @@ func (p *planner) plan(index int) plan {
 	return made
 }
 
-// newSlice makes an empty slice of a Service.
-func newSlice(service *corev1.Service, index int) *discoveryv1.EndpointSlice {
-	name, port, protocol := portName, int32(portNumber), corev1.ProtocolTCP
-	return &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: service.Namespace, Name: fmt.Sprintf("%s-%d", service.Name, index),
-			Labels: map[string]string{discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: manager},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
-	}
-}
-
 // endpoint makes an endpoint on the node with an index, modulo the number of nodes.
 func (p *planner) endpoint(index int) discoveryv1.Endpoint {
-	node, ready := p.nodes[index%len(p.nodes)], true
+	node := p.locations[index%len(p.locations)]
 	p.endpoints++
-	n := p.endpoints
-	return discoveryv1.Endpoint{
-		Addresses:  []string{netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}).String()},
-		Conditions: discoveryv1.EndpointConditions{Ready: &ready},
-		NodeName:   &node.Name,
-		Zone:       &node.Zone,
+	return meter.NewEndpoint(meter.Address(10, p.endpoints), node.Name, node.Zone)
+}
+
+// fill makes the CRDs and all objects.
+func (b *bench) fill(ctx context.Context) error {
+	if err := b.Client.ApplyCRDs(ctx); err != nil {
+		return err
 	}
+	b.planner = newPlanner(b.Cluster.Shape().FakeNodeList())
+	for i := range b.services {
+		b.plans = append(b.plans, b.plan(i))
+	}
+	namespaces := (b.services + perNamespace - 1) / perNamespace
+	err := meter.InParallel(ctx, meter.Writers, namespaces, func(ctx context.Context, i int) error {
+		name := namespaceOf(i * perNamespace)
+		if err := b.CreateNamespace(ctx, name); err != nil {
+			return err
+		}
+		return b.Client.Apply(ctx, name, policy)
+	})
+	if err != nil {
+		return fmt.Errorf("making namespaces and policies: %w", err)
+	}
+	err = meter.InParallel(ctx, meter.Writers, b.services, func(ctx context.Context, i int) error {
+		return b.CreateService(ctx, b.plans[i].service, b.plans[i].slices...)
+	})
+	if err != nil {
+		return fmt.Errorf("making Services: %w", err)
+	}
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
 // observer watches slices and Services as a proxy does, and notes when they change.
@@ -54,7 +55,7 @@ func (o *observed) done() bool {
 func watch(ctx context.Context, api kubernetes.Interface) (*observer, error) {
 	o := &observer{services: map[types.NamespacedName]*observed{}, happened: make(chan struct{}, 1)}
 	informers := []cache.Controller{
-		informer(api.DiscoveryV1().RESTClient(), "endpointslices", discoveryv1.LabelManagedBy+"="+manager, &discoveryv1.EndpointSlice{}, o.slice),
+		informer(api.DiscoveryV1().RESTClient(), "endpointslices", discoveryv1.LabelManagedBy+"="+meter.Manager, &discoveryv1.EndpointSlice{}, o.slice),
 		informer(api.CoreV1().RESTClient(), "services", "", &corev1.Service{}, o.service),
 	}
 	for _, i := range informers {
