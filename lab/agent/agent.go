@@ -35,7 +35,6 @@ type agent struct {
 	version string
 	pods    *pods
 	now     func() time.Time
-	refuser refuser
 
 	mu    sync.Mutex
 	shape shape.Shape

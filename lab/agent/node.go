@@ -51,9 +51,6 @@ func (n *node) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.referToRefuser(want); err != nil {
-		return err
-	}
 	api := n.agent.client.CoreV1().Nodes()
 	have, err := api.Create(ctx, want, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

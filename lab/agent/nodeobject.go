@@ -37,6 +37,8 @@ func nodeObject(s shape.Shape, n shape.Node, version string, now time.Time) (*co
 		Capacity:    resources,
 		Allocatable: resources,
 		Conditions:  nodeConditions(now),
+		// No address: whoever asks it for logs or streams is told at once that there is none.
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}},
 		NodeInfo: corev1.NodeSystemInfo{
 			OperatingSystem:         "linux",
 			Architecture:            runtime.GOARCH,
