@@ -38,20 +38,30 @@ type clusterReader struct {
 	now time.Time
 }
 
-type listPage func(context.Context, metav1.ListOptions) (runtime.Object, error)
+// lister is a client of one kind of objects.
+type lister[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+}
 
 const pageSize = 500 // objects that are asked for at once
 
-// listAll reads a list in parts, so that a large one burdens neither side.
-func listAll[T any](ctx context.Context, options metav1.ListOptions, read listPage) ([]*T, error) {
-	pages := pager.New(pager.ListPageFunc(read))
+// eachItem reads a list in parts, so that a large one burdens neither side.
+func eachItem[T any, L runtime.Object](ctx context.Context, from lister[L], options metav1.ListOptions, visit func(*T) error) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return from.List(ctx, o) })
 	pages.PageSize = pageSize
-	var list []*T
-	err := pages.EachListItem(ctx, options, func(object runtime.Object) error {
+	return pages.EachListItem(ctx, options, func(object runtime.Object) error {
 		item, ok := any(object).(*T)
 		if !ok {
 			return fmt.Errorf("the list holds a %T", object)
 		}
+		return visit(item)
+	})
+}
+
+// listAll reads all objects of a list.
+func listAll[T any, L runtime.Object](ctx context.Context, from lister[L], options metav1.ListOptions) ([]*T, error) {
+	var list []*T
+	err := eachItem(ctx, from, options, func(item *T) error {
 		list = append(list, item)
 		return nil
 	})
@@ -69,9 +79,7 @@ func (r *clusterReader) expectNamespace(ctx context.Context, name string) error 
 
 // services are those of a namespace, or of all if it is empty.
 func (r *clusterReader) services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
-	list, err := listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoreV1().Services(namespace).List(ctx, o)
-	})
+	list, err := listAll[corev1.Service](ctx, r.typed.CoreV1().Services(namespace), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) && namespace == metav1.NamespaceAll {
 		return nil, fmt.Errorf("%w; -n lists those of one namespace", r.explained("reading Services", err))
 	}
@@ -79,16 +87,12 @@ func (r *clusterReader) services(ctx context.Context, namespace string) ([]*core
 }
 
 func (r *clusterReader) nodes(ctx context.Context) ([]*corev1.Node, error) {
-	list, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoreV1().Nodes().List(ctx, o)
-	})
+	list, err := listAll[corev1.Node](ctx, r.typed.CoreV1().Nodes(), metav1.ListOptions{})
 	return list, r.optional(inspect.KindNodes, "where traffic comes from is unknown, and so is the plan", err)
 }
 
 func (r *clusterReader) slices(ctx context.Context, namespace, selector string) ([]*discoveryv1.EndpointSlice, error) {
-	list, err := listAll[discoveryv1.EndpointSlice](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.DiscoveryV1().EndpointSlices(namespace).List(ctx, o)
-	})
+	list, err := listAll[discoveryv1.EndpointSlice](ctx, r.typed.DiscoveryV1().EndpointSlices(namespace), metav1.ListOptions{LabelSelector: selector})
 	return list, r.optional(inspect.KindSlices, "no endpoint is known", err)
 }
 
@@ -119,9 +123,7 @@ func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[str
 		}
 		return chosen, r.optional("Namespaces", consequence, err)
 	}
-	list, err := listAll[corev1.Namespace](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoreV1().Namespaces().List(ctx, o)
-	})
+	list, err := listAll[corev1.Namespace](ctx, r.typed.CoreV1().Namespaces(), metav1.ListOptions{})
 	for _, namespace := range list {
 		read(namespace)
 	}
@@ -140,25 +142,24 @@ type ownList struct {
 
 func listOwn[T any](ctx context.Context, r *clusterReader, what ownList) ([]*T, error) {
 	resource := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource(what.resource)).Namespace(what.namespace)
-	return listRead[T](ctx, metav1.ListOptions{LabelSelector: what.selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return resource.List(ctx, o)
+	var list []*T
+	err := eachItem(ctx, resource, metav1.ListOptions{LabelSelector: what.selector}, func(object *unstructured.Unstructured) error {
+		item, err := convertTo[T](object)
+		if err == nil {
+			list = append(list, item)
+		}
+		return err
 	})
+	return list, err
 }
 
-// listRead reads a list of Vicinity's own API in parts.
-func listRead[T any](ctx context.Context, options metav1.ListOptions, read listPage) ([]*T, error) {
-	found, err := listAll[unstructured.Unstructured](ctx, options, read)
-	if err != nil {
-		return nil, err
+// convertTo reads an object of an API that has no typed client.
+func convertTo[T any](object *unstructured.Unstructured) (*T, error) {
+	item := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, item); err != nil {
+		return nil, fmt.Errorf("%s %s/%s: %w", object.GetKind(), object.GetNamespace(), object.GetName(), err)
 	}
-	list := make([]*T, len(found))
-	for i, object := range found {
-		list[i] = new(T)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, list[i]); err != nil {
-			return nil, fmt.Errorf("%s %s/%s: %w", object.GetKind(), object.GetNamespace(), object.GetName(), err)
-		}
-	}
-	return list, nil
+	return item, nil
 }
 
 // autoscalers are the names of those that scale the pods of a Service.
@@ -167,9 +168,7 @@ func (r *clusterReader) autoscalers(ctx context.Context, service *corev1.Service
 	if len(service.Spec.Selector) == 0 {
 		return nil, nil
 	}
-	list, err := listAll[autoscalingv2.HorizontalPodAutoscaler](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.AutoscalingV2().HorizontalPodAutoscalers(service.Namespace).List(ctx, o)
-	})
+	list, err := listAll[autoscalingv2.HorizontalPodAutoscaler](ctx, r.typed.AutoscalingV2().HorizontalPodAutoscalers(service.Namespace), metav1.ListOptions{})
 	if err != nil {
 		return nil, r.optional("HorizontalPodAutoscalers", consequence, err)
 	}

@@ -7,7 +7,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
@@ -25,9 +24,7 @@ func (r *clusterReader) reading(s *routingflags.Running, in routing.Input) inspe
 // controller is the Deployment of vicinity-controller, nil if the cluster has none. Which of several it is is found by
 // the webhooks, if these may be read.
 func (r *clusterReader) controller(ctx context.Context) (*appsv1.Deployment, error) {
-	list, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: routingflags.ControllerSelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, o)
-	})
+	list, err := listAll[appsv1.Deployment](ctx, r.typed.AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: routingflags.ControllerSelector})
 	var webhooks []inspect.WebhookConfiguration
 	if err == nil && len(list) > 1 {
 		if webhooks, err = r.webhookConfigurations(ctx); apierrors.IsForbidden(err) {
@@ -45,12 +42,8 @@ func (r *clusterReader) controller(ctx context.Context) (*appsv1.Deployment, err
 func (r *clusterReader) webhookConfigurations(ctx context.Context) ([]inspect.WebhookConfiguration, error) {
 	api := r.typed.AdmissionregistrationV1()
 	options := metav1.ListOptions{LabelSelector: inspect.PartSelector}
-	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return api.MutatingWebhookConfigurations().List(ctx, o)
-	})
-	validating, second := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return api.ValidatingWebhookConfigurations().List(ctx, o)
-	})
+	mutating, err := listAll[admissionregistrationv1.MutatingWebhookConfiguration](ctx, api.MutatingWebhookConfigurations(), options)
+	validating, second := listAll[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, api.ValidatingWebhookConfigurations(), options)
 	if err == nil || apierrors.IsForbidden(err) && second != nil {
 		err = second // which is worse, or the same
 	}

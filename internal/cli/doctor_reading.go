@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -125,20 +124,12 @@ func (d *doctorReader) without(source doctor.Source, what string, err error) err
 }
 
 func (d *doctorReader) nodes(ctx context.Context) (err error) {
-	d.in.Nodes, err = listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.CoreV1().Nodes().List(ctx, o)
-	})
+	d.in.Nodes, err = listAll[corev1.Node](ctx, d.typed.CoreV1().Nodes(), metav1.ListOptions{})
 	if err := d.without(doctor.SourceNodes, "list nodes", err); err != nil {
 		return err
 	}
-	d.in.NodeLeases, err = d.leasesOf(ctx, corev1.NamespaceNodeLease, metav1.ListOptions{})
+	d.in.NodeLeases, err = listAll[coordinationv1.Lease](ctx, d.typed.CoordinationV1().Leases(corev1.NamespaceNodeLease), metav1.ListOptions{})
 	return d.without(doctor.SourceNodeLeases, "list leases in namespace kube-node-lease", err)
-}
-
-func (d *doctorReader) leasesOf(ctx context.Context, namespace string, options metav1.ListOptions) ([]*coordinationv1.Lease, error) {
-	return listAll[coordinationv1.Lease](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.CoordinationV1().Leases(namespace).List(ctx, o)
-	})
 }
 
 // inPlace is a verb and a resource with where that is not allowed.
@@ -150,9 +141,7 @@ func (d *doctorReader) inPlace(what string) string {
 }
 
 func (d *doctorReader) deployments(ctx context.Context, selector string) ([]*appsv1.Deployment, error) {
-	found, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.AppsV1().Deployments(d.namespace).List(ctx, o)
-	})
+	found, err := listAll[appsv1.Deployment](ctx, d.typed.AppsV1().Deployments(d.namespace), metav1.ListOptions{LabelSelector: selector})
 	slices.SortFunc(found, func(a, b *appsv1.Deployment) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
 	})
@@ -186,7 +175,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 	if err := d.without(doctor.SourceDeployments, d.inPlace("list deployments"), err); err != nil {
 		return err
 	}
-	d.in.Proxies, err = d.daemonSets(ctx, d.namespace, metav1.ListOptions{LabelSelector: inspect.ProxySelector})
+	d.in.Proxies, err = listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(d.namespace), metav1.ListOptions{LabelSelector: inspect.ProxySelector})
 	return d.without(doctor.SourceDaemonSets, d.inPlace("list daemonsets"), err)
 }
 
@@ -211,13 +200,13 @@ func readWebhookFlags(c *doctor.Controller, args []string) {
 // networks reads what other programs serve Services by.
 func (d *doctorReader) networks(ctx context.Context) (err error) {
 	in := &d.in.Networks
-	in.DaemonSets, err = d.daemonSets(ctx, metav1.NamespaceSystem, metav1.ListOptions{})
+	in.DaemonSets, err = listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceSystem), metav1.ListOptions{})
 	if err := d.without(doctor.SourceKubeSystem, "list daemonsets in namespace kube-system", err); err != nil {
 		return err
 	}
 	home := metav1.NamespaceSystem
 	if !slices.ContainsFunc(in.DaemonSets, doctor.IsKubeProxy) {
-		elsewhere, err := d.daemonSets(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
+		elsewhere, err := listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
 		if err := d.without(doctor.SourceKubeSystem, "list daemonsets in all namespaces", err); err != nil {
 			return err
 		}
@@ -241,12 +230,6 @@ func (d *doctorReader) networks(ctx context.Context) (err error) {
 	antrea, err := d.configMap(ctx, metav1.NamespaceSystem, "antrea-config")
 	in.Antrea = d.proxyConfig(metav1.NamespaceSystem, "antrea-config", antrea["antrea-agent.conf"])
 	return err
-}
-
-func (d *doctorReader) daemonSets(ctx context.Context, namespace string, options metav1.ListOptions) ([]*appsv1.DaemonSet, error) {
-	return listAll[appsv1.DaemonSet](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.AppsV1().DaemonSets(namespace).List(ctx, o)
-	})
 }
 
 // configMap is the data of a ConfigMap, nil if there is none.
@@ -282,7 +265,7 @@ func (d *doctorReader) leases(ctx context.Context) (err error) {
 	if home == "" {
 		return nil
 	}
-	d.in.Leases, err = d.leasesOf(ctx, home, metav1.ListOptions{})
+	d.in.Leases, err = listAll[coordinationv1.Lease](ctx, d.typed.CoordinationV1().Leases(home), metav1.ListOptions{})
 	return d.without(doctor.SourceLeases, "list leases in namespace "+home, err)
 }
 
@@ -365,9 +348,7 @@ func (d *doctorReader) backend(ctx context.Context, name types.NamespacedName, p
 		return b, d.without(doctor.SourceBackends, "get services in namespace "+name.Namespace, err)
 	}
 	selector := discoveryv1.LabelServiceName + "=" + name.Name
-	found, err := listAll[discoveryv1.EndpointSlice](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.DiscoveryV1().EndpointSlices(name.Namespace).List(ctx, o)
-	})
+	found, err := listAll[discoveryv1.EndpointSlice](ctx, d.typed.DiscoveryV1().EndpointSlices(name.Namespace), metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return b, d.without(doctor.SourceBackends, "list endpointslices in namespace "+name.Namespace, err)
 	}
@@ -416,15 +397,11 @@ func (d *doctorReader) unreached(ctx context.Context, name types.NamespacedName,
 }
 
 func (d *doctorReader) services(ctx context.Context) (err error) {
-	d.in.Services, err = listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.CoreV1().Services(metav1.NamespaceAll).List(ctx, o)
-	})
+	d.in.Services, err = listAll[corev1.Service](ctx, d.typed.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{})
 	if err := d.without(doctor.SourceServices, "list services in all namespaces", err); err != nil {
 		return err
 	}
-	d.in.Namespaces, err = listAll[corev1.Namespace](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.CoreV1().Namespaces().List(ctx, o)
-	})
+	d.in.Namespaces, err = listAll[corev1.Namespace](ctx, d.typed.CoreV1().Namespaces(), metav1.ListOptions{})
 	if err := d.without(doctor.SourceNamespaces, "list namespaces", err); err != nil {
 		return err
 	}
@@ -443,9 +420,7 @@ func (d *doctorReader) services(ctx context.Context) (err error) {
 
 // named lists the metadata of objects of all namespaces.
 func (d *doctorReader) named(ctx context.Context, resource schema.GroupVersionResource, selector string) ([]*metav1.PartialObjectMetadata, error) {
-	return listAll[metav1.PartialObjectMetadata](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.metadata.Resource(resource).List(ctx, o)
-	})
+	return listAll[metav1.PartialObjectMetadata](ctx, d.metadata.Resource(resource), metav1.ListOptions{LabelSelector: selector})
 }
 
 func (d *doctorReader) policies(ctx context.Context) (err error) {
@@ -462,41 +437,33 @@ func (d *doctorReader) policies(ctx context.Context) (err error) {
 // listWhole lists objects of Vicinity's own API, whose resource is called as the source. One that cannot be read is noted.
 func listWhole[T any](ctx context.Context, d *doctorReader, source doctor.Source) ([]*T, error) {
 	resource := d.dynamic.Resource(v1alpha1.GroupVersion.WithResource(string(source)))
-	found, err := listAll[unstructured.Unstructured](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return resource.List(ctx, o)
-	})
 	var list []*T
-	for _, object := range found {
-		item := new(T)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, item); err != nil {
-			d.in.Unread[source] = fmt.Sprintf("%s %s/%s makes no sense: %s", object.GetKind(), object.GetNamespace(), object.GetName(), command.OneLine(err))
-			continue
+	err := eachItem(ctx, resource, metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
+		item, err := convertTo[T](object)
+		if err != nil {
+			d.in.Unread[source] = "an object makes no sense: " + command.OneLine(err)
+			return nil
 		}
 		list = append(list, item)
-	}
+		return nil
+	})
 	return list, d.without(source, "list "+string(source)+" in all namespaces", err)
 }
 
 // workloads reads PodDisruptionBudgets and what they can be for.
 func (d *doctorReader) workloads(ctx context.Context) (err error) {
-	d.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll).List(ctx, o)
-	})
+	d.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, d.typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll), metav1.ListOptions{})
 	if err := d.without(doctor.SourcePDBs, "list poddisruptionbudgets in all namespaces", err); err != nil {
 		return err
 	}
-	d.in.StatefulSets, err = listAll[appsv1.StatefulSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.AppsV1().StatefulSets(metav1.NamespaceAll).List(ctx, o)
-	})
+	d.in.StatefulSets, err = listAll[appsv1.StatefulSet](ctx, d.typed.AppsV1().StatefulSets(metav1.NamespaceAll), metav1.ListOptions{})
 	if err := d.without(doctor.SourceStatefulSets, "list statefulsets in all namespaces", err); err != nil {
 		return err
 	}
 	if len(d.in.PDBs) == 0 && len(d.in.Budgets) == 0 {
 		return nil
 	}
-	d.in.Deployments, err = listAll[appsv1.Deployment](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return d.typed.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, o)
-	})
+	d.in.Deployments, err = listAll[appsv1.Deployment](ctx, d.typed.AppsV1().Deployments(metav1.NamespaceAll), metav1.ListOptions{})
 	return d.without(doctor.SourceWorkloads, "list deployments in all namespaces", err)
 }
 
@@ -520,7 +487,7 @@ func (d *doctorReader) leftovers(ctx context.Context) error {
 		{LabelSelector: v1alpha1.LabelProxyLease + "=true"},
 		{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, "vicinity-controller").String()},
 	} {
-		leases, err := d.leasesOf(ctx, metav1.NamespaceAll, options)
+		leases, err := listAll[coordinationv1.Lease](ctx, d.typed.CoordinationV1().Leases(metav1.NamespaceAll), options)
 		if err := d.without(doctor.SourceLeftovers, "list leases in all namespaces", err); err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -267,21 +266,17 @@ func (n *nameReader) readPod(ctx context.Context, from nameClient) error {
 // locators are the PodLocators of all namespaces that have one of the addresses.
 func (r *clusterReader) locators(ctx context.Context, addresses []netip.Addr) ([]*v1alpha1.PodLocator, error) {
 	resource := r.dynamic.Resource(v1alpha1.GroupVersion.WithResource("podlocators"))
-	read := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		list, err := resource.List(ctx, o)
-		if err != nil {
-			return nil, err
+	var list []*v1alpha1.PodLocator
+	err := eachItem(ctx, resource, metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
+		locator, err := convertTo[v1alpha1.PodLocator](object)
+		if err == nil && slices.ContainsFunc(locator.IPs, func(text string) bool {
+			address, err := netip.ParseAddr(text)
+			return err == nil && slices.Contains(addresses, address.Unmap())
+		}) {
+			list = append(list, locator)
 		}
-		list.Items = slices.DeleteFunc(list.Items, func(object unstructured.Unstructured) bool {
-			texts, _, _ := unstructured.NestedStringSlice(object.Object, "ips")
-			return !slices.ContainsFunc(texts, func(text string) bool {
-				address, err := netip.ParseAddr(text)
-				return err == nil && slices.Contains(addresses, address.Unmap())
-			})
-		})
-		return list, nil
-	}
-	list, err := listRead[v1alpha1.PodLocator](ctx, metav1.ListOptions{}, read)
+		return err
+	})
 	return list, r.optional(inspect.KindLocators, "pods are located by the ranges of nodes alone", err)
 }
 

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
@@ -87,9 +86,7 @@ func (r *nodeReader) read(ctx context.Context, name, nodeName string) error {
 
 // node finds a node on which Services can be served.
 func (r *clusterReader) node(ctx context.Context, name string) (*corev1.Node, error) {
-	nodes, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoreV1().Nodes().List(ctx, o)
-	})
+	nodes, err := listAll[corev1.Node](ctx, r.typed.CoreV1().Nodes(), metav1.ListOptions{})
 	if err != nil {
 		return nil, r.explained("reading Nodes", err)
 	}
@@ -134,9 +131,7 @@ func defaultProxy() view.Settings {
 // readProxy finds vicinity-proxy, its flags, and whether it should run on the node.
 func (r *nodeReader) readProxy(ctx context.Context) error {
 	r.in.Settings = defaultProxy()
-	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: inspect.ProxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
-	})
+	sets, err := listAll[appsv1.DaemonSet](ctx, r.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: inspect.ProxySelector})
 	if err != nil {
 		r.in.Installed = true // or that is not known
 		if err := r.optional("DaemonSets", "vicinity-proxy is taken to have its default flags", err); err != nil {
@@ -230,9 +225,7 @@ func (r *nodeReader) lease(ctx context.Context) (*coordinationv1.Lease, error) {
 		LabelSelector: v1alpha1.LabelProxyLease + "=true",
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ProxyLeasePrefix+r.in.Node.Name).String(),
 	}
-	leases, err := listAll[coordinationv1.Lease](ctx, options, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoordinationV1().Leases(r.home).List(ctx, o)
-	})
+	leases, err := listAll[coordinationv1.Lease](ctx, r.typed.CoordinationV1().Leases(r.home), options)
 	if err != nil {
 		return nil, r.optional(inspect.KindLeases, consequence, err)
 	}
@@ -250,9 +243,7 @@ func (r *clusterReader) rivalServices(ctx context.Context, service *corev1.Servi
 	if len(outsideAddresses(service)) == 0 {
 		return nil, nil
 	}
-	all, err := listAll[corev1.Service](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoreV1().Services(metav1.NamespaceAll).List(ctx, o)
-	})
+	all, err := listAll[corev1.Service](ctx, r.typed.CoreV1().Services(metav1.NamespaceAll), metav1.ListOptions{})
 	if err != nil {
 		return nil, r.optional("Services of other namespaces", "whether another has an address of this one is unknown", err)
 	}
@@ -266,9 +257,7 @@ func (r *nodeReader) readAddresses(ctx context.Context, services []*corev1.Servi
 	if !r.in.Installed || !claims && !r.in.Settings.AllServices {
 		return nil
 	}
-	ranges, err := listAll[networkingv1.ServiceCIDR](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.NetworkingV1().ServiceCIDRs().List(ctx, o)
-	})
+	ranges, err := listAll[networkingv1.ServiceCIDR](ctx, r.typed.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{})
 	switch {
 	case apierrors.IsNotFound(err): // as the proxy has it
 	case err != nil:

@@ -15,7 +15,6 @@ import (
 	names "k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
@@ -44,9 +43,7 @@ func (p *podReader) read(ctx context.Context, name string) error {
 		return p.explained(fmt.Sprintf("reading Pod %s/%s", p.namespace, name), err)
 	}
 	p.in.Pod = pod
-	p.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return p.typed.PolicyV1().PodDisruptionBudgets(p.namespace).List(ctx, o)
-	})
+	p.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, p.typed.PolicyV1().PodDisruptionBudgets(p.namespace), metav1.ListOptions{})
 	if err := p.optional(inspect.KindPDBs, "whether one covers the pod is unknown", err); err != nil {
 		return err
 	}
@@ -70,16 +67,12 @@ func (p *podReader) read(ctx context.Context, name string) error {
 
 // readWorld reads what all budgets of the namespace are about.
 func (p *podReader) readWorld(ctx context.Context) error {
-	pods, err := listAll[corev1.Pod](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return p.typed.CoreV1().Pods(p.namespace).List(ctx, o)
-	})
+	pods, err := listAll[corev1.Pod](ctx, p.typed.CoreV1().Pods(p.namespace), metav1.ListOptions{})
 	if err := p.needed(&p.unknown, "Pods", err); err != nil {
 		return err
 	}
 	p.world.Pods = pods
-	nodes, err := listAll[corev1.Node](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return p.typed.CoreV1().Nodes().List(ctx, o)
-	})
+	nodes, err := listAll[corev1.Node](ctx, p.typed.CoreV1().Nodes(), metav1.ListOptions{})
 	if err := p.needed(&p.unplaced, inspect.KindNodes, err); err != nil {
 		return err
 	}
@@ -107,27 +100,19 @@ func (p *podReader) needed(reason *string, what string, err error) error {
 
 func (p *podReader) readWorkloads(ctx context.Context) error {
 	apps := p.typed.AppsV1()
-	deployments, err := listAll[appsv1.Deployment](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return apps.Deployments(p.namespace).List(ctx, o)
-	})
+	deployments, err := listAll[appsv1.Deployment](ctx, apps.Deployments(p.namespace), metav1.ListOptions{})
 	if err := p.needed(&p.unknown, "Deployments", err); err != nil {
 		return err
 	}
-	replicaSets, err := listAll[appsv1.ReplicaSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return apps.ReplicaSets(p.namespace).List(ctx, o)
-	})
+	replicaSets, err := listAll[appsv1.ReplicaSet](ctx, apps.ReplicaSets(p.namespace), metav1.ListOptions{})
 	if err := p.needed(&p.unknown, "ReplicaSets", err); err != nil {
 		return err
 	}
-	statefulSets, err := listAll[appsv1.StatefulSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return apps.StatefulSets(p.namespace).List(ctx, o)
-	})
+	statefulSets, err := listAll[appsv1.StatefulSet](ctx, apps.StatefulSets(p.namespace), metav1.ListOptions{})
 	if err := p.needed(&p.unknown, "StatefulSets", err); err != nil {
 		return err
 	}
-	daemonSets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return apps.DaemonSets(p.namespace).List(ctx, o)
-	})
+	daemonSets, err := listAll[appsv1.DaemonSet](ctx, apps.DaemonSets(p.namespace), metav1.ListOptions{})
 	if err := p.needed(&p.unknown, "DaemonSets", err); err != nil {
 		return err
 	}
@@ -177,13 +162,14 @@ func ignoreNotFound(err error) error {
 
 // listGroups lists objects of a version of an API that the cluster may not have.
 func listGroups[T any](ctx context.Context, p *podReader, resource schema.GroupVersionResource) ([]T, error) {
-	found, err := listRead[T](ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return p.dynamic.Resource(resource).Namespace(p.namespace).List(ctx, o)
+	var list []T
+	err := eachItem(ctx, p.dynamic.Resource(resource).Namespace(p.namespace), metav1.ListOptions{}, func(object *unstructured.Unstructured) error {
+		group, err := convertTo[T](object)
+		if err == nil {
+			list = append(list, *group)
+		}
+		return err
 	})
-	list := make([]T, len(found))
-	for i, object := range found {
-		list[i] = *object
-	}
 	return list, err
 }
 

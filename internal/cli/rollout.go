@@ -11,8 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -76,15 +74,7 @@ func (r *clusterReader) rollout(ctx context.Context, name string) (*v1alpha1.Dom
 	if err != nil {
 		return nil, r.explained("reading DomainRollout "+r.namespace+"/"+name, err)
 	}
-	return rolloutOf(object)
-}
-
-func rolloutOf(object *unstructured.Unstructured) (*v1alpha1.DomainRollout, error) {
-	d := &v1alpha1.DomainRollout{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, d); err != nil {
-		return nil, fmt.Errorf("DomainRollout %s/%s: %w", object.GetNamespace(), object.GetName(), err)
-	}
-	return d, nil
+	return convertTo[v1alpha1.DomainRollout](object)
 }
 
 // listRollouts are the DomainRollouts of a namespace, or of all if it is empty, by namespace and name.

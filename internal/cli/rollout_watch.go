@@ -105,7 +105,7 @@ func (w *rolloutWatch) read(ctx context.Context) error {
 		w.finished = apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 		return w.reader.explained("reading DomainRollout "+w.reader.namespace+"/"+w.name, err)
 	}
-	d, err := rolloutOf(object)
+	d, err := convertTo[v1alpha1.DomainRollout](object)
 	if err != nil {
 		w.finished = true
 		return err

@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
@@ -43,9 +42,7 @@ type proxyPod struct {
 
 // proxies are the running pods of vicinity-proxy.
 func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
-	sets, err := listAll[appsv1.DaemonSet](ctx, metav1.ListOptions{LabelSelector: inspect.ProxySelector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.AppsV1().DaemonSets(metav1.NamespaceAll).List(ctx, o)
-	})
+	sets, err := listAll[appsv1.DaemonSet](ctx, r.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: inspect.ProxySelector})
 	if err != nil {
 		return nil, r.explained("looking for vicinity-proxy", err)
 	}
@@ -69,9 +66,7 @@ func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
 // podsOf are the running pods of a DaemonSet that serve metrics.
 func (r *clusterReader) podsOf(ctx context.Context, set *appsv1.DaemonSet) ([]proxyPod, error) {
 	selector := metav1.FormatLabelSelector(set.Spec.Selector)
-	list, err := listAll[corev1.Pod](ctx, metav1.ListOptions{LabelSelector: selector}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return r.typed.CoreV1().Pods(set.Namespace).List(ctx, o)
-	})
+	list, err := listAll[corev1.Pod](ctx, r.typed.CoreV1().Pods(set.Namespace), metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, r.explained("reading the pods of vicinity-proxy", err)
 	}
