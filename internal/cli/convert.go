@@ -25,7 +25,7 @@ type convertFlags struct {
 	zoneKey string
 	groupBy string
 	strict  bool
-	output  string
+	output  outputFlag
 }
 
 func newConvertCommand(s command.Streams) *cobra.Command {
@@ -57,14 +57,13 @@ that allow more or assume something.`,
 	flags.StringVar(&f.zoneKey, "zone-key", "", "`KEY` of the label of nodes that says their zone (default topology.kubernetes.io/zone)")
 	flags.StringVar(&f.groupBy, "group-by", "", "`KEY` of the label of pods that has what podNamePartitionRegex takes of their names (default apps.kubernetes.io/pod-index where that is the ordinal)")
 	flags.BoolVar(&f.strict, "strict", false, "leave out, as a failure, budgets that would allow more than the original or that assume something")
-	flags.StringVarP(&f.output, "output", "o", "yaml", "`FORMAT` of the output: yaml or json")
+	f.output.add(flags, "yaml", "json")
 	return cmd
 }
 
 func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
-	write, found := map[string]func(command.Streams, []*convert.Conversion) error{"yaml": writeConvertedYAML, "json": writeConvertedJSON}[f.output]
-	if !found {
-		return command.UsageErrorf("--output %q is unknown; it must be yaml or json", f.output)
+	if err := f.output.check(); err != nil {
+		return err
 	}
 	for flag, key := range map[string]string{"zone-key": f.zoneKey, "group-by": f.groupBy} {
 		if reasons := validation.IsQualifiedName(key); key != "" && len(reasons) > 0 {
@@ -86,6 +85,10 @@ func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
 		fmt.Fprintln(s.Err, "not converted: "+command.OneLine(err))
 	}
 	if len(c.made) > 0 {
+		write := writeConvertedYAML
+		if f.output.form == "json" {
+			write = writeConvertedJSON
+		}
 		if err := write(s, c.made); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ const (
 
 type doctorFlags struct {
 	cluster clusterFlags
-	output  string
+	output  outputFlag
 }
 
 func newDoctorCommand(s command.Streams, reach connector) *cobra.Command {
@@ -57,13 +57,12 @@ problem, and 2 if the cluster could not be looked at.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.cluster.add(flags, "look for Vicinity's own parts in one `NAMESPACE` (default all)")
-	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	f.output.add(flags, "text", "json", "yaml")
 	return cmd
 }
 
 func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connector) error {
-	write, err := formatOf(f.output, "text, json or yaml", map[string]func(io.Writer, *doctor.Report) error{"text": doctorText})
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	r, err := reach.reader(&f.cluster)
@@ -75,12 +74,12 @@ func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connecto
 		return couldNotLook(ctx, err)
 	}
 	report := doctor.Examine(reading)
-	if f.output == "text" {
+	if f.output.form == "text" {
 		for _, sentence := range report.NotKnown {
 			fmt.Fprintln(printable{s.Err}, sentence)
 		}
 	}
-	if err := write(s.Out, report); err != nil {
+	if err := f.output.write(s.Out, report, func(p *page) { doctorText(p, report) }); err != nil {
 		return err
 	}
 	if report.Problems > 0 {
@@ -100,8 +99,8 @@ func couldNotLook(ctx context.Context, err error) error {
 // mostAlike is how many findings of a kind are shown in full.
 const mostAlike = 3
 
-func doctorText(w io.Writer, report *doctor.Report) error {
-	p := page{w: printable{w}}
+func doctorText(p *page, report *doctor.Report) {
+	p.w = printable{p.w}
 	c := &report.Cluster
 	p.printf("Kubernetes %s: %s in %s, %s\n", orDash(c.Kubernetes), count(int64(c.Nodes), "node", "nodes"), count(int64(len(c.Zones)), "zone", "zones"),
 		count(int64(c.Services), "Service", "Services"))
@@ -132,7 +131,6 @@ func doctorText(w io.Writer, report *doctor.Report) error {
 	}
 	p.printf("\n%s, %s, %s\n", count(int64(report.Problems), "problem", "problems"), count(int64(report.Warnings), "warning", "warnings"),
 		count(int64(report.Notices), "notice", "notices"))
-	return p.err
 }
 
 // printable writes texts without what would change a terminal: users write some of what is reported.

@@ -20,7 +20,7 @@ type dynamicsFlags struct {
 	without    []string
 	thresholds thresholdFlags
 	sliceSize  int
-	output     string
+	output     outputFlag
 }
 
 func newDynamicsCommand(s command.Streams) *cobra.Command {
@@ -62,7 +62,7 @@ Scenarios (--scenario):
 	flags.StringSliceVar(&f.without, "without", []string{"all"}, "`LIST` of savings to switch off in turn, all, or none: "+joinNames(simulate.Savings()))
 	f.thresholds.add(flags)
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "`NUMBER` of endpoints that a slice can hold")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, or html, a page with charts")
+	f.output.add(flags, "table", "json", "html")
 	return cmd
 }
 
@@ -86,8 +86,7 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) error {
 	if err != nil {
 		return err
 	}
-	write, err := f.format()
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	if options.Scenarios, err = f.chooseScenarios(); err != nil {
@@ -107,7 +106,7 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) error {
 		}
 		fmt.Fprintf(s.Err, "partial: interrupted after %s\n", count(int64(runs), "run", "runs"))
 	}
-	if err := write(s.Out, results); err != nil {
+	if err := f.write(s.Out, &results); err != nil {
 		return err
 	}
 	return failure

@@ -1,29 +1,28 @@
 package cli
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"strconv"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// format is the function that writes results as --output says.
-func (f *dynamicsFlags) format() (func(io.Writer, simulate.DynamicsResults) error, error) {
-	switch f.output {
-	case "table":
-		return writeDynamicsTable, nil
-	case "json":
-		return writeDynamicsJSON, nil
-	case "html":
-		return report.Dynamics, nil
+// write writes results as --output says.
+func (f *dynamicsFlags) write(w io.Writer, r *simulate.DynamicsResults) error {
+	if f.output.form == "html" {
+		return report.Dynamics(w, *r)
 	}
-	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json or html", f.output)
+	return f.output.write(w, dynamicsGroups(r), func(p *page) {
+		for i, table := range dynamicsTables(r) {
+			p.heading(dynamicsTitle(&r.Scenarios[i]))
+			p.table("", table)
+		}
+		p.printf("\n%s", dynamicsLegend(r))
+	})
 }
 
 // dynamicsColumns are the columns of tables for people. The first two are words.
@@ -164,21 +163,4 @@ func dynamicsTables(r *simulate.DynamicsResults) []plaintext.Table {
 	}
 	plaintext.Align(tables)
 	return tables
-}
-
-func writeDynamicsTable(w io.Writer, r simulate.DynamicsResults) error {
-	out := bufio.NewWriter(w)
-	for i, table := range dynamicsTables(&r) {
-		fmt.Fprintf(out, "%s\n\n", dynamicsTitle(&r.Scenarios[i]))
-		if err := table.Text(out, ""); err != nil {
-			return err
-		}
-		fmt.Fprintln(out)
-	}
-	fmt.Fprint(out, dynamicsLegend(&r))
-	return out.Flush()
-}
-
-func writeDynamicsJSON(w io.Writer, r simulate.DynamicsResults) error {
-	return encodeJSON(w, dynamicsGroups(&r))
 }

@@ -25,7 +25,7 @@ type explainFlags struct {
 	cluster clusterFlags
 	node    string
 	all     bool
-	output  string
+	output  outputFlag
 }
 
 func newExplainCommand(s command.Streams, reach connector, here machine) *cobra.Command {
@@ -86,7 +86,7 @@ without Vicinity being installed, and says what is missing.`,
 	f.cluster.add(flags, "the `NAMESPACE` of the Service or the pod (default that of the context)")
 	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
 	flags.BoolVar(&f.all, "all", false, "show the plan, other algorithms and what stock proxies do, in tables")
-	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	f.output.add(flags, "text", "json", "yaml")
 	cmd.AddCommand(newExplainDNSCommand(s, reach))
 	return cmd
 }
@@ -130,8 +130,7 @@ func serviceName(args []string) (string, error) {
 }
 
 func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connector, args []string) error {
-	write, err := explainFormat(f.output, f.all)
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	name, err := serviceName(args)
@@ -158,7 +157,14 @@ func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connect
 		e.Autoscaled(autoscalers)
 	}
 	e.NotKnown = r.missing
-	return write(s.Out, e)
+	if f.all && f.output.form == "text" {
+		return f.output.write(s.Out, e, func(p *page) { writeExplanation(p, e) })
+	}
+	// What to do next is found only where it is shown.
+	if err := e.Advise(); err != nil {
+		return fmt.Errorf("looking for what Service %s/%s could do better: %w", r.namespace, name, err)
+	}
+	return f.output.write(s.Out, e, func(p *page) { writeAnswer(p, e) })
 }
 
 // inputOf reads all that the decision about a Service depends on.

@@ -12,7 +12,7 @@ import (
 
 // writeAnswer writes an explanation in short: what is asked for, what is in force and why,
 // who is served from where, and what to do next.
-func writeAnswer(p *page, e *inspect.Explanation) error {
+func writeAnswer(p *page, e *inspect.Explanation) {
 	p.heading("Service " + e.Namespace + "/" + e.Service)
 	lines := askedText(e)
 	if none := cmp.Or(e.NoPlan, e.NoAddresses); none != "" {
@@ -51,7 +51,6 @@ func writeAnswer(p *page, e *inspect.Explanation) error {
 		lines = append(lines, "more: --all shows the plan, other algorithms and proxies in tables")
 	}
 	p.list("", lines)
-	return p.err
 }
 
 // familyAnswer is what is in force for a family, and why.

@@ -26,7 +26,7 @@ type explainDNSFlags struct {
 	from    string
 	zone    string
 	plan    bool
-	output  string
+	output  outputFlag
 
 	// fromCalled is what messages call the client, if not --from.
 	fromCalled string
@@ -69,7 +69,7 @@ A Service of the name "dns" is explained by "vicinity explain svc/dns".`,
 	f.cluster.add(flags, "the `NAMESPACE` of the pod, and of short names from an address (default that of the context)")
 	flags.StringVar(&f.zone, "zone", "cluster.local", "`DOMAIN` of the cluster")
 	flags.BoolVar(&f.plan, "plan", false, "the Corefile of the server has the directive plan")
-	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	f.output.add(flags, "text", "json", "yaml")
 	return cmd
 }
 
@@ -84,8 +84,7 @@ func explainDNSArgs(_ *cobra.Command, args []string) error {
 }
 
 func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach connector, name string) error {
-	write, err := dnsFormat(f.output)
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	if _, err := f.asked(name); err != nil {
@@ -99,7 +98,7 @@ func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach conn
 	if err != nil {
 		return err
 	}
-	return write(s.Out, e)
+	return f.output.write(s.Out, e, func(p *page) { writeName(p, e) })
 }
 
 // explain explains a name to the client that the flags mean.

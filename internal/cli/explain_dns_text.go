@@ -2,21 +2,14 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-func dnsFormat(output string) (func(io.Writer, *inspect.NameExplanation) error, error) {
-	return formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.NameExplanation) error{
-		"text": func(w io.Writer, e *inspect.NameExplanation) error { return writeName(&page{w: w}, e) },
-	})
-}
-
 // writeName writes the answer, the records, why the client gets them, and what to do next.
-func writeName(p *page, e *inspect.NameExplanation) error {
+func writeName(p *page, e *inspect.NameExplanation) {
 	p.heading(strings.TrimSuffix(e.Name, ".") + " for " + clientText(&e.Client))
 	switch e.Rule {
 	case inspect.RuleUnchanged:
@@ -34,7 +27,6 @@ func writeName(p *page, e *inspect.NameExplanation) error {
 	p.list("why", whyText(e))
 	p.list("not known", e.NotKnown)
 	p.list("next", nextSteps(e.Next))
-	return p.err
 }
 
 func clientText(c *inspect.NameClient) string {

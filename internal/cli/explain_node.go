@@ -61,8 +61,7 @@ const (
 
 // runNode explains what the rules of one node do.
 func (f *explainFlags) runNode(ctx context.Context, s command.Streams, reach connector, here machine, name string) error {
-	write, err := nodeFormat(f.output)
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	connected, err := reach(&f.cluster)
@@ -82,7 +81,7 @@ func (f *explainFlags) runNode(ctx context.Context, s command.Streams, reach con
 			return err
 		}
 	}
-	if err := write(s.Out, document); err != nil {
+	if err := f.output.write(s.Out, document, func(p *page) { writeNode(p, document) }); err != nil {
 		return err
 	}
 	if n := len(document.Kernel.Differences); n > 0 {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -12,13 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-func nodeFormat(output string) (func(io.Writer, *inspect.NodeExplanation) error, error) {
-	return formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.NodeExplanation) error{
-		"text": func(w io.Writer, n *inspect.NodeExplanation) error { return writeNode(&page{w: w}, n) },
-	})
-}
-
-func writeNode(p *page, d *inspect.NodeExplanation) error {
+func writeNode(p *page, d *inspect.NodeExplanation) {
 	p.heading(fmt.Sprintf("Service %s/%s on node %s", d.Namespace, d.Service, d.Node))
 	zone := d.Zone
 	if zone == "" {
@@ -53,7 +46,6 @@ func writeNode(p *page, d *inspect.NodeExplanation) error {
 	}
 	writeKernel(p, &d.Kernel)
 	p.list("not known", d.NotKnown)
-	return p.err
 }
 
 func writeNodeFamily(p *page, f *inspect.NodeFamily) {

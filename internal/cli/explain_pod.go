@@ -27,8 +27,7 @@ func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach conn
 	if f.all {
 		return command.UsageErrorf("--all is not for pods, of which all is shown")
 	}
-	write, err := podFormat(f.output)
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	_, name, _ := strings.Cut(strings.Join(args, "/"), "/")
@@ -46,7 +45,7 @@ func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach conn
 	p.in.Unread, p.in.Now = r.unread, r.now
 	e := inspect.ExplainPod(&p.in)
 	e.NotKnown = append(e.NotKnown, r.missing...)
-	return write(s.Out, e)
+	return f.output.write(s.Out, e, func(p *page) { writePod(p, e) })
 }
 
 // podNotFound names the pods of the namespace. The hint is for a namespace that does not exist.

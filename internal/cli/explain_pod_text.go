@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,14 +10,8 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-func podFormat(output string) (func(io.Writer, *inspect.PodExplanation) error, error) {
-	return formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.PodExplanation) error{
-		"text": func(w io.Writer, e *inspect.PodExplanation) error { return writePod(&page{w: w}, e) },
-	})
-}
-
 // writePod writes whether the pod may be evicted, what each budget says, and what to do next.
-func writePod(p *page, e *inspect.PodExplanation) error {
+func writePod(p *page, e *inspect.PodExplanation) {
 	p.heading("Pod " + e.Namespace + "/" + e.Pod)
 	lines := []string{verdictText(e)}
 	if e.Since != nil {
@@ -47,7 +40,6 @@ func writePod(p *page, e *inspect.PodExplanation) error {
 	}
 	p.list("not known", e.NotKnown)
 	p.list("next", nextSteps(e.Next))
-	return p.err
 }
 
 func verdictText(e *inspect.PodExplanation) string {

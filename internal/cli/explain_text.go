@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,31 +13,6 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
-
-// explainFormats are the forms of --output.
-const explainFormats = "text, json or yaml"
-
-// explainFormat is how to write an explanation. What to do next is found only where it is shown.
-func explainFormat(output string, all bool) (func(io.Writer, *inspect.Explanation) error, error) {
-	write, err := formatOf(output, explainFormats, map[string]func(io.Writer, *inspect.Explanation) error{
-		"text": func(w io.Writer, e *inspect.Explanation) error {
-			p := &page{w: w}
-			if all {
-				return writeExplanation(p, e)
-			}
-			return writeAnswer(p, e)
-		},
-	})
-	if err != nil || all && output == "text" {
-		return write, err
-	}
-	return func(w io.Writer, e *inspect.Explanation) error {
-		if err := e.Advise(); err != nil {
-			return fmt.Errorf("looking for what Service %s/%s could do better: %w", e.Namespace, e.Service, err)
-		}
-		return write(w, e)
-	}, nil
-}
 
 // askedText says what is asked for and how it is delivered.
 func askedText(e *inspect.Explanation) []string {
@@ -62,16 +36,14 @@ func askedText(e *inspect.Explanation) []string {
 }
 
 // writeExplanation writes all that there is to say.
-func writeExplanation(p *page, e *inspect.Explanation) error {
+func writeExplanation(p *page, e *inspect.Explanation) {
 	p.heading("Service " + e.Namespace + "/" + e.Service)
 	lines := askedText(e)
 	if e.NoPlan != "" {
 		lines = append(lines, "no plan: "+e.NoPlan)
 	}
 	p.list("", lines)
-	if err := writeFamilies(p, e); err != nil {
-		return err
-	}
+	writeFamilies(p, e)
 	switch {
 	case e.NoPlan != "":
 	case e.NoAddresses != "":
@@ -91,7 +63,6 @@ func writeExplanation(p *page, e *inspect.Explanation) error {
 	}
 	p.list("where it cannot help", limits)
 	p.list("not known", e.NotKnown)
-	return p.err
 }
 
 // deliveryText says how the plan gets to proxies.
@@ -152,15 +123,11 @@ func meanwhileText(m *inspect.Interim) []string {
 
 // writeFamilies writes the part about each family, once if there is nothing to say of one
 // that is not so of the other.
-func writeFamilies(p *page, e *inspect.Explanation) error {
+func writeFamilies(p *page, e *inspect.Explanation) {
 	var texts []string
 	for i := range e.Families {
 		var text strings.Builder
-		part := page{w: &text, begun: true}
-		writeFamily(&part, e, &e.Families[i])
-		if part.err != nil {
-			return part.err
-		}
+		writeFamily(&page{w: &text, begun: true}, e, &e.Families[i])
 		texts = append(texts, text.String())
 	}
 	all := len(texts) > 1 && !slices.ContainsFunc(texts, func(text string) bool { return text != texts[0] })
@@ -175,7 +142,6 @@ func writeFamilies(p *page, e *inspect.Explanation) error {
 		}
 		p.printf("%s", text)
 	}
-	return p.err
 }
 
 // writeFamily writes the part about a family, or what is known of it without the nodes.

@@ -4,27 +4,52 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// formatOf is what writes a value as --output says: in one of the forms that a command has
-// for people, or as JSON or YAML. allowed names all of them.
-func formatOf[T any](output, allowed string, forms map[string]func(io.Writer, T) error) (func(io.Writer, T) error, error) {
-	if write, found := forms[output]; found {
-		return write, nil
+// outputFlag is --output: the form in which a command prints its result.
+type outputFlag struct {
+	form    string
+	allowed []string // the first is the default
+}
+
+func (o *outputFlag) add(flags *pflag.FlagSet, allowed ...string) {
+	o.allowed = allowed
+	flags.StringVarP(&o.form, "output", "o", allowed[0], "`FORMAT` of the output: "+o.allowedText())
+}
+
+func (o *outputFlag) allowedText() string {
+	last := len(o.allowed) - 1
+	return strings.Join(o.allowed[:last], ", ") + " or " + o.allowed[last]
+}
+
+// check refuses a form that the command does not have.
+func (o *outputFlag) check() error {
+	if !slices.Contains(o.allowed, o.form) {
+		return command.UsageErrorf("--output %q is unknown; it must be %s", o.form, o.allowedText())
 	}
-	switch output {
+	return nil
+}
+
+// write writes a value as JSON or YAML. In any other form text writes it.
+func (o *outputFlag) write(w io.Writer, value any, text func(*page)) error {
+	switch o.form {
 	case "json":
-		return func(w io.Writer, value T) error { return encodeJSON(w, value) }, nil
+		return encodeJSON(w, value)
 	case "yaml":
-		return func(w io.Writer, value T) error { return encodeYAML(w, value) }, nil
+		return encodeYAML(w, value)
 	}
-	return nil, command.UsageErrorf("--output %q is unknown; it must be %s", output, allowed)
+	p := &page{w: w}
+	text(p)
+	return p.err
 }
 
 func encodeJSON(w io.Writer, document any) error {

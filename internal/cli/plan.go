@@ -31,9 +31,7 @@ type planFlags struct {
 	thresholds thresholdFlags
 	capacity   string
 	details    bool
-	output     string
-
-	full bool // with each section, not only the summary
+	output     outputFlag
 }
 
 func newPlanCommand(s command.Streams) *cobra.Command {
@@ -75,7 +73,7 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 	flags.StringVar(&f.capacity, "capacity", "", "what a zone's traffic is estimated by: nodes or cpu (default cpu for Services that ask for Auto, nodes for the others)")
 	f.thresholds.add(flags)
 	flags.BoolVar(&f.details, "details", false, "show all Services in full")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json or yaml")
+	f.output.add(flags, "table", "json", "yaml")
 	return cmd
 }
 
@@ -90,8 +88,7 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 			return err
 		}
 	}
-	write, err := f.format()
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	manifests, err := manifest.NewSet()
@@ -127,8 +124,8 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 		}
 		sections = append(sections, made...)
 	}
-	f.full = f.details || len(names) > 0 || len(services) <= fewServices || f.output == "json" || f.output == "yaml"
-	if f.full {
+	full := f.details || len(names) > 0 || len(services) <= fewServices || f.output.form != "table"
+	if full {
 		for i := range sections {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -138,10 +135,10 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 			}
 		}
 	}
-	if err := write(s.Out, sections); err != nil {
+	if err := f.output.write(s.Out, sections, func(p *page) { writePlan(p, sections, full) }); err != nil {
 		return err
 	}
-	if !f.full {
+	if !full {
 		fmt.Fprintln(s.Err, "To see a Service in full, name it; to see all, give --details.")
 	}
 	return nil

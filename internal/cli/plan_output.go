@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 
@@ -14,14 +13,8 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-func (f *planFlags) format() (func(io.Writer, []inspect.Section) error, error) {
-	return formatOf(f.output, "table, json or yaml", map[string]func(io.Writer, []inspect.Section) error{
-		"table": func(w io.Writer, s []inspect.Section) error { return writePlan(&page{w: w}, s, f.full) },
-	})
-}
-
 // writePlan writes a summary and, in full, each section.
-func writePlan(p *page, sections []inspect.Section, full bool) error {
+func writePlan(p *page, sections []inspect.Section, full bool) {
 	if !full || len(sections) > 1 {
 		p.table("", planSummary(sections))
 	}
@@ -30,7 +23,6 @@ func writePlan(p *page, sections []inspect.Section, full bool) error {
 			writePlanSection(p, &sections[i])
 		}
 	}
-	return p.err
 }
 
 // planSummary has a line for each section.

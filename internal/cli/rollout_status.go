@@ -23,7 +23,7 @@ type rolloutStatusFlags struct {
 	all     bool
 	watch   bool
 	timeout time.Duration
-	output  string
+	output  outputFlag
 }
 
 func newRolloutStatusCommand(s command.Streams, reach connector) *cobra.Command {
@@ -65,7 +65,7 @@ without which it does not know about a new template before the controller does.`
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list those of all namespaces")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "write a line for each change until the rollout ends")
 	flags.DurationVar(&f.timeout, "timeout", 0, "with --watch, how long to wait for the end (default without end)")
-	flags.StringVarP(&f.output, "output", "o", "text", "`FORMAT` of the output: text, json or yaml")
+	f.output.add(flags, "text", "json", "yaml")
 	return cmd
 }
 
@@ -75,21 +75,17 @@ func (f *rolloutStatusFlags) check(args []string) error {
 		return command.UsageErrorf("--all-namespaces is for lists; give -n for the namespace of %s", args[0])
 	case f.watch && len(args) == 0:
 		return command.UsageErrorf("--watch needs the NAME of a DomainRollout")
-	case f.watch && f.output != "text":
-		return command.UsageErrorf("--watch writes text only, not --output %s", f.output)
+	case f.watch && f.output.form != "text":
+		return command.UsageErrorf("--watch writes text only, not --output %s", f.output.form)
 	case f.timeout < 0:
 		return command.UsageErrorf("--timeout %s is not allowed; it must not be negative, and 0 waits without end", f.timeout)
 	case f.timeout > 0 && !f.watch:
 		return command.UsageErrorf("--timeout is for --watch; --request-timeout is how long one answer may take")
 	}
-	return nil
+	return f.output.check()
 }
 
 func (f *rolloutStatusFlags) list(ctx context.Context, s command.Streams, reach connector) error {
-	write, err := rolloutListFormat(f.output)
-	if err != nil {
-		return err
-	}
 	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
@@ -110,19 +106,15 @@ func (f *rolloutStatusFlags) list(ctx context.Context, s command.Streams, reach 
 		}
 		fmt.Fprintf(s.Err, "no DomainRollout is in %s\n", where(namespace))
 	}
-	page := rolloutPage{Rollouts: []rolloutReport{}}
+	all := rolloutPage{Rollouts: []rolloutReport{}}
 	for _, d := range list {
-		page.Rollouts = append(page.Rollouts, r.report(d, workloadAhead{}))
+		all.Rollouts = append(all.Rollouts, r.report(d, workloadAhead{}))
 	}
-	return write(s.Out, &page)
+	return f.output.write(s.Out, all, func(p *page) { writeRollouts(p, all.Rollouts) })
 }
 
 func (f *rolloutStatusFlags) one(ctx context.Context, s command.Streams, reach connector, arg string) error {
 	name, err := rolloutName(arg)
-	if err != nil {
-		return err
-	}
-	write, err := rolloutFormat(f.output)
 	if err != nil {
 		return err
 	}
@@ -142,7 +134,7 @@ func (f *rolloutStatusFlags) one(ctx context.Context, s command.Streams, reach c
 		return err
 	}
 	report := r.report(d, ahead)
-	return write(s.Out, &report)
+	return f.output.write(s.Out, &report, func(p *page) { writeRollout(p, &report) })
 }
 
 // workloadAhead is what a workload is to be that the status of its rollout is not about yet.

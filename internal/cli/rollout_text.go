@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,22 +80,10 @@ func (n *rolloutNow) words() rollout.Words {
 // failure says why the revision failed.
 func (n *rolloutNow) failure() string { return inspect.RolloutStatusOf(n.DomainRollout).Failure }
 
-// rolloutFormats are the forms of --output.
-const rolloutFormats = "text, json or yaml"
-
-func rolloutFormat(output string) (func(io.Writer, *rolloutReport) error, error) {
-	return formatOf(output, rolloutFormats, map[string]func(io.Writer, *rolloutReport) error{"text": writeRollout})
-}
-
-func rolloutListFormat(output string) (func(io.Writer, *rolloutPage) error, error) {
-	return formatOf(output, rolloutFormats, map[string]func(io.Writer, *rolloutPage) error{"text": writeRollouts})
-}
-
 // newestEvents is how much of the history is shown.
 const newestEvents = 5
 
-func writeRollout(w io.Writer, r *rolloutReport) error {
-	p := &page{w: w}
+func writeRollout(p *page, r *rolloutReport) {
 	p.heading(fmt.Sprintf("DomainRollout %s/%s: %s %s by %s", r.Namespace, r.Name, r.Target.Kind, r.Target.Name, r.TopologyKey))
 	p.list("", r.lines())
 	if len(r.Status.Domains) > 0 {
@@ -112,7 +99,6 @@ func writeRollout(w io.Writer, r *rolloutReport) error {
 	p.list("newest first", newest)
 	p.list("to be looked at", r.Notes)
 	p.list("not known", r.NotKnown)
-	return p.err
 }
 
 func (r *rolloutReport) lines() []string {
@@ -163,9 +149,9 @@ func domainTable(r *rolloutReport) plaintext.Table {
 
 func podCount(n int32) string { return strconv.Itoa(int(n)) }
 
-func writeRollouts(w io.Writer, list *rolloutPage) error {
-	if len(list.Rollouts) == 0 {
-		return nil
+func writeRollouts(p *page, rollouts []rolloutReport) {
+	if len(rollouts) == 0 {
+		return
 	}
 	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "namespace"},
@@ -178,8 +164,8 @@ func writeRollouts(w io.Writer, list *rolloutPage) error {
 		{Title: "healthy", Right: true},
 		{Title: "note"},
 	}}
-	for i := range list.Rollouts {
-		r := &list.Rollouts[i]
+	for i := range rollouts {
+		r := &rollouts[i]
 		note := r.Status.WaitingFor
 		if len(r.Notes) > 0 {
 			note = r.Notes[0]
@@ -189,5 +175,5 @@ func writeRollouts(w io.Writer, list *rolloutPage) error {
 			podCount(r.Pods), podCount(r.Updated), podCount(r.Healthy), orDash(note),
 		})
 	}
-	return t.Text(w, "")
+	p.table("", t)
 }

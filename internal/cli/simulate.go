@@ -24,7 +24,7 @@ type simulateFlags struct {
 	overloadThresholds []string
 	weights            allocate.Weights
 	sliceSize          int
-	output             string
+	output             outputFlag
 }
 
 func newSimulateCommand(s command.Streams) *cobra.Command {
@@ -78,7 +78,7 @@ local-weighted, local-opt and flow need.`,
 	flags.Float64Var(&f.weights.Deviation, "weight-deviation", f.weights.Deviation, "what the mean deviation of loads counts")
 	flags.Float64Var(&f.weights.Slices, "weight-slices", f.weights.Slices, "what the number of slices counts")
 	flags.IntVar(&f.sliceSize, "slice-size", allocate.DefaultSliceSize, "endpoints that a slice can hold")
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, json, or html, a page with charts")
+	f.output.add(flags, "table", "json", "html")
 	cmd.AddCommand(newDynamicsCommand(s))
 	return cmd
 }
@@ -92,8 +92,7 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 	if err != nil {
 		return err
 	}
-	write, err := f.format()
-	if err != nil {
+	if err := f.output.check(); err != nil {
 		return err
 	}
 	dataset, closeDataset, err := f.openDataset(ctx, s.In, given)
@@ -118,7 +117,7 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 	if results.Partial {
 		reportPartial(s.Err, results, dataset)
 	}
-	if err := write(s.Out, results); err != nil {
+	if err := f.write(s.Out, &results); err != nil {
 		return err
 	}
 	return failure

@@ -1,30 +1,27 @@
 package cli
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
 	"strconv"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// format is the function that writes results as --output says.
-func (f *simulateFlags) format() (func(io.Writer, simulate.Results) error, error) {
-	switch f.output {
-	case "table":
-		return writeSimulateTable, nil
-	case "json":
-		return writeSimulateJSON, nil
-	case "html":
-		return report.Static, nil
+// write writes results as --output says.
+func (f *simulateFlags) write(w io.Writer, r *simulate.Results) error {
+	if f.output.form == "html" {
+		return report.Static(w, *r)
 	}
-	return nil, command.UsageErrorf("--output %q is unknown; it must be table, json or html", f.output)
+	return f.output.write(w, simulateRows(r), func(p *page) {
+		p.printf("%s\n%s\n", simulateTitle(r), simulateHeadline(r))
+		p.table("", simulateTable(r))
+		p.printf("\n%s", simulateLegend(r))
+	})
 }
 
 // simulateTable is the results for people.
@@ -93,16 +90,6 @@ invalid: plans that leave a zone with nothing.
 		percentage(w.InZone/sum), percentage(w.Overload/sum), percentage(w.Deviation/sum), percentage(w.Slices/sum))
 }
 
-func writeSimulateTable(w io.Writer, r simulate.Results) error {
-	out := bufio.NewWriter(w)
-	fmt.Fprintf(out, "%s\n%s\n", simulateTitle(&r), simulateHeadline(&r))
-	if err := simulateTable(&r).Text(out, ""); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\n%s", simulateLegend(&r))
-	return out.Flush()
-}
-
 // simulateRow is a variant's row for programs. Percentages are from 0 to 100.
 type simulateRow struct {
 	Algorithm string `json:"algorithm"`
@@ -158,8 +145,4 @@ func simulateRows(results *simulate.Results) []simulateRow {
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-func writeSimulateJSON(w io.Writer, r simulate.Results) error {
-	return encodeJSON(w, simulateRows(&r))
 }

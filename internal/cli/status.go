@@ -25,7 +25,7 @@ type statusFlags struct {
 	cluster clusterFlags
 	all     bool
 	traffic trafficFlags
-	output  string
+	output  outputFlag
 }
 
 func newStatusCommand(s command.Streams, reach connector) *cobra.Command {
@@ -62,7 +62,7 @@ read is in docs/reference/permissions.md.`,
 	f.cluster.add(flags, "list the Services of one `NAMESPACE`")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list those of all namespaces, which is the default without -n")
 	f.traffic.add(flags)
-	flags.StringVarP(&f.output, "output", "o", "table", "`FORMAT` of the output: table, wide, json or yaml")
+	f.output.add(flags, "table", "wide", "json", "yaml")
 	return cmd
 }
 
@@ -70,12 +70,11 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 	if err := f.traffic.check(); err != nil {
 		return err
 	}
+	if err := f.output.check(); err != nil {
+		return err
+	}
 	if f.traffic.wanted {
 		return f.runTraffic(ctx, s, reach)
-	}
-	write, err := serviceListFormat(f.output)
-	if err != nil {
-		return err
 	}
 	r, err := reach.reader(&f.cluster)
 	if err != nil {
@@ -107,7 +106,7 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 	if len(status.Services) == 0 {
 		fmt.Fprintf(s.Err, "no Service is in %s\n", where(namespace))
 	}
-	return write(s.Out, &status)
+	return f.output.write(s.Out, &status, func(p *page) { writeStatus(p, status.Services, f.output.form == "wide") })
 }
 
 // namespace is that of the Services to list, empty for all.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -11,23 +10,11 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// statusFormats are the forms of --output.
-const statusFormats = "table, wide, json or yaml"
-
-func serviceListFormat(output string) (func(io.Writer, *inspect.Status) error, error) {
-	text := func(wide bool) func(io.Writer, *inspect.Status) error {
-		return func(w io.Writer, status *inspect.Status) error {
-			if len(status.Services) == 0 {
-				return nil
-			}
-			return statusTable(status.Services, wide).Text(w, "")
-		}
+func writeStatus(p *page, services []inspect.ServiceStatus, wide bool) {
+	if len(services) == 0 {
+		return
 	}
-	return formatOf(output, statusFormats, map[string]func(io.Writer, *inspect.Status) error{"table": text(false), "wide": text(true)})
-}
-
-func statusTable(services []inspect.ServiceStatus, wide bool) plaintext.Table {
-	t := plaintext.Table{Columns: []plaintext.Column{
+	t := explain.Table{Columns: []explain.Column{
 		{Title: "namespace"},
 		{Title: "service"},
 		{Title: "mode"},
@@ -57,7 +44,7 @@ func statusTable(services []inspect.ServiceStatus, wide bool) plaintext.Table {
 		}
 		t.Rows = append(t.Rows, append(cells, notesCell(s.Notes, wide)))
 	}
-	return t
+	p.table("", t)
 }
 
 // notesCell is the first of the notes, or all of them.

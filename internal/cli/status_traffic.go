@@ -47,10 +47,6 @@ func (f *trafficFlags) check() error {
 
 // runTraffic lists what proxies have counted.
 func (f *statusFlags) runTraffic(ctx context.Context, s command.Streams, reach connector) error {
-	write, err := statusTrafficFormat(f.output)
-	if err != nil {
-		return err
-	}
 	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return err
@@ -75,7 +71,15 @@ func (f *statusFlags) runTraffic(ctx context.Context, s command.Streams, reach c
 	if len(traffic.Services) == 0 {
 		fmt.Fprintf(s.Err, "no traffic of Services in %s was counted\n", where(f.namespace()))
 	}
-	return write(s.Out, &traffic)
+	return f.output.write(s.Out, &traffic, func(p *page) {
+		switch tables := (trafficTables{&traffic}); {
+		case len(traffic.Services) == 0:
+		case f.output.form == "wide":
+			p.table("", tables.routes())
+		default:
+			p.table("", tables.services())
+		}
+	})
 }
 
 // trafficMeasure is what to measure: what proxies count from a first reading on.

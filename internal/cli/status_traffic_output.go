@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"strconv"
 
 	"vicinity.dev/vicinity/internal/command"
@@ -11,20 +10,6 @@ import (
 
 // trafficTables are the tables about traffic.
 type trafficTables struct{ *inspect.Traffic }
-
-func statusTrafficFormat(output string) (func(io.Writer, *inspect.Traffic) error, error) {
-	text := func(table func(trafficTables) plaintext.Table) func(io.Writer, *inspect.Traffic) error {
-		return func(w io.Writer, traffic *inspect.Traffic) error {
-			if len(traffic.Services) == 0 {
-				return nil
-			}
-			return table(trafficTables{traffic}).Text(w, "")
-		}
-	}
-	return formatOf(output, statusFormats, map[string]func(io.Writer, *inspect.Traffic) error{
-		"table": text(trafficTables.services), "wide": text(trafficTables.routes),
-	})
-}
 
 // per ends the titles of columns.
 func (t trafficTables) per(title string) string {

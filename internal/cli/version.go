@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -11,26 +10,22 @@ import (
 )
 
 func newVersionCommand(s command.Streams) *cobra.Command {
-	var output string
+	var output outputFlag
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version and how it was built",
 		Args:  command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return printVersion(s.Out, version.Read(), output)
+			return printVersion(s.Out, version.Read(), &output)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "`FORMAT` of the output: text or json")
+	output.add(cmd.Flags(), "text", "json")
 	return cmd
 }
 
-func printVersion(out io.Writer, build version.Build, output string) error {
-	switch output {
-	case "text":
-		_, err := fmt.Fprintln(out, "vicinity", build)
+func printVersion(out io.Writer, build version.Build, output *outputFlag) error {
+	if err := output.check(); err != nil {
 		return err
-	case "json":
-		return encodeJSON(out, build)
 	}
-	return command.UsageErrorf("--output %q is unknown; it must be text or json", output)
+	return output.write(out, build, func(p *page) { p.printf("vicinity %v\n", build) })
 }

@@ -32,7 +32,7 @@ func TestVersionAsText(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := printVersion(&out, version.Of(test.info), "text"); err != nil {
+			if err := printVersion(&out, version.Of(test.info), &outputFlag{form: "text", allowed: []string{"text"}}); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != test.text+"\n" {
