@@ -47,7 +47,6 @@ What it must be allowed to read is in docs/reference/permissions.md.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), s, reach) },
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	f.cluster.add(flags, "read one `NAMESPACE` only")
 	flags.StringVar(&f.address, "address", "127.0.0.1", "`ADDRESS` of this machine to listen on: 127.0.0.1 or ::1")
 	flags.IntVar(&f.port, "port", 0, "`PORT` to listen on (default one that is free)")

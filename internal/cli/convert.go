@@ -52,7 +52,6 @@ that allow more or assume something.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), s) },
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
 	flags.StringVar(&f.zoneKey, "zone-key", "", "`KEY` of the label of nodes that says their zone (default topology.kubernetes.io/zone)")
 	flags.StringVar(&f.groupBy, "group-by", "", "`KEY` of the label of pods that has what podNamePartitionRegex takes of their names (default apps.kubernetes.io/pod-index where that is the ordinal)")

@@ -55,7 +55,6 @@ problem, and 2 if the cluster could not be looked at.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	f.cluster.add(flags, "look for Vicinity's own parts in one `NAMESPACE` (default all)")
 	f.output.add(flags, "text", "json", "yaml")
 	return cmd

@@ -52,7 +52,6 @@ Scenarios (--scenario):
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringSliceVar(&f.scenarios, "scenario", []string{"all"}, "`LIST` of scenarios, or all")
 	flags.IntVar(&f.cluster.Zones, "zones", f.cluster.Zones, "`NUMBER` of zones")
 	flags.IntSliceVar(&f.cluster.NodesPerZone, "nodes-per-zone", f.cluster.NodesPerZone, "`LIST` of the nodes of each zone, repeated if it is shorter than the zones")

@@ -82,7 +82,6 @@ without Vicinity being installed, and says what is missing.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	f.cluster.add(flags, "the `NAMESPACE` of the Service or the pod (default that of the context)")
 	flags.StringVar(&f.node, "node", "", "`NODE` whose rules to explain")
 	flags.BoolVar(&f.all, "all", false, "show the plan, other algorithms and what stock proxies do, in tables")

@@ -64,7 +64,6 @@ A Service of the name "dns" is explained by "vicinity explain svc/dns".`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), s, reach, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&f.from, "from", "", "the client: a `POD` as NAMESPACE/NAME or NAME, or an address")
 	f.cluster.add(flags, "the `NAMESPACE` of the pod, and of short names from an address (default that of the context)")
 	flags.StringVar(&f.zone, "zone", "cluster.local", "`DOMAIN` of the cluster")

@@ -65,7 +65,6 @@ A Service that asks for nothing is shown as if it preferred its zone.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "`FILE` of manifests, a directory of such files, or - for standard input; may be given several times")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "show only the Services of this `NAMESPACE`")
 	flags.StringSliceVar(&f.algorithms, "algorithm", []string{"all"}, "`LIST` of algorithms to compare, or all: "+joinNames(allocate.Algorithms()))

@@ -90,7 +90,6 @@ It does nothing if nothing would change. It must be allowed to get and patch Dom
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	cluster.add(flags, "the `NAMESPACE` of the DomainRollout (default that of the context)")
 	if verb.retries {
 		flags.BoolVar(&retry, "retry", false, "try again after a failure")

@@ -60,7 +60,6 @@ without which it does not know about a new template before the controller does.`
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	f.cluster.add(flags, "the `NAMESPACE` of the DomainRollouts (default that of the context)")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list those of all namespaces")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "write a line for each change until the rollout ends")

@@ -83,5 +83,6 @@ controls updates by failure domain. Lab makes a cluster of its own. The other co
 		newStatusCommand(s, connect),
 		newVersionCommand(s),
 	)
+	command.Walk(root, func(cmd *cobra.Command) { cmd.Flags().SortFlags = false }) // what matters most comes first
 	return root
 }

@@ -65,7 +65,6 @@ local-weighted, local-opt and flow need.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringVar(&f.dataset, "dataset", "published", "`NAME` of the data set, a CSV file, or - for CSV on standard input")
 	flags.IntVar(&f.zones, "zones", 3, "number of zones of the grid")
 	flags.StringVar(&f.nodes, "nodes", "1..10", "`RANGE` of nodes in a zone of the grid: 7, 1..10 or 1..10/3")

@@ -58,7 +58,6 @@ read is in docs/reference/permissions.md.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	f.cluster.add(flags, "list the Services of one `NAMESPACE`")
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "list those of all namespaces, which is the default without -n")
 	f.traffic.add(flags)
