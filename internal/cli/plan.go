@@ -90,10 +90,7 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 	if err := f.output.check(); err != nil {
 		return err
 	}
-	manifests, err := manifest.NewSet()
-	if err != nil {
-		return err
-	}
+	manifests := manifest.NewSet()
 	if err := f.read(ctx, s.In, manifests); err != nil {
 		return err
 	}

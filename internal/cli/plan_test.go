@@ -125,7 +125,7 @@ func TestPlanFails(t *testing.T) {
 		},
 		{
 			name: "a malformed file", args: []string{"-f", bad}, code: 1,
-			want: bad + ": document 1, line 1: Node: apiVersion is missing; each document must be a Kubernetes object",
+			want: bad + ": document 1: Node: apiVersion is missing; each document must be a Kubernetes object",
 		},
 		{
 			name: "no nodes", args: []string{"-f", serviceFile}, code: 1,

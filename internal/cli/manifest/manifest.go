@@ -35,6 +35,7 @@ type Set struct {
 	ClusterPolicies []*v1alpha1.ClusterRoutingPolicy
 	Namespaces      []*corev1.Namespace
 
+	scheme   *runtime.Scheme // of the kinds that matter
 	decoder  runtime.Decoder
 	places   map[string]int // of objects in their list, by kind, namespace and name
 	ignored  map[string]int // objects by kind
@@ -42,18 +43,14 @@ type Set struct {
 }
 
 // NewSet returns an empty set.
-func NewSet() (*Set, error) {
+func NewSet() *Set {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("preparing to read manifests: %w", err)
-		}
-	}
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Namespace{}, &corev1.Node{}, &corev1.Pod{}, &corev1.Service{})
+	scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})
+	scheme.AddKnownTypes(v1alpha1.GroupVersion, &v1alpha1.ClusterRoutingPolicy{}, &v1alpha1.RoutingPolicy{})
 	return &Set{
-		decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(),
-		places:  map[string]int{},
-		ignored: map[string]int{},
-	}, nil
+		scheme: scheme, decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(), places: map[string]int{}, ignored: map[string]int{},
+	}
 }
 
 // Read adds the objects in YAML or JSON, of one or many documents. An object that
@@ -63,16 +60,10 @@ func (m *Set) Read(file string, from io.Reader) error {
 	return Walk(file, from, m.add)
 }
 
-// The kinds of policies.
-const (
-	kindPolicy        = "RoutingPolicy"
-	kindClusterPolicy = "ClusterRoutingPolicy"
-)
-
 // add keeps an object of a kind that matters.
 func (m *Set) add(o Object) error {
-	if !read(o.Kind) {
-		m.ignored[ignoredName(o.Kind)]++
+	if !m.scheme.Recognizes(o.Kind) {
+		m.ignored[m.ignoredName(o.Kind)]++
 		return nil
 	}
 	decoded, _, err := m.decoder.Decode(o.JSON, &o.Kind, nil)
@@ -86,50 +77,41 @@ func (m *Set) add(o Object) error {
 	return nil
 }
 
-// read reports whether objects of the kind matter.
-func read(gvk schema.GroupVersionKind) bool {
-	switch gvk.Kind {
-	case "Node", "Pod", "Service", "Namespace":
-		return gvk.Group == "" && gvk.Version == "v1"
-	case kindPolicy, kindClusterPolicy:
-		return gvk.GroupVersion() == v1alpha1.GroupVersion
-	case "EndpointSlice":
-		return gvk.Group == discoveryv1.GroupName && gvk.Version == "v1"
-	}
-	return false
-}
-
 // ignoredName is the kind, with its group and version where the kind alone would
 // look like one that is read.
-func ignoredName(gvk schema.GroupVersionKind) string {
-	if slices.Contains([]string{"Node", "Pod", "Service", "Namespace", "EndpointSlice", kindPolicy, kindClusterPolicy}, gvk.Kind) {
-		return fmt.Sprintf("%s of %s", gvk.Kind, gvk.GroupVersion())
+func (m *Set) ignoredName(gvk schema.GroupVersionKind) string {
+	for known := range m.scheme.AllKnownTypes() {
+		if known.Kind == gvk.Kind {
+			return fmt.Sprintf("%s of %s", gvk.Kind, gvk.GroupVersion())
+		}
 	}
 	return gvk.Kind
 }
 
-// keep adds an object to its list, in the place of the one with the same name.
+// keep adds an object to its list, in the place of the one with the same name. Without a namespace it is in the one in which kubectl
+// would make it.
 func (m *Set) keep(decoded runtime.Object) {
 	switch object := decoded.(type) {
 	case *corev1.Node:
 		m.Nodes = put(m, m.Nodes, "Node "+object.Name, object)
-	case *corev1.Pod:
-		object.Namespace = namespaceOf(object)
-		m.Pods = put(m, m.Pods, "Pod "+object.Namespace+"/"+object.Name, object)
-	case *corev1.Service:
-		object.Namespace = namespaceOf(object)
-		m.Services = put(m, m.Services, "Service "+object.Namespace+"/"+object.Name, object)
 	case *corev1.Namespace:
 		m.Namespaces = put(m, m.Namespaces, "Namespace "+object.Name, object)
-	case *v1alpha1.RoutingPolicy:
-		object.Namespace = namespaceOf(object)
-		m.Policies = put(m, m.Policies, kindPolicy+" "+object.Namespace+"/"+object.Name, object)
 	case *v1alpha1.ClusterRoutingPolicy:
-		m.ClusterPolicies = put(m, m.ClusterPolicies, kindClusterPolicy+" "+object.Name, object)
+		m.ClusterPolicies = put(m, m.ClusterPolicies, "ClusterRoutingPolicy "+object.Name, object)
+	case *corev1.Pod:
+		m.Pods = putNamespaced(m, m.Pods, "Pod", object)
+	case *corev1.Service:
+		m.Services = putNamespaced(m, m.Services, "Service", object)
+	case *v1alpha1.RoutingPolicy:
+		m.Policies = putNamespaced(m, m.Policies, "RoutingPolicy", object)
 	case *discoveryv1.EndpointSlice:
-		object.Namespace = namespaceOf(object)
-		m.Slices = put(m, m.Slices, "EndpointSlice "+object.Namespace+"/"+object.Name, object)
+		m.Slices = putNamespaced(m, m.Slices, "EndpointSlice", object)
 	}
+}
+
+func putNamespaced[T metav1.Object](m *Set, list []T, kind string, object T) []T {
+	object.SetNamespace(cmp.Or(object.GetNamespace(), metav1.NamespaceDefault))
+	return put(m, list, kind+" "+object.GetNamespace()+"/"+object.GetName(), object)
 }
 
 func put[T any](m *Set, list []T, name string, object T) []T {
@@ -140,11 +122,6 @@ func put[T any](m *Set, list []T, name string, object T) []T {
 	}
 	m.places[name] = len(list)
 	return append(list, object)
-}
-
-// namespaceOf is the namespace in which kubectl would make the object.
-func namespaceOf(object metav1.Object) string {
-	return cmp.Or(object.GetNamespace(), metav1.NamespaceDefault)
 }
 
 // Notes say what was read and does not count, each in a sentence.
@@ -164,16 +141,10 @@ func (m *Set) Notes() []string {
 		}
 	}
 	if n := len(m.replaced); n > 0 {
-		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s", count(n), plaintext.FirstOf(m.replaced, 5)))
+		notes = append(notes, fmt.Sprintf("%s given more than once, of which the last counts: %s",
+			explain.Count(int64(n), "object", "objects"), explain.FirstOf(m.replaced, 5)))
 	}
 	return notes
-}
-
-func count(objects int) string {
-	if objects == 1 {
-		return "1 object"
-	}
-	return fmt.Sprintf("%d objects", objects)
 }
 
 // Defaults are the ClusterRoutingPolicies that choose the namespace. One that is not given

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 )
 
 // Error says where in which file something cannot be read.
@@ -18,16 +21,13 @@ type Error struct {
 	File string
 	// Document counts the documents of the file that are not empty, from 1.
 	Document int
-	// Line is where in the file the mistake is or, if that is not known, where the
-	// document starts.
-	Line int
 	// Object is the kind and name of the object, as far as they are known.
 	Object string
 	Err    error
 }
 
 func (e *Error) Error() string {
-	where := fmt.Sprintf("%s: document %d, line %d", e.File, e.Document, e.Line)
+	where := fmt.Sprintf("%s: document %d", e.File, e.Document)
 	if e.Object != "" {
 		where += ": " + e.Object
 	}
@@ -60,29 +60,62 @@ func (o Object) Wrong(err error) error {
 // lists, as kubectl prints them, it reads the items. It ends at the first error, also
 // of visit, which it returns as an Error unless reading itself fails.
 func Walk(file string, from io.Reader, visit func(Object) error) error {
-	data, err := io.ReadAll(from)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", file, err)
-	}
+	parts := utilyaml.NewYAMLReader(bufio.NewReader(from))
 	number := 0
-	for _, part := range splitDocuments(data) {
-		documents, err := part.values()
-		for _, document := range documents {
+	for {
+		part, err := parts.Read()
+		var separator utilyaml.YAMLSyntaxError
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.As(err, &separator):
+			return &Error{File: file, Document: number + 1, Err: err}
+		case err != nil:
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+		values, err := valuesOf(part)
+		for _, value := range values {
 			number++
-			w := walker{visit: visit, place: Error{File: file, Document: number, Line: document.line}}
-			if err := w.object(document.json, metav1.TypeMeta{}); err != nil {
+			w := walker{visit: visit, place: Error{File: file, Document: number}}
+			if err := w.object(value, metav1.TypeMeta{}); err != nil {
 				return err
 			}
 		}
 		if err != nil {
-			var failure *syntaxError
-			if !errors.As(err, &failure) {
-				return fmt.Errorf("reading %s: %w", file, err)
-			}
-			return &Error{file, number + 1, failure.line, "", failure.err}
+			return &Error{File: file, Document: number + 1, Err: err}
 		}
 	}
-	return nil
+}
+
+// valuesOf reads a part of a file between lines of "---": any number of JSON values in a row, or one value in YAML. Together with
+// an error come the values before it.
+func valuesOf(part []byte) (values []json.RawMessage, err error) {
+	if text := bytes.TrimPrefix(part, []byte("---\n")); utilyaml.IsJSONBuffer(text) {
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		for {
+			var value json.RawMessage
+			err := decoder.Decode(&value)
+			if errors.Is(err, io.EOF) {
+				return values, nil
+			}
+			if err != nil && len(values) > 0 {
+				return values, err
+			}
+			if err != nil {
+				break // a map in braces can be YAML
+			}
+			values = append(values, value)
+		}
+	}
+	value, err := yaml.YAMLToJSONStrict(part)
+	if err != nil {
+		message := strings.Join(strings.Fields(err.Error()), " ")
+		return nil, errors.New(strings.TrimPrefix(message, "error converting YAML to JSON: "))
+	}
+	if string(value) == "null" {
+		return nil, nil // only comments, or nothing
+	}
+	return []json.RawMessage{value}, nil
 }
 
 // identity is what every object has.
