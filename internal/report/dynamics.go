@@ -37,9 +37,7 @@ type dynamics struct {
 	Threshold float64 // in percent
 	Scenarios []scenario
 	// Together has what each variant did in all scenarios, if there are several.
-	Together    []dynamicsRow
-	Reallocated figure
-	Written     figure
+	Together []dynamicsRow
 }
 
 // scenario is the part of the page about one scenario.
@@ -48,8 +46,6 @@ type scenario struct {
 	Endpoints       figure
 	Cards           []histories
 	Rows            []dynamicsRow
-	Reallocated     figure
-	Written         figure
 }
 
 // histories are the charts of one algorithm.
@@ -86,7 +82,6 @@ func newDynamics(results simulate.DynamicsResults) dynamics {
 		body.Scenarios = append(body.Scenarios, newScenario(names, s, body.Threshold, i))
 	}
 	body.Together = together(body.Scenarios)
-	body.Reallocated, body.Written = churnFigures(names, "all scenarios", body.Together)
 	return body
 }
 
@@ -166,7 +161,6 @@ func newScenario(names *ids, s simulate.DynamicsScenario, threshold float64, num
 	}
 	part.Endpoints = endpointsFigure(names, s)
 	part.Cards = newHistories(names, s, part.Rows, threshold)
-	part.Reallocated, part.Written = churnFigures(names, s.Scenario.Name, part.Rows)
 	return part
 }
 
@@ -231,23 +225,6 @@ func newHistories(names *ids, s simulate.DynamicsScenario, rows []dynamicsRow, t
 		cards = append(cards, histories{Name: row.Algorithm, Row: row, InZone: upper.draw(inZone[n]), Overload: lower.draw(overload[n])})
 	}
 	return cards
-}
-
-// churnFigures draw what changes cost.
-func churnFigures(names *ids, where string, rows []dynamicsRow) (reallocated, written figure) {
-	var moves, writes []bar
-	for _, r := range rows {
-		b := bar{label: r.Variant, first: r.First, group: r.Algorithm, class: "fill-1"}
-		if !r.Full {
-			b.class = "fill-soft"
-		}
-		b.value, b.shown = float64(r.Reallocated), count(r.Reallocated)
-		moves = append(moves, b)
-		b.value, b.shown = float64(r.Written), count(r.Written)
-		writes = append(writes, b)
-	}
-	return bars(figure{ID: names.next(), Title: "Endpoints reallocated in " + where}, moves, "endpoints reallocated"),
-		bars(figure{ID: names.next(), Title: "EndpointSlices written in " + where}, writes, "slices written")
 }
 
 // dynamicsHeadline is about the algorithm that keeps most traffic in its zone, of

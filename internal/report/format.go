@@ -88,15 +88,6 @@ func span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// clip shortens a text for a place of limited width.
-func clip(text string, runes int) string {
-	letters := []rune(text)
-	if len(letters) <= runes {
-		return text
-	}
-	return strings.TrimRight(string(letters[:runes-1]), " ") + "…"
-}
-
 // px writes a length in a drawing.
 func px(length float64) string {
 	// Adding 0 makes 0 of what rounds to -0.

@@ -35,7 +35,6 @@ type static struct {
 	Rows    []staticRow
 	Invalid bool // any case is
 	Parts   []partOfScore
-	Scores  figure
 	Cards   []distributions
 	Worst   []worst
 }
@@ -48,9 +47,8 @@ type staticRow struct {
 
 // partOfScore is a part of the score with what it counts, in percent.
 type partOfScore struct {
-	Name, Class, About string
-	Weight             float64
-	mean               func(simulate.Parts) float64
+	Name, About string
+	Weight      float64
 }
 
 // distributions are the charts of one algorithm.
@@ -68,8 +66,7 @@ type worst struct {
 
 type worstCase struct {
 	simulate.Scored
-	Sketch figure
-	Zones  string
+	Zones string
 }
 
 func newStatic(results simulate.Results) static {
@@ -80,11 +77,10 @@ func newStatic(results simulate.Results) static {
 		body.Rows = append(body.Rows, staticRow{Result: r, Best: i == best && len(results.Variants) > 1})
 		body.Invalid = body.Invalid || r.Invalid > 0
 	}
-	body.Scores = scoresFigure(names, body.Parts, results.Variants)
 	body.Cards = newDistributions(names, results.Variants)
 	for _, r := range results.Variants {
 		if len(r.Worst) > 0 {
-			body.Worst = append(body.Worst, newWorst(names, r))
+			body.Worst = append(body.Worst, newWorst(r))
 		}
 	}
 	return body
@@ -172,23 +168,11 @@ func partsOfScore(w allocate.Weights) []partOfScore {
 		sum = 1
 	}
 	return []partOfScore{
-		{"in-zone", "part-1", "share of traffic that stays in its zone", w.InZone / sum, func(s simulate.Parts) float64 { return s.InZone }},
-		{"overload", "part-2", "100 less the busiest endpoint’s load above the even share", w.Overload / sum, func(s simulate.Parts) float64 { return s.Overload }},
-		{"deviation", "part-3", "100 less the mean distance of loads from the even share", w.Deviation / sum, func(s simulate.Parts) float64 { return s.Deviation }},
-		{"slices", "part-4", "slices needed at least, of those that the plan takes", w.Slices / sum, func(s simulate.Parts) float64 { return s.Slices }},
+		{"in-zone", "share of traffic that stays in its zone", w.InZone / sum},
+		{"overload", "100 less the busiest endpoint’s load above the even share", w.Overload / sum},
+		{"deviation", "100 less the mean distance of loads from the even share", w.Deviation / sum},
+		{"slices", "slices needed at least, of those that the plan takes", w.Slices / sum},
 	}
-}
-
-func scoresFigure(names *ids, parts []partOfScore, variants []simulate.Result) figure {
-	var rows []stack
-	for _, r := range variants {
-		row := stack{label: r.Name, shown: points(r.Mean.Total, 2)}
-		for _, p := range parts {
-			row.parts = append(row.parts, part{p.Name, p.Class, p.Weight / 100 * p.mean(r.Mean)})
-		}
-		rows = append(rows, row)
-	}
-	return stacks(figure{ID: names.next(), Title: "Mean score of each algorithm, of 100 points, by its parts"}, rows)
 }
 
 // newDistributions draws the charts of all algorithms to the same scales.
@@ -222,14 +206,10 @@ func newDistributions(names *ids, variants []simulate.Result) []distributions {
 	return cards
 }
 
-func newWorst(names *ids, r simulate.Result) worst {
+func newWorst(r simulate.Result) worst {
 	w := worst{Name: r.Name}
 	for _, scored := range r.Worst {
-		w.Cases = append(w.Cases, worstCase{
-			Scored: scored,
-			Sketch: sketch(names.next(), scored.Case.Zones),
-			Zones:  zonesInWords(scored.Case.Zones),
-		})
+		w.Cases = append(w.Cases, worstCase{scored, zonesInWords(scored.Case.Zones)})
 	}
 	return w
 }
@@ -247,36 +227,4 @@ func zonesInWords(zones []allocate.Zone) string {
 		words = append(words, fmt.Sprintf("%s/%s", points(z.Capacity, 0), count(z.Endpoints)))
 	}
 	return strings.Join(words, "\u2002")
-}
-
-// sketch draws for each zone its share of the nodes beside its share of the
-// endpoints.
-func sketch(id string, zones []allocate.Zone) figure {
-	const pair, most, height = 12.0, 16, 24.0
-	if len(zones) > most {
-		zones = zones[:most]
-	}
-	f := figure{ID: id, Title: "Nodes and endpoints by zone: " + zonesInWords(zones), Class: "sketch", Width: pair*float64(len(zones)) + 2, Height: height}
-	nodes, endpoints := 0.0, 0.0
-	for _, z := range zones {
-		nodes += z.Capacity
-		endpoints += float64(z.Endpoints)
-	}
-	largest := 0.0
-	for _, z := range zones {
-		largest = max(largest, z.Capacity/max(nodes, 1), float64(z.Endpoints)/max(endpoints, 1))
-	}
-	y := axis{most: largest, from: height - 1, to: 1}
-	for i, z := range zones {
-		left := pair * float64(i)
-		for j, bar := range []struct {
-			class string
-			share float64
-		}{{"bar nodes", z.Capacity / max(nodes, 1)}, {"bar endpoints", float64(z.Endpoints) / max(endpoints, 1)}} {
-			top := min(y.at(bar.share), y.from-0.8)
-			f.add(shape{Kind: rect, Class: bar.class, X: left + 1 + 4.5*float64(j), Y: top, W: 4, H: y.from + 0.5 - top})
-		}
-	}
-	f.add(shape{Kind: line, Class: "axis", X: 0, Y: height - 0.5, W: f.Width})
-	return f
 }
