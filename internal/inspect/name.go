@@ -156,8 +156,6 @@ type nameView struct {
 	counting []*v1alpha1.EndpointGroup
 	// anyClient says that the name decides for which place the records are.
 	anyClient bool
-	// disputed says that PodLocators of equal rank locate the client in different places.
-	disputed bool
 }
 
 func (v *nameView) explain() error {

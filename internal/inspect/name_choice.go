@@ -163,9 +163,6 @@ func (v *nameView) advise() {
 		}
 		add("give the pod the dnsPolicy %s, so that it asks the DNS server of the cluster", policy)
 	}
-	if decides && v.disputed && v.placeUnknown() {
-		add("find out which of the pods has the address %s (%s)", v.e.Client.Address, runbookLocation)
-	}
 	if pod := v.in.Client.Pod; pod != nil && v.client.Node != "" && pod.Spec.NodeName != v.client.Node {
 		add("find out why the address is found on another node (%s)", runbookLocation)
 	}

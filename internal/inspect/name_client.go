@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -50,31 +51,46 @@ func (v *nameView) locate() {
 	for _, locator := range in.Locators {
 		index.SetPod(locator.Namespace, locator.Name, location.OfPod(locator))
 	}
-	at := placeOf(index, in.Locators, in.Addresses[0])
-	v.client, v.disputed = names.ClientAt(at.Location), at.disputed
+	at, _ := index.Lookup(in.Addresses[0])
+	v.client = names.ClientAt(at)
 	v.e.Client = NameClient{Address: in.Addresses[0].String(), Located: at.Source.String(), Node: at.Node, Zone: v.client.Zone}
 	if in.Pod != nil {
 		v.e.Client.Pod = in.Pod.Namespace + "/" + in.Pod.Name
 	}
-	if len(at.youngest) == 1 {
-		v.e.Client.Locator = at.youngest[0].name
+	if at.Source == locate.PodLocator {
+		v.nameLocator()
 	}
-	v.doubt(index, &at)
+	v.doubt(index, at)
+}
+
+func (v *nameView) warn(format string, args ...any) {
+	v.e.Warnings = append(v.e.Warnings, fmt.Sprintf(format, args...))
+}
+
+// nameLocator notes the PodLocator that locates the client: if several have the address, that of the youngest pod.
+func (v *nameView) nameLocator() {
+	address := v.in.Client.Addresses[0].Unmap().WithZone("")
+	var holders []string
+	var newest time.Time
+	for _, locator := range v.in.Client.Locators {
+		pod := location.OfPod(locator)
+		if !slices.Contains(pod.IPs, address) || pod.Node == "" && len(pod.Labels) == 0 {
+			continue
+		}
+		name := locator.Namespace + "/" + locator.Name
+		holders = append(holders, name)
+		if !pod.Created.Before(newest) {
+			newest, v.e.Client.Locator = pod.Created, name
+		}
+	}
+	if len(holders) > 1 {
+		v.warn("the PodLocators %s have the address: that of the youngest pod counts (%s)", strings.Join(holders, " and "), runbookLocation)
+	}
 }
 
 // doubt warns of what may be wrong with the location, and of a client that asks other servers.
-func (v *nameView) doubt(index *locate.Index, at *clientPlace) {
+func (v *nameView) doubt(index *locate.Index, at locate.Location) {
 	in := &v.in.Client
-	warn := func(format string, args ...any) { v.e.Warnings = append(v.e.Warnings, fmt.Sprintf(format, args...)) }
-	youngest := strings.Join(namesOf(at.youngest), " and ")
-	switch {
-	case at.disputed:
-		v.e.NotKnown = append(v.e.NotKnown, fmt.Sprintf("where the client is: the pods of the PodLocators %s were created in the same second, and of these the DNS server takes the one that it learned of last", youngest))
-	case len(at.youngest) > 1:
-		warn("the PodLocators %s have the address, of pods that were created in the same second in the same place", youngest)
-	case len(at.holders) > 1:
-		warn("the PodLocators %s have the address: that of the youngest pod counts, which is %s", strings.Join(namesOf(at.holders), " and "), youngest)
-	}
 	for _, kind := range []string{KindNodes, KindLocators} {
 		if slices.Contains(v.in.Unread, kind) && at.Source != locate.NodeAddress {
 			v.e.NotKnown = append(v.e.NotKnown, fmt.Sprintf("where the client is, since %s may not be read", kind))
@@ -85,18 +101,18 @@ func (v *nameView) doubt(index *locate.Index, at *clientPlace) {
 		return
 	}
 	if at.Node != "" && pod.Spec.NodeName != at.Node {
-		warn("the pod is on node %s, and the DNS server finds its address on node %s", pod.Spec.NodeName, at.Node)
+		v.warn("the pod is on node %s, and the DNS server finds its address on node %s", pod.Spec.NodeName, at.Node)
 	}
 	for _, address := range in.Addresses[1:] {
-		if other := placeOf(index, in.Locators, address); !at.disputed && !other.disputed && other.Node != at.Node {
-			warn("the DNS server finds the pod's address %s elsewhere than %s: %s", address, in.Addresses[0], nodeOr(other.Node, "unknown"))
+		if other, _ := index.Lookup(address); other.Node != at.Node {
+			v.warn("the DNS server finds the pod's address %s elsewhere than %s: %s", address, in.Addresses[0], nodeOr(other.Node, "unknown"))
 		}
 	}
 	switch policy := pod.Spec.DNSPolicy; {
 	case names.ResolvesAsNode(&pod.Spec):
-		warn("the pod asks the DNS servers of its node, not that of the cluster (dnsPolicy %s)", policy)
+		v.warn("the pod asks the DNS servers of its node, not that of the cluster (dnsPolicy %s)", policy)
 	case policy == corev1.DNSNone:
-		warn("the pod asks the DNS servers that its dnsConfig names")
+		v.warn("the pod asks the DNS servers that its dnsConfig names")
 	}
 }
 
@@ -134,39 +150,10 @@ func (v *nameView) whereText() string {
 	case locate.PodRange.String():
 		return "the client is " + place + ": the address is in a range of the node's pods"
 	}
-	return "the place of the client is not known: " + v.unlocatedText()
-}
-
-// unlocatedText says why nothing locates the client.
-func (v *nameView) unlocatedText() string {
-	in := &v.in.Client
-	address := in.Addresses[0]
-	if locatesNone(address) {
-		return "loopback and unspecified addresses locate no client"
+	if locatesNone(v.in.Client.Addresses[0]) {
+		return "the place of the client is not known: loopback and unspecified addresses locate no client"
 	}
-	by := "no PodLocator has it"
-	for _, locator := range in.Locators {
-		if !slices.ContainsFunc(locator.IPs, func(text string) bool {
-			other, err := netip.ParseAddr(text)
-			return err == nil && other.Unmap() == address
-		}) {
-			continue
-		}
-		by = fmt.Sprintf("the PodLocator %s/%s has it and locates nothing, since it has neither a node nor labels, as when its pod's node does not exist", locator.Namespace, locator.Name)
-		if locator.DeletionTimestamp != nil {
-			by = fmt.Sprintf("the PodLocator %s/%s has it and is being deleted", locator.Namespace, locator.Name)
-		}
-		break
-	}
-	text := "the address is no node's, " + by + ", and it is in no range of a node's pods"
-	switch pod := in.Pod; {
-	case pod == nil || pod.Spec.NodeName == "":
-	case slices.ContainsFunc(in.Nodes, func(n *corev1.Node) bool { return n.Name == pod.Spec.NodeName }):
-		text += "; the pod's node " + pod.Spec.NodeName + " exists, and none of its ranges has the address"
-	default:
-		text += "; the pod's node " + pod.Spec.NodeName + " does not exist"
-	}
-	return text
+	return "the place of the client is not known: no node and no PodLocator with a node or labels has the address, and it is in no range of a node's pods"
 }
 
 // locatesNone reports whether an address locates no client, whatever has it.
@@ -176,10 +163,10 @@ func locatesNone(address netip.Addr) bool { return address.IsLoopback() || addre
 var unlocated = locate.Source(0).String()
 
 // placeUnknown reports whether it cannot be known here where the server finds the client: what locates it
-// was not read, or is disputed.
+// was not read.
 func (v *nameView) placeUnknown() bool {
 	if v.anyClient || v.e.Client.Located == locate.NodeAddress.String() {
 		return false
 	}
-	return v.disputed || slices.ContainsFunc([]string{KindNodes, KindLocators}, func(kind string) bool { return slices.Contains(v.in.Unread, kind) })
+	return slices.ContainsFunc([]string{KindNodes, KindLocators}, func(kind string) bool { return slices.Contains(v.in.Unread, kind) })
 }
