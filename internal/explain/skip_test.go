@@ -11,34 +11,6 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-func TestSkip(t *testing.T) {
-	outcome := allocate.Outcome{Endpoints: 6, Threshold: 0.5}
-	for _, test := range []struct {
-		skip allocate.Skip
-		want string
-	}{
-		{
-			allocate.Skip{Key: topology.Hostname, Domain: "node-3", Zone: "zone-a", Endpoints: 1, Share: 0.25, Load: 1.5},
-			"node-3 holds 1 of 6 endpoints and 25 % of the traffic: it would load it to 1.5 times the even share, so it uses the endpoints of zone-a",
-		},
-		{
-			allocate.Skip{Key: "rack", Domain: "r1", Endpoints: 2, Share: 0.5, Load: 1.42},
-			"rack r1 holds 2 of 6 endpoints and 50 % of the traffic: it would load them to 1.42 times the even share, so it uses those of its zones until it would be less than 1.38 times",
-		},
-	} {
-		if got := Skip(test.skip, outcome); got != test.want {
-			t.Errorf("got\n%s, want\n%s", got, test.want)
-		}
-	}
-	o := Option{Outcome: outcome, Nodes: &allocate.NodePlan{}}
-	for i := range 8 {
-		o.Nodes.Skips = append(o.Nodes.Skips, allocate.Skip{Key: topology.Hostname, Domain: fmt.Sprint("n", i), Load: 2})
-	}
-	if got := Skips(o); len(got) != 6 || got[5] != "so do 3 more" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // What nodes do of their own is in the figures, the loads and the sentences of every
 // option that asks for it, and in no advice, which does not know on which nodes pods
 // would be.
