@@ -75,7 +75,6 @@ func TestConvertRefuses(t *testing.T) {
 		code                    int
 	}{
 		{"no file", "", "", "no manifests are given", 2},
-		{"a format", "", "-f - -o table", `--output "table" is unknown; it must be yaml or json`, 2},
 		{"a zone key", "", "-f - --zone-key a/b/c", `--zone-key "a/b/c" is no key of a label`, 2},
 		{"a group key", "", "-f - --group-by -", `--group-by "-" is no key of a label`, 2},
 		{"no budget", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n", "-f -", "no budget is in the manifests; convert reads PodDisruptionBudget (policy/v1", 1},

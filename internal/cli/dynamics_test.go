@@ -48,9 +48,6 @@ func TestDynamicsErrors(t *testing.T) {
 		args, want string
 	}{
 		{"--scenario flood", `--scenario "flood" is unknown; allowed are all, or a list of rolling-update,`},
-		{"--algorithm fast", `--algorithm "fast" is unknown; allowed are all, balanced,`},
-		{"--algorithm local-opt --delivery hints", `--algorithm local-opt needs --delivery groups: hints cannot carry its weights`},
-		{"--delivery mail", `--delivery "mail" is unknown; allowed are hints, groups`},
 		{"--without fear", `--without "fear" is not allowed; it must be all, none, or a list of padding, laziness, minimal-moves, savings`},
 		{"--starting-threshold x", `--starting-threshold "x" is not allowed; it must be a number of endpoints such as 12, or one for each zone such as 3x`},
 	} {

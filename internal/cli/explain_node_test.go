@@ -193,7 +193,6 @@ func TestExplainNodeGolden(t *testing.T) {
 			set.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "KUBERNETES_SERVICE_HOST", Value: "203.0.113.6"}}
 			set.Spec.Template.Spec.Containers[0].Args = append(set.Spec.Template.Spec.Containers[0].Args, "--external-ips=198.51.100.0/24,192.0.2.3/32,203.0.113.6/32")
 		}},
-		{name: "rival.txt", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near, otherGroup()}, more: []runtime.Object{rival()}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newProxiedCluster(test.service, test.groups...)
@@ -263,14 +262,9 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 		refuse  string
 		want    []string
 	}{
-		{name: "handed over", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near}, want: []string{"served by: vicinity-proxy; the label", "hand-over: done"}},
 		{
 			name: "handed over, without groups", service: proxiedService(),
 			want: []string{"served by: nobody; the label service.kubernetes.io/service-proxy-name gives it to vicinity-proxy, and it has no group"},
-		},
-		{
-			name: "being handed over", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
-			want: []string{"served by: vicinity-proxy; its rules come first", "hand-over: this node is ready"},
 		},
 		{
 			name: "rules that packets do not pass", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
@@ -286,11 +280,6 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 			name: "kube-proxy, which keeps some connections local", service: proxiedService(notHandedOver, isLocal),
 			change: func(c *proxiedCluster) { c.objects = append(c.objects, aSlice("shop", "web", "a=2", "b=1")) },
 			want:   []string{"warning: connections from outside have externalTrafficPolicy Local: kube-proxy sends them to endpoints on the node alone"},
-		},
-		{
-			name: "a proxy that tells pods by their range", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
-			change: func(c *proxiedCluster) { c.objects[len(c.objects)-1] = aProxySet("--cluster-cidr=10.0.0.0/8") },
-			want:   []string{"  kept for pods, else the node's  "},
 		},
 		{
 			name: "a proxy that died", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
@@ -377,13 +366,7 @@ func (heldRules) Close() error { return nil }
 // heldFor are the rules that the kernel of node a1 holds for some Services.
 func heldFor(t *testing.T, inputs ...compile.Input) heldRules {
 	t.Helper()
-	return heldWith(t, ruleset.MostAffinityClients, inputs...)
-}
-
-// heldWith is heldFor where maps of clients remember so many.
-func heldWith(t *testing.T, clients int, inputs ...compile.Input) heldRules {
-	t.Helper()
-	settings := view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark, Pods: podsFrom(t, "10.0.0.0/8"), MaxAffinityClients: clients}
+	settings := view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark, Pods: podsFrom(t, "10.0.0.0/8"), MaxAffinityClients: ruleset.MostAffinityClients}
 	node := proxiedNode("a1", "192.0.2.1")
 	options := settings.Options(node, "zone-a", nil)
 	var compiled []compile.Family
@@ -407,7 +390,6 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 	of := func(groups ...*v1alpha1.EndpointGroup) compile.Input {
 		return compile.Input{Service: service, Groups: groups}
 	}
-	formerly := proxiedService(func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 })
 	for _, test := range []struct {
 		name string
 		held heldRules
@@ -415,10 +397,7 @@ func TestExplainNodeComparesWithTheKernel(t *testing.T) {
 		code int
 	}{
 		{name: "the same", held: heldFor(t, of(near)), want: "holds what it should"},
-		{name: "beside others", held: heldFor(t, of(near), another), want: "holds what it should"},
 		{name: "an endpoint less", held: heldFor(t, of(aGroup("near", "1@a1", nil)), another), code: 1, want: "slots of 10.96.0.1:80/tcp are [10.1.0.1:8080] instead of [10.1.0.1:8080 10.1.0.2:8080]"},
-		{name: "another port", held: heldFor(t, compile.Input{Service: formerly, Groups: []*v1alpha1.EndpointGroup{near}}, another), code: 1, want: "10.96.0.1:81/tcp"},
-		{name: "nothing of it", held: heldFor(t, another), code: 1, want: "cluster-ips misses 10.96.0.1"},
 		{name: "no table", held: heldRules{}, code: 1, want: "there is no table ip vicinity"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -293,7 +293,6 @@ func TestExplainPodRefuses(t *testing.T) {
 	}{
 		{"explain pod/web-00", `no pod "web-00" is in namespace "shop"; it has `, 1},
 		{"explain pod/", `"pod/" names no pod; give pod/NAME`, 2},
-		{"explain pod/web-0 -o wide", `--output "wide" is unknown`, 2},
 	} {
 		code, stdout, stderr := newBudgeted().cluster(t).run(t.Context(), strings.Fields(test.args)...)
 		if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {

@@ -3,12 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +25,6 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
-	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
@@ -341,20 +338,6 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-func TestExplainYAMLSaysTheSameAsJSON(t *testing.T) {
-	for _, args := range [][]string{{"explain", "web"}, {"status"}} {
-		_, asJSON, _ := newFakeCluster(t).run(t.Context(), append(args, "-o", "json")...)
-		_, asYAML, _ := newFakeCluster(t).run(t.Context(), append(args, "-o", "yaml")...)
-		var fromJSON, fromYAML map[string]any
-		if err := errors.Join(json.Unmarshal([]byte(asJSON), &fromJSON), yaml.Unmarshal([]byte(asYAML), &fromYAML)); err != nil {
-			t.Fatal(err)
-		}
-		if len(fromJSON) == 0 || !reflect.DeepEqual(fromJSON, fromYAML) {
-			t.Errorf("%q differ:\n%s\n%s", args, asJSON, asYAML)
-		}
-	}
-}
-
 // What cannot be read is left out, and said.
 func TestExplainDoesWithout(t *testing.T) {
 	noCRD := func(name string) error {
@@ -429,7 +412,6 @@ func TestExplainFails(t *testing.T) {
 	}{
 		{name: "no Service", code: 2, want: `no Service is named; give svc/NAME (see "vicinity explain --help")`},
 		{name: "another kind", args: []string{"node/web"}, code: 2, want: `"node/web" is no Service and no pod; give svc/NAME or pod/NAME, with -n for its namespace (see "vicinity explain --help")`},
-		{name: "an unknown format", args: []string{"web", "-o", "wide"}, code: 2, want: `--output "wide" is unknown; it must be text, json or yaml (see "vicinity explain --help")`},
 		{name: "a name with a mistake", args: []string{"wbe"}, code: 1, want: `no Service "wbe" is in namespace "shop"; it has crowded, elsewhere, empty, grouped, hard, lonely, near, plain, web`},
 		{name: "another namespace", args: []string{"governed"}, code: 1, want: `no Service "governed" is in namespace "shop"; one of that name is in ops`},
 		{name: "nothing in a namespace that does not exist", args: []string{"quux", "-n", "cellar"}, code: 1, want: `there is no namespace "cellar"`},

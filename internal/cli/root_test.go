@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -82,29 +81,5 @@ func TestExecuteTurnsErrorsIntoMessagesAndCodes(t *testing.T) {
 				t.Errorf("standard output: %q", stdout.String())
 			}
 		})
-	}
-}
-
-func TestInterruptedCommandExits130(t *testing.T) {
-	ctx, interrupt := context.WithCancel(t.Context())
-	waiting := &cobra.Command{
-		Use: "wait",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			interrupt()
-			<-cmd.Context().Done()
-			fmt.Fprintln(cmd.OutOrStdout(), "what is done so far")
-			return fmt.Errorf("waiting: %w", cmd.Context().Err())
-		},
-	}
-	var stdout, stderr bytes.Buffer
-	code := command.Execute(ctx, probe(&stdout, &stderr, waiting), []string{"wait"})
-	if code != 130 {
-		t.Errorf("exit code %d, want 130", code)
-	}
-	if want := "vicinity: interrupted\n"; stderr.String() != want {
-		t.Errorf("standard error %q, want %q", stderr.String(), want)
-	}
-	if want := "what is done so far\n"; stdout.String() != want {
-		t.Errorf("standard output %q, want %q", stdout.String(), want)
 	}
 }
