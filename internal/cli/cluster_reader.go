@@ -38,7 +38,6 @@ type clusterReader struct {
 	now time.Time
 }
 
-// lister is a client of one kind of objects.
 type lister[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 }
@@ -58,7 +57,6 @@ func eachItem[T any, L runtime.Object](ctx context.Context, from lister[L], opti
 	})
 }
 
-// listAll reads all objects of a list.
 func listAll[T any, L runtime.Object](ctx context.Context, from lister[L], options metav1.ListOptions) ([]*T, error) {
 	var list []*T
 	err := eachItem(ctx, from, options, func(item *T) error {

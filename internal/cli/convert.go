@@ -157,7 +157,6 @@ func written(b *v1alpha1.TopologyDisruptionBudget) writtenBudget {
 	return writtenBudget{b.TypeMeta, writtenMetadata{b.Name, b.Namespace, b.Labels, b.Annotations}, b.Spec}
 }
 
-// writeConvertedYAML writes documents with the notes as comments.
 func writeConvertedYAML(s command.Streams, made []*convert.Conversion) error {
 	p := page{w: s.Out}
 	for i, c := range made {

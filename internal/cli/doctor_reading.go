@@ -83,7 +83,6 @@ func (r *clusterReader) examined(ctx context.Context, namespace string) (*doctor
 
 const doctorPermissions = "docs/doctor.md"
 
-// own is what this program was built with.
 func (d *doctorReader) own() error {
 	texts, err := charts.CRDs()
 	if err != nil {
@@ -197,7 +196,6 @@ func readWebhookFlags(c *doctor.Controller, args []string) {
 	c.Validates = *on["webhook-services"] || *on["webhook-policies"] || *on["webhook-budgets"]
 }
 
-// networks reads what other programs serve Services by.
 func (d *doctorReader) networks(ctx context.Context) (err error) {
 	in := &d.in.Networks
 	in.DaemonSets, err = listAll[appsv1.DaemonSet](ctx, d.typed.AppsV1().DaemonSets(metav1.NamespaceSystem), metav1.ListOptions{})
@@ -418,7 +416,6 @@ func (d *doctorReader) services(ctx context.Context) (err error) {
 	return d.without(doctor.SourceGroups, "list endpointgroups in all namespaces", err)
 }
 
-// named lists the metadata of objects of all namespaces.
 func (d *doctorReader) named(ctx context.Context, resource schema.GroupVersionResource, selector string) ([]*metav1.PartialObjectMetadata, error) {
 	return listAll[metav1.PartialObjectMetadata](ctx, d.metadata.Resource(resource), metav1.ListOptions{LabelSelector: selector})
 }
@@ -450,7 +447,6 @@ func listWhole[T any](ctx context.Context, d *doctorReader, source doctor.Source
 	return list, d.without(source, "list "+string(source)+" in all namespaces", err)
 }
 
-// workloads reads PodDisruptionBudgets and what they can be for.
 func (d *doctorReader) workloads(ctx context.Context) (err error) {
 	d.in.PDBs, err = listAll[policyv1.PodDisruptionBudget](ctx, d.typed.PolicyV1().PodDisruptionBudgets(metav1.NamespaceAll), metav1.ListOptions{})
 	if err := d.without(doctor.SourcePDBs, "list poddisruptionbudgets in all namespaces", err); err != nil {

@@ -65,7 +65,6 @@ Scenarios (--scenario):
 	return cmd
 }
 
-// scenarioHelp lists the named scenarios.
 func scenarioHelp() string {
 	var b strings.Builder
 	for _, name := range simulate.ScenarioNames() {
@@ -74,12 +73,10 @@ func scenarioHelp() string {
 	return b.String()
 }
 
-// dynamicsAlgorithms are all algorithms that --algorithm can name.
 func dynamicsAlgorithms() []allocate.Algorithm {
 	return append(allocate.Algorithms(), simulate.UpstreamAuto)
 }
 
-// run is the command.
 func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) error {
 	options, note, err := f.options()
 	if err != nil {
@@ -167,7 +164,6 @@ func (f *dynamicsFlags) chooseSavings() ([]simulate.Saving, error) {
 	return savings, nil
 }
 
-// chooseScenarios reads --scenario and plays what it names.
 func (f *dynamicsFlags) chooseScenarios() ([]simulate.Scenario, error) {
 	names := f.scenarios
 	if len(names) == 0 || slices.Equal(names, []string{"all"}) {

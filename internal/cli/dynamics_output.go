@@ -11,7 +11,6 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// write writes results as --output says.
 func (f *dynamicsFlags) write(w io.Writer, r *simulate.DynamicsResults) error {
 	if f.output.form == "html" {
 		return report.Dynamics(w, *r)
@@ -59,7 +58,6 @@ type dynamicsMoment struct {
 	Rerouted      float64 `json:"rerouted"`
 }
 
-// dynamicsGroup is a scenario with its rows.
 type dynamicsGroup struct {
 	Scenario string        `json:"scenario"`
 	Events   int           `json:"events"`
@@ -109,7 +107,6 @@ func newDynamicsRow(run *simulate.DynamicsRun, events int) dynamicsRow {
 	return row
 }
 
-// cells is the row under dynamicsColumns.
 func (r *dynamicsRow) cells() []string {
 	fixed := func(x float64, digits int) string { return strconv.FormatFloat(x, 'f', digits, 64) }
 	return []string{
@@ -127,12 +124,10 @@ func (r *dynamicsRow) cells() []string {
 	}
 }
 
-// dynamicsTitle says what happened in a scenario.
 func dynamicsTitle(s *simulate.DynamicsScenario) string {
 	return fmt.Sprintf("%s: %s in %s; %s", s.Scenario.Name, count(int64(s.Events), "event", "events"), s.Scenario.Length, simulate.DescribeScenario(s.Scenario.Name))
 }
 
-// dynamicsLegend explains the columns.
 func dynamicsLegend(r *simulate.DynamicsResults) string {
 	delivered := "hints on the slices of Kubernetes"
 	if r.Delivery == allocate.DeliveryGroups {

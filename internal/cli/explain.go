@@ -90,12 +90,10 @@ without Vicinity being installed, and says what is missing.`,
 	return cmd
 }
 
-// serviceKinds are the words for Services, as kubectl knows them.
 var serviceKinds = []string{"svc", "service", "services"}
 
 func isServiceKind(word string) bool { return slices.Contains(serviceKinds, strings.ToLower(word)) }
 
-// explainArgs takes SERVICE, in one word or two.
 func explainArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no Service is named; give svc/NAME")
@@ -114,7 +112,6 @@ func explainArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// serviceName is the name in the arguments.
 func serviceName(args []string) (string, error) {
 	kind, name, qualified := strings.Cut(strings.Join(args, "/"), "/")
 	switch {

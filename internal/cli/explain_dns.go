@@ -113,7 +113,6 @@ func (f *explainDNSFlags) explain(ctx context.Context, r *clusterReader, name st
 	return n.explain(ctx, name)
 }
 
-// asked is what is asked for about a name.
 func (f *explainDNSFlags) asked(name string) (q nameQuestion, err error) {
 	q.plan = f.plan
 	if q.zone, err = f.zoneName(); err != nil {
@@ -135,7 +134,6 @@ func (f *explainDNSFlags) zoneName() (string, error) {
 	return zone + ".", nil
 }
 
-// checkName refuses what is no name in DNS.
 func checkName(name string) error {
 	const longest, longestLabel = 253, 63
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
@@ -196,21 +194,18 @@ type nameQuestion struct {
 	plan bool
 }
 
-// nameReader reads what the answer for a name depends on.
 type nameReader struct {
 	*clusterReader
 	question nameQuestion
 	client   inspect.ClientReading
 }
 
-// in has a reader read another namespace.
 func (r *clusterReader) in(namespace string) {
 	other := *r.connection
 	other.namespace = namespace
 	r.connection = &other
 }
 
-// readClient reads who asks, and all that locates clients.
 func (n *nameReader) readClient(ctx context.Context, from nameClient) error {
 	n.client.Addresses = []netip.Addr{from.address}
 	if !from.address.IsValid() {
@@ -352,7 +347,6 @@ func (n *nameReader) explain(ctx context.Context, name string) (*inspect.NameExp
 	return nil, n.notFound(ctx, service)
 }
 
-// explainWhole explains the whole name of a Service.
 func (n *nameReader) explainWhole(ctx context.Context, name string, service *corev1.Service) (*inspect.NameExplanation, error) {
 	n.in(service.Namespace)
 	reading, err := n.inputFor(ctx, service, n.client.Nodes, n.servedGroups)

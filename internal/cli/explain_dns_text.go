@@ -36,7 +36,6 @@ func clientText(c *inspect.NameClient) string {
 	return "pod " + c.Pod + " (" + c.Address + ")"
 }
 
-// answerText is an answer in a sentence.
 func answerText(a *inspect.NameAnswer) string {
 	text := a.Type + ": "
 	switch n := len(a.Records); {

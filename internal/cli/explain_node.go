@@ -59,7 +59,6 @@ const (
 	nodeLookAgain = time.Second
 )
 
-// runNode explains what the rules of one node do.
 func (f *explainFlags) runNode(ctx context.Context, s command.Streams, reach connector, here machine, name string) error {
 	if err := f.output.check(); err != nil {
 		return err

@@ -10,12 +10,10 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// podKinds are the words for pods, as kubectl knows them.
 var podKinds = []string{"po", "pod", "pods"}
 
 func isPodKind(word string) bool { return slices.Contains(podKinds, strings.ToLower(word)) }
 
-// asksForPod reports whether the arguments name a pod.
 func asksForPod(args []string) bool {
 	kind, _, qualified := strings.Cut(strings.Join(args, "/"), "/")
 	return qualified && isPodKind(kind)

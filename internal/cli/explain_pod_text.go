@@ -56,7 +56,6 @@ func verdictText(e *inspect.PodExplanation) string {
 	return "may be evicted: " + word + "; " + e.Why
 }
 
-// verb is what a budget does, or would do.
 func verb(v inspect.Verdict, asIf bool) string {
 	switch {
 	case v == inspect.VerdictUnknown:

@@ -35,7 +35,6 @@ func askedText(e *inspect.Explanation) []string {
 	return lines
 }
 
-// writeExplanation writes all that there is to say.
 func writeExplanation(p *page, e *inspect.Explanation) {
 	p.heading("Service " + e.Namespace + "/" + e.Service)
 	lines := askedText(e)
@@ -65,7 +64,6 @@ func writeExplanation(p *page, e *inspect.Explanation) {
 	p.list("not known", e.NotKnown)
 }
 
-// deliveryText says how the plan gets to proxies.
 func deliveryText(e *inspect.Explanation) string {
 	groups := count(int64(e.Groups), "group", "groups")
 	switch {
@@ -195,7 +193,6 @@ func planTitle(e *inspect.Explanation, f *inspect.Family) string {
 	return "plan, without anybody making one"
 }
 
-// unitTitle is the title of the column of capacities.
 func unitTitle(unit translate.CapacityType) string {
 	if unit == translate.CapacityExpression {
 		return "capacity"

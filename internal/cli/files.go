@@ -12,7 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/command"
 )
 
-// readFiles reads the files that -f names with read.
 func readFiles(ctx context.Context, stdin io.Reader, names []string, read func(name string, from io.Reader) error) error {
 	if len(names) == 0 {
 		return command.UsageErrorf("no manifests are given; -f names a file, a directory, or - for standard input")

@@ -119,7 +119,6 @@ func (f *clusterFlags) check(loading clientcmd.ClientConfig) error {
 	return nil
 }
 
-// listed names what there is, or says that nothing is.
 func listed(names []string, none string) string {
 	if len(names) == 0 {
 		return none

@@ -168,7 +168,6 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 	return nil
 }
 
-// findHome finds the namespace of Vicinity.
 func (r *nodeReader) findHome(ctx context.Context, proxies []*appsv1.DaemonSet) error {
 	controller, err := r.controller(ctx)
 	if err := r.optional("Deployments", "the namespace of Vicinity is taken to be that of vicinity-proxy", err); err != nil {

@@ -127,8 +127,7 @@ func (p *page) table(title string, table plaintext.Table) {
 // mostRows is how many rows of a long table a text shows.
 const mostRows = 20
 
-// longTable writes the first rows of a table.
-func (p *page) longTable(title string, table plaintext.Table) {
+func (p *page) longTable(title string, table explain.Table) {
 	if len(table.Rows) == 0 {
 		p.list(title, []string{"none"})
 		return
@@ -141,7 +140,6 @@ func (p *page) longTable(title string, table plaintext.Table) {
 	}
 }
 
-// nextSteps are what to do.
 func nextSteps(next []string) []string {
 	if len(next) == 0 {
 		return []string{"nothing to do"}
@@ -149,8 +147,7 @@ func nextSteps(next []string) []string {
 	return next
 }
 
-// count is a number with its noun.
-func count(n int64, one, many string) string { return plaintext.Count(n, one, many) }
+func count(n int64, one, many string) string { return explain.Count(n, one, many) }
 
 // oneDecimal is a fraction in percent, for columns.
 func oneDecimal(fraction float64) string {

@@ -13,7 +13,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// writePlan writes a summary and, in full, each section.
 func writePlan(p *page, sections []inspect.Section, full bool) {
 	if !full || len(sections) > 1 {
 		p.table("", planSummary(sections))
@@ -25,9 +24,8 @@ func writePlan(p *page, sections []inspect.Section, full bool) {
 	}
 }
 
-// planSummary has a line for each section.
-func planSummary(sections []inspect.Section) plaintext.Table {
-	t := plaintext.Table{Columns: []plaintext.Column{
+func planSummary(sections []inspect.Section) explain.Table {
+	t := explain.Table{Columns: []explain.Column{
 		{Title: "service"},
 		{Title: "endpoints", Right: true},
 		{Title: "asks for"},

@@ -65,7 +65,6 @@ func (p *podReader) read(ctx context.Context, name string) error {
 	return p.readEnforcement(ctx, budgets)
 }
 
-// readWorld reads what all budgets of the namespace are about.
 func (p *podReader) readWorld(ctx context.Context) error {
 	pods, err := listAll[corev1.Pod](ctx, p.typed.CoreV1().Pods(p.namespace), metav1.ListOptions{})
 	if err := p.needed(&p.unknown, "Pods", err); err != nil {
@@ -173,7 +172,6 @@ func listGroups[T any](ctx context.Context, p *podReader, resource schema.GroupV
 	return list, err
 }
 
-// readBudget reads what one budget is about besides.
 func (p *podReader) readBudget(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
 	b := inspect.BudgetReading{World: p.world, Unknown: p.unknown}
 	b.World.Budget = budget
@@ -318,7 +316,6 @@ func unenforced(budgets []*v1alpha1.TopologyDisruptionBudget) string {
 	return ""
 }
 
-// podNames are those of the namespace, to suggest.
 func (r *clusterReader) podNames(ctx context.Context) ([]string, error) {
 	list, err := r.typed.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 
 const rolloutResource = "domainrollouts"
 
-// rolloutKinds are the words for DomainRollouts, as kubectl knows them.
 var rolloutKinds = []string{"dr", "domainrollout", rolloutResource}
 
 func newRolloutCommand(s command.Streams, reach connector) *cobra.Command {
@@ -41,7 +40,6 @@ NAME is that of the DomainRollout, or dr/NAME.`,
 	return cmd
 }
 
-// rolloutName is the name that an argument gives.
 func rolloutName(arg string) (string, error) {
 	kind, name, qualified := strings.Cut(arg, "/")
 	if !qualified {
@@ -65,7 +63,6 @@ func (r *clusterReader) rollouts() dynamic.ResourceInterface {
 	return r.dynamic.Resource(v1alpha1.GroupVersion.WithResource(rolloutResource)).Namespace(r.namespace)
 }
 
-// rollout reads a DomainRollout.
 func (r *clusterReader) rollout(ctx context.Context, name string) (*v1alpha1.DomainRollout, error) {
 	object, err := r.rollouts().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

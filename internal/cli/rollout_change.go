@@ -26,7 +26,6 @@ type rolloutChange struct {
 	said   string         // what was done, and what comes next
 }
 
-// rolloutVerb is a command that changes a DomainRollout.
 type rolloutVerb struct {
 	use, short, long, example string
 	// retries says that the command has the flag --retry, which decide is called with.
@@ -150,7 +149,6 @@ func (r *clusterReader) patchRollout(ctx context.Context, d *v1alpha1.DomainRoll
 	return err
 }
 
-// rolloutNow is a DomainRollout as it was read.
 type rolloutNow struct {
 	*v1alpha1.DomainRollout
 	now time.Time
@@ -160,14 +158,12 @@ func (n *rolloutNow) command(verb string) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("vicinity rollout %s %s -n %s", verb, n.Name, n.Namespace))
 }
 
-// unstop is the command that takes spec.stop away.
 func (n *rolloutNow) unstop() string {
 	return fmt.Sprintf(`kubectl patch dr %s -n %s --type=merge -p '{"spec":{"stop":null}}'`, n.Name, n.Namespace)
 }
 
 func (n *rolloutNow) isRead() bool { return n.Status.Phase != "" }
 
-// isBehind reports whether the status is about an older spec.
 func (n *rolloutNow) isBehind() bool {
 	return n.isRead() && n.Status.ObservedGeneration != n.Generation
 }
@@ -180,7 +176,6 @@ func (n *rolloutNow) stop() v1alpha1.StopAction {
 	return ""
 }
 
-// notYet says why nothing comes of a change for now.
 func (n *rolloutNow) notYet() string {
 	switch {
 	case !n.isRead():
@@ -196,7 +191,6 @@ const (
 	rolloutBehind = "the controller has not seen the last change of the spec yet; look at %s and run the command again"
 )
 
-// errorf is an error about the DomainRollout.
 func (n *rolloutNow) errorf(format string, args ...any) error {
 	return fmt.Errorf("DomainRollout %s/%s %s", n.Namespace, n.Name, fmt.Sprintf(format, args...))
 }
@@ -362,7 +356,6 @@ func (n *rolloutNow) unpause() rolloutChange {
 	return rolloutChange{map[string]any{"paused": nil}, said}
 }
 
-// tryAgain forgives a failure.
 func (n *rolloutNow) tryAgain(retry bool) (rolloutChange, error) {
 	switch {
 	case n.isForgiven() && !n.Spec.Paused:

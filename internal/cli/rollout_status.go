@@ -144,7 +144,6 @@ type workloadAhead struct {
 	paused   string // what follows of a Deployment that is paused
 }
 
-// workloadAhead compares the workload with the status.
 func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRollout) (workloadAhead, error) {
 	valid := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionValid)
 	isMissing := d.Status.Phase == v1alpha1.PhaseInvalid && valid != nil && valid.Reason == v1alpha1.ReasonTargetNotFound
@@ -182,7 +181,6 @@ func (r *clusterReader) workloadAhead(ctx context.Context, d *v1alpha1.DomainRol
 	return ahead, nil
 }
 
-// workload is what a rollout is about.
 type workload struct {
 	isSeen   bool   // its last change, by its own controller
 	revision string // that new pods get, as status.revision has it

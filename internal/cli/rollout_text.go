@@ -12,12 +12,10 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// rolloutPage are DomainRollouts as JSON and YAML have them.
 type rolloutPage struct {
 	Rollouts []rolloutReport `json:"rollouts"`
 }
 
-// rolloutReport is a DomainRollout as JSON and YAML have it.
 type rolloutReport struct {
 	Namespace   string                 `json:"namespace"`
 	Name        string                 `json:"name"`
@@ -37,7 +35,6 @@ type rolloutReport struct {
 	lacking string
 }
 
-// report is a DomainRollout for people and programs.
 func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) rolloutReport {
 	n, s := &rolloutNow{DomainRollout: d, now: r.now}, inspect.RolloutStatusOf(d)
 	report := rolloutReport{
@@ -77,7 +74,6 @@ func (n *rolloutNow) words() rollout.Words {
 	return rollout.Words{Namespace: n.Namespace, Name: n.Name, Key: n.Spec.TopologyKey}
 }
 
-// failure says why the revision failed.
 func (n *rolloutNow) failure() string { return inspect.RolloutStatusOf(n.DomainRollout).Failure }
 
 // newestEvents is how much of the history is shown.
@@ -124,7 +120,6 @@ func (r *rolloutReport) lines() []string {
 	return lines
 }
 
-// sentence says what a rollout waits for.
 func sentence(s *v1alpha1.DomainRolloutStatus) string {
 	if s.Phase == v1alpha1.PhaseInvalid {
 		return s.WaitingFor // its subject is not the rollout

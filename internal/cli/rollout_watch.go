@@ -45,7 +45,6 @@ type rolloutEnd struct{ said string }
 
 func (e *rolloutEnd) Error() string { return e.said }
 
-// rolloutWatch follows one DomainRollout.
 type rolloutWatch struct {
 	reader   *clusterReader
 	name     string
@@ -214,7 +213,6 @@ func (w *rolloutWatch) judge(ctx context.Context) error {
 	return &rolloutEnd{text}
 }
 
-// line is a rollout in one line.
 func (r *rolloutReport) line() string {
 	s := &r.Status
 	if s.Phase == "" {

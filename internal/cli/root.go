@@ -55,7 +55,6 @@ func asPlugin(root *cobra.Command) {
 	})
 }
 
-// newRootCommand is the program with all its commands.
 func newRootCommand(s command.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "vicinity",

@@ -143,7 +143,6 @@ func (f *simulateFlags) options() (o simulate.Options, note string, err error) {
 	return o, note, nil
 }
 
-// reportPartial says how far an interrupted run came.
 func reportPartial(w io.Writer, r simulate.Results, dataset simulate.Dataset) {
 	after := count(r.Cases, "case", "cases")
 	if all, known := dataset.Cases(); known {

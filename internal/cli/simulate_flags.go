@@ -175,7 +175,6 @@ type interruptibleReader struct {
 	err    error  // to follow rest
 }
 
-// chunk is what one read has brought.
 type chunk struct {
 	data []byte
 	err  error

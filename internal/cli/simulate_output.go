@@ -12,7 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// write writes results as --output says.
 func (f *simulateFlags) write(w io.Writer, r *simulate.Results) error {
 	if f.output.form == "html" {
 		return report.Static(w, *r)
@@ -24,8 +23,7 @@ func (f *simulateFlags) write(w io.Writer, r *simulate.Results) error {
 	})
 }
 
-// simulateTable is the results for people.
-func simulateTable(results *simulate.Results) plaintext.Table {
+func simulateTable(results *simulate.Results) explain.Table {
 	hundredths := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
 	t := plaintext.Table{Columns: []plaintext.Column{{Title: "algorithm"}}}
 	for _, title := range []string{"total", "in-zone", "overload", "slices", "max overload", "invalid", "cases/s"} {
@@ -46,7 +44,6 @@ func simulateTable(results *simulate.Results) plaintext.Table {
 	return t
 }
 
-// simulateTitle says what was run.
 func simulateTitle(r *simulate.Results) string {
 	delivered := "delivered as hints"
 	if r.Delivery == allocate.DeliveryGroups {
@@ -77,7 +74,6 @@ func simulateHeadline(r *simulate.Results) string {
 	return fmt.Sprintf("%s keeps %.1f %% of traffic in its zone%s.\n", best.Name, best.Mean.InZone, balanced)
 }
 
-// simulateLegend explains the columns.
 func simulateLegend(r *simulate.Results) string {
 	w := r.Weights
 	sum := w.InZone + w.Overload + w.Deviation + w.Slices

@@ -45,7 +45,6 @@ func (f *trafficFlags) check() error {
 	return nil
 }
 
-// runTraffic lists what proxies have counted.
 func (f *statusFlags) runTraffic(ctx context.Context, s command.Streams, reach connector) error {
 	r, err := reach.reader(&f.cluster)
 	if err != nil {

@@ -8,10 +8,8 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// trafficTables are the tables about traffic.
 type trafficTables struct{ *inspect.Traffic }
 
-// per ends the titles of columns.
 func (t trafficTables) per(title string) string {
 	if t.Seconds > 0 {
 		return title + "/s"
@@ -27,9 +25,8 @@ func (t trafficTables) priced(columns []plaintext.Column) []plaintext.Column {
 	return columns
 }
 
-// services is a table with a row for each Service.
-func (t trafficTables) services() plaintext.Table {
-	table := plaintext.Table{Columns: t.priced([]plaintext.Column{
+func (t trafficTables) services() explain.Table {
+	table := explain.Table{Columns: t.priced([]explain.Column{
 		{Title: "namespace"},
 		{Title: "service"},
 		{Title: t.per("connections"), Right: true},
@@ -55,7 +52,6 @@ func trafficTitle(s *inspect.ServiceTraffic) (namespace, service string) {
 	return s.Namespace, s.Service
 }
 
-// cells are the figures of a row.
 func (t trafficTables) cells(s *inspect.ServiceTraffic) []string {
 	cells := []string{t.number(s.Connections), share(s.InZoneConnections), "-", share(s.InZoneBytes), "-"}
 	if s.Bytes > 0 {
@@ -105,7 +101,6 @@ func (t trafficTables) routes() plaintext.Table {
 	return table
 }
 
-// number writes a number of connections.
 func (t trafficTables) number(n float64) string {
 	if t.Seconds > 0 {
 		return strconv.FormatFloat(n, 'f', 1, 64)

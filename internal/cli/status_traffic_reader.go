@@ -34,13 +34,11 @@ const (
 // proxiesAtOnce is how many proxies are asked at a time.
 const proxiesAtOnce = 16
 
-// proxyPod is a vicinity-proxy that may be asked.
 type proxyPod struct {
 	namespace, name, node string
 	port                  int32
 }
 
-// proxies are the running pods of vicinity-proxy.
 func (r *clusterReader) proxies(ctx context.Context) ([]proxyPod, error) {
 	sets, err := listAll[appsv1.DaemonSet](ctx, r.typed.AppsV1().DaemonSets(metav1.NamespaceAll), metav1.ListOptions{LabelSelector: inspect.ProxySelector})
 	if err != nil {
@@ -159,7 +157,6 @@ func readMetrics(body io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// readCounts reads what metrics say.
 func readCounts(r *inspect.ProxyReading, text []byte) error {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))

@@ -28,7 +28,6 @@ func (f *thresholdFlags) add(flags *pflag.FlagSet) {
 		allocate.DefaultPadding))
 }
 
-// read checks what is given.
 func (f *thresholdFlags) read() (t allocate.Thresholds, err error) {
 	if f.overload != "" {
 		overload, err := parsePercentage(f.overload)

@@ -137,7 +137,6 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
-// helpArgs takes the names of a command.
 func helpArgs(cmd *cobra.Command, args []string) error {
 	found, rest, err := cmd.Root().Find(args)
 	if err != nil {

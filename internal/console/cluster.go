@@ -10,7 +10,6 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// clusterView is the cluster as regions, zones and nodes.
 type clusterView struct {
 	Regions  []inspect.RegionPlace `json:"regions"`
 	Nodes    []inspect.NodePlace   `json:"nodes"`

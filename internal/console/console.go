@@ -96,7 +96,6 @@ func Serve(ctx context.Context, o Options) error {
 	return nil
 }
 
-// console has what was read, and what is measured.
 type console struct {
 	options   Options
 	watcher   *watcher

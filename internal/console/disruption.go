@@ -10,7 +10,6 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// disruptionView are budgets and rollouts.
 type disruptionView struct {
 	Budgets  []budgetView  `json:"budgets"`
 	Rollouts []rolloutView `json:"rollouts"`
@@ -26,13 +25,11 @@ type disruptionView struct {
 	State string `json:"-"`
 }
 
-// budgetView is a budget with the first of its domains.
 type budgetView struct {
 	inspect.BudgetStatus
 	More int `json:"moreDomains,omitempty"`
 }
 
-// rolloutView is a rollout with the first of its domains.
 type rolloutView struct {
 	inspect.RolloutStatus
 	Domains []v1alpha1.RolloutDomain `json:"-"`

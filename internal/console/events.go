@@ -40,14 +40,12 @@ const (
 	mostListeners = 100
 )
 
-// listeners are the browsers that want to hear of changes.
 type listeners struct {
 	mu     sync.Mutex
 	all    map[*listener]bool
 	looked time.Time // at a page with traffic
 }
 
-// listener is a browser with the parts that it shows.
 type listener struct {
 	parts   []part
 	changed chan struct{} // with room for one: what has changed is asked for anew
@@ -101,7 +99,6 @@ func (l *listeners) look(parts []part, now time.Time) {
 // looksFor is how long a page counts as looked at that does not listen.
 const looksFor = 2 * time.Minute
 
-// anyone reports whether someone looks at traffic.
 func (l *listeners) anyone(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

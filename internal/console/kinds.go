@@ -23,7 +23,6 @@ import (
 	"vicinity.dev/vicinity/internal/routingflags"
 )
 
-// kind is a kind of objects that is watched.
 type kind struct {
 	name string // as people and inspect.Reading call it
 	// right is the resource with its API group, as roles have it.
@@ -56,7 +55,6 @@ const (
 	kindRollouts        = "DomainRollouts"
 )
 
-// client is a typed client of a kind of objects.
 type client[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -69,7 +67,6 @@ func reads[L runtime.Object](k kind, c client[L]) kind {
 	return k
 }
 
-// kinds are all that are watched.
 func kinds(o Options) []kind {
 	core := o.Typed.CoreV1()
 	typed := []kind{
@@ -133,7 +130,6 @@ func labelled(selector string, k kind) kind {
 	return k
 }
 
-// ownKind is a kind of Vicinity's own API.
 func ownKind[T any](o Options, k kind) kind {
 	resource := o.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(k.right))
 	namespace := o.Namespace
@@ -166,7 +162,6 @@ func slimOwn[T any](object any) (any, error) {
 	return slimObject(own)
 }
 
-// slimObject drops who wrote what, and what kubectl keeps.
 func slimObject(object any) (any, error) {
 	if m, ok := object.(metav1.Object); ok {
 		m.SetManagedFields(nil)
@@ -210,7 +205,6 @@ func slimNode(object any) (any, error) {
 	return slim, nil
 }
 
-// slimNamespace keeps the labels.
 func slimNamespace(object any) (any, error) {
 	namespace, ok := object.(*corev1.Namespace)
 	if !ok {

@@ -12,7 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/translate"
 )
 
-// namesView is what a client gets for a name.
 type namesView struct {
 	Name string `json:"name"`
 	From string `json:"from"`

@@ -42,7 +42,6 @@ type view interface {
 	parts() []part
 }
 
-// about is what holds for all of a view.
 type about struct {
 	// Server is the address of the cluster.
 	Server string `json:"server"`
@@ -66,7 +65,6 @@ func (c *console) about(s *snapshot) about {
 	return a
 }
 
-// answer makes a view, or says why there is none.
 type answer func(context.Context, *http.Request, *snapshot) (view, *about, error)
 
 func (c *console) routes() http.Handler {
@@ -121,7 +119,6 @@ func notFoundf(format string, args ...any) error {
 	return &requestError{http.StatusNotFound, fmt.Sprintf(format, args...)}
 }
 
-// page is what the templates are executed with.
 type page struct {
 	Name, Title string
 	API         string // where the same is served as JSON
@@ -206,7 +203,6 @@ func write(w http.ResponseWriter, r *http.Request, status int, contentType strin
 	_, _ = w.Write(content) // who asked is gone if that fails
 }
 
-// templates are the pages, each with the layout.
 var templates = func() map[string]*template.Template {
 	pages := map[string]*template.Template{}
 	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(files, "page/layout.html"))
@@ -275,7 +271,6 @@ func (p paging) Previous() int { return p.Page - 1 }
 // Next is the number of the part after.
 func (p paging) Next() int { return p.Page + 1 }
 
-// window is the part of a list that is shown.
 func window[T any](list []T, p paging) []T { return list[min(len(list), (p.Page-1)*p.Per):p.Last()] }
 
 // withQuery is a path with a query in which one value is another.

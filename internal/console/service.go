@@ -48,7 +48,6 @@ type servedView struct {
 	By      string   `json:"by"`
 }
 
-// endpointsView are the ready endpoints in a zone.
 type endpointsView struct {
 	Zone      string         `json:"zone"`
 	Number    int            `json:"number"`
@@ -58,7 +57,6 @@ type endpointsView struct {
 	More int `json:"more,omitempty"`
 }
 
-// endpointView is a ready endpoint.
 type endpointView struct {
 	Address string `json:"address"`
 	Node    string `json:"node,omitempty"`
@@ -159,7 +157,6 @@ func (s *snapshot) policy(e *inspect.Explanation) (name, text string) {
 // PolicyName is the kind and name of the policy that counts.
 func (v *serviceView) PolicyName() string { return v.policyName }
 
-// endpointsOf are the ready endpoints of a family by zone.
 func endpointsOf(ready []translate.Endpoint, f *inspect.Family) []endpointsView {
 	zones := []endpointsView{}
 	nodes := map[string]bool{}
@@ -194,7 +191,6 @@ type explained struct {
 	notKnown    []string
 }
 
-// explanations keeps those that pages ask for again and again.
 type explanations struct {
 	mu   sync.Mutex
 	kept map[string]explained
@@ -206,7 +202,6 @@ const (
 	keptFor  = time.Minute
 )
 
-// explain explains a Service as the command does.
 func (c *console) explain(ctx context.Context, s *snapshot, service *corev1.Service) (*inspect.Explanation, []string, error) {
 	name := keyOf(service)
 	var of *inspect.ServiceStatus

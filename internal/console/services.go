@@ -12,7 +12,6 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// servicesView is a list of Services.
 type servicesView struct {
 	Services []serviceRow `json:"services"`
 	Paging   paging       `json:"paging"`
@@ -55,7 +54,6 @@ type serviceQuery struct {
 	values url.Values
 }
 
-// orders are the columns to sort by.
 var orders = map[string]func(a, b *serviceRow) int{
 	"name":      func(_, _ *serviceRow) int { return 0 }, // as they are
 	"state":     func(a, b *serviceRow) int { return strings.Compare(a.State, b.State) },

@@ -135,7 +135,6 @@ func (s *snapshot) next(w *watcher, c change) (*snapshot, []part) {
 	return n, changed
 }
 
-// readPlaces reads nodes, and what holds for namespaces.
 func (s *snapshot) readPlaces(w *watcher, before *snapshot, c change) {
 	s.nodes, s.cluster = before.nodes, before.cluster
 	if c.nodes || c.isReachable {
@@ -160,7 +159,6 @@ func (s *snapshot) readPlaces(w *watcher, before *snapshot, c change) {
 	slices.SortFunc(s.wide, func(a, b *v1alpha1.ClusterRoutingPolicy) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// readServices reads Services with what is written for them.
 func (s *snapshot) readServices(w *watcher) {
 	s.services, _ = objects[*corev1.Service](w, kindServices)
 	slices.SortFunc(s.services, func(a, b *corev1.Service) int {
@@ -187,7 +185,6 @@ func (s *snapshot) readServices(w *watcher) {
 	}
 }
 
-// decide decides about the Services that may have changed.
 func (s *snapshot) decide(before *snapshot, c change) {
 	s.statuses = make(map[types.NamespacedName][]inspect.ServiceStatus, len(s.services))
 	planner := new(allocate.Planner)
@@ -214,7 +211,6 @@ func keyOf(service *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 }
 
-// reading is what the decision about a Service depends on.
 func (s *snapshot) reading(service *corev1.Service) inspect.Reading {
 	name := keyOf(service)
 	in := routing.Input{
@@ -239,7 +235,6 @@ func (s *snapshot) service(namespace, name string) *corev1.Service {
 	return s.services[at]
 }
 
-// readDisruption reads what budgets and rollouts say of themselves.
 func (s *snapshot) readDisruption(w *watcher, before *snapshot, c change) {
 	budgets, wrong := objects[*v1alpha1.TopologyDisruptionBudget](w, inspect.KindBudgets)
 	rollouts, wrongToo := objects[*v1alpha1.DomainRollout](w, kindRollouts)

@@ -116,7 +116,6 @@ func (t *trafficMeter) measure(ctx context.Context) {
 	t.listeners.publish(partTraffic)
 }
 
-// trafficOf adds up what was counted over some time.
 func trafficOf(rates []inspect.ProxyReading, over time.Duration) measured {
 	m := measured{Traffic: inspect.TrafficOf(rates, "", over, 0), byName: map[string]*inspect.ServiceTraffic{}}
 	for i := range rates {

@@ -135,7 +135,6 @@ func (w *watcher) wake(note func(*change)) {
 	}
 }
 
-// informer watches a kind.
 func (w *watcher) informer(k *kind) cache.Controller {
 	reading := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -259,7 +258,6 @@ func (c *change) hasObjects() bool {
 	return c.everything || c.nodes || c.disruption || len(c.services)+len(c.namespaces) > 0
 }
 
-// has reports whether a Service may have changed.
 func (c *change) has(name types.NamespacedName) bool {
 	return c.everything || c.services[name] || c.namespaces[name.Namespace]
 }

@@ -37,7 +37,6 @@ type whatIfFamily struct {
 	Rows []whatIfZone `json:"-"`
 }
 
-// whatIfZone is a zone now and then.
 type whatIfZone struct {
 	Zone      string
 	Now, Then *inspect.Zone

@@ -16,7 +16,6 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// functions are what templates call.
 var functions = template.FuncMap{
 	"percent":   percent,
 	"rate":      func(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) + " connections/s" },
@@ -37,7 +36,6 @@ var functions = template.FuncMap{
 	"stateWord": stateWord,
 }
 
-// navEntry is a page in the navigation.
 type navEntry struct{ Name, Title, Path string }
 
 var navigation = []navEntry{
@@ -65,7 +63,6 @@ func percent(value any) string {
 	return "–"
 }
 
-// when is a time for people and programs.
 func when(at any) template.HTML {
 	var t time.Time
 	switch given := at.(type) {
@@ -89,7 +86,6 @@ func when(at any) template.HTML {
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
 }
 
-// handOver says who serves a Service.
 func handOver(state inspect.HandOverState) string {
 	switch state {
 	case inspect.HandOverNone:
@@ -154,7 +150,6 @@ func few(names []string) string {
 	return text
 }
 
-// cutName cuts NAMESPACE/NAME.
 func cutName(name string) (namespace, short string, qualified bool) {
 	namespace, short, qualified = strings.Cut(name, "/")
 	return namespace, short, qualified && namespace != "" && short != "" && !strings.Contains(short, "/")

@@ -159,7 +159,6 @@ func Explain(in Reading) (*Explanation, error) {
 	return e, nil
 }
 
-// family explains one family.
 func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []translate.Endpoint) (Family, error) {
 	request := &d.Request
 	f := Family{Family: string(family), Stock: []Stock{}, Plans: Plans{Request: *request, Unit: request.Capacity.Type, Question: in.question(d, ready)}}
@@ -226,7 +225,6 @@ func (in *Reading) question(d *routing.Decision, ready []translate.Endpoint) exp
 	return q
 }
 
-// consumersOf are the zones that use each endpoint, by address.
 func consumersOf(assigned map[string]allocate.ConsumerSet) map[string][]string {
 	endpoints := make(map[string][]string, len(assigned))
 	for address, set := range assigned {

@@ -31,7 +31,6 @@ func (e *Explanation) Flows(f *Family) []Flow {
 	return nil
 }
 
-// planFlows are those of a plan.
 func planFlows(region allocate.Region, plan allocate.Plan) []Flow {
 	shares := region.Shares(plan.Zones)
 	uses := make([][]float64, len(plan.Zones)) // of each zone, by the zone of the endpoints

@@ -81,7 +81,6 @@ func (v *nameView) endpointsFor() string {
 	return "the endpoints that the plan has for zone " + v.client.Zone
 }
 
-// tell says why the client gets that.
 func (v *nameView) tell() {
 	e, in, d := v.e, v.in.Service, &v.decision
 	e.AsksFor, e.Source = explain.Intent(d.Request.Intent), d.Request.Source
@@ -119,7 +118,6 @@ func (v *nameView) tell() {
 	}
 }
 
-// wholeText says why there are no groups.
 func (v *nameView) wholeText() []string {
 	in, d := v.in.Service, &v.decision
 	switch {

@@ -159,7 +159,6 @@ func (v *nameView) whereText() string {
 // locatesNone reports whether an address locates no client, whatever has it.
 func locatesNone(address netip.Addr) bool { return address.IsLoopback() || address.IsUnspecified() }
 
-// unlocated is the word for clients that nothing locates.
 var unlocated = locate.Source(0).String()
 
 // placeUnknown reports whether it cannot be known here where the server finds the client: what locates it

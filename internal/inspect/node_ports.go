@@ -16,7 +16,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing/stock"
 )
 
-// port says what the rules do for a port.
 func (e *nodeView) port(f *compile.Family, port *ruleset.ServicePort) NodePort {
 	_, name, _ := strings.Cut(port.Name, ":")
 	p := NodePort{
@@ -51,7 +50,6 @@ func (e *nodeView) endpoints(f *compile.Family, pool []netip.AddrPort, shares []
 	return list
 }
 
-// front says what becomes of connections to an address.
 func (e *nodeView) front(family ruleset.Family, port *ruleset.ServicePort, front *ruleset.FrontEnd) Front {
 	n := Front{
 		Address: netip.AddrPortFrom(front.Address, front.Port).String(), Kind: e.kind(front),
@@ -86,7 +84,6 @@ func (e *nodeView) front(family ruleset.Family, port *ruleset.ServicePort, front
 	return n
 }
 
-// kind is what an address is to the Service.
 func (e *nodeView) kind(front *ruleset.FrontEnd) string {
 	is := func(texts []string) bool {
 		return slices.ContainsFunc(texts, func(text string) bool {

@@ -76,7 +76,6 @@ func (e *nodeView) tier(family ruleset.Family, port string, most int) string {
 	return ""
 }
 
-// tierText says what tiers make of the node.
 func (e *nodeView) tierText(rule *NodeRule) string {
 	texts := make([]string, len(rule.Tiers))
 	for i, key := range rule.Tiers {

@@ -124,7 +124,6 @@ func (e *nodeView) locate() {
 
 func (e *nodeView) fromGroups() bool { return len(e.Seen) > 0 }
 
-// served reports whether the rules do anything for the Service.
 func (e *nodeView) served() bool { return len(e.result.Families) > 0 }
 
 // Differences are how a listing of a kernel's rules differs from what they should be for the

@@ -135,7 +135,6 @@ func PlacesOf(cluster *translate.Cluster, nodes []*corev1.Node, proxies []NodePr
 	return p
 }
 
-// state is whether the proxy lives.
 func (p *NodeProxy) state(now time.Time) ProxyState {
 	switch {
 	case p.Seen.IsZero():
@@ -146,7 +145,6 @@ func (p *NodeProxy) state(now time.Time) ProxyState {
 	return ProxySilent
 }
 
-// count adds a node to those of its zone.
 func (z *ZonePlace) count(n *NodePlace) {
 	z.Nodes++
 	if n.Ready {

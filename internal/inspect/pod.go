@@ -142,7 +142,6 @@ func ExplainPod(in *PodReading) *PodExplanation {
 	return e
 }
 
-// stateOfPod says what a pod is like.
 func stateOfPod(pod *corev1.Pod) string {
 	switch phase := pod.Status.Phase; {
 	case pod.DeletionTimestamp != nil:
@@ -163,7 +162,6 @@ func stateOfPod(pod *corev1.Pod) string {
 	return text
 }
 
-// clock is a time as the API writes it.
 func clock(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // deletedAt is when the deletion of a pod was asked for: its timestamp is when it ends.
@@ -334,7 +332,6 @@ func (in *PodReading) explainPDB(pdb *policyv1.PodDisruptionBudget) PDBExplanati
 	return e
 }
 
-// lost says why nothing is lost by the eviction.
 func (in *PodReading) lost() string {
 	switch {
 	case in.Pod.DeletionTimestamp != nil:
@@ -366,7 +363,6 @@ func (in *PodReading) conclude(e *PodExplanation) {
 	in.advise(e)
 }
 
-// weigh has all budgets decide that are asked.
 func (in *PodReading) weigh(e *PodExplanation) {
 	var refusing, unknown []string
 	covering := 0

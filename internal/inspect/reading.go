@@ -82,7 +82,6 @@ func (in *Reading) stateOf(d *routing.Decision, outcome allocate.Outcome) string
 	return stateDelivered
 }
 
-// withoutAddresses says why there is no family to plan for.
 func (in *Reading) withoutAddresses() string {
 	if len(in.Slices) > 0 {
 		return "no EndpointSlice of the Service has addresses"

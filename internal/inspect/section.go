@@ -128,7 +128,6 @@ func (s *Section) ask(request translate.Request) {
 	}
 }
 
-// compare compares the plans for the endpoints of one family.
 func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
 	if len(endpoints) == 0 {
 		s.NoPlan = noEndpoint

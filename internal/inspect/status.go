@@ -64,7 +64,6 @@ func StatusOf(in Reading) ([]ServiceStatus, error) {
 	return all, err
 }
 
-// statuses are as vicinity-controller decides.
 func (in *Reading) statuses() ([]ServiceStatus, error) {
 	decision, err := in.Decide()
 	if err != nil {

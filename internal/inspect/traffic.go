@@ -189,7 +189,6 @@ func (s *ServiceTraffic) add(key TrafficKey, count TrafficCount) {
 	}
 }
 
-// total computes the figures of what was added.
 func (s *ServiceTraffic) total(perGiB float64) {
 	share := func(near, far float64) *float64 {
 		if near+far == 0 {

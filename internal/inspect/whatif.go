@@ -225,7 +225,6 @@ func foresee(in *Reading, cluster *translate.Cluster, families translate.Familie
 	return f, nil
 }
 
-// prospect is what is asked for, or another algorithm, gives.
 func (s *Section) prospect(algorithm allocate.Algorithm) (*Prospect, error) {
 	shown := s.Comparison.Asked
 	if algorithm != "" {

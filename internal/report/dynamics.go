@@ -32,7 +32,6 @@ func Dynamics(w io.Writer, results simulate.DynamicsResults) error {
 	return p.write(w, "dynamics")
 }
 
-// dynamics is the body of the page.
 type dynamics struct {
 	Threshold float64 // in percent
 	Scenarios []scenario
@@ -40,7 +39,6 @@ type dynamics struct {
 	Together []dynamicsRow
 }
 
-// scenario is the part of the page about one scenario.
 type scenario struct {
 	ID, Name, About string
 	Endpoints       figure
@@ -48,7 +46,6 @@ type scenario struct {
 	Rows            []dynamicsRow
 }
 
-// histories are the charts of one algorithm.
 type histories struct {
 	Name             string
 	Row              dynamicsRow
@@ -85,7 +82,6 @@ func newDynamics(results simulate.DynamicsResults) dynamics {
 	return body
 }
 
-// together adds up the rows of all scenarios.
 func together(scenarios []scenario) []dynamicsRow {
 	type key struct{ algorithm, variant string }
 	place := map[key]int{}
@@ -119,7 +115,6 @@ func together(scenarios []scenario) []dynamicsRow {
 	return rows
 }
 
-// finish computes what depends on sums.
 func (r *dynamicsRow) finish() {
 	events := float64(max(r.events, 1))
 	r.PerEvent, r.WritesAEvent = float64(r.Reallocated)/events, float64(r.Written)/events

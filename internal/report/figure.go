@@ -51,12 +51,10 @@ func (f *figure) add(shapes ...shape) {
 	f.Shapes = append(f.Shapes, shapes...)
 }
 
-// label adds a text.
 func (f *figure) label(class string, x, y float64, anchor, words string) {
 	f.add(shape{Kind: text, Class: class, X: x, Y: y, Anchor: anchor, Text: words})
 }
 
-// outline builds the path of a shape.
 type outline struct{ b strings.Builder }
 
 func (o *outline) op(name string, numbers ...float64) {
@@ -71,7 +69,6 @@ func (o *outline) op(name string, numbers ...float64) {
 
 func (o *outline) String() string { return o.b.String() }
 
-// tick is a value marked on an axis.
 type tick struct {
 	value float64
 	label string
@@ -100,7 +97,6 @@ func (a axis) at(value float64) float64 {
 	return a.from + part*(a.to-a.from)
 }
 
-// percentTicks are marks at the given percentages.
 func percentTicks(values ...float64) []tick {
 	var ticks []tick
 	for _, v := range values {
@@ -135,7 +131,6 @@ func upTo(value float64) (most float64, ticks []tick) {
 	return float64(n) * step, ticks
 }
 
-// chart is the frame of a drawing with two axes.
 type chart struct {
 	figure
 	x, y axis
@@ -175,7 +170,6 @@ func empty(f figure, why string) figure {
 	return f
 }
 
-// ids hands out names for the figures of a page.
 type ids struct{ last int }
 
 func (i *ids) next() string {

@@ -12,7 +12,6 @@ import (
 // thinSpace keeps a unit near its number, and on the same line.
 const thinSpace = "\u202f"
 
-// count writes a whole number with separators between the thousands.
 func count[N int | int64](n N) string {
 	if n < 0 {
 		return "−" + plaintext.Thousands(-int64(n))
@@ -20,10 +19,8 @@ func count[N int | int64](n N) string {
 	return plaintext.Thousands(int64(n))
 }
 
-// plural writes a number of things.
-func plural[N int | int64](n N, one, many string) string { return plaintext.Count(int64(n), one, many) }
+func plural[N int | int64](n N, one, many string) string { return explain.Count(int64(n), one, many) }
 
-// percent writes a percentage with one decimal.
 func percent(value float64) string {
 	return points(value, 1) + thinSpace + "%"
 }
@@ -33,7 +30,6 @@ func shortPercent(value float64) string {
 	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64) + thinSpace + "%"
 }
 
-// points writes a number with separators between the thousands.
 func points(n float64, decimals int) string {
 	switch {
 	case math.IsNaN(n):
@@ -62,7 +58,6 @@ func points(n float64, decimals int) string {
 	return whole
 }
 
-// span writes a duration in its two largest units.
 func span(d time.Duration) string {
 	d = d.Round(time.Second)
 	units := []struct {
@@ -88,7 +83,6 @@ func span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// px writes a length in a drawing.
 func px(length float64) string {
 	// Adding 0 makes 0 of what rounds to -0.
 	return strconv.FormatFloat(math.Round(length*10)/10+0, 'f', -1, 64)

@@ -7,7 +7,6 @@ import (
 	"vicinity.dev/vicinity/internal/simulate"
 )
 
-// total is the number of cases in a histogram.
 func total(h simulate.Histogram) int64 {
 	var sum int64
 	for _, n := range h.Counts {
@@ -35,7 +34,6 @@ func end(h simulate.Histogram) float64 {
 	return 0
 }
 
-// distribution is how a histogram is drawn.
 type distribution struct {
 	id, title, unit, class string
 	// most and ticks are the end and the marks of the axis of values, tallest the

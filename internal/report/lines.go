@@ -13,7 +13,6 @@ type track struct {
 	values []float64
 }
 
-// greatest is the greatest value of the track.
 func (t track) greatest() float64 {
 	most := 0.0
 	for _, v := range t.values {
@@ -65,7 +64,6 @@ func (t track) trace(c *chart, o *outline) {
 	}
 }
 
-// history is how a track is drawn.
 type history struct {
 	id, title, class string
 	// head stands above the chart.
@@ -84,7 +82,6 @@ type history struct {
 	aroundID string
 }
 
-// draw makes the chart of one track.
 func (h history) draw(t track) figure {
 	f := figure{ID: h.id, Title: h.title, Class: "chart history", Width: 360, Height: 112}
 	if len(t.at) == 0 {

@@ -32,7 +32,6 @@ type page struct {
 	Body   any
 }
 
-// fact is one thing to know about a run.
 type fact struct {
 	Label, Value string
 }
@@ -52,7 +51,6 @@ func (p page) write(w io.Writer, body string) error {
 	return err
 }
 
-// functions are what templates can call.
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"px":      px,

@@ -30,7 +30,6 @@ func Static(w io.Writer, results simulate.Results) error {
 	return p.write(w, "static")
 }
 
-// static is the body of the page.
 type static struct {
 	Rows    []staticRow
 	Invalid bool // any case is
@@ -39,7 +38,6 @@ type static struct {
 	Worst   []worst
 }
 
-// staticRow is a row of the table of algorithms.
 type staticRow struct {
 	simulate.Result
 	Best bool
@@ -51,14 +49,12 @@ type partOfScore struct {
 	Weight      float64
 }
 
-// distributions are the charts of one algorithm.
 type distributions struct {
 	Name             string
 	Mean             simulate.Parts
 	InZone, Overload figure
 }
 
-// worst are the worst cases of one algorithm.
 type worst struct {
 	Name  string
 	Cases []worstCase
@@ -139,7 +135,6 @@ func staticFacts(results simulate.Results) []fact {
 	}
 }
 
-// named is a value that belongs to an algorithm.
 type named struct{ name, value string }
 
 // summary says the values once: the most common, then what differs.

@@ -60,7 +60,6 @@ func (m *Set) Read(file string, from io.Reader) error {
 	return Walk(file, from, m.add)
 }
 
-// add keeps an object of a kind that matters.
 func (m *Set) add(o Object) error {
 	if !m.scheme.Recognizes(o.Kind) {
 		m.ignored[m.ignoredName(o.Kind)]++
@@ -179,7 +178,6 @@ func (m *Set) GivesNames(service *corev1.Service) bool {
 	})
 }
 
-// slicesOf are those of a Service.
 func (m *Set) slicesOf(service *corev1.Service) []*discoveryv1.EndpointSlice {
 	var eps []*discoveryv1.EndpointSlice
 	for _, slice := range m.Slices {

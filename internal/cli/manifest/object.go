@@ -118,7 +118,6 @@ func valuesOf(part []byte) (values []json.RawMessage, err error) {
 	return []json.RawMessage{value}, nil
 }
 
-// identity is what every object has.
 type identity struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -136,7 +135,6 @@ func (i identity) String() string {
 	return strings.TrimSpace(i.Kind + " " + name)
 }
 
-// walker visits the objects of one document.
 type walker struct {
 	visit func(Object) error
 	place Error    // without an object

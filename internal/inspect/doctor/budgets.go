@@ -86,7 +86,6 @@ func (e *examination) isForNothing(selector *metav1.LabelSelector, templates []t
 	return err == nil && !slices.ContainsFunc(templates, func(t template) bool { return matches.Matches(labels.Set(t.labels)) })
 }
 
-// pdbs is about PodDisruptionBudgets.
 func (e *examination) pdbs() {
 	templates := e.templates()
 	covering := map[Object][]string{} // names of PodDisruptionBudgets, by workload
@@ -156,7 +155,6 @@ func areOrIs(n int32) string {
 	return "are"
 }
 
-// isProjected reports whether vicinity-controller made a PodDisruptionBudget.
 func isProjected(pdb *policyv1.PodDisruptionBudget) bool {
 	return pdb.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController
 }

@@ -50,7 +50,6 @@ const (
 	runbookNames     = "docs/runbooks/location-unknown.md#what-to-do"
 )
 
-// check is a place in the catalogue.
 type check int
 
 func (c check) String() string { return catalogue[c].ID }

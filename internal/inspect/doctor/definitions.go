@@ -19,7 +19,6 @@ type Definition struct {
 	Versions map[string]map[string]any
 }
 
-// plural is the name of the resource.
 func (d *Definition) plural() string {
 	name, _, _ := strings.Cut(d.Name, ".")
 	return name
@@ -111,5 +110,4 @@ func propertiesOf(schema any) map[string]any {
 	}
 }
 
-// firstOf names a few of many things.
-func firstOf(names []string) string { return plaintext.FirstOf(names, 3) }
+func firstOf(names []string) string { return explain.FirstOf(names, 3) }

@@ -202,7 +202,6 @@ func (e *examination) add(c check, object Object, what, next string) {
 	})
 }
 
-// knows reports whether all of some sources were read.
 func (e *examination) knows(sources ...Source) bool {
 	return !slices.ContainsFunc(sources, func(s Source) bool {
 		_, unread := e.Unread[s]
@@ -221,7 +220,6 @@ func (e *examination) now() time.Time {
 // installed reports whether a controller is installed, as far as that is known.
 func (e *examination) installed() bool { return len(e.Controllers) > 0 }
 
-// home is the namespace of Vicinity, for commands.
 func (e *examination) home() string {
 	home := e.Home()
 	if home == "" && len(e.NameServers) > 0 {
@@ -230,7 +228,6 @@ func (e *examination) home() string {
 	return cmp.Or(home, "vicinity-system")
 }
 
-// release is the name of the Helm release, for commands.
 func (e *examination) release() string {
 	if len(e.Controllers) > 0 {
 		return cmp.Or(e.Controllers[0].Labels["app.kubernetes.io/instance"], "vicinity")

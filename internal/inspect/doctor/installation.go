@@ -39,7 +39,6 @@ type Part struct {
 	Wanted int `json:"wanted"`
 }
 
-// cluster describes what was looked at.
 func (e *examination) cluster() Cluster {
 	zones, _ := nodeZones(e.Nodes)
 	c := Cluster{
@@ -69,7 +68,6 @@ func (e *examination) cluster() Cluster {
 	return c
 }
 
-// parts are those of Vicinity.
 func (e *examination) parts() []Part {
 	parts := []Part{}
 	for i := range e.Controllers {
@@ -140,7 +138,6 @@ func (e *examination) controller(d *appsv1.Deployment) {
 	}
 }
 
-// versions compares those of the parts.
 func (e *examination) versions() {
 	if !e.installed() {
 		return
@@ -174,7 +171,6 @@ func (e *examination) controllerChart() string {
 	return chart
 }
 
-// templates are those of the pods of workloads, by namespace.
 type template struct {
 	object   Object
 	labels   map[string]string

@@ -13,7 +13,6 @@ const OldestKubernetes = "1.35"
 // mostSkew is how many minor releases older than the API server kubelets and kube-proxy may be.
 const mostSkew = 3
 
-// kubernetes is about releases.
 func (e *examination) kubernetes() {
 	server, err := version.ParseGeneric(e.Version)
 	if err != nil {
@@ -54,7 +53,6 @@ func skew(server *version.Version, text string) string {
 // clusterObject stands for the cluster as a whole.
 var clusterObject = Object{Kind: "Cluster", Name: "cluster"}
 
-// named is an object of the API.
 type named interface {
 	GetNamespace() string
 	GetName() string
@@ -72,7 +70,6 @@ func (e *examination) isPassing(node *corev1.Node) bool {
 	return node.DeletionTimestamp != nil || e.now().Sub(node.CreationTimestamp.Time) < settling
 }
 
-// isReady reports whether a node says that it is ready.
 func isReady(node *corev1.Node) bool {
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {

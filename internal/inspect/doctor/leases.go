@@ -56,7 +56,6 @@ func (e *examination) age(lease *coordinationv1.Lease) (age time.Duration, renew
 	return e.now().Sub(at), true
 }
 
-// leader is about the Lease of the controller that leads.
 func (e *examination) leader() {
 	if !e.installed() || !e.knows(SourceLeases) {
 		return
@@ -92,7 +91,6 @@ func holderOf(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// proxies is about the nodes that should run vicinity-proxy.
 func (e *examination) proxies() {
 	if len(e.Proxies) == 0 || !e.knows(SourceLeases, SourceNodes) {
 		return

@@ -36,7 +36,6 @@ func (c *ProxyConfig) object() Object {
 	return Object{Kind: "ConfigMap", Namespace: c.Namespace, Name: c.ConfigMap}
 }
 
-// show is the command that shows them.
 func (c *ProxyConfig) show() string {
 	return "kubectl -n " + c.Namespace + " get configmap " + c.ConfigMap + " -o yaml"
 }
@@ -93,7 +92,6 @@ func servesByKubeRouter(set *appsv1.DaemonSet) bool {
 	return on
 }
 
-// eachArgument calls a function with the arguments of all containers.
 func eachArgument(set *appsv1.DaemonSet, do func(argument string)) {
 	for i := range set.Spec.Template.Spec.Containers {
 		container := &set.Spec.Template.Spec.Containers[i]
@@ -177,7 +175,6 @@ func (e *examination) mode(object Object, mode, next string) {
 	}
 }
 
-// readGates reads the value of a flag --feature-gates.
 func readGates(text string) map[string]bool {
 	gates := map[string]bool{}
 	for pair := range strings.SplitSeq(text, ",") {

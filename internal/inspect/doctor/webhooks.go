@@ -104,10 +104,8 @@ func validity(bundle []byte) (from, until time.Time, found bool) {
 	}
 }
 
-// day is a time as people write it.
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// backend is about the Service of webhooks.
 func (e *examination) backend(w *inspect.WebhookConfiguration, name types.NamespacedName) {
 	if !e.knows(SourceBackends) {
 		return

@@ -118,7 +118,6 @@ func plain(name string) string {
 	return separators.ReplaceAllString(name, "")
 }
 
-// regionText names regions, each with a node.
 func regionText(regions map[string]string) string {
 	var said []string
 	for _, region := range slices.Sorted(maps.Keys(regions)) {
@@ -137,7 +136,6 @@ func notReadyReason(node *corev1.Node) string {
 	return ""
 }
 
-// counted is a number with its noun.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
