@@ -17,30 +17,18 @@ type rolloutPage struct {
 }
 
 type rolloutReport struct {
-	Namespace   string                 `json:"namespace"`
-	Name        string                 `json:"name"`
-	Target      v1alpha1.RolloutTarget `json:"target"`
-	TopologyKey string                 `json:"topologyKey"`
-	Pods        int32                  `json:"pods"`
-	Updated     int32                  `json:"updated"`
-	Healthy     int32                  `json:"healthy"`
-	// Current is false if the status is older than the spec or the template, or if there is none.
-	Current bool `json:"current"`
+	inspect.RolloutStatus
 	// Notes are what is not as it should be, in words.
-	Notes    []string                     `json:"notes,omitempty"`
-	NotKnown []string                     `json:"notKnown,omitempty"`
-	Status   v1alpha1.DomainRolloutStatus `json:"status"`
+	Notes    []string `json:"notes,omitempty"`
+	NotKnown []string `json:"notKnown,omitempty"`
 
-	failure string
 	lacking string
 }
 
 func (r *clusterReader) report(d *v1alpha1.DomainRollout, ahead workloadAhead) rolloutReport {
-	n, s := &rolloutNow{DomainRollout: d, now: r.now}, inspect.RolloutStatusOf(d)
-	report := rolloutReport{
-		Namespace: d.Namespace, Name: d.Name, Target: s.Target, TopologyKey: s.TopologyKey, Pods: s.Pods, Updated: s.Updated, Healthy: s.Healthy,
-		Current: s.Current && ahead.said == "", NotKnown: r.missing, Status: d.Status, failure: s.Failure, lacking: ahead.lacking,
-	}
+	n := &rolloutNow{DomainRollout: d, now: r.now}
+	report := rolloutReport{RolloutStatus: inspect.RolloutStatusOf(d), NotKnown: r.missing, lacking: ahead.lacking}
+	report.Current = report.Current && ahead.said == ""
 	switch {
 	case !n.isRead():
 		report.Notes = append(report.Notes, noController)
@@ -85,8 +73,8 @@ func writeRollout(p *page, r *rolloutReport) {
 	if len(r.Status.Domains) > 0 {
 		p.table("", domainTable(r))
 	}
-	if r.failure != "" {
-		p.list("failed", []string{timeText(&r.Status.Failure.Time) + ": " + r.failure})
+	if r.Failure != "" {
+		p.list("failed", []string{timeText(&r.Status.Failure.Time) + ": " + r.Failure})
 	}
 	var newest []string
 	for i, history := len(r.Status.History)-1, r.Status.History; i >= max(0, len(history)-newestEvents); i-- {
