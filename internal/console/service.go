@@ -33,19 +33,13 @@ type serviceView struct {
 
 // familyView is what there is to show of an address family.
 type familyView struct {
-	Family string          `json:"family"`
-	Flows  []inspect.Flow  `json:"flows"`
-	Served []servedView    `json:"served,omitempty"`
-	Zones  []endpointsView `json:"endpointsByZone"`
+	Family string           `json:"family"`
+	Flows  []inspect.Flow   `json:"flows"`
+	Served []inspect.Served `json:"served,omitempty"`
+	Zones  []endpointsView  `json:"endpointsByZone"`
 
 	Matrix *matrix         `json:"-"`
 	Of     *inspect.Family `json:"-"`
-}
-
-// servedView says which endpoints serve some clients.
-type servedView struct {
-	Clients []string `json:"clients"`
-	By      string   `json:"by"`
 }
 
 type endpointsView struct {
@@ -104,9 +98,8 @@ func (c *console) serviceView(ctx context.Context, r *http.Request, s *snapshot)
 	ready := translate.SliceEndpoints(translate.ProxySlices(service, reading.Slices), s.cluster)
 	for i := range e.Families {
 		f := &e.Families[i]
-		one := familyView{Family: f.Family, Flows: append([]inspect.Flow{}, e.Flows(f)...), Zones: endpointsOf(ready[corev1.IPFamily(f.Family)], f), Of: f}
-		for _, served := range e.Served(f) {
-			one.Served = append(one.Served, servedView(served))
+		one := familyView{
+			Family: f.Family, Flows: append([]inspect.Flow{}, e.Flows(f)...), Served: e.Served(f), Zones: endpointsOf(ready[corev1.IPFamily(f.Family)], f), Of: f,
 		}
 		one.Matrix = newMatrix(one.Flows, routesOf(v.Traffic))
 		v.Families = append(v.Families, one)

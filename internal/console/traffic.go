@@ -106,7 +106,7 @@ func (t *trafficMeter) measure(ctx context.Context) {
 			if len(leftOut) > 0 {
 				notKnown = append(notKnown, fmt.Sprintf("vicinity-proxy has answered only once on %s, so the traffic from there is missing", inspect.NodeNames(leftOut)))
 			}
-			m = trafficOf(rates, between(first, readings))
+			m = trafficOf(rates, latest(readings).Sub(latest(first)))
 		}
 		m.NotKnown = append(slices.Clip(m.NotKnown), notKnown...)
 	}
@@ -117,12 +117,7 @@ func (t *trafficMeter) measure(ctx context.Context) {
 }
 
 func trafficOf(rates []inspect.ProxyReading, over time.Duration) measured {
-	m := measured{Traffic: inspect.TrafficOf(rates, "", over, 0), byName: map[string]*inspect.ServiceTraffic{}}
-	for i := range rates {
-		if rates[i].At.After(m.At) {
-			m.At = rates[i].At
-		}
-	}
+	m := measured{Traffic: inspect.TrafficOf(rates, "", over, 0), At: latest(rates), byName: map[string]*inspect.ServiceTraffic{}}
 	for i := range m.Services {
 		service := &m.Services[i]
 		m.byName[service.Namespace+"/"+service.Service] = service
@@ -130,15 +125,12 @@ func trafficOf(rates []inspect.ProxyReading, over time.Duration) measured {
 	return m
 }
 
-// between is the time from one reading to another.
-func between(first, last []inspect.ProxyReading) time.Duration {
-	latest := func(readings []inspect.ProxyReading) (at time.Time) {
-		for i := range readings {
-			if readings[i].At.After(at) {
-				at = readings[i].At
-			}
+// latest is when the newest of some readings was made.
+func latest(readings []inspect.ProxyReading) (at time.Time) {
+	for i := range readings {
+		if readings[i].At.After(at) {
+			at = readings[i].At
 		}
-		return at
 	}
-	return latest(last).Sub(latest(first))
+	return at
 }

@@ -28,12 +28,12 @@ var functions = template.FuncMap{
 	"path":      servicePath,
 	"trim":      func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) },
 	"bar":       bar,
-	"few":       few,
+	"few":       func(names []string) string { return explain.FirstOf(names, fewShown) },
 	"blocking":  func(c string) string { return conditions[c] },
 	"proxy":     func(p inspect.ProxyState) string { return proxyStates[p] },
 	"sameText":  func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) },
 	"nav":       func() []navEntry { return navigation },
-	"stateWord": stateWord,
+	"stateWord": func(state string) string { return cmp.Or(state, "nothing asked for") },
 }
 
 type navEntry struct{ Name, Title, Path string }
@@ -119,9 +119,6 @@ var proxyStates = map[inspect.ProxyState]string{
 	inspect.ProxyNone: "no vicinity-proxy", inspect.ProxyUnknown: "not known",
 }
 
-// stateWord is a state for people; it is empty where nothing is asked for.
-func stateWord(state string) string { return cmp.Or(state, "nothing asked for") }
-
 func servicePath(namespace, name string) string { return pathServices + "/" + namespace + "/" + name }
 
 // bar is the width of a bar of 100 for a percentage.
@@ -140,15 +137,6 @@ func bar(value any) string {
 
 // fewShown is how many names of many a page lists.
 const fewShown = 10
-
-// few are the first of some names, and how many more there are.
-func few(names []string) string {
-	text := strings.Join(names[:min(fewShown, len(names))], ", ")
-	if more := len(names) - fewShown; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
 
 func cutName(name string) (namespace, short string, qualified bool) {
 	namespace, short, qualified = strings.Cut(name, "/")

@@ -26,8 +26,8 @@ const (
 
 // Served says which endpoints serve some clients, as it is in force.
 type Served struct {
-	Clients []string // zones, or as in "1 node of zone-a" where the nodes of a zone differ
-	By      string   // as in "3 own + 1 of zone-b"
+	Clients []string `json:"clients"` // zones, or as in "1 node of zone-a" where the nodes of a zone differ
+	By      string   `json:"by"`      // as in "3 own + 1 of zone-b"
 }
 
 // Served is who is served from where in a family: by the hints as they are stored where

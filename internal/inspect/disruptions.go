@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -122,23 +123,21 @@ func RolloutStatusOf(d *v1alpha1.DomainRollout) RolloutStatus {
 
 // CompareBudgets orders budgets: those that block first, then by namespace and name.
 func CompareBudgets(a, b BudgetStatus) int {
-	if a.Blocking() != b.Blocking() {
-		if a.Blocking() {
-			return -1
-		}
-		return 1
-	}
-	return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	return cmp.Or(trueFirst(a.Blocking(), b.Blocking()), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
 // CompareRollouts orders rollouts: those that move or failed first, then by namespace and name.
 func CompareRollouts(a, b RolloutStatus) int {
-	urgent := func(r *RolloutStatus) bool { return r.Moving || r.Failure != "" }
-	if urgent(&a) != urgent(&b) {
-		if urgent(&a) {
-			return -1
-		}
-		return 1
+	urgent := trueFirst(a.Moving || a.Failure != "", b.Moving || b.Failure != "")
+	return cmp.Or(urgent, strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+}
+
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
 	}
-	return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	return 1
 }
