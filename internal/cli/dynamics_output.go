@@ -15,10 +15,11 @@ func (f *dynamicsFlags) write(w io.Writer, r *simulate.DynamicsResults) error {
 	if f.output.form == "html" {
 		return report.Dynamics(w, *r)
 	}
-	return f.output.write(w, dynamicsGroups(r), func(p *page) {
-		for i, table := range dynamicsTables(r) {
+	groups := dynamicsGroups(r)
+	return f.output.write(w, groups, func(p *page) {
+		for i := range groups {
 			p.heading(dynamicsTitle(&r.Scenarios[i]))
-			p.table("", table)
+			p.table("", dynamicsTable(&groups[i]))
 		}
 		p.printf("\n%s", dynamicsLegend(r))
 	})
@@ -142,20 +143,13 @@ between an allocated and a balanced Service.
 `, count(int64(r.SliceSize), "endpoint", "endpoints"), delivered, percentage(r.Threshold))
 }
 
-// dynamicsTables are the tables for people, one for each scenario, of the same widths, so that
-// they can be compared.
-func dynamicsTables(r *simulate.DynamicsResults) []plaintext.Table {
-	var tables []plaintext.Table
-	for _, group := range dynamicsGroups(r) {
-		t := plaintext.Table{}
-		for i, title := range dynamicsColumns {
-			t.Columns = append(t.Columns, plaintext.Column{Title: title, Right: i > 1})
-		}
-		for i := range group.Runs {
-			t.Rows = append(t.Rows, group.Runs[i].cells())
-		}
-		tables = append(tables, t)
+func dynamicsTable(group *dynamicsGroup) explain.Table {
+	t := explain.Table{}
+	for i, title := range dynamicsColumns {
+		t.Columns = append(t.Columns, explain.Column{Title: title, Right: i > 1})
 	}
-	plaintext.Align(tables)
-	return tables
+	for i := range group.Runs {
+		t.Rows = append(t.Rows, group.Runs[i].cells())
+	}
+	return t
 }

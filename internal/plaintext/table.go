@@ -17,33 +17,13 @@ type Table struct {
 type Column struct {
 	Title string
 	Right bool // aligned: numbers are
-	// Width is the least that the column takes in text.
-	Width int
-}
-
-// Align gives the columns of tables that have the same ones the same widths.
-func Align(tables []Table) {
-	var widest []int
-	for _, t := range tables {
-		for i, width := range t.widths() {
-			if i == len(widest) {
-				widest = append(widest, 0)
-			}
-			widest[i] = max(widest[i], width)
-		}
-	}
-	for _, t := range tables {
-		for i := range t.Columns {
-			t.Columns[i].Width = widest[i]
-		}
-	}
 }
 
 // widths are what the columns take in text.
 func (t Table) widths() []int {
 	widths := make([]int, len(t.Columns))
 	for i, column := range t.Columns {
-		widths[i] = max(column.Width, utf8.RuneCountInString(column.Title))
+		widths[i] = utf8.RuneCountInString(column.Title)
 		for _, row := range t.Rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
