@@ -127,22 +127,23 @@ func (f *simulateFlags) openDataset(ctx context.Context, stdin io.Reader, given 
 		d, err = f.grid()
 		return d, done, err
 	}
-	input, name := interruptible(ctx, stdin), "standard input"
-	if f.dataset != "-" {
-		file, err := os.Open(f.dataset)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, done, command.UsageErrorf("--dataset %q is unknown; allowed are published, small, medium, representative, grid, a CSV file that exists, and -", f.dataset)
-		}
-		if err != nil {
+	if f.dataset == "-" {
+		if d, err = simulate.NewCSV(interruptible(ctx, stdin), "standard input"); err != nil {
 			return nil, done, err
 		}
-		input, name, done = file, f.dataset, file.Close
+		return d, done, nil
 	}
-	d, err = simulate.NewCSV(input, name)
+	file, err := os.Open(f.dataset)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, done, command.UsageErrorf("--dataset %q is unknown; allowed are published, small, medium, representative, grid, a CSV file that exists, and -", f.dataset)
+	}
 	if err != nil {
-		return nil, func() error { return nil }, errors.Join(err, done())
+		return nil, done, err
 	}
-	return d, done, nil
+	if d, err = simulate.NewCSV(file, f.dataset); err != nil {
+		return nil, done, errors.Join(err, file.Close())
+	}
+	return d, file.Close, nil
 }
 
 func (f *simulateFlags) grid() (simulate.Dataset, error) {
@@ -165,40 +166,11 @@ func (f *simulateFlags) grid() (simulate.Dataset, error) {
 // waiting for ever. A read that is interrupted goes on in the background and its
 // data are lost.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
-	return &interruptibleReader{ctx: ctx, reader: r}
-}
-
-type interruptibleReader struct {
-	ctx    context.Context
-	reader io.Reader
-	rest   []byte // read and not yet handed out
-	err    error  // to follow rest
-}
-
-type chunk struct {
-	data []byte
-	err  error
-}
-
-func (r *interruptibleReader) Read(b []byte) (int, error) {
-	if len(r.rest) == 0 && r.err == nil {
-		arrived := make(chan chunk, 1)
-		go func() {
-			// Not b: its owner may be gone when data arrive.
-			data := make([]byte, 64<<10)
-			n, err := r.reader.Read(data)
-			arrived <- chunk{data[:n], err}
-		}()
-		select {
-		case c := <-arrived:
-			r.rest, r.err = c.data, c.err
-		case <-r.ctx.Done():
-			return 0, r.ctx.Err()
-		}
-	}
-	n := copy(b, r.rest)
-	if r.rest = r.rest[n:]; len(r.rest) > 0 {
-		return n, nil
-	}
-	return n, r.err
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(in, r)
+		in.CloseWithError(err) // without an error readers get io.EOF
+	}()
+	return out
 }

@@ -88,8 +88,7 @@ invalid: plans that leave a zone with nothing.
 
 // simulateRow is a variant's row for programs. Percentages are from 0 to 100.
 type simulateRow struct {
-	Algorithm string `json:"algorithm"`
-	// The thresholds are there if several of them were tried.
+	Algorithm         string  `json:"algorithm"`
 	StartingThreshold string  `json:"startingThreshold,omitempty"`
 	OverloadThreshold string  `json:"overloadThreshold,omitempty"`
 	Cases             int64   `json:"cases"`
@@ -103,20 +102,6 @@ type simulateRow struct {
 }
 
 func simulateRows(results *simulate.Results) []simulateRow {
-	differ := func(threshold func(simulate.Result) string) bool {
-		first := map[string]string{}
-		for _, r := range results.Variants {
-			algorithm := string(r.Bound.Algorithm)
-			if before, found := first[algorithm]; found && before != threshold(r) {
-				return true
-			}
-			first[algorithm] = threshold(r)
-		}
-		return false
-	}
-	start := func(r simulate.Result) string { return r.Bound.Start.String() }
-	overload := func(r simulate.Result) string { return percentage(r.Bound.OverloadThreshold) }
-	starts, overloads := differ(start), differ(overload)
 	rows := []simulateRow{} // not nil, which JSON writes as null
 	for _, r := range results.Variants {
 		row := simulateRow{
@@ -130,13 +115,8 @@ func simulateRows(results *simulate.Results) []simulateRow {
 			MaxOverload:    plaintext.Rounded(r.MaxOverload),
 			CasesPerSecond: math.Round(r.CasesPerSecond),
 		}
-		// A name that is only the algorithm stands for all thresholds.
-		varied := r.Name != row.Algorithm
-		if starts && varied {
-			row.StartingThreshold = start(r)
-		}
-		if overloads && varied {
-			row.OverloadThreshold = overload(r)
+		if r.Bound.Algorithm != allocate.Balanced { // which has none
+			row.StartingThreshold, row.OverloadThreshold = r.Bound.Start.String(), percentage(r.Bound.OverloadThreshold)
 		}
 		rows = append(rows, row)
 	}
