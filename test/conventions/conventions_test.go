@@ -1,9 +1,6 @@
 // Package conventions_test holds the house rules of the project as tests: which
 // package may import which, what the packages that decide must not reach for, what
 // must be documented, and that the commands in the documentation exist.
-//
-// Each rule is a function from what it looks at to sentences about what breaks it,
-// so that a test can show it a violation and see it found.
 package conventions_test
 
 import (
@@ -139,21 +136,5 @@ func report(t *testing.T, violations []string) {
 	t.Helper()
 	for _, violation := range violations {
 		t.Error(violation)
-	}
-}
-
-// expect fails the test unless there are as many violations as wanted, each holding
-// the words wanted of it, in order.
-func expect(t *testing.T, violations []string, want ...string) {
-	t.Helper()
-	for i, violation := range violations {
-		if i >= len(want) {
-			t.Errorf("found, though it is allowed: %s", violation)
-		} else if !strings.Contains(violation, want[i]) {
-			t.Errorf("found %q, want one about %q", violation, want[i])
-		}
-	}
-	for _, missing := range want[min(len(violations), len(want)):] {
-		t.Errorf("not found: %s", missing)
 	}
 }

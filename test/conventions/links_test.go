@@ -93,19 +93,3 @@ func TestCommandsLinkWhatTheyUse(t *testing.T) {
 	}
 	report(t, linkViolations(packages, unlinked))
 }
-
-func TestLinkViolationsAreFound(t *testing.T) {
-	folders := map[string][]string{"cmd/a": {"internal/simulate", "k8s.io/client-go/kubernetes"}}
-	for _, test := range []struct {
-		name string
-		p    pkg
-		want []string
-	}{
-		{"nothing", pkg{ImportPath: module + "/cmd/a", Deps: []string{"os", "k8s.io/client-go/rest", module + "/internal/topology"}}, nil},
-		{"of the project", pkg{ImportPath: module + "/cmd/a", Deps: []string{module + "/internal/simulate"}}, []string{"cmd/a links vicinity.dev/vicinity/internal/simulate"}},
-		{"of others, below", pkg{ImportPath: module + "/cmd/a", Deps: []string{"k8s.io/client-go/kubernetes/scheme"}}, []string{"cmd/a links k8s.io/client-go/kubernetes/scheme: it must do without k8s.io/client-go/kubernetes"}},
-		{"another command", pkg{ImportPath: module + "/cmd/b", Deps: []string{module + "/internal/simulate"}}, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) { expect(t, linkViolations([]pkg{test.p}, folders), test.want...) })
-	}
-}
