@@ -43,7 +43,7 @@ var workers = []string{"internal/simulate"}
 
 // shared are the folders of rings whose packages are read while they are changed, and may
 // have locks for that; they start no goroutines.
-var shared = map[string][]string{"internal/locate": {"sync", "sync/atomic"}}
+var shared = map[string][]string{"internal/locate": {"sync"}}
 
 // workersOnly are packages that only workers may import, and shellOnly those that no package
 // of a ring may, each with what to do instead.
