@@ -1,10 +1,7 @@
 package allocate_test
 
 import (
-	"fmt"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
@@ -100,45 +97,6 @@ func TestBandOutlastsNothing(t *testing.T) {
 			}
 		}
 	}
-}
-
-// For any S and P the state follows the two edges of the band, whatever path the
-// number of endpoints takes.
-func TestHysteresis(t *testing.T) {
-	check(t, func(t *rapid.T) {
-		s := rapid.IntRange(1, 15).Draw(t, "start")
-		p := rapid.IntRange(0, s).Draw(t, "padding")
-		intent := allocate.Intent{Bound: &allocate.Bound{
-			Algorithm: allocate.Optimal, OverloadThreshold: 100, Start: allocate.Start{Endpoints: s}, Padding: p,
-		}}
-		on := false
-		var endpoints []allocate.Endpoint
-		var previous allocate.Previous
-		for i, n := range rapid.SliceOfN(rapid.IntRange(0, s+p+2), 1, 20).Draw(t, "endpoints") {
-			if n >= s+p {
-				on = true
-			} else if n <= s-p {
-				on = false
-			}
-			endpoints = endpoints[:min(n, len(endpoints))]
-			for len(endpoints) < n {
-				endpoints = append(endpoints, allocate.Endpoint{ID: fmt.Sprint(i, "-", len(endpoints)), Zone: "a"})
-			}
-			previous.Plan = allocate.Survivors(endpoints)
-			r := allocate.Region{Zones: []allocate.Zone{{Name: "a", Capacity: 1, Endpoints: n}, {Name: "b", Capacity: 1}}}
-			plan, outcome, err := allocate.Allocate(r, intent, previous)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if (outcome.State == allocate.Allocated) != on && n > 0 {
-				t.Fatalf("%d endpoints (start %d, padding %d): %s by %s", n, s, p, outcome.State, outcome.Rule)
-			}
-			if _, err := allocate.Assign(plan, endpoints); err != nil {
-				t.Fatal(err)
-			}
-			previous.State = outcome.State
-		}
-	})
 }
 
 // Two plans of the region of ea and eb have the same score, and the one in force stays. Read

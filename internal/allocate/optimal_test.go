@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 // optimalRegion has zones a, b, c and so on.
@@ -19,22 +17,14 @@ func optimalRegion(capacity, endpoints []int) Region {
 	return r
 }
 
-// optimalPlan runs optimal with a planner that does not keep the previous plan.
-func optimalPlan(t require, p *Planner, r Region, threshold float64, previous Plan) (Plan, Figures) {
+func optimalPlan(t *testing.T, p *Planner, r Region, threshold float64) (Plan, Figures) {
 	t.Helper()
-	p.Eager = true
 	bound := &Bound{Algorithm: Optimal, OverloadThreshold: threshold}
-	plan, outcome, err := p.Allocate(r, Intent{Bound: bound}, Previous{State: Allocated, Plan: previous})
+	plan, outcome, err := p.Allocate(r, Intent{Bound: bound}, Previous{})
 	if err != nil {
 		t.Fatalf("allocating %v: %v", r, err)
 	}
 	return plan, outcome.Figures
-}
-
-// require is what tests and rapid have in common.
-type require interface {
-	Helper()
-	Fatalf(format string, args ...any)
 }
 
 // evenScore is the part of the score that optimal maximises, from 0 to 0.85.
@@ -164,7 +154,7 @@ func (f *families) inZone(load []float64) float64 {
 func checkBest(t *testing.T, p *Planner, capacity, endpoints []int, threshold float64) {
 	t.Helper()
 	region := optimalRegion(capacity, endpoints)
-	plan, figures := optimalPlan(t, p, region, threshold, Plan{})
+	plan, figures := optimalPlan(t, p, region, threshold)
 	got, want := evenScore(figures), bestFamily(region.Shares(plan.Zones), endpoints, threshold)
 	if math.Abs(got-want) > 1e-9 {
 		t.Errorf("capacity %v, endpoints %v, threshold %v: score %v, the best family has %v; groups %v", capacity, endpoints, threshold, got, want, plan.Groups)
@@ -239,7 +229,7 @@ func TestOptimalExamples(t *testing.T) {
 		{"only one zone has traffic", []int{1, 0, 0}, []int{2, 1, 0}, []string{"{a,b,c} [{0 2} {1 1}]"}, 2.0 / 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			plan, figures := optimalPlan(t, new(Planner), optimalRegion(test.capacity, test.endpoints), 0.5, Plan{})
+			plan, figures := optimalPlan(t, new(Planner), optimalRegion(test.capacity, test.endpoints), 0.5)
 			var got []string
 			for g := range plan.Groups {
 				got = append(got, fmt.Sprint(plan.ConsumerSet(g), " ", plan.Groups[g].Members))
@@ -252,173 +242,4 @@ func TestOptimalExamples(t *testing.T) {
 			}
 		})
 	}
-}
-
-// drawRegion draws zones with any capacities and endpoints.
-func drawRegion(t *rapid.T, zones, endpoints int) Region {
-	n := rapid.IntRange(1, zones).Draw(t, "zones")
-	capacity := rapid.SliceOfN(rapid.IntRange(0, 10), n, n).Draw(t, "capacity")
-	own := rapid.SliceOfN(rapid.IntRange(0, endpoints), n, n).Draw(t, "endpoints")
-	capacity[0]++
-	own[n-1]++
-	return optimalRegion(capacity, own)
-}
-
-// checkValid checks that all endpoints are assigned, all traffic has somewhere to
-// go, and no endpoint is at the threshold.
-func checkValid(t require, region Region, plan Plan, figures Figures, threshold float64) {
-	t.Helper()
-	home := make(map[string]int)
-	for _, g := range plan.Groups {
-		if len(g.Consumers) == 0 || len(g.Members) == 0 {
-			t.Fatalf("empty group in %v", plan.Groups)
-		}
-		for _, m := range g.Members {
-			home[plan.Zones[m.Zone]] += m.Endpoints
-		}
-	}
-	for _, z := range region.Zones {
-		if home[z.Name] != z.Endpoints {
-			t.Fatalf("zone %s has %d endpoints, the plan %d", z.Name, z.Endpoints, home[z.Name])
-		}
-	}
-	if figures.Unreached > 0 || figures.Overload >= threshold {
-		t.Fatalf("%d zones unreached, overload %v, threshold %v", figures.Unreached, figures.Overload, threshold)
-	}
-}
-
-// compositions tries all plans: for each home zone all ways to spread its endpoints
-// over all consumer sets.
-type compositions struct {
-	zones     []string
-	endpoints []int
-	shares    []float64
-	prior     map[ConsumerSet][]int // endpoints by home
-	count     [][]int               // by mask, by home
-	best      float64
-	fewest    int
-}
-
-func (c *compositions) try(home, mask, rest int) {
-	switch {
-	case home == len(c.endpoints):
-		c.rate()
-	case mask == len(c.count)-1:
-		c.count[mask][home] = rest
-		next := 0
-		if home+1 < len(c.endpoints) {
-			next = c.endpoints[home+1]
-		}
-		c.try(home+1, 1, next)
-		c.count[mask][home] = 0
-	default:
-		for n := 0; n <= rest; n++ {
-			c.count[mask][home] = n
-			c.try(home, mask+1, rest-n)
-		}
-		c.count[mask][home] = 0
-	}
-}
-
-func (c *compositions) rate() {
-	var b builder
-	for mask, homes := range c.count {
-		for home, n := range homes {
-			b.member(home, n)
-		}
-		for z := range c.endpoints {
-			if mask>>z&1 == 1 {
-				b.consumer(z, 1)
-			}
-		}
-		b.close()
-	}
-	plan := b.plan(c.zones)
-	figures := new(Meter).Measure(plan, c.shares)
-	if figures.Unreached > 0 || figures.Overload >= 0.5-tolerance {
-		return
-	}
-	score, moved := evenScore(figures), moves(plan, c.prior)
-	if score > c.best+1e-9 {
-		c.best, c.fewest = score, moved
-	} else if score > c.best-1e-9 {
-		c.fewest = min(c.fewest, moved)
-	}
-}
-
-// moves counts the endpoints that are not where they were.
-func moves(plan Plan, prior map[ConsumerSet][]int) int {
-	moved := 0
-	for g := range plan.Groups {
-		before := prior[plan.ConsumerSet(g)]
-		for _, m := range plan.Groups[g].Members {
-			moved += m.Endpoints
-			if before != nil {
-				moved -= min(m.Endpoints, before[m.Zone])
-			}
-		}
-	}
-	return moved
-}
-
-func TestOptimalMovesFewest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		zones := rapid.IntRange(2, 3).Draw(t, "zones")
-		// All compositions of up to six endpoints can be tried in a moment.
-		capacity := rapid.SliceOfN(rapid.IntRange(1, 3), zones, zones).Draw(t, "capacity")
-		endpoints := make([]int, zones)
-		for range rapid.IntRange(1, 6).Draw(t, "endpoints") {
-			endpoints[rapid.IntRange(0, zones-1).Draw(t, "home")]++
-		}
-		region := optimalRegion(capacity, endpoints)
-		names := []string{"a", "b", "c"}[:zones]
-		c := &compositions{zones: names, endpoints: endpoints, shares: region.Shares(names), prior: make(map[ConsumerSet][]int), best: math.Inf(-1)}
-		for range 1 << zones {
-			c.count = append(c.count, make([]int, zones))
-		}
-		var previous builder
-		left := slices.Clone(endpoints)
-		for _, mask := range rapid.SliceOfNDistinct(rapid.IntRange(1, 1<<zones-1), 0, 3, rapid.ID).Draw(t, "sets") {
-			var consumers []string
-			homes := make([]int, zones)
-			for z := range zones {
-				homes[z] = rapid.IntRange(0, left[z]).Draw(t, "prior")
-				left[z] -= homes[z]
-				previous.member(z, homes[z])
-				if mask>>z&1 == 1 {
-					previous.consumer(z, 1)
-					consumers = append(consumers, names[z])
-				}
-			}
-			previous.close()
-			c.prior[NewConsumerSet(consumers...)] = homes
-		}
-		c.try(0, 1, endpoints[0])
-		plan, figures := optimalPlan(t, new(Planner), region, 0.5, previous.plan(names))
-		if math.Abs(evenScore(figures)-c.best) > 1e-9 {
-			t.Fatalf("score %v, best is %v", evenScore(figures), c.best)
-		}
-		if got := moves(plan, c.prior); got != c.fewest {
-			t.Fatalf("%d endpoints move, %d need to; groups %v", got, c.fewest, plan.Groups)
-		}
-	})
-}
-
-func TestOptimalKeepsTheScoreWithAPrior(t *testing.T) {
-	var p Planner
-	rapid.Check(t, func(t *rapid.T) {
-		before := drawRegion(t, 5, 12)
-		after := Region{Zones: slices.Clone(before.Zones)}
-		for z := range after.Zones {
-			after.Zones[z].Endpoints += rapid.IntRange(0, 2).Draw(t, "arrived")
-		}
-		previous, _ := optimalPlan(t, &p, before, 0.5, Plan{})
-		previous = previous.Clone()
-		_, fresh := optimalPlan(t, &p, after, 0.5, Plan{})
-		plan, figures := optimalPlan(t, &p, after, 0.5, previous)
-		checkValid(t, after, plan, figures, 0.5)
-		if math.Abs(evenScore(figures)-evenScore(fresh)) > tolerance {
-			t.Fatalf("score %v, without a prior plan %v", evenScore(figures), evenScore(fresh))
-		}
-	})
 }
