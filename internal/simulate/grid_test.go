@@ -3,8 +3,6 @@ package simulate
 import (
 	"slices"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
 func TestRangesAreReadAsTheyAreWritten(t *testing.T) {
@@ -168,27 +166,4 @@ func TestGridsHaveTheCasesOfLoops(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestSeekingIsCounting(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		values := Range{From: rapid.IntRange(0, 2).Draw(t, "from"), Step: rapid.IntRange(1, 3).Draw(t, "step")}
-		values.To = values.From + values.Step*rapid.IntRange(0, 7).Draw(t, "length")
-		zones := rapid.IntRange(1, 4).Draw(t, "zones")
-		if values.To == 0 {
-			return // all choices are zero
-		}
-		counting := odometer{values, make([]int, zones)}
-		seeking := odometer{values, make([]int, zones)}
-		counting.seek(0)
-		for i := range counting.size() {
-			seeking.seek(i)
-			if !slices.Equal(seeking.digits, counting.digits) {
-				t.Fatalf("choice %d is %v by seeking and %v by counting", i, seeking.digits, counting.digits)
-			}
-			if more := counting.step(); more != (i < counting.size()-1) {
-				t.Fatalf("after choice %d of %d: more is %v", i, counting.size(), more)
-			}
-		}
-	})
 }

@@ -243,32 +243,6 @@ func workerFor(t testing.TB, zones int, v []Variant) *worker {
 	return w
 }
 
-func TestScoringAllocatesNoMemory(t *testing.T) {
-	for zones := 1; zones <= 8; zones++ {
-		for _, v := range variants(allocate.Algorithms()...) {
-			w := workerFor(t, zones, []Variant{v})
-			w.batch.cases = w.batch.cases[:min(16, len(w.batch.cases))]
-			if n := testing.AllocsPerRun(5, func() {
-				if err := w.score(); err != nil {
-					t.Fatal(err)
-				}
-			}); n > 0 {
-				t.Errorf("%s allocates %v times for %d cases of %d zones", v.Name, n, len(w.batch.cases), zones)
-			}
-		}
-	}
-	w := workerFor(t, 3, proposal())
-	s := w.cases.(*gridSource)
-	if n := testing.AllocsPerRun(5, func() {
-		s.next.Store(0)
-		if _, err := s.fill(&w.batch); err != nil {
-			t.Fatal(err)
-		}
-	}); n > 0 {
-		t.Errorf("generating a batch allocates %v times", n)
-	}
-}
-
 func BenchmarkScore(b *testing.B) {
 	for _, zones := range []int{3, 8} {
 		for _, v := range variants(allocate.Algorithms()...) {
