@@ -323,7 +323,7 @@ func (s *scene) consolePages() []string {
 	return []string{
 		"/cluster", "/services", "/services/" + s.namespace + "/echo", "/services/" + s.namespace + "/members",
 		"/names?name=members." + s.namespace + "&from=node/" + s.cluster.Shape().Nodes()[0].Name,
-		"/disruption", "/whatif?service=" + s.namespace + "/echo&zone=" + s.inhabited()[0].Name,
+		"/disruption", "/whatif?service=" + s.namespace + "/echo&zone=" + s.cluster.Shape().Zones[0].Name,
 	}
 }
 
@@ -528,7 +528,7 @@ func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 	}{
 		{"console-service", service, "light", 1100, 1000},
 		{"console-cluster", "/cluster", "light", 1100, 820},
-		{"console-whatif-dark", "/whatif?service=" + s.namespace + "/echo&zone=" + s.inhabited()[0].Name, "dark", 1100, 900},
+		{"console-whatif-dark", "/whatif?service=" + s.namespace + "/echo&zone=" + s.cluster.Shape().Zones[0].Name, "dark", 1100, 900},
 	} {
 		if err := b.Prefers("prefers-color-scheme", picture.scheme); err != nil {
 			return "", err

@@ -32,7 +32,7 @@ import (
 type setup struct {
 	name    string
 	shape   func() shape.Shape
-	prepare func(context.Context, *lab.Cluster) error // nil for a bare cluster
+	prepare func(context.Context, *lab.Cluster) error
 }
 
 // area is a part of the project. Its promises run in order, each in a namespace of its own;
@@ -278,12 +278,10 @@ func runAll(ctx context.Context, t *testing.T, records []*record) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in.prepare != nil {
-		if err := in.prepare(t.Context(), cluster); err != nil {
-			line := fmt.Sprintf("FAIL lab %s could not be prepared: %v", in.name, err)
-			summary = append(summary, line)
-			t.Fatal(line)
-		}
+	if err := in.prepare(t.Context(), cluster); err != nil {
+		line := fmt.Sprintf("FAIL lab %s could not be prepared: %v", in.name, err)
+		summary = append(summary, line)
+		t.Fatal(line)
 	}
 	fmt.Printf("lab %s: Kubernetes %s, up after %.0f s\n", in.name, release.GitVersion, time.Since(begun).Seconds())
 	for len(records) > 0 {

@@ -286,7 +286,7 @@ func (d *daily) nameIsKnown(ctx context.Context) (*steady, error) {
 		return nil, err
 	}
 	var all []asked
-	for _, zone := range d.inhabited() {
+	for _, zone := range d.cluster.Shape().Zones {
 		all = append(all, asked{d.fromNode(zone.Nodes[0]), dnsquery.Query{Name: d.fqdn("echo")}, service.Spec.ClusterIP})
 	}
 	return d.askSteadily(ctx, all)

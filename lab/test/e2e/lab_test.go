@@ -22,11 +22,8 @@ import (
 func labArea() area {
 	return area{
 		name:  "lab",
-		setup: bare,
+		setup: ownLabs,
 		promises: []promise{
-			{name: "zone-cut", keep: zoneCut},
-			{name: "node-added", keep: nodeAdded, within: 4 * time.Minute},
-			{name: "runtime-killed", keep: runtimeKilled},
 			{name: "up-and-down", keep: upAndDown, within: 10 * time.Minute, alone: true},
 			{name: "scale", keep: scale, within: 6 * time.Minute, alone: true},
 			{name: "documentation", keep: documentation("docs/lab.md"), within: 5 * time.Minute, alone: true},
@@ -255,98 +252,6 @@ func (s *scene) scaleIn(ctx context.Context, namespace, name string, replicas in
 		return err
 	}
 	return s.WaitDeployment(ctx, namespace, name)
-}
-
-// zoneCut cuts a zone off from the others: traffic inside goes on. With the control plane
-// cut off too, its nodes go silent until that is healed.
-func zoneCut(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.deploy(ctx, "trafficDistribution: PreferSameZone"); err != nil {
-		return "", err
-	}
-	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
-		return "", err
-	}
-	if err := s.stays(ctx); err != nil {
-		return "", err
-	}
-	answers, bytes, err := s.crossings(ctx, lab.LoadOptions{Via: lab.ViaEndpoints, Plan: heavyPlan()})
-	if err != nil {
-		return "", err
-	}
-	if points(answers, bytes) > 2 {
-		return "", fmt.Errorf("between nodes %.1f %% of answers cross zones, and %.1f %% of the bytes that the fabric counts; at most 2 points apart are allowed",
-			100*answers, 100*bytes)
-	}
-	// It is known before who asks whom: nodes that are cut off are not ready after a while.
-	outside, err := s.planLoad(ctx, lab.LoadOptions{
-		Via: lab.ViaEndpoints, Plan: load.Plan{Rate: 50, Duration: time.Second, Timeout: 500 * time.Millisecond},
-	})
-	if err != nil {
-		return "", err
-	}
-	zone := s.inhabited()[0].Name
-	if err := s.cluster.CutZone(ctx, zone, true); err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, s.cluster.HealZone(context.WithoutCancel(ctx), zone)) }()
-	inside := lab.LoadOptions{Zones: []string{zone}, Plan: load.Plan{Rate: 200, Duration: 3 * time.Second}}
-	result, err := s.flawless(ctx, inside)
-	if err != nil {
-		return "", fmt.Errorf("inside the zone that is cut off: %w", err)
-	}
-	// Nothing outside reaches its endpoints.
-	all, err := outside.Run(ctx, load.Watch{})
-	if err != nil {
-		return "", err
-	}
-	var within, beyond int64
-	for _, flow := range all.Flows {
-		switch {
-		case (flow.Zone == zone) != (flow.To.Zone == zone):
-			return "", fmt.Errorf("%d answers went from %s to %s although %s is cut off", flow.Answers, flow.To.Zone, flow.Zone, zone)
-		case flow.Zone == zone:
-			within += flow.Answers
-		case flow.Zone != flow.To.Zone:
-			beyond += flow.Answers
-		}
-	}
-	if within == 0 || beyond == 0 {
-		return "", fmt.Errorf("by the endpoints' addresses there were %d answers inside %s and %d from one to another of the other zones; there should be some of both",
-			within, zone, beyond)
-	}
-	if err := s.cluster.CutZone(ctx, zone, false); err != nil {
-		return "", err
-	}
-	if err := s.heard(ctx, zone); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d requests inside the zone, 0 failed; no answer across its border; before, %.1f %% of answers and %.1f %% of bytes between nodes crossed zones",
-		result.Answered, 100*answers, 100*bytes), nil
-}
-
-// crossings are the shares of traffic between nodes that crosses zones under load: by the clients'
-// answers, and by the fabric's bytes.
-func (s *scene) crossings(ctx context.Context, o lab.LoadOptions) (answers, bytes float64, err error) {
-	before, err := s.cluster.Traffic()
-	if err != nil {
-		return 0, 0, err
-	}
-	result, err := s.flawless(ctx, o)
-	if err != nil {
-		return 0, 0, err
-	}
-	after, err := s.cluster.Traffic()
-	var between, across float64
-	for _, flow := range result.Flows {
-		if flow.Node != flow.To.Node {
-			between += float64(flow.Answers)
-			if flow.Zone != flow.To.Zone {
-				across += float64(flow.Answers)
-			}
-		}
-	}
-	traffic := after.Since(before)
-	return ratio(across, between), ratio(float64(traffic.CrossZone()), float64(traffic.All())), err
 }
 
 // heard waits until all nodes of a zone have renewed their leases.

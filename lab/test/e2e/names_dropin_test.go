@@ -110,7 +110,7 @@ func (s *scene) dropInQuestions(ctx context.Context) (all, near, far []asked, er
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	for _, zone := range s.inhabited() {
+	for _, zone := range s.cluster.Shape().Zones {
 		inZone, err := s.podsOf(ctx, zone.Nodes[0].Name)
 		if err != nil {
 			return nil, nil, nil, err

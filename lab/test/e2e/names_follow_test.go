@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/dnsquery"
 )
 
@@ -38,6 +39,21 @@ func (s *scene) runsAt(ctx context.Context, name, node, image string) (pod *core
 	}
 	pod, err = s.until(ctx, name, func(pod *corev1.Pod) bool { return pod.Status.PodIP != "" })
 	return pod, time.Now(), err
+}
+
+// until waits until a pod is as wanted.
+func (s *scene) until(ctx context.Context, name string, met func(*corev1.Pod) bool) (pod *corev1.Pod, err error) {
+	err = kube.Wait(ctx, "pod "+name+" to be as wanted", func(ctx context.Context) (string, error) {
+		var err error
+		if pod, err = s.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return "", err
+		}
+		if met(pod) {
+			return "", nil
+		}
+		return fmt.Sprintf("its phase is %s, its containers are %+v", pod.Status.Phase, pod.Status.ContainerStatuses), nil
+	})
+	return pod, err
 }
 
 // podMoved moves a client and then an endpoint from node to node: the client gets what is near

@@ -13,7 +13,7 @@ import (
 // get exactly the endpoints that the plan has for the zone.
 func namesPlanned(ctx context.Context, s *scene) (string, error) {
 	numbers := map[string]int{}
-	for i, zone := range s.inhabited() {
+	for i, zone := range s.cluster.Shape().Zones {
 		numbers[zone.Name] = []int{6, 4, 2}[i]
 	}
 	// The plan is made once, when all endpoints are there.

@@ -21,15 +21,10 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// inhabited are the zones that have nodes: an earlier promise may have left another.
-func (s *scene) inhabited() []shape.Zone {
-	return slices.DeleteFunc(slices.Clone(s.cluster.Shape().Zones), func(z shape.Zone) bool { return len(z.Nodes) == 0 })
-}
-
 // wide is a Service with as many hand-made endpoints in each zone, which no pod has.
 func (s *scene) wide(name, annotations string, each int) string {
 	text := fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, annotations: {%s}}\nspec: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv4], ports: [{name: tcp, port: 81, targetPort: 8081}]}\n", name, annotations)
-	for z, zone := range s.inhabited() {
+	for z, zone := range s.cluster.Shape().Zones {
 		text += fmt.Sprintf("---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-%s, labels: {kubernetes.io/service-name: %s, endpointslice.kubernetes.io/managed-by: test}}\naddressType: IPv4\nports: [{name: tcp, port: 8081, protocol: TCP}]\nendpoints:\n", name, zone.Name, name)
 		for i := range each {
 			text += fmt.Sprintf("- {addresses: [10.%d.%d.%d], nodeName: %s, zone: %s, conditions: {ready: true}}\n",
@@ -72,7 +67,7 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		return "", err
 	}
 	worst := 0.0
-	for _, zone := range s.inhabited() {
+	for _, zone := range s.cluster.Shape().Zones {
 		own, ownEndpoints, ownBytes, err := size(func(g *v1alpha1.EndpointGroup) bool {
 			_, not := g.Labels[v1alpha1.LabelNotForPrefix+zone.Name]
 			return !not
@@ -365,8 +360,8 @@ func (s *scene) counted(ctx context.Context, service string) (connections map[[2
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, from := range s.inhabited() {
-			for _, to := range s.inhabited() {
+		for _, from := range s.cluster.Shape().Zones {
+			for _, to := range s.cluster.Shape().Zones {
 				connections[[2]string{from.Name, to.Name}] += metrics.sum("vicinity_proxy_connections_total",
 					append(slices.Clone(of), fmt.Sprintf("source_zone=%q", from.Name), fmt.Sprintf("destination_zone=%q", to.Name))...)
 			}

@@ -370,7 +370,7 @@ func controllerKilled(ctx context.Context, s *scene) (string, error) {
 	if !maps.Equal(before, after) || l.events["echo"] > 0 {
 		return "", fmt.Errorf("a restart wrote slices %d times: hints were %v and are %v", l.events["echo"], before, after)
 	}
-	if err := s.scale(ctx, "echo-"+s.inhabited()[2].Name, 6); err != nil {
+	if err := s.scale(ctx, "echo-"+s.cluster.Shape().Zones[2].Name, 6); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 16); err != nil {

@@ -18,7 +18,7 @@ import (
 // ownZone labels a Service as users of Gardener do. Each of 3, 1 and no endpoints is hinted to its own zone, whatever
 // load that gives it; clients of the zone without endpoints use all. Without the label the hints go.
 func ownZone(ctx context.Context, s *scene) (string, error) {
-	zones := s.inhabited()
+	zones := s.cluster.Shape().Zones
 	empty := zones[2].Name
 	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", map[string]int{zones[0].Name: 3, zones[1].Name: 1, empty: 0}), 4); err != nil {
 		return "", err

@@ -74,7 +74,7 @@ spec: {capacity: {type: CPU}}
 `
 	withoutCPU := map[string]string{"bare": `{}`, "idle": `{cpu: "0", memory: 1Gi}`}
 	var all, away []string
-	zones := s.inhabited()
+	zones := s.cluster.Shape().Zones
 	for _, node := range s.cluster.Shape().Nodes() {
 		all = append(all, node.Name)
 		if node.Zone == zones[len(zones)-1].Name {

@@ -186,7 +186,7 @@ func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) e
 // routeZones is routeUneven with changed manifests.
 func (s *scene) routeZones(ctx context.Context, changed func(manifests string) string, patch string, numbers ...int) error {
 	inZones, all := map[string]int{}, 0
-	for i, zone := range s.inhabited() {
+	for i, zone := range s.cluster.Shape().Zones {
 		inZones[zone.Name] = numbers[i]
 		all += numbers[i]
 	}
@@ -342,7 +342,7 @@ func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	if err := s.settled(ctx); err != nil {
 		return "", err
 	}
-	zones := s.inhabited()
+	zones := s.cluster.Shape().Zones
 	empty, near := zones[0].Name, zones[1].Name // both in the west
 	var result load.Result
 	err := kube.Wait(ctx, "traffic to stay in its region", func(ctx context.Context) (string, error) {

@@ -8,8 +8,8 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// bare is a cluster without Vicinity.
-var bare = &setup{name: "bare", shape: shape.Default}
+// ownLabs is for areas whose promises all bring up labs themselves.
+var ownLabs = &setup{name: "own labs"}
 
 // zones is a cluster of three zones in two regions, with two nodes each, both proxies, and all parts of
 // Vicinity, installed from the packaged chart. The lab brings no CoreDNS: vicinity-dns runs twice, as a Deployment of the
