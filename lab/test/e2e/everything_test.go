@@ -347,9 +347,7 @@ func (d *daily) traces(ctx context.Context) (t traces, err error) {
 			if err != nil {
 				return t, err
 			}
-			for _, held := range heldBy(text) {
-				t.rules += len(held)
-			}
+			t.rules += heldIn(text)
 		}
 		all, err := d.proxyMetrics(ctx, node)
 		if err != nil {
@@ -359,6 +357,35 @@ func (d *daily) traces(ctx context.Context) (t traces, err error) {
 		t.memory += all.sum("process_resident_memory_bytes")
 	}
 	return t, nil
+}
+
+// heldIn is how many rules and elements a listing of a table has.
+func heldIn(listing string) (number int) {
+	kind := "" // of what has them
+	for line := range strings.Lines(listing) {
+		words := strings.Fields(line)
+		switch {
+		case !strings.HasPrefix(line, "\t") || len(words) == 0:
+		case words[0] == "}" && !strings.HasPrefix(line, "\t\t"):
+			kind = ""
+		case kind == "":
+			kind = words[0]
+		case kind == "chain":
+			number++
+		case slices.Contains([]string{"type", "typeof", "flags", "comment", "size"}, words[0]):
+		default:
+			_, elements, begins := strings.Cut(line, "elements = {")
+			if !begins {
+				elements = line
+			}
+			for element := range strings.SplitSeq(strings.TrimRight(elements, " }\n"), ",") {
+				if strings.TrimSpace(element) != "" {
+					number++
+				}
+			}
+		}
+	}
+	return number
 }
 
 // count is how many objects there are at a path of the API.

@@ -44,7 +44,6 @@ func proxyArea() area {
 			{name: "tenants-take-nothing", keep: tenantsTakeNothing, within: 5 * time.Minute, tier: inTest},
 			{name: "too-large", keep: tooLarge, alone: true, tier: inSoak},
 			{name: "own-lease", keep: proxyOwnLease, within: 3 * time.Minute},
-			{name: "churn", keep: endpointChurn, within: 6 * time.Minute},
 			{name: "without-kube-proxy", keep: withoutKubeProxy, within: 12 * time.Minute, alone: true},
 			{name: "documentation", keep: documentation("docs/proxy.md"), within: 8 * time.Minute, alone: true},
 		},
