@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,14 +24,17 @@ var (
 	promiseName  = regexp.MustCompile(`^(routing|proxy|names|disruption|rollouts|everything|doctor|console|release|metrics)/[a-z-]+$`)
 )
 
-// tiers are the targets of make that run tests, the quickest first.
-var tiers = []string{"check", "test", "e2e", "soak"}
+// tiers are the targets of make that run tests of functions.
+var tiers = []string{"check", "test", "soak"}
+
+// ofFunction is the tier of a function, which depends on what it skips for.
+const ofFunction = "any"
 
 // evidence maps the tests that documents may name to their tiers: functions by their names, also with their folders as in
 // test/docs.TestCommands, and promises by their areas and names, as proxy/probe.
 func evidence(t *testing.T) map[string]string {
 	t.Helper()
-	packages := map[string][]*ast.FuncDecl{}
+	all := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -48,23 +50,13 @@ func evidence(t *testing.T) map[string]string {
 		}
 		folder, err := filepath.Rel(root, filepath.Dir(path))
 		for _, declared := range file.Decls {
-			if function, ok := declared.(*ast.FuncDecl); ok {
-				packages[filepath.ToSlash(folder)] = append(packages[filepath.ToSlash(folder)], function)
+			function, ok := declared.(*ast.FuncDecl)
+			if !ok {
+				continue
 			}
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]string{}
-	for _, folder := range slices.Sorted(maps.Keys(packages)) {
-		functions := packages[folder]
-		tierOf := tiersOf(functions)
-		for _, function := range functions {
 			name := function.Name.Name
 			if function.Recv == nil && functionName.MatchString(name) {
-				all[name], all[folder+"."+name] = tierOf[name], tierOf[name]
+				all[name], all[filepath.ToSlash(folder)+"."+name] = ofFunction, ofFunction
 			}
 			if area, is := strings.CutSuffix(name, "Area"); is {
 				for promise, tier := range promises(function) {
@@ -72,112 +64,12 @@ func evidence(t *testing.T) map[string]string {
 				}
 			}
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
-}
-
-// keyOf names a function of a package, a method after its receiver: scene.run.
-func keyOf(function *ast.FuncDecl) string {
-	if _, of := receiver(function); of != "" {
-		return of + "." + function.Name.Name
-	}
-	return function.Name.Name
-}
-
-// receiver is the name and the type of a method's receiver.
-func receiver(function *ast.FuncDecl) (name, of string) {
-	if function.Recv == nil {
-		return "", ""
-	}
-	field := function.Recv.List[0]
-	ast.Inspect(field.Type, func(n ast.Node) bool { // *T, T[P]
-		if ident, ok := n.(*ast.Ident); ok && of == "" {
-			of = ident.Name
-		}
-		return of == ""
-	})
-	if len(field.Names) > 0 {
-		name = field.Names[0].Name
-	}
-	return name, of
-}
-
-// tiersOf maps the functions of a package, by their keys, to their tiers. make check does not run a test that skips with
-// -short, that uses a control plane, or that calls such a function.
-func tiersOf(functions []*ast.FuncDecl) map[string]string {
-	tierOf := map[string]string{}
-	for _, function := range functions {
-		tierOf[keyOf(function)] = tiers[0]
-	}
-	for changed := true; changed; {
-		changed = false
-		for _, function := range functions {
-			if slices.Index(tiers, tierOf[keyOf(function)]) < slices.Index(tiers, needs(function, tierOf)) {
-				tierOf[keyOf(function)], changed = needs(function, tierOf), true
-			}
-		}
-	}
-	return tierOf
-}
-
-// needs is the highest tier that the body of a function asks for. Without types, a call on anything but the function's
-// own receiver counts as one of the quickest method of that name.
-func needs(function *ast.FuncDecl, tierOf map[string]string) string {
-	highest := 0
-	atLeast := func(tier string) { highest = max(highest, slices.Index(tiers, tier)) }
-	self, of := receiver(function)
-	ast.Inspect(function, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.IfStmt:
-			switch {
-			case !calls(n.Body, "Skip") && !calls(n.Body, "Skipf"):
-			case calls(n.Cond, "Short"):
-				atLeast("test")
-			case slices.Contains(texts(n.Cond), "E2E_SOAK"):
-				atLeast("soak")
-			}
-		case *ast.CallExpr:
-			switch called := n.Fun.(type) {
-			case *ast.Ident:
-				atLeast(tierOf[called.Name])
-			case *ast.SelectorExpr:
-				on, _ := called.X.(*ast.Ident)
-				switch {
-				case on != nil && on.Name == "rig":
-					atLeast("test")
-				case on != nil && self != "" && on.Name == self && tierOf[of+"."+called.Sel.Name] != "":
-					atLeast(tierOf[of+"."+called.Sel.Name])
-				default:
-					atLeast(quickestMethod(called.Sel.Name, tierOf))
-				}
-			}
-		}
-		return true
-	})
-	return tiers[highest]
-}
-
-// quickestMethod is the lowest tier of the methods of that name, or empty.
-func quickestMethod(name string, tierOf map[string]string) string {
-	quickest := ""
-	for key, tier := range tierOf {
-		if strings.HasSuffix(key, "."+name) && (quickest == "" || slices.Index(tiers, tier) < slices.Index(tiers, quickest)) {
-			quickest = tier
-		}
-	}
-	return quickest
-}
-
-// calls reports whether a method or a function of another package is called by that name.
-func calls(node ast.Node, name string) (found bool) {
-	ast.Inspect(node, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok {
-			called, ok := call.Fun.(*ast.SelectorExpr)
-			found = found || ok && called.Sel.Name == name
-		}
-		return true
-	})
-	return found
 }
 
 // promises maps the names of the promises that a function lists to their tiers.
@@ -266,7 +158,7 @@ func TestRowsAboutThreatsAreShown(t *testing.T) {
 	}
 }
 
-// Each requirement names one test, and the quickest target of make that runs it.
+// Each requirement names one test, and a target of make that runs it.
 func TestRequirementsAreShown(t *testing.T) {
 	known, rows := evidence(t), 0
 	for line := range strings.Lines(text(t, requirements)) {
@@ -280,8 +172,10 @@ func TestRequirementsAreShown(t *testing.T) {
 		switch {
 		case len(tests) != 1 || known[tests[0]] == "":
 			t.Errorf("%s: %s: it names the tests %q, want one that is there", requirements, line, tests)
-		case known[tests[0]] != tier:
-			t.Errorf("%s: %s: the test is one of make %s", requirements, line, known[tests[0]])
+		case known[tests[0]] == ofFunction && !slices.Contains(tiers, tier):
+			t.Errorf("%s: %s: %q is none of %q", requirements, line, tier, tiers)
+		case known[tests[0]] != ofFunction && known[tests[0]] != tier:
+			t.Errorf("%s: %s: the promise is one of make %s", requirements, line, known[tests[0]])
 		}
 	}
 	if rows < 50 {
