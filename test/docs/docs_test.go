@@ -4,7 +4,6 @@ package docs_test
 import (
 	"bytes"
 	"context"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,35 +90,20 @@ func onFewCases(t *testing.T, command string) string {
 	return strings.Replace(command, whole, "--dataset representative", 1)
 }
 
-// shown lists the commands of the program in README.md and below docs.
+// shown lists the commands of the program in all documents.
 func shown(t *testing.T) []example {
 	t.Helper()
-	documents := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ fs.DirEntry, err error) error {
-		if strings.HasSuffix(path, ".md") {
-			documents = append(documents, path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var examples []example
-	for _, document := range documents {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name, _ := filepath.Rel(root, document)
+	for name, document := range documents(t) {
 		inBlock := false
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(document) {
 			line = strings.TrimSpace(line)
 			if strings.HasPrefix(line, "```") {
 				inBlock = line == "```sh"
 				continue
 			}
 			if inBlock && (strings.HasPrefix(line, program) || strings.Contains(line, "| "+program)) {
-				examples = append(examples, example{filepath.ToSlash(name), line})
+				examples = append(examples, example{name, line})
 			}
 		}
 	}

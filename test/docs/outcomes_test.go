@@ -85,17 +85,12 @@ func declared(t *testing.T, folder string, fits func(name string) bool) []string
 	return all
 }
 
-// rows are the first cells of the rows of the table below a heading, without code
+// rows are the first cells of the rows of the table below a heading of outcomes, without code
 // marks.
-func rows(t *testing.T, document, heading string) []string {
+func rows(t *testing.T, heading string) []string {
 	t.Helper()
-	_, after, found := strings.Cut(document, "\n## "+heading+"\n")
-	if !found {
-		t.Fatalf("%s has no heading %q", outcomes, heading)
-	}
-	section, _, _ := strings.Cut(after, "\n## ")
 	var all []string
-	for _, match := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1) {
+	for _, match := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section(t, outcomes, heading), -1) {
 		all = append(all, match[1])
 	}
 	slices.Sort(all)
@@ -116,7 +111,7 @@ func sorted(texts []string) []string {
 }
 
 func TestReasonsAreDocumented(t *testing.T) {
-	if got, want := rows(t, text(t, outcomes), "The condition of a Service"), sorted(words(t)); !slices.Equal(got, want) {
+	if got, want := rows(t, "The condition of a Service"), sorted(words(t)); !slices.Equal(got, want) {
 		t.Errorf("%s has the reasons %q, the code has %q", outcomes, got, want)
 	}
 }
@@ -134,7 +129,7 @@ func TestEventsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	if got, want := rows(t, text(t, outcomes), "Events"), sorted(want); !slices.Equal(got, want) {
+	if got, want := rows(t, "Events"), sorted(want); !slices.Equal(got, want) {
 		t.Errorf("%s has the events %q, the code has %q", outcomes, got, want)
 	}
 }
