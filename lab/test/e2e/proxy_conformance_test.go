@@ -305,9 +305,6 @@ func table() []row {
 		{name: "domain-names", endpoints: []handmade{
 			{letter: "a", conditions: "{ready: true}"}, {name: "example.com", conditions: "{ready: true}", slice: "names"},
 		}, tries: []try{{from: "pod-with", to: "cluster", want: "a as itself"}}},
-		{name: "sctp", ports: "[{name: sctp, port: 84, targetPort: 9084, protocol: SCTP}]", tries: []try{
-			{from: "pod-with", to: "cluster", port: "sctp", want: all},
-		}},
 		// A hard key of the node is another thing than externalTrafficPolicy: Local. It holds for pods, too.
 		{name: "hard-hostname", grouped: true, annotations: fmt.Sprintf("%s: %q", keysAnnotation, hostnameKey), spec: "type: LoadBalancer", ingress: true, tries: []try{
 			{from: "pod-with", to: "cluster", want: "a as itself"},

@@ -53,11 +53,8 @@ func (st *stage) do(ctx context.Context, service string, t try, family corev1.IP
 	if err != nil {
 		return "", err
 	}
-	switch {
-	case strings.HasPrefix(t.to, "health"):
+	if strings.HasPrefix(t.to, "health") {
 		return st.checkHealth(ctx, namespace, target)
-	case t.port == "sctp":
-		return st.sctp(ctx, namespace, target, family)
 	}
 	network, number, timeout := "tcp", draws, patient
 	if strings.HasSuffix(t.port, "udp") {
