@@ -109,12 +109,9 @@ func (c *servedConsole) view(ctx context.Context, path string, view any) error {
 
 // said is what a command prints as JSON.
 func (s *scene) said(ctx context.Context, args ...string) (map[string]any, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "bin", "vicinity"), append(args, "-o", "json", "--kubeconfig", s.cluster.Kubeconfig())...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	text, err := cmd.Output()
+	text, err := s.vicinity(ctx, append(args, "-o", "json")...)
 	if err != nil {
-		return nil, fmt.Errorf("vicinity %s: %w: %s", strings.Join(args, " "), err, &stderr)
+		return nil, err
 	}
 	var said map[string]any
 	return said, json.Unmarshal(text, &said)
@@ -148,7 +145,7 @@ spec:
 	if err := s.Apply(ctx, s.namespace, objects); err != nil {
 		return err
 	}
-	return s.handOverEcho(ctx, annotated(zoneAnnotation, "Prefer"))
+	return s.handOverEcho(ctx, preferZone)
 }
 
 // browser opens a browser at a console.

@@ -263,22 +263,6 @@ func (s *scene) startPrometheus(ctx context.Context) ([]monitoringv1.RuleGroup, 
 	return rules.Items[0].Spec.Groups, s.WaitDeployment(ctx, s.namespace, "prometheus")
 }
 
-// asksPrometheus asks for a path of the API of Prometheus, with parameters, and reads its data.
-func (s *scene) asksPrometheus(ctx context.Context, path string, parameters map[string]string, into any) error {
-	text, err := s.CoreV1().Services(s.namespace).ProxyGet("http", "prometheus", "9090", "api/v1/"+path, parameters).DoRaw(ctx)
-	var answer struct {
-		Status, Error string
-		Data          json.RawMessage
-	}
-	if json.Unmarshal(text, &answer) == nil && answer.Error != "" {
-		return fmt.Errorf("Prometheus says %q of %s %v", answer.Error, path, parameters)
-	}
-	if err != nil {
-		return fmt.Errorf("asking Prometheus: %w", err)
-	}
-	return json.Unmarshal(answer.Data, into)
-}
-
 // sample is what a query finds: labels, and a time with a value.
 type sample struct {
 	Metric map[string]string
@@ -297,15 +281,21 @@ func (v sample) number() float64 {
 
 // values are those of a query now that are numbers.
 func (s *scene) values(ctx context.Context, query string) ([]sample, error) {
-	return s.valuesAt(ctx, query, time.Now())
-}
-
-func (s *scene) valuesAt(ctx context.Context, query string, at time.Time) ([]sample, error) {
-	var found struct{ Result []sample }
-	if err := s.asksPrometheus(ctx, "query", map[string]string{"query": query, "time": at.UTC().Format(time.RFC3339Nano)}, &found); err != nil {
-		return nil, err
+	text, err := s.CoreV1().Services(s.namespace).ProxyGet("http", "prometheus", "9090", "api/v1/query", map[string]string{"query": query}).DoRaw(ctx)
+	var answer struct {
+		Error string
+		Data  struct{ Result []sample }
 	}
-	return slices.DeleteFunc(found.Result, func(v sample) bool { return math.IsNaN(v.number()) }), nil
+	unread := json.Unmarshal(text, &answer)
+	switch {
+	case answer.Error != "":
+		return nil, fmt.Errorf("Prometheus says %q of %s", answer.Error, query)
+	case err != nil:
+		return nil, fmt.Errorf("asking Prometheus: %w", err)
+	case unread != nil:
+		return nil, unread
+	}
+	return slices.DeleteFunc(answer.Data.Result, func(v sample) bool { return math.IsNaN(v.number()) }), nil
 }
 
 // board is as much of a dashboard as there is to ask.

@@ -14,16 +14,13 @@ import (
 	"vicinity.dev/vicinity/internal/kube"
 )
 
-// The Service by which proxies probe their nodes.
-const (
-	proxyNamespace = "vicinity-system"
-	probeService   = "vicinity-proxy-probe"
-)
+// probeService is the Service by which proxies probe their nodes.
+const probeService = "vicinity-proxy-probe"
 
 // probeFailure is what the Lease of a node's proxy says of its last probe, empty if that
 // passed.
 func (s *scene) probeFailure(ctx context.Context, node string) (string, error) {
-	lease, err := s.CoordinationV1().Leases(proxyNamespace).Get(ctx, "vicinity-proxy-"+node, metav1.GetOptions{})
+	lease, err := s.CoordinationV1().Leases(vicinityNamespace).Get(ctx, "vicinity-proxy-"+node, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -40,7 +37,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	probe, err := s.CoreV1().Services(proxyNamespace).Get(ctx, probeService, metav1.GetOptions{})
+	probe, err := s.CoreV1().Services(vicinityNamespace).Get(ctx, probeService, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -85,7 +82,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 			if err != nil {
 				return "", err
 			}
-			if said := s.whyNotServed(ctx, service); !strings.Contains(said, named) {
+			if said := whyNotServed(service); !strings.Contains(said, named) {
 				return said, nil
 			}
 			return "", nil
@@ -100,7 +97,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 		if err != nil {
 			return err
 		}
-		if said := s.whyNotServed(ctx, service); service.Labels["service.kubernetes.io/service-proxy-name"] != "" || !strings.Contains(said, named) {
+		if said := whyNotServed(service); service.Labels["service.kubernetes.io/service-proxy-name"] != "" || !strings.Contains(said, named) {
 			return fmt.Errorf("the Service does not wait for node %s any more: its labels are %v, %s", node.Name, service.Labels, said)
 		}
 		for _, other := range s.cluster.Shape().Nodes()[1:] {

@@ -31,8 +31,8 @@ func proxySwitches(ctx context.Context, s *scene) (string, error) {
 		all bool
 	}{
 		{annotated(zoneAnnotation, "Require"), true, false},
-		{annotated(zoneAnnotation, "Balanced"), false, true},
-		{annotated(zoneAnnotation, "Prefer"), true, false},
+		{balancedZone, false, true},
+		{preferZone, true, false},
 		{annotated(zoneAnnotation, "", keysAnnotation, zoneKey), true, false},
 		{annotated(keysAnnotation, hostnameKey+","+zoneKey+",*"), true, false},
 		{annotated(keysAnnotation, ""), false, true},
@@ -255,7 +255,7 @@ const maxBehind = time.Minute
 // apiServerAway takes the API server away, in the long form until the Leases of the proxies have run
 // out. Names are answered meanwhile. When it is back the next change is followed in time.
 func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
+	if err := s.deployed(ctx, 12, preferZone); err != nil {
 		return "", err
 	}
 	away := 10 * time.Second

@@ -9,7 +9,7 @@ import (
 // proxyKilled kills the proxy of each node, one after the other. The next one finds the
 // rules right and changes none.
 func proxyKilled(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 12, annotated(zoneAnnotation, "Prefer")); err != nil {
+	if err := s.deployed(ctx, 12, preferZone); err != nil {
 		return "", err
 	}
 	if _, err := s.converged(ctx, "echo", 12); err != nil {

@@ -22,7 +22,7 @@ const shortDrain = 5 * time.Second
 // replaces the new ones, which drain for shortDrain and no longer.
 func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	const endpoints = 12
-	if err := s.deployed(ctx, endpoints, annotated(zoneAnnotation, "Prefer")); err != nil {
+	if err := s.deployed(ctx, endpoints, preferZone); err != nil {
 		return "", err
 	}
 	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s, and until nobody has asked for %s", endpoints, patientDrain, quietDrain)

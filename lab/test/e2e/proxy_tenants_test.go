@@ -113,7 +113,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 			return "", err
 		}
 		if object.Labels["service.kubernetes.io/service-proxy-name"] != "vicinity" {
-			return tenant.whyNotServed(ctx, object), nil
+			return whyNotServed(object), nil
 		}
 		return "", nil
 	})

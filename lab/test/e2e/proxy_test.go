@@ -105,7 +105,7 @@ func (s *scene) servedBy(ctx context.Context, service string, vicinity bool) err
 			return "", err
 		}
 		if got := object.Labels["service.kubernetes.io/service-proxy-name"]; (got == "vicinity") != vicinity {
-			return s.whyNotServed(ctx, object), nil
+			return whyNotServed(object), nil
 		}
 		slices, err := s.DiscoveryV1().EndpointSlices(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 		if err != nil {
@@ -137,7 +137,7 @@ func (s *scene) servedBy(ctx context.Context, service string, vicinity bool) err
 }
 
 // whyNotServed is what the condition of a Service says, or that it has none.
-func (s *scene) whyNotServed(_ context.Context, service *corev1.Service) string {
+func whyNotServed(service *corev1.Service) string {
 	for _, condition := range service.Status.Conditions {
 		if condition.Type == "vicinity.dev/TopologyRouting" {
 			return "its condition is " + string(condition.Status) + ", " + condition.Message
@@ -146,10 +146,10 @@ func (s *scene) whyNotServed(_ context.Context, service *corev1.Service) string 
 	return fmt.Sprintf("its labels are %v, and it has no condition", service.Labels)
 }
 
-// deployed runs an echo Service of so many endpoints, and clients on all nodes, has the
+// deployed runs an echo Service of so many endpoints that serve on for long when they are to end, and clients on all nodes, has the
 // Service say what a patch says, and waits until vicinity-proxy serves it.
 func (s *scene) deployed(ctx context.Context, endpoints int, patch string) error {
-	if err := s.deployPatient(ctx, endpoints); err != nil {
+	if err := s.serve(ctx, patientEcho(lab.EchoManifests("echo", endpoints)), endpoints); err != nil {
 		return err
 	}
 	return s.handOverEcho(ctx, patch)
@@ -166,23 +166,6 @@ func patientEcho(manifests string) string {
 		"terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 120",
 		"        env:\n", fmt.Sprintf("        env:\n        - {name: ECHO_DRAIN, value: %s}\n        - {name: ECHO_DRAIN_QUIET, value: %s}\n", patientDrain, quietDrain),
 	).Replace(manifests)
-}
-
-// deployPatient is deploy with endpoints that serve on for long when they are to end.
-func (s *scene) deployPatient(ctx context.Context, endpoints int) error {
-	manifests := patientEcho(lab.EchoManifests("echo", endpoints))
-	if err := s.Apply(ctx, s.namespace, manifests+"---\n"+lab.ClientManifests("client", clients)); err != nil {
-		return err
-	}
-	for _, name := range []string{"echo", "client"} {
-		if err := s.WaitDeployment(ctx, s.namespace, name); err != nil {
-			return err
-		}
-	}
-	if err := s.WaitEndpoints(ctx, s.namespace, "echo", endpoints); err != nil {
-		return err
-	}
-	return s.settled(ctx)
 }
 
 // handOverEcho has the echo Service served by vicinity-proxy and say what a patch says.

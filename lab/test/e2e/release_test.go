@@ -317,7 +317,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	if err := s.deploy(ctx); err != nil {
 		return "", err
 	}
-	if err := s.PatchService(ctx, s.namespace, "echo", preferByGroups); err != nil {
+	if err := s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Prefer", "vicinity.dev/proxy", "true")); err != nil {
 		return "", err
 	}
 	if _, err := s.settledGroups(ctx, "echo", 2*echoes); err != nil { // in both families
@@ -363,9 +363,6 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 		of, up.Seconds(), back.Seconds(), result.Answered, looked, refused, watch.unanswered.Load()), nil
 }
 
-// preferByGroups has vicinity-proxy serve a Service that prefers the client's zone.
-const preferByGroups = `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer","vicinity.dev/proxy":"true"}}}`
-
 // crdsDiffer returns an error unless the charts in two folders have different CRDs.
 func crdsDiffer(before, after string) error {
 	var all [][]string
@@ -387,11 +384,8 @@ func (s *scene) withoutVicinity(ctx context.Context) error {
 	if err := s.cluster.RemoveVicinity(ctx); err != nil {
 		return err
 	}
-	kubectl := exec.CommandContext(ctx, root+"/bin/kubectl", "--kubeconfig", s.cluster.Kubeconfig(), "delete", "--ignore-not-found", "--timeout=60s", "-f", root+"/charts/vicinity/crds")
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		return fmt.Errorf("removing the CRDs: %w: %s", err, out)
-	}
-	return nil
+	_, err := s.kubectl(ctx, "", "delete", "--ignore-not-found", "--timeout=60s", "-f", root+"/charts/vicinity/crds")
+	return err
 }
 
 // kept watches over what an upgrade must not change.

@@ -267,11 +267,6 @@ func atOnce() metav1.DeleteOptions {
 
 // killPod ends one of the echo pods at once, another each time.
 func (s *scene) killPod(ctx context.Context, turn int) error {
-	return s.deletePod(ctx, turn, atOnce())
-}
-
-// deletePod deletes one of the echo pods, another each time.
-func (s *scene) deletePod(ctx context.Context, turn int, how metav1.DeleteOptions) error {
 	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
 	if err != nil {
 		return err
@@ -286,7 +281,7 @@ func (s *scene) deletePod(ctx context.Context, turn int, how metav1.DeleteOption
 		return errors.New("no echo pod is there")
 	}
 	slices.Sort(alive)
-	return s.CoreV1().Pods(s.namespace).Delete(ctx, alive[turn%len(alive)], how)
+	return s.CoreV1().Pods(s.namespace).Delete(ctx, alive[turn%len(alive)], atOnce())
 }
 
 // vicinityWorks waits until two pods of Vicinity are ready.

@@ -46,10 +46,7 @@ func routingArea() area {
 }
 
 // What Services say.
-const (
-	preferZone   = `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`
-	balancedZone = `{"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Balanced"}}}`
-)
+var preferZone, balancedZone = annotated(zoneAnnotation, "Prefer"), annotated(zoneAnnotation, "Balanced")
 
 // explained is what "vicinity explain -o json" says, as far as promises look at it.
 type explained struct {
@@ -68,6 +65,18 @@ type explained struct {
 			Traffic float64
 		}
 		Endpoints map[string][]string
+		Plan      struct {
+			Groups []struct {
+				Members []struct {
+					Zone      string
+					Endpoints int
+				}
+				Consumers []struct {
+					Zone   string
+					Weight float64
+				}
+			}
+		}
 	}
 }
 
@@ -180,17 +189,12 @@ func preferNear(ctx context.Context, s *scene) (string, error) {
 // routeUneven runs an echo Service with its own number of endpoints in each zone, and
 // clients, and says how it is to be routed.
 func (s *scene) routeUneven(ctx context.Context, patch string, numbers ...int) error {
-	return s.routeZones(ctx, func(manifests string) string { return manifests }, patch, numbers...)
-}
-
-// routeZones is routeUneven with changed manifests.
-func (s *scene) routeZones(ctx context.Context, changed func(manifests string) string, patch string, numbers ...int) error {
 	inZones, all := map[string]int{}, 0
 	for i, zone := range s.cluster.Shape().Zones {
 		inZones[zone.Name] = numbers[i]
 		all += numbers[i]
 	}
-	if err := s.serve(ctx, changed(lab.UnevenEchoManifests("echo", inZones)), all); err != nil {
+	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", inZones), all); err != nil {
 		return err
 	}
 	return s.PatchService(ctx, s.namespace, "echo", patch)
