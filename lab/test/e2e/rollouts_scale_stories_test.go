@@ -15,8 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kube"
@@ -311,39 +309,22 @@ type leaving struct {
 func (w shrunk) watch(ctx context.Context) (*leaving, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &leaving{stop: cancel, domains: evictions.Domains(w.Shape), going: map[types.UID]string{}, gone: map[string][]string{}}
-	factory := informers.NewSharedInformerFactoryWithOptions(w.Client, 0, informers.WithNamespace(w.Namespace))
-	informer := factory.Core().V1().Pods().Informer()
-	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, object any) { l.see(object) },
-		DeleteFunc: func(object any) {
-			if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-				object = tombstone.Obj
-			}
-			l.see(object)
-			l.forget(object)
-		},
-	})
-	if err != nil {
+	if err := watchPods(ctx, w.Field, "", l.see); err != nil {
 		cancel()
 		return nil, err
-	}
-	factory.Start(ctx.Done())
-	for _, synced := range factory.WaitForCacheSync(ctx.Done()) {
-		if !synced {
-			cancel()
-			return nil, errors.New("pods were not listed in time")
-		}
 	}
 	return l, nil
 }
 
-func (l *leaving) see(object any) {
-	pod, ok := object.(*corev1.Pod)
-	if !ok || pod.DeletionTimestamp == nil {
-		return
-	}
+func (l *leaving) see(pod *corev1.Pod, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if gone {
+		defer delete(l.going, pod.UID)
+	}
+	if pod.DeletionTimestamp == nil {
+		return
+	}
 	zone := l.domains[pod.Spec.NodeName]
 	if l.going[pod.UID] = zone; !slices.Contains(l.gone[zone], pod.Name) {
 		l.gone[zone] = append(l.gone[zone], pod.Name)
@@ -355,14 +336,6 @@ func (l *leaving) see(object any) {
 		l.mostInZone = max(l.mostInZone, inZone[zone])
 	}
 	l.most = max(l.most, len(l.going))
-}
-
-func (l *leaving) forget(object any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if pod, ok := object.(*corev1.Pod); ok {
-		delete(l.going, pod.UID)
-	}
 }
 
 // seen is how many pods went at once, in all and of one zone.

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -214,24 +215,44 @@ type observer struct {
 	came     []string       // in which zones pods were scheduled, likewise
 }
 
+// watchPods tells of each pod of a field that is there, comes, changes or is gone, until the context ends.
+func watchPods(ctx context.Context, f *evictions.Field, selector string, see func(pod *corev1.Pod, gone bool)) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(f.Client, 0, informers.WithNamespace(f.Namespace),
+		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }))
+	tell := func(object any, gone bool) {
+		if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = tombstone.Obj
+		}
+		if pod, ok := object.(*corev1.Pod); ok {
+			see(pod, gone)
+		}
+	}
+	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { tell(object, false) },
+		UpdateFunc: func(_, object any) { tell(object, false) },
+		DeleteFunc: func(object any) { tell(object, true) },
+	})
+	if err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	for _, synced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			return errors.New("pods were not listed in time")
+		}
+	}
+	return nil
+}
+
 // observe follows the pods from now on, when all of them are ready.
 func (r *rolled) observe(ctx context.Context) (*observer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observer{stop: cancel, domains: evictions.Domains(r.Shape), pods: map[types.UID]*corev1.Pod{}, most: map[string]int{}}
-	factory := informers.NewSharedInformerFactoryWithOptions(r.Client, 0, informers.WithNamespace(r.Namespace),
-		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = "app=" + r.name }))
-	informer := factory.Core().V1().Pods().Informer()
-	_, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { o.see(object, false) },
-		UpdateFunc: func(_, object any) { o.see(object, false) },
-		DeleteFunc: func(object any) { o.see(object, true) },
-	})
-	if err != nil {
+	if err := watchPods(ctx, r.Field, "app="+r.name, o.see); err != nil {
 		cancel()
 		return nil, err
 	}
-	factory.Start(ctx.Done())
-	err = kube.Wait(ctx, "all pods to be seen", func(context.Context) (string, error) {
+	err := kube.Wait(ctx, "all pods to be seen", func(context.Context) (string, error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if up := o.up(); sum(up) == r.pods {
@@ -264,14 +285,7 @@ func (o *observer) up() map[string]int {
 	return found
 }
 
-func (o *observer) see(object any, gone bool) {
-	pod, ok := object.(*corev1.Pod)
-	if tombstone, isTombstone := object.(toolscache.DeletedFinalStateUnknown); isTombstone {
-		pod, ok = tombstone.Obj.(*corev1.Pod)
-	}
-	if !ok {
-		return
-	}
+func (o *observer) see(pod *corev1.Pod, gone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.pods[pod.UID]
