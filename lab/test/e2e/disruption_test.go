@@ -1,8 +1,12 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"vicinity.dev/vicinity/lab/test/bench/meter"
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
@@ -31,4 +35,127 @@ func (s *scene) field() *evictions.Field {
 	return &evictions.Field{
 		Client: s.Client, Shape: s.cluster.Shape(), Namespace: s.namespace, Kubectl: root + "/bin/kubectl", Kubeconfig: s.cluster.Kubeconfig(),
 	}
+}
+
+// evictionStorm evicts pods, many at a time, over as many budgets as workloads and then over one, while
+// pods die and one of two replicas of the controller is killed and comes back. None is admitted beyond a budget.
+func evictionStorm(ctx context.Context, s *scene) (string, error) {
+	o := evictions.BudgetsOptions{Workloads: 10, Evictions: 30, Died: 500 * time.Millisecond}
+	if soaking() {
+		o.Workloads, o.Evictions = 100, 5000
+	}
+	// About as many as one budget over all allows, so that it refuses some.
+	o.InFlight = 2 * o.Workloads
+	f := s.field()
+	if err := f.Run(ctx, "", evictions.CrowdWorkloads(o.Workloads)...); err != nil {
+		return "", err
+	}
+	shaken := o
+	shaken.Midway, shaken.Hasty = s.killWebhook, !soaking()
+	many, err := f.EvictCrowd(ctx, shaken)
+	if err != nil {
+		return "", fmt.Errorf("over %d budgets: %w", o.Workloads, err)
+	}
+	if err := s.vicinityWorks(ctx); err != nil {
+		return "", err
+	}
+	o.OneBudget = true
+	one, err := f.EvictCrowd(ctx, o)
+	if err != nil {
+		return "", fmt.Errorf("over one budget: %w", err)
+	}
+	if one.Failed > 0 {
+		return "", fmt.Errorf("with both replicas there %d evictions were not answered, such as %q", one.Failed, one.Failures)
+	}
+	if many.Webhook.Calls() == 0 || one.Webhook.Calls() == 0 {
+		return "", errors.New("the API server has not counted the calls of eviction.vicinity.dev")
+	}
+	all := many.Add(one.Figures)
+	over := many.OverBudget + many.Unreserved + one.OverBudget + one.Unreserved
+	// A refusal costs a request too.
+	asked := many.Calls.Sum() + one.Calls.Sum()
+	calls, perAnswer := asked/float64(all.Admitted), asked/float64(all.Admitted+all.Refused)
+	p99 := meter.Milliseconds(meter.Quantile(all.Times, 0.99))
+	fmt.Printf("RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f\n", all.Admitted, over, p99, all.PerSecond(), calls, perAnswer)
+	return fmt.Sprintf("%d evictions over %d budgets and one, %d at a time, %d refused and %d deaths meanwhile: over budget %d; %.0f a second, %.0f ms at p99, of which the webhook %v over many and %v over one; "+
+		"%.2f API calls a pod and %.2f an answer, %.2f evictions a write over one budget; %d not answered while a webhook was killed, and a death not known for %.0f s at most",
+		all.Admitted, o.Workloads, o.InFlight, all.Refused, all.Deaths, over, all.PerSecond(), p99, many.Webhook.Quantile(0.99), one.Webhook.Quantile(0.99),
+		calls, perAnswer, float64(one.Reservations)/float64(one.Writes), many.Failed, max(many.Unseen, one.Unseen).Seconds()), nil
+}
+
+// killWebhook ends one of the controller's pods at once.
+func (s *scene) killWebhook(ctx context.Context) error {
+	pods, err := controllers(ctx, s.Client)
+	if err != nil {
+		return err
+	}
+	if len(pods) != 2 {
+		return fmt.Errorf("%d pods of the controller are ready, want 2", len(pods))
+	}
+	return s.CoreV1().Pods(vicinityNamespace).Delete(ctx, pods[0].Name, atOnce())
+}
+
+// recycle moves a service of 420 pods to other nodes, by draining its nodes: a zone at a time under
+// a TopologyDisruptionBudget, a pod at a time under a PodDisruptionBudget.
+func recycle(ctx context.Context, s *scene) (string, error) {
+	const pods, startTime = 420, 2 * time.Second
+	f := s.field()
+	byZone, err := f.Recycle(ctx, evictions.RecycleOptions{
+		Pods: pods, StartTime: startTime,
+		Budget: evictions.ByZone("service", "app", "service", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"),
+	})
+	if err != nil {
+		return "", err
+	}
+	if byZone.Report.Disturbed > 1 || byZone.Moved != pods {
+		return "", fmt.Errorf("%d pods were moved with up to %d zones down, want %d and 1", byZone.Moved, byZone.Report.Disturbed, pods)
+	}
+	byPod, err := f.Recycle(ctx, evictions.RecycleOptions{
+		Pods: pods, StartTime: startTime,
+		Budget: evictions.OneAtATime("service"),
+	})
+	if err != nil {
+		return "", err
+	}
+	if byPod.Moved == 0 {
+		return "", errors.New("under a PodDisruptionBudget no pod was moved")
+	}
+	whole := byPod.Took * time.Duration(pods) / time.Duration(byPod.Moved)
+	zones := time.Duration(len(f.Zones()))
+	return fmt.Sprintf("%d pods that take %v to start: a zone at a time in %.0f s, never two zones down, at best %v; under a PodDisruptionBudget with maxUnavailable 1 %d pods in %.0f s, all in %.0f s, at best %v",
+		pods, startTime, byZone.Took.Seconds(), zones*startTime, byPod.Moved, byPod.Took.Seconds(), whole.Seconds(), time.Duration(pods)*startTime), nil
+}
+
+// autoscaler has drainers that look at PodDisruptionBudgets alone ask every second for what a budget
+// does not allow: each costs one answer.
+func autoscaler(ctx context.Context, s *scene) (string, error) {
+	f := s.field()
+	nodes, during := 200, 10*time.Second
+	if soaking() {
+		nodes, during = 500, 10*time.Minute
+	}
+	w := evictions.Workload{Name: "idle", Replicas: nodes}
+	if err := f.Run(ctx, evictions.ByZone("idle", "app", "idle", "maxUnavailable: 0"), w); err != nil {
+		return "", err
+	}
+	pods, err := f.Pods(ctx, w.Name, "")
+	if err != nil {
+		return "", err
+	}
+	figures, err := f.Retry(ctx, during, names(pods))
+	if err != nil {
+		return "", err
+	}
+	if figures.Failed >= figures.Refused {
+		return "", fmt.Errorf("%d evictions were refused, and %d were not answered, such as %q", figures.Refused, figures.Failed, figures.Failure)
+	}
+	if figures.Writes > 0 {
+		return "", fmt.Errorf("%d refusals wrote budgets %d times", figures.Refused, figures.Writes)
+	}
+	perRefusal := figures.Calls / float64(figures.Refused)
+	if most := 1.5; perRefusal > most {
+		return "", fmt.Errorf("a refusal costs %.2f API calls, more than %.1f", perRefusal, most)
+	}
+	return fmt.Sprintf("%d drainers ask every second: %.0f refusals a second, %.0f ms at p99, %.2f API calls each and no write; %d were not answered in time", nodes,
+		float64(figures.Refused)/figures.Took.Seconds(), meter.Milliseconds(meter.Quantile(figures.Times, 0.99)), perRefusal, figures.Failed), nil
 }

@@ -3,13 +3,17 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -89,4 +93,251 @@ func (s *scene) removePod(ctx context.Context, name string) error {
 		}
 		return "it is there", nil
 	})
+}
+
+// namesPlanned has six, four and two endpoints in three equal zones: the clients of each zone
+// get exactly the endpoints that the plan has for the zone.
+func namesPlanned(ctx context.Context, s *scene) (string, error) {
+	numbers := map[string]int{}
+	for i, zone := range s.cluster.Shape().Zones {
+		numbers[zone.Name] = []int{6, 4, 2}[i]
+	}
+	// The plan is made once, when all endpoints are there.
+	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", numbers), 12); err != nil {
+		return "", err
+	}
+	if err := s.Apply(ctx, s.namespace, headlessOf("near", zoneAnnotation, "Prefer")); err != nil {
+		return "", err
+	}
+	e, err := s.converged(ctx, "near", 12)
+	if err != nil {
+		return "", err
+	}
+	if e.Families[0].Family != "IPv4" {
+		return "", fmt.Errorf("explain begins with %s; it should with IPv4", e.Families[0].Family)
+	}
+	pods, err := s.podNames(ctx)
+	if err != nil {
+		return "", err
+	}
+	clients, err := s.fromClients(ctx)
+	if err != nil {
+		return "", err
+	}
+	planned := map[string][]string{} // addresses, by zone
+	for address, zones := range e.Families[0].Endpoints {
+		for _, zone := range zones {
+			planned[zone] = append(planned[zone], address)
+		}
+	}
+	var all []asked
+	for node, from := range clients {
+		at, _ := s.cluster.Shape().Node(node)
+		var want []string
+		for _, address := range planned[at.Zone] {
+			want = append(want, pods[address])
+		}
+		gets := strings.Join(sortedCopy(want), " ")
+		all = append(all, asked{from, dnsquery.Query{Name: s.fqdn("near")}, gets})
+		for _, other := range clients {
+			all = append(all, asked{other, dnsquery.Query{Name: at.Zone + ".prefer._zone." + s.fqdn("near")}, gets})
+		}
+	}
+	right, err := s.answers(ctx, all)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("6, 4 and 2 endpoints: %d answers have those that the plan names for the zone", right), nil
+}
+
+// The headless Services of namesNearest, by their keys.
+var keysOf = map[string]string{
+	"soft":      hostnameKey + "," + zoneKey + ",*",
+	"hard-node": hostnameKey,
+	"hard-zone": hostnameKey + "," + zoneKey,
+}
+
+// namesNearest has a pod on each of six nodes, and clients on all of them: these get their
+// node's pod, without it those of their zone, and without these all or nothing, as the keys
+// say. Clients are pods, over both families, and the nodes themselves.
+func namesNearest(ctx context.Context, s *scene) (string, error) {
+	services := ""
+	for _, name := range slices.Sorted(maps.Keys(keysOf)) {
+		services += headlessOf(name, keysAnnotation, keysOf[name])
+	}
+	nodes := s.cluster.Shape().Nodes()
+	var placed []string
+	left := map[string]string{} // pods by their nodes
+	for i, node := range nodes {
+		placed = append(placed, node.Name)
+		left[node.Name] = fmt.Sprintf("echo-%s-%d", node.Name, i)
+	}
+	if err := s.namedPods(ctx, services, placed...); err != nil {
+		return "", err
+	}
+	clients, err := s.fromClients(ctx)
+	if err != nil {
+		return "", err
+	}
+	right := 0
+	var counts []string
+	for _, gone := range []string{"", "zone-a-1", "zone-a-2"} {
+		if gone != "" {
+			if err := s.removePod(ctx, left[gone]); err != nil {
+				return "", err
+			}
+			delete(left, gone)
+		}
+		var all []asked
+		empty := 0
+		for _, node := range nodes {
+			for service := range keysOf {
+				want := nearestPods(service, node, nodes, left)
+				if want == noRecords {
+					empty++
+				}
+				q := dnsquery.Query{Name: s.fqdn(service)}
+				for _, q.Type = range []string{"A", "AAAA"} {
+					all = append(all, asked{clients[node.Name], q, want})
+				}
+				q.Type = "A"
+				all = append(all, asked{s.fromNode(node), q, want})
+			}
+		}
+		n, err := s.answers(ctx, all)
+		if err != nil {
+			return "", fmt.Errorf("with %d pods: %w", len(left), err)
+		}
+		right += n
+		counts = append(counts, fmt.Sprintf("%d pods, nothing near for %d of %d", len(left), empty, len(nodes)*len(keysOf)))
+	}
+	return fmt.Sprintf("%d answers of 3 Services to pods and nodes are those of the node, its zone, or all, or NODATA with the SOA where keys are hard (%s)",
+		right, strings.Join(counts, "; ")), nil
+}
+
+// nearestPods is what a client on a node is to get of a Service of namesNearest.
+func nearestPods(service string, node shape.Node, nodes []shape.Node, left map[string]string) string {
+	if pod := left[node.Name]; pod != "" {
+		return pod
+	}
+	var inZone []string
+	for _, other := range nodes {
+		if pod := left[other.Name]; pod != "" && other.Zone == node.Zone {
+			inZone = append(inZone, pod)
+		}
+	}
+	switch {
+	case service != "hard-node" && len(inZone) > 0:
+		return strings.Join(sortedCopy(inZone), " ")
+	case service == "soft":
+		return strings.Join(slices.Sorted(maps.Values(left)), " ")
+	}
+	return noRecords
+}
+
+// inEachZone are the nodes of the endpoints of promises about clients that move.
+var inEachZone = []string{"zone-a-1", "zone-b-1", "zone-c-1"}
+
+// podsOf are the echo pods of some nodes in words.
+func (s *scene) podsOf(ctx context.Context, nodes ...string) (string, error) {
+	list, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for i := range list.Items {
+		if slices.Contains(nodes, list.Items[i].Spec.NodeName) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return strings.Join(sortedCopy(names), " "), nil
+}
+
+// runsAt makes a pod of an image on a node, and waits until the API has its address.
+func (s *scene) runsAt(ctx context.Context, name, node, image string) (pod *corev1.Pod, since time.Time, err error) {
+	if err := s.Apply(ctx, s.namespace, placedPod(name, node, image)); err != nil {
+		return nil, since, err
+	}
+	pod, err = s.until(ctx, name, func(pod *corev1.Pod) bool { return pod.Status.PodIP != "" })
+	return pod, time.Now(), err
+}
+
+// until waits until a pod is as wanted.
+func (s *scene) until(ctx context.Context, name string, met func(*corev1.Pod) bool) (pod *corev1.Pod, err error) {
+	err = kube.Wait(ctx, "pod "+name+" to be as wanted", func(ctx context.Context) (string, error) {
+		var err error
+		if pod, err = s.CoreV1().Pods(s.namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return "", err
+		}
+		if met(pod) {
+			return "", nil
+		}
+		return fmt.Sprintf("its phase is %s, its containers are %+v", pod.Status.Phase, pod.Status.ContainerStatuses), nil
+	})
+	return pod, err
+}
+
+// podMoved moves a client and then an endpoint from node to node: the client gets what is near
+// it, and other clients get the endpoint when it is near them.
+func podMoved(ctx context.Context, s *scene) (string, error) {
+	if err := s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey), inEachZone...); err != nil {
+		return "", err
+	}
+	const moves = 4
+	client, endpoint := time.Duration(0), time.Duration(0)
+	query := dnsquery.Query{Name: s.fqdn("near")}
+	for i := range moves {
+		node := inEachZone[i%len(inEachZone)]
+		pod, since, err := s.runsAt(ctx, "mover", node, "client")
+		if err != nil {
+			return "", err
+		}
+		want, err := s.podsOf(ctx, node)
+		if err != nil {
+			return "", err
+		}
+		took, err := s.follow(ctx, since, asked{s.fromPod(pod), query, want})
+		if err != nil {
+			return "", fmt.Errorf("a client came to %s: %w", node, err)
+		}
+		client = max(client, took)
+		if err := s.removePod(ctx, "mover"); err != nil {
+			return "", err
+		}
+	}
+	clients, err := s.fromClients(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, node := range []string{"zone-b-2", "zone-c-2"} {
+		if _, _, err := s.runsAt(ctx, "wanderer", node, "echo"); err != nil {
+			return "", err
+		}
+		if err := s.WaitEndpoints(ctx, s.namespace, "near", len(inEachZone)+1); err != nil {
+			return "", err
+		}
+		since := time.Now()
+		at, _ := s.cluster.Shape().Node(node)
+		want, err := s.podsOf(ctx, node, at.Zone+"-1")
+		if err != nil {
+			return "", err
+		}
+		took, err := s.follow(ctx, since, asked{clients[node], query, want})
+		if err != nil {
+			return "", fmt.Errorf("an endpoint came to %s: %w", node, err)
+		}
+		endpoint = max(endpoint, took)
+		if err := s.removePod(ctx, "wanderer"); err != nil {
+			return "", err
+		}
+		want, err = s.podsOf(ctx, at.Zone+"-1")
+		if err != nil {
+			return "", err
+		}
+		if _, err := s.answers(ctx, []asked{{clients[node], query, want}}); err != nil {
+			return "", fmt.Errorf("an endpoint left %s: %w", node, err)
+		}
+	}
+	return fmt.Sprintf("a client on another node gets what is near after %d ms at most (of %d moves), a new endpoint is in answers after %d ms",
+		client.Milliseconds(), moves, endpoint.Milliseconds()), nil
 }

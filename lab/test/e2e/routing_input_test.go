@@ -2,10 +2,182 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/load"
 )
+
+// Services for Auto, which upstream supports only if every node has a zone and allocatable
+// CPU.
+const autoMode = `service.kubernetes.io/topology-mode: Auto`
+
+// routeBesideAuto runs an echo Service that says something, and another for the same
+// pods that asks for Auto, of which Vicinity takes care in the cluster from now on.
+func (s *scene) routeBesideAuto(ctx context.Context, patch string) error {
+	if err := s.takesOverAuto(ctx, true); err != nil {
+		return err
+	}
+	if err := s.route(ctx, 12, patch); err != nil {
+		return err
+	}
+	if err := s.Apply(ctx, s.namespace, twin("auto", autoMode)); err != nil {
+		return err
+	}
+	return s.bothNear(ctx)
+}
+
+// takesOverAuto has Vicinity take care of Services with the mode Auto, or not.
+func (s *scene) takesOverAuto(ctx context.Context, does bool) error {
+	return s.cluster.ChangeVicinity(ctx, fmt.Sprintf("routing.takeOverAuto=%t", does))
+}
+
+// bothNear waits until both Services are routed, by hints.
+func (s *scene) bothNear(ctx context.Context) error {
+	for _, service := range []string{"echo", "auto"} {
+		if _, err := s.converged(ctx, service, 12); err != nil {
+			return err
+		}
+		if err := s.WaitHints(ctx, s.namespace, service, true); err != nil {
+			return err
+		}
+	}
+	return s.stays(ctx)
+}
+
+// labelZone writes the zone of nodes on them, or takes it away.
+func (s *scene) labelZone(ctx context.Context, written bool, nodes ...string) error {
+	for _, name := range nodes {
+		zone := ""
+		if written {
+			node, _ := s.cluster.Shape().Node(name)
+			zone = node.Zone
+		}
+		if err := s.labelNode(ctx, name, zone); err != nil {
+			return fmt.Errorf("labelling node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// autoSafeguards has nodes without allocatable CPU where zones are compared by it, and then takes the zone label
+// from the nodes of one zone, and from all. Conditions explain it, traffic goes on, and is near again when nodes are
+// as they were.
+func autoSafeguards(ctx context.Context, s *scene) (figure string, err error) {
+	const policy = `apiVersion: vicinity.dev/v1alpha1
+kind: RoutingPolicy
+metadata: {name: by-cpu}
+spec: {capacity: {type: CPU}}
+`
+	withoutCPU := map[string]string{"bare": `{}`, "idle": `{cpu: "0", memory: 1Gi}`}
+	var all, away []string
+	zones := s.cluster.Shape().Zones
+	for _, node := range s.cluster.Shape().Nodes() {
+		all = append(all, node.Name)
+		if node.Zone == zones[len(zones)-1].Name {
+			away = append(away, node.Name)
+		}
+	}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		for name := range withoutCPU {
+			err = errors.Join(err, s.Delete(ctx, "", nodeManifest(name, "", "")))
+		}
+		err = errors.Join(err, s.labelZone(ctx, true, all...), s.takesOverAuto(ctx, false))
+	}()
+	if err := s.Apply(ctx, s.namespace, policy); err != nil {
+		return "", err
+	}
+	if err := s.routeBesideAuto(ctx, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/by-cpu"}}}`); err != nil {
+		return "", err
+	}
+	bothWarn := func(warning, echo, auto string) error {
+		if err := s.warns(ctx, "echo", warning, echo); err != nil {
+			return err
+		}
+		return s.warns(ctx, "auto", warning, auto)
+	}
+	for name, allocatable := range withoutCPU {
+		if err := s.Apply(ctx, "", nodeManifest(name, zones[0].Name, allocatable)); err != nil {
+			return "", err
+		}
+	}
+	if err := bothWarn("2 nodes without allocatable CPU: bare, idle", "endpoints are divided among zones by optimal",
+		"balanced: a node has no allocatable CPU, and auto needs that of all"); err != nil {
+		return "", err
+	}
+	for name := range withoutCPU {
+		if err := s.Delete(ctx, "", nodeManifest(name, "", "")); err != nil {
+			return "", err
+		}
+	}
+	if err := s.bothNear(ctx); err != nil {
+		return "", fmt.Errorf("without the nodes that have no CPU: %w", err)
+	}
+	if err := s.PatchService(ctx, s.namespace, "echo", `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":null,"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`); err != nil {
+		return "", err
+	}
+	if err := s.bothNear(ctx); err != nil {
+		return "", err
+	}
+	if err := s.labelZone(ctx, false, away...); err != nil {
+		return "", err
+	}
+	if err := bothWarn(fmt.Sprintf("%d nodes without the label %s, left out of the capacity: %s", len(away), zoneKey, strings.Join(away, ", ")), "",
+		"balanced: a node has no zone, and auto needs the zones of all"); err != nil {
+		return "", err
+	}
+	if _, err := s.converged(ctx, "echo", 12); err != nil {
+		return "", err
+	}
+	part, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	if err := s.labelZone(ctx, false, all...); err != nil {
+		return "", err
+	}
+	if err := s.warns(ctx, "echo", fmt.Sprintf("%d nodes without the label", len(all)), "balanced: no zone has capacity, so where traffic comes from is unknown"); err != nil {
+		return "", err
+	}
+	if err := s.WaitHints(ctx, s.namespace, "echo", false); err != nil {
+		return "", err
+	}
+	none, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
+	if err != nil {
+		return "", err
+	}
+	if err := s.labelZone(ctx, true, all...); err != nil {
+		return "", err
+	}
+	if err := s.bothNear(ctx); err != nil {
+		return "", fmt.Errorf("with the labels again: %w", err)
+	}
+	return fmt.Sprintf("2 nodes without CPU, %d of %d without a zone, then all: said by name and in the condition, %d requests, 0 failed; near again afterwards",
+		len(away), len(all), part.Answered+none.Answered), nil
+}
+
+// nodeManifest is a node that is nothing but its object, and that no pod can be bound to.
+func nodeManifest(name, zone, allocatable string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Node
+metadata: {name: %s, labels: {%s: %q}}
+spec: {unschedulable: true}
+status:
+  allocatable: %s
+  conditions: [{type: Ready, status: "True"}]
+`, name, corev1.LabelTopologyZone, zone, allocatable)
+}
 
 // badInput has each mistake refused, or taken with a warning, in words that name it.
 func badInput(ctx context.Context, s *scene) (string, error) {
@@ -77,4 +249,95 @@ func (s *scene) warnings(ctx context.Context, manifest string) (string, error) {
 		}
 	}
 	return strings.Join(warnings, ""), nil
+}
+
+// ownZone labels a Service as users of Gardener do. Each of 3, 1 and no endpoints is hinted to its own zone, whatever
+// load that gives it; clients of the zone without endpoints use all. Without the label the hints go.
+func ownZone(ctx context.Context, s *scene) (string, error) {
+	zones := s.cluster.Shape().Zones
+	empty := zones[2].Name
+	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", map[string]int{zones[0].Name: 3, zones[1].Name: 1, empty: 0}), 4); err != nil {
+		return "", err
+	}
+	label := func(value string) error {
+		return s.PatchService(ctx, s.namespace, "echo", fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, v1alpha1.LabelOwnZone, value))
+	}
+	if err := label(`"true"`); err != nil {
+		return "", err
+	}
+	if err := s.hintedToOwnZone(ctx); err != nil {
+		return "", err
+	}
+	plan := lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}}
+	err := kube.Wait(ctx, "traffic to follow the hints", func(ctx context.Context) (string, error) {
+		result, err := s.load(ctx, plan)
+		if err != nil {
+			return "", err
+		}
+		if off := leavesZone(result, empty, 4); off != "" {
+			return off, nil
+		}
+		return failures(result), nil
+	})
+	if err != nil {
+		return "", err
+	}
+	result, err := s.flawless(ctx, plan)
+	if err != nil {
+		return "", err
+	}
+	if off := leavesZone(result, empty, 4); off != "" {
+		return "", errors.New(off)
+	}
+	if err := label("null"); err != nil {
+		return "", err
+	}
+	if err := s.WaitHints(ctx, s.namespace, "echo", false); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("3, 1 and 0 endpoints, each hinted to its own zone: of %d requests those of a zone with endpoints stayed in it, those of %s used all; 0 failed; without the label no hints",
+		result.Answered, empty), nil
+}
+
+// hintedToOwnZone waits until each endpoint of the echo Service has a hint for its own zone and no other.
+func (s *scene) hintedToOwnZone(ctx context.Context) error {
+	return kube.Wait(ctx, "hints for the endpoints' own zones", func(ctx context.Context) (string, error) {
+		endpoints, err := s.Endpoints(ctx, s.namespace, "echo", discoveryv1.AddressTypeIPv4)
+		if err != nil {
+			return "", err
+		}
+		for address, e := range endpoints {
+			if e.Hints == nil || e.Zone == nil || !slices.Equal(e.Hints.ForZones, []discoveryv1.ForZone{{Name: *e.Zone}}) {
+				return fmt.Sprintf("%s has %v", address, e.Hints), nil
+			}
+		}
+		return "", nil
+	})
+}
+
+// leavesZone says which zone's clients are answered from another one, or that those of the empty zone do not use all
+// endpoints.
+func leavesZone(result load.Result, empty string, endpoints int) string {
+	used := map[string]map[string]bool{} // endpoints, by the nodes of the empty zone
+	for _, flow := range result.Flows {
+		if flow.Zone != empty {
+			if flow.To.Zone != flow.Zone {
+				return fmt.Sprintf("%s is answered from %s", flow.Zone, flow.To.Zone)
+			}
+			continue
+		}
+		if used[flow.Node] == nil {
+			used[flow.Node] = map[string]bool{}
+		}
+		used[flow.Node][flow.To.Pod] = true
+	}
+	for node, pods := range used {
+		if len(pods) < endpoints {
+			return fmt.Sprintf("%s uses %d endpoints of %d", node, len(pods), endpoints)
+		}
+	}
+	if len(used) == 0 {
+		return "no client of " + empty + " is answered"
+	}
+	return ""
 }
