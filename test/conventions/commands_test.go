@@ -1,7 +1,6 @@
 package conventions_test
 
 import (
-	"fmt"
 	"go/ast"
 	"os"
 	"os/exec"
@@ -59,38 +58,21 @@ func makeCommands(markdown string) []string {
 	return targets
 }
 
-// makeTargets are the targets that make help lists.
-func makeTargets(makefile string) []string {
-	var targets []string
-	for _, match := range makeTarget.FindAllStringSubmatch(makefile, -1) {
+func TestCommandsInDocumentsExist(t *testing.T) {
+	var targets []string // that make help lists
+	for _, match := range makeTarget.FindAllStringSubmatch(read(t, "Makefile"), -1) {
 		targets = append(targets, match[1])
 	}
-	return targets
-}
-
-// unknownCommands are the make commands of a document that the Makefile lacks.
-func unknownCommands(document, markdown, makefile string) []string {
-	commands := makeCommands(markdown)
-	if len(commands) == 0 {
-		return []string{document + " shows no make command, and it should say how to build and test"}
-	}
-	var violations []string
-	targets := makeTargets(makefile)
-	for _, command := range commands {
-		if !slices.Contains(targets, command) {
-			violations = append(violations, fmt.Sprintf("%s says make %s; the documented targets of the Makefile are %s",
-				document, command, strings.Join(targets, ", ")))
-		}
-	}
-	return violations
-}
-
-func TestCommandsInDocumentsExist(t *testing.T) {
-	makefile := read(t, "Makefile")
 	for _, document := range []string{"README.md", "CONTRIBUTING.md"} {
-		t.Run(document, func(t *testing.T) {
-			report(t, unknownCommands(document, read(t, document), makefile))
-		})
+		commands := makeCommands(read(t, document))
+		if len(commands) == 0 {
+			t.Errorf("%s shows no make command, and it should say how to build and test", document)
+		}
+		for _, command := range commands {
+			if !slices.Contains(targets, command) {
+				t.Errorf("%s says make %s; the documented targets of the Makefile are %s", document, command, strings.Join(targets, ", "))
+			}
+		}
 	}
 }
 

@@ -130,11 +130,3 @@ func (p pkg) sources(t *testing.T, files ...[]string) []source {
 	}
 	return all
 }
-
-// report fails the test with each violation.
-func report(t *testing.T, violations []string) {
-	t.Helper()
-	for _, violation := range violations {
-		t.Error(violation)
-	}
-}

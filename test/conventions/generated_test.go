@@ -2,7 +2,6 @@ package conventions_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,15 +14,13 @@ const (
 	api  = "api/v1alpha1"
 )
 
-// stale compares the files of a folder that were generated just now with those that
-// are in another.
-func stale(t *testing.T, generated, folder string) []string {
+// isCurrent fails unless the files of a folder that were generated just now are in another.
+func isCurrent(t *testing.T, generated, folder string) {
 	t.Helper()
 	entries, err := os.ReadDir(generated)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var violations []string
 	for _, entry := range entries {
 		want, err := os.ReadFile(filepath.Join(generated, entry.Name()))
 		if err != nil {
@@ -31,13 +28,12 @@ func stale(t *testing.T, generated, folder string) []string {
 		}
 		name := filepath.Join(folder, entry.Name())
 		if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
-			violations = append(violations, fmt.Sprintf("%s is not what its types make of it: make generate writes it anew", entry.Name()))
+			t.Errorf("%s is not what its types make of it: make generate writes it anew", entry.Name())
 		}
 	}
 	if len(entries) == 0 {
-		violations = append(violations, "nothing is generated for "+folder)
+		t.Errorf("nothing is generated for %s", folder)
 	}
-	return violations
 }
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {
@@ -56,6 +52,6 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 			t.Fatalf("%q: %v\n%s", command, err, out)
 		}
 	}
-	report(t, stale(t, filepath.Join(folder, "crds"), filepath.Join(root, crds)))
-	report(t, stale(t, filepath.Join(folder, "api"), filepath.Join(root, api)))
+	isCurrent(t, filepath.Join(folder, "crds"), filepath.Join(root, crds))
+	isCurrent(t, filepath.Join(folder, "api"), filepath.Join(root, api))
 }

@@ -1,7 +1,6 @@
 package conventions_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 )
@@ -53,41 +52,30 @@ func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
 }
 
-// importViolations looks at packages and all their dependencies.
-func importViolations(packages []pkg) []string {
-	known := make(map[string]pkg, len(packages))
-	for _, p := range packages {
-		known[p.ImportPath] = p
-	}
-	var violations []string
-	for _, p := range packages {
+func TestImportsFollowTheDesign(t *testing.T) {
+	for _, p := range list(t) {
 		if !ours(p.ImportPath) {
 			continue
 		}
 		part, layer, ok := place(p.path())
 		if !ok {
-			violations = append(violations, p.path()+" has no place in the layers: give it one in test/conventions")
+			t.Errorf("%s has no place in the layers: give it one in test/conventions", p.path())
 			continue
 		}
 		for _, imported := range p.Imports {
 			if !ours(imported) {
 				continue
 			}
-			path := known[imported].path()
+			path := pkg{ImportPath: imported}.path()
 			// A package without a place is a violation of its own.
 			other, lower, ok := place(path)
 			switch {
 			case !ok || other == part:
 			case lower == layer:
-				violations = append(violations, fmt.Sprintf("%s imports %s: the two must not know each other", p.path(), path))
+				t.Errorf("%s imports %s: the two must not know each other", p.path(), path)
 			case lower > layer:
-				violations = append(violations, fmt.Sprintf("%s imports %s: imports run the other way", p.path(), path))
+				t.Errorf("%s imports %s: imports run the other way", p.path(), path)
 			}
 		}
 	}
-	return violations
-}
-
-func TestImportsFollowTheDesign(t *testing.T) {
-	report(t, importViolations(list(t)))
 }

@@ -1,7 +1,6 @@
 package conventions_test
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -41,9 +40,9 @@ var confined = map[string][]string{
 	"github.com/prometheus/prometheus": {"monitoring/"},
 }
 
-// confinementViolations are the imports of a file that only others may have.
-func confinementViolations(s source) []string {
-	var violations []string
+// isConfined fails for each import of a file that only others may have.
+func isConfined(t *testing.T, s source) {
+	t.Helper()
 	for _, folder := range slices.Sorted(maps.Keys(confined)) {
 		users := confined[folder]
 		if slices.ContainsFunc(users, func(user string) bool { return strings.HasPrefix(s.name, user) }) {
@@ -52,11 +51,10 @@ func confinementViolations(s source) []string {
 		for _, spec := range s.file.Imports {
 			imported := strings.Trim(spec.Path.Value, "\"`")
 			if within(imported, folder) || within(imported, module+"/"+folder) {
-				violations = append(violations, fmt.Sprintf("%s: it imports %s: only %s may; move what needs it there", s.at(spec), imported, strings.Join(users, " and ")))
+				t.Errorf("%s: it imports %s: only %s may; move what needs it there", s.at(spec), imported, strings.Join(users, " and "))
 			}
 		}
 	}
-	return violations
 }
 
 func TestTheLabIsForFew(t *testing.T) {
@@ -65,31 +63,24 @@ func TestTheLabIsForFew(t *testing.T) {
 			continue
 		}
 		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
-			report(t, confinementViolations(s))
+			isConfined(t, s)
 		}
 	}
-}
-
-// linkViolations are the packages that a command links and should not.
-func linkViolations(packages []pkg, folders map[string][]string) []string {
-	var violations []string
-	for _, p := range packages {
-		for _, folder := range folders[p.path()] {
-			is := func(path string) bool { return within(path, folder) || within(path, module+"/"+folder) }
-			if i := slices.IndexFunc(p.Deps, is); i >= 0 {
-				violations = append(violations, fmt.Sprintf("%s links %s: it must do without %s", p.path(), p.Deps[i], folder))
-			}
-		}
-	}
-	return violations
 }
 
 func TestCommandsLinkWhatTheyUse(t *testing.T) {
 	packages := list(t)
-	for command := range unlinked {
-		if !slices.ContainsFunc(packages, func(p pkg) bool { return p.path() == command }) {
+	for command, folders := range unlinked {
+		at := slices.IndexFunc(packages, func(p pkg) bool { return p.path() == command })
+		if at < 0 {
 			t.Errorf("there is no package %s", command)
+			continue
+		}
+		for _, folder := range folders {
+			is := func(path string) bool { return within(path, folder) || within(path, module+"/"+folder) }
+			if i := slices.IndexFunc(packages[at].Deps, is); i >= 0 {
+				t.Errorf("%s links %s: it must do without %s", command, packages[at].Deps[i], folder)
+			}
 		}
 	}
-	report(t, linkViolations(packages, unlinked))
 }

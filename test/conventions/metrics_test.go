@@ -3,7 +3,6 @@ package conventions_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -256,51 +255,30 @@ func documentedMetrics(document string) map[string]metric {
 	return all
 }
 
-// undocumentedMetrics compares what is registered with what a document says.
-func undocumentedMetrics(registered, documented map[string]metric, document string) []string {
-	var violations []string
-	for _, name := range slices.Sorted(maps.Keys(registered)) {
-		has, found := documented[name]
-		switch {
-		case !found:
-			violations = append(violations, fmt.Sprintf("%s is not in %s", name, document))
-		case has != registered[name]:
-			violations = append(violations, fmt.Sprintf("%s is %+v, %s says %+v", name, registered[name], document, has))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(documented)) {
-		if _, found := registered[name]; !found {
-			violations = append(violations, fmt.Sprintf("%s is in %s and nobody registers it", name, document))
-		}
-	}
-	return violations
-}
-
-// badlyNamed are what the lint of Prometheus says. The names that the proposal to
-// Kubernetes has pass it too, so nothing is excepted.
-func badlyNamed(families []*dto.MetricFamily) ([]string, error) {
-	problems, err := promlint.NewWithMetricFamilies(families).Lint()
-	if err != nil {
-		return nil, err
-	}
-	var violations []string
-	for _, problem := range problems {
-		violations = append(violations, problem.Metric+": "+problem.Text)
-	}
-	return violations, nil
-}
-
 func TestMetricsAreDocumentedAndWellNamed(t *testing.T) {
 	for document, families := range map[string][]*dto.MetricFamily{metricsDocument: registered(t), proxyMetricsDocument: registeredByProxy(t)} {
 		documented := documentedMetrics(read(t, document))
 		// Connections make these two, which the tests of accounting list.
 		delete(documented, "vicinity_proxy_connections_total")
 		delete(documented, "vicinity_proxy_bytes_total")
-		report(t, undocumentedMetrics(metricsOf(families), documented, document))
-		violations, err := badlyNamed(families)
+		registered := metricsOf(families)
+		for name, is := range registered {
+			if has, found := documented[name]; !found || has != is {
+				t.Errorf("%s is %+v, %s says %+v", name, is, document, has)
+			}
+		}
+		for name := range documented {
+			if _, found := registered[name]; !found {
+				t.Errorf("%s is in %s and nobody registers it", name, document)
+			}
+		}
+		// The names that the proposal to Kubernetes has pass it too, so nothing is excepted.
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
 		if err != nil {
 			t.Fatal(err)
 		}
-		report(t, violations)
+		for _, problem := range problems {
+			t.Errorf("%s: %s", problem.Metric, problem.Text)
+		}
 	}
 }

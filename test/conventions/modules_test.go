@@ -2,7 +2,6 @@ package conventions_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os/exec"
@@ -21,9 +20,10 @@ var apart = map[string]string{
 // required maps modules to the versions that a module file has compiled.
 type required map[string]string
 
-// versionViolations finds the modules that files by name require in different versions, which are compiled once for each
-// version, and the files in apart that need not be there.
-func versionViolations(files map[string]required, apart map[string]string) []string {
+// haveOneVersion fails for the modules that files by name require in different versions, which are compiled once for each
+// version, and for the files in apart that need not be there.
+func haveOneVersion(t *testing.T, files map[string]required) {
+	t.Helper()
 	// users has the files that require a module, by its versions.
 	users := map[string]map[string][]string{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -37,7 +37,6 @@ func versionViolations(files map[string]required, apart map[string]string) []str
 			users[module][version] = append(users[module][version], name)
 		}
 	}
-	var violations []string
 	for _, module := range slices.Sorted(maps.Keys(users)) {
 		if len(users[module]) == 1 {
 			continue
@@ -46,7 +45,7 @@ func versionViolations(files map[string]required, apart map[string]string) []str
 		for _, version := range slices.Sorted(maps.Keys(users[module])) {
 			versions = append(versions, version+" in "+strings.Join(users[module][version], " and "))
 		}
-		violations = append(violations, fmt.Sprintf("%s is compiled more than once: %s", module, strings.Join(versions, ", ")))
+		t.Errorf("%s is compiled more than once: %s", module, strings.Join(versions, ", "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(apart)) {
 		differs := false
@@ -54,10 +53,9 @@ func versionViolations(files map[string]required, apart map[string]string) []str
 			differs = differs || users[module] != nil && users[module][version] == nil
 		}
 		if !differs {
-			violations = append(violations, name+" is in the list apart and differs from no other module file")
+			t.Errorf("%s is in the list apart and differs from no other module file", name)
 		}
 	}
-	return violations
 }
 
 // readModuleFile asks the go command for the versions in a module file. The version of a replacement by another module
@@ -113,5 +111,5 @@ func TestModulesHaveOneVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report(t, versionViolations(files, apart))
+	haveOneVersion(t, files)
 }

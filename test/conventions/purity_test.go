@@ -114,11 +114,12 @@ func importFault(folder, imported string, logs []string) string {
 	return rings[at].may + "; take what this is for as an argument, a function or an interface, and have the shell pass it in"
 }
 
-// purityViolations looks at a file of a package in a ring.
-func purityViolations(s source, logs []string) []string {
-	var violations []string
+// isPure fails for what a file of a package in a ring must not have.
+func isPure(t *testing.T, s source, logs []string) {
+	t.Helper()
 	found := func(node ast.Node, what string) {
-		violations = append(violations, fmt.Sprintf("%s: %s", s.at(node), what))
+		t.Helper()
+		t.Errorf("%s: %s", s.at(node), what)
 	}
 	folder := path.Dir(s.name)
 	imported := make(map[string]string) // path by name in the file
@@ -167,7 +168,6 @@ func purityViolations(s source, logs []string) []string {
 		}
 		return true
 	})
-	return violations
 }
 
 // loggers are the packages of the standard library that log, or reach one that does.
@@ -181,10 +181,10 @@ func loggers(packages []pkg) []string {
 	return logs
 }
 
-// bareClusters finds in a file of a shell clusters that are made without package capacity: they
+// makesNoBareClusters fails for clusters in a file of a shell that are made without package capacity: they
 // cannot read expressions, and so answer each CEL capacity with a fault.
-func bareClusters(s source) []string {
-	var violations []string
+func makesNoBareClusters(t *testing.T, s source) {
+	t.Helper()
 	name := ""
 	for _, spec := range s.file.Imports {
 		if spec.Path.Value == strconv.Quote(module+"/internal/translate") {
@@ -196,12 +196,11 @@ func bareClusters(s source) []string {
 	ast.Inspect(s.file, func(node ast.Node) bool {
 		if n, ok := node.(*ast.SelectorExpr); ok && n.Sel.Name == "NewCluster" && name != "" {
 			if of, ok := n.X.(*ast.Ident); ok && of.Name == name {
-				violations = append(violations, fmt.Sprintf("%s: it uses %s.NewCluster, whose clusters read no expressions: use capacity.NewCluster", s.at(node), name))
+				t.Errorf("%s: it uses %s.NewCluster, whose clusters read no expressions: use capacity.NewCluster", s.at(node), name)
 			}
 		}
 		return true
 	})
-	return violations
 }
 
 func TestShellsMakeClustersThatReadExpressions(t *testing.T) {
@@ -210,7 +209,7 @@ func TestShellsMakeClustersThatReadExpressions(t *testing.T) {
 			continue
 		}
 		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
-			report(t, bareClusters(s))
+			makesNoBareClusters(t, s)
 		}
 	}
 }
@@ -223,7 +222,7 @@ func TestRingsArePure(t *testing.T) {
 			continue
 		}
 		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
-			report(t, purityViolations(s, logs))
+			isPure(t, s, logs)
 		}
 	}
 }

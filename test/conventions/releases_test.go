@@ -1,9 +1,6 @@
 package conventions_test
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,17 +29,14 @@ var (
 	tested  = regexp.MustCompile(`tested with 1\.(\d+) and 1\.(\d+)`)
 )
 
-// releases finds where files by name disagree about the releases of Kubernetes: the
-// oldest is what the chart asks for, people are told and a lab can run; the newest is
-// what a lab runs. versionViolations compares the libraries with the newest.
-func releases(files map[string]string) []string {
-	var violations []string
-	violate := func(format string, args ...any) { violations = append(violations, fmt.Sprintf(format, args...)) }
+// TestReleases has files agree about the releases of Kubernetes: the oldest is what the chart asks for, people are told and a lab
+// can run; the newest is what a lab runs. TestModulesHaveOneVersion compares the libraries with the newest.
+func TestReleases(t *testing.T) {
 	// found are the groups of an expression in a file.
 	found := func(name string, expression *regexp.Regexp) []string {
-		match := expression.FindStringSubmatch(files[name])
+		match := expression.FindStringSubmatch(read(t, name))
 		if match == nil {
-			violate("%s has nothing like %s", name, expression)
+			t.Errorf("%s has nothing like %s", name, expression)
 			return make([]string, expression.NumSubexp()+1)
 		}
 		return match
@@ -51,46 +45,25 @@ func releases(files map[string]string) []string {
 	for _, name := range []string{newestFile, oldestFile} {
 		release := found(name, labKubernetes)
 		minor[name] = release[1]
-		for _, module := range staged.FindAllStringSubmatch(files[name], -1) {
+		for _, module := range staged.FindAllStringSubmatch(read(t, name), -1) {
 			if !slices.Equal(module[2:], release[1:]) {
-				violate("%s: %s is v0.%s, and Kubernetes v1.%s", name, module[1], strings.Join(module[2:], "."), strings.Join(release[1:], "."))
+				t.Errorf("%s: %s is v0.%s, and Kubernetes v1.%s", name, module[1], strings.Join(module[2:], "."), strings.Join(release[1:], "."))
 			}
 		}
 	}
 	newest, errNewest := strconv.Atoi(minor[newestFile])
 	oldest, errOldest := strconv.Atoi(minor[oldestFile])
 	if errNewest == nil && errOldest == nil && newest-oldest != supported-1 {
-		violate("%s is of Kubernetes 1.%d: of %d releases that get patches, the newest being 1.%d, the oldest is 1.%d",
+		t.Errorf("%s is of Kubernetes 1.%d: of %d releases that get patches, the newest being 1.%d, the oldest is 1.%d",
 			oldestFile, oldest, supported, newest, newest-supported+1)
 	}
 	if got, want := found(chartFile, kubeVersion)[1], ">=1."+minor[oldestFile]+".0-0"; got != want {
-		violate("%s: kubeVersion is %q, and the oldest release in a lab makes it %q", chartFile, got, want)
+		t.Errorf("%s: kubeVersion is %q, and the oldest release in a lab makes it %q", chartFile, got, want)
 	}
 	if got := found(installFile, install)[1]; got != minor[oldestFile] {
-		violate("%s: Kubernetes 1.%s or newer, and the oldest release in a lab is 1.%s", installFile, got, minor[oldestFile])
+		t.Errorf("%s: Kubernetes 1.%s or newer, and the oldest release in a lab is 1.%s", installFile, got, minor[oldestFile])
 	}
 	if got, want := found(installFile, tested)[1:], []string{minor[oldestFile], minor[newestFile]}; !slices.Equal(got, want) {
-		violate("%s: tested with 1.%s, and labs run 1.%s", installFile, strings.Join(got, " and 1."), strings.Join(want, " and 1."))
-	}
-	return violations
-}
-
-// readReleases reads the files that the rule is about.
-func readReleases(t *testing.T) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	for _, name := range []string{chartFile, installFile, newestFile, oldestFile} {
-		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = string(text)
-	}
-	return files
-}
-
-func TestReleases(t *testing.T) {
-	for _, violation := range releases(readReleases(t)) {
-		t.Error(violation)
+		t.Errorf("%s: tested with 1.%s, and labs run 1.%s", installFile, strings.Join(got, " and 1."), strings.Join(want, " and 1."))
 	}
 }

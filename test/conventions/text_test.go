@@ -1,7 +1,6 @@
 package conventions_test
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,19 +21,18 @@ var stains = []struct {
 	{regexp.MustCompile(`//\s*(no[l]int|lint[:]ignore)|#no[s]ec`), "mend the code instead of the linter"},
 }
 
-// textViolations looks at a text of the project.
-func textViolations(name, text string) []string {
-	var violations []string
+// isClean fails for each stain of a text of the project.
+func isClean(t *testing.T, name, text string) {
+	t.Helper()
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
 		for _, stain := range stains {
 			if found := stain.pattern.FindString(line); found != "" {
-				violations = append(violations, fmt.Sprintf("%s:%d: %q: %s", name, n, strings.TrimSpace(found), stain.why))
+				t.Errorf("%s:%d: %q: %s", name, n, strings.TrimSpace(found), stain.why)
 			}
 		}
 	}
-	return violations
 }
 
 func TestTextsAreClean(t *testing.T) {
@@ -60,7 +58,7 @@ func TestTextsAreClean(t *testing.T) {
 		}
 		if utf8.Valid(text) {
 			texts++
-			report(t, textViolations(filepath.ToSlash(name), string(text)))
+			isClean(t, filepath.ToSlash(name), string(text))
 		}
 		return nil
 	})
