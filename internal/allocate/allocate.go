@@ -172,7 +172,7 @@ func (s State) String() string {
 // has none.
 type Previous struct {
 	State State
-	// Plan has the endpoints that are still ready, as they are assigned; see Survivors. Other
+	// Plan has the endpoints that are still ready, as they are assigned: it is one of Survivors, or of a Planner. Other
 	// endpoints of the region are new.
 	Plan Plan
 	// Renew asks for a new plan even if the present one could be kept. It must score better by
@@ -285,7 +285,7 @@ func Allocate(region Region, intent Intent, previous Previous) (Plan, Outcome, e
 }
 
 // Allocate decides the plan for a region. The plan is valid until the next call.
-// The error names the field of region, intent or previous that makes no sense.
+// The error names the field of region or intent that makes no sense.
 func (p *Planner) Allocate(region Region, intent Intent, previous Previous) (Plan, Outcome, error) {
 	if err := intent.Validate(); err != nil {
 		return Plan{}, Outcome{}, err
@@ -293,6 +293,12 @@ func (p *Planner) Allocate(region Region, intent Intent, previous Previous) (Pla
 	if err := p.load(region); err != nil {
 		return Plan{}, Outcome{}, err
 	}
+	plan, outcome := p.decide(intent, previous)
+	return plan, outcome, nil
+}
+
+// decide decides the plan for the region that is loaded.
+func (p *Planner) decide(intent Intent, previous Previous) (Plan, Outcome) {
 	outcome := Outcome{Endpoints: p.endpoints, Zones: p.active}
 	switch {
 	case intent.Bound != nil:

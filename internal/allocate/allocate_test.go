@@ -286,53 +286,6 @@ func TestInvalidInput(t *testing.T) {
 	}
 }
 
-// A previous allocation that makes no sense is an error that says so, or is not
-// looked at; it is no panic.
-func TestInvalidPrevious(t *testing.T) {
-	member := func(zone, endpoints int) []allocate.Member {
-		return []allocate.Member{{Zone: zone, Endpoints: endpoints}}
-	}
-	consumer := func(zone int, weight float64) []allocate.Consumer {
-		return []allocate.Consumer{{Zone: zone, Weight: weight}}
-	}
-	zones := []string{"a", "b"}
-	for name, plan := range map[string]allocate.Plan{
-		"member of no zone":   {Zones: zones, Groups: []allocate.Group{{Members: member(2, 1), Consumers: consumer(0, 1)}}},
-		"member of zone -1":   {Zones: zones, Groups: []allocate.Group{{Members: member(-1, 1), Consumers: consumer(0, 1)}}},
-		"consumer of no zone": {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(7, 1)}}},
-		"negative members":    {Zones: zones, Groups: []allocate.Group{{Members: member(0, -5), Consumers: consumer(0, 1)}}},
-		// The sum of the members of zone a wraps around to the four that there are.
-		"members beyond counting": {Zones: zones, Groups: []allocate.Group{
-			{Members: member(0, math.MaxInt), Consumers: consumer(0, 1)},
-			{Members: member(0, math.MaxInt), Consumers: consumer(1, 1)},
-			{Members: member(0, 6), Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}, {Zone: 1, Weight: 1}}},
-		}},
-		"more members than there":  {Zones: zones, Groups: []allocate.Group{{Members: member(0, 50), Consumers: consumer(0, 1)}}},
-		"weight not a number":      {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, math.NaN())}}},
-		"weight infinite":          {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, math.Inf(1))}}},
-		"negative weight":          {Zones: zones, Groups: []allocate.Group{{Members: member(0, 1), Consumers: consumer(0, -1)}}},
-		"zones not in order":       {Zones: []string{"b", "a"}, Groups: []allocate.Group{{Members: []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 1}}, Consumers: []allocate.Consumer{{Zone: 0, Weight: 1}, {Zone: 1, Weight: 1}}}}},
-		"a zone twice":             {Zones: []string{"a", "a"}, Groups: []allocate.Group{{Members: []allocate.Member{{Zone: 0, Endpoints: 1}, {Zone: 1, Endpoints: 1}}, Consumers: consumer(0, 1)}}},
-		"a group without anything": {Zones: zones, Groups: []allocate.Group{{}}},
-	} {
-		for _, algorithm := range allocate.Algorithms() {
-			t.Run(fmt.Sprintf("%s/%s", name, algorithm), func(t *testing.T) {
-				r := region(t, "a=1/4 b=1/4")
-				defer func() {
-					if problem := recover(); problem != nil {
-						t.Errorf("panic: %v", problem)
-					}
-				}()
-				result, outcome, err := allocate.Allocate(r, allocate.Intent{Bound: bound(algorithm)},
-					allocate.Previous{State: allocate.Allocated, Plan: plan})
-				if err == nil {
-					checkPlan(t, r, result, outcome)
-				}
-			})
-		}
-	}
-}
-
 func TestStart(t *testing.T) {
 	for _, test := range []struct {
 		start allocate.Start

@@ -131,7 +131,7 @@ func (p *Planner) withoutTraffic() bool {
 }
 
 // bounded allocates by the bound, from its start on.
-func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Plan, Outcome, error) {
+func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Plan, Outcome) {
 	bound := intent.Bound
 	outcome.Algorithm = bound.Algorithm
 	outcome.Threshold = bound.OverloadThreshold
@@ -163,13 +163,8 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 		return p.fallBack(outcome, RuleInBand, intent.Tiers)
 	}
 	p.prior, p.renew = Plan{}, previous.Renew
-	if previous.State == Allocated {
-		if err := previous.Plan.validate(); err != nil {
-			return Plan{}, Outcome{}, fmt.Errorf("previous plan: %w", err)
-		}
-		if bound.Algorithm.Weighted() || !previous.Plan.hasWeights() {
-			p.remember(previous.Plan)
-		}
+	if previous.State == Allocated && (bound.Algorithm.Weighted() || !previous.Plan.hasWeights()) {
+		p.remember(previous.Plan)
 	}
 	var decided verdict
 	hardRegion := intent.Tiers.Hard() && intent.Tiers[len(intent.Tiers)-1] == topology.Region
@@ -190,7 +185,7 @@ func (p *Planner) bounded(outcome Outcome, intent Intent, previous Previous) (Pl
 	outcome.Rule, outcome.Figures = decided.rule, decided.figures
 	outcome.Before = decided.before
 	outcome.Undivided = p.undivided(p.made)
-	return p.made, outcome, nil
+	return p.made, outcome
 }
 
 // verdict is how an algorithm ended. The builder has a plan only if it is planned.
@@ -328,7 +323,7 @@ func (p *Planner) undivided(plan Plan) bool {
 }
 
 // balanced ends with the plan in which all zones use all endpoints.
-func (p *Planner) balanced(outcome Outcome, rule Rule) (Plan, Outcome, error) {
+func (p *Planner) balanced(outcome Outcome, rule Rule) (Plan, Outcome) {
 	p.plan.reset()
 	p.everything()
 	return p.finish(outcome, rule)
@@ -343,8 +338,8 @@ func (p *Planner) everything() {
 	p.plan.close()
 }
 
-func (p *Planner) finish(outcome Outcome, rule Rule) (Plan, Outcome, error) {
+func (p *Planner) finish(outcome Outcome, rule Rule) (Plan, Outcome) {
 	outcome.Rule = rule
 	outcome.Figures = p.measured()
-	return p.made, outcome, nil
+	return p.made, outcome
 }

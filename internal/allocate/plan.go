@@ -1,8 +1,6 @@
 package allocate
 
 import (
-	"fmt"
-	"math"
 	"slices"
 	"strings"
 )
@@ -83,33 +81,6 @@ func (p Plan) hasWeights() bool {
 	return slices.ContainsFunc(p.Groups, func(g Group) bool {
 		return slices.ContainsFunc(g.Consumers, func(c Consumer) bool { return c.Weight != 1 })
 	})
-}
-
-// validate checks a plan of a caller.
-func (p Plan) validate() error {
-	for i := 1; i < len(p.Zones); i++ {
-		if p.Zones[i] <= p.Zones[i-1] {
-			return fmt.Errorf("zone %q comes after %q; zones must be named once and in the order of names", p.Zones[i], p.Zones[i-1])
-		}
-	}
-	for i, g := range p.Groups {
-		last := -1
-		for _, m := range g.Members {
-			if m.Zone <= last || m.Zone >= len(p.Zones) || m.Endpoints < 0 || m.Endpoints > maxEndpoints {
-				return fmt.Errorf("group %d has %d members of zone %d after zone %d; there are %d zones, to be named once and in order, and from 0 to %d members of each",
-					i, m.Endpoints, m.Zone, last, len(p.Zones), maxEndpoints)
-			}
-			last = m.Zone
-		}
-		last = -1
-		for _, c := range g.Consumers {
-			if c.Zone <= last || c.Zone >= len(p.Zones) || !(c.Weight >= 0) || math.IsInf(c.Weight, 1) {
-				return fmt.Errorf("group %d has consumer %d with weight %g after zone %d; there are %d zones, to be named once and in order, and weights are not negative", i, c.Zone, c.Weight, last, len(p.Zones))
-			}
-			last = c.Zone
-		}
-	}
-	return nil
 }
 
 // Slices is the number of EndpointSlices that hold the plan's groups, each slice

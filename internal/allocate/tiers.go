@@ -8,7 +8,7 @@ import (
 
 // nearest lets each zone use its nearest tier that has an endpoint, at any load. Tiers finer
 // than a zone are left to the nodes: the zone gets all that they may choose from.
-func (p *Planner) nearest(outcome Outcome, tiers topology.Tiers) (Plan, Outcome, error) {
+func (p *Planner) nearest(outcome Outcome, tiers topology.Tiers) (Plan, Outcome) {
 	p.plan.reset()
 	reach := p.reach(tiers)
 	n := len(p.zones)
@@ -31,7 +31,7 @@ func (p *Planner) nearest(outcome Outcome, tiers topology.Tiers) (Plan, Outcome,
 
 // fallBack ends without the bound's plan: with all endpoints for everyone, or as
 // many of them as hard tiers allow.
-func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Plan, Outcome, error) {
+func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Plan, Outcome) {
 	if !tiers.Hard() {
 		return p.balanced(outcome, rule)
 	}
@@ -39,9 +39,9 @@ func (p *Planner) fallBack(outcome Outcome, rule Rule, tiers topology.Tiers) (Pl
 	// The widest tier is used, or a narrower one where it has no endpoint.
 	widest := slices.Clone(tiers)
 	slices.Reverse(widest)
-	plan, outcome, err := p.nearest(outcome, widest)
+	plan, outcome := p.nearest(outcome, widest)
 	outcome.State, outcome.Rule = state, rule
-	return plan, outcome, err
+	return plan, outcome
 }
 
 // choosesInZone reports whether a tier is finer than a zone, so that there is something
