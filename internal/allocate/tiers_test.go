@@ -26,76 +26,6 @@ func parseTiers(t testing.TB, list string) topology.Tiers {
 	return tiers
 }
 
-// Without a bound each zone has what its nodes may choose from: all up to the
-// first tier that is sure to serve every one of them.
-func TestNearest(t *testing.T) {
-	const full = "a@east=1/2 b@east=1/1 c@west=1/3"
-	const holes = "a@east=1/2 b@east=1/0 c@west=1/0 d@west=0/1"
-	for _, test := range []struct {
-		tiers, region, want string
-		unreached           int
-	}{
-		{"", full, "a,b,c: 2a 1b 3c", 0},
-		{"*", full, "a,b,c: 2a 1b 3c", 0},
-		{"*", holes, "a,b,c,d: 2a 1d", 0},
-		{"zone", full, "a: 2a | b: 1b | c: 3c", 0},
-		{"zone", holes, "a: 2a | d: 1d", 2},
-		{"zone,*", full, "a: 2a | b: 1b | c: 3c", 0},
-		{"zone,*", holes, "a,b,c: 2a | b,c,d: 1d", 0},
-		{"host", full, "a: 2a | b: 1b | c: 3c", 0},
-		{"host", holes, "a: 2a | d: 1d", 2},
-		{"host,zone", full, "a: 2a | b: 1b | c: 3c", 0},
-		{"host,zone,*", holes, "a,b,c: 2a | b,c,d: 1d", 0},
-		// Not every node of a zone has an endpoint: the others go anywhere.
-		{"host,*", full, "a,b,c: 2a 1b 3c", 0},
-		{"region", full, "a,b: 2a 1b | c: 3c", 0},
-		{"region", holes, "a,b: 2a | c,d: 1d", 0},
-		{"region,*", holes, "a,b: 2a | c,d: 1d", 0},
-		{"zone,region", full, "a: 2a | b: 1b | c: 3c", 0},
-		{"zone,region", holes, "a,b: 2a | c,d: 1d", 0},
-		{"zone,region,*", "a@east=1/2 b@west=1/0 c@west=1/0", "a,b,c: 2a", 0},
-		{"zone,region", "a@east=1/2 b@west=1/0 c@west=1/0", "a: 2a", 2},
-		{"region,*", "a@east=1/2 b@west=1/0 c@west=1/0", "a,b,c: 2a", 0},
-		{"region,zone", "a=1/2 b=1/1", "a: 2a | b: 1b", 0},
-		// a shares no region with anyone, itself included.
-		{"region,*", "a=1/2 b@east=1/1", "a,b: 1b | a: 2a", 0},
-		{"rack", full, "a,b,c: 2a 1b 3c", 0},
-		{"rack", holes, "a,b,c,d: 2a 1d", 0},
-		{"rack,zone", full, "a,b,c: 2a 1b 3c", 0},
-		// An own zone serves everyone in it before the rack is looked at.
-		{"zone,rack,*", full, "a: 2a | b: 1b | c: 3c", 0},
-		{"zone,rack", holes, "a,b,c: 2a | b,c,d: 1d", 0},
-		// Endpoints without a zone are in nobody's.
-		{"zone", "-=0/1 a=1/2", ": 1- | a: 2a", 0},
-		{"zone,*", "-=0/1 a=1/0", "-,a: 1-", 0},
-		{"zone,*", "a=1/0 b=2/0", "", 2},
-	} {
-		t.Run(test.tiers+"/"+test.region, func(t *testing.T) {
-			r := region(t, test.region)
-			plan, outcome, err := allocate.Allocate(r, allocate.Intent{Tiers: parseTiers(t, test.tiers)}, allocate.Previous{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := render(plan); got != test.want || outcome.Figures.Unreached != test.unreached {
-				t.Errorf("%s with %d unreached, want %s with %d", got, outcome.Figures.Unreached, test.want, test.unreached)
-			}
-			if want := measure(plan, capacities(r)); !sameFigures(want, outcome.Figures) {
-				t.Errorf("figures are %+v, measured by endpoint %+v", outcome.Figures, want)
-			}
-			rule := allocate.RuleTiers
-			switch {
-			case r.Endpoints() == 0:
-				rule = allocate.RuleNoEndpoints
-			case test.tiers == "":
-				rule = allocate.RuleAsked
-			}
-			if outcome.Rule != rule {
-				t.Errorf("rule %s, want %s", outcome.Rule, rule)
-			}
-		})
-	}
-}
-
 // nodes are places for clients and endpoints in a zone: a rack of the zone's own,
 // one that reaches into all zones, and two hosts in each.
 func nodes(z allocate.Zone) []topology.Labels {
@@ -159,11 +89,14 @@ func TestNearestAgreesWithSelect(t *testing.T) {
 			}
 		}
 		play(0, nil)
-		plan, _, err := allocate.Allocate(r, allocate.Intent{Tiers: tiers}, allocate.Previous{})
+		plan, outcome, err := allocate.Allocate(r, allocate.Intent{Tiers: tiers}, allocate.Previous{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkForm(t, r, plan)
+		if want := measure(plan, capacities(r)); !sameFigures(want, outcome.Figures) {
+			t.Fatalf("figures are %+v, measured by endpoint %+v", outcome.Figures, want)
+		}
 		if r.Endpoints() == 0 {
 			return
 		}
