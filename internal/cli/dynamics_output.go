@@ -5,8 +5,8 @@ import (
 	"io"
 	"strconv"
 
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -143,10 +143,10 @@ between an allocated and a balanced Service.
 `, count(int64(r.SliceSize), "endpoint", "endpoints"), delivered, percentage(r.Threshold))
 }
 
-func dynamicsTable(group *dynamicsGroup) explain.Table {
-	t := explain.Table{}
+func dynamicsTable(group *dynamicsGroup) plaintext.Table {
+	t := plaintext.Table{}
 	for i, title := range dynamicsColumns {
-		t.Columns = append(t.Columns, explain.Column{Title: title, Right: i > 1})
+		t.Columns = append(t.Columns, plaintext.Column{Title: title, Right: i > 1})
 	}
 	for i := range group.Runs {
 		t.Rows = append(t.Rows, group.Runs[i].cells())

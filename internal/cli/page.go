@@ -127,7 +127,7 @@ func (p *page) table(title string, table plaintext.Table) {
 // mostRows is how many rows of a long table a text shows.
 const mostRows = 20
 
-func (p *page) longTable(title string, table explain.Table) {
+func (p *page) longTable(title string, table plaintext.Table) {
 	if len(table.Rows) == 0 {
 		p.list(title, []string{"none"})
 		return
@@ -147,7 +147,7 @@ func nextSteps(next []string) []string {
 	return next
 }
 
-func count(n int64, one, many string) string { return explain.Count(n, one, many) }
+func count(n int64, one, many string) string { return plaintext.Count(n, one, many) }
 
 // oneDecimal is a fraction in percent, for columns.
 func oneDecimal(fraction float64) string {

@@ -24,8 +24,8 @@ func writePlan(p *page, sections []inspect.Section, full bool) {
 	}
 }
 
-func planSummary(sections []inspect.Section) explain.Table {
-	t := explain.Table{Columns: []explain.Column{
+func planSummary(sections []inspect.Section) plaintext.Table {
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "service"},
 		{Title: "endpoints", Right: true},
 		{Title: "asks for"},

@@ -6,8 +6,8 @@ import (
 	"math"
 	"strconv"
 
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )
@@ -23,7 +23,7 @@ func (f *simulateFlags) write(w io.Writer, r *simulate.Results) error {
 	})
 }
 
-func simulateTable(results *simulate.Results) explain.Table {
+func simulateTable(results *simulate.Results) plaintext.Table {
 	hundredths := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
 	t := plaintext.Table{Columns: []plaintext.Column{{Title: "algorithm"}}}
 	for _, title := range []string{"total", "in-zone", "overload", "slices", "max overload", "invalid", "cases/s"} {

@@ -14,7 +14,7 @@ func writeStatus(p *page, services []inspect.ServiceStatus, wide bool) {
 	if len(services) == 0 {
 		return
 	}
-	t := explain.Table{Columns: []explain.Column{
+	t := plaintext.Table{Columns: []plaintext.Column{
 		{Title: "namespace"},
 		{Title: "service"},
 		{Title: "mode"},

@@ -25,8 +25,8 @@ func (t trafficTables) priced(columns []plaintext.Column) []plaintext.Column {
 	return columns
 }
 
-func (t trafficTables) services() explain.Table {
-	table := explain.Table{Columns: t.priced([]explain.Column{
+func (t trafficTables) services() plaintext.Table {
+	table := plaintext.Table{Columns: t.priced([]plaintext.Column{
 		{Title: "namespace"},
 		{Title: "service"},
 		{Title: t.per("connections"), Right: true},

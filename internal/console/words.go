@@ -28,7 +28,7 @@ var functions = template.FuncMap{
 	"path":      servicePath,
 	"trim":      func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) },
 	"bar":       bar,
-	"few":       func(names []string) string { return explain.FirstOf(names, fewShown) },
+	"few":       func(names []string) string { return plaintext.FirstOf(names, fewShown) },
 	"blocking":  func(c string) string { return conditions[c] },
 	"proxy":     func(p inspect.ProxyState) string { return proxyStates[p] },
 	"sameText":  func(a, b any) bool { return fmt.Sprint(a) == fmt.Sprint(b) },

@@ -37,7 +37,7 @@ func figuresOf(f allocate.Figures) *Figures {
 	return &Figures{percent(f.InZone), percent(f.SameNode), percent(f.Overload), f.Unreached}
 }
 
-func percent(fraction float64) float64 { return explain.Rounded(100 * fraction) }
+func percent(fraction float64) float64 { return plaintext.Rounded(100 * fraction) }
 
 func carried(d allocate.Delivery) []allocate.Algorithm {
 	return slices.DeleteFunc(slices.Clone(allocate.Algorithms()), func(a allocate.Algorithm) bool { return !d.CanCarry(a) })

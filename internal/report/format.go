@@ -19,7 +19,7 @@ func count[N int | int64](n N) string {
 	return plaintext.Thousands(int64(n))
 }
 
-func plural[N int | int64](n N, one, many string) string { return explain.Count(int64(n), one, many) }
+func plural[N int | int64](n N, one, many string) string { return plaintext.Count(int64(n), one, many) }
 
 func percent(value float64) string {
 	return points(value, 1) + thinSpace + "%"

@@ -110,4 +110,4 @@ func propertiesOf(schema any) map[string]any {
 	}
 }
 
-func firstOf(names []string) string { return explain.FirstOf(names, 3) }
+func firstOf(names []string) string { return plaintext.FirstOf(names, 3) }

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
@@ -213,9 +213,9 @@ func Profile(ctx context.Context, folder, name string, from netip.AddrPort, path
 
 // Table is a table of figures, whose first row has the titles.
 func Table(rows [][]string) string {
-	table := explain.Table{Rows: rows[1:]}
+	table := plaintext.Table{Rows: rows[1:]}
 	for _, title := range rows[0] {
-		table.Columns = append(table.Columns, explain.Column{Title: title})
+		table.Columns = append(table.Columns, plaintext.Column{Title: title})
 	}
 	var b strings.Builder
 	_ = table.Text(&b, "") // a strings.Builder takes all
