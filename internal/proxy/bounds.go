@@ -27,8 +27,7 @@ type bounds struct {
 	noted bool
 	// freed says that a Service needs less than before.
 	freed bool
-	// grown is what Services had before this sync that got more in it, and held are Services that
-	// get no more in it.
+	// grown is what Services had before that got more in this sync. held are Services that get no more in it.
 	grown map[types.NamespacedName]int
 	held  map[types.NamespacedName]bool
 	// minimumGrantedTo is the Service that gets the least that it needs in this sync, if any.
@@ -54,14 +53,14 @@ func (b *bounds) begin() {
 	b.grown, b.held, b.minimumGrantedTo = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
 }
 
-// limit is how many elements a Service may have, any number if most is zero. It is that of the
-// node if it is less than on nodes that have more left.
+// limit is how many elements a Service may have, 0 for any number. ofNode says that other nodes may have room
+// for more.
 type limit struct {
 	most   int
 	ofNode bool
 }
 
-// fit makes what the rules do for a Service, by a function that keeps to a limit.
+// fit compiles a Service within what it may have.
 func (b *bounds) fit(name types.NamespacedName, created time.Time, compiled func(limit) compile.Result) compile.Result {
 	result := compiled(limit{most: b.Service})
 	before := b.granted[name]
@@ -91,10 +90,9 @@ func (b *bounds) fit(name types.NamespacedName, created time.Time, compiled func
 	return result
 }
 
-// perSync is how many elements one sync may take out and put in, any number if it is zero. Each of
-// them takes memory until the kernel has it. It is what one Service of the largest size changes,
-// or as much as there may be at all, and a quarter more: so small Services need not wait until a
-// large one has had its turn.
+// perSync is how many elements one sync may add and delete, 0 for any number. They take memory until the kernel
+// has them. It is what one Service of the largest size changes, or all elements that there may be, and a quarter
+// more, so that small Services need not wait for a large one.
 func (b *bounds) perSync() int {
 	if b.Total == 0 {
 		return 0
@@ -126,7 +124,6 @@ func (b *bounds) waits(name types.NamespacedName) bool {
 	return waits
 }
 
-// demand is how many elements a Service asks for besides those that it has.
 type demand struct {
 	name    types.NamespacedName
 	wanted  int // in all
@@ -134,8 +131,8 @@ type demand struct {
 	created time.Time
 }
 
-// inOrder sorts demands: who takes least comes first, and of those that take as much who was
-// created first. So a Service of a few elements does not wait for one of thousands.
+// inOrder sorts demands: the smallest Service first, then the oldest. So a Service of a few elements does not
+// wait for one of thousands.
 func inOrder(demands []demand) []demand {
 	slices.SortFunc(demands, func(x, y demand) int {
 		return cmp.Or(cmp.Compare(x.wanted, y.wanted), x.created.Compare(y.created), cluster.CompareNames(x.name, y.name))
@@ -143,7 +140,6 @@ func inOrder(demands []demand) []demand {
 	return demands
 }
 
-// demands are those of all Services for which there was no room.
 func (b *bounds) demands() []demand {
 	var all []demand
 	for name, one := range b.shortages {
@@ -154,8 +150,8 @@ func (b *bounds) demands() []demand {
 	return all
 }
 
-// withdrawn takes what Services got in this sync from those of them that others come before
-// for which there is no room now. They are to be compiled again.
+// withdrawn takes back what Services got in this sync, where others come first in order and have no room. They
+// are compiled again.
 func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types.NamespacedName {
 	all := b.demands()
 	if len(all) == 0 || len(b.grown) == 0 {
@@ -182,7 +178,7 @@ func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types
 	return names
 }
 
-// admitted are Services that wait and for which there is room now, in order.
+// admitted are waiting Services that have room now, in order.
 func (b *bounds) admitted() []types.NamespacedName {
 	if !b.freed {
 		return nil
@@ -199,9 +195,7 @@ func (b *bounds) admitted() []types.NamespacedName {
 	return names
 }
 
-// left is the Service that gets some of what is left, none or one: the first in order of
-// those that have nothing and that this is enough for. Those for which there is room whole
-// have it.
+// left is the first Service in order that has nothing and for which the room is enough for its minimum.
 func (b *bounds) left() []types.NamespacedName {
 	var all []demand
 	room := b.room()

@@ -7,32 +7,31 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// checks say when to look whether somebody else has changed the rules.
+// checks decide when to look for changes that others made to the rules.
 type checks struct {
-	// period is how often everything is compared even if nothing seems to have changed.
+	// period is how often all rules are compared without a suspicion.
 	period time.Duration
 
 	next time.Time // look
 	full time.Time // comparison of everything, at the latest
-	// suspicious says that somebody has changed rules, of which nothing was found yet, and
-	// rested is when there may be a comparison of everything for that.
+	// suspicious says that others have changed some rules, and rested when a comparison of everything may
+	// follow.
 	suspicious bool
 	rested     time.Time
-	// certain says that it was rules of ours, for which there is one sooner.
+	// certain says that others have changed our rules, and soon when a comparison may follow.
 	certain bool
 	soon    time.Time
 	failing bool
 
-	// aside does something that takes long beside all else, and ends is told of what came
-	// of it. underway says that there is something to come, and missed how often in a row
-	// it was of no use, because rules were programmed meanwhile.
+	// aside runs a long read beside the programmer, and ends gets its result. underway says that a read runs.
+	// missed counts reads in a row that were useless since rules were programmed meanwhile.
 	aside    func(func())
 	ends     chan []reading
 	underway bool
 	missed   int
 }
 
-// reading is what the kernel held for a family, which then had been written so many times.
+// reading is what the kernel held after so many writes.
 type reading struct {
 	family  *family
 	writes  int
@@ -42,20 +41,17 @@ type reading struct {
 }
 
 const (
-	// lookPeriod is how often to look. Together with what it takes to compare and repair,
-	// it is less than a second.
+	// lookPeriod is how often to look. A repair follows within a second.
 	lookPeriod = 500 * time.Millisecond
-	// restFactor bounds what comparing takes, and how often changes wait for it, where
-	// others, such as kube-proxy, change so many rules of their own that it is not known
-	// whether there are any of ours among them: every 200th moment.
+	// restFactor bounds the time of comparisons to a 200th, if others such as kube-proxy change so many rules
+	// that ours may be among them.
 	restFactor = 199
-	// longestTrust is how long it takes at most until what others did is seen.
+	// longestTrust is the longest time until a change is noticed.
 	longestTrust = time.Minute
-	// soonFactor does the same where somebody changes rules of ours again and again.
+	// soonFactor bounds it if others change our rules again and again.
 	soonFactor = 4
 )
 
-// check looks whether somebody else has changed the rules, and puts them right.
 func (p *programmer) check(now time.Time) {
 	c := &p.checks
 	c.next = now.Add(lookPeriod)
@@ -88,16 +84,16 @@ func (p *programmer) check(now time.Time) {
 	}
 }
 
-// comparable are the families that have something in the kernel, of which it is known what.
+// comparable are the families with a known state in the kernel.
 func (p *programmer) comparable() []*family {
 	return slices.DeleteFunc(slices.Clone(p.families), func(f *family) bool { return !f.active || f.doubtful })
 }
 
-// mostMissed is how often rules are read in vain before changes wait for it.
+// mostMissed is how often a read may be useless before changes wait for it.
 const mostMissed = 3
 
-// compareAll begins to compare everything. To read all rules of a large cluster takes
-// almost half a second, for which changes do not wait.
+// compareAll begins a comparison of everything. Changes do not wait: the rules of a large cluster take half a
+// second to read.
 func (p *programmer) compareAll() {
 	c := &p.checks
 	var all []reading
@@ -125,7 +121,7 @@ func (p *programmer) compareAll() {
 	}
 }
 
-// compared takes what was read, and puts right what differs.
+// compared repairs what differs from a read.
 func (p *programmer) compared(all []reading) {
 	c := &p.checks
 	c.underway = false
@@ -149,7 +145,7 @@ func (p *programmer) compared(all []reading) {
 	c.rested = now.Add(min(restFactor*took, longestTrust))
 	c.soon = now.Add(min(soonFactor*took, longestTrust))
 	if missed {
-		// What there was to be found is there still.
+		// The difference is still there.
 		c.missed = (c.missed + 1) % (mostMissed + 1)
 		c.certain = true
 		return
@@ -158,7 +154,7 @@ func (p *programmer) compared(all []reading) {
 	c.full = now.Add(c.period)
 }
 
-// checkFailed counts each failure, and tells of the first in a row.
+// checkFailed logs the first failure in a row.
 func (p *programmer) checkFailed(err error) {
 	p.metrics.failed(stepCheck)
 	if !p.checks.failing {
@@ -174,8 +170,7 @@ func (p *programmer) checkSucceeded() {
 	p.checks.failing = false
 }
 
-// compareShape compares a family's chains, rules and maps with what the kernel holds, which
-// costs little, and all else only if these are not right.
+// compareShape compares chains, rules and maps, which costs little. It reads the elements only if these differ.
 func (p *programmer) compareShape(f *family) error {
 	listing, err := p.writer.kernel.Shape(f.number)
 	if err != nil || f.table.HoldsShape(listing) {
@@ -188,8 +183,7 @@ func (p *programmer) compareShape(f *family) error {
 	return nil
 }
 
-// compare compares a family's rules with what the kernel holds. What differs is put right
-// next.
+// compare compares a family's rules with the kernel's, and stages a repair.
 func (p *programmer) compare(f *family, listing ruleset.Listing) {
 	if f.table.Holds(listing) {
 		return

@@ -20,37 +20,32 @@ type kernel interface {
 	memory
 }
 
-// family is what is programmed for one address family.
 type family struct {
 	number ruleset.Family
 	table  *ruleset.Table
-	// committing is held while the table commits, so that any goroutine may ask which
-	// connections are still stale. It is not held while the kernel works.
+	// committing is held while the table commits, so that other goroutines may ask for stale connections. It is
+	// not held while the kernel works.
 	committing sync.Mutex
-	// active says that there is, or has been, something to program. Before, the kernel
-	// need not know the family.
+	// active says that the family has had something to program. Before, the kernel may lack it.
 	active bool
-	// doubtful says that what the kernel holds is not known.
+	// doubtful says that the state of the kernel is unknown.
 	doubtful bool
 
 	aside map[string]*refused
 
-	// unread is how often in a row the kernel's could not be read since others changed
-	// theirs meanwhile.
+	// unread counts failures in a row to read rules that others change meanwhile.
 	unread int
 
-	// adopted says that the table was made to say what the kernel holds, so that what is
-	// written next may put right what is no matter of what was staged.
+	// adopted says that the table was set to what the kernel holds. The next write may be a repair.
 	adopted bool
-	// writes is how often something was written, and wrote how many elements the last attempt
-	// took out and put in.
+	// writes counts transactions. wrote counts the elements that the last attempt added and deleted.
 	writes   int
 	wrote    int
 	failures int
 	retry    time.Time
 }
 
-// refused is a ServicePort that the kernel refuses. What it had before stays.
+// refused is a ServicePort that the kernel refuses, and that keeps its current rules.
 type refused struct {
 	port     *ruleset.ServicePort
 	cause    error
@@ -58,23 +53,21 @@ type refused struct {
 	retry    time.Time
 }
 
-// How long to wait before what failed is tried again: at first, and at most.
+// First and longest times until a failure is tried again.
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 10 * time.Second
 	asideFirst = 5 * time.Second
 	asideMost  = 5 * time.Minute
-	// mostUnread is after how many attempts to read rules that change all the time they are
-	// made anew. Each of them is several in the kernel.
+	// mostUnread is after how many failed reads all rules are made anew.
 	mostUnread = 3
-	// refusedRepairs is after how many failures the same is tried where the kernel refuses
-	// whatever is written, and again each time that there are twice as many.
+	// refusedRepairs is after how many failed writes all rules are made anew, again each time that the number
+	// doubles.
 	refusedRepairs = 3
 	mostTries      = 200 // transactions to find what the kernel refuses
 	mostRefused    = 20  // ServicePorts, of which each has its own cause
 	mostRestaged   = 10  // ServicePorts set aside that are tried again at once
-	// longestSearch bounds how long changes wait for a search that has learnt something. The
-	// next one goes on with what is left.
+	// longestSearch bounds how long changes wait for a search that has learnt something.
 	longestSearch = 5 * time.Second
 )
 
@@ -82,8 +75,7 @@ func newFamily(config ruleset.Config) *family {
 	return &family{number: config.Family, table: ruleset.NewTable(config), doubtful: true, aside: map[string]*refused{}}
 }
 
-// stage asks for a ServicePort, or has it go if port is nil. The error says what of it no
-// rule can be made of.
+// stage stages a ServicePort, or its removal if port is nil. The error says what no rule can be made of.
 func (f *family) stage(name string, port *ruleset.ServicePort) error {
 	if port == nil {
 		f.table.Remove(name)
@@ -93,23 +85,21 @@ func (f *family) stage(name string, port *ruleset.ServicePort) error {
 	return f.table.Set(*port)
 }
 
-// commit says what the kernel is to do for all that is staged and due.
 func (f *family) commit(now time.Time) ruleset.Commit {
 	f.committing.Lock()
 	defer f.committing.Unlock()
 	return f.table.Commit(now)
 }
 
-// stillStale takes connections of the family out of a list that may go on by now, for any
-// goroutine. The list is changed in place.
+// stillStale removes connections whose endpoints serve again, in place. Any goroutine may call it.
 func (f *family) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	f.committing.Lock()
 	defer f.committing.Unlock()
 	return f.table.StillStale(all)
 }
 
-// restrict asks for what is left of a ServicePort, by a function that says what that is and returns
-// nil for nothing. It returns the fronts that go.
+// restrict replaces a ServicePort by what a function leaves of it, nil for nothing. It returns the fronts that
+// are lost.
 func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.ServicePort) (lost []ruleset.Front) {
 	if one := f.aside[name]; one != nil {
 		if kept := left(one.port); kept != nil {
@@ -141,7 +131,7 @@ func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.
 	return lost
 }
 
-// settled notes that the kernel has all that was staged.
+// settled notes that the kernel has all that is staged.
 func (f *family) settled() {
 	for name := range f.table.Pending() {
 		delete(f.aside, name)
@@ -150,13 +140,13 @@ func (f *family) settled() {
 	f.failures, f.retry = 0, time.Time{}
 }
 
-// pending reports whether the kernel lacks what was asked for a ServicePort.
+// pending reports whether the kernel lacks what is asked for a ServicePort.
 func (f *family) pending(name string) bool {
 	return f.table.IsPending(name) || f.aside[name] != nil
 }
 
-// read reads what the kernel holds. Where others change theirs all the time, so that it
-// cannot be read, it is taken for nothing after a while: then all of it is made anew.
+// read reads what the kernel holds. After some failures because others change their rules all the time, the
+// listing says that it is unread, so that all rules are made anew.
 func (f *family) read(k kernel) (ruleset.Listing, error) {
 	listing, err := k.Read(f.number)
 	if err == nil {
@@ -170,19 +160,18 @@ func (f *family) read(k kernel) (ruleset.Listing, error) {
 	if f.unread < mostUnread {
 		return listing, fmt.Errorf("reading the rules of %s: %w", f, err)
 	}
-	// What is there may be of an earlier run.
+	// There may be rules of a previous process.
 	f.active = true
 	return ruleset.Listing{Family: f.number, Unread: true}, nil
 }
 
-// take goes on from what the kernel holds.
+// take continues from what the kernel holds.
 func (f *family) take(listing ruleset.Listing) {
 	f.table.Adopt(listing)
 	f.active = f.active || listing.Exists
 	f.doubtful, f.adopted = false, true
 }
 
-// String is the name of the family in the API.
 func (f *family) String() string { return familyName(f.number) }
 
 func familyName(number ruleset.Family) string {
@@ -192,7 +181,7 @@ func familyName(number ruleset.Family) string {
 	return "IPv4"
 }
 
-// next is when the family has to be looked at again, zero if a change will tell.
+// next is when the family is due again, zero if only a change makes it due.
 func (f *family) next() time.Time {
 	at := f.retry
 	if !f.active || f.failures > 0 {
@@ -207,7 +196,7 @@ func (f *family) next() time.Time {
 	return at
 }
 
-// earlier is the earlier of two times, of which zero is never.
+// earlier is the earlier of two times. Zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -215,8 +204,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// waits reports whether a ServicePort is one that the kernel refused, and notes what it is
-// to be when that is tried again. Another one than before is tried sooner.
+// waits reports whether a ServicePort is set aside. The new version is tried sooner.
 func (f *family) waits(port *ruleset.ServicePort, now time.Time) bool {
 	one := f.aside[port.Name]
 	if one == nil {
@@ -227,9 +215,8 @@ func (f *family) waits(port *ruleset.ServicePort, now time.Time) bool {
 	return true
 }
 
-// restage asks again for what the kernel refused, as far as it is time: first what is due
-// longest. While a search for what is refused is not done nothing is added to it, and otherwise
-// so little that it has room for what is newly bad.
+// restage tries some ports again that are set aside, those that wait longest first. It adds none while a search
+// is not done.
 func (f *family) restage(now time.Time) {
 	if f.failures > 0 {
 		return

@@ -23,10 +23,10 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// programmer has the kernel do what the catalogue says. All its work is done by the
-// goroutine of run, but for what is said to be for any.
+// programmer programs what the catalogue says. The goroutine of run owns its state. Methods that any goroutine
+// may call say so.
 type programmer struct {
-	// settings are those of the rules, with the ranges of cluster IPs as they are now.
+	// settings include the ranges of cluster IPs that are known now.
 	settings    view.Settings
 	catalogue   *cluster.Catalogue
 	clock       clock.WithDelayedExecution
@@ -36,13 +36,12 @@ type programmer struct {
 	healthPorts *healthPorts
 	warnings    *events.Warnings
 	index       *index // nil if nobody asks
-	// unindexed were staged since they were written last: the index says what the kernel does.
+	// unindexed are staged Services that the kernel lacks yet. The index says what the kernel does.
 	unindexed map[types.NamespacedName][]compile.Family
 	flows     flows
-	// told is given what to acknowledge whenever something was programmed.
-	told func(lease.Acknowledgement)
-	// loaded is called after the first sync of all that is known that did not fail, nil for
-	// nothing and when that is over.
+	// onProgrammed is called with the acknowledgement after each sync and probe.
+	onProgrammed func(lease.Acknowledgement)
+	// loaded is called once, after the first sync without a failure. It is nil afterwards.
 	loaded func()
 
 	writer    *writer
@@ -56,32 +55,30 @@ type programmer struct {
 	records   map[types.NamespacedName]*record
 	totals    totals
 	bounds    *bounds
-	// onNode are the endpoints on this node, with how many Services have them.
+	// onNode counts, for each endpoint on this node, the Services that have it.
 	onNode        map[netip.Addr]int
 	onNodeChanged bool
 	answers       map[types.NamespacedName]health.Service
 	versions      *lease.Acknowledgements
 	// proving is nil if the node is not probed.
 	proving *proving
-	// orphans are Services that have groups, and are not known themselves.
+	// orphans are Services with groups that are not known themselves.
 	orphans map[types.NamespacedName]bool
-	// underway are changes on their way to the kernel.
+	// underway are changes that the kernel does not have yet.
 	underway map[types.NamespacedName]*cluster.Change
 	started  time.Time
 
-	wake chan struct{}
-	// local are the addresses of interfaces, once they are known.
+	wake       chan struct{}
 	mu         sync.Mutex
 	local      []netip.Addr
 	knowsLocal bool
-	// forgotten are maps of clients, with since when those of them are forgotten that are to
-	// be.
+	// forgotten records since when all clients of a map are forgotten that were to be.
 	forgotten map[remembered]time.Time
 }
 
 // record is what is known of a Service that the rules serve.
 type record struct {
-	// of is the Service whose addresses it has at most.
+	// of is the Service that it was compiled or restricted for.
 	of          *corev1.Service
 	ports       perFamily[[]string]
 	endpoints   perFamily[int]
@@ -93,14 +90,12 @@ type record struct {
 	notes       []string
 }
 
-// totals are sums over all records.
 type totals struct {
 	services, unreachable int
 	endpoints, elements   perFamily[int]
 	refused               map[compile.Reason]int
 }
 
-// add adds a record, or takes it out by -1.
 func (t *totals) add(r *record, by int) {
 	if len(r.ports[0])+len(r.ports[1]) > 0 {
 		t.services += by
@@ -127,11 +122,11 @@ func (p *programmer) begin() {
 	p.orphans, p.underway = map[types.NamespacedName]bool{}, map[types.NamespacedName]*cluster.Change{}
 	p.versions = lease.NewAcknowledgements()
 	p.checks.ends = make(chan []reading, 1)
-	// What is read at first need not be compared.
+	// The first read of the rules is a comparison already.
 	p.checks.full = p.clock.Now().Add(p.checks.period)
 }
 
-// setLocal notes the addresses of interfaces, for any goroutine.
+// setLocal stores the addresses of interfaces. Any goroutine may call it.
 func (p *programmer) setLocal(addresses []netip.Addr) {
 	p.mu.Lock()
 	same := p.knowsLocal && slices.Equal(addresses, p.local)
@@ -142,7 +137,7 @@ func (p *programmer) setLocal(addresses []netip.Addr) {
 	}
 }
 
-// setForgotten notes that clients of a map were forgotten, for any goroutine.
+// setForgotten notes that the clients of a map are forgotten. Any goroutine may call it.
 func (p *programmer) setForgotten(number ruleset.Family, set string, began time.Time) {
 	p.mu.Lock()
 	if p.forgotten == nil {
@@ -170,8 +165,7 @@ func (p *programmer) tellForgotten() {
 	}
 }
 
-// stillStale takes connections out of a list that may go on by now, since their endpoints
-// serve again, for any goroutine. The list is changed in place.
+// stillStale removes connections whose endpoints serve again, in place. Any goroutine may call it.
 func (p *programmer) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	for _, f := range p.families {
 		all = f.stillStale(all)
@@ -179,7 +173,7 @@ func (p *programmer) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	return all
 }
 
-// run programs until the context ends. What the kernel holds then stays there.
+// run programs until the context ends. The rules stay.
 func (p *programmer) run(ctx context.Context) {
 	p.started = p.clock.Now()
 	if p.catalogue.Changed() {
@@ -202,7 +196,7 @@ func (p *programmer) run(ctx context.Context) {
 	p.healthPorts.answerer.Close()
 }
 
-// step does what is to be done now, and says how long it may take until the next.
+// step does what is due, and returns the time until the next step.
 func (p *programmer) step(ctx context.Context) time.Duration {
 	p.tellForgotten()
 	now := p.clock.Now()
@@ -252,7 +246,7 @@ func (p *programmer) writes() int {
 	return n
 }
 
-// next is when there is something to program, zero if that is not known yet.
+// next is when something is due to be programmed, zero if that is not known yet.
 func (p *programmer) next(now time.Time) time.Time {
 	var at time.Time
 	if p.placed() {
@@ -270,16 +264,15 @@ func (p *programmer) next(now time.Time) time.Time {
 	return p.scheduler.ready(at)
 }
 
-// placed reports whether all is known that rules depend on besides the API. To make rules
-// without the node's addresses would take NodePorts away that an earlier proxy has made.
+// placed reports whether the node's own addresses are known, if rules depend on them. Rules without them would
+// take away the NodePorts of an earlier proxy.
 func (p *programmer) placed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.knowsLocal || !p.settings.NodePorts.ByPrefix()
 }
 
-// sync programs what has changed. The error says why not all of it is programmed, but for what
-// the kernel refuses by itself.
+// sync programs what has changed. The error does not include ports that the kernel refuses.
 func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	taken := p.catalogue.Take()
 	if !taken.Empty() {
@@ -290,7 +283,7 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	}
 	for name, one := range taken.Services {
 		p.versions.Wait(name, one.HandOver)
-		// What happened before the start was not to be programmed by this proxy.
+		// Changes before the start do not count for the latency of this proxy.
 		one.Triggered = slices.DeleteFunc(one.Triggered, func(at time.Time) bool { return !at.After(p.started) })
 		p.underway[name] = one.Before(p.underway[name])
 	}
@@ -311,8 +304,7 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	return failure
 }
 
-// write has the kernel do what was staged, and says what that was but for what no Service is
-// to blame for: to put right what others changed, and to find what the kernel refuses.
+// write writes what is staged. What it returns leaves out repairs and searches, for which no Service is charged.
 func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, failure error) {
 	for _, f := range p.families {
 		if f.retry.After(now) {
@@ -337,8 +329,7 @@ func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, f
 	return wrote, failure
 }
 
-// compileAll compiles Services, and those for which that leaves less room or more, as far as this
-// sync has room for them.
+// compileAll compiles Services, and others whose room that changes, as far as this sync has room.
 func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) {
 	p.bounds.begin()
 	p.scheduler.begin(p.bounds.perSync())
@@ -353,7 +344,6 @@ func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) {
 	each(p.bounds.left())
 }
 
-// candidate is what the scheduler orders a Service by.
 func (p *programmer) candidate(name types.NamespacedName) candidate {
 	return candidate{bypassesQueue: p.bypassesQueue(name), elements: p.elements(name), created: createdAt(p.catalogue.Service(name))}
 }
@@ -365,7 +355,7 @@ func (p *programmer) elements(name types.NamespacedName) int {
 	return 0
 }
 
-// createdAt is when a Service was created, zero if there is none.
+// createdAt is zero without a Service.
 func createdAt(service *corev1.Service) time.Time {
 	if service == nil {
 		return time.Time{}
@@ -379,8 +369,8 @@ func (p *programmer) bypassesQueue(name types.NamespacedName) bool {
 	return p.probes(name) || !compile.Ours(p.catalogue.Service(name))
 }
 
-// restrict takes from a Service that has changed and is compiled later what it has no more, and
-// what it may not claim any more if others have changed that. They may have its addresses now.
+// restrict takes addresses from a changed Service that is compiled later: those that it does not have any more,
+// and those that it may not claim any more. They may belong to others now.
 func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
 	known, service := p.records[name], p.catalogue.Service(name)
 	if known == nil || known.of == service && !claimed {
@@ -395,11 +385,11 @@ func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
 	}
 }
 
-// errWaiting is that a family is not written since that failed a moment ago.
+// errWaiting says that a failed family is not tried again yet.
 var errWaiting = errors.New("waiting to try again")
 
-// affected are the Services that have to be compiled again, and those of them whose addresses may
-// be others than before though they have not changed themselves.
+// affected are the Services to compile again. Those in claimed may have lost or won addresses without a change
+// of their own.
 func (p *programmer) affected(taken *cluster.Changes) (names, claimed map[types.NamespacedName]bool) {
 	names, claimed = make(map[types.NamespacedName]bool, len(taken.Services)), map[types.NamespacedName]bool{}
 	claim := func(others []types.NamespacedName) {
@@ -424,8 +414,7 @@ func (p *programmer) affected(taken *cluster.Changes) (names, claimed map[types.
 	return names, claimed
 }
 
-// compile stages what the rules are to do for a Service if this sync has room for that, or else
-// postpones it.
+// compile stages the rules of a Service, or postpones it if this sync has no room.
 func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 	one, again := p.scheduler.efforts[name]
 	if !again {
@@ -449,7 +438,6 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 	p.scheduler.compiled(name, one, mayWait)
 }
 
-// compilation is what the rules are to do for a Service.
 type compilation struct {
 	entry   cluster.Entry
 	result  compile.Result
@@ -463,7 +451,6 @@ func (c *compilation) elements() (n int) {
 	return n
 }
 
-// compiledWithin is what the rules are to do for a Service within its bounds.
 func (p *programmer) compiledWithin(name types.NamespacedName) (c compilation) {
 	c.entry = p.catalogue.Entry(name)
 	fit := func(within limit) compile.Result {
@@ -479,7 +466,7 @@ func (p *programmer) compiledWithin(name types.NamespacedName) (c compilation) {
 	return c
 }
 
-// stageService stages what was compiled of a Service, and notes what is to be known of it.
+// stageService stages the rules of a Service and records what is known of it.
 func (p *programmer) stageService(name types.NamespacedName, c *compilation, now time.Time) {
 	e, result := c.entry, c.result
 	before := p.records[name]
@@ -534,11 +521,9 @@ func (p *programmer) stageService(name types.NamespacedName, c *compilation, now
 
 func sum(n perFamily[int]) int { return n[0] + n[1] }
 
-// toldRefusals is how many of the addresses that a Service does not get the log and events
-// name.
+// toldRefusals is how many refused addresses of a Service the log and events name.
 const toldRefusals = 2
 
-// read notes what is to be known of one family of a Service.
 func (*programmer) read(r *record, c *compile.Family) {
 	at := slices.Index(families, c.Family)
 	names := make([]string, len(c.Ports))
@@ -565,8 +550,8 @@ func (*programmer) read(r *record, c *compile.Family) {
 	}
 }
 
-// stage asks for the ports of a Service in one family, and has those go that it had
-// before. It returns what no rule can be made of.
+// stage stages the ports of a Service in one family and removes those that it no longer has. It returns what no
+// rule can be made of.
 func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) (notes []string) {
 	wanted := map[string]bool{}
 	for i := range compiled {
@@ -593,7 +578,6 @@ func (p *programmer) stage(f *family, before []string, compiled []compile.Family
 	return notes
 }
 
-// count counts Services that have endpoints on this node.
 func (p *programmer) count(addresses []netip.Addr, by int) {
 	for _, address := range addresses {
 		p.onNode[address] += by
@@ -645,7 +629,7 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	p.reconcile()
 	p.versions.Settle(p.settled)
 	p.aim()
-	p.told(p.acknowledged())
+	p.onProgrammed(p.acknowledged())
 	p.healthPorts.set(ctx, p.options.Node.NodePortAddresses, p.answers)
 	p.gauge()
 	if failure == nil {
@@ -653,13 +637,13 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	}
 }
 
-// flows are the connections of UDP that the kernel tracks.
+// flows are the UDP connections that the kernel tracks.
 type flows interface {
 	unreconciled(ruleset.Family) bool
 	reconcile(ruleset.Family, map[ruleset.Front][]netip.AddrPort)
 }
 
-// reconcile has connections of UDP that were there before the first sync go where they may.
+// reconcile moves UDP connections from before the first sync to endpoints that serve.
 func (p *programmer) reconcile() {
 	for _, f := range p.families {
 		if f.active && !f.doubtful && f.failures == 0 && p.flows.unreconciled(f.number) {
@@ -668,12 +652,12 @@ func (p *programmer) reconcile() {
 	}
 }
 
-// programmed reports whether the kernel has all that was asked for a Service.
+// programmed reports whether the kernel has all that a Service asks for.
 func (p *programmer) programmed(name types.NamespacedName) bool {
 	return !p.scheduler.waits(name) && p.written(name)
 }
 
-// written reports whether the kernel has all that was staged of a Service.
+// written reports whether the kernel has all that is staged of a Service.
 func (p *programmer) written(name types.NamespacedName) bool {
 	known := p.records[name]
 	for i, f := range p.families {
@@ -687,22 +671,20 @@ func (p *programmer) written(name types.NamespacedName) bool {
 	return true
 }
 
-// settled reports whether the groups of a Service are programmed as they were when it was
-// compiled last, all of them. Groups without their Service cannot be: it is yet to come, or
-// they are to go.
+// settled reports whether all groups of a Service are programmed. Groups without their Service are not: it is
+// yet to come, or they are to go.
 func (p *programmer) settled(name types.NamespacedName) bool {
 	return !p.orphans[name] && !p.bounds.waits(name) && p.programmed(name)
 }
 
-// acknowledged is what to tell. While the groups that the rules were made of are those of a
-// zone that the node is not in any more, or are about to be replaced by others whose
-// versions say something else, that is nothing.
+// acknowledged is what to tell the controller. It is nothing while the rules are of the zone that the node was
+// in before, or while all groups are about to be replaced.
 func (p *programmer) acknowledged() lease.Acknowledgement {
 	node, _ := p.catalogue.Position()
 	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.Renewed() {
 		return lease.Acknowledgement{}
 	}
-	return p.vouch(p.versions.Acknowledgement)
+	return p.limitToVerified(p.versions.Acknowledgement)
 }
 
 func (p *programmer) gauge() {

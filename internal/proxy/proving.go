@@ -41,7 +41,7 @@ type proving struct {
 	late    string
 	// vouched is the resource version up to which a probe has shown that acknowledging is
 	// right.
-	vouched uint64
+	verified uint64
 	// begun says that something was programmed, so that there is something to acknowledge.
 	begun bool
 }
@@ -203,7 +203,7 @@ func (p *programmer) prove() {
 		v.shown[f.number] = state
 		p.showProbe(v, f.String(), before.Outcome, state)
 	}
-	p.told(p.acknowledged())
+	p.onProgrammed(p.acknowledged())
 }
 
 // missingAfter is how long the kernel may be without the rules that are to be probed until
@@ -240,7 +240,7 @@ func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, 
 
 // vouch leaves of an acknowledgement what probes have shown to be right. The Service may be
 // handed over a moment after it, so that what is new in it takes a new probe.
-func (p *programmer) vouch(a lease.Acknowledgement) lease.Acknowledgement {
+func (p *programmer) limitToVerified(a lease.Acknowledgement) lease.Acknowledgement {
 	v := p.proving
 	if v == nil {
 		return a
@@ -248,18 +248,18 @@ func (p *programmer) vouch(a lease.Acknowledgement) lease.Acknowledgement {
 	verdict := v.prober.Verdict(p.clock.Now())
 	switch {
 	case !verdict.Holds:
-		v.vouched = 0
+		v.verified = 0
 		return lease.Acknowledgement{Failure: cmp.Or(verdict.Failure, v.late)}
-	case !verdict.Recent && a.Version > v.vouched:
+	case !verdict.Recent && a.Version > v.verified:
 		if !verdict.Due {
 			v.prober.Ask()
 		}
-		a.Version = v.vouched
+		a.Version = v.verified
 		if a.Version == 0 {
 			a.Except = nil
 		}
 	default:
-		v.vouched = a.Version
+		v.verified = a.Version
 	}
 	return a
 }

@@ -123,8 +123,8 @@ func (w *provenWorld) probes(n float64) {
 func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
-	told := w.told
-	w.told = func(a lease.Acknowledgement) {
+	told := w.onProgrammed
+	w.onProgrammed = func(a lease.Acknowledgement) {
 		failure = a.Failure
 		told(a)
 	}
@@ -244,7 +244,7 @@ func TestProbeOnAFullNode(t *testing.T) {
 func TestProbeThatIsNotProgrammed(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
-	w.told = func(a lease.Acknowledgement) { failure, w.version = a.Failure, a.Version }
+	w.onProgrammed = func(a lease.Acknowledgement) { failure, w.version = a.Failure, a.Version }
 	w.kernel.refuses = func(transaction ruleset.Transaction) error {
 		if touches(transaction, probeFront.Addr().String()) {
 			return syscall.EINVAL

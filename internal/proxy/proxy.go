@@ -168,7 +168,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	})
 	made := &programmer{
 		settings: o.settings(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, flows: p.cleaner, told: p.keeper.Tell, scheduler: newScheduler(o.MinSyncPeriod), checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
+		warnings: w, flows: p.cleaner, onProgrammed: p.keeper.Tell, scheduler: newScheduler(o.MinSyncPeriod), checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
 		healthPorts: &healthPorts{answerer: health.NewServices(p.health)},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,

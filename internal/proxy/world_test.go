@@ -99,7 +99,7 @@ func (w *world) restart() {
 	p := &programmer{
 		flows:    w.flows,
 		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(view.Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
-		log: logr.Discard(), health: health.NewState(w.clock), told: func(a lease.Acknowledgement) { w.version, w.except = a.Version, a.Except },
+		log: logr.Discard(), health: health.NewState(w.clock), onProgrammed: func(a lease.Acknowledgement) { w.version, w.except = a.Version, a.Except },
 		scheduler: newScheduler(20 * time.Millisecond), checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
 		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}},
 		writer: &writer{

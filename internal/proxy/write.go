@@ -14,20 +14,20 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// writer writes what is staged to the kernel. What the kernel refuses it finds out and sets
-// aside, so that one ServicePort does not hold up the others.
+// writer writes what is staged. It finds ServicePorts that the kernel refuses and sets them aside, so that they
+// do not hold up others.
 type writer struct {
 	kernel  kernel
 	clock   clock.PassiveClock
 	metrics *metrics
 	log     logr.Logger
-	// stale is told which connections the rules no longer lead where they go, and forget
-	// which clients stay with endpoints that went.
+	// stale is called with connections that the rules do not allow any more, forget with clients of endpoints
+	// that were removed.
 	stale  func([]ruleset.Stale)
 	forget func(ruleset.Family, []ruleset.Forget)
 }
 
-// write writes all that is staged and due. It is tried again at f.next() if it fails.
+// write writes all that is staged and due. After a failure f.next() says when to try again.
 func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 	if !f.active && !f.doubtful {
 		f.settled() // there was nothing to do and there is nothing
@@ -46,13 +46,13 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 		return ctx.Err()
 	}
 	f.failures++
-	// To look for what is refused may have taken long.
+	// The search for what is refused may have taken long.
 	ended := w.clock.Now()
 	f.retry = ended.Add(max(backoff(retryFirst, retryMost, f.failures), ended.Sub(now)))
 	return err
 }
 
-// try writes once, and once more from what the kernel really holds if that fails.
+// try writes once. If that fails, it reads the kernel and writes once more.
 func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	if f.doubtful || f.table.MustRead() {
 		if _, err := w.adopt(f); err != nil {
@@ -80,7 +80,7 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	return second
 }
 
-// adopt reads what the kernel holds, and goes on from there.
+// adopt reads what the kernel holds.
 func (w *writer) adopt(f *family) (*ruleset.Listing, error) {
 	listing, err := f.read(w.kernel)
 	if err != nil {
@@ -91,8 +91,7 @@ func (w *writer) adopt(f *family) (*ruleset.Listing, error) {
 	return &listing, nil
 }
 
-// commit writes one transaction. If the kernel refuses it, the table does not say what the
-// kernel holds until that is read.
+// commit writes one transaction. After a failure the kernel has to be read.
 func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 	commit := f.commit(now)
 	if !commit.Transaction.Empty() {
@@ -121,7 +120,7 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 	return nil
 }
 
-// blamed is an error that names the ServicePorts whose rules the kernel has refused.
+// blamed is an error with the ServicePorts whose rules the kernel refused.
 type blamed struct {
 	error
 	names []string
@@ -129,7 +128,7 @@ type blamed struct {
 
 func (b *blamed) Unwrap() error { return b.error }
 
-// blame adds to an error whom the kernel blames, if it says so.
+// blame adds the ServicePorts to an error of the kernel that names a change.
 func blame(table *ruleset.Table, t ruleset.Transaction, err error) error {
 	var refused interface{ Refused() (change, element int) }
 	if !errors.As(err, &refused) {
@@ -150,10 +149,9 @@ func sizeOf(t ruleset.Transaction) int {
 	return n
 }
 
-// isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and has
-// the others written. The kernel's state is known when it begins. Where there are too many
-// it sets aside what it has found, and the rest is tried next time. What is not written, since
-// it is refused or yet to be tried, stays as it was: after a start as an earlier run made it.
+// isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and writes the others. The
+// kernel's state is known when it begins. If there are too many, the next call goes on. What is not written
+// keeps its current kernel rules, including those of a previous process.
 func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause error) error {
 	all := maps.Clone(f.table.Pending())
 	for name := range all {
@@ -166,7 +164,7 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 		stuck = s.try(ctx)
 	}
 	if stuck != nil && ctx.Err() == nil && !f.doubtful {
-		// Nothing can be written without them either, so they are not to blame.
+		// Nothing can be written without these ports either, so they are not the cause.
 		stuck = s.makeAnew(ctx, stuck)
 	}
 	switch {
@@ -198,32 +196,29 @@ type search struct {
 	began    time.Time
 	until    time.Time
 	refusals []refusal
-	// written reports whether the search has had something written that was not blamed.
+	// written says that something was written that the kernel had not blamed.
 	written bool
-	// misled reports that what the kernel blamed could be written: its word is not used again.
+	// misled says that something was written that the kernel had blamed. Blame is ignored from then on.
 	misled bool
-	// listing is what the kernel holds, nil if that is not known.
+	// listing is what the kernel holds, nil if unknown.
 	listing *ruleset.Listing
 }
 
-// refusal is a ServicePort that the kernel refuses, and what it says.
+// refusal is a ServicePort that the kernel refuses, and why.
 type refusal struct {
 	name  string
 	cause error
 }
 
-// errTooMany ends a search that takes too long.
 var errTooMany = errors.New("the kernel refuses more ports of Services than can be told apart at once")
 
-// among writes ServicePorts until each that fails by itself is known. It leaves those that are
-// not written. Where the kernel names what it refuses, the ServicePorts that need it are tried
-// first and the rest after them. It does not always name it: it names a message and no element
-// where elements make a loop, and nothing where it lacks memory or refuses only when all is done.
-// Then the ports are tried in halves, and halves of these.
+// among writes ServicePorts until each is known that fails by itself. It leaves in all those that are not
+// written. If the kernel names what it refuses, the ServicePorts that need it are tried first. The kernel names
+// no element for a loop of chains, and nothing if it lacks memory or refuses at the very end. Then the ports are
+// tried in halves.
 //
-// A bound ends the search only once it has learnt something. That takes as many transactions as
-// there are halvings, since what is tried next after a failure is at most half of what failed.
-// What is learnt is kept, so that searches that are ended come to an end together.
+// Its bounds end the search only once it has learnt something, so that repeated searches converge: each attempt
+// after a failure is at most half of it.
 func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
 	type attempt struct {
 		names  []string
@@ -269,14 +264,13 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 			blames = known.names
 		}
 		first, rest, byBlame := divide(tried.names, blames)
-		// Blamed ports that are tried after the rest would have the rest fail for each bad port
-		// in it, and nothing be learnt from it.
+		// The rest first would fail for each bad port in it, and nothing would be learnt.
 		stack = append(stack, attempt{names: rest}, attempt{first, byBlame})
 	}
 	return nil
 }
 
-// ended reports whether the search has used up what it may take, and has learnt something.
+// ended reports whether the search has reached a bound and has learnt something.
 func (s *search) ended() bool {
 	if len(s.refusals) == mostRefused {
 		return true
@@ -284,8 +278,8 @@ func (s *search) ended() bool {
 	return s.learnt() && (s.tries <= 0 || s.clock.Now().After(s.until))
 }
 
-// extend gives a search that learns something for the first time as long again as that took:
-// halving led it to little, and as much time leads it back to all.
+// extend doubles the time of a search when it learns something for the first time: halving led it to little, and
+// the way back takes as long.
 func (s *search) extend() {
 	now := s.clock.Now()
 	if until := now.Add(now.Sub(s.began)); !s.learnt() && until.After(s.until) {
@@ -293,11 +287,11 @@ func (s *search) extend() {
 	}
 }
 
-// learnt reports whether the next search has less to do than this one had.
+// learnt reports whether the next search has less to do.
 func (s *search) learnt() bool { return s.written || len(s.refusals) > 0 }
 
-// divide divides names of ServicePorts, two or more, in those to try first, at most half of
-// them, and the rest: by which of them are blamed, else in halves.
+// divide divides two or more names: first are those that are blamed, if they are at most half, else the first
+// half.
 func divide(names, blames []string) (first, rest []string, byBlame bool) {
 	for _, name := range names {
 		if slices.Contains(blames, name) {
@@ -312,8 +306,8 @@ func divide(names, blames []string) (first, rest []string, byBlame bool) {
 	return first, rest, true
 }
 
-// try writes what is staged. If that fails, it finds out what the kernel holds: what it held
-// before if the kernel has refused all of it, which costs less than to read it.
+// try writes what is staged. If the kernel refuses all of it, the last listing is still true. Else it is read
+// again.
 func (s *search) try(ctx context.Context) (err error) {
 	s.tries--
 	if s.listing == nil && s.family.table.MustRead() {
@@ -338,10 +332,9 @@ func (s *search) try(ctx context.Context) (err error) {
 	return err
 }
 
-// makeAnew writes all anew, in place of what the kernel holds: what others made of that may be
-// such that the kernel refuses each repair. It is tried ever more seldom, as it takes long and
-// forgets clients, and only if the kernel takes anything at all. What an earlier run made
-// cannot stay then, and what is asked for instead is written with all else.
+// makeAnew deletes the table and writes all of it. Others may have changed it such that the kernel refuses each
+// repair. It is tried ever more seldom, since it takes long and forgets clients, and only if the kernel answers
+// at all. Rules of a previous process do not stay.
 func (s *search) makeAnew(ctx context.Context, cause error) error {
 	f := s.family
 	times, rest := (f.failures+1)/refusedRepairs, (f.failures+1)%refusedRepairs
@@ -357,7 +350,7 @@ func (s *search) makeAnew(ctx context.Context, cause error) error {
 	return err
 }
 
-// answers has the kernel do what is done already: to add the table that is there.
+// answers asks the kernel to add the table, which succeeds if it is there.
 func (w *writer) answers(ctx context.Context, f *family) error {
 	return w.kernel.Apply(ctx, ruleset.Transaction{Family: f.number, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
 }
