@@ -23,10 +23,8 @@ type memory interface {
 	Forget(ruleset.Family, []ruleset.Forget) error
 }
 
-// cleaner has the kernel forget connections that the rules no longer lead where they go,
-// and clients that stay with endpoints that went. With many of them that takes long, so it
-// holds nothing else up. What fails is tried again: to what is left packets go that nobody
-// answers, for as long as they come.
+// cleaner has the kernel forget connections and clients of endpoints that were removed. That may take long, so
+// it runs beside the programmer. Failures are tried again: packets of what is left would get no answer.
 type cleaner struct {
 	tracker tracker
 	memory  memory
@@ -34,31 +32,27 @@ type cleaner struct {
 	metrics *metrics
 	log     logr.Logger
 	wake    chan struct{}
-	// forgotten is told of a map all of whose clients were forgotten that were to be, and
-	// when that began.
+	// forgotten is called when all clients of a map are forgotten, with the time when that began.
 	forgotten func(family ruleset.Family, set string, began time.Time)
-	// stillStale takes connections out of a list whose endpoints serve again. What can wait,
-	// and what is tried again after a failure, was asked for long before it is done.
+	// stillStale removes connections whose endpoints serve again. They may have waited, or have failed before.
 	stillStale func([]ruleset.Stale) []ruleset.Stale
 
 	mu      sync.Mutex
 	stale   map[ruleset.Stale]bool
 	clients map[remembered]ruleset.Forget
-	// patient are connections that can wait, the first of them until due.
+	// patient are connections that can wait, until due.
 	patient map[ruleset.Stale]bool
 	due     time.Time
-	// looked is when connections that can wait were last looked for.
+	// looked is when they were last looked for.
 	looked time.Time
-	// live are where connections of UDP may go that are to be reconciled with that.
+	// live are where UDP connections may go that are to be reconciled.
 	live       map[ruleset.Front][]netip.AddrPort
 	reconciled map[ruleset.Family]reconciliation
 }
 
-// reconciliation is how far connections of UDP of a family are looked at.
 type reconciliation struct {
 	// asked says that it is asked for, or done.
-	asked bool
-	// failures is how often it failed, and retry when to ask for it again.
+	asked    bool
 	failures int
 	retry    time.Time
 }
@@ -68,29 +62,25 @@ type remembered struct {
 	set    string
 }
 
-// How long to wait before a clean-up that failed is tried again: at first, and at most.
+// First and longest times until a failed clean-up is tried again.
 const (
 	cleanFirst = time.Second
 	cleanMost  = time.Minute
 )
 
-// patience is how long connections wait whose ends notice by themselves that they lead
-// nowhere. TCP sends its first packet again after 1, 3 and 7 seconds: the last of these is
-// to get through. To look costs the kernel ten milliseconds, however many connections there
-// are, and what is asked for is asked for again when it has lingered: so it is done once for
-// both, and for all that came meanwhile. Where endpoints go all the time, it is done before
-// the packet after 15 seconds.
+// patience is how long TCP connections wait, whose ends notice by themselves that they lead nowhere. TCP sends
+// its first packet again after 1, 3 and 7 seconds, and the last of these has to get through. To look costs the
+// kernel ten milliseconds, so what comes meanwhile is done together, with the second look after the linger time.
+// Where endpoints go all the time, it is done before the packet after 15 seconds.
 const (
 	patience     = 6 * time.Second
 	patienceBusy = 14 * time.Second
 )
 
-// mostPatient is how many fronts with endpoints that went wait together. If there are more, none of
-// them waits any longer: each takes some 250 bytes until its connections are looked for.
+// mostPatient bounds how many fronts wait together. Each takes some 250 bytes.
 const mostPatient = 50_000
 
-// lastMoment is how long there is to clean up before the proxy ends: the next one does not
-// know what is to be done.
+// lastMoment is how long a clean-up may take at the end. The next process does not know what is left.
 const lastMoment = 2 * time.Second
 
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
@@ -102,7 +92,7 @@ func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	}
 }
 
-// disconnect asks for connections to be forgotten. It may be called by any goroutine.
+// disconnect asks for connections to be forgotten. Any goroutine may call it.
 func (c *cleaner) disconnect(stale []ruleset.Stale) {
 	c.ask(func() bool {
 		asked := false
@@ -123,8 +113,7 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 	})
 }
 
-// patientUntil is when a connection is due that can wait from now on. Whoever calls it holds
-// the lock.
+// patientUntil is when connections that come now are due. The caller holds the lock.
 func (c *cleaner) patientUntil() time.Time {
 	due, busy := c.clock.Now().Add(patience), c.looked.Add(patienceBusy)
 	if busy.After(due) {
@@ -133,9 +122,8 @@ func (c *cleaner) patientUntil() time.Time {
 	return due
 }
 
-// unreconciled reports whether it is time to ask for all connections of UDP of a family to be
-// looked at: an earlier run may have ended before it had those forgotten whose endpoints went,
-// and nobody knows of endpoints that went while none ran. It may be called by any goroutine.
+// unreconciled reports whether to look at all UDP connections of a family now. An earlier process may have ended
+// before it had all forgotten, and endpoints may have gone while none ran. Any goroutine may call it.
 func (c *cleaner) unreconciled(family ruleset.Family) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,8 +131,8 @@ func (c *cleaner) unreconciled(family ruleset.Family) bool {
 	return !known.asked && !known.retry.After(c.clock.Now())
 }
 
-// reconcile asks for the connections of UDP of a family to be forgotten that go elsewhere than
-// they may now. If that fails it is to be asked for again, since by then they may go to others.
+// reconcile asks for the UDP connections to be forgotten that go elsewhere than live says. After a failure it
+// has to be asked for again, with what is live then.
 func (c *cleaner) reconcile(family ruleset.Family, live map[ruleset.Front][]netip.AddrPort) {
 	c.ask(func() bool {
 		maps.Copy(c.live, live)
@@ -155,8 +143,7 @@ func (c *cleaner) reconcile(family ruleset.Family, live map[ruleset.Front][]neti
 	})
 }
 
-// forget asks for clients to be forgotten, for which the last time that a map is named
-// counts. It may be called by any goroutine.
+// forget asks for clients to be forgotten. The last request for a map counts. Any goroutine may call it.
 func (c *cleaner) forget(family ruleset.Family, clients []ruleset.Forget) {
 	c.ask(func() bool {
 		for _, one := range clients {
@@ -166,8 +153,7 @@ func (c *cleaner) forget(family ruleset.Family, clients []ruleset.Forget) {
 	})
 }
 
-// ask notes what is asked for, and wakes who does it if the note says that something is to
-// be done that was not before.
+// ask stores a request, and wakes run if there is something new to do.
 func (c *cleaner) ask(note func() bool) {
 	c.mu.Lock()
 	asked := note()
@@ -181,7 +167,7 @@ func (c *cleaner) ask(note func() bool) {
 	}
 }
 
-// run works until the context ends. What is not done by then is left for finish.
+// run works until the context ends. It leaves the rest to finish.
 func (c *cleaner) run(ctx context.Context) {
 	var again <-chan time.Time
 	for failures := 0; ; {
@@ -204,8 +190,7 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// finish does all that was asked for, as far as there is time. It is for when run has ended, and
-// all who ask.
+// finish does all that is left, within lastMoment. It is called when run and all who ask have ended.
 func (c *cleaner) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMoment)
 	defer cancel()
@@ -215,8 +200,7 @@ func (c *cleaner) finish(ctx context.Context) {
 	c.clean(ctx)
 }
 
-// wait is how long it may take until something is to be done that nobody asks for anew,
-// zero if there is nothing.
+// wait is the time until something is due, zero if nothing is.
 func (c *cleaner) wait(failures int) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,8 +217,7 @@ func (c *cleaner) wait(failures int) time.Duration {
 	return wait
 }
 
-// rest waits as long as the last clean-up took, for which the kernel looks at all
-// connections that there are: what comes meanwhile is cleaned up together.
+// rest waits as long as the last clean-up took, so that looking takes half of the time at most.
 func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
 	if worked <= 0 {
 		return
@@ -245,8 +228,7 @@ func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
 	}
 }
 
-// clean does all that was asked for and cannot wait, and reports whether that is so. What the
-// end of the context keeps it from is still asked for afterwards, and no failure.
+// clean does all that is due, and reports whether it succeeded. The end of the context is no failure.
 func (c *cleaner) clean(ctx context.Context) bool {
 	c.mu.Lock()
 	began := c.clock.Now() // what comes from now on is asked for anew
@@ -257,13 +239,12 @@ func (c *cleaner) clean(ctx context.Context) bool {
 		c.patient, c.looked = map[ruleset.Stale]bool{}, began
 	}
 	c.mu.Unlock()
-	// Clients first: one that is remembered makes another connection that goes nowhere.
+	// Clients first: a remembered client makes another connection that goes nowhere.
 	forgotten := c.cleanClients(ctx, clients, began)
 	c.reconcileAll(ctx, live)
 	return c.cleanConnections(ctx, stale) && forgotten
 }
 
-// reconcileAll has those connections of UDP forgotten that go elsewhere than they may.
 func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]netip.AddrPort) {
 	if len(live) == 0 {
 		return
@@ -302,7 +283,6 @@ func familyOf(address netip.Addr) ruleset.Family {
 	return ruleset.IPv4
 }
 
-// cleanConnections reports whether no connections are left.
 func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]bool) bool {
 	if len(stale) == 0 {
 		return true
@@ -335,8 +315,6 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	return false
 }
 
-// cleanClients reports whether no clients are left of those that were to be forgotten at a
-// time.
 func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]ruleset.Forget, began time.Time) bool {
 	all := true
 	for of, one := range clients {

@@ -18,9 +18,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// DryRun writes the rules that the node would have, in the syntax of nft, and changes
-// nothing. Each Service is kept to its bound, and not all of them to theirs: what a node has
-// of these depends on what came first.
+// DryRun prints the rules that the node would have, in the syntax of nft, and changes nothing. It does not apply
+// --max-elements, which depends on what came first.
 func DryRun(ctx context.Context, o Options, out io.Writer) error {
 	c, err := cluster.NewClient(o.API)
 	if err != nil {
@@ -79,7 +78,6 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 	return nil
 }
 
-// remark writes what is to be said of a Service besides its rules.
 func (o *Options) remark(out io.Writer, name types.NamespacedName, result *compile.Result, odd map[ruleset.Family]map[string]error) {
 	for _, note := range result.Notes {
 		fmt.Fprintf(out, "# %s: %s\n", name, note)
@@ -100,7 +98,6 @@ func (o *Options) remark(out io.Writer, name types.NamespacedName, result *compi
 	}
 }
 
-// compiled is what the rules of the node would do for a Service.
 func (o *Options) compiled(name types.NamespacedName, e cluster.Entry, options compile.Options) compile.Result {
 	if o.ProbeService == "" || name != (types.NamespacedName{Namespace: o.LeaseNamespace, Name: o.ProbeService}) {
 		return compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: o.Elements.Service}, options)

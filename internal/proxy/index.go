@@ -14,14 +14,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// index finds the Service of an address that clients connect to, and where its endpoints
-// are, for accounting. A nil index knows nothing and costs nothing. Its methods may be
-// called by several goroutines.
+// index finds the Service and the endpoint of a connection, for accounting. A nil index knows nothing. Any
+// goroutine may call its methods.
 type index struct {
 	mu       sync.RWMutex
 	fronts   map[ruleset.Front][]claim // of which the first has the front
 	services map[types.NamespacedName]*destination
-	// gone are endpoints that went, in the order in which they did.
+	// gone are removed endpoints, in order of removal.
 	gone []departure
 }
 
@@ -29,8 +28,7 @@ type index struct {
 type destination struct {
 	name   types.NamespacedName
 	fronts []ruleset.Front
-	// endpoints are those that there are, and former those that went lately, by the
-	// time when they did.
+	// endpoints are the current ones. former were removed lately.
 	endpoints []compile.Endpoints
 	former    map[netip.Addr]former
 }
@@ -40,7 +38,7 @@ type former struct {
 	at   time.Time
 }
 
-// claim is the wish of a Service for a front.
+// claim is a Service that wants a front.
 type claim struct {
 	precedence int
 	rank, port string
@@ -54,10 +52,9 @@ type departure struct {
 }
 
 const (
-	// goneFor is how long an endpoint is known that went: a connection is reported when the
-	// kernel forgets it.
+	// goneFor is how long a removed endpoint is known: a connection is reported when the kernel forgets it.
 	goneFor = 10 * time.Minute
-	// mostGone is of how many that is known, however many go: some megabytes.
+	// mostGone bounds the removed endpoints that are known, to some megabytes.
 	mostGone = 50_000
 )
 
@@ -65,7 +62,7 @@ func newIndex() *index {
 	return &index{fronts: map[ruleset.Front][]claim{}, services: map[types.NamespacedName]*destination{}}
 }
 
-// set notes what a Service is, or that it is none any more if it has no families.
+// set stores a Service, or removes it if it has no families.
 func (x *index) set(name types.NamespacedName, compiled []compile.Family, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,7 +99,7 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family, now ti
 	}
 }
 
-// lose notes that a Service has some fronts no more.
+// lose removes fronts of a Service.
 func (x *index) lose(name types.NamespacedName, fronts []ruleset.Front) {
 	if x == nil || len(fronts) == 0 {
 		return
@@ -125,8 +122,8 @@ func (x *index) withdraw(to *destination, fronts []ruleset.Front) {
 	}
 }
 
-// claim notes what a port claims. Of several claims the rules go by what the front is to
-// them, then by the lowest rank, then by the lowest name.
+// claim stores the fronts of a port. As in the rules, the claim with the highest precedence has the front, then
+// the lowest rank, then the first name.
 func (x *index) claim(to *destination, port *ruleset.ServicePort) {
 	for i := range port.Fronts {
 		front := port.Fronts[i].Front
@@ -138,7 +135,7 @@ func (x *index) claim(to *destination, port *ruleset.ServicePort) {
 	}
 }
 
-// prune forgets endpoints that went long ago, and the first that went if they are many.
+// prune forgets the oldest removed endpoints.
 func (x *index) prune(now time.Time) {
 	n := 0
 	for ; n < len(x.gone) && (len(x.gone)-n > mostGone || now.Sub(x.gone[n].at) >= goneFor); n++ {
@@ -147,12 +144,11 @@ func (x *index) prune(now time.Time) {
 			delete(one.from.former, one.address)
 		}
 	}
-	// To move the rest would cost more the more there is of it.
+	// To move the rest would take long.
 	clear(x.gone[:n])
 	x.gone = x.gone[n:]
 }
 
-// zone is where an endpoint is that there is.
 func (d *destination) zone(address netip.Addr) (string, bool) {
 	for _, list := range d.endpoints {
 		if e, found := list.Find(address); found {
@@ -162,7 +158,7 @@ func (d *destination) zone(address netip.Addr) (string, bool) {
 	return "", false
 }
 
-// resolve says what a connection to a front is, which the rules have sent to an endpoint.
+// resolve names the Service and the zone of a connection that the rules led to an endpoint.
 func (x *index) resolve(front ruleset.Front, target netip.Addr) (accounting.Flow, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -13,10 +13,10 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// families are those that rules are made for, each in a table of its own.
+// families are in the order of perFamily.
 var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 
-// perFamily has a value for each of the families, in their order.
+// perFamily has a value for each of families.
 type perFamily[T any] [2]T
 
 func addressBook(known *cluster.Catalogue, settings view.Settings) *compile.AddressBook {
@@ -28,14 +28,13 @@ func addressBook(known *cluster.Catalogue, settings view.Settings) *compile.Addr
 	return book
 }
 
-// samePlace reports whether Services are compiled alike for both.
+// samePlace reports whether Services are compiled alike on both nodes.
 func samePlace(a, b *compile.Node) bool {
 	return a.Name == b.Name && a.Zone == b.Zone && maps.Equal(a.Labels, b.Labels) &&
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.NodePortAddresses, b.NodePortAddresses)
 }
 
-// locate looks at what the own node is, and reports whether all Services have to be
-// compiled for that again.
+// locate reads the own node, and reports whether all Services have to be compiled again.
 func (p *programmer) locate() bool {
 	node, zone := p.catalogue.Position()
 	if node == nil {
@@ -54,8 +53,7 @@ func (p *programmer) locate() bool {
 	return !same
 }
 
-// reserve looks at which addresses belong to the cluster, and returns the Services that
-// have to be compiled for that again.
+// reserve reads which addresses belong to the cluster, and returns the Services to compile again.
 func (p *programmer) reserve() []types.NamespacedName {
 	reserved := p.catalogue.Reserved(p.settings)
 	if !reserved.ServiceRanges.Equal(p.settings.ServiceRanges) {
@@ -68,8 +66,7 @@ func (p *programmer) reserve() []types.NamespacedName {
 	return p.book.SetReserved(reserved)
 }
 
-// tellPods has the tables tell traffic of pods on the node. Somebody should know if none
-// can.
+// tellPods configures how tables tell traffic of pods, and logs if they cannot.
 func (p *programmer) tellPods(node *corev1.Node) {
 	told := p.settings.MasqueradeAll
 	for _, f := range p.families {

@@ -20,38 +20,33 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// proving has the node probed by a Service that only this proxy has an endpoint for: itself.
-// A node that does not pass acknowledges nothing, since what is handed over would not work
-// there. Its work is done by the goroutine of the programmer.
+// proving probes the node by a Service whose only endpoint is this proxy. A node that does not pass acknowledges
+// nothing, since handed-over Services would not work there. The programmer's goroutine owns its state.
 type proving struct {
 	// service is the Service, which the chart makes without a selector.
 	service types.NamespacedName
 	prober  *probe.Prober
-	// results has something when there is another result.
+	// results wakes the programmer after a new result.
 	results chan struct{}
 
 	// endpoints are where the rules lead connections to the Service.
 	endpoints perFamily[netip.AddrPort]
-	// shown are the results that were reported, and absence why nothing is probed.
+	// shown are the reported results. absence says why nothing is probed.
 	shown   map[ruleset.Family]probe.State
 	absence string
-	// missing is since when the kernel has been without the rules that are to be probed, zero
-	// while it has them, and late why nothing can be probed for that.
+	// missing is since when the kernel lacks the probed rules, zero if it has them. late is the reported reason.
 	missing perFamily[time.Time]
 	late    string
-	// vouched is the resource version up to which a probe has shown that acknowledging is
-	// right.
+	// verified is the resource version that a probe allows to acknowledge.
 	verified uint64
-	// begun says that something was programmed, so that there is something to acknowledge.
+	// begun says that something was programmed.
 	begun bool
 }
 
-// probes reports whether a Service is the one by which the node is probed.
 func (p *programmer) probes(name types.NamespacedName) bool {
 	return p.proving != nil && p.proving.service == name
 }
 
-// compiled is what the rules are to do for a Service within a limit.
 func (p *programmer) compiled(name types.NamespacedName, e cluster.Entry, within limit) compile.Result {
 	if !p.probes(name) {
 		return compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: within.most, NodeBound: within.ofNode}, p.options)
@@ -59,8 +54,7 @@ func (p *programmer) compiled(name types.NamespacedName, e cluster.Entry, within
 	return p.proving.compiled(e.Service, p.options)
 }
 
-// probedPort is the port of a Service that is probed, its first one of TCP. The text says
-// why there is none.
+// probedPort is the first TCP port of the Service, or the reason why there is none.
 func probedPort(service *corev1.Service) (port *corev1.ServicePort, absence string) {
 	switch {
 	case service == nil:
@@ -77,7 +71,7 @@ func probedPort(service *corev1.Service) (port *corev1.ServicePort, absence stri
 	return &service.Spec.Ports[i], ""
 }
 
-// compiled has the rules lead connections to the cluster IP of the Service to this process.
+// compiled leads connections to the cluster IP to this process.
 func (v *proving) compiled(service *corev1.Service, o compile.Options) compile.Result {
 	v.endpoints = perFamily[netip.AddrPort]{}
 	return compileProbed(service, o, func(i int, family ruleset.Family) netip.AddrPort {
@@ -86,8 +80,8 @@ func (v *proving) compiled(service *corev1.Service, o compile.Options) compile.R
 	})
 }
 
-// compileProbed compiles a Service that is probed, with an endpoint that a function has for
-// each family, invalid if there is none. All else that the Service may have is ignored.
+// compileProbed compiles the probed Service with one endpoint for each family, invalid for none. It ignores
+// everything else that the Service has.
 func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int, ruleset.Family) netip.AddrPort) compile.Result {
 	port, _ := probedPort(service)
 	if port == nil {
@@ -127,7 +121,6 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 	return compile.Service(compile.Input{Service: &corev1.Service{ObjectMeta: meta, Spec: spec}, Slices: all}, o)
 }
 
-// clusterIPOf is the address of a Service in a family, invalid if it has none.
 func clusterIPOf(service *corev1.Service, family ruleset.Family) netip.Addr {
 	texts := service.Spec.ClusterIPs
 	if len(texts) == 0 {
@@ -181,8 +174,7 @@ func (p *programmer) aim() {
 	v.prober.Aim(targets)
 }
 
-// prove reports what probes have shown since it was called before, and acknowledges what
-// they allow.
+// prove reports new results of probes, and acknowledges what they allow.
 func (p *programmer) prove() {
 	v := p.proving
 	if v == nil || !v.begun {
@@ -206,11 +198,10 @@ func (p *programmer) prove() {
 	p.onProgrammed(p.acknowledged())
 }
 
-// missingAfter is how long the kernel may be without the rules that are to be probed until
-// that is reported.
+// missingAfter is how long the kernel may lack the probed rules before that is reported.
 const missingAfter = 15 * time.Second
 
-// miss reports that nothing can be probed, since the kernel does not have the rules.
+// miss reports that nothing can be probed since the kernel lacks the rules.
 func (p *programmer) miss() {
 	v, late := p.proving, ""
 	for i, f := range p.families {
@@ -224,7 +215,6 @@ func (p *programmer) miss() {
 	v.late = late
 }
 
-// showProbe tells that a probe ended in another way than before.
 func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, state probe.State) {
 	switch {
 	case state.Outcome == probe.Failed:
@@ -238,8 +228,8 @@ func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, 
 	}
 }
 
-// vouch leaves of an acknowledgement what probes have shown to be right. The Service may be
-// handed over a moment after it, so that what is new in it takes a new probe.
+// limitToVerified limits an acknowledgement to what probes have shown. The Service may be handed over a moment
+// later, so a new version takes a new probe.
 func (p *programmer) limitToVerified(a lease.Acknowledgement) lease.Acknowledgement {
 	v := p.proving
 	if v == nil {
@@ -264,7 +254,6 @@ func (p *programmer) limitToVerified(a lease.Acknowledgement) lease.Acknowledgem
 	return a
 }
 
-// proved has something when there is another result, nil if there is none to come.
 func (p *programmer) proved() <-chan struct{} {
 	if p.proving == nil {
 		return nil

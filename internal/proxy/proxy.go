@@ -30,44 +30,38 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMinSyncPeriod keeps changes that come alone below a few milliseconds, and
-	// those that come by the thousand below a tenth of a second.
+	// DefaultMinSyncPeriod keeps the latency of one change below a few milliseconds, and of thousands below a
+	// tenth of a second.
 	DefaultMinSyncPeriod = 20 * time.Millisecond
 	DefaultSyncPeriod    = 10 * time.Minute
 )
 
-// Options are what a proxy goes by.
+// Options configure a proxy.
 type Options struct {
-	// NodeName is the name of the node that the proxy runs on.
 	NodeName string
-	// API says how to reach the API server.
-	API *rest.Config
+	API      *rest.Config
 
-	// Settings are what the rules depend on. The address of the API server is that of API.
+	// Settings are what the rules depend on. The address of the API server is taken from API.
 	view.Settings
 	// MinSyncPeriod is the least time between two syncs.
 	MinSyncPeriod time.Duration
-	// SyncPeriod is how often the rules are compared with the kernel's even if nobody
-	// seems to have changed them.
+	// SyncPeriod is how often all rules are compared with the kernel's without a suspicion.
 	SyncPeriod time.Duration
-	// LeaseNamespace is where the Lease of the proxy is, and where vicinity-controller
-	// publishes the addresses of nodes.
+	// LeaseNamespace has the proxy's Lease and the addresses of nodes that vicinity-controller publishes.
 	LeaseNamespace string
-	// ProbeService is the Service of that namespace by which the node is probed, empty for
-	// none, and ProbePort the port of the node at which the proxy answers, 0 for any.
+	// ProbeService is the Service in LeaseNamespace by which the node is probed, empty for none. ProbePort is
+	// the port at which the proxy answers, 0 for any.
 	ProbeService string
 	ProbePort    uint16
-	// AccountingInterval is the shortest time between two counts of the connections to Services by zone; 0 for none.
+	// AccountingInterval is the shortest time between two counts of connections, 0 for none.
 	AccountingInterval time.Duration
 
-	// Kernel is what is programmed, and Tracker what forgets connections.
-	Kernel  kernel
-	Tracker tracker
-	// Registry is given the metrics.
+	Kernel   kernel
+	Tracker  tracker
 	Registry prometheus.Registerer
 	Log      logr.Logger
-	// Programmed is called once what was known at the start is programmed, but for ports that
-	// the kernel refuses, nil for nothing. While the kernel takes nothing it is not called.
+	// Programmed is called once, when everything that was known at the start is programmed, except for ports
+	// that the kernel refuses. It may be nil.
 	Programmed func()
 }
 
@@ -89,13 +83,11 @@ type Proxy struct {
 // New makes a proxy that does nothing until it runs.
 func New(o Options) (*Proxy, error) { return newProxy(o, clock.RealClock{}) }
 
-// newProxy makes a proxy whose health goes by a clock of its own.
 func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	p := &Proxy{options: o, health: health.NewState(healthClock)}
 	wake := make(chan struct{}, 1)
 	p.catalogue = cluster.NewCatalogue(clock.RealClock{}, func() {
-		// Until all is known there is nothing to program, however long the API server is
-		// away: a restart, which is what an unhealthy proxy gets, would mend nothing.
+		// Until all is known there is nothing to program. A restart of an unhealthy proxy would not help.
 		if p.watches.AreReady() {
 			p.health.Queued(p.programmer.named...)
 		}
@@ -129,7 +121,7 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	return p, nil
 }
 
-// owner is the node, with which the proxy's Lease goes.
+// owner is the node, with which the Lease is deleted.
 func (p *Proxy) owner() *metav1.OwnerReference {
 	node, _ := p.catalogue.Position()
 	if node == nil {
@@ -202,14 +194,13 @@ func (o *Options) scope() cluster.Scope {
 	return cluster.Scope{Node: o.NodeName, Namespace: o.LeaseNamespace, Slices: o.AllServices}
 }
 
-// settings are those that the rules are made by.
 func (o *Options) settings() view.Settings {
 	settings := o.Settings
 	settings.APIServer = apiServer(o.API)
 	return settings
 }
 
-// apiServer is the address by which the API server is reached, if that is not a name.
+// apiServer is the API server's address, if it is configured by an address.
 func apiServer(api *rest.Config) netset.Set {
 	if api == nil {
 		return netset.Set{}
@@ -225,7 +216,6 @@ func apiServer(api *rest.Config) netset.Set {
 	return netset.Of(address)
 }
 
-// reference is what an event about a Service refers to, nil if there is no such Service.
 func (p *Proxy) reference(name types.NamespacedName) *corev1.ObjectReference {
 	service := p.catalogue.Entry(name).Service
 	if service == nil {
@@ -273,7 +263,6 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// accountAgain is how long to wait before counting is tried again.
 const accountAgain = 30 * time.Second
 
 func (p *Proxy) runAccountant(ctx context.Context) {
