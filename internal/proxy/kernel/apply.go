@@ -139,23 +139,14 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 	case ruleset.AddSet:
 		e.addSet(o, c.Set)
 	case ruleset.DeleteSet:
-		e.begin(o, unix.NFT_MSG_DELSET, 0)
-		e.messages.Name(unix.NFTA_SET_TABLE, e.name)
-		e.messages.Name(unix.NFTA_SET_NAME, c.Set.Name)
-		e.messages.End()
+		e.named(o, unix.NFT_MSG_DELSET, [2]uint16{unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME}, c.Set.Name)
 	case ruleset.AddChain:
 		e.addChain(o, c.Chain)
 		return e.rules(o, c.Chain)
 	case ruleset.DeleteChain:
-		e.begin(o, unix.NFT_MSG_DELCHAIN, 0)
-		e.messages.Name(unix.NFTA_CHAIN_TABLE, e.name)
-		e.messages.Name(unix.NFTA_CHAIN_NAME, c.Chain.Name)
-		e.messages.End()
+		e.named(o, unix.NFT_MSG_DELCHAIN, [2]uint16{unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME}, c.Chain.Name)
 	case ruleset.ReplaceRules:
-		e.begin(o, unix.NFT_MSG_DELRULE, 0)
-		e.messages.Name(unix.NFTA_RULE_TABLE, e.name)
-		e.messages.Name(unix.NFTA_RULE_CHAIN, c.Chain.Name)
-		e.messages.End()
+		e.named(o, unix.NFT_MSG_DELRULE, [2]uint16{unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN}, c.Chain.Name)
 		return e.rules(o, c.Chain)
 	case ruleset.AddElements:
 		e.elements(o, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, c)
@@ -165,6 +156,14 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 		return fmt.Errorf("change %d has the unknown kind %d", index, c.Kind)
 	}
 	return nil
+}
+
+// named writes a message that only names the table and something in it, by attributes of two kinds.
+func (e *encoder) named(o origin, kind uint16, attributes [2]uint16, name string) {
+	e.begin(o, kind, 0)
+	e.messages.Name(attributes[0], e.name)
+	e.messages.Name(attributes[1], name)
+	e.messages.End()
 }
 
 func (e *encoder) table(o origin, kind uint16) {

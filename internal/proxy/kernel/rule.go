@@ -3,6 +3,7 @@ package kernel
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -66,20 +67,16 @@ func (r *rule) statement(s ruleset.Statement) error {
 	case ruleset.FromInterface:
 		r.fromInterface(s)
 	case ruleset.FromNode:
-		r.expression("fib", func(m *netlink.Messages) {
-			m.Number32(unix.NFTA_FIB_DREG, register(firstWord))
-			m.Number32(unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE)
-			m.Number32(unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR)
-		})
+		r.numbers("fib", unix.NFTA_FIB_DREG, register(firstWord), unix.NFTA_FIB_RESULT, unix.NFT_FIB_RESULT_ADDRTYPE, unix.NFTA_FIB_FLAGS, unix.NFTA_FIB_F_SADDR)
 		r.compare(unix.NFT_CMP_EQ, native(unix.RTN_LOCAL))
 	case ruleset.HasProtocol:
 		r.value(firstWord, ruleset.TransportProtocol)
 		r.compare(unix.NFT_CMP_EQ, string([]byte{byte(s.Protocol)}))
 	case ruleset.NewConnection:
-		r.connection(firstWord, unix.NFT_CT_STATE)
+		r.numbers("ct", unix.NFTA_CT_KEY, unix.NFT_CT_STATE, unix.NFTA_CT_DREG, register(firstWord))
 		r.anyBit(connectionNew)
 	case ruleset.Translated:
-		r.connection(firstWord, unix.NFT_CT_STATUS)
+		r.numbers("ct", unix.NFTA_CT_KEY, unix.NFT_CT_STATUS, unix.NFTA_CT_DREG, register(firstWord))
 		r.anyBit(connectionTranslated)
 	case ruleset.Marked:
 		r.meta(firstWord, unix.NFT_META_MARK)
@@ -99,7 +96,7 @@ func (r *rule) statement(s ruleset.Statement) error {
 	case ruleset.Translate:
 		r.translate(s)
 	case ruleset.Masquerade:
-		r.expression("masq", func(m *netlink.Messages) { m.Number32(unix.NFTA_MASQ_FLAGS, fullyRandom) })
+		r.numbers("masq", unix.NFTA_MASQ_FLAGS, fullyRandom)
 	case ruleset.Refuse:
 		r.refuse(s)
 	case ruleset.Remember:
@@ -124,6 +121,22 @@ func (r *rule) expression(name string, content func(*netlink.Messages)) {
 	content(r.messages)
 	r.messages.EndNest(data)
 	r.messages.EndNest(one)
+}
+
+// numbers writes an expression whose attributes are numbers: a kind, its value, and so on.
+func (r *rule) numbers(name string, attributes ...uint32) {
+	r.expression(name, func(m *netlink.Messages) {
+		for pair := range slices.Chunk(attributes, 2) {
+			m.Number32(uint16(pair[0]), pair[1])
+		}
+	})
+}
+
+// writeValue writes an attribute that is nothing but a value.
+func writeValue(m *netlink.Messages, kind uint16, value string) {
+	data := m.Nest(kind)
+	m.Raw(unix.NFTA_DATA_VALUE, value)
+	m.EndNest(data)
 }
 
 // native is a number as the kernel computes with it.
@@ -170,30 +183,12 @@ func (r *rule) value(word int, v ruleset.Value) {
 	}
 }
 
-// payload loads bytes of the packet.
 func (r *rule) payload(word int, base, offset, length uint32) {
-	r.expression("payload", func(m *netlink.Messages) {
-		m.Number32(unix.NFTA_PAYLOAD_DREG, register(word))
-		m.Number32(unix.NFTA_PAYLOAD_BASE, base)
-		m.Number32(unix.NFTA_PAYLOAD_OFFSET, offset)
-		m.Number32(unix.NFTA_PAYLOAD_LEN, length)
-	})
+	r.numbers("payload", unix.NFTA_PAYLOAD_DREG, register(word), unix.NFTA_PAYLOAD_BASE, base, unix.NFTA_PAYLOAD_OFFSET, offset, unix.NFTA_PAYLOAD_LEN, length)
 }
 
-// meta loads what the kernel keeps beside the packet.
 func (r *rule) meta(word int, key uint32) {
-	r.expression("meta", func(m *netlink.Messages) {
-		m.Number32(unix.NFTA_META_KEY, key)
-		m.Number32(unix.NFTA_META_DREG, register(word))
-	})
-}
-
-// connection loads something of the packet's connection.
-func (r *rule) connection(word int, key uint32) {
-	r.expression("ct", func(m *netlink.Messages) {
-		m.Number32(unix.NFTA_CT_KEY, key)
-		m.Number32(unix.NFTA_CT_DREG, register(word))
-	})
+	r.numbers("meta", unix.NFTA_META_KEY, key, unix.NFTA_META_DREG, register(word))
 }
 
 // original loads something that the packet's connection has for each direction, for that
@@ -211,9 +206,7 @@ func (r *rule) compare(operator uint32, operand string) {
 	r.expression("cmp", func(m *netlink.Messages) {
 		m.Number32(unix.NFTA_CMP_SREG, register(firstWord))
 		m.Number32(unix.NFTA_CMP_OP, operator)
-		data := m.Nest(unix.NFTA_CMP_DATA)
-		m.Raw(unix.NFTA_DATA_VALUE, operand)
-		m.EndNest(data)
+		writeValue(m, unix.NFTA_CMP_DATA, operand)
 	})
 }
 
@@ -223,12 +216,8 @@ func (r *rule) bits(keep, flip string) {
 		m.Number32(unix.NFTA_BITWISE_SREG, register(firstWord))
 		m.Number32(unix.NFTA_BITWISE_DREG, register(firstWord))
 		m.Number32(unix.NFTA_BITWISE_LEN, uint32(len(keep)))
-		mask := m.Nest(unix.NFTA_BITWISE_MASK)
-		m.Raw(unix.NFTA_DATA_VALUE, keep)
-		m.EndNest(mask)
-		exclusive := m.Nest(unix.NFTA_BITWISE_XOR)
-		m.Raw(unix.NFTA_DATA_VALUE, flip)
-		m.EndNest(exclusive)
+		writeValue(m, unix.NFTA_BITWISE_MASK, keep)
+		writeValue(m, unix.NFTA_BITWISE_XOR, flip)
 	})
 }
 
@@ -242,10 +231,7 @@ func (r *rule) anyBit(bits uint32) {
 func (r *rule) changeMark(keep, flip uint32) {
 	r.meta(firstWord, unix.NFT_META_MARK)
 	r.bits(native(keep), native(flip))
-	r.expression("meta", func(m *netlink.Messages) {
-		m.Number32(unix.NFTA_META_KEY, unix.NFT_META_MARK)
-		m.Number32(unix.NFTA_META_SREG, register(firstWord))
-	})
+	r.numbers("meta", unix.NFTA_META_KEY, unix.NFT_META_MARK, unix.NFTA_META_SREG, register(firstWord))
 }
 
 func (r *rule) inPrefix(s ruleset.InPrefix) {
@@ -342,25 +328,15 @@ func (r *rule) lookUpRanges() {
 
 // random loads one of so many numbers.
 func (r *rule) random(word int, numbers, offset uint32) {
-	r.expression("numgen", func(m *netlink.Messages) {
-		m.Number32(unix.NFTA_NG_DREG, register(word))
-		m.Number32(unix.NFTA_NG_MODULUS, numbers)
-		m.Number32(unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM)
-		m.Number32(unix.NFTA_NG_OFFSET, offset)
-	})
+	r.numbers("numgen", unix.NFTA_NG_DREG, register(word), unix.NFTA_NG_MODULUS, numbers, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM, unix.NFTA_NG_OFFSET, offset)
 }
 
 // draw compares a random number as the kernel compares numbers: by their bytes, the
 // greatest first.
 func (r *rule) draw(s ruleset.Draw) {
 	r.random(firstWord, s.Of, 0)
-	r.expression("byteorder", func(m *netlink.Messages) {
-		m.Number32(unix.NFTA_BYTEORDER_SREG, register(firstWord))
-		m.Number32(unix.NFTA_BYTEORDER_DREG, register(firstWord))
-		m.Number32(unix.NFTA_BYTEORDER_OP, unix.NFT_BYTEORDER_HTON)
-		m.Number32(unix.NFTA_BYTEORDER_LEN, 4)
-		m.Number32(unix.NFTA_BYTEORDER_SIZE, 4)
-	})
+	r.numbers("byteorder", unix.NFTA_BYTEORDER_SREG, register(firstWord), unix.NFTA_BYTEORDER_DREG, register(firstWord),
+		unix.NFTA_BYTEORDER_OP, unix.NFT_BYTEORDER_HTON, unix.NFTA_BYTEORDER_LEN, 4, unix.NFTA_BYTEORDER_SIZE, 4)
 	r.compare(unix.NFT_CMP_LT, string(binary.BigEndian.AppendUint32(nil, s.Share)))
 }
 
@@ -370,12 +346,8 @@ func (r *rule) translate(s ruleset.Translate) {
 		r.random(next, s.Slots, s.Offset)
 	}
 	r.lookUp(s.Map, destination(register(firstWord)))
-	r.expression("nat", func(m *netlink.Messages) {
-		m.Number32(unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT)
-		m.Number32(unix.NFTA_NAT_FAMILY, uint32(familyNumber(r.family)))
-		m.Number32(unix.NFTA_NAT_REG_ADDR_MIN, register(firstWord))
-		m.Number32(unix.NFTA_NAT_REG_PROTO_MIN, register(firstWord+r.words(ruleset.FieldAddress)))
-	})
+	r.numbers("nat", unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT, unix.NFTA_NAT_FAMILY, uint32(familyNumber(r.family)),
+		unix.NFTA_NAT_REG_ADDR_MIN, register(firstWord), unix.NFTA_NAT_REG_PROTO_MIN, register(firstWord+r.words(ruleset.FieldAddress)))
 }
 
 func (r *rule) refuse(s ruleset.Refuse) {

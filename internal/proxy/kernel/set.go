@@ -196,9 +196,7 @@ func (e *encoder) rangeEnd(end rangeEnd) {
 	if end.after {
 		m.Number32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	}
-	key := m.Nest(unix.NFTA_SET_ELEM_KEY)
-	m.Raw(unix.NFTA_DATA_VALUE, string(end.address.AsSlice()))
-	m.EndNest(key)
+	writeValue(m, unix.NFTA_SET_ELEM_KEY, string(end.address.AsSlice()))
 	m.EndNest(one)
 }
 
@@ -239,18 +237,14 @@ func (e *encoder) elements(o origin, kind, flags uint16, c *ruleset.Change) {
 func (e *encoder) element(element *ruleset.Element) {
 	m := e.messages
 	one := m.Nest(unix.NFTA_LIST_ELEM)
-	key := m.Nest(unix.NFTA_SET_ELEM_KEY)
-	m.Raw(unix.NFTA_DATA_VALUE, element.Key)
-	m.EndNest(key)
+	writeValue(m, unix.NFTA_SET_ELEM_KEY, element.Key)
 	switch {
 	case element.Verdict.Kind != 0:
 		data := m.Nest(unix.NFTA_SET_ELEM_DATA)
 		writeVerdict(m, element.Verdict)
 		m.EndNest(data)
 	case element.Data != "":
-		data := m.Nest(unix.NFTA_SET_ELEM_DATA)
-		m.Raw(unix.NFTA_DATA_VALUE, element.Data)
-		m.EndNest(data)
+		writeValue(m, unix.NFTA_SET_ELEM_DATA, element.Data)
 	}
 	m.EndNest(one)
 }
