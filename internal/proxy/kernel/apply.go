@@ -12,12 +12,10 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Apply does what a transaction says, all of it or nothing. Packets see the table as it was
-// before, or as it is after; one that is on its way may see first the one and then the
-// other. New chains come first, see stages.
+// Apply carries out a transaction, all of it or nothing. Packets see the table as it was before or as it is
+// after. A packet on its way may see one and then the other. New chains come first, see stages.
 //
-// A *Refusal says that the kernel has done nothing of it, and why. After any other error
-// it may have, and Read tells.
+// A *Refusal says that the kernel has done nothing, and why. After any other error Read tells what it has done.
 func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	if t.Empty() {
 		return nil
@@ -25,10 +23,10 @@ func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	var err error
-	if sizeOf(t) < bulk {
+	if sizeOf(t) < bulkThreshold {
 		err = c.apply(ctx, ruleset.TableName, t)
 	} else {
-		c.unnoticed(func() { err = c.apply(ctx, ruleset.TableName, t) })
+		c.withoutNotices(func() { err = c.apply(ctx, ruleset.TableName, t) })
 	}
 	if err != nil {
 		return fmt.Errorf("changing table %s %s: %w", t.Family, ruleset.TableName, err)
@@ -36,7 +34,6 @@ func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	return nil
 }
 
-// sizeOf is the number of elements that a transaction adds and deletes.
 func sizeOf(t ruleset.Transaction) int {
 	n := 0
 	for i := range t.Changes {
@@ -45,7 +42,7 @@ func sizeOf(t ruleset.Transaction) int {
 	return n
 }
 
-// apply does what a transaction says to a table of any name.
+// apply changes a table of any name.
 func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) error {
 	first, rest := stages(t)
 	if len(first) == 0 {
@@ -59,16 +56,16 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 	if err == nil || !errors.As(err, &refusal) && ctx.Err() == nil {
 		return err
 	}
-	// What came first leads nowhere without the rest.
+	// What was added first is of no use without the rest.
 	back := undo(t, first)
 	if left := c.applySome(context.WithoutCancel(ctx), table, back, all(back)); left != nil {
-		// It is not one that says that nothing was done.
+		// This is no Refusal: something was done.
 		return errors.New(err.Error() + "; what had to be added before it stays: " + left.Error())
 	}
 	return err
 }
 
-// applySome has the kernel do some of a transaction's changes.
+// applySome carries out some of a transaction's changes.
 func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transaction, changes []int) error {
 	m := &c.asker.Messages
 	m.Reset()
@@ -90,7 +87,7 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 	return e.refusal(t, f)
 }
 
-// reserve makes room for the elements of a transaction, which is where its length is.
+// reserve makes room for the elements of a transaction.
 func reserve(m *netlink.Messages, t ruleset.Transaction) {
 	const headers = 6 * unix.SizeofNlAttr
 	room := 0
@@ -105,18 +102,17 @@ func reserve(m *netlink.Messages, t ruleset.Transaction) {
 	m.Bytes = slices.Grow(m.Bytes, room)
 }
 
-// encoder writes the messages of a transaction.
 type encoder struct {
 	messages *netlink.Messages
 	name     string // of the table
 	family   ruleset.Family
-	// origins are what each of the messages is of; the first begins the batch.
+	// origins are what each message is of. The first message begins the batch.
 	origins []origin
-	// sets counts the sets that are added: within a transaction they have numbers.
+	// sets counts the added sets, which have numbers within a transaction.
 	sets uint32
 }
 
-// origin is what a message is of: a change, and the first of its elements.
+// origin is the change that a message is of, and the first of its elements.
 type origin struct {
 	change, element int
 }
@@ -126,14 +122,13 @@ func (e *encoder) begin(o origin, kind, flags uint16) {
 	e.messages.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(e.family), 0)
 }
 
-// change writes one change.
 func (e *encoder) change(index int, c *ruleset.Change) error {
 	o := origin{change: index}
 	switch c.Kind {
 	case ruleset.AddTable:
 		e.table(o, unix.NFT_MSG_NEWTABLE)
 	case ruleset.DeleteTable:
-		// To delete what is not there is an error, to add what is there is none.
+		// To delete a table that is not there is an error. To add one that is there is none.
 		e.table(o, unix.NFT_MSG_NEWTABLE)
 		e.table(o, unix.NFT_MSG_DELTABLE)
 	case ruleset.AddSet:
@@ -158,7 +153,7 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 	return nil
 }
 
-// named writes a message that only names the table and something in it, by attributes of two kinds.
+// addChain writes a chain without its rules.
 func (e *encoder) named(o origin, kind uint16, attributes [2]uint16, name string) {
 	e.begin(o, kind, 0)
 	e.messages.Name(attributes[0], e.name)
@@ -172,7 +167,7 @@ func (e *encoder) table(o origin, kind uint16) {
 	e.messages.End()
 }
 
-// addChain writes a chain without its rules.
+// rules writes the rules of a chain, each with its fingerprint.
 func (e *encoder) addChain(o origin, chain *ruleset.Chain) {
 	m := e.messages
 	e.begin(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)

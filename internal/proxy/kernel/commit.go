@@ -11,14 +11,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
 
-// tries is how often a transaction is tried that the kernel was kept from.
+// tries is how often an interrupted transaction is tried.
 const tries = 5
 
-// errNoAnswer is that the kernel has not said what became of a transaction.
 var errNoAnswer = errors.New("the kernel did not answer")
 
-// commit has the kernel do all messages or none, of which the first begins a batch and the last
-// ends it. The error is a *netlink.Failure if it has not done them.
+// commit has the kernel carry out all messages or none. The first begins a batch and the last ends it. The error
+// is a *netlink.Failure if the kernel refuses them.
 func (c *Conn) commit(ctx context.Context, m *netlink.Messages) error {
 	if err := c.asker.Socket.Widen(len(m.Bytes)); err != nil {
 		return err
@@ -38,19 +37,17 @@ func (c *Conn) commit(ctx context.Context, m *netlink.Messages) error {
 	}
 }
 
-// try has the kernel do all messages or none, unless it is kept from it.
 func (c *Conn) try(m *netlink.Messages) error {
 	failures, err := c.attempt(m)
 	if err != nil || len(failures) == 0 {
 		return err
 	}
-	// The first is the reason, others may follow from it. What is said about all of them
-	// counts only if nothing is said about one.
+	// The first failure about a message is the reason. Failures about the whole batch count only without one.
 	about := slices.IndexFunc(failures, func(f *netlink.Failure) bool { return f.Message > 0 })
 	return failures[max(about, 0)]
 }
 
-// attempt has the kernel do all messages, or none and say what is against them.
+// attempt returns all failures of a batch.
 func (c *Conn) attempt(m *netlink.Messages) ([]*netlink.Failure, error) {
 	last := len(m.Starts) - 2
 	var failures []*netlink.Failure
@@ -73,13 +70,11 @@ func (c *Conn) attempt(m *netlink.Messages) ([]*netlink.Failure, error) {
 	return nil, err
 }
 
-// beginBatch begins messages that are done at once.
 func beginBatch(m *netlink.Messages) {
 	m.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	m.End()
 }
 
-// endBatch ends them.
 func endBatch(m *netlink.Messages) {
 	m.Acknowledge()
 	m.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)

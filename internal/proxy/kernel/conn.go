@@ -17,17 +17,17 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Conn is a connection to nftables. It can be used by several goroutines at once.
+// Conn is a connection to nftables. Several goroutines may use it.
 type Conn struct {
 	mutex sync.Mutex
 	asker netlink.Asker // under mutex
-	// At others the kernel tells what others change.
+	// others gets notices of what others change.
 	others *netlink.Socket
-	// commits is how often the kernel did what it was sent.
+	// commits counts transactions.
 	commits uint32
-	// unheard says that others may have changed something while nobody listened.
-	unheard bool
-	// lists is what listings are asked for by, which changes need not wait for.
+	// missedNotifications says that others may have changed something while the notices were off.
+	missedNotifications bool
+	// lists is for listings, so that changes need not wait for them.
 	lists struct {
 		sync.Mutex
 		netlink.Asker
@@ -35,8 +35,7 @@ type Conn struct {
 	}
 }
 
-// Open connects to the kernel, which takes the capability NET_ADMIN. Its error says what is
-// missing.
+// Open connects to the kernel. It needs the capability NET_ADMIN.
 func Open() (*Conn, error) {
 	if err := checkVersion(); err != nil {
 		return nil, err
@@ -53,7 +52,7 @@ func open() (*Conn, error) {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
-	// That nftables is there is seen by this.
+	// This fails without nftables.
 	if _, err := readGeneration(&c.asker); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -63,8 +62,7 @@ func open() (*Conn, error) {
 	return c, nil
 }
 
-// Close ends the connection, when what is being listed is listed. What the kernel holds
-// stays.
+// Close ends the connection after a listing that runs. The rules stay.
 func (c *Conn) Close() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -85,8 +83,7 @@ func (c *Conn) Cleanup(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// readGeneration asks for the number of the kernel's rules, which is another after each
-// transaction.
+// readGeneration reads the number of the kernel's rules, which changes with each transaction.
 func readGeneration(a *netlink.Asker) (uint32, error) {
 	var generation uint32
 	err := a.Ask(func(m *netlink.Messages) {

@@ -31,4 +31,4 @@ func (c *Conn) Pauses() *int {
 }
 
 // Unnoticed does something as a transaction of very many elements is done.
-func (c *Conn) Unnoticed(do func()) { c.unnoticed(do) }
+func (c *Conn) Unnoticed(do func()) { c.withoutNotices(do) }

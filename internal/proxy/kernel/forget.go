@@ -13,13 +13,12 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// forgetAtOnce is how many elements are deleted in one transaction. It costs the kernel
-// little that one cannot be done, but milliseconds, however small it is; and of more than
-// some hundred failures it does not tell all at once.
+// forgetAtOnce is how many elements one transaction deletes. A transaction takes milliseconds, however small it
+// is, and the kernel reports only some hundred failures of one.
 const forgetAtOnce = 500
 
-// Forget deletes what packets have added to maps and what may not be used any more. Between
-// its steps others may use the connection, since a map may have very many clients.
+// Forget deletes remembered clients whose endpoint may not be used any more. Others may use the connection
+// between its steps, since a map may have very many clients.
 func (c *Conn) Forget(family ruleset.Family, all []ruleset.Forget) error {
 	var errs []error
 	for _, f := range all {
@@ -30,7 +29,6 @@ func (c *Conn) Forget(family ruleset.Family, all []ruleset.Forget) error {
 	return errors.Join(errs...)
 }
 
-// errComing is that there are clients to be forgotten again and again.
 var errComing = errors.New("there are others all the time")
 
 func (c *Conn) forget(family ruleset.Family, f ruleset.Forget) error {
@@ -38,8 +36,7 @@ func (c *Conn) forget(family ruleset.Family, f ruleset.Forget) error {
 	for _, target := range f.Keep {
 		keep[targetData(target)] = true
 	}
-	// The kernel lists a map in pieces. While elements go by themselves, it takes some for
-	// listed that it has not listed.
+	// The kernel lists a map in pieces, and skips some elements while others expire.
 	for range listTimes {
 		clients, err := c.clients(family, f.Set, keep)
 		if len(clients) == 0 || err != nil {
@@ -54,7 +51,7 @@ func (c *Conn) forget(family ruleset.Family, f ruleset.Forget) error {
 	return errComing
 }
 
-// clients lists elements of a map, but for those whose data is to be kept.
+// clients lists elements of a map, without those whose data is to be kept.
 func (c *Conn) clients(family ruleset.Family, name string, keep map[string]bool) ([]ruleset.Element, error) {
 	c.lists.Lock()
 	defer c.lists.Unlock()
@@ -74,9 +71,8 @@ func (c *Conn) clients(family ruleset.Family, name string, keep map[string]bool)
 	return clients, err
 }
 
-// deleteClients deletes elements of a map, of which some may have gone by themselves since
-// they were listed. One that is gone keeps the kernel from deleting any, but it tells each
-// of them: so there is a message for each, and the others are deleted the next time.
+// deleteClients deletes elements of a map. Some may have expired since they were listed, for which the kernel
+// deletes none and reports each. So each has a message, and the others are deleted the next time.
 func (c *Conn) deleteClients(family ruleset.Family, name string, clients []ruleset.Element) error {
 	set := &ruleset.Set{Name: name}
 	for len(clients) > 0 {
@@ -95,7 +91,7 @@ func (c *Conn) deleteClients(family ruleset.Family, name string, clients []rules
 	return nil
 }
 
-// deleteUnlessGone deletes all elements, or none and says which are gone, by their places.
+// deleteUnlessGone deletes all elements, or none and returns the places of those that are gone.
 func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, elements []ruleset.Element) (map[int]bool, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -121,7 +117,7 @@ func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, element
 	return gone, nil
 }
 
-// targetData is a target as maps hold it.
+// targetData is a target in the format of maps.
 func targetData(target netip.AddrPort) string {
 	data := binary.BigEndian.AppendUint16(target.Addr().AsSlice(), target.Port())
 	return string(append(data, 0, 0))

@@ -11,12 +11,11 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// noticeBuffer is how many bytes of notices the kernel keeps from one look at them to the
-// next: what kube-proxy writes for some thousands of changes.
+// noticeBuffer has room for what kube-proxy writes for some thousands of changes between two looks.
 const noticeBuffer = 1 << 20
 
-// listen has the kernel tell at a socket what others change, of any table: all but the
-// owner of a port. That makes what is changed cost a little more, for everybody.
+// listen subscribes to notices of what others than own change, in any table. While anybody listens, all changes
+// cost a little more.
 func listen(s *netlink.Socket, own uint32) error {
 	if err := s.SetReceiveBuffer(noticeBuffer); err != nil {
 		return err
@@ -27,12 +26,11 @@ func listen(s *netlink.Socket, own uint32) error {
 	return s.Join(unix.NFNLGRP_NFTABLES)
 }
 
-// othersOnly lets notices pass but for those of what the owner of a port has changed. What
-// the kernel puts into one notice is of one transaction, so that it is enough to look at
-// the header of its first message.
+// othersOnly drops notices of transactions of own. All messages of a notice are of one transaction, so the
+// header of the first is enough.
 func othersOnly(own uint32) []unix.SockFilter {
 	const portOfHeader = 12
-	// A filter reads numbers in network order, in which the header is not.
+	// A filter reads numbers in network order. The header is in native order.
 	var raw [4]byte
 	binary.NativeEndian.PutUint32(raw[:], own)
 	return []unix.SockFilter{
@@ -43,8 +41,7 @@ func othersOnly(own uint32) []unix.SockFilter {
 	}
 }
 
-// notices takes those that are there, and reports whether any is about a table of ours. The
-// error is netlink.ErrLost if there were more than there was room for.
+// notices reports whether any notice is about our tables. The error is netlink.ErrLost if some were lost.
 func notices(s *netlink.Socket) (ours bool, err error) {
 	err = s.Receive(func(m netlink.Message) {
 		ours = ours || m.Kind>>8 == unix.NFNL_SUBSYS_NFTABLES && aboutOurs(m.Kind&0xff, m.Content)
@@ -52,7 +49,7 @@ func notices(s *netlink.Socket) (ours bool, err error) {
 	return ours, err
 }
 
-// aboutOurs looks what table a notice is about, which all but one kind of them name first.
+// aboutOurs reads the table of a notice. All kinds of notices but one name it first.
 func aboutOurs(kind uint16, content []byte) bool {
 	if kind == unix.NFT_MSG_NEWGEN || len(content) < netlink.HeaderLength {
 		return false
@@ -63,13 +60,13 @@ func aboutOurs(kind uint16, content []byte) bool {
 	return netlink.Text(netlink.Attribute(content[netlink.HeaderLength:], unix.NFTA_TABLE_NAME)) == ruleset.TableName
 }
 
-// bulk is of how many elements nobody is to be told. The kernel makes a notice of each as
-// long as somebody listens, which takes it longer than the element itself.
-const bulk = 1000
+// Transactions larger than bulkThreshold elements run with notices off. While anybody listens, the kernel makes
+// a notice of each element, which takes it longer than the element itself.
+const bulkThreshold = 1000
 
-// unnoticed does something while nobody listens. That others have not changed anything
-// meanwhile is known by the generation of the rules.
-func (c *Conn) unnoticed(do func()) {
+// withoutNotices turns notices off for a while. The generation of the rules shows whether others changed
+// something meanwhile.
+func (c *Conn) withoutNotices(do func()) {
 	commits := c.commits
 	before, err := readGeneration(&c.asker)
 	if err != nil || c.others.Leave(unix.NFNLGRP_NFTABLES) != nil {
@@ -79,19 +76,18 @@ func (c *Conn) unnoticed(do func()) {
 	do()
 	joined := c.others.Join(unix.NFNLGRP_NFTABLES)
 	after, err := readGeneration(&c.asker)
-	c.unheard = c.unheard || joined != nil || err != nil || after-before != c.commits-commits
+	c.missedNotifications = c.missedNotifications || joined != nil || err != nil || after-before != c.commits-commits
 }
 
-// Interference tells what is known of changes that others have made since it was called
-// before, or since the connection was opened. It costs the kernel nothing; what is
-// different now, Shape and Read tell.
+// Interference reports what others have changed since the last call. It costs the kernel nothing. Shape and Read
+// tell what is different.
 func (c *Conn) Interference() (ruleset.Interference, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	ours, err := notices(c.others)
-	if c.unheard {
+	if c.missedNotifications {
 		failed := c.others.Join(unix.NFNLGRP_NFTABLES)
-		c.unheard = failed != nil
+		c.missedNotifications = failed != nil
 		err = errors.Join(netlink.ErrLost, err, failed)
 	}
 	switch {

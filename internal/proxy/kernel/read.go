@@ -16,20 +16,18 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Read lists what the kernel holds of a family's table, as it was at one moment. Changes
-// need not wait for that. If there are any meanwhile, of whatever table, it begins anew, and
-// fails if that goes on.
+// Read lists a family's table as it was at one moment. Changes need not wait for it. If any table changes
+// meanwhile, it begins anew, a few times.
 func (c *Conn) Read(family ruleset.Family) (ruleset.Listing, error) {
 	return c.list(family, true)
 }
 
-// Shape lists what the kernel holds of a family's table without elements of sets, which
-// costs little: but for the rules of affinity and of source ranges there are few.
+// Shape lists a family's table without elements of sets, which costs little.
 func (c *Conn) Shape(family ruleset.Family) (ruleset.Listing, error) {
 	return c.list(family, false)
 }
 
-// listTimes is how often a listing is begun. That of a large table takes long.
+// listTimes is how often a listing is begun.
 const listTimes = 8
 
 func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, error) {
@@ -65,11 +63,10 @@ func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, erro
 	return listing, nil
 }
 
-// reader fills a listing.
 type reader struct {
 	asker   *netlink.Asker
 	listing ruleset.Listing
-	// strings are those that occur many times.
+	// strings are interned: many occur very often.
 	strings map[string]string
 }
 
@@ -105,8 +102,8 @@ func (r *reader) read(elements bool) error {
 	return nil
 }
 
-// ask asks for something of the table, whose name goes by the first kind of attribute,
-// and of the thing by a name, if it has one, which goes by the second.
+// ask asks for the table or for something in it. names are the attributes of the table's name and of the
+// thing's.
 func (r *reader) ask(kind, flags uint16, names [2]uint16, name string, each func(content []byte)) error {
 	return r.asker.Ask(func(m *netlink.Messages) {
 		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(r.listing.Family), 0)
@@ -117,7 +114,6 @@ func (r *reader) ask(kind, flags uint16, names [2]uint16, name string, each func
 	}, each)
 }
 
-// intern is a string of bytes that are likely to occur again.
 func (r *reader) intern(b []byte) string {
 	if s, ok := r.strings[string(b)]; ok {
 		return s
@@ -127,7 +123,7 @@ func (r *reader) intern(b []byte) string {
 	return s
 }
 
-// chains lists the chains, and what their rules carry.
+// chains lists the chains with the fingerprints of their rules.
 func (r *reader) chains() error {
 	places := make(map[string]int)
 	err := r.ask(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_CHAIN_TABLE}, "", func(content []byte) {
@@ -156,7 +152,7 @@ func (r *reader) chains() error {
 	return nil
 }
 
-// listedChain is a chain without its rules.
+// listedChain reads a chain without its rules.
 func listedChain(content []byte) ruleset.ListedChain {
 	listed := ruleset.ListedChain{Name: netlink.Text(netlink.Attribute(content, unix.NFTA_CHAIN_NAME))}
 	hook := netlink.Attribute(content, unix.NFTA_CHAIN_HOOK)
@@ -173,11 +169,10 @@ func listedChain(content []byte) ruleset.ListedChain {
 	return listed
 }
 
-// setKind is what is read of a set.
+// setKind says how the elements of a set are read.
 type setKind int
 
-// The kinds: sets whose elements are ours, those that packets add to, and those that
-// somebody else has added.
+// Sets of our elements, sets that packets add to, and sets of others.
 const (
 	setOfOurs setKind = iota
 	setOfClients
@@ -194,7 +189,6 @@ func kindOf(flags uint32) setKind {
 	return setOfOurs
 }
 
-// sets lists the sets, and tells what kinds they are of.
 func (r *reader) sets() (kinds []setKind, err error) {
 	err = r.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_SET_TABLE}, "", func(content []byte) {
 		flags := netlink.Count(netlink.Attribute(content, unix.NFTA_SET_FLAGS))
@@ -213,7 +207,6 @@ func (r *reader) sets() (kinds []setKind, err error) {
 	return kinds, nil
 }
 
-// elements lists the elements of a set.
 func (r *reader) elements(set *ruleset.ListedSet) error {
 	seen := make(map[string]struct{})
 	err := r.eachElement(set.Name, func(e ruleset.Element) {
@@ -223,17 +216,16 @@ func (r *reader) elements(set *ruleset.ListedSet) error {
 	if err != nil {
 		return err
 	}
-	// A set that has grown is moved to a wider place in memory some time afterwards. The
-	// kernel lists sets in pieces, so if it is just doing this some elements come twice, in
-	// the place of others.
+	// The kernel moves a set that has grown to a larger table some time later. It lists sets in pieces, so
+	// during the move some elements come twice and others not at all.
 	if len(seen) < len(set.Elements) {
 		return netlink.ErrChanged
 	}
 	return nil
 }
 
-// remembered lists the targets in a map that packets add to. That of a client that is
-// added meanwhile is one that the rules lead to.
+// remembered lists the targets in a map that packets add to. The rules lead to the targets of clients that are
+// added meanwhile.
 func (r *reader) remembered(set *ruleset.ListedSet) error {
 	seen := make(map[string]bool)
 	err := r.eachElement(set.Name, func(e ruleset.Element) { seen[e.Data] = true })
@@ -248,7 +240,7 @@ func (r *reader) remembered(set *ruleset.ListedSet) error {
 	return err
 }
 
-// targetOf reads a target as maps hold it.
+// targetOf reads a target in the format of maps.
 func targetOf(family ruleset.Family, data string) (netip.AddrPort, bool) {
 	_, length := field(family, ruleset.FieldAddress)
 	if len(data) < int(length)+2 {
@@ -258,7 +250,6 @@ func targetOf(family ruleset.Family, data string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(address, binary.BigEndian.Uint16([]byte(data[length:]))), ok
 }
 
-// eachElement calls a function with the elements of a set.
 func (r *reader) eachElement(set string, each func(ruleset.Element)) error {
 	names := [2]uint16{unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET}
 	return r.ask(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, names, set, func(content []byte) {

@@ -12,19 +12,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Refusal is a transaction that the kernel has refused, and has done nothing of.
+// Refusal says that the kernel has refused a transaction and has done nothing of it.
 type Refusal struct {
-	// Change is the first of the transaction's changes that it has refused, and -1 if it
-	// has refused not a certain one but what all of them would come to.
+	// Change is the first refused change, -1 if the transaction as a whole was refused.
 	Change int
-	// Element is which of the change's elements it is about, and -1 if the kernel does not say
-	// or the change has none.
+	// Element is the refused element of the change, -1 if the kernel does not say or there is none.
 	Element int
-	// What is what the kernel would not do.
-	What string
-	// Errno is the kernel's reason.
+	// What describes the change.
+	What  string
 	Errno unix.Errno
-	// Words are what it has to say about it, if anything.
+	// Words are the kernel's own words, if any.
 	Words string
 }
 
@@ -35,12 +32,11 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s: %s", r.What, r.Errno.Error())
 }
 
-// NothingDone says that what the kernel holds is what it held before.
+// NothingDone says that the kernel still holds what it held before.
 func (*Refusal) NothingDone() bool { return true }
 
-// Refused is which change was refused, and which of its elements, each -1 if the kernel does
-// not say. It names a cause only where that is of the thing itself: which element there is no
-// memory for is chance.
+// Refused returns the refused change and element, -1 where unknown. It blames nothing for a lack of memory,
+// which may hit any element.
 func (r *Refusal) Refused() (change, element int) {
 	if r.Errno == unix.ENOMEM || r.Errno == unix.ENFILE {
 		return -1, -1
@@ -48,10 +44,9 @@ func (r *Refusal) Refused() (change, element int) {
 	return r.Change, r.Element
 }
 
-// Unwrap makes the kernel's reason one that errors.Is finds.
+// Unwrap makes errors.Is find the kernel's reason.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
-// refusal makes a failure one that names what it is about.
 func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
 	r := &Refusal{Change: -1, Element: -1, What: "committing a transaction", Errno: f.Errno, Words: f.Text}
 	if f.Message == 0 || f.Message >= len(e.origins) {
@@ -90,7 +85,7 @@ func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
 	return r
 }
 
-// elementOf is which of the elements of a change a failure is about, -1 if it does not say.
+// elementOf is the element of a change that a failure is about, -1 if unknown.
 func (e *encoder) elementOf(f *netlink.Failure) int {
 	body := e.messages.Message(f.Message)[unix.SizeofNlMsghdr+netlink.HeaderLength:]
 	list := netlink.Attribute(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
@@ -106,7 +101,7 @@ func (e *encoder) elementOf(f *netlink.Failure) int {
 	return -1
 }
 
-// describeKey is a key as nft writes it.
+// describeKey writes a key as nft does.
 func describeKey(family ruleset.Family, fields []ruleset.Field, key string) string {
 	var parts []string
 	for _, f := range fields {

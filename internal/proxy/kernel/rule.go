@@ -11,17 +11,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// The kernel computes with sixteen words of four bytes. A value is loaded to where the
-// next one may begin, so that values that are loaded one after another are a key.
+// The kernel computes with sixteen words of four bytes. Values that are loaded one after another are a key.
 const (
 	firstWord = 0
-	// dataWord is where what is remembered with a key begins.
+	// dataWord is where the data of a remembered key begins.
 	dataWord = 4
-	// verdictRegister is not of the words: what is loaded to it becomes of the packet.
+	// verdictRegister takes a verdict.
 	verdictRegister = unix.NFT_REG_VERDICT
 )
 
-// Constants of the kernel that the package unix has no names for.
+// Constants of the kernel that package unix lacks.
 const (
 	netfilterDrop        = 0      // NF_DROP
 	connectionNew        = 1 << 3 // the bit of IP_CT_NEW in NFT_CT_STATE
@@ -33,15 +32,12 @@ const (
 	dynsetDelete         = 2      // NFT_DYNSET_OP_DELETE
 )
 
-// register is the number of a word.
 func register(word int) uint32 { return unix.NFT_REG32_00 + uint32(word) }
 
-// rule writes the expressions of a rule.
 type rule struct {
 	messages *netlink.Messages
 	family   ruleset.Family
-	// sets are the numbers of the sets without names that its statements look into, in
-	// their order.
+	// sets are the numbers of the unnamed sets of its statements, in order.
 	sets []uint32
 }
 
@@ -113,7 +109,7 @@ func (r *rule) statement(s ruleset.Statement) error {
 	return nil
 }
 
-// expression writes one of the steps that the kernel makes statements of.
+// expression writes an expression, of which the kernel makes statements.
 func (r *rule) expression(name string, content func(*netlink.Messages)) {
 	one := r.messages.Nest(unix.NFTA_LIST_ELEM)
 	r.messages.Name(unix.NFTA_EXPR_NAME, name)
@@ -139,12 +135,12 @@ func writeValue(m *netlink.Messages, kind uint16, value string) {
 	m.EndNest(data)
 }
 
-// native is a number as the kernel computes with it.
+// native is a number in the byte order in which the kernel computes.
 func native(n uint32) string {
 	return string(binary.NativeEndian.AppendUint32(nil, n))
 }
 
-// load loads values one behind another, and returns the word after them.
+// load loads values one after another, and returns the next word.
 func (r *rule) load(word int, values []ruleset.Value) int {
 	for _, v := range values {
 		r.value(word, v)
@@ -153,13 +149,11 @@ func (r *rule) load(word int, values []ruleset.Value) int {
 	return word
 }
 
-// words is how many words a field takes.
 func (r *rule) words(f ruleset.Field) int {
 	_, length := field(r.family, f)
 	return netlink.Align(int(length)) / 4
 }
 
-// value loads a value.
 func (r *rule) value(word int, v ruleset.Value) {
 	source, target, length := uint32(12), uint32(16), uint32(4)
 	original := uint32(unix.NFT_CT_DST_IP)
@@ -191,8 +185,7 @@ func (r *rule) meta(word int, key uint32) {
 	r.numbers("meta", unix.NFTA_META_KEY, key, unix.NFTA_META_DREG, register(word))
 }
 
-// original loads something that the packet's connection has for each direction, for that
-// of its first packet.
+// original loads what the packet's connection has for the direction of its first packet.
 func (r *rule) original(word int, key uint32) {
 	r.expression("ct", func(m *netlink.Messages) {
 		m.Number32(unix.NFTA_CT_KEY, key)
@@ -201,7 +194,7 @@ func (r *rule) original(word int, key uint32) {
 	})
 }
 
-// compare goes on if the value in the first word is the operand, or is not.
+// compare goes on if the first word compares so with the operand.
 func (r *rule) compare(operator uint32, operand string) {
 	r.expression("cmp", func(m *netlink.Messages) {
 		m.Number32(unix.NFTA_CMP_SREG, register(firstWord))
@@ -210,7 +203,7 @@ func (r *rule) compare(operator uint32, operand string) {
 	})
 }
 
-// bits keeps some bits of the value in the first word, and then flips some.
+// bits keeps some bits of the first word, and flips some.
 func (r *rule) bits(keep, flip string) {
 	r.expression("bitwise", func(m *netlink.Messages) {
 		m.Number32(unix.NFTA_BITWISE_SREG, register(firstWord))
@@ -221,13 +214,13 @@ func (r *rule) bits(keep, flip string) {
 	})
 }
 
-// anyBit goes on if the value in the first word has any of the bits.
+// anyBit goes on if the first word has any of the bits.
 func (r *rule) anyBit(bits uint32) {
 	r.bits(native(bits), native(0))
 	r.compare(unix.NFT_CMP_NEQ, native(0))
 }
 
-// changeMark keeps some bits of the packet's mark, and then flips some.
+// changeMark keeps some bits of the packet's mark, and flips some.
 func (r *rule) changeMark(keep, flip uint32) {
 	r.meta(firstWord, unix.NFT_META_MARK)
 	r.bits(native(keep), native(flip))
@@ -251,8 +244,7 @@ func (r *rule) inPrefix(s ruleset.InPrefix) {
 	r.compare(operator, string(prefix.Addr().AsSlice()))
 }
 
-// fromInterface compares the name of the interface that the packet came in by. The kernel
-// has it in sixteen bytes, with zeros behind it.
+// fromInterface compares the name of the incoming interface, which the kernel pads with zeros to sixteen bytes.
 func (r *rule) fromInterface(s ruleset.FromInterface) {
 	r.meta(firstWord, unix.NFT_META_IIFNAME)
 	name := s.Interfaces.Name
@@ -277,7 +269,6 @@ func (r *rule) decide(v ruleset.Verdict) {
 	})
 }
 
-// writeVerdict writes a verdict.
 func writeVerdict(m *netlink.Messages, v ruleset.Verdict) {
 	verdict := m.Nest(unix.NFTA_DATA_VERDICT)
 	m.Number32(unix.NFTA_VERDICT_CODE, verdictCode(v.Kind))
@@ -287,7 +278,6 @@ func writeVerdict(m *netlink.Messages, v ruleset.Verdict) {
 	m.EndNest(verdict)
 }
 
-// verdictCode is the kernel's number of a verdict.
 func verdictCode(kind ruleset.VerdictKind) uint32 {
 	code := int32(netfilterDrop)
 	switch kind {
@@ -301,10 +291,9 @@ func verdictCode(kind ruleset.VerdictKind) uint32 {
 	return uint32(code)
 }
 
-// destination is where a look-up puts what it finds.
 func destination(number uint32) *uint32 { return &number }
 
-// lookUp looks up the key that was loaded, in a set or in a map.
+// lookUp looks up the loaded key in a set or a map.
 func (r *rule) lookUp(set string, to *uint32) {
 	r.expression("lookup", func(m *netlink.Messages) {
 		m.Name(unix.NFTA_LOOKUP_SET, set)
@@ -315,7 +304,7 @@ func (r *rule) lookUp(set string, to *uint32) {
 	})
 }
 
-// lookUpRanges looks up the value that was loaded in the next of the rule's sets.
+// lookUpRanges looks up the loaded value in the next unnamed set of the rule.
 func (r *rule) lookUpRanges() {
 	id := r.sets[0]
 	r.sets = r.sets[1:]
@@ -326,13 +315,12 @@ func (r *rule) lookUpRanges() {
 	})
 }
 
-// random loads one of so many numbers.
+// random loads a random number.
 func (r *rule) random(word int, numbers, offset uint32) {
 	r.numbers("numgen", unix.NFTA_NG_DREG, register(word), unix.NFTA_NG_MODULUS, numbers, unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM, unix.NFTA_NG_OFFSET, offset)
 }
 
-// draw compares a random number as the kernel compares numbers: by their bytes, the
-// greatest first.
+// draw compares a random number in network order, in which the kernel compares.
 func (r *rule) draw(s ruleset.Draw) {
 	r.random(firstWord, s.Of, 0)
 	r.numbers("byteorder", unix.NFTA_BYTEORDER_SREG, register(firstWord), unix.NFTA_BYTEORDER_DREG, register(firstWord),
@@ -371,13 +359,12 @@ func (r *rule) remember(s ruleset.Remember) {
 	})
 }
 
-// unremember names a target as nothing but what the kernel asks for.
+// unremember names a target only because the kernel asks for one.
 func (r *rule) unremember(s ruleset.Unremember) {
 	r.changeClient(s.Map, dynsetDelete, func(*netlink.Messages) {})
 }
 
-// changeClient changes what a map has for the packet's source, with the packet's
-// destination as its target.
+// changeClient changes what a map has for the packet's source. The target is the packet's destination.
 func (r *rule) changeClient(clients string, operation uint32, more func(*netlink.Messages)) {
 	r.load(firstWord, []ruleset.Value{ruleset.SourceAddress})
 	r.load(dataWord, []ruleset.Value{ruleset.DestinationAddress, ruleset.DestinationPort})

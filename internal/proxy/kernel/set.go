@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Constants of the kernel that the package unix has no names for.
+// Constants of the kernel that package unix lacks.
 const (
 	setConcatenation     = 0x80 // NFT_SET_CONCAT
 	setDescriptionSize   = 1    // NFTA_SET_DESC_SIZE
@@ -18,7 +18,7 @@ const (
 	setDescriptionLength = 1    // NFTA_SET_FIELD_LEN
 )
 
-// The numbers that nft has for types. That of several fields has six bits for each.
+// Numbers of types in nft. A type of several fields has six bits for each.
 const (
 	bitsOfType      = 6
 	typeIPv4Address = 7
@@ -28,8 +28,7 @@ const (
 	typeMark        = 19
 )
 
-// field is what the kernel, and nft, know of a field: the number that nft has for its
-// type, by which it lists what it reads, and its length.
+// field is nft's number for the type of a field, by which it lists elements, and the field's length.
 func field(family ruleset.Family, f ruleset.Field) (kind, length uint32) {
 	switch f {
 	case ruleset.FieldAddress:
@@ -42,11 +41,11 @@ func field(family ruleset.Family, f ruleset.Field) (kind, length uint32) {
 	case ruleset.FieldPort:
 		return typePort, 2
 	}
-	// A slot is a plain number, and marks are the only ones that nft has a type for.
+	// A slot is a number, and marks are the only number type of nft.
 	return typeMark, 4
 }
 
-// concatenation is the type of several fields, and the length of all, each padded.
+// concatenation is the type of several fields, and their length with padding.
 func concatenation(family ruleset.Family, fields []ruleset.Field) (kind, length uint32) {
 	for _, f := range fields {
 		one, bytes := field(family, f)
@@ -95,8 +94,8 @@ func (e *encoder) addSet(o origin, set *ruleset.Set) {
 	m.End()
 }
 
-// description writes the size of a set that has one, and where the fields of a set's keys
-// begin, without which nft fails to list them.
+// description writes the size of a set, and the lengths of the fields of its keys, without which nft fails to
+// list them.
 func (e *encoder) description(set *ruleset.Set) {
 	if len(set.Key) == 1 && set.Size == 0 {
 		return
@@ -120,11 +119,10 @@ func (e *encoder) description(set *ruleset.Set) {
 	m.EndNest(fields)
 }
 
-// rangesName is the name of sets without one: the kernel puts a number in its place.
+// rangesName is the name of unnamed sets. The kernel replaces %d.
 const rangesName = "__set%d"
 
-// ranges writes the sets that statements of a rule look into and that have no names: they
-// come and go with the rule. It returns their numbers.
+// ranges writes the unnamed sets that a rule looks into, and returns their numbers. They go with the rule.
 func (e *encoder) ranges(o origin, statements []ruleset.Statement) []uint32 {
 	var numbers []uint32
 	for _, s := range statements {
@@ -136,7 +134,6 @@ func (e *encoder) ranges(o origin, statements []ruleset.Statement) []uint32 {
 	return numbers
 }
 
-// addRanges writes a set of ranges of addresses.
 func (e *encoder) addRanges(o origin, prefixes []netip.Prefix) {
 	m := e.messages
 	e.sets++
@@ -163,7 +160,6 @@ func (e *encoder) addRanges(o origin, prefixes []netip.Prefix) {
 	}
 }
 
-// rangesAtOnce is how many ends of ranges there is room for in a message.
 const rangesAtOnce = 1000
 
 // rangeEnd is the first address of a range, or the first one after it.
@@ -172,8 +168,8 @@ type rangeEnd struct {
 	after   bool
 }
 
-// rangeEnds are the ends of prefixes that are sorted and apart. Where one begins where
-// another ends there is no end: Linux before 6.19 would take the address for the end alone.
+// rangeEnds are the ends of sorted, separate prefixes. Prefixes beside one another have no end between them:
+// Linux before 6.19 would take the address for the end alone.
 func rangeEnds(prefixes []netip.Prefix) []rangeEnd {
 	ends := make([]rangeEnd, 0, 2*len(prefixes))
 	for _, p := range prefixes {
@@ -189,7 +185,6 @@ func rangeEnds(prefixes []netip.Prefix) []rangeEnd {
 	return ends
 }
 
-// rangeEnd writes one end of a range.
 func (e *encoder) rangeEnd(end rangeEnd) {
 	m := e.messages
 	one := m.Nest(unix.NFTA_LIST_ELEM)
@@ -233,7 +228,6 @@ func (e *encoder) elements(o origin, kind, flags uint16, c *ruleset.Change) {
 	}
 }
 
-// element writes an element.
 func (e *encoder) element(element *ruleset.Element) {
 	m := e.messages
 	one := m.Nest(unix.NFTA_LIST_ELEM)
@@ -249,20 +243,18 @@ func (e *encoder) element(element *ruleset.Element) {
 	m.EndNest(one)
 }
 
-// The kinds of comments in the user data of rules and of sets, which the kernel keeps for
-// whoever made them and nft shows.
+// Kinds of comments in the user data of rules and sets, which nft shows.
 const (
 	ruleComment = 0 // NFTNL_UDATA_RULE_COMMENT
 	setComment  = 7 // NFTNL_UDATA_SET_COMMENT
 )
 
-// comment is user data with a comment: its kind, its length, and the text with a zero at
-// its end.
+// comment is user data with a comment: kind, length, and the text with a zero.
 func comment(kind byte, text string) string {
 	return string([]byte{kind, byte(len(text) + 1)}) + text + "\x00"
 }
 
-// commented is the comment in user data, empty if there is none.
+// commented reads the comment in user data, empty if there is none.
 func commented(kind byte, data []byte) string {
 	for len(data) >= 2 {
 		length := int(data[1])

@@ -6,21 +6,20 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// stages divides the changes of a transaction, which are meant by their places, into those
-// that the kernel must have done before the rest, if any, and the rest.
+// stages divides the changes of a transaction, by their places, into those that the kernel has to do in a
+// transaction before, if any, and the rest.
 //
-// A packet goes by the rules as they were when it came to its first chain, but it finds
-// the elements of a map as they are when it comes to the map. If a transaction adds a
-// chain and the element that leads to it, a packet that is on its way may be led to a
-// chain that has no rules yet for it, and goes on untranslated. A chain that was there a
-// transaction before has rules for all packets.
+// A packet sees the rules as they were when it came to its first chain, but elements of a map as they are now.
+// If one transaction adds a chain and the element that leads to it, a packet on its way may be led to a chain
+// that has no rules for it yet, and goes on untranslated. A chain from a transaction before has rules for all
+// packets.
 func stages(t ruleset.Transaction) (first, rest []int) {
 	added, deleted := make(map[string]bool), make(map[string]bool)
 	chains := false
 	for i := range t.Changes {
 		switch c := &t.Changes[i]; c.Kind {
 		case ruleset.AddTable, ruleset.DeleteTable:
-			// No packet is on its way through a table that is new.
+			// No packet is on its way through a new table.
 			return nil, all(t)
 		case ruleset.AddSet:
 			added[c.Set.Name] = true
@@ -34,7 +33,7 @@ func stages(t ruleset.Transaction) (first, rest []int) {
 		}
 	}
 	for name := range deleted {
-		// What takes the place of another cannot come before that goes.
+		// A replacement cannot come before what it replaces is deleted.
 		chains = chains && !added[name]
 	}
 	if !chains {
@@ -54,7 +53,6 @@ func stages(t ruleset.Transaction) (first, rest []int) {
 	return first, rest
 }
 
-// all are all changes of a transaction.
 func all(t ruleset.Transaction) []int {
 	places := make([]int, len(t.Changes))
 	for i := range places {
@@ -63,7 +61,7 @@ func all(t ruleset.Transaction) []int {
 	return places
 }
 
-// undo takes back that a transaction has added sets and chains.
+// undo deletes the sets and chains that a transaction has added.
 func undo(t ruleset.Transaction, added []int) ruleset.Transaction {
 	back := ruleset.Transaction{Family: t.Family}
 	for _, i := range slices.Backward(added) {

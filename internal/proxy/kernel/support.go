@@ -12,15 +12,14 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// MinimumKernel is the oldest version of Linux that is supported. It is that of kube-proxy's
-// nftables mode.
+// MinimumKernel is the oldest supported version of Linux, as for kube-proxy's nftables mode.
 const MinimumKernel = "5.13"
 
-// trialTable is the name of a table that exists for the time of a transaction.
+// trialTable exists only within a transaction.
 const trialTable = ruleset.TableName + "-trial"
 
-// CheckSupport tries whether the kernel can do all that rules of a family ask it for. Its
-// error is one sentence that says what is missing.
+// CheckSupport tries whether the kernel can do all that rules of a family need. The error says in one sentence
+// what is missing.
 func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	if err := checkVersion(); err != nil {
 		return err
@@ -31,7 +30,7 @@ func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	return unsupported(t, c.apply(ctx, trialTable, t))
 }
 
-// unsupported says what an error of a trial means, and what to do about it.
+// unsupported says what the error of a trial means, and what to do.
 func unsupported(t ruleset.Transaction, err error) error {
 	var refusal *Refusal
 	switch {
@@ -51,8 +50,7 @@ func unsupported(t ruleset.Transaction, err error) error {
 	return fmt.Errorf("the kernel's nftables is not as it must be: %w", err)
 }
 
-// HasIPv6 reports whether the kernel has IPv6. It does not if it was built without or was
-// started with ipv6.disable=1, and does whatever its nftables can do.
+// HasIPv6 reports whether the kernel has IPv6: it may be built without, or started with ipv6.disable=1.
 func HasIPv6() (bool, error) {
 	opened, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	switch {
@@ -64,7 +62,7 @@ func HasIPv6() (bool, error) {
 	return true, unix.Close(opened)
 }
 
-// missing says what it is that a connection to nftables is for want of.
+// missing says what the kernel lacks if it refuses a connection.
 func missing(err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT):
@@ -75,7 +73,6 @@ func missing(err error) error {
 	return err
 }
 
-// checkVersion compares the kernel's version with the oldest that will do.
 func checkVersion() error {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -88,8 +85,7 @@ func checkVersion() error {
 	return nil
 }
 
-// older compares two versions of the kernel, by their first two numbers. What is not of
-// this form is not older.
+// older compares the first two numbers of two versions. Other formats are never older.
 func older(release, minimum string) bool {
 	var has, wants [2]int
 	if _, err := fmt.Sscanf(release, "%d.%d", &has[0], &has[1]); err != nil {
@@ -101,8 +97,8 @@ func older(release, minimum string) bool {
 	return has[0] < wants[0] || has[0] == wants[0] && has[1] < wants[1]
 }
 
-// trial is a transaction of all kinds of statements that leaves nothing behind. Each has a
-// chain of its own, named after the module of the kernel that has it.
+// trial is a transaction with all kinds of statements that leaves nothing behind. Each has a chain that is named
+// after its kernel module.
 func trial(family ruleset.Family) ruleset.Transaction {
 	front := []ruleset.Value{ruleset.DestinationAddress, ruleset.TransportProtocol, ruleset.DestinationPort}
 	frontFields := []ruleset.Field{ruleset.FieldAddress, ruleset.FieldProtocol, ruleset.FieldPort}

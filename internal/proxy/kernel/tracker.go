@@ -20,33 +20,32 @@ const (
 	trackFilterOriginal = 1 // CTA_FILTER_ORIG_FLAGS
 	trackFilterReply    = 2 // CTA_FILTER_REPLY_FLAGS
 
-	// What connections are to have as a filter has it.
+	// What a filter compares.
 	filterAddress  = 1 << 1 // CTA_FILTER_F_CTA_IP_DST
 	filterProtocol = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
 	filterPort     = 1 << 5 // CTA_FILTER_F_CTA_PROTO_DST_PORT
 )
 
-// fewFronts is for how many fronts the kernel is asked for the connections of each, and
-// for more of them for those of all fronts: it looks at all connections each time.
+// fewFronts is for how many fronts the kernel is asked one by one. It looks at all connections each time, so for
+// more fronts it is asked once for all.
 const fewFronts = 4
 
-// Tracker has the kernel forget connections. It can be used by several goroutines at once.
+// Tracker has the kernel forget connections. Several goroutines may use it.
 type Tracker struct {
 	options TrackerOptions
 	mutex   sync.Mutex
 	asker   netlink.Asker
 }
 
-// TrackerOptions are the choices of a Tracker.
+// TrackerOptions are the options of a Tracker.
 type TrackerOptions struct {
-	// TCP has it forget all connections of TCP and SCTP too, whose ends would notice by
-	// themselves, some time, that the other is gone. Without it those are forgotten that
-	// nobody ever answered: nothing is lost with them, and for two minutes a new connection
-	// from the same port would be taken for one of them, and go where it cannot be answered.
+	// TCP has it forget all connections of TCP and SCTP too, whose ends would notice some time by themselves.
+	// Without it only unanswered connections are forgotten: nothing is lost with them, and for two minutes a new
+	// connection from the same port would be taken for one of them.
 	TCP bool
 }
 
-// OpenTracker connects to connection tracking, which takes the capability NET_ADMIN.
+// OpenTracker connects to connection tracking. It needs the capability NET_ADMIN.
 func OpenTracker(o TrackerOptions) (*Tracker, error) {
 	s, err := netlink.Dial()
 	if err != nil {
@@ -62,8 +61,8 @@ func (t *Tracker) Close() error {
 	return t.asker.Socket.Close()
 }
 
-// Delete has the kernel forget all connections that go where they no longer may, so that
-// the next packet of each is taken for the first of a new one. It returns how many.
+// Delete has the kernel forget connections that go where they no longer may. The next packet of each begins a
+// new one. It returns how many.
 func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -83,8 +82,8 @@ func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error
 	return deleted, errors.Join(errs...)
 }
 
-// Reconcile has the kernel forget all connections of UDP to fronts that go to something else
-// than what is listed for the front, sorted. It returns how many.
+// Reconcile has the kernel forget all UDP connections to fronts that go to none of the front's targets, which
+// are sorted. It returns how many.
 func (t *Tracker) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.AddrPort) (int, error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -112,7 +111,6 @@ func (t *Tracker) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.
 	return deleted, errors.Join(errs...)
 }
 
-// familyOf is the family of an address.
 func familyOf(address netip.Addr) ruleset.Family {
 	if address.Is6() {
 		return ruleset.IPv6
@@ -120,16 +118,15 @@ func familyOf(address netip.Addr) ruleset.Family {
 	return ruleset.IPv4
 }
 
-// network is what connections are asked for by.
+// network selects connections.
 type network struct {
 	family   ruleset.Family
 	protocol ruleset.Protocol
 }
 
-// targets are where connections of a front may not go.
 type targets map[netip.AddrPort]bool
 
-// byNetwork sorts what is stale.
+// byNetwork sorts what is stale by network, front and target.
 func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]targets {
 	sorted := make(map[network]map[netip.AddrPort]targets)
 	for _, s := range stale {
@@ -146,8 +143,7 @@ func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]targets {
 	return sorted
 }
 
-// delete asks for the connections of some fronts, or for all if one is none, and deletes those
-// to a front and from a target that a function says are stale.
+// delete deletes stale connections of some fronts, or of all if one is invalid.
 func (t *Tracker) delete(ctx context.Context, n network, questions []netip.AddrPort, stale func(to, from netip.AddrPort) bool) (int, error) {
 	deleted := 0
 	for _, front := range questions {
@@ -169,8 +165,8 @@ func (t *Tracker) delete(ctx context.Context, n network, questions []netip.AddrP
 	return deleted, nil
 }
 
-// find asks for the connections of a front, or for all if it is none, and picks those that
-// are stale. They are as a message that deletes them has them.
+// find lists the stale connections of a front, or of all if it is invalid, as a message that deletes them has
+// them.
 func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from netip.AddrPort) bool) ([]string, error) {
 	m := &t.asker.Messages
 	m.Reset()
@@ -178,7 +174,7 @@ func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from neti
 	filter(m, n, front)
 	unanswered := n.protocol != ruleset.UDP && !t.options.TCP
 	if unanswered {
-		// A kernel that does not know the mask lists the others too.
+		// A kernel without the mask lists answered ones too.
 		m.Number32(netlink.TrackStatus, 0)
 		m.Number32(netlink.TrackStatusMask, netlink.StatusAnswered)
 	}
@@ -199,14 +195,13 @@ func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from neti
 	return found, err
 }
 
-// answered reports whether a packet came back on a connection.
+// answered reports whether a connection has had a packet back.
 func answered(content []byte) bool {
 	return netlink.Count(netlink.Attribute(content, netlink.TrackStatus))&netlink.StatusAnswered != 0
 }
 
-// filter has the kernel list connections of a protocol only, and few but those of a front.
-// Asked for an address of IPv6 it lists, as of Linux 6.18, all but those that have it; so
-// they are asked for by port alone.
+// filter has the kernel list connections of a protocol, and of a front as far as it can. Asked for an IPv6
+// address, Linux 6.18 lists all but that address, so IPv6 is filtered by port alone.
 func filter(m *netlink.Messages, n network, front netip.AddrPort) {
 	flags := uint32(filterProtocol)
 	tuple := m.Nest(netlink.TrackOriginal)
@@ -232,8 +227,7 @@ func filter(m *netlink.Messages, n network, front netip.AddrPort) {
 	m.EndNest(filter)
 }
 
-// deletion is what is in a message that deletes a connection, and no other that may have
-// come after it.
+// deletion names one connection exactly, and no later one with the same addresses.
 func deletion(content []byte) string {
 	var m netlink.Messages
 	for kind, part := range netlink.Attributes(content) {
@@ -247,7 +241,7 @@ func deletion(content []byte) string {
 	return string(m.Bytes)
 }
 
-// deleteThese deletes connections. Those that are gone already do not count.
+// deleteThese does not count connections that are gone already.
 func (t *Tracker) deleteThese(n network, deletions []string) (int, error) {
 	m := &t.asker.Messages
 	m.Reset()

@@ -7,23 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrChanged is that something was changed while it was being listed.
+// ErrChanged says that a list changed while it was read.
 var ErrChanged error = changed{}
 
-// changed is an error that tells others of it.
 type changed struct{}
 
-// Error says it to people.
 func (changed) Error() string { return "what the kernel lists changes all the time" }
 
-// KeepsChanging says it to programs.
+// KeepsChanging marks the error for callers that do not import this package.
 func (changed) KeepsChanging() bool { return true }
 
-// errCut is that there is no end of a listing, so that it may not have been all.
+// errCut says that the end of a list is missing.
 var errCut = errors.New("the kernel did not list everything")
 
-// Again calls a function until what it lists does not change meanwhile, so many times at
-// most.
+// Again lists until nothing changes meanwhile, so many times at most.
 func Again(times int, list func() error) error {
 	var err error
 	for range times {
@@ -34,14 +31,13 @@ func Again(times int, list func() error) error {
 	return fmt.Errorf("%w: tried %d times", err, times)
 }
 
-// Asker asks the kernel, one thing after another.
+// Asker asks the kernel one thing after another.
 type Asker struct {
 	Socket   *Socket
 	Messages Messages
 }
 
-// Ask sends a question, which a function writes, and calls another with what each answer
-// holds after the header of netfilter.
+// Ask sends a question, and calls a function with each answer, without netfilter's header.
 func (a *Asker) Ask(question func(*Messages), each func(content []byte)) error {
 	m := &a.Messages
 	m.Reset()
@@ -50,8 +46,7 @@ func (a *Asker) Ask(question func(*Messages), each func(content []byte)) error {
 	return a.Socket.Ask(m, each)
 }
 
-// Ask sends a question, and calls a function with what each answer holds after the header of
-// netfilter.
+// Ask sends a question, and calls a function with each answer, without netfilter's header.
 func (s *Socket) Ask(m *Messages, each func(content []byte)) error {
 	a := answer{each: each, listing: m.lists()}
 	if err := s.Exchange(m, a.take); err != nil && a.failure == nil {
@@ -60,9 +55,8 @@ func (s *Socket) Ask(m *Messages, each func(content []byte)) error {
 	return a.result()
 }
 
-// List asks for a list, and calls a function with each part that the kernel gives of it,
-// which are several messages. It ends early if that returns false. Whether the list changed
-// meanwhile it does not tell.
+// List asks for a list, and calls a function with each part of several messages until it returns false. It does
+// not tell whether the list changed meanwhile.
 func (s *Socket) List(m *Messages, use func(part []byte) bool) error {
 	if _, err := s.send(m); err != nil {
 		return err
@@ -90,16 +84,13 @@ func (s *Socket) List(m *Messages, use func(part []byte) bool) error {
 	return a.result()
 }
 
-// answer is what the kernel says to a question.
 type answer struct {
 	each func(content []byte)
-	// listing says that things are listed, to which there is an end, and ended that it was
-	// there. Changed says that what is listed has changed meanwhile.
+	// listing says that a list is expected, ended that its end was there, changed that it changed meanwhile.
 	listing, ended, changed bool
 	failure                 *Failure
 }
 
-// take takes the next part of an answer.
 func (a *answer) take(r Reply) {
 	a.changed = a.changed || r.Flags&unix.NLM_F_DUMP_INTR != 0
 	switch f := r.Failure(); {
@@ -112,7 +103,6 @@ func (a *answer) take(r Reply) {
 	}
 }
 
-// result is what is wrong with all that was taken.
 func (a *answer) result() error {
 	switch {
 	case a.failure != nil:

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kinds of messages of connection tracking, and of attributes in them
-// (linux/netfilter/nfnetlink_conntrack.h), which the package unix has no names for.
+// Messages and attributes of connection tracking (linux/netfilter/nfnetlink_conntrack.h) that package unix
+// lacks.
 const (
 	TrackNew    = unix.NFNL_SUBSYS_CTNETLINK << 8   // IPCTNL_MSG_CT_NEW
 	TrackGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET

@@ -6,21 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reply is an answer of the kernel. Its content is valid until the next reply.
+// Reply is an answer of the kernel. Its content is valid until the next one.
 type Reply struct {
 	Message
-	// About is which of the messages is answered.
+	// About is the message that is answered.
 	About int
 }
 
-// Failure is what the kernel says that it could not do.
+// Failure is something that the kernel could not do.
 type Failure struct {
-	// Message is the one that it is about, and 0 if it is about all of a batch.
+	// Message is the one that failed, 0 for the whole batch.
 	Message int
 	Errno   unix.Errno
-	// Offset is where in the message the reason is, zero if the kernel does not say.
+	// Offset is where in the message the reason is, 0 if unknown.
 	Offset int
-	// Text is what the kernel says about it, which is nothing as a rule.
+	// Text is the kernel's own text, usually empty.
 	Text string
 }
 
@@ -31,13 +31,13 @@ func (f *Failure) Error() string {
 	return f.Errno.Error()
 }
 
-// Unwrap makes the kernel's reason one that errors.Is finds.
+// Unwrap makes errors.Is find the kernel's reason.
 func (f *Failure) Unwrap() error { return f.Errno }
 
-// Passing tells whether the same may well be done the next time.
+// Passing reports whether it may work the next time.
 func (f *Failure) Passing() bool { return f.Errno == unix.EINTR || f.Errno == unix.EAGAIN }
 
-// Failure is what a reply says has failed, nil if nothing has.
+// Failure returns the failure that a reply reports, nil for none.
 func (r Reply) Failure() *Failure {
 	if (r.Kind != unix.NLMSG_ERROR && r.Kind != unix.NLMSG_DONE) || len(r.Content) < 4 {
 		return nil

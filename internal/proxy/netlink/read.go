@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Message is a message of the kernel, with what follows its header.
+// Message is a message of the kernel, without its header.
 type Message struct {
 	Kind, Flags uint16
 	Sequence    uint32
 	Content     []byte
 }
 
-// NextMessage takes the first message off what was read.
+// NextMessage takes the first message off a buffer.
 func NextMessage(read []byte) (m Message, rest []byte, ok bool) {
 	if len(read) < unix.SizeofNlMsghdr {
 		return Message{}, nil, false
@@ -30,10 +30,10 @@ func NextMessage(read []byte) (m Message, rest []byte, ok bool) {
 	return m, read[min(Align(length), len(read)):], true
 }
 
-// attributeFlags are what the kernel puts beside the kind of an attribute.
+// attributeFlags are in the same field as the kind of an attribute.
 const attributeFlags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
 
-// NextAttribute takes the first attribute off the rest of a message.
+// NextAttribute takes the first attribute off a message.
 func NextAttribute(attributes []byte) (kind uint16, content, rest []byte, ok bool) {
 	if len(attributes) < unix.SizeofNlAttr {
 		return 0, nil, nil, false
@@ -46,7 +46,7 @@ func NextAttribute(attributes []byte) (kind uint16, content, rest []byte, ok boo
 	return kind, attributes[unix.SizeofNlAttr:length], attributes[min(Align(length), len(attributes)):], true
 }
 
-// Attributes yields kind and content of each attribute, as far as they are whole.
+// Attributes yields all whole attributes.
 func Attributes(b []byte) func(yield func(kind uint16, content []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for {
@@ -70,10 +70,10 @@ func Attribute(b []byte, kind uint16) []byte {
 	}
 }
 
-// Text is a name as attributes hold it.
+// Text reads a name.
 func Text(content []byte) string { return string(bytes.TrimSuffix(content, []byte{0})) }
 
-// Count is a number as attributes hold it, zero if there is none.
+// Count reads a number, zero if there is none.
 func Count(content []byte) uint32 {
 	if len(content) != 4 {
 		return 0
@@ -81,7 +81,7 @@ func Count(content []byte) uint32 {
 	return binary.BigEndian.Uint32(content)
 }
 
-// Align is where the next of the parts of a message begins.
+// Align rounds up to where the next part of a message begins.
 func Align(length int) int {
 	return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
 }

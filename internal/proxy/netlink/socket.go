@@ -8,20 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveBuffer holds the longest of the kernel's messages: it cuts listings into pieces of
-// half of it.
+// ReceiveBuffer has room for the kernel's longest messages: it cuts lists into pieces of half of it.
 const ReceiveBuffer = 64 << 10
 
-// tries is how often messages are sent for which the kernel lacks memory.
+// tries is how often messages are sent when the kernel lacks memory.
 const tries = 5
 
-// Socket is a connection to netfilter in the network namespace of the thread that made it.
+// Socket is a connection to netfilter in the network namespace of the thread that opened it.
 //
-// The kernel does all that a message asks for, and has its answers ready, by the time that
-// the message is sent. So nothing here waits for an answer: that none is left is how the
-// last one is known.
+// The kernel has its answers ready when the message is sent. So nothing here waits: an empty socket is the end
+// of the answers.
 type Socket struct {
-	// SetOption sets an option of the socket. Tests put a stingy kernel in its place.
+	// SetOption sets an option of the socket. Tests replace it.
 	SetOption func(fd, level, option, value int) error
 
 	fd       int
@@ -31,10 +29,10 @@ type Socket struct {
 	buffer   []byte
 }
 
-// ErrLost is that the kernel had answers that there was no room for.
+// ErrLost says that answers or notices were lost for lack of room.
 var ErrLost = errors.New("answers of the kernel were lost")
 
-// Dial makes a socket.
+// Dial opens a socket.
 func Dial() (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -58,7 +56,7 @@ func (s *Socket) prepare() error {
 	if address, ok := name.(*unix.SockaddrNetlink); ok {
 		s.port = address.Pid
 	}
-	// Answers say which part of a message was wrong, and do not repeat all of it.
+	// Answers say which part of a message was wrong, and do not repeat the message.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, option, 1); err != nil {
 			return err
@@ -67,42 +65,40 @@ func (s *Socket) prepare() error {
 	return s.measure()
 }
 
-// measure finds out how much may be sent at once.
 func (s *Socket) measure() error {
 	size, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
 	if err != nil {
 		return err
 	}
-	// The kernel keeps some bytes of the buffer to itself.
+	// The kernel keeps some bytes to itself.
 	s.limit = size - 64
 	return nil
 }
 
-// Port is the number by which the kernel knows the socket.
+// Port is the socket's address in the kernel.
 func (s *Socket) Port() uint32 { return s.port }
 
-// Limit is how many bytes may be sent at once.
+// Limit is how many bytes one message batch may have.
 func (s *Socket) Limit() int { return s.limit }
 
-// Widen lets so many bytes be sent at once, if the kernel permits it.
+// Widen raises the limit to length, if the kernel permits it.
 func (s *Socket) Widen(length int) error {
 	if length <= s.limit {
 		return nil
 	}
-	// The kernel sets twice of what it is told.
+	// The kernel doubles the value.
 	if err := s.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, length); err != nil {
 		return err
 	}
 	return s.measure()
 }
 
-// SetReceiveBuffer gives answers and notices so many bytes, or as many as the kernel permits.
+// SetReceiveBuffer sets the room for answers and notices, as far as the kernel permits.
 func (s *Socket) SetReceiveBuffer(length int) error {
 	return s.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, length)
 }
 
-// setBuffer sets the size of a buffer: beyond what the system allows everybody if the kernel
-// permits it, which it does root.
+// setBuffer sets the size of a buffer, for root beyond the system's limit.
 func (s *Socket) setBuffer(force, option, length int) error {
 	err := s.SetOption(s.fd, unix.SOL_SOCKET, force, length)
 	if errors.Is(err, unix.EPERM) {
@@ -114,7 +110,7 @@ func (s *Socket) setBuffer(force, option, length int) error {
 	return nil
 }
 
-// Close ends the connection. A nil Socket was never opened.
+// Close closes the socket, which may be nil.
 func (s *Socket) Close() error {
 	if s == nil {
 		return nil
@@ -122,7 +118,7 @@ func (s *Socket) Close() error {
 	return unix.Close(s.fd)
 }
 
-// Filter has the kernel drop what a program does not let pass.
+// Filter has the kernel drop messages that the filter rejects.
 func (s *Socket) Filter(filter []unix.SockFilter) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
@@ -131,17 +127,17 @@ func (s *Socket) Filter(filter []unix.SockFilter) error {
 	return nil
 }
 
-// Join has the kernel send the notices of a group. To join it again is no error.
+// Join subscribes to a group of notices. It may be called again.
 func (s *Socket) Join(group int) error {
 	return s.SetOption(s.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
 }
 
-// Leave ends that.
+// Leave unsubscribes.
 func (s *Socket) Leave(group int) error {
 	return s.SetOption(s.fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
 }
 
-// Given is how many bytes the kernel has for notices, as it counts them.
+// Given is the size of the receive buffer as the kernel counts it.
 func (s *Socket) Given() (int, error) {
 	given, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {
@@ -150,7 +146,7 @@ func (s *Socket) Given() (int, error) {
 	return given, nil
 }
 
-// File is the socket as a file, at which reading waits. The socket is not used afterwards.
+// File turns the socket into a file whose Read waits. The socket is not used afterwards.
 func (s *Socket) File() (*os.File, error) {
 	if err := unix.SetNonblock(s.fd, true); err != nil {
 		return nil, fmt.Errorf("preparing a netlink socket: %w", err)
@@ -158,8 +154,7 @@ func (s *Socket) File() (*os.File, error) {
 	return os.NewFile(uintptr(s.fd), "netlink"), nil
 }
 
-// send numbers messages and sends them, again if the kernel lacks memory for them at the
-// moment. It returns the number of the first.
+// send numbers and sends messages, a few times if the kernel lacks memory. It returns the first number.
 func (s *Socket) send(m *Messages) (first uint32, err error) {
 	first = s.sequence + 1
 	s.sequence += uint32(len(m.Starts))
@@ -173,14 +168,14 @@ func (s *Socket) send(m *Messages) (first uint32, err error) {
 	}
 }
 
-// Exchange sends messages and calls a function with each of the answers.
+// Exchange sends messages and calls a function with each answer.
 func (s *Socket) Exchange(m *Messages, each func(Reply)) error {
 	first, err := s.send(m)
 	if err != nil {
 		return err
 	}
 	return s.Receive(func(answer Message) {
-		// What an earlier message left behind is no answer to these.
+		// Answers to earlier messages do not count.
 		if at := answer.Sequence - first; at < uint32(len(m.Starts)) {
 			each(Reply{Message: answer, About: int(at)})
 		}
@@ -210,8 +205,7 @@ func (s *Socket) Receive(each func(Message)) error {
 
 var errMalformed = errors.New("a netlink message claims more bytes than there are")
 
-// drain calls a function with all that is there, several messages at a time, until it returns
-// false.
+// drain calls a function with what is there, several messages at a time, until it returns false.
 func (s *Socket) drain(use func(part []byte) bool) error {
 	var lost error
 	for {

@@ -6,28 +6,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxAttribute is the length that an attribute can have at most, with its header: the
-// header has 16 bits for it. What is longer would be cut off without a word.
+// MaxAttribute is the greatest length of an attribute with its header. A longer one would be cut off silently.
 const MaxAttribute = 1<<16 - 1
 
-// HeaderLength is the length of the header that follows that of netlink in messages of all
-// parts of netfilter.
+// HeaderLength is the length of netfilter's header, which follows netlink's.
 const HeaderLength = 4
 
-// Messages are netlink messages one behind another, as the kernel takes them.
+// Messages are netlink messages one after another.
 type Messages struct {
 	Bytes []byte
 	// Starts are where they begin.
 	Starts []int
 }
 
-// Reset begins anew with the same memory.
+// Reset removes all messages and keeps the memory.
 func (m *Messages) Reset() {
 	m.Bytes, m.Starts = m.Bytes[:0], m.Starts[:0]
 }
 
-// Release gives much memory back, of which a large transaction has taken more than any
-// other will need.
+// Release frees the memory of a large transaction.
 func (m *Messages) Release() {
 	const small = 256 << 10
 	if cap(m.Bytes) > small {
@@ -35,8 +32,7 @@ func (m *Messages) Release() {
 	}
 }
 
-// Begin begins a message. Resource is what the header of netfilter has by that name, which
-// most kinds have no use for.
+// Begin begins a message. Most kinds do not use the resource of netfilter's header.
 func (m *Messages) Begin(kind, flags uint16, family uint8, resource uint16) {
 	m.Starts = append(m.Starts, len(m.Bytes))
 	m.Bytes = append(m.Bytes, 0, 0, 0, 0) // the length, see End
@@ -47,19 +43,19 @@ func (m *Messages) Begin(kind, flags uint16, family uint8, resource uint16) {
 	m.Bytes = binary.BigEndian.AppendUint16(m.Bytes, resource)
 }
 
-// End ends the message that was begun last.
+// End ends the last message.
 func (m *Messages) End() {
 	start := m.Starts[len(m.Starts)-1]
 	binary.NativeEndian.PutUint32(m.Bytes[start:], uint32(len(m.Bytes)-start))
 }
 
-// Acknowledge has the kernel answer the last message also if all is well.
+// Acknowledge asks for an answer to the last message even if it succeeds.
 func (m *Messages) Acknowledge() {
 	at := m.Starts[len(m.Starts)-1] + 6
 	binary.NativeEndian.PutUint16(m.Bytes[at:], binary.NativeEndian.Uint16(m.Bytes[at:])|unix.NLM_F_ACK)
 }
 
-// Message is one of them.
+// Message returns the i-th message.
 func (m *Messages) Message(i int) []byte {
 	end := len(m.Bytes)
 	if i+1 < len(m.Starts) {
@@ -68,19 +64,19 @@ func (m *Messages) Message(i int) []byte {
 	return m.Bytes[m.Starts[i]:end]
 }
 
-// lists reports whether the first message asks for a list of things.
+// lists reports whether the first message asks for a list.
 func (m *Messages) lists() bool {
 	return binary.NativeEndian.Uint16(m.Bytes[m.Starts[0]+6:])&unix.NLM_F_DUMP == unix.NLM_F_DUMP
 }
 
-// number numbers the messages, by which the kernel says which of them it answers.
+// number numbers the messages. Answers have these numbers.
 func (m *Messages) number(first uint32) {
 	for i, start := range m.Starts {
 		binary.NativeEndian.PutUint32(m.Bytes[start+8:], first+uint32(i))
 	}
 }
 
-// Nest begins an attribute of attributes, which EndNest ends.
+// Nest begins an attribute of attributes. EndNest ends it.
 func (m *Messages) Nest(kind uint16) (start int) {
 	start = len(m.Bytes)
 	m.header(kind|unix.NLA_F_NESTED, 0)
@@ -92,39 +88,38 @@ func (m *Messages) EndNest(start int) {
 	binary.NativeEndian.PutUint16(m.Bytes[start:], uint16(len(m.Bytes)-start))
 }
 
-// header begins an attribute with so many bytes of content.
+// header begins an attribute.
 func (m *Messages) header(kind uint16, content int) {
 	m.Bytes = binary.NativeEndian.AppendUint16(m.Bytes, uint16(unix.SizeofNlAttr+content))
 	m.Bytes = binary.NativeEndian.AppendUint16(m.Bytes, kind)
 }
 
-// pad fills up to where the next attribute may begin.
 func (m *Messages) pad() {
 	for len(m.Bytes)%unix.NLA_ALIGNTO != 0 {
 		m.Bytes = append(m.Bytes, 0)
 	}
 }
 
-// Number32 writes an attribute that is a number.
+// Number32 writes a number.
 func (m *Messages) Number32(kind uint16, value uint32) {
 	m.header(kind, 4)
 	m.Bytes = binary.BigEndian.AppendUint32(m.Bytes, value)
 }
 
-// Number64 writes an attribute that is a number.
+// Number64 writes a number.
 func (m *Messages) Number64(kind uint16, value uint64) {
 	m.header(kind, 8)
 	m.Bytes = binary.BigEndian.AppendUint64(m.Bytes, value)
 }
 
-// Name writes an attribute that is a name.
+// Name writes a name.
 func (m *Messages) Name(kind uint16, value string) {
 	m.header(kind, len(value)+1)
 	m.Bytes = append(append(m.Bytes, value...), 0)
 	m.pad()
 }
 
-// Raw writes an attribute of any other content.
+// Raw writes any other content.
 func (m *Messages) Raw(kind uint16, value string) {
 	m.header(kind, len(value))
 	m.Bytes = append(m.Bytes, value...)
