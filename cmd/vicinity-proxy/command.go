@@ -14,11 +14,10 @@ import (
 	"vicinity.dev/vicinity/internal/version"
 )
 
-// command is what the command line asks for.
 type command struct {
 	settings
 	cleanup, dryRun, initOnly bool
-	// switches is the folder of the kernel's settings that are set.
+	// switches is the folder of the kernel's settings.
 	switches string
 }
 
@@ -54,7 +53,6 @@ It leaves the rules in place when it ends, and changes none that is right when i
 	return made
 }
 
-// settle completes and checks the settings.
 func (c *command) settle(flags *pflag.FlagSet) error {
 	if err := c.replaceKubeProxy(flags); err != nil {
 		return err
@@ -68,7 +66,6 @@ func (c *command) settle(flags *pflag.FlagSet) error {
 	return c.check()
 }
 
-// run does what is asked for.
 func (c *command) run(ctx context.Context, out io.Writer) error {
 	switch {
 	case c.initOnly:

@@ -7,18 +7,15 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// logConfig says what is logged, and how.
 type logConfig struct {
 	level, format string
 }
 
-// What flags may say.
 var (
 	logLevels  = []string{"debug", "info", "error"}
 	logFormats = []string{"json", "text"}
 )
 
-// logger writes to w.
 func (c logConfig) logger(w io.Writer) logr.Logger {
 	options := &slog.HandlerOptions{Level: map[string]slog.Level{
 		"debug": slog.LevelDebug - 4, "info": slog.LevelInfo, "error": slog.LevelError,

@@ -1,6 +1,5 @@
-// Command vicinity-proxy serves Services on a node: it programs nftables for those that
-// have EndpointGroups, or for all of them, so that clients on the node reach the endpoints
-// that their zone is to use.
+// Command vicinity-proxy serves Services on a node: it programs nftables for Services that have EndpointGroups,
+// or for all, so that clients on the node reach the endpoints that their zone is to use.
 package main
 
 import (

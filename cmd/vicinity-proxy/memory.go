@@ -11,31 +11,28 @@ import (
 	"time"
 )
 
-// controlGroups is the folder where a container sees its control group.
+// controlGroups is where a container sees its control group.
 const controlGroups = "/sys/fs/cgroup"
 
-// memoryFiles say there how much memory it may have, by the versions of control groups.
+// memoryFiles have its memory limit, by versions of control groups.
 var memoryFiles = []string{"memory.max", "memory/memory.limit_in_bytes"}
 
-// noLimit is more memory than there is: what says that there is no limit.
+// noLimit is more memory than exists.
 const noLimit = math.MaxInt64 / 2
 
-// How much garbage there may be, in per cent of what is used. At the start nearly all of it
-// is that of lists, which are read once and delay the first sync. A proxy on each node makes
-// little of it afterwards, and keeps what it knows: less than usual is enough then.
+// Garbage in per cent of the heap. At the start nearly all of it comes from lists, which are read once and delay
+// the first sync. Afterwards a proxy makes little of it and keeps what it knows, so less than usual is enough.
 const (
 	garbageAtStart = 100
 	garbage        = 40
 )
 
-// longestStart is how long a start may spend memory: an API server that is away or a kernel
-// that takes nothing may keep it from its end for ever.
+// longestStart bounds the start, which may not end while the API server is away or the kernel takes nothing.
 const longestStart = 10 * time.Minute
 
-// startGenerously spends memory for a start that takes less time, and returns what ends that
-// and gives back what is not used. It ends by itself after longestStart. It leaves alone what
-// the GOGC variable says. A quarter of a limit is left for what the kernel holds for the proxy,
-// which counts too. From then on the heap may be so large, which is less than the limit.
+// startGenerously spends memory for a faster start. It returns the function that ends that, which also runs
+// after longestStart. GOGC wins over it. It leaves a quarter of the limit to what the kernel holds for the
+// proxy. After the start the heap has its own limit.
 func startGenerously(limit, heap int64) (end func()) {
 	debug.SetMemoryLimit(heap)
 	if os.Getenv("GOGC") != "" {
@@ -57,10 +54,8 @@ func startGenerously(limit, heap int64) (end func()) {
 	}
 }
 
-// heapLimit is how many bytes the heap may have with garbage, so that what the kernel holds has
-// room beside it in a control group of so many bytes, zero if that has no limit. Half of them are
-// the heap's however much that is: to collect garbage all the time would be no better than to be
-// killed.
+// heapLimit leaves room in a control group for what the kernel holds for the proxy. A group of zero has no
+// limit. The heap has at least half: to collect garbage all the time would be no better than to be killed.
 func heapLimit(group, kernel int64) int64 {
 	usual := debug.SetMemoryLimit(-1)
 	if group == 0 {
@@ -69,8 +64,7 @@ func heapLimit(group, kernel int64) int64 {
 	return min(usual, max(group-kernel, group/2))
 }
 
-// memoryLimit is how many bytes the program may have: as its control group says, or the
-// GOMEMLIMIT variable if that is less. It is zero if neither says anything.
+// memoryLimit is the limit of the control group or of GOMEMLIMIT, whichever is less, zero if there is none.
 func memoryLimit(groups fs.FS) int64 {
 	least := debug.SetMemoryLimit(-1)
 	if group := groupLimit(groups); group > 0 {
@@ -82,7 +76,7 @@ func memoryLimit(groups fs.FS) int64 {
 	return least
 }
 
-// groupLimit is how many bytes the control group may have, zero if that has no limit.
+// groupLimit is zero if the control group has no limit.
 func groupLimit(groups fs.FS) int64 {
 	least := int64(noLimit)
 	for _, name := range memoryFiles {
@@ -90,7 +84,7 @@ func groupLimit(groups fs.FS) int64 {
 		if err != nil {
 			continue
 		}
-		// Without a limit the text is a word or a number beyond all memory.
+		// Without a limit the text is a word or a huge number.
 		if limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && limit > 0 {
 			least = min(least, limit)
 		}

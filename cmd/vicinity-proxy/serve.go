@@ -27,7 +27,6 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// serve serves Services until the context ends.
 func (c *command) serve(ctx context.Context) error {
 	if c.leaseNamespace == "" {
 		return errors.New("--lease-namespace: it is empty, and the controller looks for the proxy's Lease there")
@@ -79,8 +78,8 @@ func (c *command) serve(ctx context.Context) error {
 	return err
 }
 
-// listen answers at the addresses that flags say until the context ends, and calls fail
-// should it end before that.
+// listen opens the ports that flags name, and answers until the context ends. It calls fail if a server ends
+// before.
 func (c *command) listen(ctx context.Context, health, metrics http.Handler, fail func(error)) error {
 	for _, server := range []struct {
 		flag, address string
@@ -103,7 +102,7 @@ func (c *command) listen(ctx context.Context, health, metrics http.Handler, fail
 	return nil
 }
 
-// openKernel connects to the kernel, and sees whether it can do what it has to.
+// openKernel connects to the kernel and checks what it can do.
 func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	conn, err := open()
 	if err != nil {
@@ -124,14 +123,12 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	return conn, nil
 }
 
-// supporter tries what a kernel can do.
 type supporter interface {
 	CheckSupport(ctx context.Context, family ruleset.Family) error
 }
 
-// lacksIPv6 reports whether the kernel does not have IPv6. That one has it and cannot do what
-// rules of IPv6 ask for is an error: half of the addresses of Services would not work on the
-// node, or as an earlier run has left them, and nothing would say so.
+// lacksIPv6 reports whether the kernel has no IPv6. It is an error if the kernel has IPv6 and cannot do what
+// rules need: half of the addresses of Services would not work, silently.
 func lacksIPv6(ctx context.Context, has func() (bool, error), conn supporter) (bool, error) {
 	if found, err := has(); err != nil || !found {
 		return err == nil, err
@@ -142,7 +139,6 @@ func lacksIPv6(ctx context.Context, has func() (bool, error), conn supporter) (b
 	return false, nil
 }
 
-// open connects to the kernel.
 func open() (*kernel.Conn, error) {
 	conn, err := kernel.Open()
 	if errors.Is(err, os.ErrPermission) {
@@ -151,7 +147,6 @@ func open() (*kernel.Conn, error) {
 	return conn, err
 }
 
-// cleanUp deletes all rules.
 func cleanUp(ctx context.Context) error {
 	conn, err := open()
 	if err != nil {
@@ -160,10 +155,10 @@ func cleanUp(ctx context.Context) error {
 	return errors.Join(conn.Cleanup(ctx), conn.Close())
 }
 
-// prepare does what the proxy may not have the rights for: it has the kernel track and count
-// connections as is asked for. What fails is told, and does not keep the proxy from serving.
+// prepare does what the proxy itself may lack the rights for: it sets how the kernel tracks and counts
+// connections. It logs failures, and the proxy serves anyway.
 func (c *command) prepare(ctx context.Context, log logr.Logger) {
-	// Which has the kernel load what the settings are of.
+	// This loads the modules whose settings are set.
 	conn, err := openKernel(ctx, logr.Discard())
 	if err != nil {
 		log.Error(err, "Connections may not be tracked yet")
@@ -179,7 +174,6 @@ func (c *command) prepare(ctx context.Context, log logr.Logger) {
 	}
 }
 
-// trackConnections has the kernel track connections as is asked for.
 func (c *command) trackConnections(log logr.Logger) {
 	cpus, err := cpuset.NumCPU() // of the node, of which the process may have fewer
 	if err != nil || cpus < 1 {
@@ -195,29 +189,25 @@ func (c *command) trackConnections(log logr.Logger) {
 	}
 }
 
-// tellSetting tells of a setting of the kernel that keeps something from working.
 func tellSetting(log logr.Logger, one kernel.Finding) {
 	log.Info("A setting of the kernel is not as it should be", "setting", one.Name, "value", one.Value, "want", one.Want, "consequence", one.Consequence)
 }
 
-// mostScrapes is how many requests for metrics are answered at once. Each of them holds all
-// figures in memory.
+// mostScrapes bounds the requests for metrics at once. Each holds all figures in memory.
 const mostScrapes = 8
 
 func metricsHandler(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
-	// What kube-proxy answers here besides: tools look for the mode, and monitors for a sign of
-	// life.
+	// kube-proxy answers these too: tools look for the mode, and monitors for a sign of life.
 	mux.HandleFunc("/proxyMode", says(proxyMode))
 	mux.HandleFunc("/healthz", says("ok"))
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes}))
 	return mux
 }
 
-// proxyMode is that of the modes of kube-proxy which the rules are like.
+// proxyMode is the mode of kube-proxy that the rules are like.
 const proxyMode = "nftables"
 
-// says answers with a text.
 func says(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -236,14 +226,13 @@ func pprofHandler() http.Handler {
 	return mux
 }
 
-// Requests to the API server: at all times, and at once. Watches are few, Leases one in ten
-// seconds, and events have a bound of their own.
+// Requests to the API server per second, and at once. Events have a bound of their own.
 const (
 	apiQPS   = 20
 	apiBurst = 40
 )
 
-// api says how to reach the API server: as a file says that is named, or else as a pod.
+// api configures the API server by a file or a flag, else by the pod's account.
 func (c *command) api() (*rest.Config, error) {
 	var api *rest.Config
 	var err error

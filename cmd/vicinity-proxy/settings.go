@@ -19,14 +19,12 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// The flags of addresses.
 const (
 	flagHealth  = "healthz-bind-address"
 	flagMetrics = "metrics-bind-address"
 	flagPprof   = "pprof-bind-address"
 )
 
-// settings are what the flags say.
 type settings struct {
 	kubeconfig, master       string
 	nodeName, leaseNamespace string
@@ -45,7 +43,6 @@ type settings struct {
 	log                    logConfig
 }
 
-// addFlags binds the settings to flags, which gives them their defaults.
 func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; without it the KUBECONFIG variable, or the pod's own account")
 	flags.StringVar(&s.master, "master", "", "address of the API server, instead of the one that is known otherwise")
@@ -73,15 +70,15 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 }
 
-// ofKubeProxy are settings that are as kube-proxy has them where the proxy is in its place,
-// unless they are given: load balancers, tools and connections find what they had.
+// ofKubeProxy are defaults in place of kube-proxy, so that load balancers, tools and connections find what they
+// had.
 var ofKubeProxy = map[string]string{
 	flagHealth: ":10256", flagMetrics: ":10249",
 	"conntrack-max-per-core": "32768", "conntrack-min": "131072",
 	"conntrack-tcp-timeout-established": "24h", "conntrack-tcp-timeout-close-wait": "1h",
 }
 
-// replaceKubeProxy settles what is not given and depends on --all-services.
+// replaceKubeProxy sets the defaults that depend on --all-services.
 func (s *settings) replaceKubeProxy(flags *pflag.FlagSet) error {
 	if !s.rules.AllServices {
 		return nil
@@ -123,7 +120,7 @@ func (s *settings) check() error {
 	return err
 }
 
-// checkConntrack returns an error about the first setting of connection tracking that the kernel could not have.
+// checkConntrack returns an error about the first setting that the kernel could not have.
 func (s *settings) checkConntrack() error {
 	for _, number := range []struct {
 		flag  string
@@ -158,7 +155,7 @@ func hostname() string {
 	return strings.ToLower(strings.TrimSpace(name))
 }
 
-// options are the settings as package proxy has them. They were checked.
+// options expects checked settings.
 func (s *settings) options() (proxy.Options, error) {
 	rules, err := s.rules.Settings()
 	if err != nil {

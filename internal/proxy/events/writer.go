@@ -18,41 +18,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Writer writes events about Services. It creates events and changes none, so that a
-// proxy does not need the right to change events, which a role cannot limit to its own.
+// Writer writes events about Services. It only creates events, so that a proxy does not need the right to change
+// those of others.
 //
-// The recorder of the client library is not used: it links the clients of all APIs, and
-// counts repeated events by changing them. Events are written one after the other, so one
-// that takes long delays those behind it.
+// It does not use client-go's recorder, which links the clients of all APIs, and counts repeated events by
+// changing them. It writes one event after another.
 type Writer struct {
-	create func(context.Context, *eventsv1.Event) error
-	node   string
-	// notWritten is called for each event that is not written.
+	create     func(context.Context, *eventsv1.Event) error
+	node       string
 	notWritten func()
 	log        logr.Logger
 
-	queue chan *eventsv1.Event
-	// failing says that the last event was not written.
+	queue   chan *eventsv1.Event
 	failing atomic.Bool
 }
 
 const (
 	eventController = "vicinity-proxy"
 	eventAction     = "Programming"
-	// mostQueued events wait to be written. Those that do not fit are dropped.
+	// mostQueued events wait to be written. Others are dropped.
 	mostQueued = 256
-	// While the API server cannot be reached an event is sent so often at most, with pauses
-	// of eventRetry and up to a quarter more, so that nodes do not send in step.
+	// While the API server cannot be reached, an event is tried eventTries times, with pauses of eventRetry and
+	// up to a quarter more, so that nodes do not send in step.
 	eventTries = 12
 	eventRetry = 10 * time.Second
-	// eventTime bounds one request.
-	eventTime = 5 * time.Second
-	// mostNote and mostInstance are how many bytes the API takes of a note and of who
-	// reports it.
+	eventTime  = 5 * time.Second
+	// mostNote and mostInstance are the API's limits in bytes.
 	mostNote, mostInstance = 1024, 128
 )
 
-// NewWriter makes a writer of events of a node, by a function that creates one in the API.
+// NewWriter makes a writer for the events of a node.
 func NewWriter(create func(context.Context, *eventsv1.Event) error, node string, notWritten func(), log logr.Logger) *Writer {
 	return &Writer{
 		create: create, node: node, notWritten: notWritten, log: log,
@@ -75,7 +70,6 @@ func (w *Writer) Record(about *corev1.ObjectReference, kind, reason, note string
 	}
 }
 
-// shortened is a text of so many bytes at most.
 func shortened(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -127,7 +121,7 @@ func (w *Writer) write(ctx context.Context, event *eventsv1.Event) error {
 	}
 }
 
-// failed counts an event that is not written, and reports the first in a row.
+// failed counts a lost event, and logs the first in a row.
 func (w *Writer) failed(event *eventsv1.Event, cause error) {
 	w.notWritten()
 	if w.failing.Swap(true) {

@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// Handler answers /healthz, /livez and /readyz: all with 503 while a change waits for too
-// long. /healthz does so too while the node is about to go, so that load balancers leave
-// it, and /readyz until everything was programmed for the first time.
+// Handler answers /healthz, /livez and /readyz, all with 503 while a change waits for too long. /healthz also
+// does while the node is about to be removed, so that load balancers leave it, and /readyz until everything was
+// programmed once.
 func (s *State) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -26,8 +26,8 @@ func (s *State) Handler() http.Handler {
 	return mux
 }
 
-// answer writes a report. Readers of kube-proxy's take the time of its last update for a
-// sign of life, so that of a healthy proxy is now.
+// answer writes a report. Readers of kube-proxy's report take the last update for a sign of life, so for a
+// healthy proxy it is now.
 func answer(w http.ResponseWriter, made report, healthy bool) {
 	code := http.StatusServiceUnavailable
 	if healthy {
@@ -41,7 +41,6 @@ func answer(w http.ResponseWriter, made report, healthy bool) {
 	write(w, code, text)
 }
 
-// write answers with JSON. Whoever asked may have gone, which is not our failure.
 func write(w http.ResponseWriter, code int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -14,25 +14,24 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/httpserver"
 )
 
-// Service is what the load balancer of a Service is to know of this node.
+// Service is what the load balancer of a Service has to know.
 type Service struct {
-	// Port is where it asks.
 	Port uint16
 	// LocalEndpoints is how many endpoints of the Service are on the node.
 	LocalEndpoints int
 }
 
-// weightHeader tells a load balancer by how much to prefer this node.
+// weightHeader tells a load balancer the weight of this node.
 const weightHeader = "X-Load-Balancing-Endpoint-Weight"
 
-// mostConnections is how many connections the ports of all Services together hold at once.
+// mostConnections is for the ports of all Services together.
 const mostConnections = 256
 
 // listenFunc opens a port.
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
 
-// Services answers the health checks of load balancers, each Service at a port of its own.
-// Its methods may be called by several goroutines.
+// Services answers the health checks of load balancers, each Service at a port of its own. Any goroutine may
+// call its methods.
 type Services struct {
 	state  *State
 	listen listenFunc
@@ -72,8 +71,8 @@ func newServices(state *State, listen listenFunc) *Services {
 	return &Services{state: state, listen: listen, limit: httpserver.NewLimit(mostConnections), open: map[port]openPort{}}
 }
 
-// Set answers at the addresses for the Services, and for no others. Ports that stay are
-// left open. It returns the failures to open one; the next call tries these again.
+// Set answers at the addresses for these Services only. It returns the ports that cannot be opened. The next
+// call tries them again.
 func (s *Services) Set(ctx context.Context, addresses []netip.Addr, services map[types.NamespacedName]Service) map[types.NamespacedName]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +128,7 @@ func (s *Services) serve(ctx context.Context, p port) error {
 	return nil
 }
 
-// serviceReport is the answer to the check of a Service. Its names are those of
-// kube-proxy's.
+// serviceReport is the answer, with the names of kube-proxy's.
 type serviceReport struct {
 	Service struct {
 		Namespace string `json:"namespace"`
@@ -140,7 +138,7 @@ type serviceReport struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-// handler answers for one Service, with 200 if traffic for it may come to this node.
+// handler answers with 200 if traffic for the Service may come to this node.
 func (s *Services) handler(name types.NamespacedName) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()

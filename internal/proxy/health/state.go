@@ -1,7 +1,5 @@
-// Package health tells load balancers, the kubelet and people whether a node's proxy does
-// its work: the state of the proxy as a whole, in the words that kube-proxy answers with,
-// and how many endpoints of a Service are on the node, at the port that the Service gives
-// for the checks of its load balancer. It does not decide what is programmed.
+// Package health tells load balancers, the kubelet and people whether a node's proxy works, in the words of
+// kube-proxy, and how many endpoints of a Service are on the node. It does not decide what is programmed.
 package health
 
 import (
@@ -12,15 +10,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Timeout is for how long a change may wait to be programmed until the proxy counts as
-// unhealthy.
+// Timeout is how long a change may wait while the proxy counts as healthy.
 const Timeout = 2 * time.Minute
 
-// taintToBeDeleted is how the cluster autoscaler marks a node that it is about to remove.
+// taintToBeDeleted is set by the cluster autoscaler before it removes a node.
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// State is what is known of the proxy's own work. Its methods may be called by several
-// goroutines.
+// State is the state of the proxy. Any goroutine may call its methods.
 type State struct {
 	clock clock.PassiveClock
 
@@ -30,8 +26,7 @@ type State struct {
 	eligible bool
 }
 
-// NewState is the state of a proxy that has done nothing yet: it is healthy, so that it is
-// left time to start.
+// NewState makes a state that is healthy, so that the proxy has time to start.
 func NewState(c clock.PassiveClock) *State {
 	return &State{clock: c, updated: map[corev1.IPFamily]time.Time{}, waiting: map[corev1.IPFamily]time.Time{}}
 }
@@ -47,7 +42,7 @@ func (s *State) Queued(families ...corev1.IPFamily) {
 	}
 }
 
-// Updated notes that all changes were programmed that had come until then.
+// Updated notes that all changes until now are programmed.
 func (s *State) Updated(families ...corev1.IPFamily) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,14 +52,14 @@ func (s *State) Updated(families ...corev1.IPFamily) {
 	}
 }
 
-// SetNode notes what the API says of the proxy's own node, nil if there is none.
+// SetNode stores the own Node, nil if there is none.
 func (s *State) SetNode(node *corev1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eligible = stays(node)
 }
 
-// stays reports whether a node should get traffic of load balancers for the time being.
+// stays reports whether a node should get traffic of load balancers.
 func stays(node *corev1.Node) bool {
 	if node == nil || node.DeletionTimestamp != nil {
 		return false
@@ -77,13 +72,12 @@ func stays(node *corev1.Node) bool {
 	return true
 }
 
-// familyReport is what a Report says of a family.
 type familyReport struct {
 	LastUpdated time.Time `json:"lastUpdated"`
 	Healthy     bool      `json:"healthy"`
 }
 
-// report is the answer to health checks. Its names are those of kube-proxy's.
+// report is the answer to health checks, with the names of kube-proxy's.
 type report struct {
 	LastUpdated  time.Time                        `json:"lastUpdated"`
 	CurrentTime  time.Time                        `json:"currentTime"`

@@ -8,20 +8,18 @@ import (
 	"time"
 )
 
-// Limit bounds how many connections servers hold. A new connection is always taken: one that
-// waits is closed for it, so that connections that are only held keep no client from its
-// answer. One that is young stays for a moment, since a server that is asked a lot takes a
-// while to read what it sends. Its methods may be called by several goroutines.
+// Limit bounds how many connections servers hold. A new connection is always taken. An older one that only waits
+// is closed for it, so that silent clients keep nobody from an answer. Young connections stay for a moment,
+// since a busy server takes a while to read a request. Any goroutine may call its methods.
 type Limit struct {
 	most int
-	// young is for how long a connection is not closed for another one, as long as there are
-	// no more than mostYoung.
+	// young is how long a connection is safe, up to mostYoung connections.
 	young time.Duration
 
 	mu sync.Mutex
-	// held are the connections, the one whose state is oldest first.
+	// held are the connections. The one whose state is oldest comes first.
 	held []held
-	// waits says that those that are too many are closed in a moment.
+	// waits says that makeRoom is called again soon.
 	waits bool
 }
 
@@ -30,18 +28,17 @@ const (
 	mostYoung    = 1024
 )
 
-// held is a connection.
 type held struct {
 	conn  net.Conn
 	began time.Time
-	// active says that a request comes or is answered.
+	// active says that a request arrives or is answered.
 	active bool
 }
 
-// NewLimit is a limit of so many connections.
+// NewLimit makes a limit of so many connections.
 func NewLimit(most int) *Limit { return &Limit{most: most, young: defaultYoung} }
 
-// note takes what a server says of a connection.
+// note is called by servers when a connection changes its state.
 func (l *Limit) note(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +55,7 @@ func (l *Limit) note(conn net.Conn, state http.ConnState) {
 	l.makeRoom(now)
 }
 
-// makeRoom closes connections that are too many, and comes back for those that are young.
+// makeRoom closes the connections that are too many, later if they are young.
 func (l *Limit) makeRoom(now time.Time) {
 	for len(l.held) > l.most {
 		gone := l.dispensable(now)
@@ -79,8 +76,8 @@ func (l *Limit) makeRoom(now time.Time) {
 	}
 }
 
-// dispensable is the connection to close, negative if none is old enough. The one whose state
-// is newest stays. Only where all others are active one of these goes.
+// dispensable is the connection to close, negative if all are young. The newest stays. An active one is closed
+// only if all others are.
 func (l *Limit) dispensable(now time.Time) int {
 	others := l.held[:len(l.held)-1]
 	waits := func(h held) bool { return !h.active }

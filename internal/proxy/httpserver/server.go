@@ -1,6 +1,5 @@
-// Package httpserver makes servers for ports of a node that anybody on its network may
-// reach. It bounds what clients can take of the process: how many connections they hold, for
-// how long, and how much of a request is read. It does not decide what is answered.
+// Package httpserver makes servers for ports of a node that anybody on its network may reach. It bounds what
+// clients can take: the number of connections, the time, and the size of a request.
 package httpserver
 
 import (

@@ -15,12 +15,10 @@ import (
 type Acknowledgement struct {
 	// Version is the resource version up to which groups are programmed, 0 if none is.
 	Version uint64
-	// Except are Services that it says nothing about, in order: their groups cannot be
-	// programmed, as far as is known, and hold up nobody else's. The name
-	// v1alpha1.AllServices is all of a namespace.
+	// Except are Services that it says nothing about, sorted: their groups are not programmed, and hold up no
+	// others. The name v1alpha1.AllServices stands for all of a namespace.
 	Except []types.NamespacedName
-	// Failure says why a probe of the node failed, for which nothing is acknowledged. It is
-	// empty if none did.
+	// Failure says why a probe of the node failed, for which nothing is acknowledged.
 	Failure string
 }
 
@@ -28,18 +26,18 @@ func (a Acknowledgement) equal(b Acknowledgement) bool {
 	return a.Version == b.Version && a.Failure == b.Failure && slices.Equal(a.Except, b.Except)
 }
 
-// mostExcept is how many Services are told to be behind. If there are more, namespaces are
-// told instead, and if those are more the rules as a whole are behind.
+// mostExcept bounds the excepted Services. If there are more, whole namespaces are excepted, and if those are
+// too many, later versions wait.
 const mostExcept = 50
 
-// Acknowledgements know up to which resource version the groups of Services in hand-over
-// are programmed. The controller takes a version for all that are lower: so it never
-// passes one that is still to be programmed, but for those of Services that are told.
+// Acknowledgements know up to which resource version the groups of Services in hand-over are programmed. The
+// controller takes a version for all lower ones, so it never passes a version that waits, except of the Services
+// that are named.
 type Acknowledgements struct {
 	Acknowledgement
-	// waiting are the versions to be programmed.
+	// waiting are versions that are not programmed yet.
 	waiting map[types.NamespacedName][]uint64
-	// ahead are the highest programmed ones of Services, behind one that waits.
+	// ahead are programmed versions of Services that are behind a waiting one.
 	ahead map[types.NamespacedName]uint64
 }
 
@@ -53,13 +51,12 @@ func (a *Acknowledgements) Wait(service types.NamespacedName, versions []uint64)
 	if len(versions) == 0 {
 		return
 	}
-	// Of what waits already the first counts, and the last.
+	// Of waiting versions the first and the last count.
 	all := slices.Concat(a.waiting[service], versions)
 	a.waiting[service] = []uint64{slices.Min(all), slices.Max(all)}
 }
 
-// Settle finds the version to tell when all is programmed of those Services that a
-// condition holds for.
+// Settle moves on when some Services are programmed.
 func (a *Acknowledgements) Settle(programmed func(types.NamespacedName) bool) {
 	done := map[types.NamespacedName][]uint64{}
 	for service, versions := range a.waiting {
@@ -93,9 +90,8 @@ func (a *Acknowledgements) Settle(programmed func(types.NamespacedName) bool) {
 	}
 }
 
-// setExcept picks the Services to be told of those that wait, or namespaces instead of most
-// Services, the first that began to wait, and returns the least version that the others wait
-// for, 0 if there are none.
+// setExcept names waiting Services, or the namespaces with the most of them, those that wait longest first. It
+// returns the least version that any other waits for, 0 if none does.
 func (a *Acknowledgements) setExcept() (least uint64) {
 	perNamespace := map[string]int{}
 	for service := range a.waiting {

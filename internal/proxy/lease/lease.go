@@ -1,5 +1,5 @@
-// Package lease keeps the Lease by which vicinity-controller knows that the proxy of a node lives,
-// and what it has programmed of the groups of Services in hand-over.
+// Package lease keeps the Lease by which vicinity-controller knows that a node's proxy lives, and which groups
+// of Services in hand-over it has programmed.
 package lease
 
 import (
@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// leases is the part of the API that Leases of one namespace are written by.
+// leases reads and writes the Leases of one namespace.
 type leases interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error)
@@ -30,23 +30,22 @@ type leases interface {
 const (
 	// renewEvery is how often the Lease says that the proxy lives.
 	renewEvery = 10 * time.Second
-	// A programmed resource version is told after a moment, since all nodes have one to
-	// tell then, so often at once, and once more each time.
+	// A programmed version is told after a moment, since all nodes tell theirs then, a few times at once and
+	// then at intervals.
 	tellWithin = 200 * time.Millisecond
 	tellBurst  = 5
 	tellEvery  = 5 * time.Second
 	// writeTime bounds one request.
-	writeTime = 5 * time.Second
-	// writeAgain is how long to wait after one that failed.
+	writeTime  = 5 * time.Second
 	writeAgain = time.Second
 )
 
-// Options are what a keeper goes by.
+// Options configure a Keeper.
 type Options struct {
-	// Leases are those of Vicinity's namespace, and node is the name of the own node.
+	// Leases are those of Vicinity's namespace.
 	Leases leases
 	Node   string
-	// Owner is the node, with which the Lease goes. It is nil if that is not known.
+	// Owner is the Node object, with which the Lease is deleted, nil if unknown.
 	Owner func() *metav1.OwnerReference
 	// Alive reports whether the proxy does its work.
 	Alive func() bool
@@ -55,11 +54,10 @@ type Options struct {
 	Log    logr.Logger
 }
 
-// Keeper keeps the Lease by which the controller knows that the node's proxy lives and what
-// it has programmed.
+// Keeper keeps the Lease.
 type Keeper struct {
 	Options
-	// limiter bounds how often something is told before the Lease is renewed for it.
+	// limiter bounds how often the Lease is renewed to tell something.
 	limiter *rate.Limiter
 	wake    chan struct{}
 
@@ -71,12 +69,12 @@ type Keeper struct {
 	told    bool // that there is anything to say
 }
 
-// NewKeeper makes a keeper, which has nothing to say until it is told.
+// NewKeeper makes a Keeper that writes nothing until Tell is called.
 func NewKeeper(o Options) *Keeper {
 	return &Keeper{Options: o, limiter: rate.NewLimiter(rate.Every(tellEvery), tellBurst), wake: make(chan struct{}, 1)}
 }
 
-// Tell says what is programmed. It may be called by any goroutine.
+// Tell says what is programmed. Any goroutine may call it.
 func (k *Keeper) Tell(programmed Acknowledgement) {
 	k.mu.Lock()
 	changed := !k.told || !programmed.equal(k.current)
@@ -90,7 +88,7 @@ func (k *Keeper) Tell(programmed Acknowledgement) {
 	}
 }
 
-// annotations are what the Lease says of what is programmed, empty where it says nothing.
+// annotations are those of the Lease, empty where there is nothing to say.
 func (k *Keeper) annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,8 +105,8 @@ func (k *Keeper) annotations() map[string]string {
 	return says
 }
 
-// Run keeps the Lease until the context ends. Then it is left to grow old: the rules stay,
-// and the next proxy of the node takes it.
+// Run keeps the Lease until the context ends. Then the Lease expires: the rules stay, and the next proxy of the
+// node takes it.
 func (k *Keeper) Run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -128,7 +126,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// rest waits until the Lease is to be written again, and reports whether it is.
+// rest waits until the Lease is due, and reports false when the context ends.
 func (k *Keeper) rest(ctx context.Context, most time.Duration) bool {
 	renew := time.NewTimer(most)
 	defer renew.Stop()
@@ -152,7 +150,7 @@ func (k *Keeper) rest(ctx context.Context, most time.Duration) bool {
 	return true
 }
 
-// write renews the Lease. What failed is told when it begins to.
+// write renews the Lease. It logs the first failure in a row.
 func (k *Keeper) write(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -194,7 +192,6 @@ func (k *Keeper) put(ctx context.Context) (err error) {
 	return nil
 }
 
-// filled says all that there is to say in a Lease.
 func (k *Keeper) filled(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if lease.Labels == nil {
 		lease.Labels = map[string]string{}
