@@ -5,10 +5,8 @@ import (
 	"slices"
 )
 
-// arrange puts the wanted targets, which are sorted, into slots, each as often as it is
-// wanted, so that as few slots as possible differ from before. Slots that are not to
-// change keep their numbers; what is left fills the others in order. Neither argument is
-// changed, and the result may be one of them.
+// arrange puts the wanted targets, which are sorted, into slots so that as few slots as possible
+// differ from before. It changes neither argument, and may return one of them.
 func arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	if len(before) == 0 || len(wanted) == 0 {
 		return wanted
@@ -48,8 +46,7 @@ func arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	return arranged
 }
 
-// arrange puts the wanted targets, of which each class is sorted, into the slots of their
-// classes.
+// arrange puts the wanted targets into the slots of their classes.
 func (s shape) arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	if len(s) < 2 {
 		return arrange(before, wanted)
@@ -67,8 +64,7 @@ func (s shape) arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	return arranged
 }
 
-// sorted are targets that are in the slots of their classes, as they are before they are
-// arranged.
+// sorted returns targets in the order that they have before they are arranged.
 func (s shape) sorted(targets []netip.AddrPort) []netip.AddrPort {
 	sorted := slices.Clone(targets)
 	begin := 0
@@ -80,8 +76,7 @@ func (s shape) sorted(targets []netip.AddrPort) []netip.AddrPort {
 	return sorted
 }
 
-// without are the targets, each once and sorted, that are in some of the first slots but
-// in none of the others.
+// without returns the targets of one list that another lacks, sorted, each once.
 func without(some, others []netip.AddrPort) []netip.AddrPort {
 	if slices.Equal(some, others) {
 		return nil

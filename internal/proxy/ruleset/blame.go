@@ -2,9 +2,9 @@ package ruleset
 
 import "slices"
 
-// Blamed are the pending ServicePorts, by name and sorted, that a change of the last Commit's
-// transaction is for: those that need one of its elements, or all that need its chain or set if
-// the element is negative. There are none if the change is for all, or for what goes.
+// Blamed returns the pending ServicePorts, sorted by name, for which the last Commit made a change:
+// those that need one of its elements or, if the element is negative, its chain or set. Changes for
+// all ports have none.
 func (t *Table) Blamed(c Change, element int) []string {
 	needs := func(*port) bool { return false }
 	switch {

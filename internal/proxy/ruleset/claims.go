@@ -63,8 +63,7 @@ func (c *claims) contest(front Front, all []claim) {
 	c.contested[front] = all
 }
 
-// Precedence orders front ends of the same front by what they are: cluster IPs are first,
-// then NodePorts, then all others.
+// Precedence orders claims to a front: cluster IPs, then NodePorts, then all others.
 func (f *FrontEnd) Precedence() int {
 	switch {
 	case f.ClusterIP:
@@ -76,9 +75,7 @@ func (f *FrontEnd) Precedence() int {
 	}
 }
 
-// compareClaims orders claims to the same front, the one that gets it first. What the
-// cluster has given a Service, its cluster IP and its node ports, is its own however old
-// other claims are.
+// compareClaims puts the claim that wins first. What the cluster gave a Service beats older claims.
 func compareClaims(a, b claim) int {
 	return cmp.Or(cmp.Compare(a.end().Precedence(), b.end().Precedence()), cmp.Compare(a.port.rank, b.port.rank), cmp.Compare(a.port.name, b.port.name))
 }

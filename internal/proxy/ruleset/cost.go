@@ -2,39 +2,31 @@ package ruleset
 
 import "math/bits"
 
-// What a ServicePort takes of the kernel is counted in elements of sets. Chains, rules and
-// maps count as elements too, of which each is larger than one and there are few. The counts are
-// upper bounds, made without the ServicePort, which may be too large to make.
+// Costs are counted in elements of sets. Chains, rules and maps count as elements too, since there
+// are few. They are upper bounds, counted before the ServicePort is made, which may be too large.
 const (
-	// chainCost is a chain with its rules, but for those that tell sources or classes of
-	// weights, which are counted one by one.
+	// chainCost is a chain with its rules, except those for sources and classes of weights.
 	chainCost = 3
-	// portChains is how many chains a port may need to pick its endpoints: one for each
-	// pool, one for each treatment of its fronts, and one that decides between pools.
+	// portChains pick endpoints: one for each pool, each treatment, and the choice of a pool.
 	portChains = 2 + len(treatmentPrefixes) + 1
-	// weightedCost is what a port needs more if its endpoints have weights: a chain to pick
-	// from each class, and a rule for it wherever a class is chosen.
+	// weightedCost is a chain for each class of weights, and the rules that choose it.
 	weightedCost = mostClasses * (chainCost + len(treatmentPrefixes))
 	// hookCost is what all ports need together that are sticky, or that are for some sources.
 	hookCost = 2 * chainCost
-	// stickyChains are those by which a port finds clients and remembers them: for each
-	// treatment and pool, for what decides between pools, and for what remembers.
+	// stickyChains find and remember clients: for each treatment and pool, and both pools.
 	stickyChains = 2*len(treatmentPrefixes) + 1 + 3
-	// memoryCost is a map of clients of the kernel's own size with some of these. How many
-	// there are is not known.
+	// memoryCost is a map of the kernel's own size with some clients.
 	memoryCost = 64
-	// bucketsPerElement is how many buckets of a map's hash table count as an element: they take
-	// 16 bytes each, half of which is what the kernel rounds up, and all of it is the kernel's.
+	// bucketsPerElement are the buckets of a hash table, of 16 bytes, that count as one element.
 	bucketsPerElement = 32
 )
 
-// knownPerElement is how many endpoints that are only known take as much as an element: they
-// are in the memory of the program alone.
+// knownPerElement are the known endpoints, which take memory of the program alone, that count as
+// one element.
 const knownPerElement = 4
 
-// MemoryCost is what a map counts for that remembers so many clients: a share of what one of
-// the kernel's own size does, and the hash table, which the kernel makes at once, and with room
-// for a third more, for a map that is given a size.
+// MemoryCost is the cost of a map of clients. For a map with a size, the kernel makes the hash
+// table at once, with room for a third more.
 func MemoryCost(clients int) int {
 	if clients >= MostAffinityClients {
 		return memoryCost
@@ -43,9 +35,8 @@ func MemoryCost(clients int) int {
 	return (clients*memoryCost+MostAffinityClients-1)/MostAffinityClients + (buckets+bucketsPerElement-1)/bucketsPerElement
 }
 
-// PortCost is what a port takes beside its fronts, of which those for some sources only
-// have so many of them, and which knows so many endpoints beside those that it uses. Each of
-// its maps remembers so many clients, none if it has no affinity.
+// PortCost is the cost of a port without its fronts. Clients is the size of its maps, zero without
+// affinity; known counts the endpoints that it does not use.
 func PortCost(clients int, weighted bool, sources, known int) int {
 	cost := portChains*chainCost + known/knownPerElement
 	if weighted {
@@ -63,9 +54,8 @@ func PortCost(clients int, weighted bool, sources, known int) int {
 	return cost
 }
 
-// FrontCost is what a front takes that leads to so many slots: one element for each slot
-// and, in maps, one for who serves it, one for what becomes of connections without an
-// endpoint, and one for whether it is a cluster IP or masqueraded.
+// FrontCost is the cost of a front: an element for each slot, and one in each map for its
+// endpoints, its refusal, and its cluster IP or masquerading.
 func FrontCost(slots int, sticky, guarded bool) int {
 	const usual = 3
 	cost := usual + slots
@@ -78,8 +68,7 @@ func FrontCost(slots int, sticky, guarded bool) int {
 	return cost
 }
 
-// Cost is what a ServicePort takes at most, with maps that remember so many clients if it has
-// affinity.
+// Cost is the cost of a ServicePort with maps of some size.
 func (sp *ServicePort) Cost(clients int) int {
 	sticky := sp.Affinity > 0
 	if !sticky {

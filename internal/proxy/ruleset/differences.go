@@ -7,17 +7,15 @@ import (
 	"slices"
 )
 
-// Differences are how what the kernel holds differs from what the table wants as of the
-// last Commit, in words. Which of its slots a target has makes no difference, so that any
-// table can be asked whether the kernel holds what it wants. What lingers does make one,
-// unless it is this table that lets it linger.
+// Differences tells in words how the kernel differs from what the table wants as of the last
+// Commit. The slots of targets do not matter, so any table can be asked. What lingers matters
+// unless this table left it.
 func (t *Table) Differences(l Listing) []string {
 	return t.compare(l, false)
 }
 
-// Holds reports whether the kernel holds just what the transactions of this table left
-// there, down to the slots and to what lingers. If not, the next transaction may be
-// refused, or miss something: Adopt is called for.
+// Holds reports whether the kernel holds exactly what this table left there, including slots and
+// what lingers. If not, call Adopt: the next transaction may be refused.
 func (t *Table) Holds(l Listing) bool {
 	return t.listing == nil && len(t.compare(l, true)) == 0
 }

@@ -110,12 +110,9 @@ func (e *entry) gains(other *entry) bool {
 	return false
 }
 
-// group names what the clients of a sticky port share, whichever of its fronts of a
-// protocol they connect to: where they are remembered, for each pool. Pools must not share
-// it: a client that the whole pool served would be sent away from the node by a front that
-// may only use the local one. A map whose size is not the kernel's own has another name for
-// each size, since the size of a map cannot be changed. It is empty for a port that is not
-// sticky.
+// group is the common part of the names of all chains and maps of a sticky port, for its fronts of
+// one protocol. The pools have maps of their own: a client of the whole pool must not lead a front
+// of the local pool off the node. The size of a map is in its name, since it cannot change.
 func (p *port) group(end *FrontEnd) string {
 	if p.affinity == 0 {
 		return ""
@@ -136,12 +133,11 @@ func (p *port) sourcesName(end *FrontEnd) string {
 	return sourcesPrefix + uniqueName(p.name, texts...)
 }
 
-// nameLength bounds what names say of ServicePorts. The kernel's names end at 255 bytes,
-// and names of chains say shapes, too.
+// nameLength bounds the readable part of names. The kernel allows 255 bytes, and names contain
+// shapes too.
 const nameLength = 100
 
-// uniqueName is a name for the kernel: a hash of all that tells it from others, and what
-// people know it by, as far as nft's words can spell it.
+// uniqueName is a hash of everything, and the name as far as nft can spell it.
 func uniqueName(name string, details ...string) string {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%q %q", name, details))
 	readable := strings.Map(func(r rune) rune {

@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// Fingerprints are what the chain's rules carry in the kernel, one each, in order. They
-// differ where the chains differ, be it in another rule, so that a chain has not only
-// the right rules if it has the right fingerprints but no others, and in the right order.
+// Fingerprints are carried by the chain's rules in the kernel, one each. They depend on the whole
+// chain, so the right fingerprints mean exactly the right rules, in order.
 func (c *Chain) Fingerprints() []string {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%q\n", c.Name)
@@ -27,8 +26,7 @@ func (c *Chain) Fingerprints() []string {
 	return prints
 }
 
-// Fingerprint is what the set carries in the kernel. It differs where sets differ in
-// anything but their elements and their size, which their names tell.
+// Fingerprint is carried by the set in the kernel. It depends on everything but elements and size.
 func (s *Set) Fingerprint() string {
 	kind := struct {
 		Name      string
@@ -45,8 +43,7 @@ func (l ListedChain) is(c *Chain) bool {
 	return l.entered(c.Base) && slices.Equal(l.Fingerprints, c.Fingerprints())
 }
 
-// entered reports whether packets enter the chain where a base has them enter it, or
-// nowhere if there is none.
+// entered reports whether packets enter the chain at a base, or nowhere if that is nil.
 func (l ListedChain) entered(base *Base) bool {
 	if l.Base == nil || base == nil {
 		return l.Base == base

@@ -1,13 +1,9 @@
 package ruleset
 
-// Keep stages that the fronts of a ServicePort stay as the kernel holds them, whatever they
-// lead to, until it is Set or Removed: what is asked for is refused, and an earlier run may
-// have made others. Fronts for which the kernel holds nothing stay without anything.
-//
-// What the kernel holds is as the listing of the last Adopt has it, before a ServicePort is
-// kept and again before one that was is Set or Removed. Where all is made anew nothing can
-// stay: then a ServicePort is made as by Set unless the kernel is known to hold nothing for
-// its fronts.
+// Keep stages that the fronts of a ServicePort stay as the kernel holds them until it is Set or
+// Removed: the kernel refuses what is asked for, and an earlier run may have made others. Call
+// Adopt before, and again before the ServicePort is Set or Removed. If the table is replaced, a
+// ServicePort is made as by Set, unless the kernel is known to hold nothing for its fronts.
 func (t *Table) Keep(sp ServicePort) {
 	p, _ := newPort(t.config, sp) // what is left out is told by Set
 	p.keeps = true
@@ -21,8 +17,8 @@ func (r *revision) keep(p *port) {
 	}
 }
 
-// remakes reports whether a port that is to stay as it is held is made as any other, since
-// the kernel's table is deleted and may hold something for it.
+// remakes reports whether a port cannot keep its fronts, because the table that may hold them is
+// deleted.
 func (r *revision) remakes(p *port) bool {
 	switch {
 	case r.held == nil || !r.held.anew:
@@ -40,8 +36,8 @@ func (r *revision) remakes(p *port) bool {
 	return false
 }
 
-// keepFront has a front stay as it is held if its port is one that keeps its fronts. What
-// another has taken from such a port does not go back to what it was.
+// keepFront keeps a front of a port that keeps its fronts. A front that another port took does not
+// come back.
 func (r *revision) keepFront(f frontRevision) {
 	winner, taken := r.claims.winners[f.front]
 	if before := r.ports[f.owner]; before != nil && (!taken || before != winner.port) {
@@ -78,8 +74,8 @@ func (r *revision) keptMemories() map[string]bool {
 	return names
 }
 
-// unknown reports whether not all is known that the rules of a part should say. That is so of
-// parts that only fronts that stay as they are held lead to: they stay, too.
+// unknown reports whether the rules of a part are not known in full, and so stay. Only kept fronts
+// lead to it.
 func (p *part) unknown() bool {
 	switch p.kind {
 	case drawPart:

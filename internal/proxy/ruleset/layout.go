@@ -3,8 +3,8 @@ package ruleset
 // setID is one of the sets that every table has.
 type setID int
 
-// The sets, in the order in which they are made and changed. The maps to verdicts come
-// first, so that their numbers are those of the verdicts of an entry.
+// The sets, in the order in which they are changed. Maps to verdicts come first, as in
+// entry.verdicts.
 const (
 	setServices setID = iota
 	setRemember
@@ -51,10 +51,9 @@ func fields(values []Value) []Field {
 	return all
 }
 
-// affinitySet is a map from clients of a pool of a Service port to the targets that they stay
-// with. Of more clients than it has room for, those that come later are not remembered until
-// others expire. It has no size of its own if it is to have the kernel's: given one, the kernel
-// makes room for all clients at once.
+// affinitySet maps clients to the targets that they stay with. A full map remembers no more clients
+// until others expire. For a map with a size the kernel makes room for all clients at once, so the
+// default has none.
 func (c Config) affinitySet(name string) *Set {
 	set := &Set{Name: name, Key: []Field{FieldAddress}, Data: []Field{FieldAddress, FieldPort}, Dynamic: true}
 	if c.MaxAffinityClients < MostAffinityClients {
@@ -69,9 +68,8 @@ const (
 	dropOutsideChain = "drop-outside"
 )
 
-// Priorities of the base chains: each is before kube-proxy's, so that a Service that
-// both know is this proxy's. Remembering is after the translation that it remembers, and
-// sources are looked at before it.
+// Each priority is just before kube-proxy's, so that vicinity-proxy serves a Service that both
+// know. Sources are checked before the translation, and clients remembered after it.
 const (
 	firewallPriority    = -112
 	translatePriority   = -101
@@ -104,9 +102,9 @@ func (c Config) chains() []*Chain {
 	}
 }
 
-// refuseOthers are rules about addresses of Services, and of the ranges that these are
-// from, that a packet still has after translation. It would go to whatever route leads to
-// Services: the rules refuse other ports of a Service, and drop what is for no Service.
+// refuseOthers are rules for packets that still have an address of Services after translation. They
+// would follow any route to Services: other ports of a Service are refused, and the rest is
+// dropped.
 func (c Config) refuseOthers() [][]Statement {
 	rules := [][]Statement{{NewConnection{}, InSet{Key: []Value{DestinationAddress}, Set: sets[setClusterIPs].Name}, leadTo(refuseChain)}}
 	for _, p := range c.ServiceRanges {
@@ -115,8 +113,7 @@ func (c Config) refuseOthers() [][]Statement {
 	return rules
 }
 
-// The base chains that a table has while something needs them, since every packet of the
-// node goes through a base chain.
+// Base chains that exist only while needed, since every packet of the node passes them.
 var hooks = map[string]struct {
 	base Base
 	rule []Statement
@@ -149,8 +146,7 @@ func (c Config) chain(name string, base *Base, rules ...[]Statement) *Chain {
 	return made
 }
 
-// pick translates to one of some slots. A packet that finds its slot empty is dropped: it
-// must not leave for an address that nothing answers at.
+// pick translates to one of some slots, and drops a packet whose slot is empty.
 func (c Config) pick(p *part) *Chain {
 	slots := sets[setSlots+setID(p.pool())].Name
 	return c.chain(p.name, nil,
@@ -159,9 +155,8 @@ func (c Config) pick(p *part) *Chain {
 	)
 }
 
-// draw chooses among the pick chains of a pool, after it has led clients of a sticky port to
-// where they were before. It has no rule that looks slots up: each of these makes each slot
-// cost the kernel more.
+// draw leads known clients of a sticky port to their targets, and chooses a pick chain for all
+// others. It looks no slots up: each such rule makes each slot cost the kernel more.
 func (c Config) draw(p *part) *Chain {
 	rules := c.treat(p.treatment)
 	if p.memory != nil {
@@ -170,8 +165,7 @@ func (c Config) draw(p *part) *Chain {
 	return c.chain(p.name, nil, append(rules, p.shapes[p.pool()].choose(p.pool())...)...)
 }
 
-// treat are the rules that choose the connections that get the node's address as their
-// source.
+// treat returns the rules that choose what to masquerade.
 func (c Config) treat(t treatment) [][]Statement {
 	mark := SetMark{c.MasqueradeMark}
 	switch {
@@ -186,9 +180,8 @@ func (c Config) treat(t treatment) [][]Statement {
 	return nil
 }
 
-// split sends traffic of pods and of the node to one pool, that of the node with the
-// node's address, and all other to another. A pool without endpoints takes nothing, so
-// that its traffic is refused.
+// split sends traffic of pods and the node to one pool, and all other traffic to the other. Traffic
+// for a pool without endpoints is refused later.
 func (c Config) split(p *part) *Chain {
 	inside, outside := p.drawNames()
 	fromNode := []Statement{FromNode{}}
@@ -205,8 +198,7 @@ func (c Config) split(p *part) *Chain {
 	return c.chain(p.name, nil, rules...)
 }
 
-// remember notes where clients of a sticky port went: in the memory of the pool that they
-// were sent to.
+// remember adds clients of a sticky port to the map of the pool that they were sent to.
 func (c Config) remember(p *part) *Chain {
 	into := func(memory string) Remember { return Remember{Map: memory, Timeout: p.timeout} }
 	memories := p.memories()

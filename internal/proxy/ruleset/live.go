@@ -2,14 +2,10 @@ package ruleset
 
 import "net/netip"
 
-// Live are the endpoints that connections to fronts of a protocol may go on to, sorted, as of
-// the last Commit: those that new ones go to, and those that serve. A front without any is
-// left out: its connections have nowhere to go instead. So is one of which another proxy may
-// serve connections too, that some of whose endpoints are not known: those may serve.
-//
-// What the node is not shown for another reason is not among them: that an endpoint went
-// cannot be told from that it is out of view, and a connection that begins anew at another
-// endpoint is better than one that nobody answers.
+// Live returns, by front of a protocol, the endpoints that connections may go on to, sorted, as of
+// the last Commit. Fronts without any are left out, because their connections have nowhere else to
+// go, and so are those that another proxy may serve. An endpoint that left the view counts as
+// ended: a connection that begins anew is better than one that nobody answers.
 func (t *Table) Live(protocol Protocol) map[Front][]netip.AddrPort {
 	live := make(map[Front][]netip.AddrPort)
 	alive := make(map[*port][]netip.AddrPort)

@@ -11,9 +11,8 @@ import (
 type port struct {
 	name, rank string
 	fronts     []FrontEnd
-	// pools are the targets of ServicePort.Cluster and Local, by the numbers of their
-	// maps from setSlots: each class of their shapes beside the next, and sorted until the
-	// port is in the table, and then in their slots.
+	// pools are the targets by pool, each class of a shape beside the next. They are sorted until
+	// the port is in the table, and then in their slots.
 	pools    [slotMaps][]netip.AddrPort
 	shapes   [slotMaps]shape
 	affinity time.Duration
@@ -22,14 +21,14 @@ type port struct {
 	known   Known // each list sorted
 	// late are endpoints that ended when there was none left that serves.
 	late []netip.AddrPort
-	// keeps says that its fronts stay as the kernel holds them, and kept are those that it
-	// has, nil if they are made as those of any other port.
+	// keeps says that its fronts stay as the kernel holds them. kept are those, nil if they are
+	// made as those of other ports.
 	keeps bool
 	kept  map[Front]*entry
 }
 
-// newPort makes a port of a ServicePort, whose lists of endpoints it may go on with, for a
-// table with a normal Config. The error says what is left out.
+// newPort makes a port, which may share the lists of the ServicePort. The error says what is left
+// out.
 func newPort(config Config, sp ServicePort) (*port, error) {
 	family := config.Family
 	left := &omissions{name: sp.Name}
@@ -77,8 +76,7 @@ func (f Family) fronts(all []FrontEnd, left *omissions) []FrontEnd {
 	return fronts
 }
 
-// sources are those that may connect to a front, none of them a part of another, nil if all
-// may.
+// sources are the prefixes that may connect, none within another, nil for all.
 func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 	if end.Sources == nil {
 		return nil

@@ -6,15 +6,14 @@ import (
 	"slices"
 )
 
-// progress is how far the kernel is with the ServicePorts of a table. What a Commit says may
-// be refused, so it counts for nothing here until Confirm.
+// progress tells which ServicePorts the kernel has. Only Confirm counts, since a Commit may be
+// refused.
 type progress struct {
-	// programmed are the ServicePorts that the kernel has, and pending those that it is yet
-	// to get, nil if they are to go.
+	// programmed are the ServicePorts that the kernel has, and pending those that it lacks, nil if
+	// they go.
 	programmed, pending map[string]*ServicePort
-	// found are those that were asked for when the kernel was read first, as they are asked
-	// for now, and that are not programmed since: the kernel may have what an earlier run
-	// made of them.
+	// found are the ServicePorts that an earlier run may have programmed, as they are asked for
+	// now.
 	found map[string]*ServicePort
 	// known says that what the kernel holds was known once.
 	known bool
@@ -38,9 +37,8 @@ func (p *progress) ask(name string, sp *ServicePort) {
 	}
 }
 
-// shareEndpoints has a ServicePort go on with the lists of the one before it that are the
-// same. Most changes of a Service change few of them, and with thousands of Services a copy
-// of each is megabytes.
+// shareEndpoints has a ServicePort share the lists that it has in common with the one before, which
+// saves megabytes with thousands of Services.
 func shareEndpoints(sp, before *ServicePort) {
 	for _, one := range []struct{ list, known *[]netip.AddrPort }{
 		{&sp.Cluster, &before.Cluster},
@@ -80,8 +78,8 @@ func (t *Table) Confirm() {
 	t.pending = make(map[string]*ServicePort)
 }
 
-// Withdraw asks for what the kernel has of a ServicePort in place of what is asked for: what
-// was confirmed last, or what an earlier run may have made of it.
+// Withdraw asks for what the kernel has of a ServicePort: what was confirmed last, or what an
+// earlier run made.
 func (t *Table) Withdraw(name string) {
 	before, found := t.programmed[name], t.found[name]
 	switch {
@@ -96,12 +94,11 @@ func (t *Table) Withdraw(name string) {
 	delete(t.pending, name)
 }
 
-// Programmed are the ServicePorts that the kernel has as they were asked for, by name. The
-// caller changes neither the map nor what is in it.
+// Programmed returns the ServicePorts that the kernel has, by name. The caller must not change
+// them.
 func (t *Table) Programmed() map[string]*ServicePort { return t.programmed }
 
-// Pending are those that are asked for and not confirmed, nil if they are to go, as Programmed
-// has them.
+// Pending returns those that are not confirmed, nil if they go. The caller must not change them.
 func (t *Table) Pending() map[string]*ServicePort { return t.pending }
 
 // IsPending reports whether the kernel may lack what is asked for a ServicePort.
@@ -118,8 +115,8 @@ func (t *Table) Asked(name string) *ServicePort {
 	return t.programmed[name]
 }
 
-// MustRead reports whether a ServicePort is pending of which the kernel may have what an
-// earlier run made of it. Then Adopt has to say what that is before the next Commit.
+// MustRead reports whether a pending ServicePort may be an earlier run's. Then call Adopt before
+// Commit.
 func (t *Table) MustRead() bool {
 	for name := range t.found {
 		if t.IsPending(name) {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Rule is what is done with a packet: its statements, in order, until one does not
-// match the packet or decides on it.
+// Rule is what happens to a packet: statements, until one does not match it or decides on it.
 type Rule struct {
 	Family     Family
 	Statements []Statement
@@ -23,9 +22,7 @@ func (r Rule) String() string {
 	return strings.Join(texts, " ")
 }
 
-// Statement is a part of a rule. Its types are those of this package: InPrefix, InPrefixes,
-// InSet, FromInterface, FromNode, HasProtocol, NewConnection, Translated, Marked, SetMark,
-// FlipMark, Decide, Draw, LookUp, Translate, Masquerade, Refuse, Remember, Recalls and Unremember.
+// Statement is a part of a rule: one of the types of this package.
 type Statement interface {
 	text(Family) string
 }

@@ -23,8 +23,7 @@ func (r *revision) touch(p *part) {
 	}
 }
 
-// settle finds the parts to be made, and lets those linger that nothing leads to. Parts
-// that lead to others come first, so that those are complete when their turn comes.
+// settle makes parts that are led to, and lets others linger. Parts that lead come first.
 func (r *revision) settle() {
 	for kind := partKinds - 1; kind >= 0; kind-- {
 		for _, p := range r.touched[kind] {
@@ -58,14 +57,12 @@ func (r *revision) settle() {
 	slices.SortFunc(r.created, compareParts)
 }
 
-// holdsAll reports whether the kernel holds all of some parts. One that leads to what is not
-// there is not as this package makes it.
+// holdsAll reports whether the kernel holds some parts. A part that leads to others is not ours.
 func (r *revision) holdsAll(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return r.parts[name] == nil || !r.parts[name].held })
 }
 
-// expire deletes what has lingered for long enough. What a part leads to goes with it if
-// nothing else leads there.
+// expire deletes what has lingered, and what only that leads to.
 func (r *revision) expire() {
 	r.lookAgain(r.lingering.takeLooks(r.now))
 	var expired [partKinds][]*part

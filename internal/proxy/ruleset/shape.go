@@ -8,25 +8,20 @@ import (
 	"strings"
 )
 
-// shape says how traffic is shared among the slots of a pool: the endpoints of a class,
-// whose slots are beside one another, have the same share. The heaviest class comes first.
-// A pool whose endpoints are all alike has one class. The zero value is that of a pool
-// without endpoints.
+// shape says how traffic is shared among the slots of a pool, in classes of endpoints with the same
+// share, the heaviest first. It is empty for a pool without endpoints.
 type shape []class
 
-// class is the endpoints of a pool that have the same weight. The weight is that of each of
-// them, or how much of all traffic the class has.
+// class is the endpoints with one weight: of each endpoint first, and then the share of the class.
 type class struct {
 	weight, count uint32
 }
 
-// mostClasses is how many classes a pool has at most: each is a rule, and a part of the
-// name of a chain. Of more, those whose weights are nearest become one.
+// mostClasses bounds the classes of a pool, since each is a rule. The nearest weights are merged.
 const mostClasses = 8
 
-// parts is of how many parts of all traffic a class has some: a tenth of a point each. So
-// pools of like weights have the same shape, and share its chain: the kernel looks at each
-// chain whenever what a front leads to changes.
+// parts is the number of parts of all traffic: so pools of like weights share a chain, and the
+// kernel checks each chain whenever a verdict changes.
 const parts = 1000
 
 func evenShape(count uint32) shape {
@@ -41,8 +36,7 @@ type weighted struct {
 	weight uint32
 }
 
-// arrangeByWeight puts endpoints into the order of their classes, and in each of these of
-// their addresses, and tells the shape.
+// arrangeByWeight sorts endpoints by class and address, and returns the shape.
 func arrangeByWeight(all []weighted) ([]netip.AddrPort, shape) {
 	slices.SortFunc(all, func(a, b weighted) int {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), a.target.Compare(b.target))
@@ -67,8 +61,7 @@ func arrangeByWeight(all []weighted) ([]netip.AddrPort, shape) {
 	return targets, made
 }
 
-// Shares are the parts of the traffic that may go anywhere which the rules give to each of
-// Cluster's endpoints, in its order.
+// Shares are the parts of traffic that the rules give each of Cluster's endpoints.
 func (sp *ServicePort) Shares() []float64 {
 	all := make([]weighted, len(sp.Cluster))
 	for i, target := range sp.Cluster {
@@ -94,8 +87,8 @@ func (sp *ServicePort) Shares() []float64 {
 	return shares
 }
 
-// merge joins classes beside one another, those first that move least of the traffic by
-// that, until there are so many at most.
+// merge joins neighbouring classes until there are few enough, those first that move the least
+// traffic.
 func (s shape) merge(most int) shape {
 	for len(s) > most {
 		best := 0
@@ -117,8 +110,7 @@ func (s shape) moved(i int) uint64 {
 	return uint64(a.weight-b.weight) * uint64(a.count) * uint64(b.count) / uint64(a.count+b.count)
 }
 
-// share gives each class its part of all traffic, as near as it can be and at least one, in
-// the place of what each of its endpoints weighs.
+// share replaces weights by shares of all traffic, each as near as possible and at least one.
 func (s shape) share() shape {
 	var total uint64
 	for _, c := range s {
@@ -161,8 +153,7 @@ func (s shape) draws(pool int) []string {
 	return names
 }
 
-// choose are rules that lead to the chain of a class: each to one by what it has of what is
-// left of all traffic.
+// choose returns rules that lead to the chain of a class, by its share of what is left.
 func (s shape) choose(pool int) [][]Statement {
 	left := uint32(parts)
 	var rules [][]Statement

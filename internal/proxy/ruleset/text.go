@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Text is the table as of the last Commit in nft's syntax, without what nothing leads to
-// any more. It does not depend on how the table came about, but for the slots of targets.
+// Text is the table as of the last Commit in nft's syntax, without what is out of use. Only the
+// slots of targets depend on history.
 func (t *Table) Text() string {
 	w := &textWriter{family: t.config.Family}
 	w.line(0, "table %s %s {", w.family, TableName)

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Want is what the kernel holds once it has taken the transaction of the last Commit, but
-// for what nothing leads to any more. Chains, sets and elements are in an order that does
-// not depend on how the table came about.
+// Want is what the kernel holds after the last Commit, without what is out of use. Its order does
+// not depend on history.
 func (t *Table) Want() Listing {
 	l := Listing{Family: t.config.Family, Exists: true}
 	for _, c := range t.chains() {
@@ -45,8 +44,7 @@ func (t *Table) affinitySets() []*Set {
 	return memories
 }
 
-// usedParts are the parts that something leads to that does not linger itself, as they
-// are made.
+// usedParts are the parts that are in use, in the order in which they are made.
 func (t *Table) usedParts() []*part {
 	all := slices.SortedFunc(maps.Values(t.parts), compareParts)
 	idle := make(map[string]int)
