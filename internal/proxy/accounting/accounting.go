@@ -67,19 +67,16 @@ const share = 0.01
 type Options struct {
 	// SourceZone is the zone of the node, which may change.
 	SourceZone func() string
-	// Resolve says what a connection is to, of which the client knows the front, and
-	// which the rules have sent to a target. It is false for connections that are
-	// nobody's business; they are not counted. It is asked once about each connection
-	// that is somebody's, and in each reading about the others, so it must be quick, and
-	// it must not call the Accountant. A connection that was short is asked about when
-	// the kernel forgets it, which for TCP is minutes after its end, so endpoints should
-	// be known for a while after they have gone.
+	// Resolve says what a connection to a front is to, after the rules sent it to a target. It is
+	// false for connections that do not count. It is called for each new connection, and in each
+	// reading for those that did not count, so it must be quick, and must not call the Accountant.
+	// A short TCP connection is reported minutes after its end, so endpoints should be known for a
+	// while after they are gone.
 	Resolve func(ruleset.Front, netip.Addr) (Flow, bool)
 
 	// Interval is the shortest time between two readings of all open connections.
 	Interval time.Duration
-	// CountBytes has the kernel count bytes if it does not, as the function of that name
-	// does.
+	// CountBytes has the kernel count bytes if it does not.
 	CountBytes bool
 	// Log is told what goes wrong, and when that is over.
 	Log logr.Logger
@@ -163,8 +160,8 @@ func New(o Options) (*Accountant, error) {
 	return a, nil
 }
 
-// Run counts until the context ends. It fails if the kernel does not let the process
-// listen, or stops to report; it may be run again then, and goes on where it was.
+// Run counts until the context ends. It fails if the kernel does not report connections. It may be
+// run again then, and goes on where it was.
 func (a *Accountant) Run(ctx context.Context) error {
 	listening, err := a.kernel.listen()
 	if err != nil {
@@ -227,8 +224,7 @@ func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
 	}
 }
 
-// look looks at the switches, reads all open connections, and decides when to do so
-// again.
+// look reads the switches and all open connections, and decides when to do so again.
 func (a *Accountant) look(ctx context.Context) {
 	a.lookAtSwitches()
 	a.mu.Lock()
@@ -264,7 +260,7 @@ func (a *Accountant) pause() time.Duration {
 	return max(a.health.pause, a.interval)
 }
 
-// lookAtSwitches sees what the kernel is set to tell, and sets it if that is asked for.
+// lookAtSwitches reads the kernel's switches, and counts bytes if that is asked for.
 func (a *Accountant) lookAtSwitches() {
 	bytes, ends, err := a.kernel.switches()
 	if err == nil && !bytes {

@@ -8,17 +8,15 @@ import (
 	"time"
 )
 
-// rankEvery is how often it is looked which Services have the most connections. The
-// weight of past connections halves each time.
+// rankEvery is how often Services are ranked. The weight of past connections halves each time.
 const rankEvery = 5 * time.Minute
 
-// keptPerShown is how many Services that have had series, for each that has some, keep
-// what they have counted in case they get them back.
+// keptPerShown is how many Services without series, for each with some, keep their counters for
+// later.
 const keptPerShown = 3
 
-// book are the counters. Services have some of their own as long as they are among
-// those with the most connections; what the others do is counted together. Whoever gets
-// or loses its own does so for what comes, so no counter ever falls.
+// book has the counters. Services with the most connections have series of their own, and all
+// others one. Gaining or losing a series changes what comes, so no counter falls.
 type book struct {
 	most     int // Services that are shown
 	shown    int
@@ -112,9 +110,8 @@ func (l *line) add(connections uint64, moved traffic) {
 // weight is what a Service is ranked by.
 func (s *service) weight() float64 { return s.recent + float64(s.open) }
 
-// rank gives series to the Services with the most connections, if it is time. Whoever
-// has some loses them only to one with twice as many, so that two that are alike do not
-// take turns.
+// rank gives series to the Services with the most connections. A Service loses its series only to
+// one with twice as many, so that two alike do not take turns.
 func (b *book) rank(now time.Time) {
 	if now.Sub(b.ranked) < rankEvery {
 		return
@@ -145,8 +142,7 @@ func (b *book) rank(now time.Time) {
 	b.clear()
 }
 
-// clear forgets Services that nothing refers to and that have not been heard of for
-// long. It keeps those with counters that were shown as long as there is room.
+// clear forgets Services without connections, and the oldest of those that had series.
 func (b *book) clear() {
 	var kept []*service
 	for n, s := range b.services {

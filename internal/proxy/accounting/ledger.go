@@ -7,8 +7,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// ledger keeps count. It is told of open connections again and again, and once of each
-// that has ended, and adds up what is new.
+// ledger counts connections. It is told of open ones again and again, and once of each that ended.
 type ledger struct {
 	resolve func(ruleset.Front, netip.Addr) (Flow, bool)
 	zone    func() string
@@ -22,11 +21,10 @@ type ledger struct {
 	// cleared is when connections were last forgotten, and clearedRound the reading then.
 	cleared      time.Time
 	clearedRound uint32
-	// ended are those that ended since the reading began: it may still bring them, as
-	// they were. It is nil while there is none.
+	// ended are those that ended during the reading, which may still list them. It is nil without a
+	// reading.
 	ended map[uint64]struct{}
-	// based is set once the first reading has been. What it found was open before, and
-	// has been counted by whoever ran before.
+	// based is set after the first reading. What that found was counted by an earlier run.
 	based bool
 }
 
@@ -130,14 +128,12 @@ func (l *ledger) forget(key uint64, e entry) {
 	}
 }
 
-// clearEvery is how long connections that no reading brings any more are remembered, at
-// least. It is much longer than reports wait to be read: one that is forgotten and then
-// reported counts twice.
+// clearEvery is how long connections without news are remembered at least. Reports must not wait as
+// long: a connection that is forgotten and then reported counts twice.
 const clearEvery = time.Minute
 
-// finish ends a reading. Connections of which no reading has brought anything for long
-// have ended without a report. That one has not is not enough: a table that is resized
-// meanwhile may not give all.
+// finish ends a reading. Connections that several readings did not list have ended without a
+// report. One reading does not tell: it may miss some while the table is resized.
 func (l *ledger) finish(complete bool, now time.Time) {
 	l.ended = nil
 	if !complete {

@@ -19,8 +19,7 @@ type traffic struct {
 	request, reply uint64
 }
 
-// since is what was added to it since an earlier look. It is false if it is less than
-// it was, which no connection becomes.
+// since is what was added since an earlier look. It is false if the counters are lower now.
 func (t traffic) since(earlier traffic) (traffic, bool) {
 	if t.request < earlier.request || t.reply < earlier.reply {
 		return traffic{}, false
@@ -29,8 +28,8 @@ func (t traffic) since(earlier traffic) (traffic, bool) {
 }
 
 type connection struct {
-	// key tells it from all others: it is made of the kernel's id, which alone is too
-	// short for that, and of who talks to whom.
+	// key identifies the connection: it is made of the kernel's id, which is too short, and its
+	// addresses.
 	key    uint64
 	front  ruleset.Front
 	target netip.Addr

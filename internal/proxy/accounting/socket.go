@@ -20,10 +20,8 @@ type conntrack struct {
 	folder string
 }
 
-// longestReport is more than the kernel writes about a connection, and gather how long
-// reports are left to gather when all were read: to be woken up by each of them costs more
-// than to read it. It is that long with the default buffer, which has room for what ends
-// meanwhile, and as much shorter as the kernel gives less.
+// longestReport is more than the kernel writes about a connection. gather is how long reports may
+// gather once all are read, with the default buffer: a wake-up for each costs more than to read it.
 const (
 	longestReport = 4 << 10
 	gather        = 100 * time.Millisecond
@@ -37,8 +35,8 @@ type ends struct {
 	all bool
 }
 
-// listen asks for the reports of connections that end. What comes faster than it is read has
-// room in a buffer. The filter comes before the membership, so that none slips through.
+// listen asks for reports of connections that end. The filter is set before the membership, so that
+// nothing slips through.
 func (conntrack) listen() (reports, error) {
 	socket, err := netlink.Dial()
 	if err != nil {
@@ -67,8 +65,7 @@ func (conntrack) listen() (reports, error) {
 	return &ends{file: file, gather: gatheredIn(given)}, nil
 }
 
-// gatheredIn is how long reports may gather in a buffer of so many bytes, as the kernel counts
-// them: it gives twice what it is asked for.
+// gatheredIn scales gather to the buffer that the kernel gave, which is twice what was asked for.
 func gatheredIn(given int) time.Duration {
 	const usual = 2 * reportBuffer
 	return gather * time.Duration(min(given, usual)) / usual
@@ -78,8 +75,8 @@ func gatheredIn(given int) time.Duration {
 // attribute X at or after A (SKF_AD_OFF + SKF_AD_NLATTR).
 const findAttribute = 0xfffff000 + 12
 
-// translatedOnly lets messages pass that have the bit in their status. On a busy node
-// most connections are not to a Service, and the kernel then never wakes anybody up.
+// translatedOnly passes messages about translated connections, since most on a busy node are not to
+// Services.
 var translatedOnly = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_IMM, K: unix.SizeofNlMsghdr + netlink.HeaderLength},
 	{Code: unix.BPF_LDX | unix.BPF_IMM, K: netlink.TrackStatus},
@@ -137,8 +134,8 @@ func (e *ends) receiveMore(into []byte, n int) (int, error) {
 
 func (e *ends) close() error { return e.file.Close() }
 
-// read hands out the table of connections in parts, each in messages, and says how much
-// time of a processor that took, what the parts were used for included.
+// read passes the table of connections on in parts, and returns the CPU time of that and of their
+// use.
 func (conntrack) read(ctx context.Context, use func(part []byte)) (used time.Duration, err error) {
 	// Time is that of the thread, in which the kernel does its part of the work too.
 	runtime.LockOSThread()
@@ -162,8 +159,7 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// readTable asks for all connections of both families whose destination was translated.
-// Kernels that cannot choose by status give all of them.
+// readTable asks for all translated connections. Old kernels ignore that, and return all.
 func readTable(ctx context.Context, use func(part []byte)) error {
 	socket, err := netlink.Dial()
 	if err != nil {

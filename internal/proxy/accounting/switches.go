@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultSwitches is the folder of the kernel's switches for networks. They are those of
-// the network namespace in which whoever opens them is.
+// DefaultSwitches is the folder of the kernel's network settings, for the namespace of who opens
+// them.
 const DefaultSwitches = "/proc/sys/net"
 
 // The switches.
@@ -21,9 +21,8 @@ const (
 	switchEnds  = "nf_conntrack_events"
 )
 
-// CountBytes has the kernel count bytes, of connections that are opened from then on. The
-// folder is where the kernel's switches are: DefaultSwitches, or another one where that
-// cannot be written.
+// CountBytes has the kernel count bytes of connections that open from then on. The folder is
+// DefaultSwitches, or another where that is read-only.
 func CountBytes(folder string) error {
 	err := os.WriteFile(switchFile(folder, switchBytes), []byte("1"), 0)
 	switch {

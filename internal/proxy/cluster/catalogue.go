@@ -24,8 +24,7 @@ import (
 type Change struct {
 	// Noticed is when the first of it came.
 	Noticed time.Time
-	// Triggered are when changes of endpoints happened, as far as slices or groups say so, of
-	// many the earliest.
+	// Triggered are the earliest times of changes of endpoints, as slices and groups tell them.
 	Triggered []time.Time
 	// HandOver are resource versions of groups that proxies acknowledge.
 	HandOver []uint64
@@ -39,8 +38,7 @@ func (c *Change) Before(earlier *Change) *Change {
 	return &Change{Noticed: earlier.Noticed, Triggered: earliest(append(earlier.Triggered, c.Triggered...))}
 }
 
-// MostTriggered is how many times are kept of a Service that waits, for however long: each of
-// them is one value of the latency, and the earliest are those that wait for longest.
+// MostTriggered bounds the times that a waiting Service keeps. Each is a value of the latency.
 const MostTriggered = 100
 
 // earliest are the first of some times, which it may sort.
@@ -55,12 +53,11 @@ func earliest(times []time.Time) []time.Time {
 // Changes are those since the last look.
 type Changes struct {
 	Services map[types.NamespacedName]*Change
-	// Node says that the own node is another now, or that the groups are those of
-	// another zone.
+	// Node says that the own node has changed, or the zone of the groups.
 	Node bool
-	// Reserved says that other addresses belong to the cluster.
+	// Reserved says that the addresses of the cluster have changed.
 	Reserved bool
-	// Anew says that resource versions from before say nothing any more.
+	// Anew says that earlier resource versions mean nothing any more.
 	Anew bool
 }
 
@@ -71,12 +68,11 @@ func newChanges() *Changes {
 // Empty reports whether nothing has changed.
 func (c *Changes) Empty() bool { return len(c.Services) == 0 && !c.Node && !c.Reserved && !c.Anew }
 
-// Catalogue holds what the API says, by Service, and which Services have changed. Watches
-// fill it. Its objects are shared and never changed.
+// Catalogue holds what the API says, by Service, and which Services have changed. Its objects never
+// change.
 type Catalogue struct {
 	clock clock.PassiveClock
-	// notice is called, by any goroutine, when something has changed, and must not ask the
-	// catalogue anything.
+	// notice is called by any goroutine when something has changed. It must not use the catalogue.
 	notice func()
 
 	mu       sync.Mutex
@@ -94,8 +90,8 @@ type Catalogue struct {
 	changes *Changes
 }
 
-// NewCatalogue is one that knows nothing. The function is called, by any goroutine, when
-// something has changed, and must not ask the catalogue anything.
+// NewCatalogue returns an empty catalogue. Any goroutine calls notice when something has changed;
+// notice must not use the catalogue.
 func NewCatalogue(c clock.PassiveClock, notice func()) *Catalogue {
 	return &Catalogue{
 		clock: c, notice: notice, services: map[types.NamespacedName]*corev1.Service{}, ranges: map[string][]netip.Prefix{},
@@ -109,7 +105,7 @@ func NewCatalogue(c clock.PassiveClock, notice func()) *Catalogue {
 	}
 }
 
-// Take hands the changes over, for which the caller answers from then on.
+// Take returns the changes, which the caller handles from then on.
 func (c *Catalogue) Take() *Changes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,29 +114,28 @@ func (c *Catalogue) Take() *Changes {
 	return taken
 }
 
-// Changed reports whether there is something to take.
+// Changed reports whether Take would return changes.
 func (c *Catalogue) Changed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.changes.Empty()
 }
 
-// Renewed reports whether there is something to take after which resource versions from
-// before say nothing any more.
+// Renewed reports whether Take would return Changes.Anew.
 func (c *Catalogue) Renewed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changes.Anew
 }
 
-// Entry is what there is of a Service.
+// Entry is a Service with its groups and slices.
 type Entry struct {
 	Service *corev1.Service
 	Groups  []*v1alpha1.EndpointGroup
 	Slices  []*discoveryv1.EndpointSlice
 }
 
-// Entry is what there is of a Service now.
+// Entry returns what the catalogue holds of a Service.
 func (c *Catalogue) Entry(service types.NamespacedName) Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,8 +23,7 @@ type published struct {
 	nodes, pods netset.Set
 }
 
-// SetRange notes where cluster IPs are from. A range that is about to go counts until it
-// is gone: Services have addresses in it.
+// SetRange notes a range of cluster IPs. It counts until it is gone: Services have addresses in it.
 func (c *Catalogue) SetRange(one *networkingv1.ServiceCIDR) {
 	prefixes := view.ServiceRange(one)
 	if before, found := c.ranges[one.Name]; !found || !slices.Equal(before, prefixes) {
@@ -54,8 +53,8 @@ func (c *Catalogue) ReplaceRanges(list []*networkingv1.ServiceCIDR) {
 	}
 }
 
-// SetNodeAddresses notes what vicinity-controller has published. The error says what of
-// that makes no sense; all else counts.
+// SetNodeAddresses notes what vicinity-controller has published. Lines that cannot be read are in
+// the error, and the others count.
 func (c *Catalogue) SetNodeAddresses(object *corev1.ConfigMap) error {
 	nodes, wrongNodes := netset.Parse(object.Data[v1alpha1.KeyNodeAddresses])
 	pods, wrongPods := netset.Parse(object.Data[v1alpha1.KeyPodRanges])
@@ -72,8 +71,8 @@ func (c *Catalogue) SetNodeAddresses(object *corev1.ConfigMap) error {
 	return errors.Join(wrongNodes, wrongPods)
 }
 
-// Reserved are the addresses of the cluster besides those of Services, by settings whose
-// ranges of cluster IPs do not count.
+// Reserved returns the addresses of the cluster besides those of Services. Service ranges of the
+// settings do not count.
 func (c *Catalogue) Reserved(settings view.Settings) compile.Reserved {
 	c.mu.Lock()
 	defer c.mu.Unlock()

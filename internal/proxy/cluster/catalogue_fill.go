@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Fill does what a watch says, and tells about it before anybody can take it: to hear of
-// work that is done already would look as if it were never done.
+// Fill runs a change, and calls notice before anybody can take it: a notice after the work is done
+// would look like work that is never done.
 func (c *Catalogue) Fill(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -24,12 +24,12 @@ func (c *Catalogue) Fill(do func()) {
 	}
 }
 
-// TouchService has a Service looked at again, for any goroutine.
+// TouchService has a Service compiled again.
 func (c *Catalogue) TouchService(service types.NamespacedName) {
 	c.Fill(func() { c.touch(service) })
 }
 
-// TouchNode has the own node looked at again, for any goroutine.
+// TouchNode has the own node looked at again.
 func (c *Catalogue) TouchNode() {
 	c.Fill(func() { c.changes.Node = true })
 }
@@ -47,9 +47,8 @@ func (c *Catalogue) touch(service types.NamespacedName) *Change {
 	return made
 }
 
-// restored notes the resource version of a list, and reports whether it is before that of
-// the last one: a cluster that was restored counts from before again, and a version says
-// something else than it did.
+// restored notes the resource version of a list, and reports whether it is older than that of the
+// last: after a restore of the cluster, versions start over.
 func (c *Catalogue) restored(resource, version string) bool {
 	listed := numberOf(version)
 	back := listed < c.listed[resource]
@@ -57,8 +56,7 @@ func (c *Catalogue) restored(resource, version string) bool {
 	return back
 }
 
-// versionOf is the resource version of an object as a number, 0 if it is none, which the
-// API does not give out.
+// versionOf is the resource version of an object as a number, 0 if it has none.
 func versionOf(object metav1.Object) uint64 { return numberOf(object.GetResourceVersion()) }
 
 func numberOf(version string) uint64 {
@@ -124,8 +122,7 @@ func (c *Catalogue) SetGroup(group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// RemoveGroup takes out a group. The object is the group as it was when it was deleted, as
-// far as that is known.
+// RemoveGroup removes a group, given as it was when it was deleted.
 func (c *Catalogue) RemoveGroup(group *v1alpha1.EndpointGroup) {
 	if before, found := c.groups.remove(KeyOf(group)); found {
 		c.acknowledge(c.touch(c.groups.owner(before)), group)
@@ -142,8 +139,7 @@ func (c *Catalogue) acknowledge(made *Change, group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// ReplaceGroups puts a list into the place of all groups: those that the nodes of a zone
-// see.
+// ReplaceGroups replaces all groups by a list of those that nodes of a zone see.
 func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone string) {
 	anew := c.restored(ResourceGroups, version)
 	before := c.zone
@@ -203,8 +199,7 @@ func (c *Catalogue) replaceSlices(list []*discoveryv1.EndpointSlice, version str
 	}
 }
 
-// SetNode notes what the API says of the own node, nil if it is gone. What was known of it
-// goes on to count then, since rules do.
+// SetNode notes the own node, nil if it is gone. Then the last one still counts, as do its rules.
 func (c *Catalogue) SetNode(node *corev1.Node) {
 	if node != nil {
 		c.node = node

@@ -133,16 +133,15 @@ func selected(c rest.Interface, resource, selector string) listFirst {
 	})}
 }
 
-// listFirst is a source of objects that are listed before they are watched. To have them by
-// the watch, as the client library prefers, takes twice the time and CPU of either side,
-// since each of them is a message then.
+// listFirst lists objects before it watches them. A list by watch, which the client library
+// prefers, takes twice the time and CPU on both sides.
 type listFirst struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is what the client library asks about.
 func (listFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ListWithContext lists all there is now. The client library begins with what an API server
-// remembers, however old that is: the kernel may hold what is newer, of an earlier proxy.
+// ListWithContext lists what exists now. The client library would begin with what an API server
+// remembers, however old: the kernel may hold newer state of an earlier proxy.
 func (l listFirst) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" {
 		// API servers answer this from memory, too, once they know that it is up to date.

@@ -25,8 +25,8 @@ const (
 // Resources are all of them.
 var Resources = []string{ResourceServices, ResourceGroups, ResourceSlices, ResourceNodes, ResourceRanges, ResourceConfigMaps}
 
-// Counted is a configuration of clients that count the bytes which the API sends of the
-// watched resources, as they are after decompression.
+// Counted is a configuration of clients that count the bytes of watched resources, after
+// decompression.
 func Counted(api *rest.Config, bytes *prometheus.CounterVec) *rest.Config {
 	api = rest.CopyConfig(api)
 	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return &countingTransport{next, bytes} })

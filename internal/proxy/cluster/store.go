@@ -6,8 +6,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// store is where the client library puts the objects that it watches: one after another
-// into the catalogue, and nowhere else.
+// store passes what the client library watches on to the catalogue, and keeps nothing.
 type store[T any] struct {
 	trim    cache.TransformFunc
 	set     func(T)

@@ -17,9 +17,8 @@ var (
 	keptSliceLabels   = []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService}
 )
 
-// Trimmer makes small objects of those that the API sends: a node holds all Services and
-// all endpoints of its zone. What many of them say is kept once. Trimming what was trimmed
-// changes nothing. Its methods may be called by several goroutines.
+// Trimmer removes what the proxy does not need of objects, and shares equal strings and labels: a
+// node holds all Services, and all endpoints of its zone. It is safe for several goroutines.
 type Trimmer struct {
 	mu       sync.Mutex
 	strings  map[string]*string

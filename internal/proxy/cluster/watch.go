@@ -41,8 +41,7 @@ type Scope struct {
 	Node string
 	// Namespace is that of Vicinity, empty if it is not known.
 	Namespace string
-	// Slices says to read EndpointSlices, and to do without groups where the API does not have
-	// them.
+	// Slices has EndpointSlices read, and groups only where the API has them.
 	Slices bool
 }
 
@@ -53,15 +52,13 @@ type Watches struct {
 	trimmer   *Trimmer
 	log       logr.Logger
 	scope     Scope
-	// absentAfter is how long the API must say that it does not have something, or does not
-	// let the proxy read it.
+	// absentAfter is how long an API must refuse something before the proxy does without.
 	absentAfter time.Duration
 	// NodeChanged is called with the own node, nil if it is gone.
 	NodeChanged func(*corev1.Node)
 
 	mu sync.Mutex
-	// current is the watch that the groups in the catalogue come from, and next the one
-	// that is to take its place when it has them all.
+	// current fills the catalogue with groups. next replaces it when it has listed its own.
 	current, next *groupWatch
 	ctx           context.Context
 	running       sync.WaitGroup
@@ -155,10 +152,10 @@ func (w *Watches) hasLocked(what string) {
 	}
 }
 
-// Ready is closed when nothing is missing.
+// Ready is closed when all is known.
 func (w *Watches) Ready() <-chan struct{} { return w.ready }
 
-// AreReady reports whether nothing is missing.
+// AreReady reports whether all is known.
 func (w *Watches) AreReady() bool {
 	select {
 	case <-w.ready:
@@ -180,8 +177,8 @@ func (w *Watches) setNode(node *corev1.Node) {
 	}
 }
 
-// follow watches the groups of a zone. Those of the zone before stay, and are watched,
-// until all are known that take their place.
+// follow watches the groups of a zone. The watch of the zone before goes on until the new groups
+// are listed.
 func (w *Watches) follow(zone string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,7 +208,7 @@ func (w *Watches) follow(zone string) {
 	w.reflect(ctx, watched{ResourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started)})
 }
 
-// groupStore is where the groups of a watch go, as long as it counts.
+// groupStore takes the groups of a watch while the watch is current.
 func (w *Watches) groupStore(of *groupWatch) cache.ReflectorStore {
 	c := w.catalogue
 	counts := func(do func()) {
@@ -233,7 +230,7 @@ func (w *Watches) groupStore(of *groupWatch) cache.ReflectorStore {
 	}
 }
 
-// listed takes the list of a watch of groups, which thereby counts from now on.
+// listed takes the list of a watch, which is current from then on.
 func (w *Watches) listed(of *groupWatch, list []*v1alpha1.EndpointGroup, version string) {
 	switch of {
 	case w.next:
@@ -259,8 +256,7 @@ func (w *Watches) groupsAbsent(of *groupWatch) {
 	}
 }
 
-// reflect keeps a store as the API is, until the context ends. While the API is away it
-// stays as it was.
+// reflect keeps a store up to date until the context ends. It stays as it is while the API is away.
 func (w *Watches) reflect(ctx context.Context, of watched) {
 	log := w.log.WithName(of.resource)
 	reflector := cache.NewReflectorWithOptions(of.source, of.example, of.store, cache.ReflectorOptions{Name: of.resource, Logger: &log})
@@ -283,8 +279,8 @@ type optional struct {
 	// absent is called with that error, once, when the API has said so for as long as after.
 	after  time.Duration
 	absent func(error)
-	// again is how long to wait from then on before the API is asked, twice as long each time
-	// up to mostAgain. Zero leaves that to the client library.
+	// again is the time between questions from then on, doubled up to mostAgain. Zero leaves it to
+	// the client library.
 	again, mostAgain time.Duration
 
 	since time.Time

@@ -12,16 +12,15 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// An API that does not have something, or does not let the proxy read it, is asked again after
-// unreadAgain, and after twice as long each time up to mostUnreadAgain. It says so for a moment
-// while it starts, and while it does not know a new role yet.
+// An API server refuses for a moment while it starts, and while it does not know a new role. If it
+// goes on to, it is asked after unreadAgain, doubled up to mostUnreadAgain.
 const (
 	unreadAgain     = 10 * time.Second
 	mostUnreadAgain = 10 * time.Minute
 )
 
-// watchAddresses watches which addresses belong to the cluster. Services are served
-// without that, too: then fewer of the addresses that they claim are refused.
+// watchAddresses watches which addresses belong to the cluster. Without them Services are served,
+// and fewer of their claims refused.
 func (w *Watches) watchAddresses(ctx context.Context) {
 	c := w.catalogue
 	rangesUnread := func(err error) {
@@ -75,8 +74,8 @@ func (w *Watches) readable(source cache.ListerWatcher, unread func(error)) cache
 
 func unreadable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// setNodeAddresses takes what vicinity-controller has published. While that is nothing,
-// what was known before goes on to count.
+// setNodeAddresses takes what vicinity-controller has published. Without data the last addresses
+// count.
 func (w *Watches) setNodeAddresses(published *corev1.ConfigMap) {
 	if _, written := published.Data[v1alpha1.KeyNodeAddresses]; !written {
 		w.log.Info("vicinity-controller has not published the addresses of nodes yet")

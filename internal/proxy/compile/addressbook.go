@@ -14,13 +14,12 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// AddressBook has the addresses of the cluster, which a Service may not claim by
-// spec.externalIPs or its load balancer. It has all Services, also those of other proxies.
-// A nil book is empty.
+// AddressBook has the addresses that a Service may not claim: those of the cluster and of all
+// Services, also those of other proxies. A nil book is empty.
 type AddressBook struct {
 	reserved Reserved
-	// clusterIPs, nodePorts, balanced (addresses of load balancers) and claimants (of any
-	// other address) are the Services that have or claim them, in the order of names.
+	// The Services that have or claim an address or port, by name. balanced are those of load
+	// balancers, and claimants all that claim an address.
 	clusterIPs map[netip.Addr][]types.NamespacedName
 	nodePorts  map[protocolPort][]types.NamespacedName
 	balanced   map[netip.Addr][]types.NamespacedName
@@ -68,9 +67,9 @@ func NewAddressBook() *AddressBook {
 	}
 }
 
-// SetService notes what a Service has and claims, nothing if it is nil. It returns the other
-// Services whose claims that may decide. The same object again costs nothing, so it must not
-// be changed in place.
+// SetService notes what a Service has and claims, nothing if it is nil. It returns other Services
+// whose claims may be decided anew. The same object again costs nothing, so it must not change in
+// place.
 func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Service) []types.NamespacedName {
 	before := b.services[name]
 	if before == nil {
@@ -115,8 +114,8 @@ func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Serv
 	return slices.SortedFunc(maps.Keys(touched), compareNames)
 }
 
-// SetReserved notes the cluster's other addresses. It returns the Services whose claims that
-// may decide.
+// SetReserved notes the cluster's other addresses. It returns Services whose claims may be decided
+// anew.
 func (b *AddressBook) SetReserved(r Reserved) []types.NamespacedName {
 	if b.reserved.equal(&r) {
 		return nil

@@ -178,8 +178,8 @@ func (c *compiler) balanced(h *half) (all, kept int) {
 	return all, kept
 }
 
-// keepAway makes load balancers send to other nodes, which may have room for all addresses.
-// Both families share one health port.
+// keepAway makes load balancers use other nodes, which may have room. Both families share one
+// health port.
 func (r *Result) keepAway() {
 	for i := range r.Families {
 		if health := r.Families[i].Health; health != nil {

@@ -181,9 +181,8 @@ func (x *endpointIndex) visit(see func(run []endpointEntry, port uint16)) {
 	}
 }
 
-// known lists the endpoints that new connections do not use, for the connections that they
-// have. The view names the part of all endpoints that the node receives, empty if it is all.
-// Endpoints that are not ready stay in it until they are ready again or gone.
+// known lists the endpoints that only existing connections use. The view names the part of all
+// endpoints that the node sees, empty for all.
 func (x *endpointIndex) known(got *supply, view string) {
 	got.known.View = view
 	chosen := slices.Concat(got.cluster, got.local)

@@ -111,9 +111,8 @@ func (d *grouped) supply(port portKey, n need) supply {
 	got := seen.supply(need{local: n.local}, 0)
 	got.exists = got.exists || d.anyReady
 	if n.cluster {
-		// Terminating endpoints are used if no ready one may be. There may be ready ones
-		// elsewhere, but until the controller gives the zone some, or if tiers are hard,
-		// the alternative is to refuse.
+		// Terminating endpoints are used if no ready one may be. Otherwise connections would be
+		// refused until the controller gives the zone a ready one, or for ever with hard tiers.
 		if seen.ready > 0 {
 			d.cluster(&got, false, seen.ready)
 		}

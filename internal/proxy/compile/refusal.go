@@ -219,8 +219,8 @@ func claimsOf(service *corev1.Service) iter.Seq[claimedAddress] {
 	}
 }
 
-// refuse reports whether a Service does not get an address that it claims. What an
-// administrator allows does not change whose the cluster's own addresses are.
+// refuse reports whether a Service does not get an address. --external-ips does not allow addresses
+// of the cluster, except those of nodes.
 func (o *Options) refuse(name types.NamespacedName, c claimedAddress) (RefusedAddress, bool) {
 	refused := RefusedAddress{Address: c.address, Field: c.field}
 	if o.Addresses.isOf(name, c.address) {

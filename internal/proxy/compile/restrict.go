@@ -9,10 +9,9 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Restrict returns a function that removes from an earlier port of the Service the addresses
-// and numbers that the Service no longer has or may claim: another Service may have them now.
-// It needs no endpoints. The function returns the same port if nothing is to remove, and nil
-// if nothing is left.
+// Restrict returns a function that removes from an earlier port of the Service the addresses and
+// ports that another Service may have by now. The function returns the same port if there are none,
+// and nil if nothing is left.
 func Restrict(service *corev1.Service, o Options) func(*ruleset.ServicePort) *ruleset.ServicePort {
 	c := newCompiler(Input{Service: service}, &o)
 	c.readPorts()

@@ -261,9 +261,9 @@ func (c *compiler) directory(family ruleset.Family) (known, whole directory, par
 	return nil, nil, false
 }
 
-// refuse sets what happens to connections without an endpoint. If a traffic policy keeps
-// them from endpoints elsewhere they are dropped, so that a load balancer tries another
-// node. All others are rejected at once.
+// refuse sets what happens to connections without an endpoint. They are dropped if a traffic policy
+// keeps them from endpoints elsewhere, so that a load balancer tries another node, and rejected
+// otherwise.
 func refuse(fronts []ruleset.FrontEnd, exists bool) {
 	for i := range fronts {
 		switch f := &fronts[i]; {

@@ -102,9 +102,8 @@ func (d *sliced) endpoints() Endpoints {
 	})
 }
 
-// supply takes for traffic that may go anywhere what hints allow among all that are
-// ready, and for traffic that stays here all that are here. Each of the two falls back
-// to endpoints that go but serve.
+// supply takes what hints allow among ready endpoints, and what is ready on the node for traffic
+// that stays there. Each falls back to endpoints that still serve while they terminate.
 func (d *sliced) supply(port portKey, n need) supply {
 	d.choosePort(port)
 	var seen census
