@@ -2,14 +2,11 @@ package routing
 
 import (
 	"context"
-	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -33,7 +30,7 @@ func labelled(name string, labels ...string) *corev1.Namespace {
 func (w *world) clusterPolicyStatus(name string) v1alpha1.RoutingPolicyStatus {
 	w.t.Helper()
 	key := types.NamespacedName{Name: name}
-	if _, err := newPolicyReconciler(w.reconciler).Reconcile(context.Background(), reconcile.Request{NamespacedName: key}); err != nil {
+	if _, err := (policyReconciler{w.reconciler}).Reconcile(context.Background(), reconcile.Request{NamespacedName: key}); err != nil {
 		w.t.Fatal(err)
 	}
 	policy := new(v1alpha1.ClusterRoutingPolicy)
@@ -70,48 +67,5 @@ func TestClusterPolicyRoutesLabelledNamespaces(t *testing.T) {
 	}
 	if status := w.clusterPolicyStatus("near"); status.Services != 0 {
 		t.Errorf("%d Services follow the policy", status.Services)
-	}
-}
-
-// Labels of a namespace matter to its Services only where they matter to a policy.
-func TestNamespacesRequeueTheirServices(t *testing.T) {
-	elsewhere := aService("elsewhere")
-	elsewhere.Namespace = "bank"
-	w := newWorld(t, aService("web"), aService("api"), elsewhere, labelled("shop", "near"), labelled("bank"),
-		aClusterPolicy("near", "near"), aClusterPolicy("nearer", "nearer"))
-	all := []string{"api", "web"}
-	handler := w.reconciler.namespaceHandler()
-	meta := func(object *corev1.Namespace) client.Object {
-		made := aNamespace()
-		made.Name, made.Labels = object.Name, object.Labels
-		return made
-	}
-	for _, test := range []struct {
-		name          string
-		before, after *corev1.Namespace
-		want          []string
-	}{
-		{"new and chosen", nil, labelled("shop", "near"), all},
-		{"chosen now", labelled("shop"), labelled("shop", "near"), all},
-		{"chosen no more", labelled("shop", "near"), labelled("shop"), all},
-		{"nothing to do with it", labelled("shop"), labelled("shop", "other"), nil},
-	} {
-		q := newQueue()
-		if test.before == nil {
-			handler.Create(context.Background(), event.CreateEvent{Object: meta(test.after)}, q)
-		} else {
-			handler.Update(context.Background(), event.UpdateEvent{ObjectOld: meta(test.before), ObjectNew: meta(test.after)}, q)
-		}
-		if got := drain(q); !slices.Equal(got, test.want) {
-			t.Errorf("%s: requeued %v, want %v", test.name, got, test.want)
-		}
-	}
-	var names []string
-	for _, request := range w.reconciler.servicesOfClusterPolicy(context.Background(), aClusterPolicy("near", "near")) {
-		names = append(names, request.String())
-	}
-	slices.Sort(names)
-	if want := []string{"shop/api", "shop/web"}; !slices.Equal(names, want) {
-		t.Errorf("a policy: %v, want %v", names, want)
 	}
 }

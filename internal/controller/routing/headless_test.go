@@ -71,9 +71,9 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			if followed := w.reconciler.proxies.services; len(followed) > 0 {
 				t.Errorf("proxies are waited for: %v", followed)
 			}
-			w.reconciler.memory.each(func(_ types.NamespacedName, v *view) {
-				if v.report.delivery != allocate.DeliveryGroups || v.report.state != "delivered" || v.report.families[0].figures.InZone != 1 {
-					t.Errorf("metrics show %+v", v.report)
+			w.reconciler.memory.each(func(_ types.NamespacedName, made *report) {
+				if made.delivery != allocate.DeliveryGroups || made.state != "delivered" || made.families[0].figures.InZone != 1 {
+					t.Errorf("metrics show %+v", made)
 				}
 			})
 			end(w)

@@ -22,7 +22,7 @@ import (
 type memory struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*record
-	views    map[types.NamespacedName]view
+	reports  map[types.NamespacedName]report // for metrics
 }
 
 // record is what a sync of a Service keeps for the next one. A Service has one sync at a
@@ -87,14 +87,8 @@ func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
 	maps.DeleteFunc(r.slices, func(name, _ string) bool { return !there[name] })
 }
 
-// view is what others than the Service's own sync read.
-type view struct {
-	policy types.NamespacedName
-	report report
-}
-
 func newMemory() *memory {
-	return &memory{services: map[types.NamespacedName]*record{}, views: map[types.NamespacedName]view{}}
+	return &memory{services: map[types.NamespacedName]*record{}, reports: map[types.NamespacedName]report{}}
 }
 
 func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
@@ -109,24 +103,17 @@ func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
 	return r, false
 }
 
-// forget drops the Service and returns the policy that it followed.
-func (m *memory) forget(key types.NamespacedName) (policy types.NamespacedName) {
+func (m *memory) forget(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	policy = m.views[key].policy
 	delete(m.services, key)
-	delete(m.views, key)
-	return policy
+	delete(m.reports, key)
 }
 
-// show replaces what others see of the Service and returns the policy that it
-// followed before.
-func (m *memory) show(key types.NamespacedName, v view) (policy types.NamespacedName) {
+func (m *memory) show(key types.NamespacedName, made report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	policy = m.views[key].policy
-	m.views[key] = v
-	return policy
+	m.reports[key] = made
 }
 
 func (m *memory) keys() []types.NamespacedName {
@@ -136,10 +123,10 @@ func (m *memory) keys() []types.NamespacedName {
 }
 
 // each calls f for every Service. f must not use the memory.
-func (m *memory) each(f func(types.NamespacedName, *view)) {
+func (m *memory) each(f func(types.NamespacedName, *report)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for key, v := range m.views {
-		f(key, &v)
+	for key, made := range m.reports {
+		f(key, &made)
 	}
 }

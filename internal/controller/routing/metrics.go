@@ -282,13 +282,13 @@ type kind struct{ approach, delivery, state string }
 func (c *serviceCollector) Collect(samples chan<- prometheus.Metric) {
 	counts := map[kind]int{}
 	var all []sized
-	c.memory.each(func(key types.NamespacedName, v *view) {
-		if v.report.mode == "" {
-			return
+	c.memory.each(func(key types.NamespacedName, made *report) {
+		if made.mode == "" {
+			return // of an excluded namespace
 		}
-		counts[kind{v.report.mode, v.report.delivery.Title(), v.report.state}]++
-		if len(v.report.families) > 0 {
-			all = append(all, sized{key, v.report.families})
+		counts[kind{made.mode, made.delivery.Title(), made.state}]++
+		if len(made.families) > 0 {
+			all = append(all, sized{key, made.families})
 		}
 	})
 	for k, n := range counts {

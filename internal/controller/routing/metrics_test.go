@@ -149,7 +149,7 @@ func TestMetricsOfWhatIsInForce(t *testing.T) {
 
 // reported is what the metrics say of a Service.
 func (w *world) reported(name string) report {
-	return w.reconciler.memory.views[types.NamespacedName{Namespace: "shop", Name: name}].report
+	return w.reconciler.memory.reports[types.NamespacedName{Namespace: "shop", Name: name}]
 }
 
 // Endpoints that change their zones count however the plan is delivered.

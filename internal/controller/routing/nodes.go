@@ -23,19 +23,18 @@ import (
 // nodeWatcher keeps the cluster that decisions are made for. When it changes, all Services that are
 // routed are synced: a node more changes the capacity of its zone, and with it most plans.
 type nodeWatcher struct {
-	client   client.Client
-	memory   *memory
-	policies *policyRequests
-	cluster  atomic.Pointer[translate.Cluster]
-	changes  *shell.Gatherer
+	client  client.Client
+	memory  *memory
+	cluster atomic.Pointer[translate.Cluster]
+	changes *shell.Gatherer
 }
 
 // gatherTime is how long changes of nodes are gathered: shorter than an autoscaler takes, and
 // longer than the events of a rack that comes up.
 const gatherTime = time.Second
 
-func newNodeWatcher(c client.Client, m *memory, policies *policyRequests) *nodeWatcher {
-	return &nodeWatcher{client: c, memory: m, policies: policies, changes: shell.NewGatherer(gatherTime)}
+func newNodeWatcher(c client.Client, m *memory) *nodeWatcher {
+	return &nodeWatcher{client: c, memory: m, changes: shell.NewGatherer(gatherTime)}
 }
 
 func (w *nodeWatcher) current(ctx context.Context) (*translate.Cluster, error) {
@@ -116,13 +115,6 @@ func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
 	}
 	for _, key := range w.memory.keys() {
 		q.Add(reconcile.Request{NamespacedName: key})
-	}
-	computed, err := computedPolicies(ctx, w.client)
-	if err != nil {
-		return err
-	}
-	for _, policy := range computed {
-		w.policies.ask(policy)
 	}
 	return nil
 }

@@ -23,7 +23,6 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 type reconciler struct {
@@ -33,7 +32,6 @@ type reconciler struct {
 	options  Options
 	memory   *memory
 	nodes    *nodeWatcher
-	policies *policyRequests
 	proxies  *proxyTable
 	metrics  *metrics
 	syncs    *shell.Syncs
@@ -90,7 +88,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 func (r *reconciler) forget(key types.NamespacedName) {
-	r.policies.ask(r.memory.forget(key))
+	r.memory.forget(key)
 	r.proxies.forget(key)
 }
 
@@ -233,30 +231,16 @@ func (s *pass) count(d *routing.Decision) {
 	s.moved = max(s.moved, moved)
 }
 
-// policyOf is the policy that a Service follows, empty if it follows none.
-func policyOf(service types.NamespacedName, request *translate.Request) types.NamespacedName {
-	if request.ClusterPolicy != "" {
-		return types.NamespacedName{Name: request.ClusterPolicy}
-	}
-	if request.Policy != "" {
-		return types.NamespacedName{Namespace: service.Namespace, Name: request.Policy}
-	}
-	return types.NamespacedName{}
-}
-
 func (s *pass) remember(ctx context.Context, d routing.Decision) {
-	v := view{policy: policyOf(s.key, &d.Request), report: reportOf(&d, s.in.Service, s.areHintsLost(&d))}
+	reported := reportOf(&d, s.in.Service, s.areHintsLost(&d))
 	s.record.last = nil
 	if d.Delivery != allocate.DeliveryNone {
 		s.record.last = d.Essence()
 		s.metrics.delivered(d, s.slices, s.moved)
 	}
-	if before := s.memory.show(s.key, v); before != v.policy {
-		s.policies.ask(before)
-		s.policies.ask(v.policy)
-	}
+	s.memory.show(s.key, reported)
 	if s.slices > 0 {
 		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,
-			"state", v.report.state, "slices", s.slices, "moved", s.moved)
+			"state", reported.state, "slices", s.slices, "moved", s.moved)
 	}
 }

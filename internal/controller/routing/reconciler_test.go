@@ -210,9 +210,9 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyNotRouted ") {
 		t.Errorf("told %q", told)
 	}
-	if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.views) != 0 {
+	if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.reports) != 0 {
 		w.settle("web")
-		if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.views) != 0 {
+		if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.reports) != 0 {
 			t.Error("the Service is still remembered")
 		}
 	}

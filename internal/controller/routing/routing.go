@@ -99,7 +99,6 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 		clock:    now,
 		options:  options,
 		memory:   newMemory(),
-		policies: new(policyRequests),
 		pace:     newReplanPace(options.ReplanRate),
 		planners: sync.Pool{New: func() any { return new(allocate.Planner) }},
 	}
@@ -107,7 +106,7 @@ func newReconciler(c client.Client, recorder events.EventRecorder, now clock.Pas
 	if r.syncs = options.Syncs; r.syncs == nil {
 		r.syncs = shell.NewSyncs(now)
 	}
-	r.nodes = newNodeWatcher(c, r.memory, r.policies)
+	r.nodes = newNodeWatcher(c, r.memory)
 	r.metrics = newMetrics(r.memory, options.TopServices)
 	return r
 }
@@ -121,9 +120,10 @@ func (r *reconciler) addServices(mgr manager.Manager) error {
 		Watches(&v1alpha1.EndpointGroup{}, handler.EnqueueRequestsFromMapFunc(serviceOfGroup)).
 		Watches(&v1alpha1.RoutingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfPolicy),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.ClusterRoutingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfClusterPolicy),
+		Watches(&v1alpha1.ClusterRoutingPolicy{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfPolicy),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WatchesMetadata(&corev1.Namespace{}, r.namespaceHandler()).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.servicesOfNamespace),
+			builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&corev1.Node{}, r.nodes.handler()).
 		WatchesRawSource(r.nodes.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
@@ -150,9 +150,16 @@ func serviceNamed(namespace, name string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// servicesOfPolicy are all Services of the namespace: they may name a new policy.
-func (r *reconciler) servicesOfPolicy(ctx context.Context, object client.Object) []reconcile.Request {
-	return r.servicesOf(ctx, client.InNamespace(object.GetNamespace()))
+// servicesOfPolicy are all Services of the namespace of a policy, which may name it, or all of the
+// cluster for a ClusterRoutingPolicy.
+func (r *reconciler) servicesOfPolicy(ctx context.Context, policy client.Object) []reconcile.Request {
+	return r.servicesOf(ctx, client.InNamespace(policy.GetNamespace()))
+}
+
+// servicesOfNamespace are those that other ClusterRoutingPolicies may choose when the labels of their
+// namespace change, or when it is cached after them.
+func (r *reconciler) servicesOfNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
+	return r.servicesOf(ctx, client.InNamespace(namespace.GetName()))
 }
 
 func (r *reconciler) servicesOf(ctx context.Context, options ...client.ListOption) []reconcile.Request {

@@ -559,7 +559,7 @@ func (p *play) state() string {
 // check compares what there is with what is asked for, and with what a controller that
 // starts now makes of it.
 func (p *play) check() {
-	if m, proxies := p.reconciler.memory, p.reconciler.proxies; !p.exists() && len(m.services)+len(m.views)+len(proxies.services) > 0 {
+	if m, proxies := p.reconciler.memory, p.reconciler.proxies; !p.exists() && len(m.services)+len(m.reports)+len(proxies.services) > 0 {
 		p.t.Fatal("a Service that is gone is remembered")
 	}
 	before := p.state()
