@@ -15,14 +15,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -37,8 +37,8 @@ import (
 )
 
 const (
-	// gatherTime is how long changes are gathered, and gatherMore how much longer for each
-	// address or prefix that was published. With 5,000 addresses that are no neighbours, of
+	// gatherTime is how long after a write changes are gathered, and gatherMore how much longer for
+	// each address or prefix that was published. With 5,000 addresses that are no neighbours, of
 	// 15 bytes each, and as many proxies, the API server sends 7 MB a second at most.
 	gatherTime = 5 * time.Second
 	gatherMore = 10 * time.Millisecond
@@ -61,11 +61,14 @@ func CacheOptions(options *cache.Options, namespace string) {
 
 // Add adds the publisher to a manager, whose cache must have CacheOptions.
 func Add(mgr manager.Manager, namespace string) error {
-	p := newPublisher(mgr.GetClient(), namespace)
+	p := newPublisher(mgr.GetClient(), clock.RealClock{}, namespace)
+	request := func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: p.object}}
+	}
 	err := builder.ControllerManagedBy(mgr).
 		Named("node-addresses").
-		Watches(&corev1.Node{}, p.nodeHandler()).
-		Watches(&corev1.ConfigMap{}, p.configMapHandler()).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(request), builder.WithPredicates(predicate.Funcs{UpdateFunc: hasOtherAddresses})).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(request)).
 		Complete(p)
 	if err != nil {
 		return fmt.Errorf("adding the publisher of nodes' addresses: %w", err)
@@ -73,53 +76,23 @@ func Add(mgr manager.Manager, namespace string) error {
 	return nil
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// hasOtherAddresses reports whether a node has other addresses or ranges than before: each reports its
+// status every few minutes.
+func hasOtherAddresses(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Node)
+	after, also := e.ObjectNew.(*corev1.Node)
+	return !ok || !also || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || !slices.Equal(podRanges(before), podRanges(after))
+}
 
 type publisher struct {
 	client client.Client
+	clock  clock.PassiveClock
 	object types.NamespacedName
-	lines  atomic.Int64 // of the ConfigMap, as it was seen last
+	next   time.Time // when it may be written again
 }
 
-func newPublisher(c client.Client, namespace string) *publisher {
-	return &publisher{client: c, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapNodeAddresses}}
-}
-
-func (p *publisher) nodeHandler() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { p.enqueue(q) },
-		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { p.enqueue(q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			before, ok := e.ObjectOld.(*corev1.Node)
-			after, also := e.ObjectNew.(*corev1.Node)
-			if !ok || !also || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || !slices.Equal(podRanges(before), podRanges(after)) {
-				p.enqueue(q)
-			}
-		},
-	}
-}
-
-func (p *publisher) configMapHandler() handler.EventHandler {
-	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { p.sees(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { p.sees(e.ObjectNew, q) },
-	}
-}
-
-// sees counts the lines of the ConfigMap, which is too large to be counted for each event of a node.
-func (p *publisher) sees(object client.Object, q queue) {
-	if read, ok := object.(*corev1.ConfigMap); ok {
-		lines := 0
-		for _, text := range read.Data {
-			lines += strings.Count(text, "\n")
-		}
-		p.lines.Store(int64(lines))
-	}
-	p.enqueue(q)
-}
-
-func (p *publisher) enqueue(q queue) {
-	q.AddAfter(reconcile.Request{NamespacedName: p.object}, gatherTime+time.Duration(p.lines.Load())*gatherMore)
+func newPublisher(c client.Client, now clock.PassiveClock, namespace string) *publisher {
+	return &publisher{client: c, clock: now, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapNodeAddresses}}
 }
 
 // Reconcile writes the ConfigMap if it does not have what it should.
@@ -140,11 +113,17 @@ func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	if maps.Equal(object.Data, wanted) && len(object.BinaryData) == 0 {
 		return reconcile.Result{}, nil
 	}
+	now := p.clock.Now()
+	if wait := p.next.Sub(now); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	object = object.DeepCopy()
 	object.Data, object.BinaryData = wanted, nil
 	if err := p.client.Update(ctx, object); err != nil {
 		return reconcile.Result{}, fmt.Errorf("writing ConfigMap %s: %w", p.object, err)
 	}
+	lines := strings.Count(wanted[v1alpha1.KeyNodeAddresses]+wanted[v1alpha1.KeyPodRanges], "\n")
+	p.next = now.Add(gatherTime + time.Duration(lines)*gatherMore)
 	logger.Info("The addresses of nodes are published", "nodes", len(nodes.Items))
 	if left > 0 {
 		logger.Error(nil, "Not all addresses of nodes are published: a ConfigMap has no room for them", "missing", left)

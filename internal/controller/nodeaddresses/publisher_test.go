@@ -10,7 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -37,7 +38,6 @@ func empty() *corev1.ConfigMap {
 type server struct {
 	client.Client
 	writes int
-	refuse error
 }
 
 func newServer(objects ...client.Object) *server {
@@ -45,9 +45,6 @@ func newServer(objects ...client.Object) *server {
 	s.Client = fake.NewClientBuilder().WithObjects(objects...).WithInterceptorFuncs(interceptor.Funcs{
 		Update: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.UpdateOption) error {
 			s.writes++
-			if s.refuse != nil {
-				return s.refuse
-			}
 			return c.Update(ctx, object, options...)
 		},
 	}).Build()
@@ -65,7 +62,7 @@ func (s *server) published(t *testing.T) *corev1.ConfigMap {
 
 func (s *server) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
-	result, err := newPublisher(s, "vicinity").Reconcile(t.Context(), reconcile.Request{})
+	result, err := newPublisher(s, clock.RealClock{}, "vicinity").Reconcile(t.Context(), reconcile.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,49 +143,39 @@ func TestRoomForAddresses(t *testing.T) {
 	}
 }
 
-// waits are how long requests are put off, instead of a queue.
-type waits struct {
-	queue
-	all []time.Duration
-}
-
-func (w *waits) AddAfter(request reconcile.Request, after time.Duration) {
-	if request.String() != "vicinity/vicinity-node-addresses" {
-		panic(request.String())
-	}
-	w.all = append(w.all, after)
-}
-
 // Only what is about addresses counts, and it is gathered for the longer the more there is.
 func TestChangesAreGathered(t *testing.T) {
-	full := empty()
-	full.Data = map[string]string{v1alpha1.KeyNodeAddresses: strings.Repeat("10.0.0.1\n", 4990), v1alpha1.KeyPodRanges: strings.Repeat("x\n", 10)}
-	for _, test := range []struct {
-		published *corev1.ConfigMap
-		want      time.Duration
-	}{{empty(), 5 * time.Second}, {full, 55 * time.Second}} {
-		p := newPublisher(newServer(test.published), "vicinity")
-		q := &waits{queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())}
-		before, other, moved := aNode("one", "192.0.2.1"), aNode("one", "192.0.2.2"), aNode("one", "192.0.2.1")
-		alive := before.DeepCopy()
-		alive.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
-		moved.Spec.PodCIDRs = []string{"10.1.0.0/24"}
-		nodes, maps := p.nodeHandler(), p.configMapHandler()
-		maps.Create(t.Context(), event.CreateEvent{Object: test.published}, q)
-		for i, do := range []func(){
-			func() { nodes.Create(t.Context(), event.CreateEvent{Object: before}, q) },
-			func() { nodes.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: other}, q) },
-			func() { nodes.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: moved}, q) },
-			func() { nodes.Delete(t.Context(), event.DeleteEvent{Object: before}, q) },
-			func() { maps.Update(t.Context(), event.UpdateEvent{ObjectOld: empty(), ObjectNew: test.published}, q) },
-		} {
-			if do(); len(q.all) != i+2 || q.all[i+1] != test.want {
-				t.Errorf("event %d: put off are %v, want %s", i, q.all, test.want)
-			}
+	one := aNode("one", "192.0.2.1")
+	s := newServer(one, empty())
+	now := clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))
+	p := newPublisher(s, now, "vicinity")
+	reconciled := func(wait time.Duration, writes int) {
+		t.Helper()
+		result, err := p.Reconcile(t.Context(), reconcile.Request{})
+		if err != nil || result.RequeueAfter != wait || s.writes != writes {
+			t.Errorf("%+v, %v, %d writes, want %s and %d", result, err, s.writes, wait, writes)
 		}
-		nodes.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: alive}, q)
-		if len(q.all) != 6 {
-			t.Error("a sign of life counts")
+	}
+	reconciled(0, 1)
+	changed := new(corev1.Node)
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(one), changed); err != nil {
+		t.Fatal(err)
+	}
+	changed.Status.Addresses[0].Address = "192.0.2.2"
+	if err := s.Status().Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	reconciled(5*time.Second+10*time.Millisecond, 1) // for one line
+	now.SetTime(now.Now().Add(5*time.Second + 10*time.Millisecond))
+	reconciled(0, 2)
+
+	before, other, moved := aNode("one", "192.0.2.1"), aNode("one", "192.0.2.2"), aNode("one", "192.0.2.1")
+	alive := before.DeepCopy()
+	alive.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
+	moved.Spec.PodCIDRs = []string{"10.1.0.0/24"}
+	for after, want := range map[*corev1.Node]bool{other: true, moved: true, alive: false} {
+		if got := hasOtherAddresses(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != want {
+			t.Errorf("%+v: counts %t", after, got)
 		}
 	}
 }
