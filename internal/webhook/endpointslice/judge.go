@@ -23,13 +23,13 @@ import (
 
 type judge struct {
 	Options
-	siblings siblings
+	slices client.Reader // with the index serviceIndex
 	// object and stored are the slices of the review in JSON, nil for none.
 	object, stored []byte
 }
 
-func newJudge(o Options, s siblings) func() admission.Judge {
-	return func() admission.Judge { return &judge{Options: o, siblings: s} }
+func newJudge(o Options, c client.Reader) func() admission.Judge {
+	return func() admission.Judge { return &judge{Options: o, slices: c} }
 }
 
 // Reset implements admission.Judge.
@@ -135,9 +135,7 @@ func (j *judge) keep(ctx context.Context, r *admission.Request, kept, stored *di
 	var err error
 	if len(added) > 0 && p != balanced {
 		var others []discoveryv1.EndpointSlice
-		others, err = j.siblings.find(ctx, family{
-			namespace: r.Namespace, service: kept.Labels[discoveryv1.LabelServiceName], addressType: kept.AddressType, except: r.Name,
-		})
+		others, err = j.siblings(ctx, r, kept)
 		for i := range others {
 			known = append(known, others[i].Endpoints)
 		}
@@ -175,7 +173,7 @@ func Register(mgr manager.Manager, o Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, serviceIndex, serviceOf); err != nil {
 		return fmt.Errorf("indexing slices by their Service: %w", err)
 	}
-	admission.Register(mgr, Path, newJudge(o, cached{mgr.GetCache()}), admissionOptions(o))
+	admission.Register(mgr, Path, newJudge(o, mgr.GetCache()), admissionOptions(o))
 	return nil
 }
 
@@ -184,18 +182,6 @@ func admissionOptions(o Options) admission.Options {
 		Webhook: "endpointslice", OnFailure: admission.FailOpen, Unjudged: admission.Failed,
 		Complaint: "Slice is not kept as it should be", Metrics: o.Metrics,
 	}
-}
-
-// siblings finds the other slices of a Service.
-type siblings interface {
-	find(context.Context, family) ([]discoveryv1.EndpointSlice, error)
-}
-
-type family struct {
-	namespace, service string
-	addressType        discoveryv1.AddressType
-	// except is the name of the slice whose siblings are looked for.
-	except string
 }
 
 // siblingTimeout is how long a review waits for a cache that is not filled yet.
@@ -211,22 +197,17 @@ func serviceOf(object client.Object) []string {
 	return nil
 }
 
-// cached finds siblings in a cache that has the index serviceIndex. The cache shares them, so
-// they must not be changed.
-type cached struct {
-	reader client.Reader
-}
-
-func (c cached) find(ctx context.Context, f family) ([]discoveryv1.EndpointSlice, error) {
+// siblings finds the other slices of a Service. The cache shares them, so they must not be changed.
+func (j *judge) siblings(ctx context.Context, r *admission.Request, of *discoveryv1.EndpointSlice) ([]discoveryv1.EndpointSlice, error) {
 	ctx, cancel := context.WithTimeout(ctx, siblingTimeout)
 	defer cancel()
+	service := of.Labels[discoveryv1.LabelServiceName]
 	var list discoveryv1.EndpointSliceList
-	if err := c.reader.List(ctx, &list, client.InNamespace(f.namespace),
-		client.MatchingFields{serviceIndex: f.service}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("looking for the slices of Service %s/%s: %w", f.namespace, f.service, err)
+	if err := j.slices.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{serviceIndex: service}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("looking for the slices of Service %s/%s: %w", r.Namespace, service, err)
 	}
 	found := slices.DeleteFunc(list.Items, func(s discoveryv1.EndpointSlice) bool {
-		return s.AddressType != f.addressType || s.Name == f.except
+		return s.AddressType != of.AddressType || s.Name == r.Name
 	})
 	// An endpoint that two slices have is taken from the first.
 	slices.SortFunc(found, func(a, b discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/translate"
@@ -32,33 +33,32 @@ const (
 	controllerUser = "system:serviceaccount:vicinity-system:vicinity-controller"
 )
 
-// known are siblings that a test knows.
+// known is a cache of the siblings that a test knows.
 type known struct {
+	client.Reader
 	slices []*discoveryv1.EndpointSlice
 	err    error
-	asked  int
 }
 
-func (k *known) find(_ context.Context, f family) ([]discoveryv1.EndpointSlice, error) {
-	k.asked++
-	if k.err != nil {
-		return nil, k.err
-	}
-	var found []discoveryv1.EndpointSlice
+func (k *known) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var asked client.ListOptions
+	asked.ApplyOptions(options)
+	service, _ := asked.FieldSelector.RequiresExactMatch(serviceIndex)
+	found := list.(*discoveryv1.EndpointSliceList)
 	for _, s := range k.slices {
-		if s.Namespace == f.namespace && s.Labels[discoveryv1.LabelServiceName] == f.service && s.AddressType == f.addressType && s.Name != f.except {
-			found = append(found, *s)
+		if s.Namespace == asked.Namespace && s.Labels[discoveryv1.LabelServiceName] == service {
+			found.Items = append(found.Items, *s)
 		}
 	}
-	return found, nil
+	return k.err
 }
 
 // testHandler is a handler with metrics of its own.
-func testHandler(t testing.TB, s siblings) (http.Handler, *prometheus.Registry) {
+func testHandler(t testing.TB, s client.Reader) (http.Handler, *prometheus.Registry) {
 	return chosenHandler(t, s, translate.Exclusion{Own: "vicinity-system", Namespaces: translate.DefaultExcluded()})
 }
 
-func chosenHandler(t testing.TB, s siblings, alone translate.Exclusion) (http.Handler, *prometheus.Registry) {
+func chosenHandler(t testing.TB, s client.Reader, alone translate.Exclusion) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewPedanticRegistry()
 	metrics, err := admission.NewMetrics(registry)
 	if err != nil {
@@ -575,15 +575,9 @@ func TestWhatIsNotUnderstoodIsAllowed(t *testing.T) {
 	}
 }
 
-// careless siblings panic.
-type careless struct{}
-
-func (careless) find(context.Context, family) ([]discoveryv1.EndpointSlice, error) {
-	panic("by mistake")
-}
-
+// Without a cache the judge panics.
 func TestPanicsAreAllowed(t *testing.T) {
-	h, registry := testHandler(t, careless{})
+	h, registry := testHandler(t, nil)
 	if patch := answer(t, h, ask{operation: admissionv1.Create, object: aSlice("cart-1", "10.0.0.1 a")}.review(t)); patch != nil {
 		t.Errorf("the patch is %s", patch)
 	}
