@@ -25,8 +25,8 @@ func (t *Tally) Decide(uid string) Decision {
 	r, reserved := t.reserved[uid]
 	switch {
 	case t.now.Before(b.BreakGlass.Until):
-		// Without a reservation: it has to work when thousands of pods are evicted at once, and
-		// when nothing can be stored.
+		// No reservation is made: this must work when thousands of pods are evicted at once, and when nothing can be
+		// stored.
 		d.Reason, d.RetryAt = b.BreakGlass.Reason, b.BreakGlass.Until
 		return d.allow(RuleBreakGlass)
 	case b.Invalid != "":
@@ -74,7 +74,7 @@ func (d Decision) reserve(rule Rule) Decision {
 	return d.allow(rule)
 }
 
-// describe has the numbers of a domain in a decision.
+// describe writes the numbers of a domain into a decision.
 func (t *Tally) describe(d *Decision, at cell) {
 	g := t.group(at.group)
 	d.Domain = t.measure(g, at.domain)
@@ -102,8 +102,8 @@ type breach struct {
 	by   int
 }
 
-// refuse sets the rule of a decision, and what it is about, if so many more pods of each of
-// some domains may not go down: one if the pod is healthy, none if it is down already.
+// refuse sets the rule of a decision and its details if so many more pods may not go down in each of some domains: one
+// for a healthy pod, none for a pod that is down already.
 func (t *Tally) refuse(d *Decision, cells []cell, pods int) {
 	breaches := t.breaches(cells, pods)
 	if len(breaches) == 0 {
@@ -157,7 +157,7 @@ func (t *Tally) breaches(cells []cell, pods int) (found []breach) {
 	return append(found, disturbed...)
 }
 
-// list has the pods that are to blame for a breach in a decision.
+// list writes the pods that cause a breach into a decision.
 func (t *Tally) list(d *Decision, b breach) {
 	g := t.group(b.at.group)
 	from := g.domains
@@ -205,7 +205,7 @@ func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
 		}
 		return nth(ends, b.by)
 	}
-	// Whether those where the pod goes down settle makes no difference.
+	// It makes no difference whether the pod's own domains settle.
 	others, known := []time.Time{}, 0
 	for i := range g.domains {
 		d := &g.domains[i]
@@ -227,7 +227,7 @@ func (t *Tally) ends(b breach, cells []cell) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// nth is the n-th of some times, which it sorts.
+// nth is the n-th of some times. It sorts them.
 func nth(times []time.Time, n int) (time.Time, bool) {
 	if n > len(times) {
 		return time.Time{}, false
@@ -236,9 +236,8 @@ func nth(times []time.Time, n int) (time.Time, bool) {
 	return times[n-1], true
 }
 
-// Reserve adds the reservation of an eviction that Decide says to reserve, and reports whether
-// it has to be stored. One that is there is kept, and has no holder from then on if it had
-// another.
+// Reserve adds the reservation of an eviction that Decide says to reserve, and reports whether it must be stored. It
+// keeps an existing one, which loses its holder if that is another.
 func (t *Tally) Reserve(uid, holder string) (r Reservation, changed bool) {
 	r, found := t.reserved[uid]
 	if found {
@@ -262,7 +261,7 @@ func (t *Tally) Reserve(uid, holder string) (r Reservation, changed bool) {
 	return r, true
 }
 
-// takeDown counts a healthy pod that was reserved as down, wherever it has been counted.
+// takeDown counts a reserved pod that is healthy as down in everything that was counted already.
 func (t *Tally) takeDown(i int32, r Reservation) {
 	p := &t.state.Pods[i]
 	if g := t.groups[p.Group]; g != nil && p.Place == Covered {

@@ -2,7 +2,7 @@ package disruption
 
 import "time"
 
-// Rule names what decided.
+// Rule names the reason of a decision.
 type Rule string
 
 // The rules.
@@ -22,46 +22,42 @@ const (
 	RuleUnhealthyNo Rule = "UnhealthyNo" // the pod is down already, and the budget is exceeded
 )
 
-// Decision is the answer about one pod, with what it follows from.
+// Decision is the answer about one pod, with the numbers behind it.
 type Decision struct {
 	Budget  string
 	Pod     string // its name, empty if the budget does not know it
 	Allowed bool
-	// Reserve is set if the eviction may only be admitted once the reservation is stored that
-	// Tally.Reserve makes of it.
+	// Reserve says that the eviction may be admitted only once the reservation that Tally.Reserve returns is stored.
 	Reserve bool
 	Rule    Rule
-	// Exceeded is the limit that RuleUnhealthyNo is about: RuleDomain, RuleTotal or RuleDomains.
+	// Exceeded is the limit behind RuleUnhealthyNo: RuleDomain, RuleTotal or RuleDomains.
 	Exceeded Rule
-	// Limits are those of the budget as they are written.
+	// Limits are the limits as written.
 	Limits *Budget
-	// Domain has the numbers of the pod's domain, before the eviction. If the pod's unit
-	// stands in several, it is the first that has no more to spare.
+	// Domain has the numbers of the pod's domain before the eviction. If the pod's unit is in several domains, it is
+	// the first one without room.
 	Domain DomainMeasure
-	// Total are the numbers of all domains of the pod's group; Desired and Allowed are what
-	// MaxTotal leaves, 0 without it.
+	// Total has the numbers of all domains of the pod's group. Desired and Allowed follow from MaxTotal, 0 without it.
 	Total DomainMeasure
 	// Domains is how many there are.
 	Domains int
-	// Disturbed are the domains of the group that are disturbed, in their order.
+	// Disturbed lists the disturbed domains of the group.
 	Disturbed []string
-	// DisturbedAnywhere is how many more there are at most, since pods are missing that may be
-	// of any.
+	// DisturbedAnywhere is how many more domains may be disturbed, since missing pods may be of any.
 	DisturbedAnywhere int
-	// Down are pods of the pod's domain that are down, and why, in the order of their names.
-	// For RuleTotal and RuleDomains they are those of all domains, one domain after the other,
-	// for RuleDomains with those that are not settled. DownMore is how many are not listed.
+	// Down lists pods that are down in the pod's domain, by name, and why. For RuleTotal and RuleDomains it lists those
+	// of all domains, one domain after the other, for RuleDomains with those that have not settled. DownMore counts
+	// those that are not listed.
 	Down     []DownPod
 	DownMore int
-	// Limits in force, as numbers: MaxDown of the domain, MaxTotal and MaxDomains, -1 for none.
+	// The limits in force as numbers, -1 for none: MaxDown of the domain, MaxTotal, MaxDomains.
 	MaxDown, MaxTotal, MaxDomains int
-	// RetryAt, if not zero, is when time alone changes the answer: a domain settles, a
-	// reservation expires, the break glass ends.
+	// RetryAt, if not zero, is when time alone changes the answer: a domain settles, a reservation expires, or the
+	// break glass ends.
 	RetryAt time.Time
 	Reason  string // of the break glass, or why the budget is invalid
 }
 
-// maxListed is how many pods a Decision lists.
 const maxListed = 20
 
 // DownPod is a pod that counts as down.
@@ -81,8 +77,7 @@ const (
 	WhySettling    Why = "only just ready" // disturbs its domain, and is not down
 )
 
-// Decide says whether a pod may be evicted now. For many decisions about one State, make a
-// Tally of it.
+// Decide says whether a pod may be evicted now. Make a Tally for many decisions about one State.
 func Decide(s *State, uid string, now time.Time) Decision {
 	return NewTally(s, now).Decide(uid)
 }

@@ -36,9 +36,8 @@ type Amount struct {
 	Percent bool
 }
 
-// Of is the number of pods in one of so many domains, of all that are expected. A percentage
-// is taken of the exact share of a domain and rounded up, as a PodDisruptionBudget rounds
-// minAvailable and maxUnavailable alike.
+// Of is the number of pods in one of the domains, of all expected pods. A percentage is taken of a domain's exact share
+// and rounded up, as a PodDisruptionBudget rounds minAvailable and maxUnavailable alike.
 func (a Amount) Of(expected, domains int) int {
 	if !a.Percent {
 		return a.Value
@@ -47,24 +46,23 @@ func (a Amount) Of(expected, domains int) int {
 	return (a.Value*expected + whole - 1) / whole
 }
 
-// Budget is what is allowed. Exactly one of MinAvailable and MaxUnavailable is given. Each
-// group of pods has the budget for itself.
+// Budget says what is allowed, with exactly one of MinAvailable and MaxUnavailable. It holds for each group of pods by
+// itself.
 type Budget struct {
 	Name string // namespace/name
-	// Keys are the labels of nodes whose values are a domain, in their order. They are for
-	// people only.
+	// Keys are the node labels whose values are the domains, for sentences only.
 	Keys []string
 	// MinAvailable and MaxUnavailable are for each domain.
 	MinAvailable, MaxUnavailable *Amount
 	MaxTotal                     *Amount // of pods that are down, in all domains
 	MaxDomains                   *int    // that are disturbed
-	// Settle is how long pods have to be ready for their domain not to be disturbed any more.
+	// Settle is how long pods must be ready before their domain counts as undisturbed.
 	Settle time.Duration
-	// AlwaysAllowUnhealthy has pods that are not ready evicted at any time.
+	// AlwaysAllowUnhealthy allows the eviction of pods that are not ready at any time.
 	AlwaysAllowUnhealthy bool
-	// BreakGlass, until its time, lets everything through.
+	// BreakGlass lets everything through until its time.
 	BreakGlass BreakGlass
-	// Invalid says why the budget makes no sense. All its pods are then kept.
+	// Invalid says why the budget makes no sense. No pod of it may be evicted then.
 	Invalid string
 }
 
@@ -77,15 +75,14 @@ type BreakGlass struct {
 // State is all that a decision depends on.
 type State struct {
 	Budget Budget
-	// Domains are the values on nodes that can hold or do hold the pods, in their order. A
-	// budget without keys has the one domain "".
+	// Domains are the sorted domains that have or can have pods. A budget without keys has the one domain "".
 	Domains []string
 	Owners  []Owner
-	// Pods are all that the selector matches, in the order of their names.
+	// Pods are all selected pods, by name.
 	Pods         []Pod
 	Reservations []Reservation
-	// Disturbed are the domains that were disturbed when the stored status was written. Among
-	// those that could lack a pod, they are the ones that do.
+	// Disturbed are the domains that the stored status has as disturbed. If several domains could lack a pod, these are
+	// the ones that do.
 	Disturbed []DomainKey
 }
 
@@ -94,17 +91,16 @@ type DomainKey struct {
 	Group, Domain string
 }
 
-// Owner asks for pods. A pod without an owner here is expected as it is.
+// Owner asks for pods. A pod whose owner is not listed is expected as it is.
 type Owner struct {
 	ID       string // kind/name, for people too
 	Replicas int
-	// Group is that of its pods. If ManyGroups is set they are in several, and it is not
-	// known of which group a missing pod is.
+	// Group is the group of its pods. With ManyGroups its pods are in several, and a missing pod may be of any.
 	Group      string
 	ManyGroups bool
 }
 
-// Place says what the budget makes of the node of a pod.
+// Place says whether a budget covers the node of a pod.
 type Place int
 
 // The places.
@@ -120,11 +116,10 @@ type Pod struct {
 	Owner     string // ID of the Owner, empty if none is known
 	Group     string
 	Place     Place
-	// Domain is that of the pod's node or, if it is not scheduled yet, the only one where it
-	// can be; empty if there are several.
+	// Domain is the domain of the pod's node. A pod without a node has one if it can only go there.
 	Domain string
-	// Unit, if not empty, is a set of pods that can only be disrupted together. In each
-	// domain that has pods of it, it counts as one pod.
+	// Unit, if not empty, names a set of pods that can only be disrupted together. It counts as one pod in each domain
+	// that has pods of it.
 	Unit string
 
 	Pending     bool // not running yet

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// group has the numbers of the pods of a group. A unit counts as one pod in each domain.
+// group has the numbers of a group of pods. A unit counts as one pod in each domain.
 type group struct {
 	name    string
 	domains []domain
 
 	expected int
 	missing  int // those of the expected that have no place
-	// elsewhere is how many are missing besides if pods that are terminating have been replaced
-	// already. They count in domains, and not in all of these together.
+	// elsewhere is how many more are missing if terminating pods were replaced already. They count in each domain, but
+	// not in the total.
 	elsewhere int
 	anywhere  int // those of missing and elsewhere that may be of any domain
-	// unknown is how many of them may be of domains that do not count as disturbed.
+	// unknown is how many of those may be of domains that do not count as disturbed.
 	unknown int
 
 	healthy, down, disturbed int
@@ -33,12 +33,11 @@ type domain struct {
 	down    int // without those that may be of any domain
 	missing int // counted as down
 	surplus int // not healthy, and not counted as down, since more pods are there than expected
-	// unhealthy are the pods that may be surplus: those that are not ready or terminating.
+	// unhealthy counts pods that are not ready or are terminating: they may be surplus.
 	unhealthy int
 
 	disturbed bool
-	// stuck is set if it takes more than time until the domain is not disturbed any more. Else
-	// it is settled at settledAt.
+	// stuck says that time alone does not end the disturbance. Otherwise it ends at settledAt.
 	stuck     bool
 	settledAt time.Time
 
@@ -47,15 +46,15 @@ type domain struct {
 	ends     []time.Time // of the reservations by which alone pods are down
 }
 
-// census is what counting the pods of a group finds besides the numbers of each domain.
+// census has what the count of a group finds besides the numbers of each domain.
 type census struct {
 	expected int
 	placed   int
-	// byUnit are pods without a place that are counted by the unit that they are of.
+	// byUnit counts pods without a place that are counted with their unit.
 	byUnit int
-	// bound are pods without a place, by the only domain where they can be.
+	// bound counts pods without a place by the only domain where they can be.
 	bound []int
-	// ending are pods of owners that are terminating, by domain. Units are not among them.
+	// ending counts terminating pods of owners by domain, without units.
 	ending []int
 	units  map[*unit]bool
 }
@@ -179,7 +178,7 @@ func (t *Tally) countUnits(g *group, c *census) {
 	}
 }
 
-// disturb has the domain disturbed until a time at least.
+// disturb marks the domain as disturbed until a time at least.
 func (d *domain) disturb(until time.Time) {
 	d.disturbed = true
 	if until.After(d.settledAt) {
@@ -187,7 +186,7 @@ func (d *domain) disturb(until time.Time) {
 	}
 }
 
-// wasDisturbed are the domains of a group that the stored status has as disturbed.
+// wasDisturbed says which domains of a group the stored status has as disturbed.
 func (t *Tally) wasDisturbed(group string) []bool {
 	was := make([]bool, len(t.domains))
 	names := map[string]bool{}
@@ -202,9 +201,9 @@ func (t *Tally) wasDisturbed(group string) []bool {
 	return was
 }
 
-// suspect finds how many pods may be missing elsewhere though there are as many as expected:
-// where more are than a domain's share, those that are terminating may have been replaced
-// already. lacking is how many pods there are too few, those included; it may be negative.
+// suspect counts pods that may be missing elsewhere although there are as many as expected: terminating pods of a
+// domain with more than its share may have been replaced already. lacking is how many pods there are too few, with
+// those; it may be negative.
 func (g *group) suspect(ending []int, lacking int) {
 	domains, replaced := len(g.domains), 0
 	for i := range g.domains {
@@ -215,11 +214,10 @@ func (g *group) suspect(ending []int, lacking int) {
 	g.elsewhere = max(0, min(replaced, lacking-g.missing))
 }
 
-// attribute finds the domains that the missing pods are of. A domain that has its share of
-// the expected pods but for a fraction may be complete, so that the pods which are left
-// then may be of any domain: it is one that was disturbed before and has less than its
-// share, and a domain that is not known if there is none. A missing pod of an unknown group
-// is missing in each group, of any domain.
+// attribute distributes the missing pods over domains. A domain that lacks less than a whole pod of its share may be
+// complete, so the pods that are left then may be of any domain: of those that were disturbed before and have less than
+// their share, or of an unknown one if there is none. A missing pod of an unknown group is missing in every group, in
+// any domain.
 func (g *group) attribute(c *census, was []bool, ofAnyGroup int) {
 	domains, left := len(g.domains), g.missing+g.elsewhere
 	deficits := make([]int, domains) // times the number of domains, so that they are whole
@@ -254,8 +252,8 @@ func (g *group) attribute(c *census, was []bool, ofAnyGroup int) {
 	g.missing += ofAnyGroup
 }
 
-// forgive finds the pods that are too many, as while a Deployment rolls out: pods that are not
-// healthy do not count as down where there are more than a domain's share.
+// forgive finds surplus pods, as during a rollout of a Deployment: where a domain has more than its share, pods that
+// are not healthy do not count as down.
 func (g *group) forgive(surplus int) {
 	domains := len(g.domains)
 	excess := make([]int, domains)
@@ -310,8 +308,7 @@ func (g *group) limit(b *Budget) {
 	}
 }
 
-// room is how many more pods may go down in a domain by its own limit; it is negative if more
-// are down than may be.
+// room is how many more pods may go down in a domain by its own limit; negative if too many are down.
 func (g *group) room(domain int32) int {
 	d := &g.domains[domain]
 	if g.minHealthy >= 0 {
@@ -320,13 +317,13 @@ func (g *group) room(domain int32) int {
 	return g.maxDown - d.down - g.anywhere
 }
 
-// disturbedWith is how many domains are disturbed once so many of them are known to be.
+// disturbedWith is how many domains may be disturbed if so many are known to be.
 func (g *group) disturbedWith(known int) int {
 	return min(known+g.unknown, len(g.domains))
 }
 
-// queue has domains in the order of an amount, the largest first. Those with the same one are
-// in the order of domains, but for some that come before the others.
+// queue orders domains by an amount, the largest first. Of equal ones the preferred come first, then the order of
+// domains counts.
 type queue struct {
 	amounts []int
 	first   []bool
@@ -355,10 +352,9 @@ func (q *queue) compare(a, b int) int {
 	return cmp.Compare(a, b)
 }
 
-// next is the domain with the largest amount. There must be one.
+// next is the domain with the largest amount. The queue must not be empty.
 func (q *queue) next() (domain, amount int) { return q.order[0], q.amounts[q.order[0]] }
 
-// lower takes from the largest amount.
 func (q *queue) lower(by int) {
 	q.amounts[q.order[0]] -= by
 	for at := 0; ; {

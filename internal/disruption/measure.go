@@ -26,18 +26,18 @@ type Measures struct {
 	Expected int
 	Healthy  int
 	Desired  int
-	// Allowed is how many could be evicted one after the other, in the order in which most
-	// can. If units stand in several domains, it may be more.
+	// Allowed is how many pods could be evicted one after the other in the best order. It may be more if units are in
+	// several domains.
 	Allowed   int
 	Disturbed int // domains
-	// Blocked are the domains that the numbers block for ever, even if all pods are healthy.
+	// Blocked lists the domains in which no pod can be evicted even if all pods are healthy.
 	Blocked []DomainMeasure
 }
 
 // Measure has the numbers of a budget.
 func Measure(s *State, now time.Time) Measures { return NewTally(s, now).Measures() }
 
-// measuring has a place for each computation that may run: the numbers of many groups and domains take memory.
+// measuring bounds the computations at a time: the numbers of many groups and domains take memory.
 var measuring = make(chan struct{}, 4)
 
 // Measures has the numbers of the budget.
@@ -73,7 +73,7 @@ func (t *Tally) Measures() Measures {
 
 func (t *Tally) groupNames() []string { return slices.Sorted(maps.Keys(t.state.groups())) }
 
-// Groups is how many groups the pods are in, or may be.
+// Groups is how many groups the pods are in or may be in.
 func (s *State) Groups() int { return len(s.groups()) }
 
 func (s *State) groups() map[string]bool {
@@ -149,7 +149,7 @@ func (t *Tally) allowed(g *group) int {
 	return allowed
 }
 
-// hasWideUnits reports whether a unit with pods in a group stands in several domains or groups.
+// hasWideUnits reports whether a group has a unit in several domains or groups.
 func (t *Tally) hasWideUnits(group string) bool {
 	for _, u := range t.units {
 		if len(u.cells) > 1 && slices.ContainsFunc(u.cells, func(at cell) bool { return at.group == group }) {
@@ -159,8 +159,8 @@ func (t *Tally) hasWideUnits(group string) bool {
 	return false
 }
 
-// tryAll evicts the pods of a group one after the other as far as that goes: where a unit
-// takes room in several domains, the best order takes too long to find.
+// tryAll evicts the pods of a group one after the other. Where a unit takes room in several domains, the best order
+// takes too long to find.
 func (t *Tally) tryAll(group string) (allowed int) {
 	s := *t.state
 	s.Reservations = slices.Collect(maps.Values(t.reserved))
@@ -175,8 +175,7 @@ func (t *Tally) tryAll(group string) (allowed int) {
 	return allowed
 }
 
-// isBlocked reports whether no pod of a domain can ever be evicted, since the limits leave no
-// room even if all pods are healthy.
+// isBlocked reports whether the limits leave no room for a pod of a domain even if all pods are healthy.
 func (g *group) isBlocked(domain int32) bool {
 	d := &g.domains[domain]
 	pods := d.size + d.missing

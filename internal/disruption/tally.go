@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Tally is a State at one moment, counted once. Its decisions are those of Decide, and go on
-// being so after reservations were added to it.
+// Tally counts a State at one moment, once for many decisions. It decides as Decide does, also after reservations were
+// added to it.
 type Tally struct {
 	state *State
 	now   time.Time
@@ -22,13 +22,13 @@ type Tally struct {
 	groups   map[string]*group // those that have been counted
 }
 
-// ownerCount has the pods of an owner that have a place and are not finished.
+// ownerCount counts the pods of an owner that have a place and are not finished.
 type ownerCount struct {
 	covered, terminating int // in domains, of the owner's group
 	elsewhere            int // on other nodes or in other groups, without those that are terminating
 }
 
-// NewTally counts a State, which must not be changed while the Tally is used.
+// NewTally counts a State. The State must not change while the Tally is used.
 func NewTally(s *State, now time.Time) *Tally {
 	t := &Tally{
 		state: s, now: now,
@@ -106,18 +106,17 @@ func (t *Tally) countOwners() {
 	}
 }
 
-// has reports whether a pod of the owner may be in a group.
+// has reports whether a group may have pods of the owner.
 func (o *Owner) has(group string) bool { return o.ManyGroups || o.Group == group }
 
-// expects is how many pods of an owner are expected in domains. Pods on other nodes are among
-// those that it asks for, unless it has more than these: then any of them may be too many, as
-// while a Deployment rolls out.
+// expects is how many pods of an owner are expected in domains. Pods on other nodes are among those that the owner asks
+// for. If it has more pods than it asks for, as during a rollout, any of them may be the surplus.
 func (t *Tally) expects(owner int) int {
 	asked, count := t.state.Owners[owner].Replicas, t.owners[owner]
 	return max(0, asked-count.elsewhere, min(asked, count.covered))
 }
 
-// group has the numbers of a group.
+// group counts a group once.
 func (t *Tally) group(name string) *group {
 	g := t.groups[name]
 	if g == nil {

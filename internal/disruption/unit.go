@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// unit is a set of pods that can only be disrupted together. It is down when one of them is.
+// unit is a set of pods that can only be disrupted together. It is down if one of them is.
 type unit struct {
 	isDown bool
-	// stuck is set if not only reservations have it down. Else it is down until its end.
+	// stuck says that not only reservations have it down. Otherwise it is down until end.
 	stuck bool
 	end   time.Time
 	cells []cell
@@ -42,7 +42,7 @@ func (t *Tally) gatherUnits() {
 	}
 }
 
-// reserve has the unit go down with one of its pods.
+// reserve takes the unit down with one of its pods.
 func (u *unit) reserve(r Reservation) {
 	u.isDown = true
 	if r.Expires.After(u.end) {
@@ -50,7 +50,7 @@ func (u *unit) reserve(r Reservation) {
 	}
 }
 
-// cells are the domains where a pod's eviction takes something down.
+// cells are the domains in which the eviction of a pod takes something down.
 func (t *Tally) cells(i int32) []cell {
 	p := &t.state.Pods[i]
 	switch {
