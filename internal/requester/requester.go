@@ -31,7 +31,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// State says what became of a request.
+// State is the state of a request.
 type State string
 
 // The states.
@@ -43,32 +43,31 @@ const (
 	Refused State = "Refused" // it is not allowed at all, and asking again does not help
 )
 
-// Outcome is what became of a request.
+// Outcome is the result of a request.
 type Outcome struct {
 	State State
-	// Causes are sentences about why a pod is not evicted, or not yet.
+	// Causes say why the pod is not evicted, or not yet.
 	Causes []string
 }
 
-// Requester asks for evictions. It can be used by many at a time.
+// Requester asks for evictions. Several goroutines may use it.
 type Requester struct {
 	client kubernetes.Interface
 	served func() bool
 }
 
-// New makes a Requester. The function says whether EvictionRequests are served, as that of
-// a lifecycle.Detector.
+// New makes a Requester. served says whether EvictionRequests are served, as lifecycle.Detector does.
 func New(client kubernetes.Interface, served func() bool) *Requester {
 	return &Requester{client: client, served: served}
 }
 
-// Request asks for the eviction of a pod in the name of a requester, which is a key with a domain
-// such as vicinity.dev/rollout. An error says that the outcome is not known; asking again is safe.
+// Request asks for the eviction of a pod in the name of a requester, a key with a domain such as vicinity.dev/rollout.
+// An error says that the outcome is not known. Asking again is safe.
 func (r *Requester) Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (Outcome, error) {
 	if !r.served() || !hasResponders(pod) {
 		return r.evict(ctx, pod, reason, nil)
 	}
-	// A pod that has gone would only be noticed when its request is judged.
+	// Kubernetes would notice a missing pod only when it judges the request.
 	now, err := r.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && now.UID != pod.UID:
@@ -85,13 +84,12 @@ func (r *Requester) Request(ctx context.Context, pod *corev1.Pod, requester, rea
 	return r.progress(ctx, pod, request)
 }
 
-// Try says what would become of the eviction of a pod, which stays: what denies evictions is asked for a dry
-// run.
+// Try says what would become of the eviction of a pod, by a dry run.
 func (r *Requester) Try(ctx context.Context, pod *corev1.Pod, reason string) (Outcome, error) {
 	return r.evict(ctx, pod, reason, []string{metav1.DryRunAll})
 }
 
-// hasResponders reports whether EvictionRequests are for a pod at all.
+// hasResponders reports whether EvictionRequests apply to a pod.
 func hasResponders(pod *corev1.Pod) bool {
 	return len(pod.Spec.EvictionResponders) > 0 && pod.Spec.SchedulingGroup == nil
 }
@@ -104,7 +102,7 @@ func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string, d
 		},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID)), DryRun: dryRun},
 	}
-	// The client would wait and repeat by itself what was denied with a time to try again.
+	// Otherwise the client would wait and retry by itself after a denial with a Retry-After.
 	err := r.client.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
 		SubResource("eviction").VersionedParams(&metav1.CreateOptions{DryRun: dryRun}, scheme.ParameterCodec).Body(eviction).Do(ctx).Error()
 	switch {
@@ -120,7 +118,7 @@ func (r *Requester) evict(ctx context.Context, pod *corev1.Pod, reason string, d
 	return Outcome{}, fmt.Errorf("evicting %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
-// causes are what an API server says about budgets, or else all that it says.
+// causes are what the API server says about budgets, or else all that it says.
 func causes(err error) []string {
 	var said []string
 	var status apierrors.APIStatus
@@ -137,14 +135,14 @@ func causes(err error) []string {
 	return said
 }
 
-// name is that of the EvictionRequest of a requester for a pod.
+// name is the name of a requester's EvictionRequest for a pod.
 func name(pod *corev1.Pod, requester string) string {
 	hash := fnv.New32a()
 	hash.Write([]byte(requester))
 	return fmt.Sprintf("%s-%08x", pod.UID, hash.Sum32())
 }
 
-// ensure has the requester's EvictionRequest for a pod there, and asking for its eviction.
+// ensure makes the EvictionRequest, or has it ask for the eviction again.
 func (r *Requester) ensure(ctx context.Context, pod *corev1.Pod, requester, reason string) (*lifecyclev1alpha1.EvictionRequest, error) {
 	requests := r.client.LifecycleV1alpha1().EvictionRequests(pod.Namespace)
 	request, err := requests.Get(ctx, name(pod, requester), metav1.GetOptions{})
@@ -170,7 +168,7 @@ func (r *Requester) ensure(ctx context.Context, pod *corev1.Pod, requester, reas
 	return request, nil
 }
 
-// progress is what became of an EvictionRequest.
+// progress is the outcome of an EvictionRequest so far.
 func (r *Requester) progress(ctx context.Context, pod *corev1.Pod, request *lifecyclev1alpha1.EvictionRequest) (Outcome, error) {
 	status := request.Status
 	failed := meta.FindStatusCondition(status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
@@ -192,8 +190,8 @@ func (r *Requester) progress(ctx context.Context, pod *corev1.Pod, request *life
 	return Outcome{State: Waiting, Causes: r.messages(ctx, pod, request.Spec.Requester)}, nil
 }
 
-// messages are what the responder that is at work on a pod says. They are for people: where they
-// cannot be read there are none.
+// messages are those of the responder that works on a pod. They are for people, so that there are none if they cannot
+// be read.
 func (r *Requester) messages(ctx context.Context, pod *corev1.Pod, requester string) []string {
 	list, err := r.client.LifecycleV1alpha1().Evictions(pod.Namespace).List(ctx, metav1.ListOptions{LabelSelector: requester, ResourceVersion: "0"})
 	if err != nil {
@@ -216,8 +214,7 @@ func (r *Requester) messages(ctx context.Context, pod *corev1.Pod, requester str
 	return said
 }
 
-// Withdraw takes back what a requester asked for, if it was an EvictionRequest. What has been
-// evicted stays so.
+// Withdraw takes back an EvictionRequest. A pod that was evicted stays evicted.
 func (r *Requester) Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error {
 	if !r.served() || !hasResponders(pod) {
 		return nil

@@ -1,9 +1,9 @@
-// Package budget shows what becomes of TopologyDisruptionBudgets: status, conditions, events,
-// metrics, the label of namespaces by which the webhook of evictions is asked, and, where
-// that is asked for, PodDisruptionBudgets that say the same.
+// Package budget reports on TopologyDisruptionBudgets by status, conditions, events and metrics. It labels the
+// namespaces whose evictions the API server asks the webhook about, and can keep PodDisruptionBudgets that say the same
+// as simple budgets.
 //
-// It decides about no eviction, and evictions do not wait for it: the webhooks read pods and
-// budgets by themselves. What it writes follows from what is stored, so a restart writes nothing.
+// It decides about no eviction, and no eviction waits for it: the webhooks read pods and budgets themselves. It writes
+// only what follows from stored objects, so a restart writes nothing.
 package budget
 
 import (
@@ -30,19 +30,18 @@ import (
 type Options struct {
 	// Own is the namespace of Vicinity itself, which is never labelled.
 	Own string
-	// Served says that this program serves the webhook of evictions. Service is the name of
-	// the Service in Own by which the API server finds them.
+	// Served says that this program serves the webhook of evictions. Service is the Service in Own by which the API
+	// server reaches it.
 	Served  bool
 	Service string
-	// ProjectPDBs has PodDisruptionBudgets kept for budgets that are simple. Without it those
-	// of before are removed.
+	// ProjectPDBs keeps PodDisruptionBudgets for simple budgets. Without it existing ones are deleted.
 	ProjectPDBs bool
 	Workers     int // budgets that are synced at a time
-	// Rate bounds writes of status in a second, of all budgets together.
+	// Rate bounds the writes of status in a second, for all budgets together.
 	Rate float32
-	// Top is the number of budgets, those that allow the least, that have metrics of their own.
+	// Top is how many budgets have metrics of their own: those that allow the least.
 	Top int
-	// Syncs, if given, know the syncs under way.
+	// Syncs, if given, counts the syncs under way.
 	Syncs *shell.Syncs
 }
 
@@ -50,21 +49,20 @@ type Options struct {
 const DefaultTop = 20
 
 const (
-	// gatherTime is how long changes of pods and owners are gathered for a budget. So a status
-	// is written once in this time at most, however many pods come and go.
+	// gatherTime is how long changes of pods and owners are gathered for a budget, so that its status is written at
+	// most once in this time.
 	gatherTime = time.Second
 	// nodeGatherTime is the same for nodes, which all budgets depend on.
 	nodeGatherTime = 5 * time.Second
 )
 
-// ledger is the part of reservation.Ledger that reads and writes what is stored of a budget.
+// ledger is the part of reservation.Ledger that this package uses.
 type ledger interface {
 	Covering(namespace string, labels map[string]string) []types.NamespacedName
 	Refresh(ctx context.Context, budget types.NamespacedName, conditions func(*reservation.Report) []metav1.Condition) (*reservation.Report, error)
 }
 
-// Add adds the controllers to a manager, whose cache must have what the Ledger reads, and
-// the metadata of Namespaces.
+// Add adds the controllers to a manager. Its cache must have what the Ledger reads, and the metadata of Namespaces.
 func Add(ctx context.Context, mgr manager.Manager, l ledger, options Options) error {
 	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
 	if err != nil {
@@ -121,7 +119,7 @@ func newReconciler(b base, l ledger) *reconciler {
 	}
 }
 
-// Reconcile has the status of a budget say what is.
+// Reconcile implements reconcile.Reconciler.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	defer r.syncs.Begin("TopologyDisruptionBudget " + request.String())()
 	after, err := r.sync(ctx, request.NamespacedName)
@@ -130,7 +128,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, err
 }
 
-// sync returns after how long to look again, zero for never.
+// sync returns when to sync again, zero for never.
 func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	if err := r.client.Get(ctx, key, &v1alpha1.TopologyDisruptionBudget{}); apierrors.IsNotFound(err) {
 		r.memory.forget(key)
@@ -163,8 +161,8 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	return until(r.clock.Now(), report.Next, blockedAt(report.Budget.Status.Conditions)), nil
 }
 
-// refresh brings the status of a budget up to date, and writes events about what changed. The report is nil if there
-// is no such budget.
+// refresh brings the status of a budget up to date and writes events about changes. The report is nil if there is no
+// such budget.
 func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enforced enforcement) (*reservation.Report, error) {
 	now := r.clock.Now()
 	var before []metav1.Condition
@@ -190,7 +188,7 @@ func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enfo
 	return report, nil
 }
 
-// until is how long it is to the first of some times, zero if there is none to come.
+// until is the time to the first of some moments, zero if none is to come.
 func until(now time.Time, times ...time.Time) time.Duration {
 	var wait time.Duration
 	for _, t := range times {
@@ -205,7 +203,7 @@ func requestFor(object client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
 }
 
-// budgetsOf are the budgets of a namespace, of all namespaces if it is empty.
+// budgetsOf lists the budgets of a namespace, of all namespaces if it is empty.
 func budgetsOf(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.TopologyDisruptionBudget, error) {
 	var list v1alpha1.TopologyDisruptionBudgetList
 	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
@@ -214,7 +212,7 @@ func budgetsOf(ctx context.Context, c client.Reader, namespace string) ([]v1alph
 	return list.Items, nil
 }
 
-// aNamespace is a Namespace of which only the metadata is read, as the cache has it.
+// aNamespace is a Namespace whose metadata alone is read, as the cache has it.
 func aNamespace() *metav1.PartialObjectMetadata {
 	object := new(metav1.PartialObjectMetadata)
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

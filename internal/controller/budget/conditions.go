@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/reservation"
 )
 
-// blockedAfter is how long nothing must be allowed for a budget to be called blocked.
+// blockedAfter is how long a budget must allow nothing to be called blocked.
 const blockedAfter = 15 * time.Minute
 
 // Reasons of the condition DisruptionAllowed. The first two are those of a PodDisruptionBudget.
@@ -47,7 +47,7 @@ const (
 	reasonPodsKept      = "PodsKept"
 )
 
-// judge finds the conditions of a budget by what is known of it.
+// judge finds the conditions of a budget.
 type judge struct {
 	report    *reservation.Report
 	enforced  enforcement
@@ -55,7 +55,7 @@ type judge struct {
 	now       time.Time
 }
 
-// conditions are those that should be stored. What is the same as before keeps its time.
+// conditions are the ones to store. A condition without a transition keeps its time.
 func (j *judge) conditions() []metav1.Condition {
 	found := append([]metav1.Condition{j.enforced.condition()}, coverage.Problems(j.report.World, j.report.State, j.report.Measures)...)
 	found = append(found, j.breakGlass()...)
@@ -84,7 +84,7 @@ func (j *judge) glass() (glass disruption.BreakGlass, open bool) {
 	return glass, j.now.Before(glass.Until)
 }
 
-// breakGlass is the condition of the annotation, none for a budget that never had it.
+// breakGlass is the condition of the annotation, none for a budget that never had the annotation.
 func (j *judge) breakGlass() []metav1.Condition {
 	before := j.before(v1alpha1.ConditionBreakGlass)
 	glass, open := j.glass()
@@ -110,8 +110,8 @@ func (j *judge) breakGlass() []metav1.Condition {
 	return []metav1.Condition{found}
 }
 
-// isEvictedSince reports whether a pod of the budget is being evicted since some time. What the
-// break glass lets through has no reservation.
+// isEvictedSince reports whether a pod of the budget has been evicted since a time. Evictions by break glass have no
+// reservations.
 func (j *judge) isEvictedSince(begin time.Time) bool {
 	selector := coverage.Selector(j.report.Budget)
 	return slices.ContainsFunc(j.report.World.Pods, func(pod *corev1.Pod) bool {
@@ -121,11 +121,10 @@ func (j *judge) isEvictedSince(begin time.Time) bool {
 	})
 }
 
-// reasonOfEvictions is what Kubernetes writes into the condition DisruptionTarget of a pod that
-// is evicted.
+// reasonOfEvictions is the reason that Kubernetes writes into the condition DisruptionTarget of an evicted pod.
 const reasonOfEvictions = "EvictionByEvictionAPI"
 
-// lastAdmitted is when the youngest reservation was made.
+// lastAdmitted is when the latest reservation was made.
 func (j *judge) lastAdmitted() time.Time {
 	var last time.Time
 	for i := range j.report.Budget.Status.Reservations {
@@ -136,8 +135,8 @@ func (j *judge) lastAdmitted() time.Time {
 	return last
 }
 
-// allowed says since when nothing is allowed. A reservation that is younger says that something
-// was in between: it is a transition that was too short to be seen.
+// allowed says since when nothing is allowed. A later reservation shows a moment in between at which something was
+// allowed, too short to be seen.
 func (j *judge) allowed() metav1.Condition {
 	m := &j.report.Measures
 	found := metav1.Condition{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionTrue}
@@ -168,8 +167,7 @@ func (j *judge) allowed() metav1.Condition {
 	return found
 }
 
-// blockedAt is when a budget that allows nothing will be called blocked, zero if it is or
-// allows something.
+// blockedAt is when a budget that allows nothing will be called blocked, zero if it is already or allows something.
 func blockedAt(conditions []metav1.Condition) time.Time {
 	c := meta.FindStatusCondition(conditions, v1alpha1.ConditionDisruptionAllowed)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != reasonInsufficientPods {
@@ -178,7 +176,7 @@ func blockedAt(conditions []metav1.Condition) time.Time {
 	return c.LastTransitionTime.Add(blockedAfter)
 }
 
-// shortage says why nothing is allowed, by what the budget would answer about one of its pods.
+// shortage says why nothing is allowed, by the answer about one of the pods.
 func (j *judge) shortage() string {
 	tally := disruption.NewTally(&j.report.State, j.now)
 	for i := range j.report.State.Pods {
@@ -189,7 +187,7 @@ func (j *judge) shortage() string {
 	return "No pod of the budget is healthy."
 }
 
-// deletesDirectly is about workloads whose rollouts the budget is not asked about.
+// deletesDirectly names workloads whose rollouts do not ask the budget.
 func (j *judge) deletesDirectly() metav1.Condition {
 	const most = 5
 	refs := coverage.DirectDeleters(j.report.World)

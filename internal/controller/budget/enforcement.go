@@ -23,12 +23,12 @@ const (
 	reasonLabelMissing      = "LabelMissing"
 )
 
-// enforcement says whether evictions in a namespace are checked, and else what to do.
+// enforcement says whether evictions in a namespace are checked, and if not what to do.
 type enforcement struct{ reason, message string }
 
 func (e enforcement) holds() bool { return e.reason == reasonEnforced }
 
-// enforcement is that of a namespace. It is not known before the sync of the namespace.
+// enforcement is not known before the first sync of the namespace.
 func (r *reconciler) enforcement(ctx context.Context, namespace string) (e enforcement, known bool, err error) {
 	if r.namespaces.isExcluded(namespace) {
 		return enforcement{reasonNamespaceExcluded, fmt.Sprintf("evictions in the namespace %s are never checked, since Vicinity and the cluster must always recover there: use a PodDisruptionBudget, or move the pods", namespace)}, true, nil
@@ -61,8 +61,8 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e enfor
 	return enforcement{reasonEnforced, "evictions of the pods are checked"}, true, nil
 }
 
-// webhooks says whether the API server asks about evictions. Who changes a configuration, so that
-// evictions go on, has to see that budgets do not hold meanwhile.
+// webhooks reads whether the API server asks about evictions. Somebody who changes a configuration to let evictions
+// through must see that budgets do not hold meanwhile.
 type webhooks struct {
 	client  client.Reader
 	options Options
@@ -84,7 +84,6 @@ func (w *webhooks) read(ctx context.Context) (found []hook, err error) {
 	return found, nil
 }
 
-// hook is a webhook, which says when it is asked.
 type hook admissionv1.MutatingWebhook
 
 // asks reports whether a webhook asks this controller about evictions.
@@ -95,8 +94,8 @@ func (w *webhooks) asks(h *hook) bool {
 	})
 }
 
-// gapOf is what lets evictions in a namespace with such labels past, empty if nothing does. One
-// webhook without a gap is enough.
+// gapOf says which gap lets evictions in a namespace with some labels pass unchecked; empty if none does. One webhook
+// without a gap is enough.
 func gapOf(hooks []hook, namespace labels.Set) (gap string) {
 	for i := range hooks {
 		if gap = hooks[i].gap(namespace); gap == "" {
@@ -120,7 +119,7 @@ func (h *hook) gap(namespace labels.Set) string {
 	return ""
 }
 
-// selects reports whether a selector matches labels. None matches all.
+// selects reports whether a selector matches labels. A nil selector matches all.
 func selects(selector *metav1.LabelSelector, has labels.Set) bool {
 	if selector == nil {
 		return true

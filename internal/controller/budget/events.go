@@ -32,7 +32,7 @@ const (
 // announcement is an event to write.
 type announcement struct{ kind, reason, message string }
 
-// transitions are the events that tell what changed from some conditions to others.
+// transitions are the events for the changes from some conditions to others.
 func transitions(before, after []metav1.Condition) []announcement {
 	var found []announcement
 	for i := range after {
@@ -51,8 +51,8 @@ func transitions(before, after []metav1.Condition) []announcement {
 	return found
 }
 
-// eventOf is the event of a change of a condition, none if there is nothing to tell. The one
-// before is empty if there was none.
+// eventOf is the event for a change of a condition, empty if there is nothing to tell. The condition before is empty if
+// there was none.
 func eventOf(was, now *metav1.Condition) (kind, reason string) {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 	isTrue, known := now.Status == metav1.ConditionTrue, was.Status != ""

@@ -28,7 +28,7 @@ func (m *memory) set(key types.NamespacedName, budget *v1alpha1.TopologyDisrupti
 	m.views[key] = view{budget, m.views[key].projected}
 }
 
-// setProjected keeps what became of the projection of a budget, and reports whether that changed.
+// setProjected keeps the verdict about the projection of a budget, and reports whether it changed.
 func (m *memory) setProjected(key types.NamespacedName, projected *verdict) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,14 +49,14 @@ func (m *memory) forget(key types.NamespacedName) {
 	delete(m.views, key)
 }
 
-// budget is nil for one that was not seen yet.
+// budget is nil before its first sync.
 func (m *memory) budget(key types.NamespacedName) *v1alpha1.TopologyDisruptionBudget {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.views[key].budget
 }
 
-// budgets are not changed once they are kept.
+// budgets must not be changed.
 func (m *memory) budgets() []*v1alpha1.TopologyDisruptionBudget {
 	m.mu.Lock()
 	defer m.mu.Unlock()

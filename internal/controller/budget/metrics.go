@@ -51,7 +51,7 @@ func (m *metrics) register() error {
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 
-// States of a budget, as metrics have them.
+// States of a budget.
 const (
 	stateAllowing   = "allowing"
 	stateBlocked    = "blocked"
@@ -62,8 +62,8 @@ const (
 // topDomains is how many domains of a budget have metrics of their own.
 const topDomains = 20
 
-// collector counts budgets on each scrape. Only those that allow the least have figures of
-// their own, so that the number of series has a bound.
+// collector counts budgets on each scrape. To bound the number of series, only the budgets that allow the least have
+// figures of their own.
 type collector struct {
 	memory *memory
 	clock  clock.PassiveClock
@@ -136,7 +136,7 @@ func stateOf(conditions []metav1.Condition) string {
 	return stateAllowing
 }
 
-// blockedSince is when a budget allowed an eviction last, zero if it does now.
+// blockedSince is when a budget last allowed an eviction, zero if it does now.
 func blockedSince(b *v1alpha1.TopologyDisruptionBudget) time.Time {
 	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionDisruptionAllowed)
 	if c == nil || c.Status != metav1.ConditionFalse {
@@ -145,7 +145,7 @@ func blockedSince(b *v1alpha1.TopologyDisruptionBudget) time.Time {
 	return c.LastTransitionTime.Time
 }
 
-// least are the budgets that allow the least: first those that are blocked, the longest first.
+// least are the budgets that allow the least: blocked ones first, by how long.
 func least(all []*v1alpha1.TopologyDisruptionBudget, most int) []*v1alpha1.TopologyDisruptionBudget {
 	slices.SortFunc(all, func(a, b *v1alpha1.TopologyDisruptionBudget) int {
 		sinceA, sinceB := blockedSince(a), blockedSince(b)

@@ -19,36 +19,35 @@ import (
 	"vicinity.dev/vicinity/internal/controller/shell"
 )
 
-// namespaces keeps the label of namespaces that have a budget.
+// namespaces keeps the label of namespaces with a budget.
 type namespaces struct {
 	base
-	// changed has a namespace whose budgets have to say something else of its label.
+	// changed has namespaces whose budgets need another condition Enforced.
 	changed chan event.GenericEvent
 
 	mu    sync.Mutex
 	marks map[string]mark
 }
 
-// mark is what is known of the label of a namespace that should have it.
+// mark is the state of the label in a namespace that should have it.
 type mark struct {
-	// failure is why the label was not read back, empty if it was.
+	// failure is why the label could not be confirmed, empty if it was.
 	failure string
 	written shell.Written
 }
 
-// waitingNamespaces is how many namespaces can wait for their budgets to be queued before a sync of a namespace waits.
+// waitingNamespaces is the capacity of changed. When it is full, syncs of namespaces wait.
 const waitingNamespaces = 100
 
 func newNamespaces(b base) *namespaces {
 	return &namespaces{base: b, changed: make(chan event.GenericEvent, waitingNamespaces), marks: map[string]mark{}}
 }
 
-// isExcluded reports whether a namespace never has the label.
+// isExcluded reports whether a namespace must not have the label.
 func (n *namespaces) isExcluded(name string) bool {
 	return name == metav1.NamespaceSystem || name == n.options.Own
 }
 
-// mark is what is known of the label of a namespace.
 func (n *namespaces) mark(name string) (m mark, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,7 +55,7 @@ func (n *namespaces) mark(name string) (m mark, known bool) {
 	return m, known
 }
 
-// note keeps what is known, and has the budgets of the namespace synced if that says something else.
+// note keeps the state of the label, and has the budgets of the namespace synced if it changed.
 func (n *namespaces) note(name string, m mark) {
 	n.mu.Lock()
 	before, known := n.marks[name]
@@ -75,7 +74,7 @@ func (n *namespaces) forget(name string) {
 	delete(n.marks, name)
 }
 
-// Reconcile has the label of a namespace be there or not.
+// Reconcile implements reconcile.Reconciler.
 func (n *namespaces) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	defer n.syncs.Begin("Namespace " + request.Name)()
 	after, err := n.sync(ctx, request.Name)
@@ -118,7 +117,7 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 	case labelled && seen && known.failure == "":
 		return 0, nil
 	case labelled:
-		// The cache may be behind somebody who took the label away.
+		// The cache may be behind somebody who removed the label.
 		read := aNamespace()
 		if err := n.live.Get(ctx, types.NamespacedName{Name: name}, read); err != nil {
 			return 0, fmt.Errorf("reading Namespace %s: %w", name, err)
@@ -159,8 +158,8 @@ func (n *namespaces) remove(ctx context.Context, namespace *metav1.PartialObject
 	return client.IgnoreNotFound(err)
 }
 
-// patch changes the one label and nothing else. It needs no guard: whatever else a namespace has
-// stays, and what should be is looked at again with each event.
+// patch changes the one label and nothing else. It needs no guard: the rest of the namespace stays, and each event has
+// the label checked again.
 func (n *namespaces) patch(ctx context.Context, name, body string) (*metav1.PartialObjectMetadata, error) {
 	stored := aNamespace()
 	stored.Name = name

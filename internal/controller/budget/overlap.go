@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// mayOverlap reports whether a pod could match both of two selectors of PodDisruptionBudgets. It
-// says no only if one of their requirements excludes another: labels of pods to come are not known.
+// mayOverlap reports whether a pod could match two selectors of PodDisruptionBudgets. It is false only if two of their
+// requirements exclude each other: the labels of future pods are not known.
 func mayOverlap(a, b *metav1.LabelSelector) bool {
 	selectorA, errA := metav1.LabelSelectorAsSelector(a)
 	selectorB, errB := metav1.LabelSelectorAsSelector(b)
@@ -30,8 +30,7 @@ func mayOverlap(a, b *metav1.LabelSelector) bool {
 	return true
 }
 
-// excludes reports whether no labels meet both of two requirements, as far as it follows from
-// the operator of the first.
+// excludes reports whether no labels can meet both requirements, as far as the operator of the first one tells.
 func excludes(a, b *labels.Requirement) bool {
 	if a.Key() != b.Key() {
 		return false

@@ -36,7 +36,7 @@ const (
 	reasonOff               = "Off"
 )
 
-// verdict is what became of the projection of a budget.
+// verdict says whether a budget has PodDisruptionBudgets, and why not.
 type verdict struct{ reason, message string }
 
 func (v verdict) isProjected() bool {
@@ -162,7 +162,7 @@ func (p *projection) unfit(r *reservation.Report) *verdict {
 	return nil
 }
 
-// complexity is what a spec has that a PodDisruptionBudget for each zone cannot say.
+// complexity names the part of a spec that a PodDisruptionBudget for each zone cannot express, empty if there is none.
 func complexity(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
 	term := spec.NodeSelectorTerm
 	switch {
@@ -181,7 +181,7 @@ func complexity(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
 	return ""
 }
 
-// withoutZone counts the covered pods that do not have the zone of their node as a label.
+// withoutZone counts covered pods that lack the zone of their node as a label.
 func withoutZone(r *reservation.Report) (count int, first string) {
 	labelled := map[string]string{}
 	for _, pod := range r.World.Pods {
@@ -199,7 +199,7 @@ func withoutZone(r *reservation.Report) (count int, first string) {
 	return count, first
 }
 
-// spreadBy are the workloads whose pods the scheduler must not place where they are not spread.
+// spreadBy lists the workloads with spread constraints that the scheduler must keep.
 func spreadBy(r *reservation.Report) []string {
 	selector := coverage.Selector(r.Budget)
 	found := map[string]bool{}
@@ -217,11 +217,11 @@ func spreadBy(r *reservation.Report) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// write has the PodDisruptionBudget of a zone say what the budget allows there.
+// write writes the PodDisruptionBudget of a zone.
 //
-// minAvailable is a number, since Kubernetes takes maxUnavailable and percentages of all that the
-// owner of the pods asks for, in all zones. How many must stay healthy does not change while pods
-// go and come back in their zone, so that a rollout does not write it for every pod.
+// minAvailable is a number, since Kubernetes takes maxUnavailable and percentages of all pods that the owner asks for,
+// in all zones. The number does not change while pods go and come back in their zone, so a rollout does not have it
+// written for every pod.
 func (p *projection) write(ctx context.Context, b *v1alpha1.TopologyDisruptionBudget, name string, zone disruption.DomainMeasure, there []policyv1.PodDisruptionBudget) error {
 	want := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
@@ -263,7 +263,7 @@ func (p *projection) write(ctx context.Context, b *v1alpha1.TopologyDisruptionBu
 	return nil
 }
 
-// delete deletes the PodDisruptionBudgets that were made for budgets of a name, but for those to keep.
+// delete deletes PodDisruptionBudgets that were made for budgets of a name, except those to keep.
 func (p *projection) delete(ctx context.Context, there []policyv1.PodDisruptionBudget, budget string, keep func(*policyv1.PodDisruptionBudget) bool) error {
 	for i := range there {
 		pdb := &there[i]
@@ -283,7 +283,7 @@ func reference(b *v1alpha1.TopologyDisruptionBudget) metav1.OwnerReference {
 	}
 }
 
-// ownerOf is the budget that a PodDisruptionBudget was made for, nil for those of others.
+// ownerOf is the budget that a PodDisruptionBudget was made for, nil if the controller did not make it.
 func ownerOf(pdb *policyv1.PodDisruptionBudget) *metav1.OwnerReference {
 	owner := metav1.GetControllerOfNoCopy(pdb)
 	if pdb.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedByController || owner == nil ||
@@ -293,8 +293,8 @@ func ownerOf(pdb *policyv1.PodDisruptionBudget) *metav1.OwnerReference {
 	return owner
 }
 
-// pdbName is the name of the PodDisruptionBudget of a zone. A zone may have letters that names
-// may not, and the two together may be too long, so that a hash tells them apart.
+// pdbName is the name of the PodDisruptionBudget of a zone. A zone may have letters that names may not have, and the
+// two together may be too long, so a hash tells them apart.
 func pdbName(budget, zone string) string {
 	sum := sha256.Sum256([]byte(budget + "/" + zone))
 	readable := strings.Map(func(r rune) rune {

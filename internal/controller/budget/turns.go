@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// namespaceShare: budgets of one namespace get one of so many writes.
+	// namespaceShare: the budgets of one namespace get one in so many writes.
 	namespaceShare = 4
-	// burst is how long writes may be ahead of their rate.
+	// burst is how far writes may run ahead of their rate.
 	burst = time.Second
-	// mostNamespaces is how many lanes there are before idle ones are dropped.
+	// mostNamespaces is how many lanes are kept before idle ones are dropped.
 	mostNamespaces = 1000
 )
 
-// turns bounds writes of status, of all budgets and more so of one namespace, so that nobody waits for the budgets of
-// somebody else. A budget whose turn is later comes again then, and occupies no worker meanwhile.
+// turns bounds the writes of status, of all budgets together and more so of each namespace, so that nobody waits for
+// the budgets of somebody else. A budget that has to wait comes back at its turn, and occupies no worker meanwhile.
 type turns struct {
 	mu    sync.Mutex
 	all   lane
@@ -26,16 +26,15 @@ type turns struct {
 	given map[types.NamespacedName]turn // of budgets that wait
 }
 
-// turn is one of a lane.
 type turn struct {
 	at   time.Time
 	lane *lane
 }
 
-// lane has turns that are apart by an interval.
+// lane hands out turns at an interval.
 type lane struct {
 	interval time.Duration
-	// spent is when the rate would have allowed all writes so far, and last the last turn that was given.
+	// spent is when the rate would have allowed all writes so far. last is the last turn that was given.
 	spent, last time.Time
 }
 
@@ -46,7 +45,7 @@ func newTurns(rate float32) *turns {
 	}
 }
 
-// wait is how long a budget has to wait for its turn, zero if it is there.
+// wait is the time until the turn of a budget, zero if it may write now.
 func (t *turns) wait(budget types.NamespacedName, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,7 +85,7 @@ func (t *turns) wrote(namespace string, now time.Time) {
 	}
 }
 
-// forget is for a budget that has gone.
+// forget drops the turn of a deleted budget.
 func (t *turns) forget(budget types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

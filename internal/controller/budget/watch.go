@@ -74,12 +74,12 @@ func namespaceOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: object.GetNamespace()}}}
 }
 
-// comesOrGoes passes objects that are new or deleted.
+// comesOrGoes passes created and deleted objects.
 func comesOrGoes() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 
-// requestsOf are those of the budgets of a namespace.
+// requestsOf has a request for each budget of a namespace.
 func (r *reconciler) requestsOf(ctx context.Context, namespace string) ([]reconcile.Request, error) {
 	budgets, err := budgetsOf(ctx, r.client, namespace)
 	requests := make([]reconcile.Request, len(budgets))
@@ -89,7 +89,7 @@ func (r *reconciler) requestsOf(ctx context.Context, namespace string) ([]reconc
 	return requests, err
 }
 
-// requestsIn are the same for a handler of events.
+// requestsIn is requestsOf for a handler of events.
 func (r *reconciler) requestsIn(ctx context.Context, namespace string) []reconcile.Request {
 	requests, err := r.requestsOf(ctx, namespace)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *reconciler) requestsIn(ctx context.Context, namespace string) []reconci
 	return requests
 }
 
-// projectedWith are the budgets whose projection depends on a PodDisruptionBudget or on another budget.
+// projectedWith has the budgets whose projection depends on a PodDisruptionBudget or on another budget.
 func (r *reconciler) projectedWith(ctx context.Context, object client.Object) []reconcile.Request {
 	if !r.options.ProjectPDBs {
 		return nil
@@ -114,8 +114,7 @@ func (r *reconciler) enqueueAll(ctx context.Context, q queue) error {
 	return err
 }
 
-// budgetHandler follows budgets: what users write at once, and what is written of their status
-// together with the changes of pods that it goes with.
+// budgetHandler syncs a budget at once after a change by users, and gathers changes of its status with those of pods.
 func (r *reconciler) budgetHandler() handler.EventHandler {
 	sync := func(ctx context.Context, object client.Object, q queue) {
 		q.Add(requestFor(object))
@@ -137,7 +136,7 @@ func (r *reconciler) budgetHandler() handler.EventHandler {
 				sync(ctx, after, q)
 				return
 			}
-			// The controller's own write needs no look.
+			// The controller's own write needs no sync.
 			if known := r.memory.budget(client.ObjectKeyFromObject(after)); known == nil || known.ResourceVersion != after.GetResourceVersion() {
 				q.AddAfter(requestFor(after), gatherTime)
 			}
@@ -146,15 +145,15 @@ func (r *reconciler) budgetHandler() handler.EventHandler {
 	}
 }
 
-// gather has budgets synced that may be about pods with some labels.
+// gather has the budgets synced that cover pods with some labels.
 func (r *reconciler) gather(q queue, namespace string, labels map[string]string) {
 	for _, key := range r.ledger.Covering(namespace, labels) {
 		q.AddAfter(reconcile.Request{NamespacedName: key}, gatherTime)
 	}
 }
 
-// follow handles objects that are created or deleted, or that change in what a budget depends on. An object that
-// changed is handled as it was and as it is.
+// follow handles objects that are created or deleted, or whose change matters to budgets. A changed object is handled
+// as it was and as it is.
 func follow[T client.Object](same func(before, after T) bool, handle func(T, queue)) handler.EventHandler {
 	one := func(object client.Object, q queue) {
 		if o, ok := object.(T); ok {
@@ -179,12 +178,12 @@ func follow[T client.Object](same func(before, after T) bool, handle func(T, que
 	}
 }
 
-// podHandler follows what a budget depends on of pods.
+// podHandler follows changes of pods that matter to budgets.
 func (r *reconciler) podHandler() handler.EventHandler {
 	return follow(samePod, func(pod *corev1.Pod, q queue) { r.gather(q, pod.Namespace, pod.Labels) })
 }
 
-// samePod compares what a budget depends on.
+// samePod reports whether nothing changed that a budget reads of a pod.
 func samePod(a, b *corev1.Pod) bool {
 	return a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
@@ -200,7 +199,7 @@ func readiness(pod *corev1.Pod) *corev1.PodCondition {
 	return &corev1.PodCondition{Status: pod.Status.Conditions[i].Status, LastTransitionTime: pod.Status.Conditions[i].LastTransitionTime}
 }
 
-// nodeHandler follows what a budget depends on of nodes.
+// nodeHandler follows changes of nodes that matter to budgets.
 func (r *reconciler) nodeHandler() handler.EventHandler {
 	return follow(coverage.SameNode, func(*corev1.Node, queue) { r.nodes.Notice() })
 }
@@ -222,7 +221,7 @@ func (r *reconciler) ownerHandler() handler.EventHandler {
 	})
 }
 
-// groupHandler follows which pods can only be disrupted together.
+// groupHandler follows PodGroups, whose pods can only be disrupted together.
 func (r *reconciler) groupHandler() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 		return r.requestsIn(ctx, object.GetNamespace())

@@ -49,5 +49,6 @@ func (m *metrics) register() error {
 
 func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
 
-// admitted notes how long an eviction waited. The clocks of those who write an Eviction may differ.
+// admitted counts the wait of an eviction. It may come out negative, since the clocks of those who write an Eviction
+// differ.
 func (m *metrics) admitted(waited time.Duration) { m.waited.Observe(max(0, waited).Seconds()) }

@@ -24,22 +24,21 @@ import (
 )
 
 const (
-	// askTime is how long the Ledger has for an answer.
+	// askTime bounds the time of an answer of the Ledger.
 	askTime = 10 * time.Second
-	// heartbeatEvery is how often to report without news. Kubernetes takes the turn away from a
-	// responder that has not reported for 20 minutes.
+	// heartbeatEvery is the time between reports without news. Kubernetes takes the turn away from a responder that has
+	// not reported for 20 minutes.
 	heartbeatEvery = 3 * time.Minute
-	// newsEvery is how often to report that the message has changed. Kubernetes asks for 20 seconds
-	// or more.
+	// newsEvery is the time between reports of a changed message. Kubernetes asks for 20 seconds or more.
 	newsEvery = 30 * time.Second
-	// holdEvery is how often reservations are renewed, so that two renewals may fail.
+	// holdEvery is the time between renewals of reservations, so that two of them may fail.
 	holdEvery = disruption.ReservationTime / 3
-	// retryFirst and retryLongest are the first wait and the longest one after a denial. What
-	// changes a budget wakes those that wait before that.
+	// retryFirst and retryLongest are the first and the longest wait after a denial. A change of a budget wakes waiting
+	// pods earlier.
 	retryFirst, retryLongest = time.Second, 30 * time.Second
-	// wakeTime is the time over which those that wait are woken.
+	// wakeTime is the time over which waiting pods are woken.
 	wakeTime = 500 * time.Millisecond
-	// maxMessage is how long Kubernetes lets a message be, in characters.
+	// maxMessage is the length that Kubernetes allows for a message, in characters.
 	maxMessage = 4000
 )
 
@@ -64,7 +63,7 @@ func (r *reconciler) Reconcile(ctx context.Context, t target) (reconcile.Result,
 	return result, err
 }
 
-// sync returns after how long to look again, zero for never.
+// sync returns when to sync again, zero for never.
 func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) {
 	var list lifecyclev1alpha1.EvictionList
 	if err := r.evictions.List(ctx, &list, client.InNamespace(t.Namespace), client.MatchingFields{indexUID: string(t.UID)}); err != nil {
@@ -95,7 +94,7 @@ func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) 
 	return 0, nil
 }
 
-// pod is the one to evict, nil if it has gone.
+// pod reads the pod, nil if it has gone.
 func (r *reconciler) pod(ctx context.Context, t target) (*corev1.Pod, error) {
 	pod := new(corev1.Pod)
 	err := r.client.Get(ctx, t.NamespacedName, pod)
@@ -108,14 +107,14 @@ func (r *reconciler) pod(ctx context.Context, t target) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// decide has the pod admitted and completes, or reports why it waits.
+// decide completes once the pod is admitted, and otherwise reports why it waits.
 func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
 	pod, err := r.pod(ctx, t)
 	if err != nil {
 		return 0, err
 	}
 	if pod == nil {
-		// Kubernetes ends the Eviction when it sees that. If the cache is behind, it catches up.
+		// Kubernetes ends the Eviction when it sees that; a cache that is behind catches up.
 		return r.memory.denied(t), nil
 	}
 	answer, err := r.admit(ctx, t, pod)
@@ -137,8 +136,8 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 	return 0, nil
 }
 
-// admit asks the Ledger. An attempt that is denied may be given up behind the next one, so each has
-// a holder of its own; one that was admitted is only made again.
+// admit asks the Ledger. Each attempt has a holder of its own, since the reservation of a denied attempt may be given
+// up after the next attempt begins. An attempt that was admitted is repeated with its holder.
 func (r *reconciler) admit(ctx context.Context, t target, pod *corev1.Pod) (reservation.Answer, error) {
 	holder := r.memory.get(t).holder
 	if holder == "" {
@@ -167,7 +166,7 @@ func admitted(answer reservation.Answer) string {
 	return "Admitted: " + strings.Join(said, " ")
 }
 
-// wait reports why the pod waits, if a report is due, and says when to look again.
+// wait reports why the pod waits, if a report is due, and returns when to look again.
 func (r *reconciler) wait(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction, message string) (time.Duration, error) {
 	message = cut(message)
 	again := r.memory.denied(t)
@@ -185,7 +184,7 @@ func (r *reconciler) wait(ctx context.Context, t target, eviction *lifecyclev1al
 	return again, nil
 }
 
-// reportDue is how long a report can wait, and whether it must not be left out then.
+// reportDue is the time until a report is due, and whether it must not be skipped then.
 func reportDue(own *lifecyclev1alpha1.ResponderStatus, message string, now time.Time) (time.Duration, bool) {
 	if own.HeartbeatTime == nil {
 		return 0, true
@@ -197,12 +196,12 @@ func reportDue(own *lifecyclev1alpha1.ResponderStatus, message string, now time.
 	return heartbeatEvery - age, true
 }
 
-// report writes what the responder has to say, unless the Eviction has changed.
+// report writes a message, unless the Eviction has changed.
 func (r *reconciler) report(ctx context.Context, eviction *lifecyclev1alpha1.Eviction, message string, completed bool) error {
 	changed := eviction.DeepCopy()
 	_, own, _ := ownOf(changed)
 	now := metav1.NewTime(r.clock.Now().Truncate(time.Second))
-	// Another clock may be ahead, and the API server takes no time before these.
+	// Another clock may be ahead, and the API server refuses times before these.
 	for _, before := range []*metav1.Time{own.StartTime, own.HeartbeatTime} {
 		if before != nil && now.Before(before) {
 			now = *before
@@ -215,7 +214,7 @@ func (r *reconciler) report(ctx context.Context, eviction *lifecyclev1alpha1.Evi
 	return shell.Changed(r.client.Status().Update(ctx, changed))
 }
 
-// cut makes a message as short as Kubernetes wants it.
+// cut shortens a message to what Kubernetes allows.
 func cut(message string) string {
 	characters := []rune(message)
 	if len(characters) <= maxMessage {
@@ -224,7 +223,7 @@ func cut(message string) string {
 	return string(characters[:maxMessage-1]) + "…"
 }
 
-// hold keeps the reservations of a pod that another responder may delete.
+// hold renews the reservations of a pod that another responder may delete.
 func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
 	since := r.memory.get(t).renewed
 	if _, own, _ := ownOf(eviction); own.CompletionTime != nil && own.CompletionTime.After(since) {
@@ -247,8 +246,7 @@ func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1al
 	return holdEvery, nil
 }
 
-// giveUp has the budgets forget the eviction of a pod. What a controller before this one was
-// admitted to is left to expire.
+// giveUp gives up the reservations of a pod. Those of a controller before this one are left to expire.
 func (r *reconciler) giveUp(ctx context.Context, t target) error {
 	holder := r.memory.get(t).holder
 	if holder == "" {

@@ -1,35 +1,27 @@
-// Package responder answers EvictionRequests: pods that name vicinity.dev/budget as a responder
-// wait for their TopologyDisruptionBudgets before any responder of lower priority has its turn.
-// So budgets hold also against responders that delete pods, which no webhook of evictions sees,
-// and a requester does not wait for the backoff of Kubernetes' evictor. What is decided is decided
-// by the Ledger.
+// Package responder answers EvictionRequests. A pod that names vicinity.dev/budget as a responder waits for its
+// TopologyDisruptionBudgets before any responder of lower priority has its turn. So budgets also hold against
+// responders that delete pods, which no webhook sees, and a requester does not wait for the backoff of Kubernetes'
+// evictor. The Ledger decides.
 //
-// While it is the responder's turn and the budgets do not allow the eviction, it reports that it
-// is at work, with the budgets' numbers. Once the pod has its reservations, it completes, and
-// Kubernetes goes on with the next responder. When all requests are withdrawn it gives the
-// reservations up.
+// During its turn the responder reports that it is at work, with the numbers of the budgets that do not allow the
+// eviction. Once the pod has its reservations, it completes, and Kubernetes goes on with the next responder. When all
+// requests are withdrawn, it gives the reservations up.
 //
 // # Reservations of evictions that take long
 //
-// A reservation lasts two minutes, and the next responder may take hours: it moves data first, say.
-// Until the pod is deleted it has to count as down, or its slot would be given away and the
-// pod deleted nevertheless. So while another responder than Kubernetes' evictor may still delete the
-// pod, and somebody still wants that, the reservations are renewed. That ends, and they expire
-// two minutes later at most, when
+// A reservation lasts two minutes, and the next responder may take hours, for example to move data first. The pod has
+// to count as down until it is deleted: otherwise its room would be given away, and the pod deleted nevertheless. So
+// the reservations are renewed while another responder than Kubernetes' evictor may still delete the pod and somebody
+// still wants that. The renewals end, and the reservations expire within two minutes, when the pod is terminating or
+// gone, which then shows without a reservation; when only the evictor is left, which asks the webhook of evictions
+// anew; when the requests are withdrawn, or the Eviction fails or is deleted, as Kubernetes does where a responder does
+// not report for 20 minutes; or when this responder ends and none takes its place. So no reservation leaks.
 //
-//   - the pod is terminating or gone: then it is seen to be down without a reservation;
-//   - only the evictor is left: it asks the webhook of evictions, which decides anew;
-//   - the requests are withdrawn, or the Eviction fails or is deleted. Kubernetes sees to that
-//     where a responder does not report for 20 minutes;
-//   - the responder here ends and none takes its place.
+// When requests are withdrawn after another responder had its turn, reservations are left to expire, since that
+// responder may not have seen the withdrawal yet. Otherwise they are given up at once, unless another eviction was
+// admitted by them as well, or a controller before this one made them: those expire.
 //
-// So nothing is leaked, whatever ends where. When requests are withdrawn after another responder
-// had its turn, reservations are left to expire instead of being given up, as that responder may not
-// have seen it yet. If none had, they are given up at once, unless an eviction that is posted
-// meanwhile was admitted by them, too, or a controller before this one made them: these expire.
-//
-// Nothing that matters is kept only in memory. Where the API is not served nothing is
-// watched.
+// Nothing that matters is only in memory. Where the API is not served, nothing is watched.
 package responder
 
 import (
@@ -58,25 +50,25 @@ import (
 	"vicinity.dev/vicinity/internal/reservation"
 )
 
-// Options are what the responder depends on.
+// Options of the responder.
 type Options struct {
 	// Served says whether the API server serves EvictionRequests.
 	Served  func() bool
 	Workers int // Evictions that are looked at at a time
-	// Reports bounds changes of messages in a second, of all Evictions together.
+	// Reports bounds the changes of messages in a second, for all Evictions together.
 	Reports float32
-	// Syncs, if given, know the syncs under way.
+	// Syncs, if given, counts the syncs under way.
 	Syncs *shell.Syncs
 }
 
-// ledger is the part of reservation.Ledger that admits evictions.
+// ledger is the part of reservation.Ledger that this package uses.
 type ledger interface {
 	Admit(ctx context.Context, request reservation.Request) (reservation.Answer, error)
 	Undo(ctx context.Context, pod types.NamespacedName, uid types.UID, holder string) error
 	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
 }
 
-// target is a pod that is to be evicted. Several Evictions may be about it, one after the other.
+// target is a pod to evict. Several Evictions may be about it, one after the other.
 type target struct {
 	types.NamespacedName
 	UID types.UID
@@ -91,7 +83,7 @@ func targetOf(eviction *lifecyclev1alpha1.Eviction) (target, bool) {
 	return target{types.NamespacedName{Namespace: eviction.Namespace, Name: pod.Name}, pod.UID}, true
 }
 
-// Add adds the responder to a manager, whose cache must have what the Ledger reads.
+// Add adds the responder to a manager. Its cache must have what the Ledger reads.
 func Add(mgr manager.Manager, l ledger, options Options) error {
 	r := newReconciler(mgr.GetClient(), l, clock.RealClock{}, options)
 	if err := r.metrics.register(); err != nil {
@@ -100,14 +92,14 @@ func Add(mgr manager.Manager, l ledger, options Options) error {
 	return mgr.Add(&starter{mgr: mgr, reconciler: r, options: options})
 }
 
-// starter is a runnable of the leader: it begins to watch when the API is served.
+// starter begins to watch once the API is served. Only the leader runs it.
 type starter struct {
 	mgr        manager.Manager
 	reconciler *reconciler
 	options    Options
 }
 
-// detectEvery is how often to see whether the API is served by now.
+// detectEvery is the time between two checks whether the API is served.
 const detectEvery = time.Second
 
 // Start implements manager.Runnable.
@@ -130,7 +122,7 @@ func (s *starter) Start(ctx context.Context) error {
 // indexUID is the cache's index of Evictions by the UID of their pod.
 const indexUID = "uid"
 
-// own chooses Evictions of pods that name the responder: Kubernetes labels them.
+// own selects Evictions of pods that name the responder. Kubernetes labels them.
 func own() labels.Selector {
 	named, err := labels.NewRequirement(v1alpha1.EvictionResponder, selection.Exists, nil)
 	if err != nil {
@@ -142,7 +134,7 @@ func own() labels.Selector {
 // run answers until the context ends.
 func (s *starter) run(ctx context.Context) error {
 	shared := true
-	// Only the leader needs Evictions, and the manager's cache cannot have what may not be served.
+	// The leader alone needs Evictions, and the manager's cache cannot have a kind that may not be served.
 	evictions, err := cache.New(s.mgr.GetConfig(), cache.Options{
 		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(),
 		ByObject: map[client.Object]cache.ByObject{
@@ -201,7 +193,6 @@ func newReconciler(c client.Client, l ledger, now clock.PassiveClock, options Op
 	return r
 }
 
-// evictionHandler has the pod of an Eviction looked at.
 func (r *reconciler) evictionHandler() handler.TypedEventHandler[*lifecyclev1alpha1.Eviction, target] {
 	return handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, eviction *lifecyclev1alpha1.Eviction) []target {
 		if t, ok := targetOf(eviction); ok {
@@ -211,8 +202,7 @@ func (r *reconciler) evictionHandler() handler.TypedEventHandler[*lifecyclev1alp
 	})
 }
 
-// budgetHandler has pods that wait in the namespace of a budget looked at, if it may allow more by
-// now.
+// budgetHandler wakes the waiting pods of a namespace when one of its budgets may allow more.
 func (r *reconciler) budgetHandler() handler.TypedEventHandler[*v1alpha1.TopologyDisruptionBudget, target] {
 	type queue = workqueue.TypedRateLimitingInterface[target]
 	wake := func(namespace string, q queue) {

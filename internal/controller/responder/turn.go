@@ -9,17 +9,17 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// turn is what the Evictions of a pod want of the responder.
+// turn is what the Evictions of a pod ask of the responder.
 type turn struct {
 	step step
-	// eviction is the one that says so, nil if there is none.
+	// eviction is the one that asks, nil if none does.
 	eviction *lifecyclev1alpha1.Eviction
 }
 
 type step int
 
 const (
-	// nothing is to be done: it is not the responder's turn, or never again.
+	// nothing: it is not the responder's turn, or never again.
 	nothing step = iota
 	// decide whether the pod may go.
 	decide
@@ -29,8 +29,8 @@ const (
 	giveUp
 )
 
-// turnOf says what the Evictions of a pod want. One that goes on wins over those that have ended,
-// since a pod that is requested again gets a new one.
+// turnOf says what the Evictions of a pod ask. One that goes on counts before those that have ended, since a pod that
+// is requested again gets a new one.
 func turnOf(evictions []*lifecyclev1alpha1.Eviction) turn {
 	slices.SortFunc(evictions, func(a, b *lifecyclev1alpha1.Eviction) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
@@ -60,8 +60,8 @@ func stepOf(eviction *lifecyclev1alpha1.Eviction) step {
 		return nothing
 	case state == lifecyclev1alpha1.ResponderStateActive && report.CompletionTime == nil && !isFinal(eviction):
 		if isWithdrawn(eviction) {
-			// Kubernetes cancels it. The responder does not complete, lest the next one has its turn
-			// if somebody wants the eviction again before that.
+			// Kubernetes cancels it. The responder does not complete: the next one would have its turn if somebody
+			// wants the eviction again before that.
 			return giveUp
 		}
 		return decide
@@ -73,7 +73,7 @@ func stepOf(eviction *lifecyclev1alpha1.Eviction) step {
 	return nothing
 }
 
-// ownOf is what an Eviction says of the responder.
+// ownOf is the responder's own part of an Eviction.
 func ownOf(eviction *lifecyclev1alpha1.Eviction) (lifecyclev1alpha1.ResponderStateType, *lifecyclev1alpha1.ResponderStatus, bool) {
 	for _, responder := range eviction.Status.TargetResponders {
 		for i := range eviction.Status.Responders {
@@ -92,7 +92,7 @@ func isWithdrawn(eviction *lifecyclev1alpha1.Eviction) bool {
 	})
 }
 
-// deletes reports whether a responder may delete the pod without asking the webhook of evictions.
+// deletes reports whether a responder may delete the pod without asking the webhook.
 func deletes(name string) bool {
 	return name != v1alpha1.EvictionResponder && name != lifecyclev1alpha1.EvictionResponderImperativeEviction
 }
@@ -104,8 +104,7 @@ func othersLeft(eviction *lifecyclev1alpha1.Eviction) bool {
 	})
 }
 
-// othersCame reports whether another responder that may delete the pod had its turn since the
-// responder's.
+// othersCame reports whether such a responder had its turn since this one's.
 func othersCame(eviction *lifecyclev1alpha1.Eviction, own *lifecyclev1alpha1.ResponderStatus) bool {
 	return slices.ContainsFunc(eviction.Status.Responders, func(r lifecyclev1alpha1.ResponderStatus) bool {
 		return deletes(r.Name) && r.StartTime != nil && (own.StartTime == nil || !r.StartTime.Before(own.StartTime))

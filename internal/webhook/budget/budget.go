@@ -32,13 +32,12 @@ import (
 // Path is where the webhook is served.
 const Path = "/validate-topologydisruptionbudget"
 
-// longGlass is how long a break glass may be without a warning.
+// longGlass is how long a break glass may last without a warning.
 const longGlass = 24 * time.Hour
 
-// worldTimeout is how long a review waits for what a budget is about.
+// worldTimeout bounds the read of the objects that a budget is about.
 const worldTimeout = 500 * time.Millisecond
 
-// worlds reads what a budget is about.
 type worlds interface {
 	World(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error)
 }
@@ -102,7 +101,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[v1alpha1.Topolog
 	return said, err
 }
 
-// newFaults are about parts of a spec that are not stored already.
+// newFaults are the faults of a spec that the stored one does not have.
 func newFaults(spec *v1alpha1.TopologyDisruptionBudgetSpec, stored *v1alpha1.TopologyDisruptionBudget) []string {
 	known := map[string]bool{}
 	if stored != nil {
@@ -119,7 +118,7 @@ func newFaults(spec *v1alpha1.TopologyDisruptionBudgetSpec, stored *v1alpha1.Top
 	return faults
 }
 
-// world is what a budget is about, as far as it can be read.
+// world has the objects that a budget is about, as far as they can be read.
 func (j judge) world(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	unknown := coverage.World{Budget: budget}
 	if j.Worlds == nil {
@@ -149,7 +148,7 @@ func glassWarnings(budget *v1alpha1.TopologyDisruptionBudget, now time.Time) []s
 	return nil
 }
 
-// placeWarnings are about where the budget is.
+// placeWarnings are about the namespace of the budget.
 func (j judge) placeWarnings(budget *v1alpha1.TopologyDisruptionBudget) []string {
 	switch budget.Namespace {
 	case metav1.NamespaceSystem:
@@ -173,7 +172,7 @@ func specWarnings(spec *v1alpha1.TopologyDisruptionBudgetSpec) (said []string) {
 	return said
 }
 
-// rolloutWarnings are about workloads that delete pods past the budget.
+// rolloutWarnings are about workloads whose rollouts do not ask the budget.
 func rolloutWarnings(world coverage.World) (said []string) {
 	const most = 5
 	refs := coverage.DirectDeleters(world)

@@ -41,26 +41,26 @@ import (
 	"vicinity.dev/vicinity/internal/webhook/admission"
 )
 
-// Path is where the webhook is served. A replica of the version before, which had a webhook for each half of the work, refuses there
-// what has no UID yet, to be tried again. That version asked at formerPath first: while it is rolled back, its configuration asks this one, too.
+// Path is where the webhook is served. The version before had a second webhook, at formerPath, which it asked first.
+// During an update it refuses at Path what has no UID yet, to be tried again; during a rollback its configuration asks
+// this version at formerPath, too.
 const (
 	Path       = "/validate-eviction"
 	formerPath = "/mutate-eviction"
 )
 
-// timeout is how long a review may take. The API server waits 10 s, and what it says then does not
-// tell people what is slow, nor clients to try again. Where the API server has too much to do, its answers take seconds: a
-// review that ends before its reservation is stored has that stored and undone for nothing, and is asked for again.
+// timeout bounds a review. The API server waits 10 s, and its own message then says neither what is slow nor that
+// clients should try again. A shorter bound would cost more: a review that ends before its reservation is stored has
+// that stored and undone for nothing, and is asked for again.
 const timeout = 8 * time.Second
 
-// ledger is what the webhook asks.
 type ledger interface {
 	Admit(context.Context, reservation.Request) (reservation.Answer, error)
-	// GiveUp gives up what was reserved for an eviction that is refused after all, without a wait.
+	// GiveUp gives up the reservations of an eviction that is refused after all, in the background.
 	GiveUp(pod types.NamespacedName, uid types.UID, holder string)
-	// ReadPod reads the name, UID and version of a pod live; nil if there is none.
+	// ReadPod reads the UID and version of a pod live; nil if there is none.
 	ReadPod(context.Context, types.NamespacedName) (*corev1.Pod, error)
-	// CachedPod is a pod as the cache has it, nil if it does not.
+	// CachedPod is a pod of the cache, nil if the cache lacks it.
 	CachedPod(types.NamespacedName) *corev1.Pod
 }
 
@@ -95,7 +95,7 @@ type review struct {
 	eviction policyv1.Eviction
 }
 
-// uid is that of the pod to evict, empty if any of the name is meant.
+// uid is the UID that the client chose, empty if any pod of the name is meant.
 func (r *review) uid() types.UID {
 	if o := r.eviction.DeleteOptions; o != nil && o.Preconditions != nil && o.Preconditions.UID != nil {
 		return *o.Preconditions.UID
@@ -103,7 +103,7 @@ func (r *review) uid() types.UID {
 	return ""
 }
 
-// judge judges reviews of evictions, and leaves all others alone.
+// judge judges evictions and skips all other requests.
 type judge struct {
 	ledger ledger
 	object []byte
@@ -144,7 +144,7 @@ func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verd
 	return j.decide(ctx, read)
 }
 
-// pin is a patch by which an eviction is for the pod of a UID.
+// pin is a patch that limits an eviction to the pod of a UID.
 func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 	type operation struct {
 		Op    string `json:"op"`
@@ -163,7 +163,8 @@ func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
 	return json.Marshal([]operation{add})
 }
 
-// decide says whether a pod may be evicted. What a client chose and has gone is let through, so that the API server says so.
+// decide says whether a pod may be evicted. It admits the eviction of a UID that has gone, so that the API server says
+// so.
 func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error) {
 	pod, chosen := j.ledger.CachedPod(r.pod), r.uid()
 	cached := pod != nil && (chosen == "" || pod.UID == chosen)
@@ -212,8 +213,8 @@ func (j *judge) decide(ctx context.Context, r *review) (admission.Verdict, error
 	return said, err
 }
 
-// isNamedOnce reports whether a pod's name was generated at random, as a ReplicaSet does for each of its pods. Where
-// that does not hold, the API server refuses the eviction, since it is for the UID.
+// isNamedOnce reports whether no other pod will have the name: a ReplicaSet generates its pods' names at random. If one
+// had it nevertheless, the API server would refuse the eviction, since it is for the UID.
 func isNamedOnce(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return owner != nil && owner.Kind == "ReplicaSet"
@@ -225,7 +226,7 @@ func tryAgain(message string) *admission.Denial {
 	return denial
 }
 
-// replaced is the verdict about the eviction of a pod that has gone, and whose name another one has.
+// replaced is the verdict if another pod has the name by now.
 func replaced(r *review) admission.Verdict {
 	return admission.Verdict{Denial: tryAgain(fmt.Sprintf("pod %s has just been replaced by another one of its name, which vicinity-controller does not know yet. Try again.", r.pod.Name))}
 }
