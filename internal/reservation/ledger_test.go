@@ -774,7 +774,7 @@ func TestUnitThatIsUpByNow(t *testing.T) {
 			}
 			s := newServer(t, budget, stored, second)
 			r := s.replica()
-			r.world.units.gather = func(string) map[string]string { return map[string]string{"training": "PodGroup/training"} }
+			r.world.units = func(string) map[string]string { return map[string]string{"training": "PodGroup/training"} }
 			r.sees(s.budget("web"), first, second)
 			answer, err := r.ask(second, "x")
 			if up && !errors.Is(err, errReadyByNow) || !up && answer != "allowed" {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
@@ -23,15 +21,14 @@ import (
 	"vicinity.dev/vicinity/internal/coverage"
 )
 
-// world reads caches. Pods and budgets come from the stores of informers, whose version says how new they are. The rest
-// is computed once and kept until it changes.
+// world reads the stores of informers. That of pods says how new they are.
 type world struct {
 	pods, budgets, pdbs toolscache.Indexer
 	selectors           *selectors
-	departures          *expiring[types.UID, string]   // the versions at which pods went
-	nodes               memos[map[string]*corev1.Node] // of the whole cluster, by the namespace ""
-	workloads           memos[[]coverage.Workload]
-	units               memos[map[string]string]
+	departures          *expiring[types.UID, string] // the versions at which pods went
+	nodes               func() map[string]*corev1.Node
+	workloads           func(namespace string) []coverage.Workload
+	units               func(namespace string) map[string]string
 	scales              *scales
 	lost                *lostNodes
 	synced              []syncing
@@ -82,11 +79,11 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
 		return nil, err
 	}
-	nodes, err := watch(&corev1.Node{}, changes(sameNode, func(client.Object) { w.nodes.forget("") }), nil)
+	nodes, err := watch(&corev1.Node{}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	w.nodes.gather = func(string) map[string]*corev1.Node {
+	w.nodes = func() map[string]*corev1.Node {
 		all := nodes.List()
 		byName := make(map[string]*corev1.Node, len(all))
 		for _, object := range all {
@@ -98,47 +95,27 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 	}
 	var workloads []toolscache.Indexer
 	for _, kind := range workloadKinds() {
-		store, err := watch(kind, changes(sameWorkload, func(o client.Object) { w.workloads.forget(o.GetNamespace()) }), nil)
+		store, err := watch(kind, nil, nil)
 		if err != nil {
 			return nil, err
 		}
 		workloads = append(workloads, store)
 	}
-	w.workloads.gather = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
+	w.workloads = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
 	kinds, err := GroupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
 	if err != nil {
 		return nil, err
 	}
 	var groups []toolscache.Indexer
 	for _, kind := range kinds {
-		store, err := watch(kind, changes(sameGeneration, func(o client.Object) { w.units.forget(o.GetNamespace()) }), nil)
+		store, err := watch(kind, nil, nil)
 		if err != nil {
 			return nil, err
 		}
 		groups = append(groups, store)
 	}
-	w.units.gather = func(namespace string) map[string]string { return unitsOf(groups, namespace) }
+	w.units = func(namespace string) map[string]string { return unitsOf(groups, namespace) }
 	return w, nil
-}
-
-// changes calls a function for objects that are created, deleted, or not the same as before.
-func changes(same func(before, after client.Object) bool, f func(client.Object)) toolscache.ResourceEventHandler {
-	call := func(object any) {
-		if o, ok := object.(client.Object); ok {
-			f(o)
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: call,
-		UpdateFunc: func(before, after any) {
-			b, ok := before.(client.Object)
-			a, also := after.(client.Object)
-			if !ok || !also || a.GetUID() != b.GetUID() || !same(b, a) {
-				call(after)
-			}
-		},
-		DeleteFunc: func(object any) { call(deleted(object)) },
-	}
 }
 
 // deleted unwraps the tombstone of an object whose deletion the watch missed.
@@ -147,23 +124,6 @@ func deleted(object any) any {
 		return unknown.Obj
 	}
 	return object
-}
-
-func sameNode(a, b client.Object) bool {
-	before, ok := a.(*corev1.Node)
-	after, also := b.(*corev1.Node)
-	return ok && also && coverage.SameNode(before, after)
-}
-
-func sameGeneration(a, b client.Object) bool { return a.GetGeneration() == b.GetGeneration() }
-
-// sameWorkload reports whether a workload asks for the same pods. A DaemonSet has their number in its status.
-func sameWorkload(a, b client.Object) bool {
-	if before, ok := a.(*appsv1.DaemonSet); ok {
-		after, ok := b.(*appsv1.DaemonSet)
-		return ok && before.Generation == after.Generation && before.Status.DesiredNumberScheduled == after.Status.DesiredNumberScheduled
-	}
-	return sameGeneration(a, b) && len(a.GetOwnerReferences()) == len(b.GetOwnerReferences())
 }
 
 func workloadsOf(stores []toolscache.Indexer, namespace string) []coverage.Workload {
@@ -223,14 +183,13 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 // of is the world of a budget. It reads the pods last, after requests that take a while.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
-		Budget: budget, Nodes: w.nodes.get(""), Workloads: w.workloads.get(budget.Namespace), Units: w.units.get(budget.Namespace),
+		Budget: budget, Nodes: w.nodes(), Workloads: w.workloads(budget.Namespace), Units: w.units(budget.Namespace),
 	}
 	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)
 	if len(missing) == 0 {
 		return w.located(ctx, found)
 	}
-	found.Workloads = append([]coverage.Workload(nil), found.Workloads...)
 	for _, ref := range missing {
 		workload, err := w.scales.of(ctx, budget.Namespace, ref)
 		if err != nil {
@@ -252,10 +211,7 @@ func (w *world) located(ctx context.Context, found coverage.World) (coverage.Wor
 	if err != nil {
 		return found, err
 	}
-	if len(read) > 0 {
-		found.Nodes = maps.Clone(found.Nodes)
-		maps.Copy(found.Nodes, read)
-	}
+	maps.Copy(found.Nodes, read)
 	return found, nil
 }
 
@@ -357,31 +313,3 @@ func (w *world) podHandler() toolscache.ResourceEventHandler {
 
 // departureTime is how long the versions of deletions are kept: longer than any reservation lasts.
 const departureTime = 5 * time.Minute
-
-// memos keep a value for each namespace from the first read until it is forgotten.
-type memos[T any] struct {
-	gather func(namespace string) T
-
-	mu    sync.Mutex
-	known map[string]T
-}
-
-func (m *memos[T]) get(namespace string) T {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	value, found := m.known[namespace]
-	if !found {
-		if m.known == nil {
-			m.known = map[string]T{}
-		}
-		value = m.gather(namespace)
-		m.known[namespace] = value
-	}
-	return value
-}
-
-func (m *memos[T]) forget(namespace string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.known, namespace)
-}

@@ -134,15 +134,15 @@ func (s *server) replica() *replica {
 		selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock),
 		departures: newExpiring[types.UID, string](s.clock, departureTime),
 	}
-	w.nodes.gather = func(string) map[string]*corev1.Node {
+	w.nodes = func() map[string]*corev1.Node {
 		nodes := map[string]*corev1.Node{}
 		for _, zone := range []string{"a", "b", "c"} {
 			nodes[zone] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 		}
 		return nodes
 	}
-	w.workloads.gather = func(string) []coverage.Workload { return nil }
-	w.units.gather = func(string) map[string]string { return nil }
+	w.workloads = func(string) []coverage.Workload { return nil }
+	w.units = func(string) map[string]string { return nil }
 	l := newLedger(s.WithWatch, w, Options{Clock: s.clock, Metrics: newMetrics()}, logr.Discard())
 	w.gone, w.changed = l.retire, l.undoAgain
 	return &replica{l, s}
