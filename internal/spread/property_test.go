@@ -39,9 +39,9 @@ func drawPod(t *rapid.T, number, sets, domains int) Pod {
 	return p
 }
 
-func drawPods(t *rapid.T, most int) []Pod {
+func drawPods(t *rapid.T) []Pod {
 	domains, sets := rapid.IntRange(1, 4).Draw(t, "domains"), rapid.IntRange(1, 2).Draw(t, "sets")
-	pods := make([]Pod, rapid.IntRange(0, most).Draw(t, "pods"))
+	pods := make([]Pod, rapid.IntRange(0, 16).Draw(t, "pods"))
 	for i := range pods {
 		pods[i] = drawPod(t, i, sets, domains)
 	}
@@ -91,7 +91,7 @@ func partOf(p *Pod) int {
 // node, of those among which there is a choice.
 func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pods := drawPods(t, 16)
+		pods := drawPods(t)
 		plan := NewPlan(pods)
 		write(t, pods, plan)
 		if again := NewPlan(pods); len(again.Changes) > 0 {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -280,65 +279,6 @@ func TestLabelsTooMany(t *testing.T) {
 	w.update(node)
 	w.sync("web", "update web")
 	w.says("web", "10.9.0.1 on n1: zone=a")
-}
-
-func TestEventsThatMatter(t *testing.T) {
-	pod, node := aPod("web", "n1", "10.9.0.1"), aNode("n1", "a")
-	w := newWorld(t, node, pod, aPod("far", "n2", "10.9.0.2"))
-	if _, err := w.reconciler.labels.current(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	pods, nodes := shell.OnEvent(w.reconciler.podChanged, samePod), w.reconciler.nodeHandler()
-	changedPod := func(change func(*corev1.Pod)) event.UpdateEvent {
-		after := pod.DeepCopy()
-		change(after)
-		return event.UpdateEvent{ObjectOld: pod, ObjectNew: after}
-	}
-	changedNode := func(change func(*corev1.Node)) event.UpdateEvent {
-		after := node.DeepCopy()
-		change(after)
-		return event.UpdateEvent{ObjectOld: node, ObjectNew: after}
-	}
-	for _, test := range []struct {
-		name string
-		send func(q priorityqueue.PriorityQueue[reconcile.Request])
-		want int
-		low  bool
-	}{
-		{"a pod's status", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			pods.Update(t.Context(), changedPod(func(p *corev1.Pod) { p.ResourceVersion = "99"; p.Status.Message = "x" }), q)
-		}, 0, false},
-		{"a pod's address", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			pods.Update(t.Context(), changedPod(func(p *corev1.Pod) { p.ResourceVersion = "99"; p.Status.PodIPs = nil }), q)
-		}, 1, false},
-		{"a node's heartbeat", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{}} }), q)
-		}, 0, false},
-		{"a node's zone", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			nodes.Update(t.Context(), changedNode(func(n *corev1.Node) { n.Labels[topology.Zone] = "b" }), q)
-		}, 1, true},
-		{"a node that goes", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			nodes.Delete(t.Context(), event.DeleteEvent{Object: node}, q)
-		}, 1, true},
-		{"a node of the first list", func(q priorityqueue.PriorityQueue[reconcile.Request]) {
-			nodes.Create(t.Context(), event.CreateEvent{Object: node, IsInInitialList: true}, q)
-		}, 0, false},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			q := priorityqueue.New[reconcile.Request]("test")
-			defer q.ShutDown()
-			test.send(q)
-			for range test.want {
-				request, priority, _ := q.GetWithPriority()
-				if request.Name != "web" || (priority < 0) != test.low {
-					t.Errorf("queued is %s with the priority %d", request, priority)
-				}
-			}
-			if q.Len() != 0 {
-				t.Errorf("%d more are queued", q.Len())
-			}
-		})
-	}
 }
 
 func TestFailedWrites(t *testing.T) {

@@ -304,14 +304,7 @@ func TestReleasesAnotherPodInstead(t *testing.T) {
 // A Deployment that cannot be updated by domain gets its pods all the same.
 func TestReleasesWhatIsMissingWithoutARollout(t *testing.T) {
 	w := surging(t)
-	d := gated(4)
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(d), d); err != nil {
-		t.Fatal(err)
-	}
-	d.Spec.Strategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(1))
-	if err := w.client.Update(t.Context(), d); err != nil {
-		t.Fatal(err)
-	}
+	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Strategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(1)) })
 	w.remove("old-3")
 	w.resize("1", 3)
 	w.sync("db", time.Second)
@@ -341,18 +334,8 @@ func TestUnmarksWithoutARollout(t *testing.T) {
 func TestUnmarks(t *testing.T) {
 	w := surging(t)
 	w.sync("db", time.Second)
-	d := gated(4)
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(d), d); err != nil {
-		t.Fatal(err)
-	}
-	set := setOf("1", 4, 0)
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
-		t.Fatal(err)
-	}
-	set.Annotations[v1alpha1.AnnotationDeploymentRevision], d.Annotations[v1alpha1.AnnotationDeploymentRevision] = "3", "3"
-	if err := errors.Join(w.client.Update(t.Context(), set), w.client.Update(t.Context(), d)); err != nil {
-		t.Fatal(err)
-	}
+	w.reset("1", func(set *appsv1.ReplicaSet) { set.Annotations[v1alpha1.AnnotationDeploymentRevision] = "3" })
+	w.rewrite(func(d *appsv1.Deployment) { d.Annotations[v1alpha1.AnnotationDeploymentRevision] = "3" })
 	w.sync("db", time.Second)
 	if old := w.pod("old-1"); isMarked(old) || old.Annotations[corev1.PodDeletionCost] != "" {
 		t.Errorf("old-1 has %v", old.Annotations)
@@ -462,14 +445,7 @@ func TestReleasesNothingForADeploymentThatChanges(t *testing.T) {
 // back is the newest for the Deployment already. If that lasts, the pods of the old template are released all the same.
 func TestRevisionThatIsNotKnown(t *testing.T) {
 	counts := func(w *world) {
-		set := setOf("1", 4, 0)
-		if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(set), set); err != nil {
-			w.Fatal(err)
-		}
-		set.Annotations[v1alpha1.AnnotationDeploymentRevision] = "3"
-		if err := w.client.Update(w.Context(), set); err != nil {
-			w.Fatal(err)
-		}
+		w.reset("1", func(set *appsv1.ReplicaSet) { set.Annotations[v1alpha1.AnnotationDeploymentRevision] = "3" })
 	}
 	unseen := func(w *world) { w.rewrite(func(d *appsv1.Deployment) { d.Generation++ }) }
 	for name, test := range map[string]struct {
@@ -551,23 +527,22 @@ func TestReleasesWithoutADomainRollout(t *testing.T) {
 
 func (w *world) scale(replicas int32) {
 	w.Helper()
-	d := gated(replicas)
-	if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(d), d); err != nil {
-		w.Fatal(err)
-	}
-	d.Spec.Replicas = &replicas
-	if err := w.client.Update(w.Context(), d); err != nil {
-		w.Fatal(err)
-	}
+	w.rewrite(func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas })
 }
 
 func (w *world) resize(revision string, replicas int32) {
 	w.Helper()
-	set := setOf(revision, replicas, 0)
+	w.reset(revision, func(set *appsv1.ReplicaSet) { set.Spec.Replicas = &replicas })
+}
+
+// reset changes the ReplicaSet of a revision.
+func (w *world) reset(revision string, change func(*appsv1.ReplicaSet)) {
+	w.Helper()
+	set := setOf(revision, 0, 0)
 	if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(set), set); err != nil {
 		w.Fatal(err)
 	}
-	set.Spec.Replicas = &replicas
+	change(set)
 	if err := w.client.Update(w.Context(), set); err != nil {
 		w.Fatal(err)
 	}

@@ -206,6 +206,22 @@ func (w *world) patch(change func(*v1alpha1.DomainRollout)) {
 	}
 }
 
+// changeSet changes the StatefulSet.
+func (w *world) changeSet(change func(*appsv1.StatefulSet)) {
+	w.Helper()
+	set := &appsv1.StatefulSet{}
+	if err := w.client.Get(w.Context(), types.NamespacedName{Namespace: "shop", Name: "db"}, set); err != nil {
+		w.Fatal(err)
+	}
+	change(set)
+	status := set.Status // which the answer to the first write does not have
+	err := w.client.Update(w.Context(), set)
+	set.Status = status
+	if err := errors.Join(err, w.client.Status().Update(w.Context(), set)); err != nil {
+		w.Fatal(err)
+	}
+}
+
 func (w *world) rollout(name string) *v1alpha1.DomainRollout {
 	w.Helper()
 	d := &v1alpha1.DomainRollout{}
@@ -297,14 +313,9 @@ func TestRequestsAreWithdrawn(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"paused": func(w *world) { w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.Paused = true }) },
 		"invalid": func(w *world) {
-			set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
-			if err := w.client.Get(w.Context(), client.ObjectKeyFromObject(set), set); err != nil {
-				w.Fatal(err)
-			}
-			set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
-			if err := w.client.Update(w.Context(), set); err != nil {
-				w.Fatal(err)
-			}
+			w.changeSet(func(set *appsv1.StatefulSet) {
+				set.Spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+			})
 		},
 		"deleted": func(w *world) {
 			if err := w.client.Delete(w.Context(), w.rollout("db")); err != nil {
@@ -458,14 +469,7 @@ func TestDeniedPodOfTheRevisionThatComesBack(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 	w.denied["db-1"], w.blocked["db-1"] = true, true
 	w.sync("db", 2*unknownTime)
-	set := &appsv1.StatefulSet{}
-	if err := w.client.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "db"}, set); err != nil {
-		t.Fatal(err)
-	}
-	set.Status.UpdateRevision = "db-1"
-	if err := w.client.Status().Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	w.changeSet(func(set *appsv1.StatefulSet) { set.Status.UpdateRevision = "db-1" })
 	for range 60 {
 		w.sync("db", 500*time.Millisecond)
 	}
@@ -511,14 +515,7 @@ func TestWaitsForPods(t *testing.T) {
 // A StatefulSet whose revision is not known, as when a quota refuses it, says so if that lasts.
 func TestSaysThatAChangeIsNotTakenUp(t *testing.T) {
 	w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
-	set := &appsv1.StatefulSet{}
-	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "db"}, set); err != nil {
-		t.Fatal(err)
-	}
-	set.Generation = 2
-	if err := w.client.Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	w.changeSet(func(set *appsv1.StatefulSet) { set.Generation = 2 })
 	said := func() string { return w.rollout("db").Status.WaitingFor }
 	if w.sync("db", time.Second); said() != "" {
 		t.Errorf("it says %q at once", said())
@@ -526,10 +523,7 @@ func TestSaysThatAChangeIsNotTakenUp(t *testing.T) {
 	if w.sync("db", shortTime); !strings.Contains(said(), "StatefulSet db to take up its last change") || len(w.asked) > 0 {
 		t.Errorf("it says %q, and asks for %v", said(), w.asked)
 	}
-	set.Status.ObservedGeneration = 2
-	if err := w.client.Status().Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	w.changeSet(func(set *appsv1.StatefulSet) { set.Status.ObservedGeneration = 2 })
 	if w.sync("db", shortTime); strings.Contains(said(), "last change") || len(w.asked) == 0 {
 		t.Errorf("it says %q, and asks for %v", said(), w.asked)
 	}
@@ -581,14 +575,7 @@ func TestTargetsThatCannotBeUpdated(t *testing.T) {
 		}
 		d.Spec.Order = test.order
 		if test.replicas > 0 {
-			set := &appsv1.StatefulSet{}
-			if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "db"}, set); err != nil {
-				t.Fatal(err)
-			}
-			set.Spec.Replicas = &test.replicas
-			if err := w.client.Update(t.Context(), set); err != nil {
-				t.Fatal(err)
-			}
+			w.changeSet(func(set *appsv1.StatefulSet) { set.Spec.Replicas = &test.replicas })
 		}
 		if test.target != "" {
 			d.Spec.TargetRef.Name = test.target

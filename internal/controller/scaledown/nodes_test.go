@@ -6,9 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
-
-	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/requester"
 )
 
 // lists is how often all nodes were read since the last look.
@@ -43,21 +40,4 @@ func TestNodesAreReadWhenTheyChange(t *testing.T) {
 	if n := w.r.misplaced(); n != 2 {
 		t.Errorf("without nodes in zone c %d pods are misplaced", n)
 	}
-}
-
-// Workloads whose repairs are denied share what was read of nodes for a while.
-func TestDeniedRepairsReadNodesSeldom(t *testing.T) {
-	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
-	w.outcome = requester.Denied
-	w.sync(web)
-	w.pass(quietTime)
-	w.lists(1)
-	for range 8 {
-		w.sync(web)
-		w.pass(repairAgain)
-	}
-	if len(w.requests) != 8 {
-		t.Errorf("evictor was asked for %q", w.requests)
-	}
-	w.lists(2)
 }

@@ -43,13 +43,6 @@ func (s *Syncs) Begin(what string) (end func()) {
 	}
 }
 
-// Count is the number of syncs under way.
-func (s *Syncs) Count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.begun)
-}
-
 // Alive is a health check, which fails while a sync takes longer than any should.
 func (s *Syncs) Alive(*http.Request) error {
 	s.mu.Lock()

@@ -29,7 +29,4 @@ func TestSyncsThatHang(t *testing.T) {
 	alive(false)
 	second()
 	alive(true)
-	if n := syncs.Count(); n != 0 {
-		t.Errorf("%d syncs are under way", n)
-	}
 }
