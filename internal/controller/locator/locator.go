@@ -154,21 +154,16 @@ type reconciler struct {
 	written  written
 	arrivals sync.Map // when pods that have no PodLocator yet had their first addresses, by name
 	metrics  *metrics
-	syncs    *shell.Syncs
 }
 
 func newReconciler(c client.Client, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
-	r := &reconciler{
+	return &reconciler{
 		client: c, recorder: recorder, clock: now, options: options,
 		labels:  newLabelWatcher(c, options.Labels),
 		limiter: options.limiter(),
 		written: written{notes: map[types.NamespacedName]note{}},
 		metrics: newMetrics(),
 	}
-	if r.syncs = options.Syncs; r.syncs == nil {
-		r.syncs = shell.NewSyncs(now)
-	}
-	return r
 }
 
 func (r *reconciler) add(mgr manager.Manager) error {

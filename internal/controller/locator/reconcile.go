@@ -18,7 +18,7 @@ import (
 
 // Reconcile has the PodLocator of a pod be what it should.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	defer r.syncs.Begin("PodLocator " + request.String())()
+	defer r.options.Syncs.Begin("PodLocator " + request.String())()
 	after, err := r.sync(ctx, request.NamespacedName)
 	result, outcome, err := shell.Finish(after, err)
 	r.metrics.synced(outcome)

@@ -95,7 +95,6 @@ type reconciler struct {
 	clock    clock.PassiveClock
 	options  Options
 	notes    *shell.Notes[workload, notes]
-	syncs    *shell.Syncs
 
 	steps    *prometheus.CounterVec
 	underway prometheus.GaugeFunc
@@ -106,9 +105,6 @@ func newReconciler(r reconciler) *reconciler {
 	r.steps = shell.NewCounter("vicinity_pacing_steps_total", "Steps by which scale-downs that budgets did not allow whole go on, by how they ended.",
 		"result", shell.Outcomes()...)
 	r.underway = shell.NewGauge("vicinity_pacing_workloads", "Workloads whose scale-down waits for budgets.", func() int { return len(r.notes.Keys()) })
-	if r.syncs = r.options.Syncs; r.syncs == nil {
-		r.syncs = shell.NewSyncs(r.clock)
-	}
 	return &r
 }
 
@@ -122,7 +118,7 @@ type notes struct {
 
 // Reconcile goes on with the scale-down of a workload.
 func (r *reconciler) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
-	defer r.syncs.Begin("pacing " + w.String())()
+	defer r.options.Syncs.Begin("pacing " + w.String())()
 	after, err := r.sync(ctx, w)
 	result, _, err := shell.Finish(after, err)
 	return result, err

@@ -21,7 +21,7 @@ import (
 
 // Reconcile takes a DomainRollout a step further.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	defer r.syncs.Begin("DomainRollout " + request.String())()
+	defer r.options.Syncs.Begin("DomainRollout " + request.String())()
 	after, err := r.sync(ctx, request)
 	result, outcome, err := shell.Finish(after, err)
 	r.metrics.synced(outcome)

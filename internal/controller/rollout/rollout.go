@@ -153,7 +153,6 @@ type reconciler struct {
 	options  Options
 	http     *http.Client
 	metrics  *metrics
-	syncs    *shell.Syncs
 	denials  denialRule
 	notes    *shell.Notes[types.NamespacedName, notes]
 }
@@ -163,8 +162,5 @@ func newReconciler(r reconciler) *reconciler {
 	r.metrics = newMetrics()
 	r.notes = &shell.Notes[types.NamespacedName, notes]{}
 	r.denials.countFrom = r.clock.Now().Add(unknownTime)
-	if r.syncs = r.options.Syncs; r.syncs == nil {
-		r.syncs = shell.NewSyncs(r.clock)
-	}
 	return &r
 }

@@ -90,7 +90,7 @@ func (u *unfollowed) rolloutHandler() handlerFuncs {
 
 // Reconcile releases the pods that a Deployment lacks, if it has no DomainRollout.
 func (u *unfollowed) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	defer u.syncs.Begin("Deployment " + request.String())()
+	defer u.options.Syncs.Begin("Deployment " + request.String())()
 	after, err := u.sync(ctx, request)
 	result, outcome, err := shell.Finish(after, err)
 	u.metrics.synced(outcome)

@@ -30,7 +30,7 @@ const batch = 50
 
 // Reconcile has the pods of a workload go in the right order.
 func (r *reconciler) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
-	defer r.syncs.Begin(w.String())()
+	defer r.options.Syncs.Begin(w.String())()
 	after, err := r.sync(ctx, w)
 	result, outcome, err := shell.Finish(after, err)
 	r.metrics.synced(outcome)

@@ -137,7 +137,6 @@ type reconciler struct {
 	limiter  flowcontrol.RateLimiter
 	notes    *shell.Notes[workload, notes]
 	metrics  *metrics
-	syncs    *shell.Syncs
 }
 
 func newReconciler(r reconciler) *reconciler {
@@ -146,9 +145,6 @@ func newReconciler(r reconciler) *reconciler {
 	r.nodes = &nodes{cached: r.client, live: r.live, clock: r.clock}
 	r.notes = &shell.Notes[workload, notes]{}
 	r.metrics = newMetrics(&r)
-	if r.syncs = r.options.Syncs; r.syncs == nil {
-		r.syncs = shell.NewSyncs(r.clock)
-	}
 	return &r
 }
 
