@@ -14,6 +14,7 @@ import (
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Every is how often a Detector looks again. It is one small request to the API server.
@@ -46,16 +47,8 @@ func (d *Detector) Start(ctx context.Context) error {
 	if !d.Served() {
 		d.log.Info("EvictionRequests are not served: nothing answers them until they are", "api", lifecyclev1alpha1.SchemeGroupVersion.String())
 	}
-	ticker := time.NewTicker(Every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			d.Look(ctx)
-		}
-	}
+	wait.UntilWithContext(ctx, d.Look, Every)
+	return nil
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.

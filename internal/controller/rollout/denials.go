@@ -33,9 +33,6 @@ const (
 	maxTries = 32
 )
 
-// denialRule says whether a denial proves that a pod stays.
-type denialRule struct{ countFrom time.Time }
-
 // notes are what is known of a DomainRollout besides its status. Only its sync uses them, but for isDenied.
 type notes struct {
 	written   shell.Written
@@ -186,7 +183,7 @@ func (n *notes) waits(domain string, now time.Time) *denied {
 // counts reports whether a denial that was given now proves that a pod stays.
 func (r *reconciler) counts(n *notes, uid string, now time.Time) bool {
 	at, unknown := n.unknown[uid]
-	return !now.Before(r.denials.countFrom) && (!unknown || !now.Before(at.Add(unknownTime)))
+	return !now.Before(r.begin) && (!unknown || !now.Before(at.Add(unknownTime)))
 }
 
 // refusals are those of the pods that are not of the revision, or are taken down. A domain in which a pod was denied waits, and

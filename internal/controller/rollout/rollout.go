@@ -24,6 +24,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -153,14 +154,15 @@ type reconciler struct {
 	options  Options
 	http     *http.Client
 	metrics  *metrics
-	denials  denialRule
-	notes    *shell.Notes[types.NamespacedName, notes]
+	// begin is when denials begin to count.
+	begin time.Time
+	notes *shell.Notes[types.NamespacedName, notes]
 }
 
 func newReconciler(r reconciler) *reconciler {
 	r.http = newHTTPClient(notOfTheNode)
 	r.metrics = newMetrics()
 	r.notes = &shell.Notes[types.NamespacedName, notes]{}
-	r.denials.countFrom = r.clock.Now().Add(unknownTime)
+	r.begin = r.clock.Now().Add(unknownTime)
 	return &r
 }
