@@ -14,7 +14,6 @@ import (
 	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/locator"
 	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
-	pacingcontroller "vicinity.dev/vicinity/internal/controller/pacing"
 	"vicinity.dev/vicinity/internal/controller/responder"
 	"vicinity.dev/vicinity/internal/controller/rollout"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
@@ -149,7 +148,7 @@ func (p *program) addPacing(ctx context.Context) error {
 		return nil
 	}
 	p.pacer = pacing.New(p.ledger, p.GetAPIReader(), p.GetClient())
-	return pacingcontroller.Add(ctx, p.Manager, p.pacer, pacingcontroller.Options{Workers: p.routing.Workers, Syncs: p.syncs})
+	return scaledown.AddPacing(ctx, p.Manager, p.pacer, scaledown.Options{Workers: p.routing.Workers, Syncs: p.syncs})
 }
 
 // certify makes the certificates of the webhooks, nil if none is served.

@@ -33,7 +33,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/budget"
 	"vicinity.dev/vicinity/internal/controller/locator"
-	"vicinity.dev/vicinity/internal/controller/pacing"
 	"vicinity.dev/vicinity/internal/controller/responder"
 	"vicinity.dev/vicinity/internal/controller/rollout"
 	controller "vicinity.dev/vicinity/internal/controller/routing"
@@ -182,7 +181,7 @@ func registered(t *testing.T) []*dto.MetricFamily {
 	if err := responder.Add(mgr, nil, responder.Options{Reports: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := pacing.Add(t.Context(), mgr, nil, pacing.Options{Workers: 1}); err != nil {
+	if err := scaledown.AddPacing(t.Context(), mgr, nil, scaledown.Options{Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := scaledown.Add(t.Context(), mgr, nil, scaledown.Options{Workers: 1, Rate: 1, Burst: 1}); err != nil {

@@ -112,7 +112,7 @@ func (c *current) hasPod(uid types.UID) bool {
 // read is nil if there is no such workload.
 func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
 	c := &current{workload: w, pods: map[string]*corev1.Pod{}}
-	if w.kind == deployment {
+	if w.kind == pacing.Deployment {
 		c.owner = &appsv1.Deployment{}
 	} else {
 		c.owner = &appsv1.ReplicaSet{}

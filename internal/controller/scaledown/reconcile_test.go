@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/pacing"
 	"vicinity.dev/vicinity/internal/requester"
 )
 
@@ -82,12 +83,12 @@ func TestBareReplicaSet(t *testing.T) {
 	w.set("solo", 3, nil, v1alpha1.AnnotationKeepSpread, zones)
 	w.pods("solo", "a1x", "a2x", "b1x")
 	solo := web
-	solo.kind, solo.Name = replicaSet, "solo"
+	solo.kind, solo.Name = pacing.ReplicaSet, "solo"
 	w.sync(solo)
 	w.wrote("a1x=-2", "b1x=-1", "a2x=-1")
 	// One that a Deployment adopts is synced with it.
 	change(w, &appsv1.ReplicaSet{}, "solo", func(s *appsv1.ReplicaSet) {
-		s.OwnerReferences = []metav1.OwnerReference{*controlledBy(deployment, "web")}
+		s.OwnerReferences = []metav1.OwnerReference{*controlledBy(pacing.Deployment, "web")}
 	})
 	w.pods("solo", "a3x")
 	w.sync(solo)
@@ -101,7 +102,7 @@ func TestBareReplicaSet(t *testing.T) {
 func TestOldPodsOfARollingUpdate(t *testing.T) {
 	w := newWorld(t)
 	w.deploy(4, v1alpha1.AnnotationKeepSpread, zones)
-	w.set("web-2", 1, controlledBy(deployment, "web"))
+	w.set("web-2", 1, controlledBy(pacing.Deployment, "web"))
 	w.pods("web-1", "a1x", "b1x", "c1x")
 	w.pods("web-2", "b2y")
 	w.sync(web)
@@ -315,7 +316,7 @@ func TestRepairIsNotFor(t *testing.T) {
 		"who does not ask for it": func(w *world) {
 			change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { delete(d.Annotations, v1alpha1.AnnotationRepairSpread) })
 		},
-		"an update under way": func(w *world) { w.set("web-2", 1, controlledBy(deployment, "web")) },
+		"an update under way": func(w *world) { w.set("web-2", 1, controlledBy(pacing.Deployment, "web")) },
 		"a scale-down under way": func(w *world) {
 			change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(5)) })
 		},

@@ -13,6 +13,18 @@
 // evicted, one at a time and as budgets allow, as long as another domain has two less. How many
 // is bounded for each generation of the Deployment, and after a pod that made it no better the next one waits longer. Both
 // are kept in memory: a restarted controller begins anew, after the Deployment has been quiet again.
+//
+// # Paced scale-downs
+//
+// A second controller goes on with scale-downs that budgets did not allow whole, of workloads with v1alpha1.PaceClamp, until
+// the workload has the replicas that v1alpha1.AnnotationWantedReplicas names. It decides nothing: it asks package pacing
+// whether the next step is allowed. If it is, it writes the workload as it is, and the webhook in internal/webhook/scale makes
+// the step of that write, with its reservations.
+//
+// It looks when pods or budgets change, and otherwise after a wait that doubles and is never the same twice, so that workloads that
+// wait for one budget do not all ask at once. A workload that was given more replicas meanwhile, or that
+// is no longer to be paced, stays as it is, and its annotations go. All that is remembered is in
+// these, so a restart changes nothing.
 package scaledown
 
 import (
@@ -34,6 +46,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/pacing"
 	"vicinity.dev/vicinity/internal/requester"
 )
 
@@ -49,32 +62,24 @@ type Options struct {
 	Syncs *shell.Syncs
 }
 
-// kind is that of a workload.
-type kind string
-
-const (
-	deployment kind = "Deployment"
-	replicaSet kind = "ReplicaSet" // of no Deployment
-)
-
-// workload is what has pods that are spread together.
+// workload names one. The pods of a Deployment are spread together, and those of a ReplicaSet of none.
 type workload struct {
 	types.NamespacedName
-	kind kind
+	kind pacing.Kind
 }
 
 func (w workload) String() string { return string(w.kind) + " " + w.NamespacedName.String() }
 
 // workloadOf is the one that a ReplicaSet belongs to.
 func workloadOf(set *appsv1.ReplicaSet) workload {
-	if owner := metav1.GetControllerOf(set); isOf(owner, deployment) {
-		return workload{types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}, deployment}
+	if owner := metav1.GetControllerOf(set); isOf(owner, pacing.Deployment) {
+		return workload{types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}, pacing.Deployment}
 	}
-	return workload{client.ObjectKeyFromObject(set), replicaSet}
+	return workload{client.ObjectKeyFromObject(set), pacing.ReplicaSet}
 }
 
 // isOf reports whether an owner is of a kind.
-func isOf(owner *metav1.OwnerReference, k kind) bool {
+func isOf(owner *metav1.OwnerReference, k pacing.Kind) bool {
 	return owner != nil && owner.Kind == string(k) && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/")
 }
 
@@ -82,7 +87,7 @@ func isOf(owner *metav1.OwnerReference, k kind) bool {
 const indexController = "scaledown.controller"
 
 func controllerOf(object client.Object) []string {
-	if owner := metav1.GetControllerOf(object); isOf(owner, deployment) || isOf(owner, replicaSet) {
+	if owner := metav1.GetControllerOf(object); isOf(owner, pacing.Deployment) || isOf(owner, pacing.ReplicaSet) {
 		return []string{string(owner.UID)}
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/controller/shell"
+	"vicinity.dev/vicinity/internal/pacing"
 )
 
 const (
@@ -51,7 +52,7 @@ func ownerChanged(_ context.Context, object client.Object, q queue) {
 		q.AddAfter(workloadOf(set), gatherTime)
 		return
 	}
-	q.AddAfter(workload{client.ObjectKeyFromObject(object), deployment}, gatherTime)
+	q.AddAfter(workload{client.ObjectKeyFromObject(object), pacing.Deployment}, gatherTime)
 }
 
 func sameOwner(before, after client.Object) bool {
@@ -70,7 +71,7 @@ func samePod(before, after client.Object) bool {
 // podChanged has the workload of a pod synced. One whose ReplicaSet is not known is, when that comes.
 func (r *reconciler) podChanged(ctx context.Context, pod client.Object, q queue) {
 	owner := metav1.GetControllerOf(pod)
-	if !isOf(owner, replicaSet) {
+	if !isOf(owner, pacing.ReplicaSet) {
 		return
 	}
 	set := &appsv1.ReplicaSet{}

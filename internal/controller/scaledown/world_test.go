@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/pacing"
 	"vicinity.dev/vicinity/internal/requester"
 	"vicinity.dev/vicinity/internal/spread"
 )
@@ -55,7 +56,7 @@ func testScheme(t testing.TB) *runtime.Scheme {
 
 func testOptions() Options { return Options{Budgets: true, Workers: 4, Rate: 1000, Burst: 1000} }
 
-var web = workload{types.NamespacedName{Namespace: "shop", Name: "web"}, deployment}
+var web = workload{types.NamespacedName{Namespace: "shop", Name: "web"}, pacing.Deployment}
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
@@ -145,7 +146,7 @@ func meta(name, uid string, owner *metav1.OwnerReference, annotations ...string)
 	return m
 }
 
-func controlledBy(k kind, uid string) *metav1.OwnerReference {
+func controlledBy(k pacing.Kind, uid string) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: "apps/v1", Kind: string(k), Name: uid, UID: types.UID(uid), Controller: new(true)}
 }
 
@@ -153,7 +154,7 @@ func controlledBy(k kind, uid string) *metav1.OwnerReference {
 func (w *world) deploy(replicas int32, annotations ...string) {
 	w.t.Helper()
 	w.create(&appsv1.Deployment{ObjectMeta: meta("web", "web", nil, annotations...), Spec: appsv1.DeploymentSpec{Replicas: &replicas}})
-	w.set("web-1", replicas, controlledBy(deployment, "web"))
+	w.set("web-1", replicas, controlledBy(pacing.Deployment, "web"))
 }
 
 func (w *world) set(name string, replicas int32, owner *metav1.OwnerReference, annotations ...string) {
@@ -176,7 +177,7 @@ func (w *world) unready(set string, names ...string) {
 func (w *world) run(set string, ready corev1.ConditionStatus, names []string) {
 	w.t.Helper()
 	for _, name := range names {
-		pod := &corev1.Pod{ObjectMeta: meta(name, set+name+fmt.Sprint(w.clock.Now().UnixNano()), controlledBy(replicaSet, set))}
+		pod := &corev1.Pod{ObjectMeta: meta(name, set+name+fmt.Sprint(w.clock.Now().UnixNano()), controlledBy(pacing.ReplicaSet, set))}
 		pod.Spec.NodeName = name[:2]
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}

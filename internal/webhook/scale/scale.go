@@ -4,7 +4,7 @@
 //
 // With PaceDeny a scale-down that budgets do not allow whole is refused with the code 429, and what would be
 // allowed now. With PaceClamp the number is raised to that, and the one that was asked for is kept in
-// v1alpha1.AnnotationWantedReplicas: the controller in internal/controller/pacing goes on with it, by writes that change nothing, of
+// v1alpha1.AnnotationWantedReplicas: the controller in internal/controller/scaledown goes on with it, by writes that change nothing, of
 // which the webhook makes the next step. So all steps are reserved in one place, and field managers see
 // that the number is still of who wrote it: a server-side apply of the same manifest conflicts with no one.
 //

@@ -1,4 +1,4 @@
-package pacing
+package scaledown
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,7 +42,7 @@ func (f *fixed) Hold(context.Context, pacing.Workload, string) error {
 	return nil
 }
 
-func deployment(replicas int32, annotations map[string]string) *appsv1.Deployment {
+func pacedDeployment(replicas int32, annotations map[string]string) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web", Annotations: annotations}, Spec: appsv1.DeploymentSpec{Replicas: &replicas},
 	}
@@ -53,11 +52,9 @@ func noted(wanted, paced string) map[string]string {
 	return map[string]string{v1alpha1.AnnotationWantedReplicas: wanted, v1alpha1.AnnotationPacedReplicas: paced}
 }
 
-var web = workload{types.NamespacedName{Namespace: "shop", Name: "web"}, pacing.Deployment}
-
-// bench is a reconciler over an API server that makes a step of each write, as the webhook does.
+// bench is a stepper over an API server that makes a step of each write, as the webhook does.
 type bench struct {
-	*reconciler
+	*stepper
 	api      client.Client
 	asks     *fixed
 	clock    *clocktesting.FakePassiveClock
@@ -90,7 +87,7 @@ func newBench(t *testing.T, allowed int32, mode string, objects ...client.Object
 }
 
 func (b *bench) restart() {
-	b.reconciler = newReconciler(reconciler{client: b.api, live: b.api, pacer: b.asks, recorder: b.events, clock: b.clock})
+	b.stepper = newStepper(stepper{client: b.api, live: b.api, pacer: b.asks, recorder: b.events, clock: b.clock})
 }
 
 func (b *bench) stored(t *testing.T) *appsv1.Deployment {
@@ -140,13 +137,13 @@ func TestSync(t *testing.T) {
 			if test.mode != "" {
 				mode = test.mode
 			}
-			b := newBench(t, test.allowed, mode, deployment(test.replicas, test.annotations))
+			b := newBench(t, test.allowed, mode, pacedDeployment(test.replicas, test.annotations))
 			after, err := b.sync(t.Context(), web)
 			if err != nil || (after == 0) != test.ended || b.notes.Has(web) == test.ended {
 				t.Errorf("again after %s: %v", after, err)
 			}
 			d := b.stored(t)
-			if *d.Spec.Replicas != test.want || isMarked(d) == test.ended || b.writes != test.writes {
+			if *d.Spec.Replicas != test.want || isNoted(d) == test.ended || b.writes != test.writes {
 				t.Errorf("%d replicas after %d writes, annotations %v", *d.Spec.Replicas, b.writes, d.Annotations)
 			}
 			if event := b.event(); (event != "") != (test.event != "") || !strings.Contains(event, test.event) {
@@ -158,7 +155,7 @@ func TestSync(t *testing.T) {
 
 // A restarted controller goes on where the annotations say, and says again what it waits for; one that runs says it once for each number.
 func TestSyncAgain(t *testing.T) {
-	b := newBench(t, 7, v1alpha1.PaceClamp, deployment(7, noted("3", "7")))
+	b := newBench(t, 7, v1alpha1.PaceClamp, pacedDeployment(7, noted("3", "7")))
 	step := func(name, event string, held int) {
 		t.Helper()
 		if _, err := b.sync(t.Context(), web); err != nil {
@@ -199,13 +196,13 @@ func TestSyncAgain(t *testing.T) {
 
 // When the write conflicts with another change of the workload, nothing is written and the sync runs again later.
 func TestSyncOfAChangedWorkload(t *testing.T) {
-	b := newBench(t, 5, v1alpha1.PaceClamp, deployment(7, noted("3", "7")))
+	b := newBench(t, 5, v1alpha1.PaceClamp, pacedDeployment(7, noted("3", "7")))
 	b.conflict = true
 	result, err := b.Reconcile(t.Context(), web)
 	if err != nil || result.RequeueAfter <= 0 {
 		t.Errorf("%+v, %v", result, err)
 	}
-	if d := b.stored(t); *d.Spec.Replicas != 7 || !isMarked(d) {
+	if d := b.stored(t); *d.Spec.Replicas != 7 || !isNoted(d) {
 		t.Errorf("%d replicas, annotations %v", *d.Spec.Replicas, d.Annotations)
 	}
 }

@@ -1,13 +1,4 @@
-// Package pacing goes on with scale-downs that budgets did not allow whole, of workloads with v1alpha1.PaceClamp: until
-// the workload has the replicas that v1alpha1.AnnotationWantedReplicas names. It decides nothing: it asks package pacing
-// whether the next step is allowed, and if so writes the workload as it is, of which the webhook in internal/webhook/scale makes
-// that step, with its reservations.
-//
-// It looks when pods or budgets change, and else after a wait that doubles and is never the same twice, so that workloads that
-// wait for one budget do not all ask at once. A workload that was given more replicas meanwhile, or that
-// is no longer to be paced, stays as it is, and its annotations go. All that is remembered is in
-// these, so a restart changes nothing.
-package pacing
+package scaledown
 
 import (
 	"context"
@@ -23,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,6 +27,8 @@ import (
 )
 
 const (
+	// paceGatherTime is how long changes of pods and budgets are gathered for a workload.
+	paceGatherTime = time.Second
 	// firstWait and longestWait are those for the next look, if nothing changes.
 	firstWait, longestWait = 2 * time.Second, 20 * time.Second
 	// holdEvery is how often at most reservations are made to last, of pods that are slow to go. With longestWait it is
@@ -47,69 +42,81 @@ const holder = "scale-down"
 // eventPaced is the reason of events of workloads.
 const eventPaced = "ScaleDownPaced"
 
-// Options are the choices of an administrator.
-type Options struct {
-	Workers int // workloads that are synced at a time
-	// Syncs, if given, know the syncs under way.
-	Syncs *shell.Syncs
-}
-
-// workload names one.
-type workload struct {
-	types.NamespacedName
-	kind pacing.Kind
-}
-
-func (w workload) String() string { return string(w.kind) + " " + w.NamespacedName.String() }
-
 // pacer is the part of pacing.Pacer that is used.
 type pacer interface {
 	Ask(context.Context, pacing.Question) (pacing.Answer, error)
 	Hold(context.Context, pacing.Workload, string) error
 }
 
-// Add adds the controller to a manager, whose cache must have reservation.CacheOptions.
-func Add(ctx context.Context, mgr manager.Manager, asks *pacing.Pacer, options Options) error {
+// AddPacing adds the controller of paced scale-downs to a manager, whose cache must have reservation.CacheOptions.
+func AddPacing(ctx context.Context, mgr manager.Manager, asks *pacing.Pacer, options Options) error {
 	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
 	if err != nil {
 		return err
 	}
-	r := newReconciler(reconciler{
+	r := newStepper(stepper{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), pacer: asks, recorder: recorder, clock: clock.RealClock{}, options: options,
 	})
 	if err := shell.Register(r.steps, r.underway); err != nil {
 		return err
 	}
-	if err := r.add(mgr); err != nil {
+	b := builder.TypedControllerManagedBy[workload](mgr).
+		Named("pacing").
+		Watches(&corev1.Pod{}, shell.OnEvent(r.podChanged, nil)).
+		Watches(&v1alpha1.TopologyDisruptionBudget{}, shell.OnEvent(r.budgetChanged, nil)).
+		WithOptions(controller.TypedOptions[workload]{MaxConcurrentReconciles: options.Workers})
+	for _, kind := range pacing.Kinds() {
+		b = b.Watches(kind.New(), shell.OnEvent(func(_ context.Context, object client.Object, q queue) {
+			w := workload{client.ObjectKeyFromObject(object), kind}
+			if isNoted(object) || r.notes.Has(w) {
+				q.Add(w)
+			}
+		}, nil))
+	}
+	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("adding the controller of paced scale-downs: %w", err)
 	}
 	return nil
 }
 
-// reconciler goes on with scale-downs.
-type reconciler struct {
+func (r *stepper) podChanged(ctx context.Context, pod client.Object, q queue) {
+	if w, found := r.ofPod(ctx, pod); found {
+		q.AddAfter(w, paceGatherTime)
+	}
+}
+
+func (r *stepper) budgetChanged(_ context.Context, budget client.Object, q queue) {
+	for _, w := range r.notes.Keys() {
+		if w.Namespace == budget.GetNamespace() {
+			q.AddAfter(w, paceGatherTime)
+		}
+	}
+}
+
+// stepper goes on with scale-downs.
+type stepper struct {
 	client   client.Client
 	live     client.Reader // not of a cache
 	pacer    pacer
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
 	options  Options
-	notes    *shell.Notes[workload, notes]
+	notes    *shell.Notes[workload, pace]
 
 	steps    *prometheus.CounterVec
 	underway prometheus.GaugeFunc
 }
 
-func newReconciler(r reconciler) *reconciler {
-	r.notes = &shell.Notes[workload, notes]{}
+func newStepper(r stepper) *stepper {
+	r.notes = &shell.Notes[workload, pace]{}
 	r.steps = shell.NewCounter("vicinity_pacing_steps_total", "Steps by which scale-downs that budgets did not allow whole go on, by how they ended.",
 		"result", shell.Outcomes()...)
 	r.underway = shell.NewGauge("vicinity_pacing_workloads", "Workloads whose scale-down waits for budgets.", func() int { return len(r.notes.Keys()) })
 	return &r
 }
 
-// notes are what is known of a workload whose scale-down is under way.
-type notes struct {
+// pace is what is known of a workload whose scale-down is under way.
+type pace struct {
 	uid       types.UID
 	backoff   shell.Backoff
 	held      time.Time
@@ -117,7 +124,7 @@ type notes struct {
 }
 
 // Reconcile goes on with the scale-down of a workload.
-func (r *reconciler) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
+func (r *stepper) Reconcile(ctx context.Context, w workload) (reconcile.Result, error) {
 	defer r.options.Syncs.Begin("pacing " + w.String())()
 	after, err := r.sync(ctx, w)
 	result, _, err := shell.Finish(after, err)
@@ -125,12 +132,12 @@ func (r *reconciler) Reconcile(ctx context.Context, w workload) (reconcile.Resul
 }
 
 // sync returns after how long to look again, zero for never.
-func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error) {
+func (r *stepper) sync(ctx context.Context, w workload) (time.Duration, error) {
 	c, err := pacing.Read(ctx, r.live, w.kind, w.NamespacedName)
 	if err != nil {
 		return 0, err
 	}
-	if c == nil || c.Object.GetDeletionTimestamp() != nil || !isMarked(c.Object) {
+	if c == nil || c.Object.GetDeletionTimestamp() != nil || !isNoted(c.Object) {
 		r.notes.Forget(w)
 		return 0, nil
 	}
@@ -146,9 +153,9 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 		r.recorder.Eventf(c.Object, nil, corev1.EventTypeNormal, eventPaced, "ScaleDown", "%s", end)
 		return 0, nil
 	}
-	n := r.notes.Of(w, func() *notes { return &notes{} })
+	n := r.notes.Of(w, func() *pace { return &pace{} })
 	if uid := c.Object.GetUID(); n.uid != uid { // another one of its name
-		*n = notes{uid: uid}
+		*n = pace{uid: uid}
 	}
 	if r.clock.Since(n.held) >= holdEvery {
 		if err := r.pacer.Hold(ctx, *c, holder); err != nil {
@@ -159,14 +166,14 @@ func (r *reconciler) sync(ctx context.Context, w workload) (time.Duration, error
 	return r.step(ctx, n, c)
 }
 
-func isMarked(object client.Object) bool {
+func isNoted(object client.Object) bool {
 	_, wanted := object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]
 	_, paced := object.GetAnnotations()[v1alpha1.AnnotationPacedReplicas]
 	return wanted || paced
 }
 
 // endOf is why a scale-down goes on no more, empty if it does.
-func (r *reconciler) endOf(ctx context.Context, c *pacing.Workload) (string, error) {
+func (r *stepper) endOf(ctx context.Context, c *pacing.Workload) (string, error) {
 	switch {
 	case c.Wanted == nil:
 		return fmt.Sprintf("%s=%.100q is no number of replicas; scale down again", v1alpha1.AnnotationWantedReplicas, c.Object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas]), nil
@@ -185,7 +192,7 @@ func (r *reconciler) endOf(ctx context.Context, c *pacing.Workload) (string, err
 }
 
 // step has the next pods go, if they may.
-func (r *reconciler) step(ctx context.Context, n *notes, c *pacing.Workload) (time.Duration, error) {
+func (r *stepper) step(ctx context.Context, n *pace, c *pacing.Workload) (time.Duration, error) {
 	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: *c, Wanted: *c.Wanted, DryRun: true})
 	if err != nil {
 		return 0, err
@@ -210,7 +217,7 @@ func (r *reconciler) step(ctx context.Context, n *notes, c *pacing.Workload) (ti
 }
 
 // announce writes an event once for each number that is wanted.
-func (r *reconciler) announce(n *notes, c *pacing.Workload, denial string) {
+func (r *stepper) announce(n *pace, c *pacing.Workload, denial string) {
 	said := fmt.Sprint(*c.Wanted)
 	if denial == "" || c.Replicas <= *c.Wanted || n.announced == said {
 		return
@@ -222,7 +229,7 @@ func (r *reconciler) announce(n *notes, c *pacing.Workload, denial string) {
 
 // patch writes what is wanted of a workload, which may be the same, unless it has changed. The answer is as it
 // is stored: the webhook makes a step of it.
-func (r *reconciler) patch(ctx context.Context, c *pacing.Workload, wanted *int32) (pacing.Workload, error) {
+func (r *stepper) patch(ctx context.Context, c *pacing.Workload, wanted *int32) (pacing.Workload, error) {
 	annotations := map[string]*string{v1alpha1.AnnotationWantedReplicas: nil}
 	if wanted == nil {
 		annotations[v1alpha1.AnnotationPacedReplicas] = nil
@@ -237,7 +244,7 @@ func (r *reconciler) patch(ctx context.Context, c *pacing.Workload, wanted *int3
 }
 
 // ofPod is the workload of a pod, if its scale-down is under way.
-func (r *reconciler) ofPod(ctx context.Context, pod client.Object) (workload, bool) {
+func (r *stepper) ofPod(ctx context.Context, pod client.Object) (workload, bool) {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || !strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/") {
 		return workload{}, false
