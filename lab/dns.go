@@ -200,26 +200,7 @@ func DNSCorefile(kind shape.DNS) string {
 	if kind == shape.DNSVicinity {
 		plugin = "    vicinity cluster.local\n"
 	}
-	return `.:53 {
-    errors
-    health {
-        lameduck 5s
-    }
-    ready
-` + plugin + `    kubernetes cluster.local in-addr.arpa ip6.arpa {
-        pods insecure
-        fallthrough in-addr.arpa ip6.arpa
-        ttl 30
-    }
-    prometheus :9153
-    cache 30 {
-        disable success cluster.local
-        disable denial cluster.local
-    }
-    reload
-    loadbalance
-}
-`
+	return strings.Replace(corefile, "$PLUGIN", plugin, 1)
 }
 
 var verifiesPods = regexp.MustCompile(`(?m)^\s*pods\s+verified\b`)
@@ -227,14 +208,8 @@ var verifiesPods = regexp.MustCompile(`(?m)^\s*pods\s+verified\b`)
 // dnsManifests are all objects of a DNS server. A change of the version or of the Corefile
 // replaces its pods.
 func dnsManifests(s shape.Shape, o DNSOptions, version string) string {
-	corefile, replicas := o.Corefile, o.Replicas
-	if corefile == "" {
-		corefile = DNSCorefile(o.Kind)
-	}
-	if replicas == 0 {
-		replicas = defaultDNSReplicas
-	}
-	hash := sha256.Sum256([]byte(corefile))
+	text, replicas := cmp.Or(o.Corefile, DNSCorefile(o.Kind)), cmp.Or(o.Replicas, defaultDNSReplicas)
+	hash := sha256.Sum256([]byte(text))
 	var addrs []string
 	for _, addr := range s.DNSAddrs() {
 		addrs = append(addrs, strconv.Quote(addr.String()))
@@ -244,8 +219,8 @@ func dnsManifests(s shape.Shape, o DNSOptions, version string) string {
 		families = "SingleStack"
 	}
 	return strings.NewReplacer(
-		"$RULES", dnsRules(o.Kind, corefile),
-		"$COREFILE", strings.ReplaceAll(strings.TrimSuffix(corefile, "\n"), "\n", "\n    "),
+		"$RULES", dnsRules(o.Kind, text),
+		"$COREFILE", strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    "),
 		"$REPLICAS", strconv.Itoa(replicas),
 		"$VERSION", strconv.Quote(version),
 		"$HASH", strconv.Quote(hex.EncodeToString(hash[:8])),
@@ -271,108 +246,3 @@ func dnsRules(kind shape.DNS, corefile string) string {
 	return fmt.Sprintf(`- {apiGroups: [""], resources: [%s], verbs: [list, watch]}
 - {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}%s`, strings.Join(core, ", "), own)
 }
-
-const dnsTemplate = `apiVersion: v1
-kind: ServiceAccount
-metadata: {name: coredns}
-automountServiceAccountToken: false
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: "system:coredns"}
-rules:
-$RULES
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: "system:coredns"}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:coredns"}
-subjects:
-- {kind: ServiceAccount, name: coredns, namespace: kube-system}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: coredns}
-data:
-  Corefile: |2
-    $COREFILE
----
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: coredns
-  labels: {k8s-app: kube-dns}
-spec:
-  replicas: $REPLICAS
-  strategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 0, maxSurge: "100%"}}
-  selector:
-    matchLabels: {k8s-app: kube-dns}
-  template:
-    metadata:
-      labels: {k8s-app: kube-dns}
-      annotations:
-        lab.vicinity.dev/program: $VERSION
-        lab.vicinity.dev/corefile: $HASH
-    spec:
-      serviceAccountName: coredns
-      automountServiceAccountToken: true
-      enableServiceLinks: false
-      priorityClassName: system-cluster-critical
-      dnsPolicy: Default
-      affinity:
-        nodeAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-            nodeSelectorTerms:
-            - matchExpressions:
-              - {key: $FAKE, operator: DoesNotExist}
-      topologySpreadConstraints:
-      - maxSkew: 1
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: DoNotSchedule
-        nodeTaintsPolicy: Honor
-        matchLabelKeys: [pod-template-hash]
-        labelSelector: {matchLabels: {k8s-app: kube-dns}}
-      - maxSkew: 1
-        topologyKey: kubernetes.io/hostname
-        whenUnsatisfiable: ScheduleAnyway
-        matchLabelKeys: [pod-template-hash]
-        labelSelector: {matchLabels: {k8s-app: kube-dns}}
-      containers:
-      - name: coredns
-        image: vicinity-dns
-        args: [-conf, /etc/coredns/Corefile]
-        ports:
-        - {name: dns, containerPort: 53, protocol: UDP}
-        - {name: dns-tcp, containerPort: 53}
-        - {name: metrics, containerPort: 9153}
-        readinessProbe:
-          httpGet: {path: /ready, port: 8181}
-          periodSeconds: 1
-        livenessProbe:
-          httpGet: {path: /health, port: 8080}
-          initialDelaySeconds: 30
-        securityContext:
-          allowPrivilegeEscalation: false
-          readOnlyRootFilesystem: true
-          capabilities: {add: [NET_BIND_SERVICE], drop: [ALL]}
-        volumeMounts:
-        - {name: config, mountPath: /etc/coredns, readOnly: true}
-      volumes:
-      - name: config
-        configMap: {name: coredns}
----
-apiVersion: v1
-kind: Service
-metadata:
-  name: kube-dns
-  labels: {k8s-app: kube-dns, kubernetes.io/name: CoreDNS}
-spec:
-  clusterIP: $ADDRESS
-  clusterIPs: [$ADDRESSES]
-  ipFamilyPolicy: $FAMILIES
-  selector: {k8s-app: kube-dns}
-  ports:
-  - {name: dns, port: 53, targetPort: dns, protocol: UDP}
-  - {name: dns-tcp, port: 53, targetPort: dns-tcp}
-  - {name: metrics, port: 9153, targetPort: metrics}
-`

@@ -194,6 +194,18 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := plane.Start(ctx); err != nil {
 		return err
 	}
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	if err := client.Apply(ctx, "", clusterManifests); err != nil {
+		return err
+	}
+	if !c.Shape().ControlPlaneOnly {
+		if err := client.Apply(ctx, "", storageManifests); err != nil {
+			return err
+		}
+	}
 	c.logf("control plane answers after %.1f s", time.Since(begun).Seconds())
 
 	begun = time.Now()
@@ -204,10 +216,6 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		return err
 	}
 	if err := plane.Wait(ctx); err != nil {
-		return err
-	}
-	client, err := c.Client()
-	if err != nil {
 		return err
 	}
 	if err := client.WaitNodes(ctx, true, c.nodeNames()...); err != nil {

@@ -390,7 +390,7 @@ func (c *Client) waitController(ctx context.Context) (works string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("controller on %s, %d webhooks answer", strings.Join(nodesOf(pods), ", "), len(webhooks)), nil
+	return fmt.Sprintf("controller on %s, webhooks answer", strings.Join(nodesOf(pods), ", ")), nil
 }
 
 // controllers are the controller's Deployments: one, or none if it is not installed.

@@ -3,11 +3,9 @@ package lab
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,9 +21,7 @@ func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, 
 		return nil, fmt.Errorf("reading the webhooks of %s: %w", configuration, err)
 	} else if err == nil {
 		for i := range mutating.Webhooks {
-			if canBeTried(mutating.Webhooks[i].Rules) {
-				names = append(names, mutating.Webhooks[i].Name)
-			}
+			names = append(names, mutating.Webhooks[i].Name)
 		}
 	}
 	validating, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, configuration, metav1.GetOptions{})
@@ -33,86 +29,24 @@ func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, 
 		return nil, fmt.Errorf("reading the webhooks of %s: %w", configuration, err)
 	} else if err == nil {
 		for i := range validating.Webhooks {
-			if canBeTried(validating.Webhooks[i].Rules) {
-				names = append(names, validating.Webhooks[i].Name)
-			}
+			names = append(names, validating.Webhooks[i].Name)
 		}
 	}
 	return names, nil
 }
 
-// canBeTried reports whether a webhook is called for any object that may be written. Those of
-// evictions are not: they are called where there is a budget, for pods that run. The server that
-// answers them is that of the others.
-func canBeTried(rules []admissionregistrationv1.RuleWithOperations) bool {
-	return !slices.ContainsFunc(rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-		return slices.Contains(r.Resources, "pods/eviction")
-	})
-}
-
-// probes are objects for which the API server calls a webhook, by its name. They are only
-// used in dry runs.
-var probes = map[string]string{
-	"routed.endpointslice.vicinity.dev": `
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: lab-probe, labels: {vicinity.dev/routed: "true"}}
-addressType: IPv4
-endpoints: []
-`,
-	"own-zone.endpointslice.vicinity.dev": `
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: lab-probe, labels: {endpoint-slice-hints.resources.gardener.cloud/consider: "true"}}
-addressType: IPv4
-endpoints: []
-`,
-	"service.vicinity.dev": `
-apiVersion: v1
-kind: Service
-metadata: {name: lab-probe, annotations: {endpointslice.kubernetes.io/same-zone: Prefer}}
-spec: {ports: [{port: 80}]}
-`,
-	"routingpolicy.vicinity.dev": `
-apiVersion: vicinity.dev/v1alpha1
-kind: RoutingPolicy
-metadata: {name: lab-probe}
-spec: {}
-`,
-	"clusterroutingpolicy.vicinity.dev": `
-apiVersion: vicinity.dev/v1alpha1
-kind: ClusterRoutingPolicy
-metadata: {name: lab-probe}
-spec: {namespaceSelector: {}}
-`,
-	"topologydisruptionbudget.vicinity.dev": `
-apiVersion: vicinity.dev/v1alpha1
-kind: TopologyDisruptionBudget
-metadata: {name: lab-probe}
-spec: {maxUnavailable: 1}
-`,
-}
-
-// unprobed are webhooks that are called in namespaces with a label of their own, or for pods of StatefulSets, alone. The same
-// programs serve them as serve the others.
-var unprobed = []string{
-	"pod.vicinity.dev", "deployment.scale.vicinity.dev", "replicaset.scale.vicinity.dev", "statefulset.scale.vicinity.dev", "ordinal.vicinity.dev",
-}
-
-// waitWebhook waits until the API server gets an answer from a webhook. Vicinity's webhooks
+// waitWebhook waits until the API server gets an answer from a webhook that any object can try. Others
+// are called for evictions, or in namespaces with a label; the same programs serve them. Vicinity's webhooks
 // fail open, so the result of a request does not show that; the API server's metrics do.
 func (c *Client) waitWebhook(ctx context.Context, name string) error {
-	if slices.Contains(unprobed, name) {
-		return nil
-	}
-	text, known := probes[name]
-	if !known {
-		return fmt.Errorf("webhook %s cannot be tried: nothing is known for which it is called", name)
-	}
-	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+	probes := map[string]map[string]any{}
+	if err := yaml.Unmarshal([]byte(webhookProbes), &probes); err != nil {
 		return fmt.Errorf("trying webhook %s: %w", name, err)
 	}
+	if probes[name] == nil {
+		return nil
+	}
+	object := &unstructured.Unstructured{Object: probes[name]}
 	return kube.Wait(ctx, "the API server to be answered by webhook "+name, func(ctx context.Context) (string, error) {
 		resource, err := c.Resource(object, metav1.NamespaceDefault)
 		if err != nil {

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -44,23 +43,15 @@ func newClient(dial dialer, ca []byte, certificate *Pair) (*client, error) {
 
 // get returns an error unless the status is 2xx.
 func (c *client) get(ctx context.Context, url string) error {
-	_, err := c.do(ctx, http.MethodGet, url, nil)
+	_, err := c.read(ctx, url)
 	return err
 }
 
-func (c *client) apply(ctx context.Context, url string, object []byte) error {
-	_, err := c.do(ctx, http.MethodPatch, url+"?fieldManager=vicinity-lab&force=true", object)
-	return err
-}
-
-// do sends a request and returns the body of a 2xx answer.
-func (c *client) do(ctx context.Context, method, url string, object []byte) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(object))
+// read returns the body of a 2xx answer.
+func (c *client) read(ctx context.Context, url string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return nil, err
-	}
-	if method == http.MethodPatch {
-		request.Header.Set("Content-Type", "application/apply-patch+yaml")
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -69,10 +60,10 @@ func (c *client) do(ctx context.Context, method, url string, object []byte) ([]b
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: reading the answer: %w", method, url, err)
+		return nil, fmt.Errorf("%s: reading the answer: %w", url, err)
 	}
 	if response.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("%s %s: %s: %s", method, url, response.Status, lastLine(body))
+		return nil, fmt.Errorf("%s: %s: %s", url, response.Status, lastLine(body))
 	}
 	return body, nil
 }

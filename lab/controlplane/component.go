@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -132,13 +131,7 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 		return err
 	}
 	// Only now: without an API they would retry with growing pauses.
-	if err := c.startAll(c.named(ControllerManager, Scheduler)...); err != nil {
-		return err
-	}
-	if err := c.grantAll(ctx); err != nil {
-		return err
-	}
-	return c.provideStorage(ctx)
+	return c.startAll(c.named(ControllerManager, Scheduler)...)
 }
 
 func (c *ControlPlane) named(names ...string) []component {
@@ -366,7 +359,7 @@ func (c *ControlPlane) proxyMissedZone(ctx context.Context, node string, pid int
 	if err != nil || logsZone(string(text), pid) {
 		return false, err
 	}
-	body, err := c.admin.do(ctx, http.MethodGet, c.api("/api/v1/nodes/"+node), nil)
+	body, err := c.admin.read(ctx, c.api("/api/v1/nodes/"+node))
 	if err != nil {
 		return false, err
 	}

@@ -1,5 +1,5 @@
 // Package storage gives claims of a lab volumes: folders in the folder of the lab, which all
-// nodes reach, since they are on one machine. It provides the default StorageClass.
+// nodes reach, since they are on one machine.
 //
 // A volume is as large as its file system, whatever its claim asks for. It is removed with its
 // claim, unless its class or its own reclaim policy says otherwise, and all of them with the lab.
@@ -25,23 +25,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-const (
-	// Class is the name of the StorageClass.
-	Class = "lab"
-	// Provisioner is the name of this package in its StorageClass.
-	Provisioner = "lab.vicinity.dev/folder"
-)
-
-// ClassManifest is the StorageClass. Claims that name no class get it too.
-const ClassManifest = `apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata:
-  name: ` + Class + `
-  annotations: {storageclass.kubernetes.io/is-default-class: "true"}
-provisioner: ` + Provisioner + `
-reclaimPolicy: Delete
-volumeBindingMode: Immediate
-`
+// Provisioner is the name of this package in its StorageClass.
+const Provisioner = "lab.vicinity.dev/folder"
 
 // Annotations by which the controller-manager asks a provisioner for a volume, and finds the
 // provisioner of a volume.
