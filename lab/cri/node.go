@@ -33,8 +33,6 @@ type node struct {
 	network   network
 	slots     fabric.Slots
 	streaming streaming.Server
-	// ports guards reading and changing the rules of host ports.
-	ports sync.Mutex
 
 	stop func()
 

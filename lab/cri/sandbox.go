@@ -37,6 +37,8 @@ type sandboxRecord struct {
 	Config    *runtimeapi.PodSandboxConfig `json:"config"`
 	Slot      int                          `json:"slot,omitempty"`
 	Addresses []netip.Addr                 `json:"addresses,omitempty"`
+	// PortsOpen means that ports of the node may lead to the pod.
+	PortsOpen bool `json:"portsOpen,omitempty"`
 	// FirstProcess is that of the PID namespace that the containers share, if they share one.
 	FirstProcess *processID `json:"firstProcess,omitempty"`
 	// Made means that nothing of it is missing.
