@@ -30,7 +30,7 @@ func ServeRuntime(ctx context.Context, dir state.Dir) error {
 			log.Error("claims get no volumes", "error", err)
 		}
 	})
-	return cri.Run(ctx, cri.Options{State: dir, Kubeconfig: dir.ComponentKubeconfig(controlplane.Kubelet)})
+	return cri.Run(ctx, cri.Options{State: dir})
 }
 
 func serveStorage(ctx context.Context, dir state.Dir, log *slog.Logger) error {

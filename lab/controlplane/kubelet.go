@@ -147,8 +147,10 @@ func (c *ControlPlane) RemoveNode(node shape.Node) error {
 func (f flags) kubeletConfig(node shape.Node) ([]byte, error) {
 	folder := path.Join(cri.KubeletFolder, node.Name)
 	dns := make([]string, 0, 2)
-	for _, addr := range f.shape.DNSAddrs() {
-		dns = append(dns, addr.String())
+	if f.shape.DNSServer() != shape.DNSNone {
+		for _, addr := range f.shape.DNSAddrs() {
+			dns = append(dns, addr.String())
+		}
 	}
 	certificate := f.pki(cri.KubeletOf(node.Name))
 	config := map[string]any{

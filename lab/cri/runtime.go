@@ -2,7 +2,6 @@ package cri
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -10,9 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/process"
@@ -24,8 +20,6 @@ import (
 type Options struct {
 	// State is the lab's state folder.
 	State state.Dir
-	// Kubeconfig is that of a client that may read Services.
-	Kubeconfig string
 	// Images maps images to programs. The default is DefaultImages and those of the lab.
 	Images Images
 	// Self is the command that runs what this package runs as processes of their own: what to
@@ -73,7 +67,6 @@ func (r *host) command(args ...string) *exec.Cmd {
 type host struct {
 	Options
 	marker string
-	client kubernetes.Interface
 	// starts limits how many containers start at the same time.
 	starts chan struct{}
 
@@ -93,12 +86,8 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.complete(lab.Images); err != nil {
 		return err
 	}
-	client, err := newClient(o.Kubeconfig)
-	if err != nil {
-		return err
-	}
 	r := &host{
-		Options: o, marker: process.Marker(o.State), client: client,
+		Options: o, marker: process.Marker(o.State),
 		starts: make(chan struct{}, 8), nodes: map[string]*node{},
 	}
 	if err := os.MkdirAll(o.State.Nodes(), 0o700); err != nil {
@@ -110,20 +99,6 @@ func Run(ctx context.Context, o Options) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	return r.follow(ctx, &work)
-}
-
-// newClient returns a client that reads the address of the cluster's DNS server.
-func newClient(path string) (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the runtime's kubeconfig: %w", err)
-	}
-	config.QPS = -1 // one small read for each pod
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making the runtime's client: %w", err)
-	}
-	return client, nil
 }
 
 // follow serves the nodes that lab.json has, until the context ends.

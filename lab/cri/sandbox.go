@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -107,13 +108,13 @@ func readSandboxes(d state.Dir) ([]*sandboxRecord, error) {
 }
 
 // RunPodSandbox makes the network of a pod.
-func (n *node) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (n *node) RunPodSandbox(_ context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	id := newID()
 	s := &sandbox{
 		sandboxRecord: sandboxRecord{ID: id, Node: n.Node, Created: time.Now(), Config: r.Config},
 		folder:        n.runtime.State.Pod(id),
 	}
-	if err := n.makeSandbox(ctx, s); err != nil {
+	if err := n.makeSandbox(s); err != nil {
 		return nil, errors.Join(err, n.end(s), os.RemoveAll(s.folder))
 	}
 	n.mu.Lock()
@@ -122,7 +123,7 @@ func (n *node) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxReq
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-func (n *node) makeSandbox(ctx context.Context, s *sandbox) error {
+func (n *node) makeSandbox(s *sandbox) error {
 	if err := os.MkdirAll(filepath.Join(s.folder, containersFolder), 0o700); err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (n *node) makeSandbox(ctx context.Context, s *sandbox) error {
 			return err
 		}
 	}
-	if err := n.writeResolver(ctx, s); err != nil {
+	if err := s.writeResolver(); err != nil {
 		return err
 	}
 	if s.sharesProcesses() {
@@ -164,6 +165,28 @@ func (n *node) makeSandbox(ctx context.Context, s *sandbox) error {
 	}
 	s.Made = true
 	return s.save()
+}
+
+// machineResolver is the machine's resolv.conf.
+const machineResolver = "/etc/resolv.conf"
+
+// writeResolver writes the resolv.conf of the sandbox as the kubelet says it.
+func (s *sandbox) writeResolver() error {
+	said := s.Config.GetDnsConfig()
+	if said == nil {
+		return nil
+	}
+	var text strings.Builder
+	for _, server := range said.Servers {
+		fmt.Fprintf(&text, "nameserver %s\n", server)
+	}
+	if len(said.Searches) > 0 {
+		fmt.Fprintf(&text, "search %s\n", strings.Join(said.Searches, " "))
+	}
+	if len(said.Options) > 0 {
+		fmt.Fprintf(&text, "options %s\n", strings.Join(said.Options, " "))
+	}
+	return state.ReplaceFile(filepath.Join(s.folder, resolverFile), []byte(text.String()), 0o644)
 }
 
 // end removes the network of a sandbox, records that, and frees its addresses.
