@@ -347,7 +347,6 @@ func TestExplainDoesWithout(t *testing.T) {
 		name    string
 		prepare func(*fakeCluster)
 		golden  string
-		want    []string
 	}{
 		{
 			name: "without Vicinity", golden: "web-not-installed.txt",
@@ -357,10 +356,6 @@ func TestExplainDoesWithout(t *testing.T) {
 				if err := c.typed.Tracker().Delete(appsv1.SchemeGroupVersion.WithResource("deployments"), "vicinity-system", "vicinity-controller"); err != nil {
 					panic(err)
 				}
-			},
-			want: []string{
-				"the cluster has no RoutingPolicies, since Vicinity's CRDs are not installed, so only what is written on the Service itself counts here",
-				"no vicinity-controller is installed, so nothing is written; its default flags are assumed",
 			},
 		},
 		{
@@ -372,17 +367,12 @@ func TestExplainDoesWithout(t *testing.T) {
 				c.refuse("endpointgroups", forbidden("vicinity.dev", "endpointgroups"))
 				c.refuse("deployments", forbidden("apps", "deployments"))
 			},
-			want: []string{
-				`Nodes may not be read (User "jane" cannot list resource "nodes" in API group "" at the cluster scope), so where traffic comes from is unknown, and so is the plan; see docs/reference/permissions.md`,
-				"no EndpointSlice of the Service is known",
-			},
 		},
 		{
 			name: "without the right to read autoscalers", golden: "web-no-autoscalers.txt",
 			prepare: func(c *fakeCluster) {
 				c.refuse("horizontalpodautoscalers", forbidden("autoscaling", "horizontalpodautoscalers"))
 			},
-			want: []string{"so whether an autoscaler sets the number of endpoints is unknown"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -391,11 +381,6 @@ func TestExplainDoesWithout(t *testing.T) {
 			code, stdout, stderr := c.run(t.Context(), "explain", "web", "--all")
 			if code != 0 || stderr != "" {
 				t.Fatalf("exit code %d: %s", code, stderr)
-			}
-			for _, want := range test.want {
-				if !strings.Contains(stdout, want) {
-					t.Errorf("%q is missing in\n%s", want, stdout)
-				}
 			}
 			compareGolden(t, "explain", test.golden, stdout)
 		})

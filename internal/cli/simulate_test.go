@@ -114,55 +114,12 @@ func TestSimulateSweeps(t *testing.T) {
 			t.Errorf("%s: %s\n%+v, want\n%+v", test.args, err, got, test.want)
 		}
 	}
-
-	_, out, _ := simulateMain(t.Context(), strings.NewReader(one), append(halvesArgs, "--starting-threshold", "4x,5x")...)
-	for _, name := range []string{"\nbalanced  ", "\nlocal 4x  ", "\nlocal 5x  "} {
-		if !strings.Contains(out, name) {
-			t.Errorf("no row %q in\n%s", name, out)
-		}
-	}
 }
 
 func TestSimulateHTML(t *testing.T) {
 	code, page, err := simulateMain(t.Context(), strings.NewReader(halves), append(halvesArgs, "-o", "html")...)
 	if code != 0 || err != "" || !strings.Contains(page, "short, in b") || !strings.Contains(page, "<svg") {
 		t.Errorf("exit code %d, %q, a page of %d bytes", code, err, len(page))
-	}
-}
-
-// algorithmsIn are the algorithms of JSON output, in its order.
-func algorithmsIn(t *testing.T, out string) string {
-	t.Helper()
-	var rows []sweepRow
-	if err := json.Unmarshal([]byte(out), &rows); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, row := range rows {
-		names = append(names, row.Algorithm)
-	}
-	return strings.Join(names, ",")
-}
-
-func TestSimulateChoosesDelivery(t *testing.T) {
-	const (
-		note  = "left out local-weighted, local-opt, flow: hints cannot carry weights; see --delivery groups\n"
-		every = "balanced,local,local-shared,local-weighted,local-opt,auto,optimal,flow"
-		plain = "balanced,local,local-shared,auto,optimal"
-	)
-	for _, test := range []struct{ args, algorithms, said string }{
-		{"", plain, note},
-		{"--delivery groups", every, ""},
-		{"--algorithm local-opt,local", "local-opt,local", ""},
-	} {
-		code, out, err := simulateMain(t.Context(), nil, append(strings.Fields(test.args), "--dataset", "representative", "-o", "json")...)
-		if code != 0 || err != test.said {
-			t.Errorf("%q: exit code %d, said %q", test.args, code, err)
-			continue
-		}
-		if got := algorithmsIn(t, out); got != test.algorithms {
-			t.Errorf("%q runs %s, want %s", test.args, got, test.algorithms)
-		}
 	}
 }
 
