@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
@@ -15,6 +14,7 @@ import (
 	names "k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
@@ -99,36 +99,24 @@ func (p *podReader) needed(reason *string, what string, err error) error {
 
 func (p *podReader) readWorkloads(ctx context.Context) error {
 	apps := p.typed.AppsV1()
-	deployments, err := listAll[appsv1.Deployment](ctx, apps.Deployments(p.namespace), metav1.ListOptions{})
-	if err := p.needed(&p.unknown, "Deployments", err); err != nil {
+	if err := addWorkloads(ctx, p, "Deployments", apps.Deployments(p.namespace), coverage.OfDeployment); err != nil {
 		return err
 	}
-	replicaSets, err := listAll[appsv1.ReplicaSet](ctx, apps.ReplicaSets(p.namespace), metav1.ListOptions{})
-	if err := p.needed(&p.unknown, "ReplicaSets", err); err != nil {
+	if err := addWorkloads(ctx, p, "ReplicaSets", apps.ReplicaSets(p.namespace), coverage.OfReplicaSet); err != nil {
 		return err
 	}
-	statefulSets, err := listAll[appsv1.StatefulSet](ctx, apps.StatefulSets(p.namespace), metav1.ListOptions{})
-	if err := p.needed(&p.unknown, "StatefulSets", err); err != nil {
+	if err := addWorkloads(ctx, p, "StatefulSets", apps.StatefulSets(p.namespace), coverage.OfStatefulSet); err != nil {
 		return err
 	}
-	daemonSets, err := listAll[appsv1.DaemonSet](ctx, apps.DaemonSets(p.namespace), metav1.ListOptions{})
-	if err := p.needed(&p.unknown, "DaemonSets", err); err != nil {
-		return err
-	}
-	all := &p.world.Workloads
-	*all = append(*all, workloads(deployments, coverage.OfDeployment)...)
-	*all = append(*all, workloads(replicaSets, coverage.OfReplicaSet)...)
-	*all = append(*all, workloads(statefulSets, coverage.OfStatefulSet)...)
-	*all = append(*all, workloads(daemonSets, coverage.OfDaemonSet)...)
-	return nil
+	return addWorkloads(ctx, p, "DaemonSets", apps.DaemonSets(p.namespace), coverage.OfDaemonSet)
 }
 
-func workloads[T any](objects []*T, read func(*T) coverage.Workload) []coverage.Workload {
-	all := make([]coverage.Workload, len(objects))
-	for i, object := range objects {
-		all[i] = read(object)
+func addWorkloads[T any, L runtime.Object](ctx context.Context, p *podReader, kind string, from lister[L], read func(*T) coverage.Workload) error {
+	objects, err := listAll[T](ctx, from, metav1.ListOptions{})
+	for _, object := range objects {
+		p.world.Workloads = append(p.world.Workloads, read(object))
 	}
-	return all
+	return p.needed(&p.unknown, kind, err)
 }
 
 // readUnits reads the groups of pods that can only be disrupted together, if a pod is of a
