@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -134,25 +135,16 @@ func (f *explainDNSFlags) zoneName() (string, error) {
 	return zone + ".", nil
 }
 
+var dnsName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?$`)
+
 func checkName(name string) error {
-	const longest, longestLabel = 253, 63
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	const longest = 253
 	whole := strings.TrimSuffix(name, ".")
-	if _, err := netip.ParseAddr(whole); err == nil {
-		return command.UsageErrorf("name %q is an address; it must be the name of a Service or of one of its ports, such as web.shop", name)
+	if _, err := netip.ParseAddr(whole); err != nil && len(whole) <= longest && dnsName.MatchString(name) {
+		return nil
 	}
-	if len(whole) > longest {
-		return command.UsageErrorf("name %q has %d characters; it must have at most %d", name, len(whole), longest)
-	}
-	for label := range strings.SplitSeq(whole, ".") {
-		if label == "" || len(label) > longestLabel {
-			return command.UsageErrorf("name %q is no DNS name; it must be labels of 1 to %d characters with dots between them, such as web.shop", name, longestLabel)
-		}
-	}
-	if at := strings.IndexFunc(name, func(r rune) bool { return !strings.ContainsRune(allowed, r) }); at >= 0 {
-		return command.UsageErrorf("name %q has %q; it must have letters, digits, hyphens and underscores only, with dots between labels, such as web.shop", name, []rune(name[at:])[0])
-	}
-	return nil
+	return command.UsageErrorf("name %q is not that of a Service or of one of its ports, such as web.shop; "+
+		"it must have labels of 1 to 63 letters, digits, hyphens and underscores with dots between them, and at most %d characters", name, longest)
 }
 
 // nameClient is who asks, as --from says it.
@@ -171,18 +163,13 @@ func (f *explainDNSFlags) client() (nameClient, error) {
 	if address, err := netip.ParseAddr(f.from); err == nil {
 		return nameClient{address: address.Unmap().WithZone("")}, nil
 	}
-	if strings.Contains(f.from, ".") && strings.Trim(f.from, "0123456789.") == "" {
-		return nameClient{}, command.UsageErrorf("%s %q is neither a pod's name nor an address; %s", called, f.from, allowed)
-	}
-	if _, err := netip.ParsePrefix(f.from); err == nil {
-		return nameClient{}, command.UsageErrorf("%s %q is a range; %s", called, f.from, allowed)
-	}
+	likeAddress := strings.Contains(f.from, ".") && strings.Trim(f.from, "0123456789.") == ""
 	namespace, pod, qualified := strings.Cut(f.from, "/")
 	if !qualified {
 		namespace, pod = "", f.from
 	}
-	if len(validation.IsDNS1123Subdomain(pod)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return nameClient{}, command.UsageErrorf("%s %q is neither; %s", called, f.from, allowed)
+	if likeAddress || len(validation.IsDNS1123Subdomain(pod)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
+		return nameClient{}, command.UsageErrorf("%s %q is neither a pod's name nor an address; %s", called, f.from, allowed)
 	}
 	return nameClient{called: called, namespace: namespace, pod: pod}, nil
 }
