@@ -29,6 +29,7 @@ func outcomes() []allocate.Outcome {
 		{Rule: allocate.RuleKept, Algorithm: allocate.Local, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: 1.0 / 3}},
 		{Rule: allocate.RuleRenewed, Algorithm: allocate.Optimal, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{InZone: 1}, Before: allocate.Figures{InZone: 5.0 / 6}},
 		{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: -1e-17}},
+		{Rule: allocate.RulePlanned, Algorithm: allocate.Auto, State: allocate.Allocated, Threshold: 0.2},
 		{Rule: allocate.RulePlanned, Algorithm: allocate.Flow, State: allocate.Allocated, Threshold: 0.5},
 		{Rule: allocate.RuleKept, Algorithm: allocate.Flow, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: 0.004}},
 		{Rule: allocate.RulePlanned, Algorithm: allocate.LocalOpt, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: 0.75}},
@@ -48,7 +49,14 @@ func outcomes() []allocate.Outcome {
 func TestOutcomesGolden(t *testing.T) {
 	var text strings.Builder
 	for _, outcome := range outcomes() {
-		text.WriteString(Outcome(outcome) + "\n")
+		brief := Brief(outcome)
+		text.WriteString(Outcome(outcome) + "\n  " + brief + "\n")
+		// Other numbers are no other words.
+		outcome.Endpoints, outcome.Minimum, outcome.Zone = 70, 80, "c"
+		outcome.Figures.Overload += 0.01
+		if other := Brief(outcome); other != brief {
+			t.Errorf("%s: with other numbers %q", brief, other)
+		}
 	}
 	golden(t, "outcomes.txt", text.String())
 }
