@@ -28,15 +28,7 @@ func benchNodeLabels(node int) map[string]string {
 	return labels
 }
 
-func benchNames() []string {
-	names := make([]string, benchPods)
-	for i := range names {
-		names[i] = fmt.Sprintf("deployment-7f9c6d5b4-%05d", i)
-	}
-	return names
-}
-
-func benchIndex(names []string, dual bool) *Index {
+func benchIndex() *Index {
 	x := New()
 	for n := range benchNodes {
 		x.SetNode(fmt.Sprint("node-", n), Node{
@@ -45,18 +37,16 @@ func benchIndex(names []string, dual bool) *Index {
 			Labels:    benchNodeLabels(n),
 		})
 	}
-	for i, name := range names {
-		ips := []netip.Addr{benchAddr(i)}
-		if dual {
-			ips = append(ips, netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}))
-		}
-		x.SetPod("default", name, Pod{IPs: ips, Node: fmt.Sprint("node-", i%benchNodes), Labels: benchLabels(i % benchNodes)})
+	for i := range benchPods {
+		x.SetPod("default", fmt.Sprintf("deployment-7f9c6d5b4-%05d", i), Pod{
+			IPs: []netip.Addr{benchAddr(i)}, Node: fmt.Sprint("node-", i%benchNodes), Labels: benchLabels(i % benchNodes),
+		})
 	}
 	return x
 }
 
 func BenchmarkLookup(b *testing.B) {
-	x := benchIndex(benchNames(), false)
+	x := benchIndex()
 	for _, by := range []struct {
 		name string
 		addr func(i int) netip.Addr
