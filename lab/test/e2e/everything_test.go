@@ -237,18 +237,9 @@ func (d *daily) under(ctx context.Context, zones []string, do func(context.Conte
 	if err != nil {
 		return err
 	}
-	enough := make(chan struct{})
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
-	type outcome struct {
-		result load.Result
-		err    error
-	}
-	ended := make(chan outcome, 1)
-	go func() {
-		result, err := job.Run(flow, load.Watch{Enough: enough})
-		ended <- outcome{result, err}
-	}()
+	sending := start(flow, job, nil)
 	var names *steady
 	if zones == nil {
 		if names, err = d.nameIsKnown(ctx); err != nil {
@@ -266,15 +257,14 @@ func (d *daily) under(ctx context.Context, zones []string, do func(context.Conte
 		err = errors.Join(err, names.end())
 		d.names += names.right
 	}
-	close(enough)
-	one := <-ended
-	if err = errors.Join(err, failed, one.err); err != nil {
+	result, lost := sending.end()
+	if err = errors.Join(err, failed, lost); err != nil {
 		return err
 	}
-	d.requests += one.result.Answered
+	d.requests += result.Answered
 	d.churned += churned
-	if one.result.Failed() > 0 || unsent(one.result) != "" {
-		return errors.New(failures(one.result))
+	if result.Failed() > 0 || unsent(result) != "" {
+		return errors.New(failures(result))
 	}
 	return nil
 }

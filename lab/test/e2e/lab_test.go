@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -124,11 +125,11 @@ func (s *scene) flawless(ctx context.Context, o lab.LoadOptions) (load.Result, e
 	if err != nil {
 		return load.Result{}, err
 	}
-	return s.runFlawless(ctx, job, load.Watch{})
+	return flawlessly(job.Run(ctx, load.Watch{}))
 }
 
-func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob, watch load.Watch) (load.Result, error) {
-	result, err := job.Run(ctx, watch)
+// flawlessly is a result, and an error if anything of it failed.
+func flawlessly(result load.Result, err error) (load.Result, error) {
 	if err != nil {
 		return result, err
 	}
@@ -136,6 +137,35 @@ func (s *scene) runFlawless(ctx context.Context, job lab.LoadJob, watch load.Wat
 		return result, errors.New(text)
 	}
 	return result, nil
+}
+
+// underway is load that is sent meanwhile.
+type underway struct {
+	enough, ended chan struct{}
+	result        load.Result
+	err           error
+}
+
+// start begins to send, until the time of the plan is over, the context ends, or there is enough.
+func start(ctx context.Context, job lab.LoadJob, answered *atomic.Int64) *underway {
+	u := &underway{enough: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(u.ended)
+		u.result, u.err = job.Run(ctx, load.Watch{Enough: u.enough, Answered: answered})
+	}()
+	return u
+}
+
+// wait waits until nothing is sent any more.
+func (u *underway) wait() (load.Result, error) {
+	<-u.ended
+	return u.result, u.err
+}
+
+// end sends no more, and waits for the answers to what was sent.
+func (u *underway) end() (load.Result, error) {
+	close(u.enough)
+	return u.wait()
 }
 
 // patience is the timeout of answers. A slow machine delays them for seconds; what takes
@@ -227,25 +257,16 @@ func (s *scene) during(ctx context.Context, o lab.LoadOptions, do func(context.C
 	if err != nil {
 		return load.Result{}, err
 	}
-	type outcome struct {
-		result load.Result
-		err    error
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done, enough := make(chan outcome, 1), make(chan struct{})
-	go func() {
-		result, err := s.runFlawless(ctx, job, load.Watch{Enough: enough})
-		done <- outcome{result, err}
-	}()
+	sending := start(ctx, job, nil)
 	if err := do(ctx); err != nil {
 		return load.Result{}, err
 	}
 	if endless {
-		close(enough)
+		return flawlessly(sending.end())
 	}
-	end := <-done
-	return end.result, end.err
+	return flawlessly(sending.wait())
 }
 
 func (s *scene) scale(ctx context.Context, name string, replicas int32) error {

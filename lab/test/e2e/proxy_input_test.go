@@ -223,7 +223,7 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if _, err := s.runFlawless(ctx, job, load.Watch{}); err != nil {
+		if _, err := flawlessly(job.Run(ctx, load.Watch{})); err != nil {
 			return "", fmt.Errorf("%s: %w", service, err)
 		}
 	}
@@ -319,7 +319,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	result, err := s.runFlawless(ctx, job, load.Watch{})
+	result, err := flawlessly(job.Run(ctx, load.Watch{}))
 	if err != nil {
 		return "", err
 	}

@@ -104,7 +104,7 @@ func (s *scene) othersGoOn(ctx context.Context) (others int, longest time.Durati
 		if err != nil {
 			return others, longest, err
 		}
-		if _, err := s.runFlawless(ctx, job, load.Watch{}); err != nil {
+		if _, err := flawlessly(job.Run(ctx, load.Watch{})); err != nil {
 			return others, longest, fmt.Errorf("%s: %w", name, err)
 		}
 		others++

@@ -61,17 +61,8 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	}
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
-	enough := make(chan struct{})
 	t := &traffic{}
-	type outcome struct {
-		result load.Result
-		err    error
-	}
-	ended := make(chan outcome, 1)
-	go func() {
-		result, err := s.runFlawless(flow, job, load.Watch{Enough: enough, Answered: &t.answered})
-		ended <- outcome{result, err}
-	}()
+	sending := start(flow, job, &t.answered)
 	err = t.more(ctx, newRate)
 	if err == nil {
 		err = do(ctx, t)
@@ -80,15 +71,14 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 		err = t.more(ctx, 2*newRate)
 	}
 	// What is lost in the end shows when nothing is waited for any more.
-	if close(enough); err == nil {
+	if close(sending.enough); err == nil {
 		held.finish()
 	} else {
 		stop()
 	}
-	one := <-ended
-	u.answered = one.result.Answered
-	err = errors.Join(err, one.err)
-	if err = errors.Join(err, held.end()); err != nil {
+	result, failed := flawlessly(sending.wait())
+	u.answered = result.Answered
+	if err = errors.Join(err, failed, held.end()); err != nil {
 		return u, err
 	}
 	for _, number := range held.ended {

@@ -81,23 +81,14 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 	}
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
-	type outcome struct {
-		result load.Result
-		err    error
-	}
-	ended := make(chan outcome, 1)
-	go func() {
-		result, err := job.Run(flow, load.Watch{})
-		ended <- outcome{result, err}
-	}()
+	sending := start(flow, job, nil)
 	measured, err := s.overloads(ctx, r)
-	stop()
-	all := <-ended
-	if err := errors.Join(err, all.err); err != nil {
+	all, failed := sending.end()
+	if err := errors.Join(err, failed); err != nil {
 		return "", err
 	}
-	if all.result.Failed() > 0 || unsent(all.result) != "" {
-		return "", errors.New(failures(all.result))
+	if all.Failed() > 0 || unsent(all) != "" {
+		return "", errors.New(failures(all))
 	}
 	if err := o.since().within(2, r.Zones()...); err != nil {
 		return "", err
@@ -117,7 +108,7 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 		}
 		figures = append(figures, fmt.Sprintf("%.0f of %.0f %%", measured[zone], expected))
 	}
-	return fmt.Sprintf("3 zones updated, %d requests, 0 failed; overload with each zone empty, and expected: %s", all.result.Answered, strings.Join(figures, ", ")), nil
+	return fmt.Sprintf("3 zones updated, %d requests, 0 failed; overload with each zone empty, and expected: %s", all.Answered, strings.Join(figures, ", ")), nil
 }
 
 // expectedOverload is the overload in percent that was expected when the last wave of a zone began.
