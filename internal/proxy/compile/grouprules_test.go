@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
 )
@@ -196,6 +198,45 @@ func drawReader(t *rapid.T) groupReader {
 		r.groups = append(r.groups, g)
 	}
 	return r
+}
+
+// What the DNS server says to a client on a node, by package endpoint, is what the rules of the
+// node use of the endpoints that are ready.
+func TestNamesAgreeWithRules(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := drawReader(t)
+		for _, g := range r.groups {
+			g.Spec.Ports[0].Port = 8080
+		}
+		var ready []netip.Addr
+		for at, said := range r.endpoints() {
+			if !said[0].NotReady {
+				ready = append(ready, netip.MustParseAddrPort(at).Addr())
+			}
+		}
+		slices.SortFunc(ready, netip.Addr.Compare)
+		chosen := endpoint.NewSet(corev1.IPv4Protocol, r.groups, nil).Choose(endpoint.Client{Node: r.Name, Zone: r.Zone, Labels: r.Labels}, ready)
+
+		var want, got []netip.Addr
+		for i, address := range ready {
+			if chosen.Takes[i] && !chosen.All {
+				want = append(want, address)
+			}
+		}
+		rules := compiledSafely(t, Input{Service: testService(ours), Groups: r.groups}, Options{Node: r.Node})
+		for _, target := range rules.Families[0].Ports[0].Cluster {
+			// As a last resort the rules use what terminates, which has no record.
+			if slices.Contains(ready, target.Addr()) {
+				got = append(got, target.Addr())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("the rules use %v, names give %v", got, want)
+		}
+		if len(want) == 0 && len(ready) > 0 && chosen.Hard == chosen.All {
+			t.Fatalf("nothing is near: hard is %t, and all is %t", chosen.Hard, chosen.All)
+		}
+	})
 }
 
 // checkShares compares the shares of targets with what they weigh.
