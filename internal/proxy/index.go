@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/compile"
@@ -20,22 +21,21 @@ type index struct {
 	mu       sync.RWMutex
 	fronts   map[ruleset.Front][]claim // of which the first has the front
 	services map[types.NamespacedName]*destination
-	// gone are removed endpoints, in order of removal.
-	gone []departure
+	// former has the zones of endpoints that were removed lately.
+	former *cache.LRUExpireCache
 }
 
 // destination is a Service that connections go to.
 type destination struct {
-	name   types.NamespacedName
-	fronts []ruleset.Front
-	// endpoints are the current ones. former were removed lately.
+	name      types.NamespacedName
+	fronts    []ruleset.Front
 	endpoints []compile.Endpoints
-	former    map[netip.Addr]former
 }
 
-type former struct {
-	zone string
-	at   time.Time
+// endpoint is the key of a removed endpoint.
+type endpoint struct {
+	service types.NamespacedName
+	address netip.Addr
 }
 
 // claim is a Service that wants a front.
@@ -45,34 +45,30 @@ type claim struct {
 	to         *destination
 }
 
-type departure struct {
-	from    *destination
-	address netip.Addr
-	at      time.Time
-}
-
 const (
 	// goneFor is how long a removed endpoint is known: a connection is reported when the kernel forgets it.
 	goneFor = 10 * time.Minute
 	// mostGone bounds the removed endpoints that are known, to some megabytes.
-	mostGone = 50_000
+	mostGone = 20_000
 )
 
-func newIndex() *index {
-	return &index{fronts: map[ruleset.Front][]claim{}, services: map[types.NamespacedName]*destination{}}
+func newIndex(clock cache.Clock) *index {
+	return &index{
+		fronts: map[ruleset.Front][]claim{}, services: map[types.NamespacedName]*destination{},
+		former: cache.NewLRUExpireCacheWithClock(mostGone, clock),
+	}
 }
 
 // set stores a Service, or removes it if it has no families.
-func (x *index) set(name types.NamespacedName, compiled []compile.Family, now time.Time) {
+func (x *index) set(name types.NamespacedName, compiled []compile.Family) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.prune(now)
 	to := x.services[name]
 	if to == nil {
 		if len(compiled) == 0 {
 			return
 		}
-		to = &destination{name: name, former: map[netip.Addr]former{}}
+		to = &destination{name: name}
 		x.services[name] = to
 	}
 	x.withdraw(to, to.fronts)
@@ -86,14 +82,13 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family, now ti
 		}
 	}
 	if len(compiled) == 0 {
-		delete(x.services, name) // with whoever went before
+		delete(x.services, name)
 		return
 	}
 	for _, list := range before {
 		for _, e := range list {
 			if _, stays := to.zone(e.Address); !stays {
-				to.former[e.Address] = former{e.Zone, now}
-				x.gone = append(x.gone, departure{to, e.Address, now})
+				x.former.Add(endpoint{name, e.Address}, e.Zone, goneFor)
 			}
 		}
 	}
@@ -135,20 +130,6 @@ func (x *index) claim(to *destination, port *ruleset.ServicePort) {
 	}
 }
 
-// prune forgets the oldest removed endpoints.
-func (x *index) prune(now time.Time) {
-	n := 0
-	for ; n < len(x.gone) && (len(x.gone)-n > mostGone || now.Sub(x.gone[n].at) >= goneFor); n++ {
-		one := x.gone[n]
-		if one.from.former[one.address].at.Equal(one.at) {
-			delete(one.from.former, one.address)
-		}
-	}
-	// To move the rest would take long.
-	clear(x.gone[:n])
-	x.gone = x.gone[n:]
-}
-
 func (d *destination) zone(address netip.Addr) (string, bool) {
 	for _, list := range d.endpoints {
 		if e, found := list.Find(address); found {
@@ -169,7 +150,9 @@ func (x *index) resolve(front ruleset.Front, target netip.Addr) (accounting.Flow
 	to := claims[0].to
 	zone, found := to.zone(target)
 	if !found {
-		zone = to.former[target].zone
+		if known, _ := x.former.Get(endpoint{to.name, target}); known != nil {
+			zone, _ = known.(string)
+		}
 	}
 	return accounting.Flow{Namespace: to.name.Namespace, Service: to.name.Name, DestinationZone: zone}, true
 }

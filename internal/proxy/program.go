@@ -622,7 +622,7 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	}
 	for name, families := range p.unindexed {
 		if p.written(name) {
-			p.index.set(name, families, now)
+			p.index.set(name, families)
 			delete(p.unindexed, name)
 		}
 	}

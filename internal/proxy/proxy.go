@@ -131,7 +131,7 @@ func (p *Proxy) owner() *metav1.OwnerReference {
 }
 
 func (p *Proxy) account() error {
-	p.programmer.index = newIndex()
+	p.programmer.index = newIndex(clock.RealClock{})
 	var err error
 	p.accountant, err = accounting.New(accounting.Options{
 		SourceZone: func() string {
