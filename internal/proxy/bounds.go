@@ -73,7 +73,7 @@ func (b *bounds) fit(name types.NamespacedName, created time.Time, compiled func
 		if granted > 0 {
 			result = compiled(limit{granted, true})
 		} else {
-			result = compile.Result{Elements: result.Elements, Least: result.Least, Notes: result.Notes}
+			result = compile.Result{Elements: result.Elements, Least: result.Least, Notes: result.Notes, Refused: result.Refused}
 		}
 	}
 	b.grant(name, granted)

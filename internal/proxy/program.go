@@ -427,53 +427,38 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 		return
 	}
 	began := p.clock.Now()
-	made := p.compiledWithin(name)
-	one.has = made.elements()
+	e := p.catalogue.Entry(name)
+	result := p.compiled(name, e)
+	one.has = 0
+	for i := range result.Families {
+		one.has += result.Families[i].Elements
+	}
 	if mayWait && !p.scheduler.hasRoom(one.elements()) {
 		p.scheduler.postpone(name, now) // it keeps the room that it was granted
 		return
 	}
-	p.stageService(name, &made, now)
+	p.stageService(name, e, &result, now)
 	one.time += p.clock.Since(began)
 	p.scheduler.compiled(name, one, mayWait)
 }
 
-type compilation struct {
-	entry   cluster.Entry
-	result  compile.Result
-	refused compile.Refusals // also if there is no room for anything else
-}
-
-func (c *compilation) elements() (n int) {
-	for i := range c.result.Families {
-		n += c.result.Families[i].Elements
-	}
-	return n
-}
-
-func (p *programmer) compiledWithin(name types.NamespacedName) (c compilation) {
-	c.entry = p.catalogue.Entry(name)
-	fit := func(within limit) compile.Result {
-		made := p.compiled(name, c.entry, within)
-		c.refused = made.Refused
-		return made
-	}
+// compiled is what the rules are to do for a Service within its bounds.
+func (p *programmer) compiled(name types.NamespacedName, e cluster.Entry) compile.Result {
 	if p.probes(name) {
-		c.result = fit(limit{}) // it is small, and without it nothing is acknowledged
-	} else {
-		c.result = p.bounds.fit(name, createdAt(c.entry.Service), fit)
+		return p.proving.compiled(e.Service, p.options) // it is small, and without it nothing is acknowledged
 	}
-	return c
+	return p.bounds.fit(name, createdAt(e.Service), func(within limit) compile.Result {
+		return compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: within.most, NodeBound: within.ofNode}, p.options)
+	})
 }
 
 // stageService stages the rules of a Service and records what is known of it.
-func (p *programmer) stageService(name types.NamespacedName, c *compilation, now time.Time) {
-	e, result := c.entry, c.result
+func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, result *compile.Result, now time.Time) {
 	before := p.records[name]
 	if before == nil {
 		before = &record{}
 	}
-	after := &record{of: e.Service, notes: result.Notes, refused: c.refused}
+	after := &record{of: e.Service, notes: result.Notes, refused: result.Refused}
 	for i := range result.Families {
 		p.read(after, &result.Families[i])
 	}

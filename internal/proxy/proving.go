@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/lease"
 	"vicinity.dev/vicinity/internal/proxy/probe"
@@ -45,13 +44,6 @@ type proving struct {
 
 func (p *programmer) probes(name types.NamespacedName) bool {
 	return p.proving != nil && p.proving.service == name
-}
-
-func (p *programmer) compiled(name types.NamespacedName, e cluster.Entry, within limit) compile.Result {
-	if !p.probes(name) {
-		return compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: within.most, NodeBound: within.ofNode}, p.options)
-	}
-	return p.proving.compiled(e.Service, p.options)
 }
 
 // probedPort is the first TCP port of the Service, or the reason why there is none.
