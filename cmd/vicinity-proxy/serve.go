@@ -23,6 +23,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
+	"vicinity.dev/vicinity/internal/proxy/httpserver"
 	"vicinity.dev/vicinity/internal/proxy/kernel"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
@@ -46,7 +47,7 @@ func (c *command) serve(ctx context.Context) error {
 	}
 	defer conn.Close()
 	c.trackConnections(log)
-	if o.WithoutIPv6, err = lacksIPv6(ctx, kernel.HasIPv6, conn); err != nil {
+	if o.WithoutIPv6, err = lacksIPv6(ctx, conn); err != nil {
 		return err
 	}
 	if o.WithoutIPv6 {
@@ -92,7 +93,7 @@ func (c *command) listen(ctx context.Context, health, metrics http.Handler, fail
 		if server.address == "0" {
 			continue
 		}
-		switch err := proxy.Serve(ctx, server.address, server.handler, fail); {
+		switch err := httpserver.Serve(ctx, server.address, server.handler, fail); {
 		case errors.Is(err, unix.EADDRINUSE):
 			return fmt.Errorf("--%s: %w: another program of the node has the port, as kube-proxy has 10256 and 10249 while it runs; end it, or give another port", server.flag, err)
 		case err != nil:
@@ -123,14 +124,10 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	return conn, nil
 }
 
-type supporter interface {
-	CheckSupport(ctx context.Context, family ruleset.Family) error
-}
-
-// lacksIPv6 reports whether the kernel has no IPv6. It is an error if the kernel has IPv6 and cannot do what
-// rules need: half of the addresses of Services would not work, silently.
-func lacksIPv6(ctx context.Context, has func() (bool, error), conn supporter) (bool, error) {
-	if found, err := has(); err != nil || !found {
+// lacksIPv6 reports whether the kernel has no IPv6. It is an error if the kernel has IPv6 and cannot
+// do what rules need: half of the addresses of Services would not work, silently.
+func lacksIPv6(ctx context.Context, conn *kernel.Conn) (bool, error) {
+	if has, err := kernel.HasIPv6(); err != nil || !has {
 		return err == nil, err
 	}
 	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {

@@ -1,58 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
-
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
-
-// triedKernel is what a kernel says that is tried.
-type triedKernel struct {
-	err   error
-	tried []ruleset.Family
-}
-
-func (k *triedKernel) CheckSupport(_ context.Context, family ruleset.Family) error {
-	k.tried = append(k.tried, family)
-	return k.err
-}
-
-// Only a kernel without IPv6 does without it. One that has it and lacks a module does not.
-func TestLackOfIPv6(t *testing.T) {
-	missing := errors.New("its module nft_fib_ipv6 may be missing: no such file or directory; load it")
-	for _, test := range []struct {
-		name          string
-		has           bool
-		hasErr, tried error
-		lacks         bool
-		want          string
-	}{
-		{name: "it has all", has: true},
-		{name: "it has no IPv6", lacks: true, tried: missing},
-		{name: "a module is missing", has: true, tried: missing, want: missing.Error() + "; to do without IPv6, start the kernel with ipv6.disable=1"},
-		{name: "it is not known", hasErr: errors.New("too many open files"), want: "too many open files"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			kernel := &triedKernel{err: test.tried}
-			lacks, err := lacksIPv6(t.Context(), func() (bool, error) { return test.has, test.hasErr }, kernel)
-			if lacks != test.lacks || (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%t, %v; want %t, %q", lacks, err, test.lacks, test.want)
-			}
-			if want := test.has; (len(kernel.tried) == 1) != want || want && kernel.tried[0] != ruleset.IPv6 {
-				t.Errorf("tried %v", kernel.tried)
-			}
-		})
-	}
-}
 
 // What is to be set of the kernel is set as flags say, and what cannot be ends nothing.
 func TestSettingsOfTheKernel(t *testing.T) {
