@@ -42,7 +42,7 @@ func probeService() *corev1.Service {
 }
 
 func newProvenWorld(t *testing.T) *provenWorld {
-	return newProvenWorldAt(t, probe.Pace{Every: time.Millisecond, Again: time.Millisecond, Retry: time.Millisecond, Fresh: 1000 * time.Hour})
+	return newProvenWorldAt(t, probe.Pace{Every: time.Millisecond, Again: time.Millisecond, Retry: time.Millisecond, Fresh: 1000 * time.Hour, Tries: 3, Timeout: 2 * time.Second})
 }
 
 func newProvenWorldAt(t *testing.T, pace probe.Pace) *provenWorld {

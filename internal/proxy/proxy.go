@@ -178,7 +178,7 @@ func (p *Proxy) newProving() *proving {
 		results: make(chan struct{}, 1), shown: map[ruleset.Family]probe.State{},
 	}
 	v.prober = probe.New(probe.Options{
-		Node: p.options.NodeName, Port: p.options.ProbePort, Tried: p.metrics.probed,
+		Node: p.options.NodeName, Port: p.options.ProbePort, Pace: probe.DefaultPace, Tried: p.metrics.probed,
 		Changed: func() {
 			select {
 			case v.results <- struct{}{}:

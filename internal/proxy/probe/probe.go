@@ -31,47 +31,22 @@ const (
 	Impossible
 )
 
-// Pace is how often to probe. Zero fields have their default.
+// Pace is how often to probe.
 type Pace struct {
 	// Every is the time between probes while they pass, or are impossible.
 	Every time.Duration
-	// Again is the time until the next probe after one that failed, until Tries in a row
-	// did, and Retry the time after that.
+	// Again is the time until the next probe after a failure, until Tries in a row failed, and Retry
+	// the time after that.
 	Again, Retry time.Duration
 	Tries        int
 	// Timeout is how long a probe waits for an answer.
 	Timeout time.Duration
-	// Fresh is for how long a probe that passed says how things are now.
+	// Fresh is how long a passed probe counts as recent.
 	Fresh time.Duration
 }
 
-// The defaults of Pace. The kernel sends the first packet of a connection again after a
-// second, so that a probe survives the loss of one.
-const (
-	defaultEvery   = 30 * time.Second
-	defaultAgain   = time.Second
-	defaultRetry   = 5 * time.Second
-	defaultTries   = 3
-	defaultTimeout = 2 * time.Second
-	defaultFresh   = 10 * time.Second
-)
-
-func (p Pace) normal() Pace {
-	for _, one := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&p.Every, defaultEvery}, {&p.Again, defaultAgain}, {&p.Retry, defaultRetry}, {&p.Timeout, defaultTimeout}, {&p.Fresh, defaultFresh},
-	} {
-		if *one.field <= 0 {
-			*one.field = one.value
-		}
-	}
-	if p.Tries <= 0 {
-		p.Tries = defaultTries
-	}
-	return p
-}
+// DefaultPace survives the loss of one packet: the kernel sends the first packet of a connection again after a second.
+var DefaultPace = Pace{Every: 30 * time.Second, Again: time.Second, Retry: 5 * time.Second, Tries: 3, Timeout: 2 * time.Second, Fresh: 10 * time.Second}
 
 // impossibleError is a probe that says nothing about the rules.
 type impossibleError struct{ reason string }

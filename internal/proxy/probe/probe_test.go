@@ -11,18 +11,17 @@ import (
 )
 
 var (
-	start    = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	errLost  = errors.New("there is no answer")
-	noRoute  = impossibleError{"the node has no route to 10.96.0.9"}
-	somePace = Pace{}.normal()
+	start   = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	errLost = errors.New("there is no answer")
+	noRoute = impossibleError{"the node has no route to 10.96.0.9"}
 )
 
 func TestVerdict(t *testing.T) {
-	passed := State{Outcome: Passed, Proven: start, next: start.Add(defaultEvery)}
-	old := State{Outcome: Passed, Proven: start.Add(-time.Minute), next: start.Add(defaultEvery)}
-	missed := State{Outcome: Passed, Proven: start, missed: 1, next: start.Add(defaultAgain)}
+	passed := State{Outcome: Passed, Proven: start, next: start.Add(DefaultPace.Every)}
+	old := State{Outcome: Passed, Proven: start.Add(-time.Minute), next: start.Add(DefaultPace.Every)}
+	missed := State{Outcome: Passed, Proven: start, missed: 1, next: start.Add(DefaultPace.Again)}
 	asked := State{Outcome: Passed, Proven: start}
-	failed := State{Outcome: Failed, Reason: "bypassed", next: start.Add(defaultRetry)}
+	failed := State{Outcome: Failed, Reason: "bypassed", next: start.Add(DefaultPace.Retry)}
 	impossible := State{Outcome: Impossible, Reason: "no route"}
 	for _, test := range []struct {
 		name   string
@@ -48,7 +47,7 @@ func TestVerdict(t *testing.T) {
 		if test.v6 != nil {
 			states[ruleset.IPv6] = *test.v6
 		}
-		if got := verdict(states, start.Add(time.Second), defaultFresh); got != test.want {
+		if got := verdict(states, start.Add(time.Second), DefaultPace.Fresh); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
 		}
 	}
@@ -62,13 +61,13 @@ func TestOutcomeIsThatOfTheLastProbes(t *testing.T) {
 		var s State
 		for i, kind := range kinds {
 			at := start.Add(time.Duration(i) * time.Second)
-			s.take([]error{nil, errLost, noRoute}[kind], at, at, somePace)
+			s.take([]error{nil, errLost, noRoute}[kind], at, at, DefaultPace)
 		}
 		missed := 0
 		for missed < len(kinds) && kinds[len(kinds)-1-missed] != 0 {
 			missed++
 		}
-		decided := missed >= defaultTries
+		decided := missed >= DefaultPace.Tries
 		switch {
 		case (s.Outcome == Failed || s.Outcome == Impossible) != decided:
 			if decided || s.Outcome == Passed {

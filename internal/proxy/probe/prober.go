@@ -18,27 +18,23 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// DefaultPort is the port that answers are given at, if it is free. A port that stays the
-// same lets the next process leave the rules as they are.
+// DefaultPort is where answers are given, if it is free. As long as the port stays, the rules of the next process do.
 const DefaultPort = 10268
 
-// Options are what a Prober goes by.
+// Options configure a Prober.
 type Options struct {
-	// Node is the name of the node, which answers say.
+	// Node is the name of the node, which is in the answers.
 	Node string
-	// Port is that of answers, 0 for any. If it is taken, it is any too.
+	// Port is where answers are given, 0 for any. If it is taken, another one is used.
 	Port uint16
 	Pace Pace
-	// Changed is called, by any goroutine, when there is another outcome, and when a probe
-	// has ended that was asked for.
+	// Changed is called after a new outcome, and after a probe that was asked for, by any goroutine.
 	Changed func()
-	// Unserved is called when the node has no listener for a family that is to be probed, so
-	// that Serve is tried again.
+	// Unserved is called when a family to probe has no listener, so that Serve is tried again.
 	Unserved func()
-	// Tried is told of each probe.
+	// Tried is called after each probe.
 	Tried func(family ruleset.Family, failure error)
-	// Listen, Dial and Routed stand for those of the node's network, which is the default.
-	// Routed reports whether the node has a route.
+	// Listen, Dial and Routed replace those of the node's network. Routed reports whether there is a route.
 	Listen func(at netip.AddrPort) (net.Listener, error)
 	Dial   func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error)
 	Routed func(from, to netip.Addr) bool
@@ -47,7 +43,6 @@ type Options struct {
 // Prober probes a node again and again.
 type Prober struct {
 	options Options
-	pace    Pace
 	nonce   string
 	wake    chan struct{}
 
@@ -78,7 +73,7 @@ func New(o Options) *Prober {
 		o.Routed = routed
 	}
 	return &Prober{
-		options: o, pace: o.Pace.normal(), nonce: rand.Text(), wake: make(chan struct{}, 1),
+		options: o, nonce: rand.Text(), wake: make(chan struct{}, 1),
 		families: map[ruleset.Family]*probed{ruleset.IPv4: {}, ruleset.IPv6: {}},
 	}
 }
@@ -176,7 +171,9 @@ func (p *Prober) States() map[ruleset.Family]State {
 }
 
 // Verdict is what probes say at a time.
-func (p *Prober) Verdict(now time.Time) Verdict { return verdict(p.States(), now, p.pace.Fresh) }
+func (p *Prober) Verdict(now time.Time) Verdict {
+	return verdict(p.States(), now, p.options.Pace.Fresh)
+}
 
 // Run probes until the context ends, and then answers no more.
 func (p *Prober) Run(ctx context.Context) {
@@ -208,7 +205,7 @@ func (p *Prober) round(ctx context.Context) time.Duration {
 	asked := p.asked
 	p.asked = false
 	p.mu.Unlock()
-	wait, changed := p.pace.Every, asked
+	wait, changed := p.options.Pace.Every, asked
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		if p.due(family) {
 			changed = p.probe(ctx, family) || changed
@@ -262,7 +259,7 @@ func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool
 		return false // it says nothing about what is to be probed now
 	}
 	before := f.state
-	f.state.take(failure, began, time.Now(), p.pace)
+	f.state.take(failure, began, time.Now(), p.options.Pace)
 	if p.asked {
 		f.state.next = time.Time{} // meanwhile, of what is to be seen after that
 	}
@@ -290,7 +287,7 @@ var errStranger = errors.New("something else answers")
 
 // ask connects and reads the answer.
 func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) error {
-	ctx, cancel := context.WithTimeout(ctx, p.pace.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, p.options.Pace.Timeout)
 	defer cancel()
 	conn, err := p.options.Dial(ctx, from, to)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 var (
 	front = netip.MustParseAddrPort("10.96.0.9:80")
 	node  = netip.MustParseAddr("192.0.2.1")
-	quick = Pace{Every: 10 * time.Millisecond, Again: time.Millisecond, Retry: 2 * time.Millisecond, Timeout: time.Second, Fresh: time.Hour}
+	quick = Pace{Every: 10 * time.Millisecond, Again: time.Millisecond, Retry: 2 * time.Millisecond, Tries: 3, Timeout: time.Second, Fresh: time.Hour}
 )
 
 // network stands for that of a node: listeners are at the loopback address, under another
@@ -198,7 +198,7 @@ func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
 	n.lead(n.own)
 	tried := 0
 	p := New(Options{
-		Node: "node-a", Listen: n.listen, Dial: n.dial,
+		Node: "node-a", Pace: DefaultPace, Listen: n.listen, Dial: n.dial,
 		Changed: func() {}, Unserved: func() {}, Tried: func(ruleset.Family, error) { tried++ },
 	})
 	t.Cleanup(p.close)
