@@ -261,51 +261,6 @@ func TestReadGivesWhatApplyMade(t *testing.T) {
 	if list := n.nft(t, "list", "ruleset"); strings.Count(list, "table ") != len(families) {
 		t.Errorf("nft lists\n%s", list)
 	}
-	for _, family := range families {
-		t.Run(fmt.Sprint("changes in ", family), func(t *testing.T) { changesAreMade(t, c, newThings(family)) })
-	}
-}
-
-// changesAreMade makes all kinds of changes of what is there.
-func changesAreMade(t *testing.T, c *kernel.Conn, th things) {
-	sets, chains, elements := th.sets(), th.chains(), th.elements()
-
-	// A slot gets another target and another one goes, in one transaction with new rules
-	// of a chain.
-	slot := elements[th.slots.Name]
-	replaced := ruleset.Element{Key: slot[0].Key, Data: key(th.address, uint16(1))}
-	pick := *chains[1]
-	pick.Rules = pick.Rules[1:]
-	apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
-		{Kind: ruleset.DeleteElements, Set: &th.slots, Elements: slot},
-		{Kind: ruleset.AddElements, Set: &th.slots, Elements: []ruleset.Element{replaced}},
-		{Kind: ruleset.ReplaceRules, Chain: &pick},
-	}})
-	chains[1] = &pick
-	elements[th.slots.Name] = []ruleset.Element{replaced}
-	wantListing(t, c, th.listing(sets, chains, elements))
-
-	// A chain goes with the element that leads to it.
-	verdicts := elements[th.verdicts.Name]
-	apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
-		{Kind: ruleset.DeleteElements, Set: &th.verdicts, Elements: verdicts[1:2]},
-	}})
-	apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{
-		{Kind: ruleset.DeleteChain, Chain: chains[4]},
-		{Kind: ruleset.DeleteChain, Chain: chains[3]},
-		{Kind: ruleset.DeleteChain, Chain: chains[2]},
-		{Kind: ruleset.DeleteSet, Set: &th.clients},
-	}})
-	elements[th.verdicts.Name] = slices.Concat(verdicts[:1], verdicts[2:])
-	chains = slices.Delete(chains, 2, 5)
-	sets = sets[:len(sets)-1]
-	wantListing(t, c, th.listing(sets, chains, elements))
-
-	// A table may be deleted that is not there.
-	for range 2 {
-		apply(t, c, ruleset.Transaction{Family: th.family, Changes: []ruleset.Change{{Kind: ruleset.DeleteTable}}})
-		wantListing(t, c, ruleset.Listing{Family: th.family})
-	}
 }
 
 func TestCleanupLeavesTablesOfOthers(t *testing.T) {
