@@ -106,8 +106,13 @@ const (
 
 func (b *hintBackoff) lose(now time.Time) { b.Fail(now, firstWait, longestWait) }
 
+// confirm notes that nothing has to be written: the hints are there.
 func (b *hintBackoff) confirm(now time.Time) {
-	if b.Failures > 0 && !b.written.IsZero() && now.Sub(b.written) >= proof {
+	switch {
+	case b.Failures == 0:
+	case b.written.IsZero(): // an earlier controller has written them
+		b.written = now
+	case now.Sub(b.written) >= proof:
 		b.Backoff = shell.Backoff{}
 	}
 }

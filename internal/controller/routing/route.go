@@ -135,29 +135,21 @@ func (s *pass) isLabelPending() bool {
 	return false
 }
 
-// watchHints checks whether the hints that were written last are still there. Lost ones and
-// slices that are gone prove nothing.
+// watchHints looks whether the hints that were written last are gone.
 func (s *pass) watchHints(ctx context.Context) {
-	last, backoff := s.record.last.Hinted(), &s.record.backoff
+	last := s.record.last.Hinted()
 	if last == nil {
 		return
 	}
-	looked, intact := false, true
 	for _, slice := range s.in.Slices {
 		written, mine := s.record.slices[slice.Name]
-		looked = looked || mine
 		if !mine || written == slice.ResourceVersion {
 			continue
 		}
-		stayed, lost := last.Stay(slice)
-		intact = intact && lost == 0
-		if lost > 0 && stayed == 0 {
+		if stayed, lost := last.Stay(slice); lost > 0 && stayed == 0 {
 			s.lose(ctx, "EndpointSlice "+slice.Name)
 			return
 		}
-	}
-	if looked && intact {
-		backoff.confirm(s.now)
 	}
 }
 
@@ -202,27 +194,10 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 		s.requeueAfter(left)
 	}
 	if len(step.Writes) == 0 && step.Held == 0 {
-		s.watchAnew()
+		s.record.backoff.confirm(s.now)
 	}
 	s.requeueAfter(s.record.backoff.untilProof(s.now))
 	return nil
-}
-
-// watchAnew watches the slices as they are, whoever wrote them, when there were losses and
-// nothing is left to write. Otherwise the losses of a Service would never end that needs no
-// hints any more, or whose hints an earlier controller wrote.
-func (s *pass) watchAnew() {
-	if backoff := &s.record.backoff; backoff.Failures == 0 || backoff.untilProof(s.now) > 0 && len(s.record.slices) > 0 {
-		return
-	}
-	if len(s.in.Slices) == 0 {
-		s.record.backoff = hintBackoff{}
-		return
-	}
-	for _, slice := range s.in.Slices {
-		s.record.slices[slice.Name] = slice.ResourceVersion
-	}
-	s.record.backoff.written = s.now
 }
 
 // label puts the label for routed Services on, or takes it off, and returns what is stored.
