@@ -1,13 +1,9 @@
 package endpoint
 
 import (
-	"slices"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
 // The states are in the order in which endpoints with one address count.
@@ -46,38 +42,5 @@ func TestStates(t *testing.T) {
 			}
 		}
 		last = StateOf(&discoveryv1.Endpoint{Conditions: test.conditions[0]})
-	}
-}
-
-func TestRead(t *testing.T) {
-	whole := discoveryv1.Endpoint{Addresses: []string{"10.0.0.1", "10.0.0.2"}, Zone: new("a"), NodeName: new("a1"), Conditions: discoveryv1.EndpointConditions{Ready: new(false)}}
-	for _, test := range []struct {
-		given discoveryv1.Endpoint
-		want  v1alpha1.GroupEndpoint
-	}{
-		{whole, v1alpha1.GroupEndpoint{Address: "10.0.0.1", Zone: "a", Node: "a1", NotReady: true}},
-		{discoveryv1.Endpoint{}, v1alpha1.GroupEndpoint{}},
-	} {
-		got := Read(&test.given)
-		if got.Domains != nil || got.Address != test.want.Address || got.Zone != test.want.Zone || got.Node != test.want.Node || StateInGroup(&got) != StateInGroup(&test.want) {
-			t.Errorf("got %+v, want %+v", got, test.want)
-		}
-	}
-}
-
-func TestSlices(t *testing.T) {
-	slice := func(name string, kind discoveryv1.AddressType) *discoveryv1.EndpointSlice {
-		s := &discoveryv1.EndpointSlice{AddressType: kind}
-		s.Name = name
-		return s
-	}
-	all := []*discoveryv1.EndpointSlice{slice("c", "IPv4"), slice("b", "IPv6"), slice("a", "IPv4"), slice("d", "FQDN")}
-	before := slices.Clone(all)
-	got := Slices(all, corev1.IPv4Protocol)
-	if len(got) != 2 || got[0].Name != "a" || got[1].Name != "c" {
-		t.Errorf("got %v", got)
-	}
-	if !slices.Equal(all, before) {
-		t.Error("the list is changed")
 	}
 }
