@@ -28,19 +28,6 @@ func large() *State {
 	return s
 }
 
-// BenchmarkDecide200 has a batch of 200 decisions, each with its reservation.
-func BenchmarkDecide200(b *testing.B) {
-	s := large()
-	for b.Loop() {
-		tally := NewTally(s, start)
-		for i := range 200 {
-			if uid := s.Pods[i].UID; tally.Decide(uid).Allowed {
-				tally.Reserve(uid, "holder")
-			}
-		}
-	}
-}
-
 // A batch must cost about as much as one decision, or the queue of a budget grows without end.
 func TestABatchOfDecisionsCountsOnce(t *testing.T) {
 	s := large()

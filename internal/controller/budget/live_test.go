@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -111,7 +109,6 @@ func TestAgainstKubernetes(t *testing.T) {
 		projected := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProjected)
 		return meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionDeletesDirectly) && projected != nil && projected.Reason == reasonSpreadConstraints
 	})
-	c.awaitEvents(eventEnforced, eventProjected, eventDeletesDirectly, eventProjectionHindering)
 	if err := c.objects.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "next"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -283,23 +280,6 @@ func (c *cluster) awaitBudget(what string, is func(*v1alpha1.TopologyDisruptionB
 			return fmt.Sprintf("%+v", read.Status), nil
 		}
 		return "", nil
-	})
-}
-
-func (c *cluster) awaitEvents(reasons ...string) {
-	c.Helper()
-	c.Await(fmt.Sprintf("the events %q", reasons), func(ctx context.Context) (string, error) {
-		list, err := c.EventsV1().Events(shop).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return "", err
-		}
-		var missing []string
-		for _, reason := range reasons {
-			if !slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason == reason && e.Regarding.Name == "web" && e.Note != "" }) {
-				missing = append(missing, reason)
-			}
-		}
-		return strings.Join(missing, ", "), nil
 	})
 }
 

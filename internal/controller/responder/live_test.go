@@ -61,7 +61,6 @@ func TestAgainstKubernetes(t *testing.T) {
 
 	t.Run("a pod is evicted by request, and another one waits", func(t *testing.T) { c.For(t).waits(t) })
 	t.Run("a responder that deletes pods is held", func(t *testing.T) { c.For(t).deletes(t) })
-	t.Run("requests that are withdrawn", func(t *testing.T) { c.For(t).withdraws(t) })
 }
 
 func newScheme(t testing.TB) *runtime.Scheme {
@@ -342,25 +341,4 @@ func (c *cluster) deletes(*testing.T) {
 	late.Store(true)
 	s.awaitGone(pods[0], pods[1])
 	s.isThere(pods[2])
-}
-
-// Once all requests are withdrawn the pod stays, also when the budget would let it go. It can be
-// requested again.
-func (c *cluster) withdraws(t *testing.T) {
-	s := c.shop("withdraws", 3, v1alpha1.EvictionResponder)
-	undo := s.block()
-	s.Make(s.namespace, budgetYAML)
-	pods := s.ready()
-	s.request(pods[0])
-	s.awaitState(pods[0], v1alpha1.EvictionResponder, lifecyclev1alpha1.ResponderStateActive, "budget "+s.namespace+"/web: ")
-	if err := s.asks.Withdraw(t.Context(), pods[0], drain); err != nil {
-		t.Fatal(err)
-	}
-	s.awaitState(pods[0], v1alpha1.EvictionResponder, lifecyclev1alpha1.ResponderStateCanceled, "")
-	undo()
-	s.request(pods[1]) // what was withdrawn takes nothing of the budget
-	s.awaitGone(pods[1])
-	s.isThere(pods[0])
-	s.request(pods[0])
-	s.awaitGone(pods[0])
 }
