@@ -51,61 +51,47 @@ func transitions(before, after []metav1.Condition) []announcement {
 	return found
 }
 
+const (
+	normal  = corev1.EventTypeNormal
+	warning = corev1.EventTypeWarning
+
+	yes = metav1.ConditionTrue
+	no  = metav1.ConditionFalse
+)
+
+// eventTable has the events of changed conditions. The first row that matches counts; an empty cell matches anything.
+var eventTable = []struct {
+	condition            string
+	now, was             metav1.ConditionStatus
+	nowReason, wasReason string
+	kind, event          string
+}{
+	{condition: v1alpha1.ConditionEnforced, now: yes, kind: normal, event: eventEnforced},
+	{condition: v1alpha1.ConditionEnforced, now: no, kind: warning, event: eventNotEnforced},
+	{condition: v1alpha1.ConditionValid, now: no, kind: warning, event: eventInvalid},
+	{condition: v1alpha1.ConditionValid, now: yes, was: no, kind: normal, event: eventValid},
+	{condition: v1alpha1.ConditionSatisfiable, now: no, kind: warning, event: eventNotSatisfiable},
+	{condition: v1alpha1.ConditionSatisfiable, now: yes, was: no, kind: normal, event: eventSatisfiable},
+	{condition: v1alpha1.ConditionDisruptionAllowed, nowReason: reasonBlocked, kind: warning, event: eventBlocked},
+	{condition: v1alpha1.ConditionDisruptionAllowed, wasReason: reasonBlocked, kind: normal, event: eventUnblocked},
+	{condition: v1alpha1.ConditionBreakGlass, nowReason: reasonUsed, kind: warning, event: eventGlassUsed},
+	{condition: v1alpha1.ConditionBreakGlass, now: yes, kind: warning, event: eventGlassOpened},
+	{condition: v1alpha1.ConditionBreakGlass, nowReason: reasonUnreadable, kind: warning, event: eventGlassUnreadable},
+	{condition: v1alpha1.ConditionBreakGlass, was: yes, kind: normal, event: eventGlassEnded},
+	{condition: v1alpha1.ConditionDeletesDirectly, now: yes, kind: warning, event: eventDeletesDirectly},
+	{condition: v1alpha1.ConditionProjected, nowReason: reasonSpreadConstraints, kind: warning, event: eventProjectionHindering},
+	{condition: v1alpha1.ConditionProjected, now: yes, kind: normal, event: eventProjected},
+	{condition: v1alpha1.ConditionProjected, was: yes, kind: warning, event: eventProjectedNoMore},
+}
+
 // eventOf is the event for a change of a condition, empty if there is nothing to tell. The condition before is empty if
 // there was none.
-func eventOf(was, now *metav1.Condition) (kind, reason string) {
-	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
-	isTrue, known := now.Status == metav1.ConditionTrue, was.Status != ""
-	switch now.Type {
-	case v1alpha1.ConditionEnforced:
-		if isTrue {
-			return normal, eventEnforced
-		}
-		return warning, eventNotEnforced
-	case v1alpha1.ConditionValid:
-		switch {
-		case !isTrue:
-			return warning, eventInvalid
-		case known:
-			return normal, eventValid
-		}
-	case v1alpha1.ConditionSatisfiable:
-		switch {
-		case now.Status == metav1.ConditionFalse:
-			return warning, eventNotSatisfiable
-		case isTrue && was.Status == metav1.ConditionFalse:
-			return normal, eventSatisfiable
-		}
-	case v1alpha1.ConditionDisruptionAllowed:
-		switch {
-		case now.Reason == reasonBlocked:
-			return warning, eventBlocked
-		case was.Reason == reasonBlocked:
-			return normal, eventUnblocked
-		}
-	case v1alpha1.ConditionBreakGlass:
-		switch {
-		case now.Reason == reasonUsed:
-			return warning, eventGlassUsed
-		case isTrue:
-			return warning, eventGlassOpened
-		case now.Reason == reasonUnreadable:
-			return warning, eventGlassUnreadable
-		case was.Status == metav1.ConditionTrue:
-			return normal, eventGlassEnded
-		}
-	case v1alpha1.ConditionDeletesDirectly:
-		if isTrue {
-			return warning, eventDeletesDirectly
-		}
-	case v1alpha1.ConditionProjected:
-		switch {
-		case now.Reason == reasonSpreadConstraints:
-			return warning, eventProjectionHindering
-		case isTrue:
-			return normal, eventProjected
-		case was.Status == metav1.ConditionTrue:
-			return warning, eventProjectedNoMore
+func eventOf(was, now *metav1.Condition) (kind, event string) {
+	for i := range eventTable {
+		row := &eventTable[i]
+		if row.condition == now.Type && (row.now == "" || row.now == now.Status) && (row.was == "" || row.was == was.Status) &&
+			(row.nowReason == "" || row.nowReason == now.Reason) && (row.wasReason == "" || row.wasReason == was.Reason) {
+			return row.kind, row.event
 		}
 	}
 	return "", ""
