@@ -122,6 +122,11 @@ type Answer struct {
 	Unsupported bool
 	// Warnings are sentences for the person who evicts.
 	Warnings []string
+
+	// reason is what decided: a rule of package disruption, or one of the reasons below.
+	reason string
+	// settled says that no newer version of the budgets can change the answer: each of them stored it, or the pod has ended.
+	settled bool
 }
 
 // Allowed reports whether the eviction is admitted.
@@ -132,8 +137,11 @@ func (a *Answer) Allowed() bool { return a.Denial == "" }
 // eviction must not be admitted then.
 func (l *Ledger) Admit(ctx context.Context, request Request) (Answer, error) {
 	begin := l.clock.Now()
-	answer, reason, err := l.admit(ctx, request)
-	l.metrics.decided(answer.Allowed() && err == nil, err, reason, l.clock.Since(begin))
+	answer, err := l.admit(ctx, request)
+	if err != nil {
+		answer = Answer{reason: reasonUnknown}
+	}
+	l.metrics.decided(answer.Allowed() && err == nil, err, answer.reason, l.clock.Since(begin))
 	return answer, err
 }
 
@@ -145,68 +153,65 @@ const (
 	reasonUnknown  = "Unknown"
 )
 
-func (l *Ledger) admit(ctx context.Context, request Request) (answer Answer, reason string, err error) {
+func (l *Ledger) admit(ctx context.Context, request Request) (Answer, error) {
 	if err := l.Synced(nil); err != nil { // selectors, too
-		return Answer{}, reasonUnknown, err
+		return Answer{}, err
 	}
 	known := l.world.selectors.mark()
-	answer, reason, settled, err := l.ask(ctx, request)
-	if err != nil || settled || request.DryRun || !answer.Allowed() {
-		return answer, reason, err
+	answer, err := l.ask(ctx, request)
+	if err != nil || answer.settled || request.DryRun || !answer.Allowed() {
+		return answer, err
 	}
 	// Without a write the API server has not confirmed that these budgets are the stored ones.
 	again, err := l.specsChanged(ctx, request.Pod.Namespace, known)
 	if err == nil && again {
-		answer, reason, _, err = l.ask(ctx, request)
+		answer, err = l.ask(ctx, request)
 	}
 	if err != nil || !answer.Allowed() {
 		l.GiveUp(client.ObjectKeyFromObject(request.Pod), request.Pod.UID, request.Holder)
 	}
-	if err != nil {
-		return Answer{}, reasonUnknown, err
-	}
-	return answer, reason, nil
+	return answer, err
 }
 
-// ask asks the budgets that are known to cover the pod. A settled answer holds whatever newer versions of these budgets
-// say: each of them stored it, or the pod has ended.
-func (l *Ledger) ask(ctx context.Context, request Request) (answer Answer, reason string, settled bool, err error) {
+// ask asks the budgets that are known to cover the pod.
+func (l *Ledger) ask(ctx context.Context, request Request) (Answer, error) {
 	pod, err := l.current(ctx, request.Pod)
 	if err != nil {
-		return Answer{}, reasonUnknown, false, err
+		return Answer{}, err
 	}
 	if pod == nil { // the API server finds that it has gone, or is another one
-		return Answer{}, string(disruption.RuleGone), true, nil
+		return Answer{reason: string(disruption.RuleGone), settled: true}, nil
 	}
 	budgets := l.world.selectors.matching(pod.Namespace, pod.Labels)
 	if len(budgets) == 0 {
-		return Answer{}, reasonNoBudget, isGoing(pod), nil
+		return Answer{reason: reasonNoBudget, settled: isGoing(pod)}, nil
 	}
 	gate, denial := l.world.gateOf(pod)
 	if denial != nil {
-		return Answer{Denial: denial.message, Unsupported: denial.unsupported}, denial.reason, false, nil
+		return Answer{Denial: denial.message, Unsupported: denial.unsupported, reason: denial.reason}, nil
 	}
 	if len(budgets) > 1 && !request.DryRun {
 		// All budgets decide before the first one reserves, so that a denial takes no room in the others.
 		dry := request
 		dry.DryRun = true
-		if answer, reason, _, err := l.askEach(ctx, budgets, pod, dry, gate); err != nil || !answer.Allowed() {
-			return answer, reason, false, err
+		if answer, err := l.askEach(ctx, budgets, pod, dry, gate); err != nil || !answer.Allowed() {
+			return answer, err
 		}
 	}
-	answer, reason, stored, err := l.askEach(ctx, budgets, pod, request, gate)
-	return answer, reason, stored || isGoing(pod), err
+	answer, err := l.askEach(ctx, budgets, pod, request, gate)
+	answer.settled = answer.settled || isGoing(pod)
+	return answer, err
 }
 
-// askEach asks budgets one after the other, up to the first denial, and reports whether each of them stored its answer.
-func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, pod *corev1.Pod, request Request, gate *gate) (answer Answer, reason string, stored bool, err error) {
-	reason, stored = reasonNoBudget, true
+// askEach asks budgets one after the other, up to the first denial.
+func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, pod *corev1.Pod, request Request, gate *gate) (Answer, error) {
+	answer := Answer{settled: true}
 	for i, budget := range budgets {
 		result, err := l.submit(budget, newJob(ctx, pod, request, gate))
 		if err == nil && result.decision.Allowed {
 			answer.Decisions = append(answer.Decisions, result.decision)
-			stored = stored && result.stored
-			if reason = string(result.decision.Rule); result.decision.Rule == disruption.RuleBreakGlass {
+			answer.reason, answer.settled = string(result.decision.Rule), answer.settled && result.stored
+			if result.decision.Rule == disruption.RuleBreakGlass {
 				answer.Warnings = append(answer.Warnings, result.decision.Brief())
 			}
 			continue
@@ -216,15 +221,16 @@ func (l *Ledger) askEach(ctx context.Context, budgets []types.NamespacedName, po
 		}
 		switch {
 		case err != nil:
-			return Answer{}, reasonUnknown, false, err
+			return Answer{}, err
 		case result.denial != nil:
-			return Answer{Decisions: answer.Decisions, Denial: result.denial.message}, result.denial.reason, false, nil
+			answer.Denial, answer.reason = result.denial.message, result.denial.reason
+		default:
+			answer.Decisions = append(answer.Decisions, result.decision)
+			answer.Denial, answer.reason = result.decision.Brief(), string(result.decision.Rule)
 		}
-		answer.Decisions = append(answer.Decisions, result.decision)
-		answer.Denial = result.decision.Brief()
-		return answer, string(result.decision.Rule), false, nil
+		return answer, nil
 	}
-	return answer, reason, stored, nil
+	return answer, nil
 }
 
 // ReadPod reads the UID and the version of a pod live; nil if there is no pod of that name.
