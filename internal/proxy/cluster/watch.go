@@ -9,13 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/watcher"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
@@ -96,20 +94,20 @@ func (w *Watches) Run(ctx context.Context) {
 	}
 	w.mu.Unlock()
 
-	w.reflect(ctx, watched{ResourceServices, w.api.Services(), &corev1.Service{}, &store[*corev1.Service]{
-		trim:   w.trimmer.Service,
-		set:    func(service *corev1.Service) { c.Fill(func() { c.SetService(service) }) },
-		remove: func(service *corev1.Service) { c.Fill(func() { c.RemoveService(KeyOf(service)) }) },
-		replace: func(list []*corev1.Service, version string) {
+	reflect(ctx, w, ResourceServices, w.api.Services(), &corev1.Service{}, &watcher.Store[*corev1.Service]{
+		Trim:   w.trimmer.Service,
+		Set:    func(service *corev1.Service) { c.Fill(func() { c.SetService(service) }) },
+		Remove: func(service *corev1.Service) { c.Fill(func() { c.RemoveService(KeyOf(service)) }) },
+		Replace: func(list []*corev1.Service, version string) {
 			c.Fill(func() { c.replaceServices(list, version) })
 			w.has(ResourceServices)
 		},
-	}})
-	w.reflect(ctx, watched{ResourceNodes, w.api.Node(w.scope.Node), &corev1.Node{}, &store[*corev1.Node]{
-		trim:   w.trimmer.Node,
-		set:    w.setNode,
-		remove: func(*corev1.Node) { w.setNode(nil) },
-		replace: func(list []*corev1.Node, _ string) {
+	})
+	reflect(ctx, w, ResourceNodes, w.api.Node(w.scope.Node), &corev1.Node{}, &watcher.Store[*corev1.Node]{
+		Trim:   w.trimmer.Node,
+		Set:    w.setNode,
+		Remove: func(*corev1.Node) { w.setNode(nil) },
+		Replace: func(list []*corev1.Node, _ string) {
 			if len(list) == 0 {
 				w.log.Info("The API does not have this node", "node", w.scope.Node)
 				w.setNode(nil)
@@ -117,17 +115,17 @@ func (w *Watches) Run(ctx context.Context) {
 			}
 			w.setNode(list[0])
 		},
-	}})
+	})
 	if w.scope.Slices {
-		w.reflect(ctx, watched{ResourceSlices, w.api.Slices(), &discoveryv1.EndpointSlice{}, &store[*discoveryv1.EndpointSlice]{
-			trim:   w.trimmer.Slice,
-			set:    func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.SetSlice(slice) }) },
-			remove: func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.RemoveSlice(KeyOf(slice)) }) },
-			replace: func(list []*discoveryv1.EndpointSlice, version string) {
+		reflect(ctx, w, ResourceSlices, w.api.Slices(), &discoveryv1.EndpointSlice{}, &watcher.Store[*discoveryv1.EndpointSlice]{
+			Trim:   w.trimmer.Slice,
+			Set:    func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.SetSlice(slice) }) },
+			Remove: func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.RemoveSlice(KeyOf(slice)) }) },
+			Replace: func(list []*discoveryv1.EndpointSlice, version string) {
 				c.Fill(func() { c.replaceSlices(list, version) })
 				w.has(ResourceSlices)
 			},
-		}})
+		})
 	}
 	w.watchAddresses(ctx)
 	<-ctx.Done()
@@ -201,15 +199,15 @@ func (w *Watches) follow(zone string) {
 	w.log.Info("Groups are watched", "zone", zone)
 	source := w.api.Groups(view.GroupSelector(zone))
 	if w.scope.Slices {
-		source = &optional{
-			ListerWatcher: source, lacks: apierrors.IsNotFound, after: w.absentAfter, absent: func(error) { w.groupsAbsent(started) },
+		source = &watcher.Optional{
+			ListerWatcher: source, Lacks: apierrors.IsNotFound, After: w.absentAfter, Absent: func(error) { w.groupsAbsent(started) },
 		}
 	}
-	w.reflect(ctx, watched{ResourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started)})
+	reflect(ctx, w, ResourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started))
 }
 
 // groupStore takes the groups of a watch while the watch is current.
-func (w *Watches) groupStore(of *groupWatch) cache.ReflectorStore {
+func (w *Watches) groupStore(of *groupWatch) *watcher.Store[*v1alpha1.EndpointGroup] {
 	c := w.catalogue
 	counts := func(do func()) {
 		w.mu.Lock()
@@ -218,11 +216,11 @@ func (w *Watches) groupStore(of *groupWatch) cache.ReflectorStore {
 			c.Fill(do)
 		}
 	}
-	return &store[*v1alpha1.EndpointGroup]{
-		trim:   w.trimmer.Group,
-		set:    func(group *v1alpha1.EndpointGroup) { counts(func() { c.SetGroup(group) }) },
-		remove: func(group *v1alpha1.EndpointGroup) { counts(func() { c.RemoveGroup(group) }) },
-		replace: func(list []*v1alpha1.EndpointGroup, version string) {
+	return &watcher.Store[*v1alpha1.EndpointGroup]{
+		Trim:   w.trimmer.Group,
+		Set:    func(group *v1alpha1.EndpointGroup) { counts(func() { c.SetGroup(group) }) },
+		Remove: func(group *v1alpha1.EndpointGroup) { counts(func() { c.RemoveGroup(group) }) },
+		Replace: func(list []*v1alpha1.EndpointGroup, version string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.listed(of, list, version)
@@ -257,71 +255,11 @@ func (w *Watches) groupsAbsent(of *groupWatch) {
 }
 
 // reflect keeps a store up to date until the context ends. It stays as it is while the API is away.
-func (w *Watches) reflect(ctx context.Context, of watched) {
-	log := w.log.WithName(of.resource)
-	reflector := cache.NewReflectorWithOptions(of.source, of.example, of.store, cache.ReflectorOptions{Name: of.resource, Logger: &log})
+func reflect[T runtime.Object](ctx context.Context, w *Watches, resource string, source cache.ListerWatcher, example T, store *watcher.Store[T]) {
+	log := w.log.WithName(resource)
+	reflector := watcher.Reflector(resource, source, example, store, cache.ReflectorOptions{Logger: &log})
 	w.running.Go(func() { reflector.RunWithContext(ctx) })
-}
-
-// watched is a kind of objects with where they come from and where they go.
-type watched struct {
-	resource string
-	source   cache.ListerWatcher
-	example  runtime.Object
-	store    cache.ReflectorStore
-}
-
-// optional is a source that the API may not have.
-type optional struct {
-	cache.ListerWatcher
-	// lacks reports whether an error says that there is no such source.
-	lacks func(error) bool
-	// absent is called with that error, once, when the API has said so for as long as after.
-	after  time.Duration
-	absent func(error)
-	// again is the time between questions from then on, doubled up to mostAgain. Zero leaves it to
-	// the client library.
-	again, mostAgain time.Duration
-
-	since time.Time
-	told  bool
-	wait  time.Duration
 }
 
 // absentAfter is long beside what an API server needs to start.
 const absentAfter = 5 * time.Second
-
-// IsWatchListSemanticsUnSupported is what the client library asks about.
-func (o *optional) IsWatchListSemanticsUnSupported() bool {
-	return watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
-}
-
-// ListWithContext lists objects, and tells if the API does not have their kind.
-func (o *optional) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	list, err := cache.ToListerWithContext(o.ListerWatcher).ListWithContext(ctx, options)
-	if err == nil || !o.lacks(err) {
-		o.since, o.told, o.wait = time.Time{}, false, 0
-		return list, err
-	}
-	if o.since.IsZero() {
-		o.since = time.Now()
-	}
-	if time.Since(o.since) < o.after {
-		return list, err
-	}
-	if !o.told {
-		o.told = true
-		o.absent(err)
-	}
-	o.wait = min(max(o.again, 2*o.wait), o.mostAgain)
-	select {
-	case <-ctx.Done():
-	case <-time.After(o.wait):
-	}
-	return list, err
-}
-
-// WatchWithContext watches objects.
-func (o *optional) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	return cache.ToWatcherWithContext(o.ListerWatcher).WatchWithContext(ctx, options)
-}

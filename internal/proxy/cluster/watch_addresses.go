@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/watcher"
 )
 
 // An API server refuses for a moment while it starts, and while it does not know a new role. If it
@@ -27,18 +28,17 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		w.log.Info("The ranges of cluster IPs are not known: Services may claim addresses there that no Service has", "cause", err.Error())
 		w.has(ResourceRanges)
 	}
-	w.reflect(ctx, watched{
+	reflect(ctx, w,
 		ResourceRanges, w.readable(w.api.ServiceRanges(), rangesUnread), &networkingv1.ServiceCIDR{},
-		&store[*networkingv1.ServiceCIDR]{
-			trim:   untrimmed,
-			set:    func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.SetRange(one) }) },
-			remove: func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.RemoveRange(one) }) },
-			replace: func(list []*networkingv1.ServiceCIDR, _ string) {
+		&watcher.Store[*networkingv1.ServiceCIDR]{
+			Set:    func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.SetRange(one) }) },
+			Remove: func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.RemoveRange(one) }) },
+			Replace: func(list []*networkingv1.ServiceCIDR, _ string) {
 				c.Fill(func() { c.ReplaceRanges(list) })
 				w.has(ResourceRanges)
 			},
 		},
-	})
+	)
 	if w.scope.Namespace == "" {
 		return
 	}
@@ -46,15 +46,14 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		w.log.Info("The addresses of other nodes are not known: Services may claim them", "cause", cause)
 		w.has(ResourceConfigMaps)
 	}
-	w.reflect(ctx, watched{
+	reflect(ctx, w,
 		ResourceConfigMaps, w.readable(w.api.NodeAddresses(w.scope.Namespace), func(err error) { unpublished(err.Error()) }), &corev1.ConfigMap{},
-		&store[*corev1.ConfigMap]{
-			trim: untrimmed,
-			set:  w.setNodeAddresses,
-			remove: func(*corev1.ConfigMap) {
+		&watcher.Store[*corev1.ConfigMap]{
+			Set: w.setNodeAddresses,
+			Remove: func(*corev1.ConfigMap) {
 				w.log.Info("The addresses of nodes are not published any more; those that are known go on to count")
 			},
-			replace: func(list []*corev1.ConfigMap, _ string) {
+			Replace: func(list []*corev1.ConfigMap, _ string) {
 				if len(list) == 0 {
 					unpublished("there is no ConfigMap " + w.scope.Namespace + "/" + v1alpha1.ConfigMapNodeAddresses)
 					return
@@ -63,12 +62,12 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 				w.has(ResourceConfigMaps)
 			},
 		},
-	})
+	)
 }
 
 func (w *Watches) readable(source cache.ListerWatcher, unread func(error)) cache.ListerWatcher {
-	return &optional{
-		ListerWatcher: source, lacks: unreadable, after: w.absentAfter, absent: unread, again: unreadAgain, mostAgain: mostUnreadAgain,
+	return &watcher.Optional{
+		ListerWatcher: source, Lacks: unreadable, After: w.absentAfter, Absent: unread, Again: unreadAgain, MostAgain: mostUnreadAgain,
 	}
 }
 
@@ -87,5 +86,3 @@ func (w *Watches) setNodeAddresses(published *corev1.ConfigMap) {
 		w.log.Error(err, "Some of the addresses of nodes make no sense", "configMap", KeyOf(published).String())
 	}
 }
-
-func untrimmed(object any) (any, error) { return object, nil }

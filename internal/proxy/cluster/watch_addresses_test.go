@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"vicinity.dev/vicinity/internal/kit/watcher"
 	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -113,7 +114,7 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 func TestOneForbiddenAnswerIsNoMatter(t *testing.T) {
 	a, unread := clustertest.NewAPI(), 0
 	a.Sources[ResourceConfigMaps].Forbidden = true
-	lister := NewWatches(nil, nil, Scope{Node: "node-a"}, logr.Discard()).readable(a.NodeAddresses("system"), func(error) { unread++ }).(*optional)
+	lister := NewWatches(nil, nil, Scope{Node: "node-a"}, logr.Discard()).readable(a.NodeAddresses("system"), func(error) { unread++ }).(*watcher.Optional)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := lister.ListWithContext(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -126,7 +127,7 @@ func TestOneForbiddenAnswerIsNoMatter(t *testing.T) {
 	if unread > 0 {
 		t.Error("after one answer the start goes on without the addresses")
 	}
-	if lister.again != 10*time.Second || lister.mostAgain != 10*time.Minute {
-		t.Errorf("asked again from %s to %s", lister.again, lister.mostAgain)
+	if lister.Again != 10*time.Second || lister.MostAgain != 10*time.Minute {
+		t.Errorf("asked again from %s to %s", lister.Again, lister.MostAgain)
 	}
 }

@@ -1,0 +1,94 @@
+package watcher
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
+)
+
+// Selected are the objects of a resource in all namespaces that a label selector selects.
+func Selected(client rest.Interface, resource, selector string) cache.ListerWatcher {
+	return ListFirst{cache.NewFilteredListWatchFromClient(client, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
+		options.LabelSelector = selector
+	})}
+}
+
+// ListFirst lists objects before it watches them. A list by watch, which the client library
+// prefers, takes twice the time and CPU on both sides, and does not say that a resource does not exist.
+type ListFirst struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is what the client library asks about.
+func (ListFirst) IsWatchListSemanticsUnSupported() bool { return true }
+
+// ListWithContext lists what exists now. The client library would begin with what an API server
+// remembers, however old: this process may know newer state.
+func (l ListFirst) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	if options.ResourceVersion == "0" {
+		// API servers answer this from memory, too, once they know that it is up to date.
+		options.ResourceVersion, options.Limit = "", 0
+	}
+	return l.ListWatch.ListWithContext(ctx, options)
+}
+
+// Optional is a source that the API may not have.
+type Optional struct {
+	cache.ListerWatcher
+	// Lacks reports whether an error says that there is no such source.
+	Lacks func(error) bool
+	// Absent is called with that error, once, when the API has said so for as long as After.
+	After  time.Duration
+	Absent func(error)
+	// Failed is called with each other error. It may be nil.
+	Failed func(error)
+	// Again is the time between questions from then on, doubled up to MostAgain. Zero leaves it to
+	// the client library.
+	Again, MostAgain time.Duration
+
+	since    time.Time
+	reported bool
+	wait     time.Duration
+}
+
+// IsWatchListSemanticsUnSupported is what the client library asks about.
+func (o *Optional) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
+}
+
+// ListWithContext lists objects, and reports if the API does not have their kind.
+func (o *Optional) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	list, err := cache.ToListerWithContext(o.ListerWatcher).ListWithContext(ctx, options)
+	if err == nil || !o.Lacks(err) {
+		o.since, o.reported, o.wait = time.Time{}, false, 0
+		if err != nil && o.Failed != nil {
+			o.Failed(err)
+		}
+		return list, err
+	}
+	if o.since.IsZero() {
+		o.since = time.Now()
+	}
+	if time.Since(o.since) < o.After {
+		return list, err
+	}
+	if !o.reported {
+		o.reported = true
+		o.Absent(err)
+	}
+	o.wait = min(max(o.Again, 2*o.wait), o.MostAgain)
+	select {
+	case <-ctx.Done():
+	case <-time.After(o.wait):
+	}
+	return list, err
+}
+
+// WatchWithContext watches objects.
+func (o *Optional) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return cache.ToWatcherWithContext(o.ListerWatcher).WatchWithContext(ctx, options)
+}
