@@ -3,8 +3,10 @@ package locator
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -148,4 +150,92 @@ func (r *reconciler) count(ctx context.Context, operation string, write func() e
 	err := write()
 	r.metrics.wrote(operation, err)
 	return err
+}
+
+// What is written.
+const (
+	operationCreate = "create"
+	operationUpdate = "update"
+	operationDelete = "delete"
+)
+
+// metrics are those of the controller.
+type metrics struct {
+	syncs, writes *prometheus.CounterVec
+	delay         prometheus.Histogram
+}
+
+// newMetrics makes the metrics, with the series that are known from the start.
+func newMetrics() *metrics {
+	m := &metrics{
+		syncs: shell.NewCounter("vicinity_locator_syncs_total", "Syncs of PodLocators by how they ended.", "result", shell.Outcomes()...),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_locator_writes_total",
+			Help: "Writes of PodLocators by what was done and how it ended.",
+		}, []string{"operation", "result"}),
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "vicinity_locator_delay_seconds",
+			Help:    "Time from a pod's first addresses, as the controller saw them, to its PodLocator.",
+			Buckets: prometheus.ExponentialBucketsRange(0.001, 100, 16),
+		}),
+	}
+	for _, outcome := range shell.Outcomes() {
+		for _, operation := range []string{operationCreate, operationUpdate, operationDelete} {
+			m.writes.WithLabelValues(operation, string(outcome))
+		}
+	}
+	return m
+}
+
+func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
+
+func (m *metrics) wrote(operation string, err error) {
+	m.writes.WithLabelValues(operation, string(shell.OutcomeOf(err))).Inc()
+}
+
+// written has what was written of PodLocators as long as the cache does not show it. Without it
+// a pod and its node that change one after the other would cost a write that fails.
+type written struct {
+	mu    sync.Mutex
+	notes map[types.NamespacedName]note
+}
+
+type note struct {
+	uid     types.UID
+	version string
+	trust   shell.Trust
+}
+
+// wrote notes a PodLocator as it was created or updated.
+func (w *written) wrote(locator *v1alpha1.PodLocator, now time.Time) {
+	n := note{uid: locator.UID, version: locator.ResourceVersion}
+	n.trust.Renew(now)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notes[client.ObjectKeyFromObject(locator)] = n
+}
+
+// gone notes that the cache has seen a PodLocator deleted.
+func (w *written) gone(locator client.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := client.ObjectKeyFromObject(locator)
+	if n, found := w.notes[key]; found && n.uid == locator.GetUID() {
+		delete(w.notes, key)
+	}
+}
+
+// pending reports whether the cache, which shows a PodLocator or none, is behind a write.
+func (w *written) pending(key types.NamespacedName, cached *v1alpha1.PodLocator, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, found := w.notes[key]
+	if !found {
+		return false
+	}
+	if n.trust.Left(now) > 0 && (cached == nil || shell.Behind(cached, n.version)) {
+		return true
+	}
+	delete(w.notes, key)
+	return false
 }

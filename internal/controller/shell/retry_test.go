@@ -1,10 +1,19 @@
 package shell
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 func TestFinish(t *testing.T) {
@@ -65,4 +74,57 @@ func TestLasting(t *testing.T) {
 	left("a", 0)
 	l.Reset()
 	left("a", 10*time.Second)
+}
+
+func TestSyncsThatHang(t *testing.T) {
+	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	syncs := NewSyncs(now)
+	alive := func(want bool) {
+		t.Helper()
+		if err := syncs.Alive(nil); (err == nil) != want {
+			t.Errorf("alive: %v, want %t", err, want)
+		}
+	}
+	alive(true)
+	first := syncs.Begin("Service shop/web")
+	now.SetTime(now.Now().Add(stuckAfter))
+	second := syncs.Begin("Service shop/web")
+	alive(true)
+	now.SetTime(now.Now().Add(time.Second))
+	alive(false)
+	first()
+	alive(true)
+	now.SetTime(now.Now().Add(stuckAfter))
+	alive(false)
+	second()
+	alive(true)
+}
+
+// errEnding is what the API server answers where something is to be made in a namespace
+// that is being deleted.
+var errEnding = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+	Message: "unable to create new content in namespace shop because it is being terminated",
+	Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}},
+}}
+
+// refusingSink answers all events with the same error.
+type refusingSink struct {
+	events.EventSink
+	err error
+}
+
+func (s refusingSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
+	return nil, s.err
+}
+
+func TestEventsOfANamespaceThatEnds(t *testing.T) {
+	event := &eventsv1.Event{Reason: "TopologyWaiting"}
+	if got, err := (eventSink{refusingSink{err: errEnding}}).Create(t.Context(), event); err != nil || got != event {
+		t.Errorf("got %v, %v", got, err)
+	}
+	other := errors.New("no")
+	if _, err := (eventSink{refusingSink{err: other}}).Create(t.Context(), event); !errors.Is(err, other) {
+		t.Errorf("another error becomes %v", err)
+	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -203,5 +204,79 @@ func TestReadinessWithClients(t *testing.T) {
 	}
 	if err := check(request); err == nil {
 		t.Error("without a server it is ready")
+	}
+}
+
+// secretOf is a Secret with a certificate.
+func secretOf(t *testing.T, certificate *tls.Certificate) *corev1.Secret {
+	t.Helper()
+	key, err := x509.MarshalECPrivateKey(certificate.PrivateKey.(*ecdsa.PrivateKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.Secret{Data: map[string][]byte{
+		corev1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Certificate[0]}),
+		corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key}),
+	}}
+}
+
+// A certificate is served as soon as the Secret has it. A Secret that is deleted or holds none takes nothing away.
+func TestRenewal(t *testing.T) {
+	c := &Certificates{}
+	l := &loader{certificates: c, folder: t.TempDir(), log: logr.Discard()}
+	if _, err := c.get(nil); err == nil {
+		t.Error("a certificate is served before there is one")
+	}
+	first, second := issue(t, nil), issue(t, nil)
+	for _, step := range []struct {
+		name string
+		load func()
+		want *tls.Certificate
+	}{
+		{"the first", func() { l.load(secretOf(t, first)) }, first},
+		{"renewed", func() { l.load(secretOf(t, second)) }, second},
+		{"empty", func() { l.load(&corev1.Secret{}) }, second},
+		{"broken", func() { l.load(&corev1.Secret{Data: map[string][]byte{corev1.TLSCertKey: []byte("x")}}) }, second},
+		{"deleted", func() { l.gone(nil) }, second},
+	} {
+		step.load()
+		if got, err := c.get(nil); err != nil || !got.Leaf.Equal(step.want.Leaf) {
+			t.Errorf("%s: served is %v, %v", step.name, got, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(l.folder, corev1.TLSCertKey)); err != nil {
+		t.Errorf("the rotator is not told: %v", err)
+	}
+}
+
+// roundTrip is a function that answers requests.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// TestOneSecretIsAskedFor lists and watches the Secret by its name, and leaves all else.
+func TestOneSecretIsAskedFor(t *testing.T) {
+	sent := ""
+	s := selectSecret{secret: types.NamespacedName{Namespace: "system", Name: "webhook"}, next: roundTrip(func(request *http.Request) (*http.Response, error) {
+		sent = request.URL.RequestURI()
+		return nil, nil
+	})}
+	for _, test := range []struct{ method, asked, sent string }{
+		{"GET", "/api/v1/namespaces/system/secrets?limit=500&resourceVersion=0", "/api/v1/namespaces/system/secrets?fieldSelector=metadata.name%3Dwebhook&limit=500&resourceVersion=0"},
+		{"GET", "/prefix/api/v1/namespaces/system/secrets?watch=true", "/prefix/api/v1/namespaces/system/secrets?fieldSelector=metadata.name%3Dwebhook&watch=true"},
+		{"GET", "/api/v1/namespaces/system/secrets/webhook", "/api/v1/namespaces/system/secrets/webhook"},
+		{"GET", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations?watch=true", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations?watch=true"},
+		{"PUT", "/api/v1/namespaces/system/secrets/webhook", "/api/v1/namespaces/system/secrets/webhook"},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), test.method, "https://api"+test.asked, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.RoundTrip(request); err != nil || sent != test.sent {
+			t.Errorf("%s %s: sent %s, %v; want %s", test.method, test.asked, sent, err, test.sent)
+		}
+		if got := request.URL.RequestURI(); got != test.asked {
+			t.Errorf("the request of the client is changed to %s", got)
+		}
 	}
 }
