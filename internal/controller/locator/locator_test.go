@@ -302,38 +302,3 @@ func TestFailedWrites(t *testing.T) {
 	w.writes, w.refuse = nil, nil
 	w.sync("web", "create web")
 }
-
-func TestCacheBehind(t *testing.T) {
-	w := newWorld(t)
-	key := types.NamespacedName{Namespace: "shop", Name: "web"}
-	of := func(uid types.UID, version string) *v1alpha1.PodLocator {
-		return &v1alpha1.PodLocator{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid, ResourceVersion: version}}
-	}
-	now := w.clock.Now()
-	pending := func(cached *v1alpha1.PodLocator, want bool) {
-		t.Helper()
-		if got := w.reconciler.written.pending(key, cached, now); got != want {
-			t.Errorf("with %+v: pending is %t", cached, got)
-		}
-	}
-	pending(nil, false)
-	w.reconciler.written.wrote(of("1", "10"), now)
-	pending(nil, true)
-	pending(of("1", "9"), true)
-	if result := w.sync("web"); result.RequeueAfter != shell.BehindWait {
-		t.Errorf("behind its cache: %+v", result)
-	}
-	pending(of("1", "10"), false)
-	pending(of("1", "9"), false) // it has been seen
-	w.reconciler.written.wrote(of("1", "10"), now)
-	w.reconciler.written.gone(of("2", "12"))
-	pending(nil, true)
-	w.reconciler.written.gone(of("1", "11"))
-	pending(nil, false)
-	w.reconciler.written.wrote(of("1", "10"), now)
-	now = now.Add(shell.TrustFor)
-	pending(nil, false)
-	if n := len(w.reconciler.written.notes); n != 0 {
-		t.Errorf("%d notes are left", n)
-	}
-}

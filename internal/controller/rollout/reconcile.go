@@ -179,18 +179,14 @@ func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *vie
 // isAsked reports whether the answer of the query can matter: not while the rollout stands until a person, or a new
 // revision, has it go on.
 func isAsked(s *rollout.State) bool {
-	m := &s.Memory
-	switch {
-	case s.Spec.Paused:
+	if s.Spec.Paused {
 		return false
-	case m.Revision != s.Revision:
-		return true
-	case s.Spec.Stop.Revision == m.Revision && m.Revision != "", m.RollingBack:
-		return false
-	case m.Failure != nil:
-		return s.Spec.Approved.Revision == m.Revision && !s.Spec.Approved.FailuresBefore.Before(m.Failure.Time.Time)
 	}
-	return m.Phase != v1alpha1.PhaseComplete
+	switch s.Memory.Phase {
+	case v1alpha1.PhaseComplete, v1alpha1.PhaseFailed, v1alpha1.PhaseRollingBack, v1alpha1.PhaseAborted:
+		return s.Memory.Revision != s.Revision
+	}
+	return true
 }
 
 // store writes a status if it says anything new, or if something is done by it: the write fails if another

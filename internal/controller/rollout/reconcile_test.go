@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -397,35 +398,25 @@ func TestNodesThatCeaseToMatch(t *testing.T) {
 
 // Prometheus is not asked while nothing depends on it.
 func TestWhenPrometheusIsAsked(t *testing.T) {
-	failure := &v1alpha1.RolloutFailure{Time: metav1.Unix(1000, 0)}
-	for name, test := range map[string]struct {
-		change func(*rollout.State)
-		want   bool
+	for _, test := range []struct {
+		phase    v1alpha1.RolloutPhase
+		revision string
+		paused   bool
+		want     bool
 	}{
-		"progressing":              {func(*rollout.State) {}, true},
-		"complete":                 {func(s *rollout.State) { s.Memory.Phase = v1alpha1.PhaseComplete }, false},
-		"another revision":         {func(s *rollout.State) { s.Memory.Phase, s.Revision = v1alpha1.PhaseComplete, "3" }, true},
-		"paused":                   {func(s *rollout.State) { s.Spec.Paused = true }, false},
-		"paused, another revision": {func(s *rollout.State) { s.Spec.Paused, s.Revision = true, "3" }, false},
-		"stopped":                  {func(s *rollout.State) { s.Spec.Stop.Revision = "2" }, false},
-		"another one was stopped":  {func(s *rollout.State) { s.Spec.Stop.Revision = "1" }, true},
-		"rolling back":             {func(s *rollout.State) { s.Memory.RollingBack = true }, false},
-		"failed":                   {func(s *rollout.State) { s.Memory.Failure = failure }, false},
-		"failed, another revision": {func(s *rollout.State) { s.Memory.Failure, s.Revision = failure, "3" }, true},
-		"failed and looked at": {func(s *rollout.State) {
-			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.Time.Time}
-		}, true},
-		"failed after it was then": {func(s *rollout.State) {
-			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "2", FailuresBefore: failure.Time.Add(-time.Second)}
-		}, false},
-		"failed, another one looked": {func(s *rollout.State) {
-			s.Memory.Failure, s.Spec.Approved = failure, rollout.Approved{Revision: "1", FailuresBefore: failure.Time.Time}
-		}, false},
+		{phase: v1alpha1.PhaseProgressing, want: true},
+		{phase: v1alpha1.PhasePaused, want: true}, // before a domain that waits for approval
+		{phase: v1alpha1.PhaseProgressing, paused: true},
+		{phase: v1alpha1.PhaseComplete},
+		{phase: v1alpha1.PhaseComplete, revision: "3", want: true},
+		{phase: v1alpha1.PhaseFailed},
+		{phase: v1alpha1.PhaseRollingBack},
+		{phase: v1alpha1.PhaseAborted},
 	} {
-		s := &rollout.State{Revision: "2", Memory: rollout.Memory{Revision: "2", Phase: v1alpha1.PhaseProgressing}}
-		test.change(s)
+		s := &rollout.State{Revision: cmp.Or(test.revision, "2"), Memory: rollout.Memory{Revision: "2", Phase: test.phase}}
+		s.Spec.Paused = test.paused
 		if got := isAsked(s); got != test.want {
-			t.Errorf("%s: %v", name, got)
+			t.Errorf("%+v: %t", test, got)
 		}
 	}
 }
