@@ -19,7 +19,6 @@ import (
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/controlplane"
-	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -212,7 +211,7 @@ func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error
 
 func (c *Cluster) componentLog(name string) ([]byte, error) {
 	if node, ok := c.proxyNode(name); ok {
-		return cri.ContainerLog(c.dir, proxyImage, node.Name)
+		return c.proxyLog(node)
 	}
 	return os.ReadFile(c.dir.Log(name))
 }

@@ -2,10 +2,14 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +18,7 @@ import (
 	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
 )
 
@@ -98,6 +103,21 @@ func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {
 		}
 		return "", c.proxyReady(ctx, node)
 	})
+}
+
+// proxyLog is what the containers of vicinity-proxy on a node printed, as the node's kubelet keeps it.
+// It needs no API.
+func (c *Cluster) proxyLog(node shape.Node) ([]byte, error) {
+	logs, err := filepath.Glob(filepath.Join(c.dir.Node(node.Name), "logs", release.Namespace+"_"+proxyDaemonSet+"-*", "*", "*.log"))
+	if err == nil && len(logs) == 0 {
+		err = fs.ErrNotExist
+	}
+	var all []byte
+	for _, log := range logs {
+		text, failed := os.ReadFile(log)
+		all, err = append(all, text...), errors.Join(err, failed)
+	}
+	return all, err
 }
 
 // stopProxy stops a node's vicinity-proxy. Its node starts another one.

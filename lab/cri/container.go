@@ -33,7 +33,6 @@ type container struct {
 
 	begun, finished time.Time
 	process, keeper processID
-	input           int
 	exitCode        int32
 	// failure is why the container could not be started.
 	failure string
@@ -132,7 +131,7 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	spec := containerSpec{
 		Image: c.imageName(), Args: image.Command(config.Command, config.Args), Env: n.environmentOf(c, image.Variables()), Root: image.Root, Alone: image.Alone,
 		Network: shape.NamespacePath(n.namespaceOf(s)), MountSpace: ownMounts(), Hostname: s.Config.Hostname,
-		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin, Terminal: config.Tty, Starter: append(slices.Clone(n.runtime.Self), becomeCommand),
+		Log: onMachine(n.runtime.State, c.logPath()), Input: config.Stdin || config.Tty, Starter: append(slices.Clone(n.runtime.Self), becomeCommand),
 		programSpec: programSpec{Dir: cmp.Or(config.WorkingDir, "/"), User: image.User, Group: image.Group},
 	}
 	if s.inHostNetwork() {
@@ -224,9 +223,6 @@ func (n *node) environmentOf(c *container, image []string) []string {
 		"VICINITY_POD="+pod.GetName(), "VICINITY_NAMESPACE="+pod.GetNamespace(), NodeVariable(n.Name),
 		"VICINITY_ZONE="+n.Zone, "VICINITY_REGION="+n.Region, "VICINITY_POD_IPS="+strings.Join(texts, ","),
 	)
-	if c.Config.Tty {
-		entries = append(entries, terminalKind)
-	}
 	for _, v := range c.Config.Envs {
 		entries = append(entries, v.Key+"="+string(v.Value))
 	}
@@ -297,7 +293,7 @@ func (n *node) StartContainer(_ context.Context, r *runtimeapi.StartContainerReq
 
 // begin records that the container started; the node's lock is held.
 func (c *container) begin(b startReport) {
-	c.begun, c.process, c.keeper, c.input = b.At, b.Process, b.Keeper, b.Input
+	c.begun, c.process, c.keeper = b.At, b.Process, b.Keeper
 }
 
 // watch waits for the end of a container's keeper, which records how the container ended.

@@ -48,10 +48,8 @@ type containerSpec struct {
 	Root  string `json:"root,omitempty"`
 	Alone bool   `json:"alone,omitempty"`
 	Log   string `json:"log"`
-	// Input gives the process an input that others can write to, Terminal gives it a
-	// terminal.
-	Input    bool `json:"input,omitempty"`
-	Terminal bool `json:"terminal,omitempty"`
+	// Input gives the process an input that does not end.
+	Input bool `json:"input,omitempty"`
 	// Starter is the command that runs BecomeProgram.
 	Starter []string `json:"starter"`
 	programSpec
@@ -61,10 +59,8 @@ type containerSpec struct {
 type startReport struct {
 	Process processID `json:"process"`
 	Keeper  processID `json:"keeper"`
-	// Input is the keeper's descriptor of the container's input; 0 if it has none.
-	Input int       `json:"input,omitempty"`
-	At    time.Time `json:"at"`
-	Error string    `json:"error,omitempty"`
+	At      time.Time `json:"at"`
+	Error   string    `json:"error,omitempty"`
 }
 
 // exitReport is what a keeper records when its container ended.
@@ -92,7 +88,7 @@ func RunContainer(folder string) error {
 	}
 	defer log.Close()
 	k := keeper{spec: spec, folder: folder, log: log, signals: make(chan os.Signal, 4)}
-	signal.Notify(k.signals, unix.SIGTERM, closeInput, reopenLog)
+	signal.Notify(k.signals, unix.SIGTERM, reopenLog)
 	// On another thread: this one keeps the machine's mounts, since a volume may cover the
 	// state folder.
 	if err := process.OnThread(k.start); err != nil {
@@ -105,7 +101,7 @@ func RunContainer(folder string) error {
 		// It has ended already, and keeps its process ID until it is waited for.
 		started = processID{ID: k.cmd.Process.Pid}
 	}
-	err = report(folder, startReport{Process: started, Input: k.input, At: time.Now()})
+	err = report(folder, startReport{Process: started, At: time.Now()})
 	if err != nil {
 		// Without a record no runtime would ever find the process.
 		_ = unix.Kill(-k.cmd.Process.Pid, unix.SIGKILL)
@@ -142,8 +138,8 @@ type keeper struct {
 	cmd       *exec.Cmd
 	copied    sync.WaitGroup
 	namespace string
-	// input is the descriptor of the process' input, for container.openInput.
-	input   int
+	// input is the other end of the process' input, which is held open.
+	input   *os.File
 	signals chan os.Signal
 }
 
@@ -166,31 +162,13 @@ func (k *keeper) start() error {
 // connectStreams connects the process' streams. It returns the ends that only the process
 // needs.
 func (k *keeper) connectStreams() (ends []*os.File, err error) {
-	if k.spec.Terminal {
-		terminal, end, err := openTerminal()
-		if err != nil {
-			return nil, err
-		}
-		k.cmd.Stdin, k.cmd.Stdout, k.cmd.Stderr = end, end, end
-		k.cmd.SysProcAttr.Setctty = true
-		ends = append(ends, end)
-		if k.spec.Input {
-			// A duplicate, which stays open when the copy below ends.
-			if k.input, err = unix.FcntlInt(terminal.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-				return ends, err
-			}
-		}
-		k.copy("stdout", terminal)
-		return ends, nil
-	}
 	if k.spec.Input {
-		var pipe [2]int
-		if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		var end *os.File
+		if end, k.input, err = os.Pipe(); err != nil {
 			return nil, err
 		}
-		end := os.NewFile(uintptr(pipe[0]), "stdin")
 		ends = append(ends, end)
-		k.cmd.Stdin, k.input = end, pipe[1]
+		k.cmd.Stdin = end
 	}
 	for stream, to := range map[string]*io.Writer{"stdout": &k.cmd.Stdout, "stderr": &k.cmd.Stderr} {
 		r, w, err := os.Pipe()
@@ -207,7 +185,7 @@ func (k *keeper) connectStreams() (ends []*os.File, err error) {
 func (k *keeper) copy(stream string, from *os.File) {
 	k.copied.Go(func() {
 		defer from.Close()
-		k.log.copy(stream, from, k.spec.Input || k.spec.Terminal)
+		k.log.copy(stream, from)
 	})
 }
 
@@ -248,8 +226,6 @@ func (k *keeper) wait() exitReport {
 	go func() {
 		for s := range k.signals {
 			switch s {
-			case closeInput:
-				k.endInput()
 			case reopenLog:
 				k.log.reopen()
 			default:

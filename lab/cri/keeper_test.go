@@ -69,8 +69,11 @@ func (k *kept) printed(want string) {
 	k.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
 		var b strings.Builder
-		s := logStream{path: filepath.Join(k.folder, "log"), to: &b}
-		if err := s.copy(k.t.Context()); err == nil && b.String() == want {
+		log, err := os.ReadFile(filepath.Join(k.folder, "log"))
+		for line := range strings.Lines(string(log)) {
+			b.WriteString(strings.SplitN(line, " ", 4)[3]) // after time, stream and tag
+		}
+		if err == nil && b.String() == want {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -49,19 +49,12 @@ func (w *logWriter) Close() error {
 	return w.file.Close()
 }
 
-// copy writes a stream to the log until it ends: full lines, or, with prompts, whatever
-// there is, since somebody may wait for a prompt without a line end. It ignores write
-// errors, which must not block the container.
-func (w *logWriter) copy(stream string, from io.Reader, prompts bool) {
+// copy writes the lines of a stream to the log until it ends. It ignores write errors, which must
+// not block the container.
+func (w *logWriter) copy(stream string, from io.Reader) {
 	reader := bufio.NewReaderSize(from, logPart)
 	for {
-		var line []byte
-		var err error
-		if prompts {
-			line, err = readAvailable(reader)
-		} else {
-			line, err = reader.ReadSlice('\n')
-		}
+		line, err := reader.ReadSlice('\n')
 		if len(line) > 0 {
 			w.line(stream, line)
 		}
@@ -69,22 +62,6 @@ func (w *logWriter) copy(stream string, from io.Reader, prompts bool) {
 			return
 		}
 	}
-}
-
-// readAvailable reads a line, or the part of it that has arrived. The slice is valid until
-// the next read.
-func readAvailable(reader *bufio.Reader) ([]byte, error) {
-	if _, err := reader.Peek(1); err != nil {
-		return nil, err
-	}
-	line, err := reader.Peek(reader.Buffered())
-	if end := bytes.IndexByte(line, '\n'); end >= 0 {
-		line = line[:end+1]
-	}
-	if err == nil {
-		_, err = reader.Discard(len(line))
-	}
-	return line, err
 }
 
 func (w *logWriter) line(stream string, text []byte) {

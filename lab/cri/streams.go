@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -25,14 +24,6 @@ func (n *node) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.E
 		return nil, err
 	}
 	return n.streaming.GetExec(r)
-}
-
-// Attach returns where to attach.
-func (n *node) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	if _, err := n.running(r.ContainerId); err != nil {
-		return nil, err
-	}
-	return n.streaming.GetAttach(r)
 }
 
 // PortForward returns where to forward ports.
@@ -109,63 +100,9 @@ func (s streams) Exec(ctx context.Context, id string, args []string, in io.Reade
 	return c.run(ctx)
 }
 
-// Attach sends what a container prints from now on and, if the container has an input,
-// writes to it.
-func (s streams) Attach(ctx context.Context, id string, in io.Reader, out, err io.WriteCloser, _ bool, sizes <-chan remotecommand.TerminalSize) error {
-	c, failed := s.node.running(id)
-	if failed != nil {
-		return failed
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	outputs := map[string]io.Writer{}
-	if out != nil {
-		outputs["stdout"] = out
-	}
-	if err != nil {
-		outputs["stderr"] = err
-	}
-	// Follow the output before writing, so that no answer is missed.
-	var seeing sync.WaitGroup
-	seeing.Add(len(outputs))
-	results := make(chan error, len(outputs))
-	for name, to := range outputs {
-		stream := logStream{
-			path: onMachine(s.node.runtime.State, c.logPath()), to: to, stream: name, follow: true, ended: c.hasEnded, begun: seeing.Done,
-		}
-		go func() { results <- stream.copy(ctx) }()
-	}
-	seeing.Wait()
-	if in != nil && c.input != 0 {
-		input, failed := c.openInput()
-		if failed != nil {
-			return failed
-		}
-		defer input.Close()
-		if c.Config.Tty {
-			go resize(ctx, input, sizes)
-		}
-		go func() {
-			_, _ = io.Copy(input, in)
-			if c.Config.StdinOnce && !c.Config.Tty {
-				_ = input.Close() // the last but the keeper's
-				_ = c.keeper.signal(closeInput)
-			}
-		}()
-	}
-	for range outputs {
-		failed = errors.Join(failed, <-results)
-	}
-	return failed
-}
-
-func (c *container) hasEnded() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
+// Attach attaches to no container: nothing keeps what could be written to one.
+func (s streams) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
+	return errors.New("containers of a lab cannot be attached to; use kubectl exec and kubectl logs")
 }
 
 // PortForward connects a stream with a port of the pod.
