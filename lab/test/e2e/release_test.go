@@ -175,15 +175,13 @@ func (s *scene) ofImages(ctx context.Context, folder string) ([]corev1.Pod, erro
 // haveNothingElse tries to run a program of this machine in each pod.
 func (s *scene) haveNothingElse(ctx context.Context, pods []corev1.Pod) error {
 	for i := range pods {
-		var out bytes.Buffer
-		err := s.Exec(ctx, lab.ExecOptions{
-			Namespace: vicinityNamespace, Pod: pods[i].Name, Container: pods[i].Spec.Containers[0].Name, Command: []string{"/bin/sh", "-c", "echo there"}, Stdout: &out, Stderr: &out,
-		})
+		out, err := exec.CommandContext(ctx, root+"/bin/kubectl", "--kubeconfig", s.cluster.Kubeconfig(), "-n", vicinityNamespace, "exec", pods[i].Name,
+			"-c", pods[i].Spec.Containers[0].Name, "--", "/bin/sh", "-c", "echo there").CombinedOutput()
 		switch {
 		case err == nil:
-			return fmt.Errorf("pod %s was to have no /bin/sh, and it printed %q", pods[i].Name, &out)
-		case !strings.Contains(err.Error(), "no such file"):
-			return fmt.Errorf("pod %s was to have no /bin/sh: %w: %q", pods[i].Name, err, &out)
+			return fmt.Errorf("pod %s was to have no /bin/sh, and it printed %q", pods[i].Name, out)
+		case !strings.Contains(string(out), "no such file"):
+			return fmt.Errorf("pod %s was to have no /bin/sh: %w: %q", pods[i].Name, err, out)
 		}
 	}
 	return nil
