@@ -36,7 +36,7 @@ type BudgetsFigures struct {
 	Report
 	// Calls are the requests of Vicinity's pods to the API, Webhook the times that the API server
 	// waited for them.
-	Calls   Counts
+	Calls   float64
 	Webhook WebhookTimes
 }
 
@@ -122,7 +122,7 @@ func (f *Field) EvictCrowd(ctx context.Context, o BudgetsOptions) (figures Budge
 	if err != nil {
 		return figures, err
 	}
-	figures.Calls = after.Since(before)
+	figures.Calls = after - before
 	if figures.Webhook, err = ReadWebhookTimes(ctx, f.Client); err != nil {
 		return figures, err
 	}
@@ -344,7 +344,7 @@ func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string) 
 	if err != nil {
 		return figures, err
 	}
-	figures.Calls = after.Since(before).Sum()
+	figures.Calls = after - before
 	if err := h.CaughtUp(ctx); err != nil {
 		return figures, err
 	}

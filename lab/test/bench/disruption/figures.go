@@ -48,8 +48,7 @@ func (f *figures) String() string {
 		row("  of that in the webhook, at most: p50, p99", milliseconds(g.Webhook.Quantile(0.5))+", "+milliseconds(g.Webhook.Quantile(0.99)), "under 100.0 ms")
 		row("  under PodDisruptionBudgets: admitted, answered in a second; p99", fmt.Sprintf("%.0f, %.0f; %s",
 			part.than.PerSecond(), float64(len(part.than.Times))/max(part.than.Took.Seconds(), 1e-9), milliseconds(meter.Quantile(part.than.Times, 0.99))), "")
-		row("  API calls for each pod, for each answer", fmt.Sprintf("%.2f, %.2f", g.Calls.Sum()/float64(max(1, g.Admitted)), g.Calls.Sum()/float64(max(1, g.Admitted+g.Refused))), "at most 2.5")
-		row("  of them for each pod", g.Calls.Each(g.Admitted), "")
+		row("  API calls for each pod, for each answer", fmt.Sprintf("%.2f, %.2f", g.Calls/float64(max(1, g.Admitted)), g.Calls/float64(max(1, g.Admitted+g.Refused))), "at most 2.5")
 		row("  reservations in one write", fmt.Sprintf("%.2f", float64(g.Reservations)/float64(max(1, g.Writes))), "")
 		row("  a death was not known for, at most", fmt.Sprintf("%.0f s", g.Unseen.Seconds()), "")
 		row("  pods that died, not answered while a replica was killed", fmt.Sprintf("%d, %d", g.Deaths, g.Failed), "")
@@ -62,7 +61,7 @@ func (f *figures) String() string {
 	all, native := f.many.Add(f.one.Figures), f.manyNative.Add(f.oneNative)
 	refusals, perRefusal := f.refusals()
 	fmt.Fprintf(&b, "RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f recycle_native_s=%.0f recycle_zones_s=%.0f zones_down=%d refusals_per_second=%.0f api_calls_per_refusal=%.2f native_p99_ms=%.1f native_per_second=%.1f\n",
-		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls.Sum()+f.one.Calls.Sum())/float64(max(1, all.Admitted)), (f.many.Calls.Sum()+f.one.Calls.Sum())/float64(max(1, all.Admitted+all.Refused)),
+		all.Admitted, f.overBudget(), meter.Milliseconds(meter.Quantile(all.Times, 0.99)), all.PerSecond(), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted)), (f.many.Calls+f.one.Calls)/float64(max(1, all.Admitted+all.Refused)),
 		f.nativeWhole().Seconds(), f.byZone.Took.Seconds(), f.byZone.Report.Disturbed, refusals, perRefusal, meter.Milliseconds(meter.Quantile(native.Times, 0.99)), native.PerSecond())
 	for i := range f.updates {
 		fmt.Fprintln(&b, f.updates[i].Result())
