@@ -59,14 +59,14 @@ vicinity-proxy, as with --proxy kube-proxy, the same is done by hints.`,
 			if err := errors.Join(f.validate(), f.installFlags.validate()); err != nil {
 				return err
 			}
-			wanted, err := shaped.shape(s, cmd, lf)
+			wanted, err := shaped.shape(s, lf)
 			if err != nil {
 				return err
 			}
 			if wanted.ControlPlaneOnly {
 				return command.UsageErrorf("--control-plane-only gives no network to show")
 			}
-			f.given = shapeGiven(cmd)
+			f.given = shaped.given()
 			return f.run(cmd.Context(), s, wanted)
 		},
 	}

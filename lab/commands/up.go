@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/plaintext"
@@ -23,12 +22,13 @@ import (
 // shapeFlags are a lab's shape as flags say it.
 type shapeFlags struct {
 	shape.Options
-	file string
+	file  string
+	flags *pflag.FlagSet
 }
 
 // register adds the flags of a shape to a command.
 func (f *shapeFlags) register(cmd *cobra.Command) {
-	flags := cmd.Flags()
+	flags := pflag.NewFlagSet("shape", pflag.ContinueOnError)
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.Zones, "zones", []string{"zone-a", "zone-b", "zone-c"}, "`LIST` of zones")
 	flags.IntSliceVar(&f.NodesPerZone, "nodes-per-zone", []int{2}, "`NUMBER` of nodes, one for all zones or a list with one for each")
@@ -36,31 +36,26 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.CPU, "cpu", nil, "CPU that a node offers, one `QUANTITY` for all zones or a list with one for each (default 4)")
 	flags.StringSliceVar(&f.Memory, "memory", nil, "memory that a node offers, one `QUANTITY` for all zones or a list with one for each (default 8Gi)")
 	flags.StringToStringVar(&f.NodeLabels, "node-labels", nil, "key=value `LIST` of labels of all nodes")
-	flags.StringVarP(&f.file, "file", "f", "", "read the shape from a YAML `FILE`, or - for standard input, instead of the flags above")
+	flags.StringVarP(&f.file, "file", "f", "", "read the whole shape from a YAML `FILE`, or - for standard input")
 	flags.StringVar(&f.Proxy, "proxy", string(shape.ProxyKubeProxy), "`WHO` programs Services on the nodes: kube-proxy, vicinity (vicinity-proxy in its place), both (vicinity-proxy for Services that are annotated), or none")
 	flags.StringVar(&f.DNS, "dns", "", "`WHICH` DNS server the cluster has: vicinity (vicinity-dns), coredns (the same without the plugin vicinity), or none (default vicinity, where pods can reach it)")
 	flags.IntVar(&f.FakeNodes, "fake-nodes", 0, "add `NUMBER` nodes without network, for tests of scale")
 	flags.BoolVar(&f.SingleStack, "single-stack", false, "leave out IPv6")
 	flags.BoolVar(&f.EvictionRequests, "eviction-requests", false, "serve the alpha API of EvictionRequests, of Kubernetes 1.37 and later")
 	flags.BoolVar(&f.ControlPlaneOnly, "control-plane-only", false, "run the API with nodes and pods but without network, which needs no root")
+	f.flags = flags
+	cmd.Flags().SortFlags = false
+	cmd.Flags().AddFlagSet(flags)
 }
 
-// fileFlags are those that a file says instead.
-var fileFlags = []string{"zones", "nodes-per-zone", "region", "cpu", "memory", "node-labels"}
-
-// otherFlags are the rest of the flags of a shape.
-var otherFlags = []string{
-	"file", "proxy", "dns", "fake-nodes", "single-stack", "eviction-requests", "control-plane-only",
-}
-
-// shapeGiven are the flags of a shape that the user set.
-func shapeGiven(cmd *cobra.Command) []string {
+// given are the flags of a shape that the user set.
+func (f *shapeFlags) given() []string {
 	var given []string
-	for _, name := range slices.Concat(fileFlags, otherFlags) {
-		if cmd.Flags().Changed(name) {
-			given = append(given, "--"+name)
+	f.flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed {
+			given = append(given, "--"+flag.Name)
 		}
-	}
+	})
 	return given
 }
 
@@ -80,13 +75,13 @@ var fieldFlags = map[string]string{
 }
 
 // shape is what the flags ask for.
-func (f *shapeFlags) shape(s command.Streams, cmd *cobra.Command, named *labFlags) (shape.Shape, error) {
+func (f *shapeFlags) shape(s command.Streams, named *labFlags) (shape.Shape, error) {
 	name, err := named.lab()
 	if err != nil {
 		return shape.Shape{}, err
 	}
 	f.Name = name
-	if cmd.Flags().Changed("zones") && len(f.Zones) == 0 {
+	if f.flags.Changed("zones") && len(f.Zones) == 0 {
 		return shape.Shape{}, command.UsageErrorf("--zones is empty; write names, such as a,b,c, or leave it out")
 	}
 	if f.file == "" {
@@ -97,10 +92,8 @@ func (f *shapeFlags) shape(s command.Streams, cmd *cobra.Command, named *labFlag
 		}
 		return wanted, byFlag(err, fieldFlags)
 	}
-	for _, flag := range fileFlags {
-		if cmd.Flags().Changed(flag) {
-			return shape.Shape{}, command.UsageErrorf("--%s and --file do not go together; the file says it", flag)
-		}
+	if others := slices.DeleteFunc(f.given(), func(name string) bool { return name == "--file" }); len(others) > 0 {
+		return shape.Shape{}, command.UsageErrorf("%s and --file do not go together; the file says the whole shape", others[0])
 	}
 	in := s.In
 	if f.file != "-" {
@@ -115,31 +108,10 @@ func (f *shapeFlags) shape(s command.Streams, cmd *cobra.Command, named *labFlag
 	if err != nil {
 		return shape.Shape{}, fmt.Errorf("%s: %w", f.file, err)
 	}
-	f.override(cmd, &wanted)
-	// The file itself is right, and what it says of zones no flag changes.
-	flags := maps.Clone(fieldFlags)
-	maps.DeleteFunc(flags, func(field, _ string) bool { return strings.HasPrefix(field, "zones") })
-	return wanted, byFlag(wanted.Validate(), flags)
-}
-
-// override puts what flags say in place of what a file says.
-func (f *shapeFlags) override(cmd *cobra.Command, wanted *shape.Shape) {
-	given := cmd.Flags().Changed
-	if given("name") {
-		wanted.Name = f.Name
+	if named.name != "" {
+		wanted.Name = name
 	}
-	if given("proxy") {
-		wanted.Proxy = shape.Proxy(f.Proxy)
-	}
-	if given("dns") {
-		wanted.DNS = shape.DNS(f.DNS)
-	}
-	if given("fake-nodes") {
-		*wanted = wanted.WithFakeNodes(f.FakeNodes)
-	}
-	wanted.SingleStack = wanted.SingleStack || f.SingleStack
-	wanted.EvictionRequests = wanted.EvictionRequests || f.EvictionRequests
-	wanted.ControlPlaneOnly = wanted.ControlPlaneOnly || f.ControlPlaneOnly
+	return wanted, nil
 }
 
 func newLabUpCommand(s command.Streams, f *labFlags) *cobra.Command {
@@ -206,7 +178,7 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
   vicinity lab up --control-plane-only --fake-nodes 1000`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			wanted, err := shaped.shape(s, cmd, f)
+			wanted, err := shaped.shape(s, f)
 			if err != nil {
 				return err
 			}

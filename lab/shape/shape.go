@@ -156,16 +156,6 @@ func DefaultTiming(fakeNodes int) Timing {
 	return t
 }
 
-// WithFakeNodes returns the shape with another number of nodes without network, and the
-// timing for them unless the shape has its own.
-func (s Shape) WithFakeNodes(number int) Shape {
-	if s.Timing == DefaultTiming(s.FakeNodes) {
-		s.Timing = DefaultTiming(number)
-	}
-	s.FakeNodes = number
-	return s
-}
-
 // Defaults of a lab and of its nodes.
 const (
 	DefaultName   = "default"
