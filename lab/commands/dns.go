@@ -38,7 +38,6 @@ func dnsInstaller(wanted shape.Shape, options lab.Options) (func(context.Context
 
 func newLabDNSCommand(s command.Streams, f *labFlags) *cobra.Command {
 	var corefile string
-	var replicas int
 	cmd := &cobra.Command{
 		Use:   "dns KIND",
 		Short: "Change the DNS server of a lab",
@@ -53,10 +52,7 @@ clusters; its Corefile is in the ConfigMap coredns.`,
   vicinity lab dns vicinity --corefile Corefile`,
 		Args: oneName("kind of DNS server"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			options := lab.DNSOptions{Kind: shape.DNS(args[0]), Replicas: replicas}
-			if replicas < 1 {
-				return command.UsageErrorf("--replicas %d is not allowed; it must be at least 1", replicas)
-			}
+			options := lab.DNSOptions{Kind: shape.DNS(args[0])}
 			if corefile != "" {
 				text, err := readFile(s, corefile)
 				if err != nil {
@@ -71,9 +67,7 @@ clusters; its Corefile is in the ConfigMap coredns.`,
 			return byFlag(cluster.ConfigureDNS(cmd.Context(), options), map[string]string{"dns": "KIND"})
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&corefile, "corefile", "", "`FILE` with the Corefile, or - for standard input (default that of the kind)")
-	flags.IntVar(&replicas, "replicas", 2, "`NUMBER` of pods")
+	cmd.Flags().StringVar(&corefile, "corefile", "", "`FILE` with the Corefile, or - for standard input (default that of the kind)")
 	return cmd
 }
 

@@ -2,7 +2,6 @@ package commands
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -10,32 +9,20 @@ import (
 )
 
 func newLabKubeconfigCommand(s command.Streams, f *labFlags) *cobra.Command {
-	var raw bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "kubeconfig",
 		Short: "Print where the administrator's kubeconfig is",
 		Long: `Kubeconfig prints the path of the file with which kubectl and other clients reach the
 lab as its administrator, through a port on 127.0.0.1.`,
-		Example: `  export KUBECONFIG=$(vicinity lab kubeconfig)
-  vicinity lab kubeconfig --raw >lab.kubeconfig`,
-		Args: command.NoArgs,
+		Example: `  export KUBECONFIG=$(vicinity lab kubeconfig)`,
+		Args:    command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			cluster, err := f.open(s)
 			if err != nil {
 				return err
 			}
-			if !raw {
-				_, err := fmt.Fprintln(s.Out, cluster.Kubeconfig())
-				return err
-			}
-			text, err := os.ReadFile(cluster.Kubeconfig())
-			if err != nil {
-				return err
-			}
-			_, err = s.Out.Write(text)
+			_, err = fmt.Fprintln(s.Out, cluster.Kubeconfig())
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&raw, "raw", false, "print what the file holds")
-	return cmd
 }

@@ -3,7 +3,6 @@ package commands
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,39 +12,25 @@ import (
 )
 
 func newLabTrafficCommand(s command.Streams, f *labFlags) *cobra.Command {
-	var during time.Duration
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "traffic",
 		Short: "Show how many bytes went from zone to zone",
 		Long: `Traffic shows what nodes of each zone sent to nodes of each zone, as the lab's fabric
-counts it: where a cloud would bill it. It is all since the lab came up, or with --for
-what is sent in the time from now. What stays on a node is not in it.`,
-		Example: `  vicinity lab traffic
-  vicinity lab traffic --for 10s`,
+counts it: where a cloud would bill it. It is all since the lab came up. What stays on a
+node is not in it.`,
 		Args: command.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			cluster, err := f.open(s)
 			if err != nil {
 				return err
 			}
-			var before lab.Traffic
-			if during > 0 {
-				if before, err = cluster.Traffic(); err != nil {
-					return err
-				}
-				if err := command.Pause(cmd.Context(), during); err != nil {
-					return err
-				}
-			}
-			now, err := cluster.Traffic()
+			traffic, err := cluster.Traffic()
 			if err != nil {
 				return err
 			}
-			return writeTraffic(s.Out, cluster.Shape().Zones, now.Since(before))
+			return writeTraffic(s.Out, cluster.Shape().Zones, traffic)
 		},
 	}
-	cmd.Flags().DurationVar(&during, "for", 0, "count for this `TIME` only, from now")
-	return cmd
 }
 
 func writeTraffic(w io.Writer, zones []shape.Zone, traffic lab.Traffic) error {

@@ -15,22 +15,14 @@ func newLabZoneCommand(s command.Streams, f *labFlags) *cobra.Command {
 		Short: "Cut zones of a lab off, and heal them",
 		Long: `Zone cuts the network between the nodes of a zone and all others, as when a site loses
 its links: inside the zone traffic goes on. The control plane, which is in no zone,
-loses the zone's nodes too, unless only the other zones are to.`,
+loses the zone's nodes too.`,
 		Example: `  vicinity lab zone cut zone-a
   vicinity lab zone heal zone-a`,
 	}
-	var from string
-	cut := labVerb{
+	cmd.AddCommand(labVerb{
 		name: "cut", short: "Cut a zone off from all others", what: "zone", done: "cut off",
-		do: func(ctx context.Context, c *lab.Cluster, name string) error {
-			if from != "all" && from != "zones" {
-				return command.UsageErrorf("--from %q is unknown; it must be all or zones", from)
-			}
-			return c.CutZone(ctx, name, from == "all")
-		},
-	}.command(s, f)
-	cut.Flags().StringVar(&from, "from", "all", "from what: all, or zones for the other zones but not the control plane")
-	cmd.AddCommand(cut, labVerb{
+		do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.CutZone(ctx, name, true) },
+	}.command(s, f), labVerb{
 		name: "heal", short: "Join a zone that was cut off, and wait until its nodes are ready", what: "zone", done: "healed",
 		do: func(ctx context.Context, c *lab.Cluster, name string) error { return c.HealZone(ctx, name) },
 	}.command(s, f))
