@@ -25,12 +25,6 @@ func (f *dynamicsFlags) write(w io.Writer, r *simulate.DynamicsResults) error {
 	})
 }
 
-// dynamicsColumns are the columns of tables for people. The first two are words.
-var dynamicsColumns = [...]string{
-	"algorithm", "variant", "in-zone %", "reallocated", "per event", "slices written", "per event",
-	"rerouted %", "above threshold s", "worst overload %", "flips",
-}
-
 // dynamicsRow is what a scenario did to one variant. Percentages are from 0 to 100.
 type dynamicsRow struct {
 	Algorithm             string           `json:"algorithm"`
@@ -143,11 +137,9 @@ between an allocated and a balanced Service.
 `, count(int64(r.SliceSize), "endpoint", "endpoints"), delivered, percentage(r.Threshold))
 }
 
-func dynamicsTable(group *dynamicsGroup) plaintext.Table {
-	t := plaintext.Table{}
-	for i, title := range dynamicsColumns {
-		t.Columns = append(t.Columns, plaintext.Column{Title: title, Right: i > 1})
-	}
+func dynamicsTable(group *dynamicsGroup) explain.Table {
+	t := explain.NewTable("algorithm", "variant", ">in-zone %", ">reallocated", ">per event", ">slices written", ">per event",
+		">rerouted %", ">above threshold s", ">worst overload %", ">flips")
 	for i := range group.Runs {
 		t.Rows = append(t.Rows, group.Runs[i].cells())
 	}

@@ -24,17 +24,8 @@ func writePlan(p *page, sections []inspect.Section, full bool) {
 	}
 }
 
-func planSummary(sections []inspect.Section) plaintext.Table {
-	t := plaintext.Table{Columns: []plaintext.Column{
-		{Title: "service"},
-		{Title: "endpoints", Right: true},
-		{Title: "asks for"},
-		{Title: "in-zone %", Right: true},
-		{Title: "overload %", Right: true},
-		{Title: "best in-zone %", Right: true},
-		{Title: "with"},
-		{Title: "decided by"},
-	}}
+func planSummary(sections []inspect.Section) explain.Table {
+	t := explain.NewTable("service", ">endpoints", "asks for", ">in-zone %", ">overload %", ">best in-zone %", "with", "decided by")
 	for i := range sections {
 		s := &sections[i]
 		if s.NoPlan != "" {
@@ -104,15 +95,8 @@ func comparisonTitle(s *inspect.Plans) string {
 	return title + ")"
 }
 
-func planComparison(s *inspect.Plans) plaintext.Table {
-	t := plaintext.Table{Columns: []plaintext.Column{
-		{Title: "algorithm"},
-		{Title: "in-zone %", Right: true},
-		{Title: "max overload %", Right: true},
-		{Title: "slices", Right: true},
-		{Title: "total score", Right: true},
-		{Title: "decided by"},
-	}}
+func planComparison(s *inspect.Plans) explain.Table {
+	t := explain.NewTable("algorithm", ">in-zone %", ">max overload %", ">slices", ">total score", "decided by")
 	for i := range s.Comparison.Options {
 		o := &s.Comparison.Options[i]
 		name := inspect.OptionName(o)

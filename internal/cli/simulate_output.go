@@ -25,10 +25,7 @@ func (f *simulateFlags) write(w io.Writer, r *simulate.Results) error {
 
 func simulateTable(results *simulate.Results) plaintext.Table {
 	hundredths := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
-	t := plaintext.Table{Columns: []plaintext.Column{{Title: "algorithm"}}}
-	for _, title := range []string{"total", "in-zone", "overload", "slices", "max overload", "invalid", "cases/s"} {
-		t.Columns = append(t.Columns, plaintext.Column{Title: title, Right: true})
-	}
+	t := explain.NewTable("algorithm", ">total", ">in-zone", ">overload", ">slices", ">max overload", ">invalid", ">cases/s")
 	for _, r := range results.Variants {
 		t.Rows = append(t.Rows, []string{
 			r.Name,

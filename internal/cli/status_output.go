@@ -14,22 +14,11 @@ func writeStatus(p *page, services []inspect.ServiceStatus, wide bool) {
 	if len(services) == 0 {
 		return
 	}
-	t := plaintext.Table{Columns: []plaintext.Column{
-		{Title: "namespace"},
-		{Title: "service"},
-		{Title: "mode"},
-		{Title: "asks for"},
-		{Title: "state"},
-		{Title: "endpoints", Right: true},
-		{Title: "zones", Right: true},
-		{Title: "in-zone %", Right: true},
-		{Title: "overload %", Right: true},
-		{Title: "delivery"},
-	}}
+	titles := []string{"namespace", "service", "mode", "asks for", "state", ">endpoints", ">zones", ">in-zone %", ">overload %", "delivery"}
 	if wide {
-		t.Columns = append(t.Columns, plaintext.Column{Title: "written as"}, plaintext.Column{Title: "decided by"})
+		titles = append(titles, "written as", "decided by")
 	}
-	t.Columns = append(t.Columns, plaintext.Column{Title: "note"})
+	t := explain.NewTable(append(titles, "note")...)
 	for i := range services {
 		s := &services[i]
 		cells := []string{s.Namespace, s.Title(), s.Mode, explain.ShortIntent(s.Intent), orDash(s.State), "-", "-", "-", "-", s.Delivery.Title()}

@@ -17,24 +17,16 @@ func (t trafficTables) per(title string) string {
 	return title
 }
 
-// priced adds the column of costs, if there is a price.
-func (t trafficTables) priced(columns []plaintext.Column) []plaintext.Column {
+// table has a column of costs, if there is a price.
+func (t trafficTables) table(titles ...string) explain.Table {
 	if t.CostPerGiB > 0 {
-		columns = append(columns, plaintext.Column{Title: "cost a month", Right: true})
+		titles = append(titles, ">cost a month")
 	}
-	return columns
+	return explain.NewTable(titles...)
 }
 
-func (t trafficTables) services() plaintext.Table {
-	table := plaintext.Table{Columns: t.priced([]plaintext.Column{
-		{Title: "namespace"},
-		{Title: "service"},
-		{Title: t.per("connections"), Right: true},
-		{Title: "in-zone %", Right: true},
-		{Title: t.per("bytes"), Right: true},
-		{Title: "in-zone %", Right: true},
-		{Title: t.per("crossing"), Right: true},
-	})}
+func (t trafficTables) services() explain.Table {
+	table := t.table("namespace", "service", t.per(">connections"), ">in-zone %", t.per(">bytes"), ">in-zone %", t.per(">crossing"))
 	for i := range t.Services {
 		namespace, service := trafficTitle(&t.Services[i])
 		table.Rows = append(table.Rows, append([]string{namespace, service}, t.cells(&t.Services[i])...))
@@ -67,16 +59,8 @@ func (t trafficTables) cells(s *inspect.ServiceTraffic) []string {
 }
 
 // routes is a table with a row for each pair of zones.
-func (t trafficTables) routes() plaintext.Table {
-	table := plaintext.Table{Columns: t.priced([]plaintext.Column{
-		{Title: "namespace"},
-		{Title: "service"},
-		{Title: "from"},
-		{Title: "to"},
-		{Title: t.per("connections"), Right: true},
-		{Title: t.per("requests"), Right: true},
-		{Title: t.per("replies"), Right: true},
-	})}
+func (t trafficTables) routes() explain.Table {
+	table := t.table("namespace", "service", "from", "to", t.per(">connections"), t.per(">requests"), t.per(">replies"))
 	add := func(namespace, service string, routes []inspect.Route) {
 		for i := range routes {
 			r := &routes[i]

@@ -16,13 +16,7 @@ func Region(region allocate.Region, unit string) plaintext.Table {
 	zones, names := sorted(region)
 	shares, endpoints := region.Shares(names), float64(region.Endpoints())
 	regional := slices.ContainsFunc(zones, func(z allocate.Zone) bool { return z.Region != "" })
-	t := plaintext.Table{Columns: []plaintext.Column{
-		{Title: "zone"},
-		{Title: unit, Right: true},
-		{Title: "traffic %", Right: true},
-		{Title: "endpoints", Right: true},
-		{Title: "expected", Right: true},
-	}}
+	t := NewTable("zone", ">"+unit, ">traffic %", ">endpoints", ">expected")
 	if regional {
 		t.Columns = slices.Insert(t.Columns, 1, plaintext.Column{Title: "region"})
 	}
@@ -57,15 +51,7 @@ func Plan(region allocate.Region, o Option) plaintext.Table {
 	shares := region.Shares(plan.Zones)
 	loads := loadsOf(region, o)
 	endpoints := float64(region.Endpoints())
-	t := plaintext.Table{Columns: []plaintext.Column{
-		{Title: "zone"},
-		{Title: "traffic %", Right: true},
-		{Title: "endpoints", Right: true},
-		{Title: "expected", Right: true},
-		{Title: "uses"},
-		{Title: "in-zone %", Right: true},
-		{Title: "load %", Right: true},
-	}}
+	t := NewTable("zone", ">traffic %", ">endpoints", ">expected", "uses", ">in-zone %", ">load %")
 	for _, zone := range zones {
 		z := slices.Index(plan.Zones, zone.Name)
 		if z < 0 {
@@ -95,7 +81,7 @@ func Plan(region allocate.Region, o Option) plaintext.Table {
 func Groups(region allocate.Region, o Option) plaintext.Table {
 	plan := o.Plan
 	loads := loadsOf(region, o)
-	t := plaintext.Table{Columns: []plaintext.Column{{Title: "endpoints", Right: true}, {Title: "of"}, {Title: "serve"}, {Title: "load %", Right: true}}}
+	t := NewTable(">endpoints", "of", "serve", ">load %")
 	for i, g := range plan.Groups {
 		var from, to []string
 		for _, m := range g.Members {

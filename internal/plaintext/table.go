@@ -19,6 +19,15 @@ type Column struct {
 	Right bool // aligned: numbers are
 }
 
+// NewTable is a table without rows. A ">" before a title aligns its column to the right.
+func NewTable(titles ...string) Table {
+	t := Table{Columns: make([]Column, len(titles))}
+	for i, title := range titles {
+		t.Columns[i].Title, t.Columns[i].Right = strings.CutPrefix(title, ">")
+	}
+	return t
+}
+
 // widths are what the columns take in text.
 func (t Table) widths() []int {
 	widths := make([]int, len(t.Columns))

@@ -134,10 +134,8 @@ func (f *labFlags) open(s command.Streams) (*lab.Cluster, error) {
 
 // table writes rows under headings, in columns.
 func table(w io.Writer, headings []string, rows [][]string) error {
-	t := plaintext.Table{Rows: rows}
-	for _, heading := range headings {
-		t.Columns = append(t.Columns, plaintext.Column{Title: heading})
-	}
+	t := explain.NewTable(headings...)
+	t.Rows = rows
 	return t.Text(w, "")
 }
 
