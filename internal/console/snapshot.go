@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -52,8 +53,8 @@ func emptySnapshot(o Options, now time.Time) *snapshot {
 	return s
 }
 
-// objects are those of a kind that make sense, and the names of those that do not.
-func objects[T any](w *watcher, kind string) (list []T, wrong []string) {
+// objects are those of a kind that make sense, by namespace and name, and the names of those that do not.
+func objects[T metav1.Object](w *watcher, kind string) (list []T, wrong []string) {
 	w.mu.Lock()
 	store := w.stores[kind]
 	w.mu.Unlock()
@@ -68,6 +69,9 @@ func objects[T any](w *watcher, kind string) (list []T, wrong []string) {
 			list = append(list, found)
 		}
 	}
+	slices.SortFunc(list, func(a, b T) int {
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
+	})
 	slices.Sort(wrong)
 	return list, wrong
 }
@@ -139,7 +143,6 @@ func (s *snapshot) readPlaces(w *watcher, before *snapshot, c change) {
 	s.nodes, s.cluster = before.nodes, before.cluster
 	if c.nodes || c.isReachable {
 		s.nodes, _ = objects[*corev1.Node](w, inspect.KindNodes)
-		slices.SortFunc(s.nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 		s.cluster = capacity.NewCluster(s.nodes)
 	}
 	spaces, _ := objects[*corev1.Namespace](w, kindNamespaces)
@@ -150,20 +153,15 @@ func (s *snapshot) readPlaces(w *watcher, before *snapshot, c change) {
 	policies, wrong := objects[*v1alpha1.RoutingPolicy](w, kindPolicies)
 	s.notKnown = append(s.notKnown, wrong...)
 	s.policies = map[string][]*v1alpha1.RoutingPolicy{}
-	slices.SortFunc(policies, func(a, b *v1alpha1.RoutingPolicy) int { return strings.Compare(a.Name, b.Name) })
 	for _, policy := range policies {
 		s.policies[policy.Namespace] = append(s.policies[policy.Namespace], policy)
 	}
 	s.wide, wrong = objects[*v1alpha1.ClusterRoutingPolicy](w, kindClusterPolicies)
 	s.notKnown = append(s.notKnown, wrong...)
-	slices.SortFunc(s.wide, func(a, b *v1alpha1.ClusterRoutingPolicy) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func (s *snapshot) readServices(w *watcher) {
 	s.services, _ = objects[*corev1.Service](w, kindServices)
-	slices.SortFunc(s.services, func(a, b *corev1.Service) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
 	all, _ := objects[*discoveryv1.EndpointSlice](w, inspect.KindSlices)
 	s.slices = make(map[types.NamespacedName][]*discoveryv1.EndpointSlice, len(s.services))
 	for _, slice := range all {
@@ -176,12 +174,6 @@ func (s *snapshot) readServices(w *watcher) {
 	for _, group := range groups {
 		key := types.NamespacedName{Namespace: group.Namespace, Name: group.Labels[v1alpha1.LabelService]}
 		s.groups[key] = append(s.groups[key], group)
-	}
-	for _, list := range s.slices {
-		slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	}
-	for _, list := range s.groups {
-		slices.SortFunc(list, func(a, b *v1alpha1.EndpointGroup) int { return strings.Compare(a.Name, b.Name) })
 	}
 }
 
