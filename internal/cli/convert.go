@@ -61,9 +61,6 @@ that allow more or assume something.`,
 }
 
 func (f *convertFlags) run(ctx context.Context, s command.Streams) error {
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	for flag, key := range map[string]string{"zone-key": f.zoneKey, "group-by": f.groupBy} {
 		if reasons := validation.IsQualifiedName(key); key != "" && len(reasons) > 0 {
 			return command.UsageErrorf("--%s %q is no key of a label: %s", flag, key, reasons[0])

@@ -61,9 +61,6 @@ problem, and 2 if the cluster could not be looked at.`,
 }
 
 func (f *doctorFlags) run(ctx context.Context, s command.Streams, reach connector) error {
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	r, err := reach.reader(&f.cluster)
 	if err != nil {
 		return couldNotLook(ctx, err)

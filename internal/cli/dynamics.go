@@ -82,9 +82,6 @@ func (f *dynamicsFlags) run(ctx context.Context, s command.Streams) error {
 	if err != nil {
 		return err
 	}
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	if options.Scenarios, err = f.chooseScenarios(); err != nil {
 		return err
 	}

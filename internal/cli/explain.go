@@ -126,9 +126,6 @@ func serviceName(args []string) (string, error) {
 }
 
 func (f *explainFlags) run(ctx context.Context, s command.Streams, reach connector, args []string) error {
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	name, err := serviceName(args)
 	if err != nil {
 		return err

@@ -84,9 +84,6 @@ func explainDNSArgs(_ *cobra.Command, args []string) error {
 }
 
 func (f *explainDNSFlags) run(ctx context.Context, s command.Streams, reach connector, name string) error {
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	if _, err := f.asked(name); err != nil {
 		return err
 	}

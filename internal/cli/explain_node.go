@@ -60,9 +60,6 @@ const (
 )
 
 func (f *explainFlags) runNode(ctx context.Context, s command.Streams, reach connector, here machine, name string) error {
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	connected, err := reach(&f.cluster)
 	if err != nil {
 		return err

@@ -25,9 +25,6 @@ func (f *explainFlags) runPod(ctx context.Context, s command.Streams, reach conn
 	if f.all {
 		return command.UsageErrorf("--all is not for pods, of which all is shown")
 	}
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	_, name, _ := strings.Cut(strings.Join(args, "/"), "/")
 	if name == "" || strings.Contains(name, "/") {
 		return command.UsageErrorf("%q names no pod; give pod/NAME, with -n for its namespace", strings.Join(args, " "))

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,8 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/explain"
 )
 
 // outputFlag is --output: the form in which a command prints its result.
@@ -23,7 +23,8 @@ type outputFlag struct {
 
 func (o *outputFlag) add(flags *pflag.FlagSet, allowed ...string) {
 	o.allowed = allowed
-	flags.StringVarP(&o.form, "output", "o", allowed[0], "`FORMAT` of the output: "+o.allowedText())
+	o.form = allowed[0]
+	flags.VarP(o, "output", "o", "`FORMAT` of the output: "+o.allowedText())
 }
 
 func (o *outputFlag) allowedText() string {
@@ -31,11 +32,16 @@ func (o *outputFlag) allowedText() string {
 	return strings.Join(o.allowed[:last], ", ") + " or " + o.allowed[last]
 }
 
-// check refuses a form that the command does not have.
-func (o *outputFlag) check() error {
-	if !slices.Contains(o.allowed, o.form) {
-		return command.UsageErrorf("--output %q is unknown; it must be %s", o.form, o.allowedText())
+func (o *outputFlag) String() string { return o.form }
+
+func (*outputFlag) Type() string { return "string" }
+
+// Set refuses a form that the command does not have.
+func (o *outputFlag) Set(form string) error {
+	if !slices.Contains(o.allowed, form) {
+		return errors.New("it must be " + o.allowedText())
 	}
+	o.form = form
 	return nil
 }
 

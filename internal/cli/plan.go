@@ -87,9 +87,6 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 			return err
 		}
 	}
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	manifests := manifest.NewSet()
 	if err := f.read(ctx, s.In, manifests); err != nil {
 		return err

@@ -81,7 +81,7 @@ func (f *rolloutStatusFlags) check(args []string) error {
 	case f.timeout > 0 && !f.watch:
 		return command.UsageErrorf("--timeout is for --watch; --request-timeout is how long one answer may take")
 	}
-	return f.output.check()
+	return nil
 }
 
 func (f *rolloutStatusFlags) list(ctx context.Context, s command.Streams, reach connector) error {

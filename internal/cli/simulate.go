@@ -91,9 +91,6 @@ func (f *simulateFlags) run(ctx context.Context, s command.Streams, given func(s
 	if err != nil {
 		return err
 	}
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	dataset, closeDataset, err := f.openDataset(ctx, s.In, given)
 	if err != nil {
 		return err

@@ -140,7 +140,7 @@ func TestSimulateErrors(t *testing.T) {
 		{"--weight-slices -1", "", 2, `weight of slices: -1 is not allowed; it must be from 0 to 1000000 (see "vicinity simulate --help")`},
 		{"--weight-in-zone 0 --weight-overload 0 --weight-deviation 0 --weight-slices 0", "", 2, `--weight-in-zone and the other weights are all 0; at least one must be greater (see "vicinity simulate --help")`},
 		{"--slice-size 0", "", 2, `--slice-size 0 is not allowed; it must be 1 or more (see "vicinity simulate --help")`},
-		{"-o xml", "", 2, `--output "xml" is unknown; it must be table, json or html (see "vicinity simulate --help")`},
+		{"-o xml", "", 2, `invalid argument "xml" for "-o, --output" flag: it must be table, json or html (see "vicinity simulate --help")`},
 		{"--dataset -", "name,a\nx,1\n", 1, `reading standard input: line 2, column "a": cell "1" must be two numbers, nodes and endpoints, such as "3 12", or empty`},
 		{"--dataset -", "", 1, `reading standard input: it is empty; it must begin with a header such as "name,zone-a,zone-b"`},
 		{"--dataset -", "name,a\n", 1, "the data set standard input has no cases"},

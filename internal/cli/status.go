@@ -69,9 +69,6 @@ func (f *statusFlags) run(ctx context.Context, s command.Streams, reach connecto
 	if err := f.traffic.check(); err != nil {
 		return err
 	}
-	if err := f.output.check(); err != nil {
-		return err
-	}
 	if f.traffic.wanted {
 		return f.runTraffic(ctx, s, reach)
 	}

@@ -33,7 +33,7 @@ func TestStatusFails(t *testing.T) {
 		want string
 	}{
 		{"an argument", []string{"web"}, 2, `unexpected argument "web": "vicinity status" takes none (see "vicinity status --help")`},
-		{"an unknown format", []string{"-o", "xml"}, 2, `--output "xml" is unknown; it must be table, wide, json or yaml (see "vicinity status --help")`},
+		{"an unknown format", []string{"-o", "xml"}, 2, `invalid argument "xml" for "-o, --output" flag: it must be table, wide, json or yaml (see "vicinity status --help")`},
 		{
 			"a list that is not allowed", nil, 1,
 			`reading Services: it is not allowed: User "jane" cannot list resource "services" in API group "" at the cluster scope; see docs/reference/permissions.md; -n lists those of one namespace`,

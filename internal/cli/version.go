@@ -24,8 +24,5 @@ func newVersionCommand(s command.Streams) *cobra.Command {
 }
 
 func printVersion(out io.Writer, build version.Build, output *outputFlag) error {
-	if err := output.check(); err != nil {
-		return err
-	}
 	return output.write(out, build, func(p *page) { p.printf("vicinity %v\n", build) })
 }
