@@ -50,235 +50,141 @@ const (
 	runbookNames     = "docs/runbooks/location-unknown.md#what-to-do"
 )
 
+// check is a kind of finding by its place in the catalogue.
 type check int
 
 func (c check) String() string { return catalogue[c].ID }
 
-// All checks, in the order in which findings of a severity are listed.
-const (
-	kubernetesTooOld check = iota
-	kubeletVersion
+var catalogue []Check
 
-	zonesMissing
-	zonesLookAlike
-	zoneWithoutReadyNode
-	zoneInTwoRegions
-	nodeWithoutZone
-	nodeNotReady
-	oneZone
-
-	kubeProxyGateOff
-	ciliumIgnoresHints
-	antreaIgnoresHints
-	kubeRouterIgnoresHint
-	kubeProxyVersion
-	windowsIgnoresHints
-	nodeIgnoresNodeHints
-	kubeProxyIPVS
-
-	controllerNotReady
-	controllersMany
-	leaderMissing
-	nameServerNotReady
-	controllerShort
-	versionsDiffer
-	programVersionDiffer
-	notInstalled
-
-	crdMissing
-	crdNotReady
-	crdOld
-
-	webhookMissing
-	webhookWithoutAuthority
-	webhookExpired
-	webhookWithoutService
-	webhookWithoutEndpoint
-	webhookUnreachable
-	webhookExpires
-
-	proxyLeaseMissing
-	proxyLeaseStale
-	proxyProbeFails
-	proxyNotReady
-	proxyLeavesOut
-
-	leftoverWebhooks
-	leftoverHandedOver
-	leftoverServices
-	leftoverSlices
-	leftoverNamespaces
-	leftoverObjects
-
-	serviceServedByNone
-	serviceHintsLost
-	serviceNotWritten
-	serviceNeedsGroups
-	serviceAwaitsProxy
-	serviceLeftAlone
-	serviceNotRoutable
-	servicePartIgnored
-	serviceMembersHidden
-	serviceWithoutController
-	policyFaulty
-	policyMatchesNothing
-
-	budgetInvalid
-	budgetBlocks
-	budgetNotEnforced
-	pdbsOverlap
-	pdbSyncFailed
-	budgetCoversNothing
-	budgetLeavesOut
-	budgetGlassBroken
-	pdbBlocks
-	pdbCoversNothing
-
-	clockOfNode
-	clockOfMachine
-
-	numberOfChecks
-)
-
-var catalogue = [numberOfChecks]Check{
-	kubernetesTooOld: {"kubernetes-too-old", Problem, "the API server, older than " + OldestKubernetes, "Vicinity is not tried with this release, which gets no patches from the Kubernetes project any more.", runbookVersions},
-	kubeletVersion:   {"kubelet-version", Warning, "a node whose kubelet is newer than the API server, or more than three minor releases older", "Kubernetes supports no such pair, and kube-proxy is mostly of the kubelet's release: it may not go by hints.", runbookVersions},
-
-	zonesMissing:         {"zones-missing", Problem, "the cluster, where no node has the label `topology.kubernetes.io/zone`", "Nothing can be kept in its zone: no endpoint and no client has one.", runbookZones},
-	zonesLookAlike:       {"zones-look-alike", Problem, "a zone whose name differs from that of another by case, hyphens or dots alone", "The two are different zones to Kubernetes and to Vicinity, so traffic and budgets are divided among places that are one.", runbookZones},
-	zoneWithoutReadyNode: {"zone-without-ready-node", Problem, "a zone of which no node is ready", "The zone counts for nothing: no traffic is expected from it, and its pods count as down in every budget.", runbookZones},
-	zoneInTwoRegions:     {"zone-in-two-regions", Warning, "a zone whose nodes have different labels `topology.kubernetes.io/region`", "The first region by name counts for the whole zone, so what stays in a region may leave it.", runbookZones},
-	nodeWithoutZone:      {"node-without-zone", Warning, "a node that takes pods of users, without the label `topology.kubernetes.io/zone`", "Its clients use all endpoints, its endpoints are near to none, and no zone counts its capacity.", runbookZones},
-	nodeNotReady:         {"node-not-ready", Warning, "a node that is not ready", "Its zone does not count it, and its pods count as down in budgets.", runbookZones},
-	oneZone:              {"one-zone", Notice, "the cluster, where all nodes are in one zone", "There is nothing to choose between zones, so Vicinity does nothing about them.", runbookZones},
-
-	kubeProxyGateOff:      {"kube-proxy-gate-off", Problem, "kube-proxy, with a feature gate for hints switched off", "kube-proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	ciliumIgnoresHints:    {"cilium-ignores-hints", Problem, "Cilium in place of kube-proxy, without `enable-service-topology`", "Cilium does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	antreaIgnoresHints:    {"antrea-ignores-hints", Problem, "Antrea, with the feature gate `TopologyAwareHints` switched off", "AntreaProxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	kubeRouterIgnoresHint: {"kube-router-ignores-hints", Problem, "kube-router, with its service proxy", "Its service proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints},
-	kubeProxyVersion:      {"kube-proxy-version", Warning, "kube-proxy, newer than the API server or more than three minor releases older", "Kubernetes supports no such pair; before 1.31 kube-proxy goes by few hints, and before 1.34 by none for nodes.", runbookVersions},
-	windowsIgnoresHints:   {"windows-ignores-hints", Notice, "a node with Windows", "kube-proxy on Windows does not go by hints: clients on this node use all endpoints.", runbookHints},
-	nodeIgnoresNodeHints:  {"node-ignores-node-hints", Notice, "a node whose kubelet is older than 1.34", "kube-proxy is mostly of the kubelet's release, and does not go by hints for nodes before 1.34: clients on this node use all endpoints that their zone may use.", runbookVersions},
-	kubeProxyIPVS:         {"kube-proxy-ipvs", Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and gone in 1.43.", runbookVersions},
-
-	controllerNotReady:   {"controller-not-ready", Problem, "vicinity-controller, without a ready pod", "Nothing is written: plans do not follow pods, webhooks get no answer, and evictions under budgets and paced scale-downs are refused.", runbookDown},
-	controllersMany:      {"controllers-many", Problem, "a second vicinity-controller", "Two controllers write the same hints and groups, and each undoes what the other does.", runbookVersions},
-	leaderMissing:        {"leader-missing", Problem, "the Lease of vicinity-controller, that no pod holds or renews", "No controller writes: plans and budgets stay as they are while pods change.", runbookDown},
-	nameServerNotReady:   {"dns-not-ready", Problem, "vicinity-dns, without a ready pod", "Names that it is asked for are not resolved.", runbookNames},
-	controllerShort:      {"controller-short", Warning, "vicinity-controller, with fewer ready pods than it should have", "When the last one goes, nothing is written and evictions under budgets and paced scale-downs are refused.", runbookDown},
-	versionsDiffer:       {"versions-differ", Warning, "vicinity-proxy or vicinity-dns, of another version than vicinity-controller", "What one part writes the other may not read yet.", runbookVersions},
-	programVersionDiffer: {"program-version-differs", Notice, "vicinity-controller, of another version than this program", "CRDs are not compared, and what is judged here may be otherwise in that version.", runbookVersions},
-	notInstalled:         {"not-installed", Notice, "the cluster, without vicinity-controller and without anything that it would leave", "Nothing is wrong with that; what is said of the cluster holds for an installation to come.", runbookVersions},
-
-	crdMissing:  {"crd-missing", Problem, "a CRD of Vicinity that the cluster does not have", "vicinity-controller cannot start, or cannot read what users write.", runbookVersions},
-	crdNotReady: {"crd-not-served", Problem, "a CRD that the API server does not serve in the version that is needed", "vicinity-controller cannot read or write objects of the kind.", runbookVersions},
-	crdOld:      {"crd-old", Problem, "a CRD without fields that this version has", "The API server drops these fields from what users and the controller write, without an error.", runbookVersions},
-
-	webhookMissing:          {"webhook-missing", Problem, "a webhook configuration that vicinity-controller serves and the cluster does not have", "Hints are lost whenever Kubernetes rewrites slices, mistakes are not refused, or evictions are not checked.", runbookWebhook},
-	webhookWithoutAuthority: {"webhook-without-authority", Problem, "a webhook configuration without a certificate to trust", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	webhookExpired:          {"webhook-authority-expired", Problem, "a webhook configuration whose certificates have expired or are not valid yet", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	webhookWithoutService:   {"webhook-without-service", Problem, "a webhook configuration whose Service does not exist", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	webhookWithoutEndpoint:  {"webhook-without-endpoint", Problem, "the Service of the webhooks, without a ready endpoint", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	webhookUnreachable:      {"webhook-unreachable", Problem, "the Service of the webhooks, that the API server does not reach", "Each call fails or takes its whole timeout: slices are late, hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook},
-	webhookExpires:          {"webhook-authority-expires", Warning, "a webhook configuration whose certificates expire within 30 days", "vicinity-controller renews the authority 90 days before it ends, and has not.", runbookWebhook},
-
-	proxyLeaseMissing: {"proxy-lease-missing", Problem, "a ready node that should run vicinity-proxy, without a Lease of it", "The node's proxy does not run or has programmed nothing, and every hand-over waits for it.", runbookProxy},
-	proxyLeaseStale:   {"proxy-lease-stale", Problem, "the Lease of a node's vicinity-proxy, not renewed for 45 s", "Changes do not reach the node: connections from there may go to pods that are gone.", runbookProxy},
-	proxyProbeFails:   {"proxy-probe-fails", Problem, "the Lease of a node's vicinity-proxy, with a probe that fails", "Packets of the node do not come through the rules: what is handed over may not work there, and no hand-over ends.", runbookProxy},
-	proxyNotReady:     {"proxy-not-ready", Warning, "vicinity-proxy, with nodes on which it is not available", "On these nodes rules stay as they are, and every hand-over waits for them.", runbookProxy},
-	proxyLeavesOut:    {"proxy-leaves-services-out", Warning, "the Lease of a node's vicinity-proxy, that names Services", "The node cannot program all groups of these Services, so they are not handed over.", runbookProxy},
-
-	leftoverWebhooks:   {"leftover-webhooks", Problem, "a webhook configuration of Vicinity, without vicinity-controller", "The API server asks a Service that is not there: writes are slow, and evictions under budgets and paced scale-downs are refused.", runbookUninstall},
-	leftoverHandedOver: {"leftover-handed-over", Problem, "a Service with the label `service.kubernetes.io/service-proxy-name: vicinity`, without vicinity-controller", "kube-proxy leaves the Service alone, and nothing makes its groups follow its pods.", runbookUninstall},
-	leftoverServices:   {"leftover-services", Warning, "Services with the label `vicinity.dev/routed` or the condition of Vicinity, without vicinity-controller", "What the label and the condition say is not true any more.", runbookUninstall},
-	leftoverSlices:     {"leftover-slices", Warning, "EndpointSlices with the label `vicinity.dev/routed`, without vicinity-controller", "Hints that Kubernetes does not write stay, and proxies go by them although pods change.", runbookUninstall},
-	leftoverNamespaces: {"leftover-namespaces", Warning, "namespaces with the label `vicinity.dev/disruption-budgets`, without vicinity-controller", "If a webhook for evictions is left too, or comes back without budgets, evictions there are refused.", runbookUninstall},
-	leftoverObjects:    {"leftover-objects", Notice, "CRDs, Leases, PodLocators or PodDisruptionBudgets of Vicinity, without vicinity-controller", "They do nothing by themselves, but PodDisruptionBudgets hold evictions to numbers that do not follow the pods any more.", runbookUninstall},
-
-	serviceServedByNone:      {"service-served-by-none", Problem, "a Service that kube-proxy leaves to vicinity-proxy, without groups or without vicinity-proxy", "No proxy serves the Service: connections to it fail.", runbookProxy},
-	serviceHintsLost:         {"service-hints-lost", Problem, "a Service whose condition says `HintsLost`", "Its traffic is spread over all zones: something takes the hints away.", runbookHints},
-	serviceNotWritten:        {"service-not-written", Problem, "a Service whose condition says `NotWritten`", "Its traffic follows an older plan, or none: the API server refuses what is written.", runbookRefused},
-	serviceNeedsGroups:       {"service-needs-groups", Warning, "a Service whose condition says `NeedsGroups`", "What it asks for has no effect: hints cannot express it.", runbookNear},
-	serviceAwaitsProxy:       {"service-awaits-proxy", Warning, "a Service that asks for vicinity-proxy, which is not installed, or has not served it for a minute", "Until vicinity-proxy serves it, it gets hints, or what it asks for has no effect.", runbookProxy},
-	serviceLeftAlone:         {"service-left-alone", Warning, "a Service that asks for something in a namespace that vicinity-controller leaves alone", "What it asks for has no effect.", runbookNear},
-	serviceNotRoutable:       {"service-not-routable", Warning, "a Service that asks for something and for which no plan can be made", "What it asks for has no effect.", runbookNear},
-	servicePartIgnored:       {"service-part-ignored", Warning, "a Service of which something that is written has no effect", "Its traffic goes otherwise than whoever wrote it thinks.", runbookNear},
-	serviceMembersHidden:     {"service-members-hidden", Warning, "a headless Service that asks for near endpoints, by which its members may find each other", "A member that does not see the others can lose its quorum or form a cluster of its own.", runbookMembers},
-	serviceWithoutController: {"service-without-controller", Warning, "a Service that asks Vicinity for something, without vicinity-controller", "What it asks for has no effect.", runbookNear},
-	policyFaulty:             {"policy-faulty", Warning, "a RoutingPolicy or ClusterRoutingPolicy with a value that is not allowed", "A default holds in place of the value.", runbookNear},
-	policyMatchesNothing:     {"policy-matches-nothing", Warning, "a RoutingPolicy or ClusterRoutingPolicy that is for no Service", "It has no effect.", runbookNear},
-
-	budgetInvalid:       {"budget-invalid", Problem, "a TopologyDisruptionBudget whose spec cannot be followed", "No pod that its selector matches may be evicted until it is corrected.", runbookBudget},
-	budgetBlocks:        {"budget-blocks-for-ever", Problem, "a TopologyDisruptionBudget that allows no eviction even if all pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
-	budgetNotEnforced:   {"budget-not-enforced", Problem, "a TopologyDisruptionBudget whose condition `Enforced` is false", "Evictions of its pods are not checked.", runbookEvictions},
-	pdbsOverlap:         {"pdbs-overlap", Problem, "a workload with pods under two PodDisruptionBudgets or more", "The API server refuses every eviction of a pod that more than one PodDisruptionBudget covers.", runbookBudget},
-	pdbSyncFailed:       {"pdb-sync-failed", Problem, "a PodDisruptionBudget whose condition `DisruptionAllowed` says `SyncFailed`", "Kubernetes cannot work out how many may go, so the API server refuses to evict pods of it that are ready.", runbookBudget},
-	budgetCoversNothing: {"budget-covers-nothing", Warning, "a TopologyDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
-	budgetLeavesOut:     {"budget-leaves-pods-out", Warning, "a TopologyDisruptionBudget with pods on nodes that are in no domain", "These pods are not protected, and the others are counted without them.", runbookBudget},
-	budgetGlassBroken:   {"budget-glass-broken", Warning, "a TopologyDisruptionBudget with break-glass in force", "Every eviction of its pods is admitted.", runbookBudget},
-	pdbBlocks:           {"pdb-blocks-for-ever", Warning, "a PodDisruptionBudget that allows no eviction although all its pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget},
-	pdbCoversNothing:    {"pdb-covers-nothing", Warning, "a PodDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget},
-
-	clockOfNode:    {"clock-of-node", Problem, "a node whose clock differs from that of the API server by more than 10 s", "Leases are judged by times of two clocks: a proxy or a leader that lives may count as gone, or one that is gone as alive.", runbookClocks},
-	clockOfMachine: {"clock-of-machine", Warning, "the machine that vicinity runs on, whose clock differs from that of the API server by more than 10 s", "Ages that vicinity prints are wrong by as much, and certificates may seem expired.", runbookClocks},
+func define(id string, severity Severity, about, why, runbook string) check {
+	catalogue = append(catalogue, Check{id, severity, about, why, runbook})
+	return check(len(catalogue) - 1)
 }
 
+// All checks, in the order in which findings of a severity are listed.
+var (
+	kubernetesTooOld = define("kubernetes-too-old", Problem, "the API server, older than "+OldestKubernetes, "Vicinity is not tried with this release, which gets no patches from the Kubernetes project any more.", runbookVersions)
+	kubeletVersion   = define("kubelet-version", Warning, "a node whose kubelet is newer than the API server, or more than three minor releases older", "Kubernetes supports no such pair, and kube-proxy is mostly of the kubelet's release: it may not go by hints.", runbookVersions)
+
+	zonesMissing         = define("zones-missing", Problem, "the cluster, where no node has the label `topology.kubernetes.io/zone`", "Nothing can be kept in its zone: no endpoint and no client has one.", runbookZones)
+	zonesLookAlike       = define("zones-look-alike", Problem, "a zone whose name differs from that of another by case, hyphens or dots alone", "The two are different zones to Kubernetes and to Vicinity, so traffic and budgets are divided among places that are one.", runbookZones)
+	zoneWithoutReadyNode = define("zone-without-ready-node", Problem, "a zone of which no node is ready", "The zone counts for nothing: no traffic is expected from it, and its pods count as down in every budget.", runbookZones)
+	zoneInTwoRegions     = define("zone-in-two-regions", Warning, "a zone whose nodes have different labels `topology.kubernetes.io/region`", "The first region by name counts for the whole zone, so what stays in a region may leave it.", runbookZones)
+	nodeWithoutZone      = define("node-without-zone", Warning, "a node that takes pods of users, without the label `topology.kubernetes.io/zone`", "Its clients use all endpoints, its endpoints are near to none, and no zone counts its capacity.", runbookZones)
+	nodeNotReady         = define("node-not-ready", Warning, "a node that is not ready", "Its zone does not count it, and its pods count as down in budgets.", runbookZones)
+	oneZone              = define("one-zone", Notice, "the cluster, where all nodes are in one zone", "There is nothing to choose between zones, so Vicinity does nothing about them.", runbookZones)
+
+	kubeProxyGateOff      = define("kube-proxy-gate-off", Problem, "kube-proxy, with a feature gate for hints switched off", "kube-proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints)
+	ciliumIgnoresHints    = define("cilium-ignores-hints", Problem, "Cilium in place of kube-proxy, without `enable-service-topology`", "Cilium does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints)
+	antreaIgnoresHints    = define("antrea-ignores-hints", Problem, "Antrea, with the feature gate `TopologyAwareHints` switched off", "AntreaProxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints)
+	kubeRouterIgnoresHint = define("kube-router-ignores-hints", Problem, "kube-router, with its service proxy", "Its service proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints)
+	kubeProxyVersion      = define("kube-proxy-version", Warning, "kube-proxy, newer than the API server or more than three minor releases older", "Kubernetes supports no such pair; before 1.31 kube-proxy goes by few hints, and before 1.34 by none for nodes.", runbookVersions)
+	windowsIgnoresHints   = define("windows-ignores-hints", Notice, "a node with Windows", "kube-proxy on Windows does not go by hints: clients on this node use all endpoints.", runbookHints)
+	kubeProxyIPVS         = define("kube-proxy-ipvs", Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and gone in 1.43.", runbookVersions)
+
+	controllerNotReady   = define("controller-not-ready", Problem, "vicinity-controller, without a ready pod", "Nothing is written: plans do not follow pods, webhooks get no answer, and evictions under budgets and paced scale-downs are refused.", runbookDown)
+	controllersMany      = define("controllers-many", Problem, "a second vicinity-controller", "Two controllers write the same hints and groups, and each undoes what the other does.", runbookVersions)
+	leaderMissing        = define("leader-missing", Problem, "the Lease of vicinity-controller, that no pod holds or renews", "No controller writes: plans and budgets stay as they are while pods change.", runbookDown)
+	nameServerNotReady   = define("dns-not-ready", Problem, "vicinity-dns, without a ready pod", "Names that it is asked for are not resolved.", runbookNames)
+	controllerShort      = define("controller-short", Warning, "vicinity-controller, with fewer ready pods than it should have", "When the last one goes, nothing is written and evictions under budgets and paced scale-downs are refused.", runbookDown)
+	versionsDiffer       = define("versions-differ", Warning, "vicinity-proxy or vicinity-dns, of another version than vicinity-controller", "What one part writes the other may not read yet.", runbookVersions)
+	programVersionDiffer = define("program-version-differs", Notice, "vicinity-controller, of another version than this program", "CRDs are not compared, and what is judged here may be otherwise in that version.", runbookVersions)
+	notInstalled         = define("not-installed", Notice, "the cluster, without vicinity-controller and without anything that it would leave", "Nothing is wrong with that; what is said of the cluster holds for an installation to come.", runbookVersions)
+
+	crdMissing  = define("crd-missing", Problem, "a CRD of Vicinity that the cluster does not have", "vicinity-controller cannot start, or cannot read what users write.", runbookVersions)
+	crdNotReady = define("crd-not-served", Problem, "a CRD that the API server does not serve in the version that is needed", "vicinity-controller cannot read or write objects of the kind.", runbookVersions)
+	crdOld      = define("crd-old", Problem, "a CRD without fields that this version has", "The API server drops these fields from what users and the controller write, without an error.", runbookVersions)
+
+	webhookMissing          = define("webhook-missing", Problem, "a webhook configuration that vicinity-controller serves and the cluster does not have", "Hints are lost whenever Kubernetes rewrites slices, mistakes are not refused, or evictions are not checked.", runbookWebhook)
+	webhookWithoutAuthority = define("webhook-without-authority", Problem, "a webhook configuration without a certificate to trust", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook)
+	webhookExpired          = define("webhook-authority-expired", Problem, "a webhook configuration whose certificates have expired or are not valid yet", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook)
+	webhookWithoutService   = define("webhook-without-service", Problem, "a webhook configuration whose Service does not exist", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook)
+	webhookWithoutEndpoint  = define("webhook-without-endpoint", Problem, "the Service of the webhooks, without a ready endpoint", "Each call fails: hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook)
+	webhookUnreachable      = define("webhook-unreachable", Problem, "the Service of the webhooks, that the API server does not reach", "Each call fails or takes its whole timeout: slices are late, hints are lost, and evictions under budgets and paced scale-downs are refused.", runbookWebhook)
+	webhookExpires          = define("webhook-authority-expires", Warning, "a webhook configuration whose certificates expire within 30 days", "vicinity-controller renews the authority 90 days before it ends, and has not.", runbookWebhook)
+
+	proxyLeaseMissing = define("proxy-lease-missing", Problem, "a ready node that should run vicinity-proxy, without a Lease of it", "The node's proxy does not run or has programmed nothing, and every hand-over waits for it.", runbookProxy)
+	proxyLeaseStale   = define("proxy-lease-stale", Problem, "the Lease of a node's vicinity-proxy, not renewed for 45 s", "Changes do not reach the node: connections from there may go to pods that are gone.", runbookProxy)
+	proxyProbeFails   = define("proxy-probe-fails", Problem, "the Lease of a node's vicinity-proxy, with a probe that fails", "Packets of the node do not come through the rules: what is handed over may not work there, and no hand-over ends.", runbookProxy)
+	proxyNotReady     = define("proxy-not-ready", Warning, "vicinity-proxy, with nodes on which it is not available", "On these nodes rules stay as they are, and every hand-over waits for them.", runbookProxy)
+	proxyLeavesOut    = define("proxy-leaves-services-out", Warning, "the Lease of a node's vicinity-proxy, that names Services", "The node cannot program all groups of these Services, so they are not handed over.", runbookProxy)
+
+	leftoverWebhooks   = define("leftover-webhooks", Problem, "a webhook configuration of Vicinity, without vicinity-controller", "The API server asks a Service that is not there: writes are slow, and evictions under budgets and paced scale-downs are refused.", runbookUninstall)
+	leftoverHandedOver = define("leftover-handed-over", Problem, "a Service with the label `service.kubernetes.io/service-proxy-name: vicinity`, without vicinity-controller", "kube-proxy leaves the Service alone, and nothing makes its groups follow its pods.", runbookUninstall)
+	leftoverServices   = define("leftover-services", Warning, "Services with the label `vicinity.dev/routed` or the condition of Vicinity, without vicinity-controller", "What the label and the condition say is not true any more.", runbookUninstall)
+	leftoverSlices     = define("leftover-slices", Warning, "EndpointSlices with the label `vicinity.dev/routed`, without vicinity-controller", "Hints that Kubernetes does not write stay, and proxies go by them although pods change.", runbookUninstall)
+	leftoverNamespaces = define("leftover-namespaces", Warning, "namespaces with the label `vicinity.dev/disruption-budgets`, without vicinity-controller", "If a webhook for evictions is left too, or comes back without budgets, evictions there are refused.", runbookUninstall)
+	leftoverObjects    = define("leftover-objects", Notice, "CRDs, Leases, PodLocators or PodDisruptionBudgets of Vicinity, without vicinity-controller", "They do nothing by themselves, but PodDisruptionBudgets hold evictions to numbers that do not follow the pods any more.", runbookUninstall)
+
+	serviceServedByNone      = define("service-served-by-none", Problem, "a Service that kube-proxy leaves to vicinity-proxy, without groups or without vicinity-proxy", "No proxy serves the Service: connections to it fail.", runbookProxy)
+	serviceHintsLost         = define("service-hints-lost", Problem, "a Service whose condition says `HintsLost`", "Its traffic is spread over all zones: something takes the hints away.", runbookHints)
+	serviceHintsDropped      = define("service-hints-dropped", Problem, "a Service whose condition says `HintsDropped`", "Its traffic is not where the plan has it: the API server does not store what is written.", runbookHints)
+	serviceNotWritten        = define("service-not-written", Problem, "a Service whose condition says `NotWritten`", "Its traffic follows an older plan, or none: the API server refuses what is written.", runbookRefused)
+	serviceHintsIgnored      = define("service-hints-ignored", Problem, "a Service whose condition says `ProxiesIgnoreHints`", "Its traffic is spread over all zones: no kube-proxy goes by its hints.", runbookHints)
+	serviceNeedsGroups       = define("service-needs-groups", Warning, "a Service whose condition says `NeedsGroups`", "What it asks for has no effect: hints cannot express it.", runbookNear)
+	serviceAwaitsProxy       = define("service-awaits-proxy", Warning, "a Service that asks for vicinity-proxy, which is not installed, or has not served it for a minute", "Until vicinity-proxy serves it, it gets hints, or what it asks for has no effect.", runbookProxy)
+	serviceLeftAlone         = define("service-left-alone", Warning, "a Service that asks for something in a namespace that vicinity-controller leaves alone", "What it asks for has no effect.", runbookNear)
+	serviceNotRoutable       = define("service-not-routable", Warning, "a Service that asks for something and for which no plan can be made", "What it asks for has no effect.", runbookNear)
+	servicePartIgnored       = define("service-part-ignored", Warning, "a Service of which something that is written has no effect", "Its traffic goes otherwise than whoever wrote it thinks.", runbookNear)
+	serviceMembersHidden     = define("service-members-hidden", Warning, "a headless Service that asks for near endpoints, by which its members may find each other", "A member that does not see the others can lose its quorum or form a cluster of its own.", runbookMembers)
+	serviceWithoutController = define("service-without-controller", Warning, "a Service that asks Vicinity for something, without vicinity-controller", "What it asks for has no effect.", runbookNear)
+	policyFaulty             = define("policy-faulty", Warning, "a RoutingPolicy or ClusterRoutingPolicy with a value that is not allowed", "A default holds in place of the value.", runbookNear)
+	policyMatchesNothing     = define("policy-matches-nothing", Warning, "a RoutingPolicy or ClusterRoutingPolicy that is for no Service", "It has no effect.", runbookNear)
+
+	budgetInvalid       = define("budget-invalid", Problem, "a TopologyDisruptionBudget whose spec cannot be followed", "No pod that its selector matches may be evicted until it is corrected.", runbookBudget)
+	budgetBlocks        = define("budget-blocks-for-ever", Problem, "a TopologyDisruptionBudget that allows no eviction even if all pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget)
+	budgetNotEnforced   = define("budget-not-enforced", Problem, "a TopologyDisruptionBudget whose condition `Enforced` is false", "Evictions of its pods are not checked.", runbookEvictions)
+	pdbsOverlap         = define("pdbs-overlap", Problem, "a workload with pods under two PodDisruptionBudgets or more", "The API server refuses every eviction of a pod that more than one PodDisruptionBudget covers.", runbookBudget)
+	pdbSyncFailed       = define("pdb-sync-failed", Problem, "a PodDisruptionBudget whose condition `DisruptionAllowed` says `SyncFailed`", "Kubernetes cannot work out how many may go, so the API server refuses to evict pods of it that are ready.", runbookBudget)
+	budgetCoversNothing = define("budget-covers-nothing", Warning, "a TopologyDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget)
+	budgetLeavesOut     = define("budget-leaves-pods-out", Warning, "a TopologyDisruptionBudget with pods on nodes that are in no domain", "These pods are not protected, and the others are counted without them.", runbookBudget)
+	budgetGlassBroken   = define("budget-glass-broken", Warning, "a TopologyDisruptionBudget with break-glass in force", "Every eviction of its pods is admitted.", runbookBudget)
+	pdbBlocks           = define("pdb-blocks-for-ever", Warning, "a PodDisruptionBudget that allows no eviction although all its pods are healthy", "Drains, upgrades of nodes and autoscalers wait for ever.", runbookBudget)
+	pdbCoversNothing    = define("pdb-covers-nothing", Warning, "a PodDisruptionBudget that covers no pod, and no workload either", "The pods that it was written for are not protected.", runbookBudget)
+
+	clockOfNode    = define("clock-of-node", Problem, "a node whose clock differs from that of the API server by more than 10 s", "Leases are judged by times of two clocks: a proxy or a leader that lives may count as gone, or one that is gone as alive.", runbookClocks)
+	clockOfMachine = define("clock-of-machine", Warning, "the machine that vicinity runs on, whose clock differs from that of the API server by more than 10 s", "Ages that vicinity prints are wrong by as much, and certificates may seem expired.", runbookClocks)
+)
+
 // Checks are all kinds of findings there are, in the order in which those of a severity are listed.
-func Checks() []Check { return slices.Clone(catalogue[:]) }
+func Checks() []Check { return slices.Clone(catalogue) }
 
 // Source is something that is read of a cluster, and that a user may not be allowed to read.
 type Source string
 
 // The sources. Each is named as in "you may not list SOURCE".
-const (
-	SourceNodes        Source = "nodes"
-	SourceNodeLeases   Source = "leases in kube-node-lease"
-	SourceLeases       Source = "leases of Vicinity"
-	SourceKubeSystem   Source = "daemonsets in kube-system"
-	SourceConfig       Source = "configmaps of proxies in kube-system"
-	SourceDeployments  Source = "deployments"
-	SourceDaemonSets   Source = "daemonsets"
-	SourceDefinitions  Source = "customresourcedefinitions"
-	SourceServed       Source = "the resources of vicinity.dev"
-	SourceWebhooks     Source = "webhook configurations"
-	SourceBackends     Source = "the endpoints of the webhooks"
-	SourceReach        Source = "the webhooks by the API server"
-	SourceServices     Source = "services"
-	SourcePolicies     Source = "routingpolicies"
-	SourceDefaults     Source = "clusterroutingpolicies"
-	SourceGroups       Source = "endpointgroups"
-	SourceNamespaces   Source = "namespaces"
-	SourceBudgets      Source = "topologydisruptionbudgets"
-	SourcePDBs         Source = "poddisruptionbudgets"
-	SourceStatefulSets Source = "statefulsets"
-	SourceWorkloads    Source = "deployments of users"
-	SourceLeftovers    Source = "what an uninstall leaves"
+var (
+	SourceNodes        = source("nodes", "zones, regions, versions of kubelets and which nodes should run vicinity-proxy")
+	SourceNodeLeases   = source("leases in kube-node-lease", "whether the clocks of nodes are right")
+	SourceLeases       = source("leases of Vicinity", "whether a controller leads, and whether the proxies of nodes live")
+	SourceKubeSystem   = source("daemonsets in kube-system", "which kube-proxy there is")
+	SourceConfig       = source("configmaps of proxies in kube-system", "whether kube-proxy, Cilium or Antrea are set to go by hints")
+	SourceDeployments  = source("deployments", "whether Vicinity is installed, and what Services get of it")
+	SourceDaemonSets   = source("daemonsets", "whether vicinity-proxy is installed")
+	SourceDefinitions  = source("customresourcedefinitions", "whether the CRDs have all fields")
+	SourceServed       = source("the resources of vicinity.dev", "which CRDs there are")
+	SourceWebhooks     = source("webhook configurations", "whether webhooks are there, and whether their certificates are valid")
+	SourceBackends     = source("the endpoints of the webhooks", "whether webhooks have ready endpoints")
+	SourceReach        = source("the webhooks by the API server", "whether the API server reaches the webhooks, beyond that their endpoints are ready")
+	SourceServices     = source("services", "whether what Services ask for has an effect")
+	SourcePolicies     = source("routingpolicies", "whether RoutingPolicies have an effect")
+	SourceDefaults     = source("clusterroutingpolicies", "whether ClusterRoutingPolicies have an effect")
+	SourceGroups       = source("endpointgroups", "whether Services that vicinity-proxy serves have groups")
+	SourceNamespaces   = source("namespaces", "which namespaces ClusterRoutingPolicies choose, and which have a label of Vicinity")
+	SourceBudgets      = source("topologydisruptionbudgets", "whether TopologyDisruptionBudgets block")
+	SourcePDBs         = source("poddisruptionbudgets", "whether PodDisruptionBudgets block")
+	SourceStatefulSets = source("statefulsets", "which headless Services have members that find each other by them")
+	SourceWorkloads    = source("deployments of users", "which workloads budgets are for")
+	SourceLeftovers    = source("what an uninstall leaves", "whether an uninstall left anything")
 )
 
 // consequences are what cannot be told without a source.
-var consequences = map[Source]string{
-	SourceNodes:        "zones, regions, versions of kubelets and which nodes should run vicinity-proxy",
-	SourceNodeLeases:   "whether the clocks of nodes are right",
-	SourceLeases:       "whether a controller leads, and whether the proxies of nodes live",
-	SourceKubeSystem:   "which kube-proxy there is",
-	SourceConfig:       "whether kube-proxy, Cilium or Antrea are set to go by hints",
-	SourceDeployments:  "whether Vicinity is installed, and what Services get of it",
-	SourceDaemonSets:   "whether vicinity-proxy is installed",
-	SourceDefinitions:  "whether the CRDs have all fields",
-	SourceServed:       "which CRDs there are",
-	SourceWebhooks:     "whether webhooks are there, and whether their certificates are valid",
-	SourceBackends:     "whether webhooks have ready endpoints",
-	SourceReach:        "whether the API server reaches the webhooks, beyond that their endpoints are ready",
-	SourceServices:     "whether what Services ask for has an effect",
-	SourcePolicies:     "whether RoutingPolicies have an effect",
-	SourceDefaults:     "whether ClusterRoutingPolicies have an effect",
-	SourceGroups:       "whether Services that vicinity-proxy serves have groups",
-	SourceNamespaces:   "which namespaces ClusterRoutingPolicies choose, and which have a label of Vicinity",
-	SourceBudgets:      "whether TopologyDisruptionBudgets block",
-	SourcePDBs:         "whether PodDisruptionBudgets block",
-	SourceWorkloads:    "which workloads budgets are for",
-	SourceStatefulSets: "which headless Services have members that find each other by them",
-	SourceLeftovers:    "whether an uninstall left anything",
+var consequences = map[Source]string{}
+
+func source(name Source, consequence string) Source {
+	consequences[name] = consequence
+	return name
 }
 
 // Sources are all there are, in order.

@@ -340,7 +340,7 @@ func TestFaultsAreFound(t *testing.T) {
 			found[f.id] = true
 		})
 	}
-	for c := range numberOfChecks {
+	for c := range check(len(catalogue)) {
 		if !found[c] {
 			t.Errorf("no fault is %d, after %s", c, max(c-1, 0))
 		}
