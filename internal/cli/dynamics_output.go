@@ -137,8 +137,8 @@ between an allocated and a balanced Service.
 `, count(int64(r.SliceSize), "endpoint", "endpoints"), delivered, percentage(r.Threshold))
 }
 
-func dynamicsTable(group *dynamicsGroup) explain.Table {
-	t := explain.NewTable("algorithm", "variant", ">in-zone %", ">reallocated", ">per event", ">slices written", ">per event",
+func dynamicsTable(group *dynamicsGroup) plaintext.Table {
+	t := plaintext.NewTable("algorithm", "variant", ">in-zone %", ">reallocated", ">per event", ">slices written", ">per event",
 		">rerouted %", ">above threshold s", ">worst overload %", ">flips")
 	for i := range group.Runs {
 		t.Rows = append(t.Rows, group.Runs[i].cells())

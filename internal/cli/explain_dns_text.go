@@ -54,7 +54,7 @@ func answerText(a *inspect.NameAnswer) string {
 }
 
 func writeRecords(p *page, e *inspect.NameExplanation) {
-	table := explain.NewTable("name", "type", "data", "zone", "node")
+	table := plaintext.NewTable("name", "type", "data", "zone", "node")
 	for i := range e.Answers {
 		for _, r := range e.Answers[i].Records {
 			table.Rows = append(table.Rows, []string{r.Name, r.Type, r.Address, orDash(r.Zone), orDash(r.Node)})

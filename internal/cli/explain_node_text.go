@@ -80,7 +80,7 @@ func writeNodePort(p *page, family string, n *inspect.NodePort) {
 		lines = append(lines, "refused: there are endpoints, and the Service allows the node none of the places that they are in")
 	}
 	p.list("", lines)
-	fronts := explain.NewTable("address", "is", "goes to", "source address", "without an endpoint")
+	fronts := plaintext.NewTable("address", "is", "goes to", "source address", "without an endpoint")
 	for i := range n.Fronts {
 		front := &n.Fronts[i]
 		to := front.To
@@ -100,7 +100,7 @@ func writeNodePort(p *page, family string, n *inspect.NodePort) {
 }
 
 func writeEndpoints(p *page, title string, endpoints []inspect.NodeEndpoint) {
-	table := explain.NewTable("endpoint", "zone", "node", ">share %")
+	table := plaintext.NewTable("endpoint", "zone", "node", ">share %")
 	for i := range endpoints {
 		e := &endpoints[i]
 		table.Rows = append(table.Rows, []string{e.Address, explain.ZoneName(e.Zone), orDash(e.Node), strconv.FormatFloat(e.Share, 'f', 1, 64)})

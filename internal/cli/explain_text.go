@@ -219,8 +219,8 @@ func portNames(view *inspect.Stock) string {
 
 // stockTable has a line for all nodes of a zone that do the same, and their number if it is
 // known.
-func stockTable(view *inspect.Stock) explain.Table {
-	t := explain.NewTable("zone", ">nodes", "mode", "uses", "why")
+func stockTable(view *inspect.Stock) plaintext.Table {
+	t := plaintext.NewTable("zone", ">nodes", "mode", "uses", "why")
 	for _, row := range view.Zones {
 		nodes := "?"
 		if row.Nodes > 0 {

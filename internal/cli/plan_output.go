@@ -24,8 +24,8 @@ func writePlan(p *page, sections []inspect.Section, full bool) {
 	}
 }
 
-func planSummary(sections []inspect.Section) explain.Table {
-	t := explain.NewTable("service", ">endpoints", "asks for", ">in-zone %", ">overload %", ">best in-zone %", "with", "decided by")
+func planSummary(sections []inspect.Section) plaintext.Table {
+	t := plaintext.NewTable("service", ">endpoints", "asks for", ">in-zone %", ">overload %", ">best in-zone %", "with", "decided by")
 	for i := range sections {
 		s := &sections[i]
 		if s.NoPlan != "" {
@@ -95,8 +95,8 @@ func comparisonTitle(s *inspect.Plans) string {
 	return title + ")"
 }
 
-func planComparison(s *inspect.Plans) explain.Table {
-	t := explain.NewTable("algorithm", ">in-zone %", ">max overload %", ">slices", ">total score", "decided by")
+func planComparison(s *inspect.Plans) plaintext.Table {
+	t := plaintext.NewTable("algorithm", ">in-zone %", ">max overload %", ">slices", ">total score", "decided by")
 	for i := range s.Comparison.Options {
 		o := &s.Comparison.Options[i]
 		name := inspect.OptionName(o)

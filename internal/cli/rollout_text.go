@@ -115,8 +115,8 @@ func sentence(s *v1alpha1.DomainRolloutStatus) string {
 	return "it " + s.WaitingFor
 }
 
-func domainTable(r *rolloutReport) explain.Table {
-	t := explain.NewTable("domain", ">pods", ">updated", ">healthy", ">unavailable", "state")
+func domainTable(r *rolloutReport) plaintext.Table {
+	t := plaintext.NewTable("domain", ">pods", ">updated", ">healthy", ">unavailable", "state")
 	for i := range r.Status.Domains {
 		d := &r.Status.Domains[i]
 		name := d.Name
@@ -134,7 +134,7 @@ func writeRollouts(p *page, rollouts []rolloutReport) {
 	if len(rollouts) == 0 {
 		return
 	}
-	t := explain.NewTable("namespace", "name", "target", "phase", "revision", ">pods", ">updated", ">healthy", "note")
+	t := plaintext.NewTable("namespace", "name", "target", "phase", "revision", ">pods", ">updated", ">healthy", "note")
 	for i := range rollouts {
 		r := &rollouts[i]
 		note := r.Status.WaitingFor

@@ -25,7 +25,7 @@ func (f *simulateFlags) write(w io.Writer, r *simulate.Results) error {
 
 func simulateTable(results *simulate.Results) plaintext.Table {
 	hundredths := func(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
-	t := explain.NewTable("algorithm", ">total", ">in-zone", ">overload", ">slices", ">max overload", ">invalid", ">cases/s")
+	t := plaintext.NewTable("algorithm", ">total", ">in-zone", ">overload", ">slices", ">max overload", ">invalid", ">cases/s")
 	for _, r := range results.Variants {
 		t.Rows = append(t.Rows, []string{
 			r.Name,

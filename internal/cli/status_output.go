@@ -18,7 +18,7 @@ func writeStatus(p *page, services []inspect.ServiceStatus, wide bool) {
 	if wide {
 		titles = append(titles, "written as", "decided by")
 	}
-	t := explain.NewTable(append(titles, "note")...)
+	t := plaintext.NewTable(append(titles, "note")...)
 	for i := range services {
 		s := &services[i]
 		cells := []string{s.Namespace, s.Title(), s.Mode, explain.ShortIntent(s.Intent), orDash(s.State), "-", "-", "-", "-", s.Delivery.Title()}

@@ -18,14 +18,14 @@ func (t trafficTables) per(title string) string {
 }
 
 // table has a column of costs, if there is a price.
-func (t trafficTables) table(titles ...string) explain.Table {
+func (t trafficTables) table(titles ...string) plaintext.Table {
 	if t.CostPerGiB > 0 {
 		titles = append(titles, ">cost a month")
 	}
-	return explain.NewTable(titles...)
+	return plaintext.NewTable(titles...)
 }
 
-func (t trafficTables) services() explain.Table {
+func (t trafficTables) services() plaintext.Table {
 	table := t.table("namespace", "service", t.per(">connections"), ">in-zone %", t.per(">bytes"), ">in-zone %", t.per(">crossing"))
 	for i := range t.Services {
 		namespace, service := trafficTitle(&t.Services[i])
@@ -59,7 +59,7 @@ func (t trafficTables) cells(s *inspect.ServiceTraffic) []string {
 }
 
 // routes is a table with a row for each pair of zones.
-func (t trafficTables) routes() explain.Table {
+func (t trafficTables) routes() plaintext.Table {
 	table := t.table("namespace", "service", "from", "to", t.per(">connections"), t.per(">requests"), t.per(">replies"))
 	add := func(namespace, service string, routes []inspect.Route) {
 		for i := range routes {

@@ -16,7 +16,7 @@ func Region(region allocate.Region, unit string) plaintext.Table {
 	zones, names := sorted(region)
 	shares, endpoints := region.Shares(names), float64(region.Endpoints())
 	regional := slices.ContainsFunc(zones, func(z allocate.Zone) bool { return z.Region != "" })
-	t := NewTable("zone", ">"+unit, ">traffic %", ">endpoints", ">expected")
+	t := plaintext.NewTable("zone", ">"+unit, ">traffic %", ">endpoints", ">expected")
 	if regional {
 		t.Columns = slices.Insert(t.Columns, 1, plaintext.Column{Title: "region"})
 	}
@@ -51,7 +51,7 @@ func Plan(region allocate.Region, o Option) plaintext.Table {
 	shares := region.Shares(plan.Zones)
 	loads := loadsOf(region, o)
 	endpoints := float64(region.Endpoints())
-	t := NewTable("zone", ">traffic %", ">endpoints", ">expected", "uses", ">in-zone %", ">load %")
+	t := plaintext.NewTable("zone", ">traffic %", ">endpoints", ">expected", "uses", ">in-zone %", ">load %")
 	for _, zone := range zones {
 		z := slices.Index(plan.Zones, zone.Name)
 		if z < 0 {
@@ -81,7 +81,7 @@ func Plan(region allocate.Region, o Option) plaintext.Table {
 func Groups(region allocate.Region, o Option) plaintext.Table {
 	plan := o.Plan
 	loads := loadsOf(region, o)
-	t := NewTable(">endpoints", "of", "serve", ">load %")
+	t := plaintext.NewTable(">endpoints", "of", "serve", ">load %")
 	for i, g := range plan.Groups {
 		var from, to []string
 		for _, m := range g.Members {

@@ -134,7 +134,7 @@ func (f *labFlags) open(s command.Streams) (*lab.Cluster, error) {
 
 // table writes rows under headings, in columns.
 func table(w io.Writer, headings []string, rows [][]string) error {
-	t := explain.NewTable(headings...)
+	t := plaintext.NewTable(headings...)
 	t.Rows = rows
 	return t.Text(w, "")
 }
