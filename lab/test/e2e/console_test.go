@@ -174,15 +174,10 @@ func (c *servedConsole) browser(ctx context.Context) (b *chromium.Browser, end f
 
 // consoleAsExplained compares what the views have with what commands print.
 func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
-	if err := s.consoleObjects(ctx); err != nil {
-		return "", err
-	}
+	check(s.consoleObjects(ctx))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	c, err := s.console(ctx)
-	if err != nil {
-		return "", err
-	}
+	c := must(s.console(ctx))
 	compared := 0
 	// The cluster goes on between two looks at it.
 	same := func(what string, look func(context.Context) (got, want any, err error)) error {
@@ -196,19 +191,16 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 		})
 	}
 	for _, service := range []string{"echo", "members"} {
-		err := same("vicinity explain svc/"+service, func(ctx context.Context) (got, want any, err error) {
+		check(same("vicinity explain svc/"+service, func(ctx context.Context) (got, want any, err error) {
 			var view struct{ Explanation map[string]any }
 			if err := c.view(ctx, "/services/"+s.namespace+"/"+service, &view); err != nil {
 				return nil, nil, err
 			}
 			said, err := s.said(ctx, "explain", "svc/"+service, "-n", s.namespace)
 			return view.Explanation, said, err
-		})
-		if err != nil {
-			return "", err
-		}
+		}))
 	}
-	err = same("vicinity status", func(ctx context.Context) (got, want any, err error) {
+	check(same("vicinity status", func(ctx context.Context) (got, want any, err error) {
 		var view struct{ Services []map[string]any }
 		if err := c.view(ctx, "/services?namespace="+s.namespace, &view); err != nil {
 			return nil, nil, err
@@ -222,16 +214,10 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 		}
 		said, err := s.said(ctx, "status", "-n", s.namespace)
 		return rows, said["services"], err
-	})
-	if err != nil {
-		return "", err
-	}
-	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"})
-	if err != nil {
-		return "", err
-	}
+	}))
+	pods := must(s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=client"}))
 	client := s.namespace + "/" + pods.Items[0].Name
-	err = same("vicinity explain dns", func(ctx context.Context) (got, want any, err error) {
+	check(same("vicinity explain dns", func(ctx context.Context) (got, want any, err error) {
 		var view struct{ Explanation map[string]any }
 		name := "members." + s.namespace
 		if err := c.view(ctx, "/names?name="+name+"&from="+url.QueryEscape(client), &view); err != nil {
@@ -239,28 +225,18 @@ func consoleAsExplained(ctx context.Context, s *scene) (string, error) {
 		}
 		said, err := s.said(ctx, "explain", "dns", name, "--from", client)
 		return view.Explanation, said, err
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("%d views are what explain, status and explain dns print", compared), nil
 }
 
 // consoleLive changes the cluster and waits for an open page to show it, without reloading it.
 func consoleLive(ctx context.Context, s *scene) (string, error) {
-	if err := s.consoleObjects(ctx); err != nil {
-		return "", err
-	}
+	check(s.consoleObjects(ctx))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	c, err := s.console(ctx)
-	if err != nil {
-		return "", err
-	}
+	c := must(s.console(ctx))
 	b, end, err := c.browser(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(err)
 	defer end()
 	var longest time.Duration
 	changes := 0
@@ -304,9 +280,7 @@ func consoleLive(ctx context.Context, s *scene) (string, error) {
 			return s.Apply(ctx, s.namespace, "apiVersion: vicinity.dev/v1alpha1\nkind: TopologyDisruptionBudget\nmetadata: {name: later}\nspec: {selector: {matchLabels: {app: none}}, maxUnavailable: 1}\n")
 		}},
 	} {
-		if err := shows(one.path, one.shown, one.change); err != nil {
-			return "", err
-		}
+		check(shows(one.path, one.shown, one.change))
 	}
 	const most = 5 * time.Second
 	if longest > most {
@@ -372,51 +346,33 @@ func (s *scene) othersGone(ctx context.Context) error {
 // others, nothing is beyond the window, texts have contrast, and the structure is one that screen readers
 // can follow. Each page can be used by the keyboard alone.
 func consolePagesRead(ctx context.Context, s *scene) (string, error) {
-	if err := s.consoleObjects(ctx); err != nil {
-		return "", err
-	}
+	check(s.consoleObjects(ctx))
 	// A row that vanishes while the test tabs through a page would be counted as a stop that is not there.
-	if err := s.othersGone(ctx); err != nil {
-		return "", err
-	}
+	check(s.othersGone(ctx))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	c, err := s.console(ctx)
-	if err != nil {
-		return "", err
-	}
+	c := must(s.console(ctx))
 	b, end, err := c.browser(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(err)
 	defer end()
 	least, requests, looks, focused := 21.0, 0, 0, 0
 	for _, scheme := range []string{"light", "dark"} {
-		if err := b.Prefers("prefers-color-scheme", scheme); err != nil {
-			return "", err
-		}
+		check(b.Prefers("prefers-color-scheme", scheme))
 		for _, path := range s.consolePages() {
 			for _, width := range []int{1280, 375} {
-				if err := b.Visit(c.page(path), width); err != nil {
-					return "", err
-				}
+				check(b.Visit(c.page(path), width))
 				where := fmt.Sprintf("%s, %s, %d wide", path, scheme, width)
-				complaints, err := b.Complaints(func(of string) bool {
+				complaints := must(b.Complaints(func(of string) bool {
 					requests++
 					return strings.HasPrefix(of, c.page("/"))
-				})
-				if err != nil {
-					return "", err
-				}
+				}))
 				var page struct {
 					Width    int
 					Contrast float64
 					Worst    string
 					Faults   []string
 				}
-				if err := b.Evaluate(readability, &page); err != nil {
-					return "", err
-				}
+				check(b.Evaluate(readability, &page))
 				faults := slices.Concat(complaints, page.Faults)
 				if page.Width > width {
 					faults = append(faults, fmt.Sprintf("the page is %d wide", page.Width))
@@ -486,15 +442,10 @@ func consoleScreenshots() []promise {
 
 // takeScreenshots takes the pictures, of a Service with traffic.
 func takeScreenshots(ctx context.Context, s *scene) (string, error) {
-	if err := s.consoleObjects(ctx); err != nil {
-		return "", err
-	}
+	check(s.consoleObjects(ctx))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	c, err := s.console(ctx)
-	if err != nil {
-		return "", err
-	}
+	c := must(s.console(ctx))
 	ended := make(chan struct{})
 	var failed error
 	go func() {
@@ -502,9 +453,7 @@ func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 		_, failed = s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: 3 * time.Minute}})
 	}()
 	b, end, err := c.browser(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(err)
 	defer end()
 	folder := os.Getenv(screenshotsVariable)
 	var taken int
@@ -516,9 +465,7 @@ func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 		// What was counted before the plan was in force leaves the figures after a while.
 		return b.Until(ctx, `document.querySelector("table.matrix .m") && [...document.querySelectorAll("table.matrix td.stays .m")].every(e => parseFloat(e.lastChild.textContent) > 32)`)
 	}
-	if err := measured(ctx); err != nil {
-		return "", err
-	}
+	check(measured(ctx))
 	for _, picture := range []struct {
 		name, path, scheme string
 		width, height      int
@@ -527,15 +474,9 @@ func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 		{"console-cluster", "/cluster", "light", 1100, 820},
 		{"console-whatif-dark", "/whatif?service=" + s.namespace + "/echo&zone=" + s.cluster.Shape().Zones[0].Name, "dark", 1100, 900},
 	} {
-		if err := b.Prefers("prefers-color-scheme", picture.scheme); err != nil {
-			return "", err
-		}
-		if err := b.Visit(c.page(picture.path), picture.width); err != nil {
-			return "", err
-		}
-		if err := b.Screenshot(filepath.Join(folder, picture.name+".png"), picture.height); err != nil {
-			return "", err
-		}
+		check(b.Prefers("prefers-color-scheme", picture.scheme))
+		check(b.Visit(c.page(picture.path), picture.width))
+		check(b.Screenshot(filepath.Join(folder, picture.name+".png"), picture.height))
 		taken++
 	}
 	select {

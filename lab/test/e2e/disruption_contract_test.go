@@ -22,23 +22,14 @@ import (
 func evictionContract(ctx context.Context, s *scene) (string, error) {
 	f := s.field()
 	w := evictions.Workload{Name: "held", Replicas: 6, StartTime: time.Second}
-	if err := f.Run(ctx, evictions.ByZone("held", "app", "held", "maxUnavailable: 1"), w); err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, evictions.ByZone("held", "app", "held", "maxUnavailable: 1"), w))
 	zone := f.Zones()[0]
-	pods, err := f.Pods(ctx, w.Name, zone)
-	if err != nil {
-		return "", err
-	}
+	pods := must(f.Pods(ctx, w.Name, zone))
 	if len(pods) != 2 {
 		return "", fmt.Errorf("%d pods are in %s, want 2", len(pods), zone)
 	}
-	if err := s.verdict(ctx, pods[0].Name, "allowed"); err != nil {
-		return "", err
-	}
-	if err := s.dryRuns(ctx, pods[0].Name); err != nil {
-		return "", err
-	}
+	check(s.verdict(ctx, pods[0].Name, "allowed"))
+	check(s.dryRuns(ctx, pods[0].Name))
 	other := types.UID("00000000-0000-0000-0000-000000000000")
 	for _, wrong := range []struct {
 		what, pod string
@@ -54,38 +45,22 @@ func evictionContract(ctx context.Context, s *scene) (string, error) {
 	}
 	// A PodDisruptionBudget that allows nothing refuses, and takes nothing from the other budget.
 	pdb := "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: native}\nspec: {maxUnavailable: 0, selector: {matchLabels: {app: held}}}\n"
-	if err := s.Apply(ctx, s.namespace, pdb); err != nil {
-		return "", err
-	}
-	err = kube.Wait(ctx, "the PodDisruptionBudget to refuse", func(ctx context.Context) (string, error) {
+	check(s.Apply(ctx, s.namespace, pdb))
+	check(kube.Wait(ctx, "the PodDisruptionBudget to refuse", func(ctx context.Context) (string, error) {
 		err := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "native") {
 			return fmt.Sprintf("it says %v", err), nil
 		}
 		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := s.verdict(ctx, pods[0].Name, "refused"); err != nil {
-		return "", err
-	}
+	}))
+	check(s.verdict(ctx, pods[0].Name, "refused"))
 	if err := f.Evict(ctx, pods[0].Name, nil); !apierrors.IsTooManyRequests(err) {
 		return "", fmt.Errorf("beside a PodDisruptionBudget that allows nothing an eviction gives %w", err)
 	}
-	if err := errors.Join(f.Reserved(ctx), s.Delete(ctx, s.namespace, pdb)); err != nil {
-		return "", err
-	}
-	if err := s.refusal(ctx, pods[0].Name, pods[1].Name); err != nil {
-		return "", err
-	}
-	if err := s.WaitDeployment(ctx, s.namespace, w.Name); err != nil {
-		return "", err
-	}
-	held, err := s.refusedElsewhere(ctx, w.Name)
-	if err != nil {
-		return "", err
-	}
+	check(errors.Join(f.Reserved(ctx), s.Delete(ctx, s.namespace, pdb)))
+	check(s.refusal(ctx, pods[0].Name, pods[1].Name))
+	check(s.WaitDeployment(ctx, s.namespace, w.Name))
+	held := must(s.refusedElsewhere(ctx, w.Name))
 	return fmt.Sprintf("a missing pod 404, another UID 409, two dry runs and a PodDisruptionBudget reserve nothing, a refusal is a 429 with its cause, "+
 		"and what another webhook refused is reserved no longer than %.0f s", held.Seconds()), nil
 }

@@ -51,15 +51,10 @@ func evicting(ctx context.Context, storm *evictions.Storm, more int) error {
 func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err error) {
 	f := s.field()
 	w := evictions.Workload{Name: "calm", Replicas: 12}
-	if err := f.Run(ctx, evictions.ByZone("calm", "app", "calm", "maxUnavailable: 1"), w); err != nil {
-		return "", err
-	}
-	h, err := f.Follow(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, evictions.ByZone("calm", "app", "calm", "maxUnavailable: 1"), w))
+	h := must(f.Follow(ctx))
 	defer h.Stop()
-	figures, err := s.calmStorm(ctx, h, 4, func(ctx context.Context, storm *evictions.Storm) error {
+	figures := must(s.calmStorm(ctx, h, 4, func(ctx context.Context, storm *evictions.Storm) error {
 		if err := evicting(ctx, storm, 10); err != nil {
 			return err
 		}
@@ -71,20 +66,12 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 			return err
 		}
 		return errors.Join(evicting(ctx, storm, 20), s.vicinityWorks(ctx))
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	if figures.Failed > 0 {
 		return "", fmt.Errorf("while a webhook was replaced %d evictions of %d failed, such as %q", figures.Failed, figures.Admitted+figures.Refused, figures.Failures)
 	}
-	if _, err := f.Judge(ctx, h, map[string]int{"calm": w.Replicas}); err != nil {
-		return "", err
-	}
-	message, err := s.withoutWebhooks(ctx, w.Name)
-	if err != nil {
-		return "", err
-	}
+	must(f.Judge(ctx, h, map[string]int{"calm": w.Replicas}))
+	message := must(s.withoutWebhooks(ctx, w.Name))
 	return fmt.Sprintf("%d evictions while a webhook was replaced, 0 failed; without both %q, and other namespaces go on", figures.Admitted, message), nil
 }
 
@@ -144,15 +131,10 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 	}
 	f := s.field()
 	w := evictions.Workload{Name: "shaken", Replicas: 30}
-	if err := f.Run(ctx, evictions.ByZone("shaken", "app", "shaken", "maxUnavailable: 2", "maxUnavailableTotal: 4"), w); err != nil {
-		return "", err
-	}
-	h, err := f.Follow(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, evictions.ByZone("shaken", "app", "shaken", "maxUnavailable: 2", "maxUnavailableTotal: 4"), w))
+	h := must(f.Follow(ctx))
 	defer h.Stop()
-	figures, err := s.calmStorm(ctx, h, 20, func(ctx context.Context, storm *evictions.Storm) error {
+	figures := must(s.calmStorm(ctx, h, 20, func(ctx context.Context, storm *evictions.Storm) error {
 		if err := evicting(ctx, storm, 10); err != nil {
 			return err
 		}
@@ -187,22 +169,14 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 			return err
 		}
 		return evicting(ctx, storm, 10)
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	// Reservations that were cut off expire after two minutes, for which the short form does not wait.
-	err = f.WaitDeployment(ctx, f.Namespace, w.Name)
+	err := f.WaitDeployment(ctx, f.Namespace, w.Name)
 	if err == nil && soaking() {
 		err = f.AtRest(ctx)
 	}
-	if err != nil {
-		return "", err
-	}
-	report, err := f.Judge(ctx, h, map[string]int{"shaken": w.Replicas})
-	if err != nil {
-		return "", err
-	}
+	check(err)
+	report := must(f.Judge(ctx, h, map[string]int{"shaken": w.Replicas}))
 	return fmt.Sprintf("the leader and the API server killed, etcd stopped for %v: %d evictions, over budget %d, %d were not answered; versions were forgotten %d times",
 		stopped, figures.Admitted, report.OverBudget, figures.Failed, report.Gaps), s.vicinityWorks(ctx)
 }
@@ -211,14 +185,9 @@ func evictionsWithoutControlPlane(ctx context.Context, s *scene) (string, error)
 func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err error) {
 	f := s.field()
 	w := evictions.Workload{Name: "zonal", Replicas: 18, Toleration: 3 * time.Second}
-	if err := f.Run(ctx, evictions.ByZone("zonal", "app", "zonal", "maxUnavailable: 2", "maxUnavailableDomains: 1"), w); err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, evictions.ByZone("zonal", "app", "zonal", "maxUnavailable: 2", "maxUnavailableDomains: 1"), w))
 	lost, kept := f.Zones()[2], f.Zones()[0]
-	elsewhere, err := f.Pods(ctx, w.Name, kept)
-	if err != nil {
-		return "", err
-	}
+	elsewhere := must(f.Pods(ctx, w.Name, kept))
 	dry := &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 	if err := f.Evict(ctx, elsewhere[0].Name, dry); err != nil {
 		return "", fmt.Errorf("before: %w", err)
@@ -238,43 +207,31 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 	}()
 	begun := time.Now()
 	for _, node := range f.Nodes(lost) {
-		if err := s.cluster.StopNode(ctx, node); err != nil {
-			return "", err
-		}
+		check(s.cluster.StopNode(ctx, node))
 	}
-	if err := s.cluster.CutZone(ctx, lost, true); err != nil {
-		return "", err
-	}
+	check(s.cluster.CutZone(ctx, lost, true))
 	message := ""
-	err = kube.Wait(ctx, "evictions elsewhere to be refused", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "evictions elsewhere to be refused", func(ctx context.Context) (string, error) {
 		refused := f.Evict(ctx, elsewhere[0].Name, dry)
 		if !apierrors.IsTooManyRequests(refused) || !strings.Contains(refused.Error(), lost) {
 			return fmt.Sprintf("they give %v", refused), nil
 		}
 		message = refused.Error()
 		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	frozen := time.Since(begun)
 	if err := f.Evict(ctx, elsewhere[0].Name, dry); !apierrors.IsTooManyRequests(err) {
 		return "", fmt.Errorf("while the zone is lost an eviction elsewhere gives %w", err)
 	}
-	if err := heal(ctx); err != nil {
-		return "", err
-	}
+	check(heal(ctx))
 	healed = true
 	begun = time.Now()
-	err = kube.Wait(ctx, "evictions elsewhere to go on", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "evictions elsewhere to go on", func(ctx context.Context) (string, error) {
 		if err := f.Evict(ctx, elsewhere[0].Name, dry); err != nil {
 			return err.Error(), nil
 		}
 		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("elsewhere evictions are refused %.1f s after the zone went (%s), and go on %.1f s after it is back",
 		frozen.Seconds(), message, time.Since(begun).Seconds()), nil
 }

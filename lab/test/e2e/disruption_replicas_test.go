@@ -35,29 +35,17 @@ func evictionsWithoutAReplica(ctx context.Context, s *scene) (figure string, err
 	wanted.Timing = shape.Timing{
 		LeaseDuration: second(40), LeaseRenewal: second(10), MonitorPeriod: second(5), MonitorGrace: second(50), Toleration: second(300),
 	}
-	cluster, err := lab.Up(ctx, wanted, s.options)
-	if err != nil {
-		return "", err
-	}
+	cluster := must(lab.Up(ctx, wanted, s.options))
 	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
-	if err := cluster.InstallVicinity(ctx, "disruption.enabled=true"); err != nil {
-		return "", err
-	}
-	client, err := cluster.Client()
-	if err != nil {
-		return "", err
-	}
+	check(cluster.InstallVicinity(ctx, "disruption.enabled=true"))
+	client := must(cluster.Client())
 	own := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}
 	f := own.field()
 	held := evictions.Workload{Name: "held", Replicas: 9}
-	if err := f.Run(ctx, evictions.ByZone("held", "app", "held", "maxUnavailable: 1"), held); err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, evictions.ByZone("held", "app", "held", "maxUnavailable: 1"), held))
 	var figures []string
 	for _, replicas := range []int{2, 3} {
-		if err := own.hasReplicas(ctx, replicas); err != nil {
-			return "", err
-		}
+		check(own.hasReplicas(ctx, replicas))
 		lost, err := own.loseReplica(ctx, f, held)
 		if err != nil {
 			return "", fmt.Errorf("with %d replicas: %w", replicas, err)

@@ -48,18 +48,14 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	// About as many as one budget over all allows, so that it refuses some.
 	o.InFlight = 2 * o.Workloads
 	f := s.field()
-	if err := f.Run(ctx, "", evictions.CrowdWorkloads(o.Workloads)...); err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, "", evictions.CrowdWorkloads(o.Workloads)...))
 	shaken := o
 	shaken.Midway, shaken.Hasty = s.killWebhook, !soaking()
 	many, err := f.EvictCrowd(ctx, shaken)
 	if err != nil {
 		return "", fmt.Errorf("over %d budgets: %w", o.Workloads, err)
 	}
-	if err := s.vicinityWorks(ctx); err != nil {
-		return "", err
-	}
+	check(s.vicinityWorks(ctx))
 	o.OneBudget = true
 	one, err := f.EvictCrowd(ctx, o)
 	if err != nil {
@@ -101,23 +97,17 @@ func (s *scene) killWebhook(ctx context.Context) error {
 func recycle(ctx context.Context, s *scene) (string, error) {
 	const pods, startTime = 420, 2 * time.Second
 	f := s.field()
-	byZone, err := f.Recycle(ctx, evictions.RecycleOptions{
+	byZone := must(f.Recycle(ctx, evictions.RecycleOptions{
 		Pods: pods, StartTime: startTime,
 		Budget: evictions.ByZone("service", "app", "service", `maxUnavailable: "100%"`, "maxUnavailableDomains: 1"),
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	if byZone.Report.Disturbed > 1 || byZone.Moved != pods {
 		return "", fmt.Errorf("%d pods were moved with up to %d zones down, want %d and 1", byZone.Moved, byZone.Report.Disturbed, pods)
 	}
-	byPod, err := f.Recycle(ctx, evictions.RecycleOptions{
+	byPod := must(f.Recycle(ctx, evictions.RecycleOptions{
 		Pods: pods, StartTime: startTime,
 		Budget: evictions.OneAtATime("service"),
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	if byPod.Moved == 0 {
 		return "", errors.New("under a PodDisruptionBudget no pod was moved")
 	}
@@ -136,17 +126,9 @@ func autoscaler(ctx context.Context, s *scene) (string, error) {
 		nodes, during = 500, 10*time.Minute
 	}
 	w := evictions.Workload{Name: "idle", Replicas: nodes}
-	if err := f.Run(ctx, evictions.ByZone("idle", "app", "idle", "maxUnavailable: 0"), w); err != nil {
-		return "", err
-	}
-	pods, err := f.Pods(ctx, w.Name, "")
-	if err != nil {
-		return "", err
-	}
-	figures, err := f.Retry(ctx, during, names(pods))
-	if err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, evictions.ByZone("idle", "app", "idle", "maxUnavailable: 0"), w))
+	pods := must(f.Pods(ctx, w.Name, ""))
+	figures := must(f.Retry(ctx, during, names(pods)))
 	if figures.Failed >= figures.Refused {
 		return "", fmt.Errorf("%d evictions were refused, and %d were not answered, such as %q", figures.Refused, figures.Failed, figures.Failure)
 	}
@@ -165,22 +147,15 @@ func autoscaler(ctx context.Context, s *scene) (string, error) {
 func manyBudgets(ctx context.Context, s *scene) (string, error) {
 	f := s.field()
 	w := evictions.Workload{Name: "one", Replicas: 6}
-	if err := f.Run(ctx, "", w); err != nil {
-		return "", err
-	}
+	check(f.Run(ctx, "", w))
 	manifests := []string{evictions.ByZone("one", "app", w.Name, "maxUnavailable: 1")}
 	for i := range 999 {
 		manifests = append(manifests, evictions.ByZone(fmt.Sprintf("other-%d", i), "app", fmt.Sprintf("other-%d", i), "maxUnavailable: 1"))
 	}
-	if err := f.ApplyAll(ctx, manifests); err != nil {
-		return "", err
-	}
-	pods, err := f.Pods(ctx, w.Name, "")
-	if err != nil {
-		return "", err
-	}
+	check(f.ApplyAll(ctx, manifests))
+	pods := must(f.Pods(ctx, w.Name, ""))
 	var took time.Duration
-	err = kube.Wait(ctx, "an eviction among 1,000 budgets", func(ctx context.Context) (string, error) {
+	err := kube.Wait(ctx, "an eviction among 1,000 budgets", func(ctx context.Context) (string, error) {
 		begun := time.Now()
 		if err := f.Evict(ctx, pods[0].Name, nil); err != nil {
 			return err.Error(), nil

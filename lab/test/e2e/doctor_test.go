@@ -283,24 +283,14 @@ func faultsOfController() faultBatch {
 // faultsFound injects faults, some at a time. Doctor finds each by identifier and object, and nothing else. When they
 // are undone, it finds nothing.
 func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
-	scratch, err := os.MkdirTemp("", "doctor-")
-	if err != nil {
-		return "", err
-	}
+	scratch := must(os.MkdirTemp("", "doctor-"))
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	if err := s.allowDoctor(ctx); err != nil {
-		return "", err
-	}
-	if err := errors.Join(s.Apply(ctx, s.namespace, lab.EchoManifests("echo", 2)), s.WaitDeployment(ctx, s.namespace, "echo")); err != nil {
-		return "", err
-	}
+	check(s.allowDoctor(ctx))
+	check(errors.Join(s.Apply(ctx, s.namespace, lab.EchoManifests("echo", 2)), s.WaitDeployment(ctx, s.namespace, "echo")))
 	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("in a healthy cluster: %w", err)
 	}
-	controller, err := s.AppsV1().Deployments(vicinityNamespace).Get(ctx, "vicinity-controller", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
+	controller := must(s.AppsV1().Deployments(vicinityNamespace).Get(ctx, "vicinity-controller", metav1.GetOptions{}))
 	version := controller.Labels["app.kubernetes.io/version"]
 	found := 0
 	for _, batch := range []faultBatch{s.faultsOfNodes(version), s.faultsOfServices(), faultsOfController()} {
@@ -350,18 +340,10 @@ func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting strin
 // leftoversFound uninstalls Vicinity while a Service is routed: doctor finds what is left and nothing else, and nothing when
 // it is installed again.
 func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.allowDoctor(ctx); err != nil {
-		return "", err
-	}
-	if err := s.serve(ctx, lab.EchoManifests("echo", 6), 6); err != nil {
-		return "", err
-	}
-	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
-		return "", err
-	}
-	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
-		return "", err
-	}
+	check(s.allowDoctor(ctx))
+	check(s.serve(ctx, lab.EchoManifests("echo", 6), 6))
+	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
+	check(s.WaitHints(ctx, s.namespace, "echo", true))
 	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("before it is uninstalled: %w", err)
 	}
@@ -371,19 +353,13 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 			err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster))
 		}
 	}()
-	if err := s.cluster.RemoveVicinity(ctx); err != nil {
-		return "", err
-	}
+	check(s.cluster.RemoveVicinity(ctx))
 	left := []string{
 		"leftover-services Service vicinity.dev/routed", "leftover-slices EndpointSlice vicinity.dev/routed", "leftover-objects CustomResourceDefinition vicinity",
 		"leftover-objects Lease vicinity", "leftover-objects PodLocator vicinity", "service-without-controller Service " + s.namespace + "/echo",
 	}
-	if err := s.findsOnly(ctx, nil, left...); err != nil {
-		return "", err
-	}
-	if err := installZones(ctx, s.cluster); err != nil {
-		return "", err
-	}
+	check(s.findsOnly(ctx, nil, left...))
+	check(installZones(ctx, s.cluster))
 	installed = true
 	if err := s.findsOnly(ctx, nil); err != nil {
 		return "", fmt.Errorf("after it is installed again: %w", err)

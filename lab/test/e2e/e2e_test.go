@@ -346,7 +346,7 @@ func (p promise) show(ctx context.Context, s *scene) (figure string, err error) 
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if p.alone {
-		return p.keep(ctx, s)
+		return p.kept(ctx, s)
 	}
 	if s.namespace, err = s.MakeNamespace(ctx, p.name); err != nil {
 		return "", err
@@ -355,5 +355,35 @@ func (p promise) show(ctx context.Context, s *scene) (figure string, err error) 
 		// The context of a promise that took too long has ended.
 		err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), s.namespace))
 	}()
+	return p.kept(ctx, s)
+}
+
+// kept checks a promise, which check and must may end.
+func (p promise) kept(ctx context.Context, s *scene) (figure string, err error) {
+	defer func() {
+		thrown := recover()
+		if failed, is := thrown.(failure); is {
+			figure, err = "", failed.error
+		} else if thrown != nil {
+			panic(thrown)
+		}
+	}()
 	return p.keep(ctx, s)
+}
+
+// failure is the error that ends a promise.
+type failure struct{ error }
+
+// check ends the promise if there is an error. Only the functions that keep promises call it: it must not leave a goroutine, nor a
+// function that has more to do.
+func check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// must is check for a function that returns a value besides.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
 }

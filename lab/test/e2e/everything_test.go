@@ -74,17 +74,9 @@ type daily struct {
 // budget is exceeded; and in the end there is nothing more of anything than there was at the start.
 func day(ctx context.Context, s *scene) (string, error) {
 	d := &daily{scene: s, rolled: &rolled{Field: s.field(), kind: ofStatefulSet, name: "echo", pods: 6}}
-	if err := d.prepare(ctx); err != nil {
-		return "", err
-	}
-	before, err := d.traces(ctx)
-	if err != nil {
-		return "", err
-	}
-	history, err := d.Follow(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(d.prepare(ctx))
+	before := must(d.traces(ctx))
+	history := must(d.Follow(ctx))
 	defer history.Stop()
 	begun := time.Now()
 	for hour := range hours {
@@ -99,16 +91,9 @@ func day(ctx context.Context, s *scene) (string, error) {
 	}
 	took := time.Since(begun)
 	report, err := d.Judge(ctx, history, map[string]int{"echo": d.pods})
-	if err = errors.Join(err, report.Err()); err != nil {
-		return "", err
-	}
-	if err := d.rests(ctx); err != nil {
-		return "", err
-	}
-	grown, err := d.sameAs(ctx, before)
-	if err != nil {
-		return "", err
-	}
+	check(errors.Join(err, report.Err()))
+	check(d.rests(ctx))
+	grown := must(d.sameAs(ctx, before))
 	if d.requests == 0 || d.names == 0 {
 		return "", fmt.Errorf("%d requests were sent and %d names asked for, so nothing is shown", d.requests, d.names)
 	}

@@ -314,29 +314,18 @@ func scale(ctx context.Context, s *scene) (figure string, err error) {
 	if soaking() {
 		nodes, deployments, each = 5000, 10, 5000
 	}
-	wanted, err := shape.FromOptions(shape.Options{
+	wanted := must(shape.FromOptions(shape.Options{
 		Name: fmt.Sprintf("scale-%d", os.Getpid()), ControlPlaneOnly: true, FakeNodes: nodes,
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	begun := time.Now()
-	cluster, err := lab.Up(ctx, wanted, s.options)
-	if err != nil {
-		return "", err
-	}
+	cluster := must(lab.Up(ctx, wanted, s.options))
 	defer func() {
 		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx), wanted.Name, s.options))
 	}()
 	up := time.Since(begun)
-	client, err := cluster.Client()
-	if err != nil {
-		return "", err
-	}
+	client := must(cluster.Client())
 	begun = time.Now()
-	if err := client.Apply(ctx, metav1.NamespaceDefault, crowds(deployments, each)); err != nil {
-		return "", err
-	}
+	check(client.Apply(ctx, metav1.NamespaceDefault, crowds(deployments, each)))
 	ready := func(ctx context.Context) (string, error) {
 		list, err := client.AppsV1().Deployments(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -344,14 +333,9 @@ func scale(ctx context.Context, s *scene) (figure string, err error) {
 		}
 		return missingPods(list.Items, deployments*each), nil
 	}
-	if err := kube.Wait(ctx, "all pods to be ready", ready); err != nil {
-		return "", err
-	}
+	check(kube.Wait(ctx, "all pods to be ready", ready))
 	took := time.Since(begun)
-	status, err := cluster.Status(ctx)
-	if err != nil {
-		return "", err
-	}
+	status := must(cluster.Status(ctx))
 	return fmt.Sprintf("%d nodes ready after %.0f s, %d pods after another %.0f s, %d MiB in all",
 		nodes, up.Seconds(), deployments*each, took.Seconds(), status.Memory>>20), nil
 }
@@ -394,25 +378,14 @@ spec:
 func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	const most = time.Minute
 	program := second{options: s.options, name: fmt.Sprintf("second-%d", os.Getpid())}
-	before, err := program.machine()
-	if err != nil {
-		return "", err
-	}
+	before := must(program.machine())
 	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
-	if err := program.killUp(ctx); err != nil {
-		return "", err
-	}
+	check(program.killUp(ctx))
 	begun := time.Now()
-	if err := program.run(ctx, "up"); err != nil {
-		return "", err
-	}
+	check(program.run(ctx, "up"))
 	took := time.Since(begun)
-	if err := program.run(ctx, "down"); err != nil {
-		return "", err
-	}
-	if err := program.gone(before); err != nil {
-		return "", err
-	}
+	check(program.run(ctx, "down"))
+	check(program.gone(before))
 	if took > most {
 		return "", fmt.Errorf("up took %.1f s; at most %.0f are allowed", took.Seconds(), most.Seconds())
 	}

@@ -416,18 +416,9 @@ var quiet = []string{
 // what there is, and shows that every query of every dashboard and every recorded series has data
 // that makes sense.
 func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
-	groups, err := s.startPrometheus(ctx)
-	if err != nil {
-		return "", err
-	}
-	use, err := s.everythingInUse(ctx)
-	if err != nil {
-		return "", err
-	}
-	all, err := boards()
-	if err != nil {
-		return "", err
-	}
+	groups := must(s.startPrometheus(ctx))
+	use := must(s.everythingInUse(ctx))
+	all := must(boards())
 	queries := queriesOf(all, s.namespace, "echo")
 	asked := len(queries)
 	for _, name := range quiet {
@@ -445,13 +436,8 @@ func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
 			queries = append(queries, query{"recorded", r.Record, math.Inf(1)})
 		}
 	}
-	if err := use.untilShown(ctx, queries); err != nil {
-		return "", err
-	}
-	err = kube.Wait(ctx, "all targets to answer", func(ctx context.Context) (string, error) { return "", s.targetsUp(ctx) })
-	if err != nil {
-		return "", err
-	}
+	check(use.untilShown(ctx, queries))
+	check(kube.Wait(ctx, "all targets to answer", func(ctx context.Context) (string, error) { return "", s.targetsUp(ctx) }))
 	return fmt.Sprintf("all %d queries of %d dashboards return data, of which %d may be 0, all %d recorded series too",
 		asked, len(all), len(quiet), recorded), nil
 }

@@ -21,50 +21,26 @@ import (
 // dropIn has the DNS server of a cluster replaced by vicinity-dns and back, as docs/dns.md says and by
 // its commands and Corefile, while pods resolve names all the time.
 func dropIn(ctx context.Context, s *scene) (figure string, err error) {
-	text, err := os.ReadFile(root + "/docs/dns.md")
-	if err != nil {
-		return "", err
-	}
-	with, err := documentedBlock(string(text), "corefile", "vicinity cluster.local")
-	if err != nil {
-		return "", err
-	}
+	text := must(os.ReadFile(root + "/docs/dns.md"))
+	with := must(documentedBlock(string(text), "corefile", "vicinity cluster.local"))
 	without := withoutLine(with, "vicinity cluster.local")
 	defer func() { err = errors.Join(err, configureNames(context.WithoutCancel(ctx), s.cluster)) }()
-	if err := s.cluster.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSCoreDNS, Corefile: without}); err != nil {
-		return "", err
-	}
-	if err := s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey)+headlessOf("whole"), inEachZone...); err != nil {
-		return "", err
-	}
-	if err := s.Apply(ctx, s.namespace, resolvedManifests); err != nil {
-		return "", err
-	}
+	check(s.cluster.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSCoreDNS, Corefile: without}))
+	check(s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey)+headlessOf("whole"), inEachZone...))
+	check(s.Apply(ctx, s.namespace, resolvedManifests))
 	// The cache holds what is asked for too early.
 	for _, service := range []string{"near", "whole"} {
-		if err := s.WaitEndpoints(ctx, s.namespace, service, len(inEachZone)); err != nil {
-			return "", err
-		}
+		check(s.WaitEndpoints(ctx, s.namespace, service, len(inEachZone)))
 	}
 	all, near, far, err := s.dropInQuestions(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(err)
 	if _, err := s.answers(ctx, append(all, far...)); err != nil {
 		return "", fmt.Errorf("by CoreDNS: %w", err)
 	}
-	st, err := s.askSteadily(ctx, all)
-	if err != nil {
-		return "", err
-	}
+	st := must(s.askSteadily(ctx, all))
 	defer st.stop()
-	if err := st.more(ctx, 200); err != nil {
-		return "", err
-	}
-	before, err := s.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
+	check(st.more(ctx, 200))
+	before := must(s.AppsV1().Deployments(metav1.NamespaceSystem).Get(ctx, "coredns", metav1.GetOptions{}))
 	names := strings.NewReplacer("vicinity-dns:TAG", "vicinity-dns:documented", "THE-IMAGE-BEFORE", before.Spec.Template.Spec.Containers[0].Image)
 	run := func(has string) error {
 		script, err := documentedBlock(string(text), "sh", has)
@@ -73,21 +49,15 @@ func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 		}
 		return s.bash(ctx, names.Replace(script))
 	}
-	if err := errors.Join(run("create clusterrole "), run("=vicinity-dns:TAG"), s.rewriteCorefile(ctx, with)); err != nil {
-		return "", err
-	}
+	check(errors.Join(run("create clusterrole "), run("=vicinity-dns:TAG"), s.rewriteCorefile(ctx, with)))
 	if _, err := s.answers(ctx, append(all, near...)); err != nil {
 		return "", fmt.Errorf("by vicinity-dns: %w", err)
 	}
-	if err := errors.Join(s.rewriteCorefile(ctx, without), run("THE-IMAGE-BEFORE"), s.WaitDeployment(ctx, metav1.NamespaceSystem, "coredns")); err != nil {
-		return "", err
-	}
+	check(errors.Join(s.rewriteCorefile(ctx, without), run("THE-IMAGE-BEFORE"), s.WaitDeployment(ctx, metav1.NamespaceSystem, "coredns")))
 	if _, err := s.answers(ctx, append(all, far...)); err != nil {
 		return "", fmt.Errorf("by CoreDNS again: %w", err)
 	}
-	if err := errors.Join(st.more(ctx, 200), st.end()); err != nil {
-		return "", err
-	}
+	check(errors.Join(st.more(ctx, 200), st.end()))
 	return fmt.Sprintf("CoreDNS to vicinity-dns and back by the commands of docs/dns.md, 4 rollouts: %s", st), nil
 }
 

@@ -114,23 +114,13 @@ func misplaced(l v1alpha1.PodLocator, pod corev1.Pod, node *corev1.Node) string 
 // with their pods, and that tenants cannot write them.
 func locators(ctx context.Context, s *scene) (figure string, err error) {
 	services := headlessOf("near", keysAnnotation, zoneKey) + headlessOf("racks", keysAnnotation, rackLabel)
-	if err := s.namedPods(ctx, services, inEachZone...); err != nil {
-		return "", err
-	}
-	number, err := s.allLocated(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := s.removePod(ctx, "client-zone-c-2"); err != nil {
-		return "", err
-	}
+	check(s.namedPods(ctx, services, inEachZone...))
+	number := must(s.allLocated(ctx))
+	check(s.removePod(ctx, "client-zone-c-2"))
 	if _, err := s.allLocated(ctx); err != nil {
 		return "", fmt.Errorf("after a pod was deleted: %w", err)
 	}
-	refused, err := s.tenantLocatesNothing(ctx)
-	if err != nil {
-		return "", err
-	}
+	refused := must(s.tenantLocatesNothing(ctx))
 	return fmt.Sprintf("%d pods have theirs, and one goes with its pod; tenants are refused: %s", number, refused), nil
 }
 

@@ -50,46 +50,23 @@ func locatorsAtScale(ctx context.Context, s *scene) (figure string, err error) {
 	if soaking() {
 		pods = 50000
 	}
-	c, err := newCrowd(ctx, s, pods)
-	if err != nil {
-		return "", err
-	}
+	c := must(newCrowd(ctx, s, pods))
 	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
-	if err := c.start(); err != nil {
-		return "", err
-	}
+	check(c.start())
 	begun := time.Now()
-	if err := c.write(crowdRate, pods, c.add); err != nil {
-		return "", err
-	}
+	check(c.write(crowdRate, pods, c.add))
 	written := time.Since(begun)
-	if err := c.measureMemory(); err != nil {
-		return "", err
-	}
-	if err := c.write(crowdRate/2, pods/5, c.replace); err != nil {
-		return "", err
-	}
-	if err := c.awaitRemoved(); err != nil {
-		return "", err
-	}
-	if err := c.measureMemory(); err != nil {
-		return "", err
-	}
-	writes, err := c.locatorWrites("")
-	if err != nil {
-		return "", err
-	}
+	check(c.measureMemory())
+	check(c.write(crowdRate/2, pods/5, c.replace))
+	check(c.awaitRemoved())
+	check(c.measureMemory())
+	writes := must(c.locatorWrites(""))
 	changes := pods + 2*(pods/5)
 	if writes > float64(changes) {
 		return "", fmt.Errorf("%d pods came and went with %.0f writes of PodLocators, more than one each", changes, writes)
 	}
-	if err := c.relabel(); err != nil {
-		return "", err
-	}
-	restart, err := c.restart()
-	if err != nil {
-		return "", err
-	}
+	check(c.relabel())
+	restart := must(c.restart())
 	p50, p99 := meter.Quantile(c.delays, 0.5), meter.Quantile(c.delays, 0.99)
 	if p50 > delayBound {
 		return "", fmt.Errorf("from an address to its PodLocator it takes %v in the median, more than %v", p50.Round(time.Millisecond), delayBound)

@@ -103,27 +103,14 @@ func namesPlanned(ctx context.Context, s *scene) (string, error) {
 		numbers[zone.Name] = []int{6, 4, 2}[i]
 	}
 	// The plan is made once, when all endpoints are there.
-	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", numbers), 12); err != nil {
-		return "", err
-	}
-	if err := s.Apply(ctx, s.namespace, headlessOf("near", zoneAnnotation, "Prefer")); err != nil {
-		return "", err
-	}
-	e, err := s.converged(ctx, "near", 12)
-	if err != nil {
-		return "", err
-	}
+	check(s.serve(ctx, lab.UnevenEchoManifests("echo", numbers), 12))
+	check(s.Apply(ctx, s.namespace, headlessOf("near", zoneAnnotation, "Prefer")))
+	e := must(s.converged(ctx, "near", 12))
 	if e.Families[0].Family != "IPv4" {
 		return "", fmt.Errorf("explain begins with %s; it should with IPv4", e.Families[0].Family)
 	}
-	pods, err := s.podNames(ctx)
-	if err != nil {
-		return "", err
-	}
-	clients, err := s.fromClients(ctx)
-	if err != nil {
-		return "", err
-	}
+	pods := must(s.podNames(ctx))
+	clients := must(s.fromClients(ctx))
 	planned := map[string][]string{} // addresses, by zone
 	for address, zones := range e.Families[0].Endpoints {
 		for _, zone := range zones {
@@ -143,10 +130,7 @@ func namesPlanned(ctx context.Context, s *scene) (string, error) {
 			all = append(all, asked{other, dnsquery.Query{Name: at.Zone + ".prefer._zone." + s.fqdn("near")}, gets})
 		}
 	}
-	right, err := s.answers(ctx, all)
-	if err != nil {
-		return "", err
-	}
+	right := must(s.answers(ctx, all))
 	return fmt.Sprintf("6, 4 and 2 endpoints: %d answers have those that the plan names for the zone", right), nil
 }
 
@@ -172,20 +156,13 @@ func namesNearest(ctx context.Context, s *scene) (string, error) {
 		placed = append(placed, node.Name)
 		left[node.Name] = fmt.Sprintf("echo-%s-%d", node.Name, i)
 	}
-	if err := s.namedPods(ctx, services, placed...); err != nil {
-		return "", err
-	}
-	clients, err := s.fromClients(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(s.namedPods(ctx, services, placed...))
+	clients := must(s.fromClients(ctx))
 	right := 0
 	var counts []string
 	for _, gone := range []string{"", "zone-a-1", "zone-a-2"} {
 		if gone != "" {
-			if err := s.removePod(ctx, left[gone]); err != nil {
-				return "", err
-			}
+			check(s.removePod(ctx, left[gone]))
 			delete(left, gone)
 		}
 		var all []asked
@@ -280,60 +257,38 @@ func (s *scene) until(ctx context.Context, name string, met func(*corev1.Pod) bo
 // podMoved moves a client and then an endpoint from node to node: the client gets what is near
 // it, and other clients get the endpoint when it is near them.
 func podMoved(ctx context.Context, s *scene) (string, error) {
-	if err := s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey), inEachZone...); err != nil {
-		return "", err
-	}
+	check(s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey), inEachZone...))
 	const moves = 4
 	client, endpoint := time.Duration(0), time.Duration(0)
 	query := dnsquery.Query{Name: s.fqdn("near")}
 	for i := range moves {
 		node := inEachZone[i%len(inEachZone)]
 		pod, since, err := s.runsAt(ctx, "mover", node, "client")
-		if err != nil {
-			return "", err
-		}
-		want, err := s.podsOf(ctx, node)
-		if err != nil {
-			return "", err
-		}
+		check(err)
+		want := must(s.podsOf(ctx, node))
 		took, err := s.follow(ctx, since, asked{s.fromPod(pod), query, want})
 		if err != nil {
 			return "", fmt.Errorf("a client came to %s: %w", node, err)
 		}
 		client = max(client, took)
-		if err := s.removePod(ctx, "mover"); err != nil {
-			return "", err
-		}
+		check(s.removePod(ctx, "mover"))
 	}
-	clients, err := s.fromClients(ctx)
-	if err != nil {
-		return "", err
-	}
+	clients := must(s.fromClients(ctx))
 	for _, node := range []string{"zone-b-2", "zone-c-2"} {
 		if _, _, err := s.runsAt(ctx, "wanderer", node, "echo"); err != nil {
 			return "", err
 		}
-		if err := s.WaitEndpoints(ctx, s.namespace, "near", len(inEachZone)+1); err != nil {
-			return "", err
-		}
+		check(s.WaitEndpoints(ctx, s.namespace, "near", len(inEachZone)+1))
 		since := time.Now()
 		at, _ := s.cluster.Shape().Node(node)
-		want, err := s.podsOf(ctx, node, at.Zone+"-1")
-		if err != nil {
-			return "", err
-		}
+		want := must(s.podsOf(ctx, node, at.Zone+"-1"))
 		took, err := s.follow(ctx, since, asked{clients[node], query, want})
 		if err != nil {
 			return "", fmt.Errorf("an endpoint came to %s: %w", node, err)
 		}
 		endpoint = max(endpoint, took)
-		if err := s.removePod(ctx, "wanderer"); err != nil {
-			return "", err
-		}
-		want, err = s.podsOf(ctx, at.Zone+"-1")
-		if err != nil {
-			return "", err
-		}
+		check(s.removePod(ctx, "wanderer"))
+		want = must(s.podsOf(ctx, at.Zone+"-1"))
 		if _, err := s.answers(ctx, []asked{{clients[node], query, want}}); err != nil {
 			return "", fmt.Errorf("an endpoint left %s: %w", node, err)
 		}

@@ -341,9 +341,7 @@ func conformance(ctx context.Context, s *scene) (string, error) {
 	if inMakeTest() {
 		with, whose = servers[1:], "vicinity-proxy's"
 	}
-	if err := s.tryAll(ctx, rows, with); err != nil {
-		return "", err
-	}
+	check(s.tryAll(ctx, rows, with))
 	return whose + " " + described(rows), nil
 }
 

@@ -22,9 +22,7 @@ import (
 // proxySwitches turns a Service from one mode to another and back under load, once and
 // again.
 func proxySwitches(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 12, ""); err != nil {
-		return "", err
-	}
+	check(s.deployed(ctx, 12, ""))
 	steps := []struct {
 		patch string
 		inZone,
@@ -37,7 +35,7 @@ func proxySwitches(ctx context.Context, s *scene) (string, error) {
 		{annotated(keysAnnotation, hostnameKey+","+zoneKey+",*"), true, false},
 		{annotated(keysAnnotation, ""), false, true},
 	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for i, step := range steps {
 			if err := s.PatchService(ctx, s.namespace, "echo", step.patch); err != nil {
 				return err
@@ -60,10 +58,7 @@ func proxySwitches(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("switched %d times between Balanced, Prefer, Require and keys; %s", len(steps), u), nil
 }
 
@@ -73,10 +68,8 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 	if soaking() {
 		times = 20
 	}
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+	check(s.deploy(ctx))
+	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for range times {
 			for _, vicinity := range []bool{true, false} {
 				patch, owner := byKubeProxy, "kube-proxy"
@@ -98,10 +91,7 @@ func handOverUnderLoad(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("handed over %d times there and back; %s", times, u), nil
 }
 
@@ -176,14 +166,10 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	const node = "zone-a-2"
 	// None on the node itself, which would be in the zone as the node is.
 	endpoints := []string{"zone-a-1", "zone-a-1", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
-	if err := s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...); err != nil {
-		return "", err
-	}
-	if err := s.answersOnlyFrom(ctx, node, "zone-a"); err != nil {
-		return "", err
-	}
+	check(s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...))
+	check(s.answersOnlyFrom(ctx, node, "zone-a"))
 	defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, "zone-a")) }()
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for _, zone := range []string{"zone-b", "zone-c", "zone-a"} {
 			if err := s.labelNode(ctx, node, zone); err != nil {
 				return err
@@ -196,28 +182,17 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	for _, rule := range []struct {
 		keys    string
 		reached []string
 	}{{zoneKey + ",*", slices.Compact(slices.Clone(endpoints))}, {zoneKey, nil}} {
-		if err := s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, rule.keys)); err != nil {
-			return "", err
-		}
+		check(s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, rule.keys)))
 		for _, zone := range []string{"zone-d", ""} {
 			// Between them the node is in its own zone, since both have the same outcome.
-			if err := s.labelNode(ctx, node, "zone-a"); err != nil {
-				return "", err
-			}
-			if err := s.answersOnlyFrom(ctx, node, "zone-a"); err != nil {
-				return "", err
-			}
-			if err := s.labelNode(ctx, node, zone); err != nil {
-				return "", err
-			}
+			check(s.labelNode(ctx, node, "zone-a"))
+			check(s.answersOnlyFrom(ctx, node, "zone-a"))
+			check(s.labelNode(ctx, node, zone))
 			if _, err := s.reaches(ctx, reach{node: rule.reached, "zone-a-1": {"zone-a-1"}}); err != nil {
 				return "", fmt.Errorf("with the keys %s in zone %q: %w", rule.keys, zone, err)
 			}
@@ -255,25 +230,17 @@ const maxBehind = time.Minute
 // apiServerAway takes the API server away, in the long form until the Leases of the proxies have run
 // out. Names are answered meanwhile. When it is back the next change is followed in time.
 func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.deployed(ctx, 12, preferZone); err != nil {
-		return "", err
-	}
+	check(s.deployed(ctx, 12, preferZone))
 	away := 10 * time.Second
 	if soaking() {
 		away = v1alpha1.LeaseFresh + 5*time.Second
 	}
-	names, err := s.namesOfZones(ctx)
-	if err != nil {
-		return "", err
-	}
-	asking, err := s.askSteadily(ctx, names)
-	if err != nil {
-		return "", err
-	}
+	names := must(s.namesOfZones(ctx))
+	asking := must(s.askSteadily(ctx, names))
 	defer asking.stop()
 	const component = "kube-apiserver"
 	defer func() { err = errors.Join(err, s.cluster.StartComponent(context.WithoutCancel(ctx), component)) }()
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		if err := s.cluster.KillComponent(ctx, component); err != nil {
 			return err
 		}
@@ -285,17 +252,10 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 			return fmt.Errorf("without the API server: %w", err)
 		}
 		return s.cluster.StartComponent(ctx, component)
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := s.WaitNodes(ctx, true); err != nil {
-		return "", err
-	}
+	}))
+	check(s.WaitNodes(ctx, true))
 	// How long the controllers of Kubernetes need for the pods is not the proxies' affair.
-	if err := s.scale(ctx, "echo", 15); err != nil {
-		return "", err
-	}
+	check(s.scale(ctx, "echo", 15))
 	begun := time.Now()
 	follow, cancel := context.WithTimeout(ctx, maxBehind)
 	defer cancel()
@@ -304,9 +264,7 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	took := time.Since(begun)
 	for _, node := range s.cluster.Shape().Nodes() {
-		if err := s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name); err != nil {
-			return "", err
-		}
+		check(s.cluster.StartComponent(ctx, "vicinity-proxy-"+node.Name))
 	}
 	return fmt.Sprintf("for %s no API server: %s, and %s; a change after it was followed %.1f s after its pods were ready", away, u, asking, took.Seconds()), nil
 }
@@ -352,20 +310,11 @@ func (s *scene) namesOfZones(ctx context.Context) ([]asked, error) {
 // foreignFlush removes rules in several ways, as another program may, and measures how long
 // connections of that node fail.
 func foreignFlush(ctx context.Context, s *scene) (string, error) {
-	if err := s.placed(ctx, "", "zone-a-1", "zone-b-1", "zone-c-1"); err != nil {
-		return "", err
-	}
-	if _, err := s.reaches(ctx, reach{"zone-a-1": {"zone-a-1", "zone-b-1", "zone-c-1"}}); err != nil {
-		return "", err
-	}
+	check(s.placed(ctx, "", "zone-a-1", "zone-b-1", "zone-c-1"))
+	must(s.reaches(ctx, reach{"zone-a-1": {"zone-a-1", "zone-b-1", "zone-c-1"}}))
 	node, _ := s.cluster.Shape().Node("zone-a-1")
-	if err := s.rulesRest(ctx); err != nil {
-		return "", err
-	}
-	before, err := s.nft(ctx, node, "list", "table", "ip", "vicinity")
-	if err != nil {
-		return "", err
-	}
+	check(s.rulesRest(ctx))
+	before := must(s.nft(ctx, node, "list", "table", "ip", "vicinity"))
 	attacks := []string{
 		"flush table ip vicinity", "delete table ip vicinity", "flush chain ip vicinity nat-prerouting",
 		"flush map ip vicinity services", "delete table ip vicinity; add table ip vicinity",
@@ -384,13 +333,8 @@ func foreignFlush(ctx context.Context, s *scene) (string, error) {
 			worst, how = took, attack
 		}
 	}
-	if err := s.rulesRest(ctx); err != nil {
-		return "", err
-	}
-	after, err := s.nft(ctx, node, "list", "table", "ip", "vicinity")
-	if err != nil {
-		return "", err
-	}
+	check(s.rulesRest(ctx))
+	after := must(s.nft(ctx, node, "list", "table", "ip", "vicinity"))
 	if sortedLines(before) != sortedLines(after) {
 		return "", fmt.Errorf("the rules are not as before: %s", changedLines(sortedLines(before), sortedLines(after)))
 	}
@@ -475,33 +419,17 @@ func affinityTimeout(ctx context.Context, s *scene) (string, error) {
 	}
 	text += fmt.Sprintf("---\napiVersion: v1\nkind: Service\nmetadata: {name: sticky, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  selector: {app: be}\n  ports: [{name: tcp, port: 81, targetPort: tcp}]\n  sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}\n",
 		int(stay.Seconds()))
-	if err := s.Apply(ctx, s.namespace, text); err != nil {
-		return "", err
-	}
-	if err := s.podsReady(ctx, 8); err != nil {
-		return "", err
-	}
-	client, err := s.CoreV1().Pods(s.namespace).Get(ctx, "client-with", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	if err := s.servedBy(ctx, "sticky", true); err != nil {
-		return "", err
-	}
-	service, err := s.CoreV1().Services(s.namespace).Get(ctx, "sticky", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, text))
+	check(s.podsReady(ctx, 8))
+	client := must(s.CoreV1().Pods(s.namespace).Get(ctx, "client-with", metav1.GetOptions{}))
+	check(s.servedBy(ctx, "sticky", true))
+	service := must(s.CoreV1().Services(s.namespace).Get(ctx, "sticky", metav1.GetOptions{}))
 	p := probe{
 		namespace: shape.PodNamespace(s.cluster.Shape().Name, string(client.UID)), network: "tcp",
 		to: netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 81), timeout: patient,
 	}
-	if err := comesBack(ctx, p, stay); err != nil {
-		return "", err
-	}
-	if err := leaves(ctx, p, stay); err != nil {
-		return "", err
-	}
+	check(comesBack(ctx, p, stay))
+	check(leaves(ctx, p, stay))
 	return "a client that comes back within the time stays with its endpoint, also beyond the time since its first connection, and one that comes later does not", nil
 }
 
@@ -581,13 +509,8 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	const waits = v1alpha1.LeaseFresh/3 + 2*time.Second // the controller looks after each third of LeaseFresh
 	// A probe that passed before the table was there counts for 10 s.
 	const trusted = 11 * time.Second
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
-	probe, err := s.CoreV1().Services(vicinityNamespace).Get(ctx, probeService, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
+	check(s.deploy(ctx))
+	probe := must(s.CoreV1().Services(vicinityNamespace).Get(ctx, probeService, metav1.GetOptions{}))
 	node := s.cluster.Shape().Nodes()[0]
 	family, nowhere := "ip", "192.0.2.77"
 	if address, err := netip.ParseAddr(probe.Spec.ClusterIP); err != nil {
@@ -602,7 +525,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 	}
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	var noticed time.Duration
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		if _, err := s.nft(ctx, node, fmt.Sprintf("table %s { chain output { type nat hook output priority -102; %s daddr %s dnat to %s; }; }",
 			table, family, probe.Spec.ClusterIP, nowhere)); err != nil {
 			return err
@@ -659,9 +582,6 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 			return err
 		}
 		return t.more(ctx, newRate)
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("kube-proxy's while a table of somebody else came first on one node, seen by the probe and the Service within %.0f s, and handed over without it; %s", noticed.Seconds(), u), nil
 }

@@ -39,16 +39,9 @@ func (s *scene) wide(name, annotations string, each int) string {
 func subsetting(ctx context.Context, s *scene) (string, error) {
 	const each = 300
 	wide := s.wide("wide", `vicinity.dev/proxy: "true", endpointslice.kubernetes.io/same-zone: Require`, each)
-	if err := s.Apply(ctx, s.namespace, wide); err != nil {
-		return "", err
-	}
-	if err := s.servedBy(ctx, "wide", true); err != nil {
-		return "", err
-	}
-	groups, err := s.settledGroups(ctx, "wide", 3*each)
-	if err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, wide))
+	check(s.servedBy(ctx, "wide", true))
+	groups := must(s.settledGroups(ctx, "wide", 3*each))
 	size := func(seen func(*v1alpha1.EndpointGroup) bool) (objects, endpoints, bytes int, err error) {
 		for i := range groups {
 			if !seen(&groups[i]) {
@@ -63,18 +56,14 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		return objects, endpoints, bytes, nil
 	}
 	objects, endpoints, bytes, err := size(func(*v1alpha1.EndpointGroup) bool { return true })
-	if err != nil {
-		return "", err
-	}
+	check(err)
 	worst := 0.0
 	for _, zone := range s.cluster.Shape().Zones {
 		own, ownEndpoints, ownBytes, err := size(func(g *v1alpha1.EndpointGroup) bool {
 			_, not := g.Labels[v1alpha1.LabelNotForPrefix+zone.Name]
 			return !not
 		})
-		if err != nil {
-			return "", err
-		}
+		check(err)
 		worst = max(worst, ratio(float64(own), float64(objects)), ratio(float64(ownEndpoints), float64(endpoints)), ratio(float64(ownBytes), float64(bytes)))
 	}
 	const most = 0.36
@@ -82,19 +71,12 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 		return "", fmt.Errorf("a zone is sent %.0f %% of the objects, endpoints or bytes; at most %.0f %% are allowed", 100*worst, 100*most)
 	}
 	// A change of one zone is no news for the others.
-	quiet, err := s.quietReceived(ctx)
-	if err != nil {
-		return "", err
-	}
+	quiet := must(s.quietReceived(ctx))
 	gone := strings.Replace(wide, "- {addresses: [10.60.0.1], nodeName: zone-a-1, zone: zone-a, conditions: {ready: true}}\n", "", 1)
-	if err := s.Apply(ctx, s.namespace, gone); err != nil {
-		return "", err
-	}
-	if _, err := s.settledGroups(ctx, "wide", 3*each-1); err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, gone))
+	must(s.settledGroups(ctx, "wide", 3*each-1))
 	var news, noNews float64
-	err = kube.Wait(ctx, "the zone's proxies to hear of the change", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "the zone's proxies to hear of the change", func(ctx context.Context) (string, error) {
 		after, err := s.allReceived(ctx)
 		if err != nil {
 			return "", err
@@ -111,10 +93,7 @@ func subsetting(ctx context.Context, s *scene) (string, error) {
 			return "not all have", nil
 		}
 		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	if noNews > news/10 {
 		return "", fmt.Errorf("a change in one zone brought its proxies %.0f bytes, and those of another zone %.0f", news, noNews)
 	}
@@ -186,9 +165,7 @@ func group(name, service, family, rest string) string {
 // proxyBadInput writes all that is wrong or odd, and then a Service that is right: it is
 // served at once, and so are those of before.
 func proxyBadInput(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 6, ""); err != nil {
-		return "", err
-	}
+	check(s.deployed(ctx, 6, ""))
 	refused := []struct{ what, manifest, names string }{
 		{"a weight of 0", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a, weight: 0}]`), "weight"},
 		{"a weight of 1001", group("bad", "echo", "IPv4", `consumers: [{zone: zone-a, weight: 1001}]`), "weight"},
@@ -205,41 +182,26 @@ func proxyBadInput(ctx context.Context, s *scene) (string, error) {
 	}
 	odd := s.oddities()
 	for _, manifest := range odd {
-		if err := s.Apply(ctx, s.namespace, manifest); err != nil {
-			return "", err
-		}
+		check(s.Apply(ctx, s.namespace, manifest))
 	}
 	begun := time.Now()
 	good := "apiVersion: v1\nkind: Service\nmetadata: {name: good, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  selector: {app: echo}\n  ports: [{name: http, port: 80, targetPort: http}]\n"
-	if err := s.Apply(ctx, s.namespace, good); err != nil {
-		return "", err
-	}
-	if err := s.servedBy(ctx, "good", true); err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, good))
+	check(s.servedBy(ctx, "good", true))
 	took := time.Since(begun)
 	for _, service := range []string{"good", "echo"} {
-		job, err := s.planLoadOf(ctx, service, lightPlan())
-		if err != nil {
-			return "", err
-		}
+		job := must(s.planLoadOf(ctx, service, lightPlan()))
 		if _, err := flawlessly(job.Run(ctx, load.Watch{})); err != nil {
 			return "", fmt.Errorf("%s: %w", service, err)
 		}
 	}
-	status, err := s.cluster.Status(ctx)
-	if err != nil {
-		return "", err
-	}
+	status := must(s.cluster.Status(ctx))
 	for _, component := range status.Components {
 		if strings.HasPrefix(component.Name, "vicinity-proxy-") && component.State != "ready" {
 			return "", fmt.Errorf("%s is %s", component.Name, component.State)
 		}
 	}
-	pods, err := s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"})
-	if err != nil {
-		return "", err
-	}
+	pods := must(s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"}))
 	// An earlier promise may have killed some: what counts is that none ended since.
 	for i := range pods.Items {
 		for _, container := range pods.Items[i].Status.ContainerStatuses {
@@ -301,38 +263,25 @@ func (s *scene) oddities() []string {
 
 // proxyAccounting compares what proxies count with what clients and endpoints did.
 func proxyAccounting(ctx context.Context, s *scene) (string, error) {
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
+	check(s.deploy(ctx))
 	// A Service of which nothing is counted yet.
 	const service = "counted"
-	if err := s.Apply(ctx, s.namespace, twin(service, `vicinity.dev/proxy: "true"`)); err != nil {
-		return "", err
-	}
-	if err := s.servedBy(ctx, service, true); err != nil {
-		return "", err
-	}
-	if err := s.onlyIn(ctx, service, "vicinity"); err != nil {
-		return "", err
-	}
-	job, err := s.planLoadOf(ctx, service, heavyPlan())
-	if err != nil {
-		return "", err
-	}
-	result, err := flawlessly(job.Run(ctx, load.Watch{}))
-	if err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, twin(service, `vicinity.dev/proxy: "true"`)))
+	check(s.servedBy(ctx, service, true))
+	check(s.onlyIn(ctx, service, "vicinity"))
+	job := must(s.planLoadOf(ctx, service, heavyPlan()))
+	result := must(flawlessly(job.Run(ctx, load.Watch{})))
 	want := map[[2]string]float64{}
 	for _, flow := range result.Flows {
 		want[[2]string{flow.Zone, flow.To.Zone}] += float64(flow.Answers)
 	}
 	var bytes float64
-	err = kube.Wait(ctx, "proxies to have counted all", func(ctx context.Context) (string, error) {
-		var now map[[2]string]float64
-		if now, bytes, err = s.counted(ctx, service); err != nil {
+	check(kube.Wait(ctx, "proxies to have counted all", func(ctx context.Context) (string, error) {
+		now, all, err := s.counted(ctx, service)
+		if err != nil {
 			return "", err
 		}
+		bytes = all
 		for pair, n := range want {
 			if now[pair] != n {
 				return fmt.Sprintf("from %s to %s %.0f connections are counted of %.0f", pair[0], pair[1], now[pair], n), nil
@@ -343,10 +292,7 @@ func proxyAccounting(ctx context.Context, s *scene) (string, error) {
 			return fmt.Sprintf("%.0f bytes are counted", bytes), nil
 		}
 		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("%d connections between 3 zones counted to the one, %.0f bytes each", result.Answered, bytes/float64(result.Answered)), nil
 }
 
@@ -377,24 +323,13 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	wanted := shape.Default()
 	wanted.Name, wanted.Proxy = fmt.Sprintf("alone-%d", os.Getpid()), shape.ProxyVicinity
 	begun := time.Now()
-	cluster, err := lab.Up(ctx, wanted, s.options)
-	if err != nil {
-		return "", err
-	}
+	cluster := must(lab.Up(ctx, wanted, s.options))
 	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
-	if err := cluster.InstallVicinity(ctx, quickValues...); err != nil {
-		return "", err
-	}
+	check(cluster.InstallVicinity(ctx, quickValues...))
 	took := time.Since(begun)
-	client, err := cluster.Client()
-	if err != nil {
-		return "", err
-	}
+	client := must(cluster.Client())
 	alone := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}
-	status, err := cluster.Status(ctx)
-	if err != nil {
-		return "", err
-	}
+	status := must(cluster.Status(ctx))
 	for _, component := range status.Components {
 		if strings.HasPrefix(component.Name, "kube-proxy") || component.State != "ready" {
 			return "", fmt.Errorf("%s is %s", component.Name, component.State)
@@ -402,50 +337,22 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	}
 	rows := slices.DeleteFunc(table(), func(r row) bool { return r.grouped })
 	tried := &scene{Client: client, cluster: cluster, options: s.options}
-	if tried.namespace, err = client.MakeNamespace(ctx, "table"); err != nil {
-		return "", err
-	}
-	if err := tried.tryAll(ctx, rows, []server{{name: "vicinity-proxy alone", suffix: "s"}}); err != nil {
-		return "", err
-	}
-	if err := alone.deploy(ctx, "trafficDistribution: PreferSameZone", "type: NodePort"); err != nil {
-		return "", err
-	}
-	if err := alone.WaitHints(ctx, alone.namespace, "echo", true); err != nil {
-		return "", err
-	}
-	if err := alone.stays(ctx); err != nil {
-		return "", err
-	}
-	near, err := alone.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
-	if err != nil {
-		return "", err
-	}
+	tried.namespace = must(client.MakeNamespace(ctx, "table"))
+	check(tried.tryAll(ctx, rows, []server{{name: "vicinity-proxy alone", suffix: "s"}}))
+	check(alone.deploy(ctx, "trafficDistribution: PreferSameZone", "type: NodePort"))
+	check(alone.WaitHints(ctx, alone.namespace, "echo", true))
+	check(alone.stays(ctx))
+	near := must(alone.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if near.InZone() < 1 {
 		return "", fmt.Errorf("with hints for zones %.1f %% stays in its zone", 100*near.InZone())
 	}
-	by, err := alone.flawless(ctx, lab.LoadOptions{Via: lab.ViaNodePort, IPv6: true, Plan: lightPlan()})
-	if err != nil {
-		return "", err
-	}
-	dropped, err := alone.dropsUnallocated(ctx)
-	if err != nil {
-		return "", err
-	}
+	by := must(alone.flawless(ctx, lab.LoadOptions{Via: lab.ViaNodePort, IPv6: true, Plan: lightPlan()}))
+	dropped := must(alone.dropsUnallocated(ctx))
 	// The controller works too: it has the API by its Service.
-	if err := alone.PatchService(ctx, alone.namespace, "echo", `{"spec":{"trafficDistribution":null},"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`); err != nil {
-		return "", err
-	}
-	if err := alone.handOverEcho(ctx, ""); err != nil {
-		return "", err
-	}
-	if err := alone.stays(ctx); err != nil {
-		return "", err
-	}
-	grouped, err := alone.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
-	if err != nil {
-		return "", err
-	}
+	check(alone.PatchService(ctx, alone.namespace, "echo", `{"spec":{"trafficDistribution":null},"metadata":{"annotations":{"endpointslice.kubernetes.io/same-zone":"Require"}}}`))
+	check(alone.handOverEcho(ctx, ""))
+	check(alone.stays(ctx))
+	grouped := must(alone.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
 	if grouped.InZone() < 1 {
 		return "", fmt.Errorf("by groups %.1f %% stays in its zone", 100*grouped.InZone())
 	}

@@ -37,33 +37,16 @@ func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 	for z := range wanted.Zones {
 		wanted.Zones[z].Nodes = wanted.Zones[z].Nodes[:1]
 	}
-	cluster, err := lab.Up(ctx, wanted, s.options)
-	if err != nil {
-		return "", err
-	}
+	cluster := must(lab.Up(ctx, wanted, s.options))
 	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
-	if err := cluster.InstallVicinity(ctx, quickValues...); err != nil {
-		return "", err
-	}
-	client, err := cluster.Client()
-	if err != nil {
-		return "", err
-	}
+	check(cluster.InstallVicinity(ctx, quickValues...))
+	client := must(cluster.Client())
 	large := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}
-	if err := large.deploy(ctx); err != nil {
-		return "", err
-	}
-	if err := large.Apply(ctx, large.namespace, largeService()); err != nil {
-		return "", err
-	}
+	check(large.deploy(ctx))
+	check(large.Apply(ctx, large.namespace, largeService()))
 	others, longest, err := large.othersGoOn(ctx)
-	if err != nil {
-		return "", err
-	}
-	object, err := large.CoreV1().Services(large.namespace).Get(ctx, "large", metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
+	check(err)
+	object := must(large.CoreV1().Services(large.namespace).Get(ctx, "large", metav1.GetOptions{}))
 	if object.Labels["service.kubernetes.io/service-proxy-name"] == "vicinity" {
 		return "", errors.New("the Service is handed over although the nodes program a part of it")
 	}

@@ -249,22 +249,13 @@ func (l *long) end() error {
 // proxyKilled kills the proxy of each node, one after the other. The next one finds the
 // rules right and changes none.
 func proxyKilled(ctx context.Context, s *scene) (string, error) {
-	if err := s.deployed(ctx, 12, preferZone); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
+	check(s.deployed(ctx, 12, preferZone))
+	must(s.converged(ctx, "echo", 12))
 	// What a change of before defers is done by then.
-	if err := s.rulesRest(ctx); err != nil {
-		return "", err
-	}
-	before, err := s.ruleHandles(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(s.rulesRest(ctx))
+	before := must(s.ruleHandles(ctx))
 	nodes := s.cluster.Shape().Nodes()
-	u, err := s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
+	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for _, node := range nodes {
 			name := "vicinity-proxy-" + node.Name
 			if err := errors.Join(s.cluster.KillComponent(ctx, name), s.cluster.StartComponent(ctx, name)); err != nil {
@@ -272,25 +263,15 @@ func proxyKilled(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 		return t.more(ctx, newRate*int64(afterRestart.Seconds()))
-	})
-	if err != nil {
-		return "", err
-	}
-	after, err := s.ruleHandles(ctx)
-	if err != nil {
-		return "", err
-	}
+	}))
+	after := must(s.ruleHandles(ctx))
 	for name, text := range before {
 		if after[name] != text {
 			return "", fmt.Errorf("a restart changed the rules of %s: %s", name, changedLines(text, after[name]))
 		}
 	}
-	if err := s.scale(ctx, "echo", 15); err != nil {
-		return "", err
-	}
-	if err := s.answersFrom(ctx, 15); err != nil {
-		return "", err
-	}
+	check(s.scale(ctx, "echo", 15))
+	check(s.answersFrom(ctx, 15))
 	return fmt.Sprintf("the proxies of %d nodes killed: %s; no rule changed by a restart, and the next change followed", len(nodes), u), nil
 }
 
@@ -302,9 +283,7 @@ const shortDrain = 5 * time.Second
 // replaces the new ones, which drain for shortDrain and no longer.
 func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	const endpoints = 12
-	if err := s.deployed(ctx, endpoints, preferZone); err != nil {
-		return "", err
-	}
+	check(s.deployed(ctx, endpoints, preferZone))
 	replaced := fmt.Sprintf("%d endpoints replaced that serve on for %s, and until nobody has asked for %s", endpoints, patientDrain, quietDrain)
 	type drain struct{ least, quiet time.Duration } // of the pods that come
 	drains := []drain{{patientDrain, quietDrain}}
@@ -312,17 +291,14 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 		replaced += fmt.Sprintf(", and then as many for %s and no longer", shortDrain)
 		drains = []drain{{shortDrain, 0}, {patientDrain, quietDrain}}
 	}
-	u, err := s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
+	u := must(s.unharmed(ctx, func(ctx context.Context, _ *traffic) error {
 		for _, d := range drains {
 			if err := s.redeploy(ctx, d.least, d.quiet); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	if u.ended == 0 {
 		return "", errors.New("no long connection ended with its endpoint, so none was replaced")
 	}

@@ -21,23 +21,14 @@ import (
 // proxyOwnLease has somebody with the token of a proxy write Leases. The API server takes
 // that of the token's node alone, and the proxies go on renewing theirs.
 func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
-	pods, err := s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"})
-	if err != nil {
-		return "", err
-	}
+	pods := must(s.CoreV1().Pods(vicinityNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=proxy"}))
 	if len(pods.Items) < 2 {
 		return "", fmt.Errorf("there are %d proxies; at least 2 are needed", len(pods.Items))
 	}
 	pod, other := &pods.Items[0], &pods.Items[1]
 	lease := func(node string) string { return "vicinity-proxy-" + node }
-	ofPod, err := s.leasesAs(ctx, pod)
-	if err != nil {
-		return "", err
-	}
-	unbound, err := s.leasesAs(ctx, &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: pod.Spec.ServiceAccountName}})
-	if err != nil {
-		return "", err
-	}
+	ofPod := must(s.leasesAs(ctx, pod))
+	unbound := must(s.leasesAs(ctx, &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: pod.Spec.ServiceAccountName}}))
 	admin := s.CoordinationV1().Leases(vicinityNamespace)
 	tried := 0
 	for _, try := range []struct {
@@ -71,7 +62,7 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 	from := metav1.NowMicro()
 	for i := range pods.Items {
 		name := lease(pods.Items[i].Spec.NodeName)
-		err := kube.Wait(ctx, "Lease "+name+" to be renewed", func(ctx context.Context) (string, error) {
+		check(kube.Wait(ctx, "Lease "+name+" to be renewed", func(ctx context.Context) (string, error) {
 			found, err := admin.Get(ctx, name, metav1.GetOptions{})
 			switch {
 			case err != nil:
@@ -80,10 +71,7 @@ func proxyOwnLease(ctx context.Context, s *scene) (string, error) {
 				return "it was renewed at " + found.Spec.RenewTime.String(), nil
 			}
 			return "", nil
-		})
-		if err != nil {
-			return "", err
-		}
+		}))
 	}
 	return fmt.Sprintf("%d writes were allowed or refused as they should be, %d proxies renewed their Leases", tried, len(pods.Items)), nil
 }

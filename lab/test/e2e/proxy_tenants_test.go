@@ -46,45 +46,27 @@ func (s *scene) protected() []victim {
 // the tenant's Service, no connection reaches the tenant. No connection to the victim of
 // vicinity-proxy ever does.
 func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
+	check(s.deploy(ctx))
 	victims := "apiVersion: v1\nkind: Service\nmetadata: {name: dns}\nspec:\n  ipFamilyPolicy: PreferDualStack\n  selector: {app: echo}\n" +
 		"  ports: [{name: dns, port: 53, targetPort: 8082, protocol: UDP}, {name: dns-tcp, port: 53, targetPort: 8081}]\n---\n" +
 		"apiVersion: v1\nkind: Service\nmetadata: {name: ledger, annotations: {vicinity.dev/proxy: \"true\"}}\nspec:\n  ipFamilyPolicy: PreferDualStack\n  selector: {app: echo}\n" +
 		"  ports: [{name: tcp, port: 81, targetPort: 8081}]\n"
-	if err := s.Apply(ctx, s.namespace, victims); err != nil {
-		return "", err
-	}
-	if err := s.servedBy(ctx, "ledger", true); err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, victims))
+	check(s.servedBy(ctx, "ledger", true))
 	tenant := &scene{Client: s.Client, cluster: s.cluster, options: s.options}
-	if tenant.namespace, err = s.MakeNamespace(ctx, "tenant"); err != nil {
-		return "", err
-	}
+	tenant.namespace = must(s.MakeNamespace(ctx, "tenant"))
 	defer func() { err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), tenant.namespace)) }()
-	addresses, err := s.addressesOf(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := tenant.Apply(ctx, tenant.namespace, lab.EchoManifests("taker", 3)+"---\n"+takingService(addresses)); err != nil {
-		return "", err
-	}
-	if err := tenant.WaitDeployment(ctx, tenant.namespace, "taker"); err != nil {
-		return "", err
-	}
+	addresses := must(s.addressesOf(ctx))
+	check(tenant.Apply(ctx, tenant.namespace, lab.EchoManifests("taker", 3)+"---\n"+takingService(addresses)))
+	check(tenant.WaitDeployment(ctx, tenant.namespace, "taker"))
 	before := 0
-	err = kube.Wait(ctx, "connections to reach the tenant while kube-proxy serves its Service", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "connections to reach the tenant while kube-proxy serves its Service", func(ctx context.Context) (string, error) {
 		var err error
 		if before, _, err = s.taken(ctx, tenant.namespace, s.victims()); err != nil || before > 0 {
 			return "", err
 		}
 		return "none does", nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	// No connection to the victim of vicinity-proxy reaches the tenant, before and during the hand-over.
 	asked := 0
 	wrong := func(ctx context.Context) (string, error) {
@@ -100,9 +82,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	if is, err := wrong(ctx); is != "" || err != nil {
 		return "", errors.Join(errors.New("before the hand-over: "+is), err)
 	}
-	if err := tenant.PatchService(ctx, tenant.namespace, "takes", byVicinity); err != nil {
-		return "", err
-	}
+	check(tenant.PatchService(ctx, tenant.namespace, "takes", byVicinity))
 	found := ""
 	err = kube.Wait(ctx, "the tenant's Service to be served by vicinity-proxy", func(ctx context.Context) (missing string, err error) {
 		if found, err = wrong(ctx); found != "" || err != nil {
@@ -120,27 +100,20 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	if found != "" {
 		err = errors.New("during the hand-over: " + found)
 	}
-	if err != nil {
-		return "", err
-	}
+	check(err)
 	// kube-proxy lets go of it in a moment.
-	err = kube.Wait(ctx, "connections to reach who has the addresses", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "connections to reach who has the addresses", func(ctx context.Context) (string, error) {
 		taken, _, err := s.taken(ctx, tenant.namespace, s.victims())
 		if err == nil && taken > 0 {
 			return fmt.Sprintf("%d reach the tenant", taken), nil
 		}
 		return "", err
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	const rounds = 2
 	all := 0
 	for range rounds {
 		taken, of, err := s.taken(ctx, tenant.namespace, s.victims())
-		if err != nil {
-			return "", err
-		}
+		check(err)
 		if taken > 0 {
 			return "", fmt.Errorf("%d of %d connections reach the tenant", taken, of)
 		}

@@ -163,20 +163,13 @@ func differs(node string, result load.Result, want []string) string {
 // proxyKeys has clients use the node, then the zone, then any endpoint.
 func proxyKeys(ctx context.Context, s *scene) (string, error) {
 	keys := annotated(keysAnnotation, hostnameKey+","+zoneKey+",*")
-	if err := s.placed(ctx, keys, "zone-a-1", "zone-b-1", "zone-b-2"); err != nil {
-		return "", err
-	}
+	check(s.placed(ctx, keys, "zone-a-1", "zone-b-1", "zone-b-2"))
 	all := []string{"zone-a-1", "zone-b-1", "zone-b-2"}
-	n, err := s.reaches(ctx, reach{
+	n := must(s.reaches(ctx, reach{
 		"zone-a-1": {"zone-a-1"}, "zone-a-2": {"zone-a-1"}, "zone-b-1": {"zone-b-1"}, "zone-b-2": {"zone-b-2"},
 		"zone-c-1": all, "zone-c-2": all,
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, "echo-zone-a-1-0", metav1.DeleteOptions{}); err != nil {
-		return "", err
-	}
+	}))
+	check(s.CoreV1().Pods(s.namespace).Delete(ctx, "echo-zone-a-1-0", metav1.DeleteOptions{}))
 	rest := []string{"zone-b-1", "zone-b-2"}
 	more, err := s.reaches(ctx, reach{"zone-a-1": rest, "zone-a-2": rest, "zone-b-1": {"zone-b-1"}, "zone-c-2": rest})
 	if err != nil {
@@ -190,23 +183,14 @@ func proxyKeys(ctx context.Context, s *scene) (string, error) {
 // deliver writes the Service's annotations.
 func nodesWithinTheBound(deliver func(ctx context.Context, s *scene, patch string) error) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) {
-		if err := s.place(ctx, "zone-a-1", "zone-a-2", "zone-a-2", "zone-a-2", "zone-b-1", "zone-b-1", "zone-b-2", "zone-b-2",
-			"zone-c-1", "zone-c-1", "zone-c-2", "zone-c-2"); err != nil {
-			return "", err
-		}
-		if err := deliver(ctx, s, annotated(zoneAnnotation, "Prefer", nodeAnnotation, "Prefer")); err != nil {
-			return "", err
-		}
-		if _, err := s.reaches(ctx, reach{
+		check(s.place(ctx, "zone-a-1", "zone-a-2", "zone-a-2", "zone-a-2", "zone-b-1", "zone-b-1", "zone-b-2", "zone-b-2",
+			"zone-c-1", "zone-c-1", "zone-c-2", "zone-c-2"))
+		check(deliver(ctx, s, annotated(zoneAnnotation, "Prefer", nodeAnnotation, "Prefer")))
+		must(s.reaches(ctx, reach{
 			"zone-a-1": {"zone-a-1", "zone-a-2"}, "zone-a-2": {"zone-a-2"}, "zone-b-1": {"zone-b-1"}, "zone-b-2": {"zone-b-2"},
 			"zone-c-1": {"zone-c-1"}, "zone-c-2": {"zone-c-2"},
-		}); err != nil {
-			return "", err
-		}
-		result, err := s.load(ctx, lab.LoadOptions{Plan: heavyPlan()})
-		if err != nil {
-			return "", err
-		}
+		}))
+		result := must(s.load(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 		const most = 2 // points: four standard deviations
 		answers, all := map[string]float64{}, 0.0
 		for _, flow := range result.Flows {
@@ -235,38 +219,24 @@ func byGroups(ctx context.Context, s *scene, patch string) error { return s.hand
 
 // proxyHardKeys has clients use their node and nothing else.
 func proxyHardKeys(ctx context.Context, s *scene) (string, error) {
-	if err := s.placed(ctx, annotated(keysAnnotation, hostnameKey), "zone-a-1", "zone-b-2"); err != nil {
-		return "", err
-	}
-	n, err := s.reaches(ctx, reach{
+	check(s.placed(ctx, annotated(keysAnnotation, hostnameKey), "zone-a-1", "zone-b-2"))
+	n := must(s.reaches(ctx, reach{
 		"zone-a-1": {"zone-a-1"}, "zone-b-2": {"zone-b-2"}, "zone-a-2": {}, "zone-b-1": {}, "zone-c-1": {}, "zone-c-2": {},
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := s.unreachableReported(ctx); err != nil {
-		return "", err
-	}
+	}))
+	check(s.unreachableReported(ctx))
 	return fmt.Sprintf("the node or nothing: refused on 4 of 6 nodes, each of which told; %d connections", n), nil
 }
 
 // proxyRacks has clients use their rack, which may reach over zones, then their zone, and
 // nothing else.
 func proxyRacks(ctx context.Context, s *scene) (string, error) {
-	if err := s.placed(ctx, annotated(keysAnnotation, rackLabel+","+zoneKey), "zone-a-1", "zone-b-2", "zone-c-2"); err != nil {
-		return "", err
-	}
-	n, err := s.reaches(ctx, reach{
+	check(s.placed(ctx, annotated(keysAnnotation, rackLabel+","+zoneKey), "zone-a-1", "zone-b-2", "zone-c-2"))
+	n := must(s.reaches(ctx, reach{
 		"zone-a-1": {"zone-a-1"}, "zone-b-1": {"zone-a-1"}, // rack r1
 		"zone-a-2": {"zone-b-2"}, "zone-b-2": {"zone-b-2"}, // rack r2
 		"zone-c-1": {"zone-c-2"}, "zone-c-2": {"zone-c-2"}, // rack r3 has none, and no rack
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := s.CoreV1().Pods(s.namespace).Delete(ctx, "echo-zone-c-2-2", metav1.DeleteOptions{}); err != nil {
-		return "", err
-	}
+	}))
+	check(s.CoreV1().Pods(s.namespace).Delete(ctx, "echo-zone-c-2-2", metav1.DeleteOptions{}))
 	more, err := s.reaches(ctx, reach{"zone-b-1": {"zone-a-1"}, "zone-a-2": {"zone-b-2"}, "zone-c-1": {}, "zone-c-2": {}})
 	if err != nil {
 		return "", fmt.Errorf("after the last endpoint of a zone has gone: %w", err)
@@ -276,19 +246,12 @@ func proxyRacks(ctx context.Context, s *scene) (string, error) {
 
 // proxyRequire has clients use their zone, and refuses those of a zone without endpoints.
 func proxyRequire(ctx context.Context, s *scene) (string, error) {
-	if err := s.placed(ctx, annotated(zoneAnnotation, "Require"), "zone-a-1", "zone-a-2", "zone-b-1"); err != nil {
-		return "", err
-	}
+	check(s.placed(ctx, annotated(zoneAnnotation, "Require"), "zone-a-1", "zone-a-2", "zone-b-1"))
 	own := []string{"zone-a-1", "zone-a-2"}
-	n, err := s.reaches(ctx, reach{
+	n := must(s.reaches(ctx, reach{
 		"zone-a-1": own, "zone-a-2": own, "zone-b-1": {"zone-b-1"}, "zone-b-2": {"zone-b-1"}, "zone-c-1": {}, "zone-c-2": {},
-	})
-	if err != nil {
-		return "", err
-	}
-	if err := s.Apply(ctx, s.namespace, placedPod("echo-zone-c-2-9", "zone-c-2", "echo")); err != nil {
-		return "", err
-	}
+	}))
+	check(s.Apply(ctx, s.namespace, placedPod("echo-zone-c-2-9", "zone-c-2", "echo")))
 	more, err := s.reaches(ctx, reach{"zone-a-1": own, "zone-b-2": {"zone-b-1"}, "zone-c-1": {"zone-c-2"}, "zone-c-2": {"zone-c-2"}})
 	if err != nil {
 		return "", fmt.Errorf("after the zone got an endpoint: %w", err)
@@ -301,28 +264,17 @@ func proxyRequire(ctx context.Context, s *scene) (string, error) {
 func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 	return func(ctx context.Context, s *scene) (string, error) {
 		policy := fmt.Sprintf("apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: near}\nspec: {selector: {}, mode: Prefer, algorithm: %s}\n", algorithm)
-		if err := s.Apply(ctx, s.namespace, policy); err != nil {
-			return "", err
-		}
-		if err := s.routeUneven(ctx, byVicinity, 7, 5, 2); err != nil {
-			return "", err
-		}
-		if err := s.servedBy(ctx, "echo", true); err != nil {
-			return "", err
-		}
-		e, err := s.converged(ctx, "echo", 14)
-		if err != nil {
-			return "", err
-		}
+		check(s.Apply(ctx, s.namespace, policy))
+		check(s.routeUneven(ctx, byVicinity, 7, 5, 2))
+		check(s.servedBy(ctx, "echo", true))
+		e := must(s.converged(ctx, "echo", 14))
 		want, lent := plannedShares(e)
 		if lent == 0 {
 			return "", fmt.Errorf("the plan of %s lends nothing, and would show nothing: %v", algorithm, want)
 		}
-		if err := s.followsPlan(ctx, want); err != nil {
-			return "", err
-		}
+		check(s.followsPlan(ctx, want))
 		// Zones keep for a while what a change takes from them.
-		err = kube.Wait(ctx, "no zone to leave a group", func(ctx context.Context) (string, error) {
+		check(kube.Wait(ctx, "no zone to leave a group", func(ctx context.Context) (string, error) {
 			groups, err := s.groupsOf(ctx, "echo")
 			for i := range groups {
 				if strings.Contains(groups[i].Annotations["vicinity.dev/marks"], `"leaving"`) {
@@ -330,18 +282,9 @@ func planKept(algorithm string) func(context.Context, *scene) (string, error) {
 				}
 			}
 			return "", err
-		})
-		if err != nil {
-			return "", err
-		}
-		result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 3000, Duration: 3 * time.Second}})
-		if err != nil {
-			return "", err
-		}
-		chance, err := byChance(result)
-		if err != nil {
-			return "", err
-		}
+		}))
+		result := must(s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 3000, Duration: 3 * time.Second}}))
+		chance := must(byChance(result))
 		far, where := farthest(result, want)
 		if most := max(3, chance); far > most {
 			return "", fmt.Errorf("%s; at most %.1f points are allowed", where, most)

@@ -63,23 +63,12 @@ func packageInto(ctx context.Context, sources, folder string) error {
 // reproducible makes images and chart once more, of programs that are linked once more, and
 // compares all files.
 func reproducible(ctx context.Context, _ *scene) (figure string, err error) {
-	folder, err := os.MkdirTemp("", "release-")
-	if err != nil {
-		return "", err
-	}
+	folder := must(os.MkdirTemp("", "release-"))
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	again := filepath.Join(folder, "package")
-	if err := packageInto(ctx, root, again); err != nil {
-		return "", err
-	}
-	before, err := checksums(packageFolder)
-	if err != nil {
-		return "", err
-	}
-	after, err := checksums(again)
-	if err != nil {
-		return "", err
-	}
+	check(packageInto(ctx, root, again))
+	before := must(checksums(packageFolder))
+	after := must(checksums(again))
 	if !slices.Equal(before, after) {
 		return "", fmt.Errorf("made twice, the files are %q and %q", before, after)
 	}
@@ -111,35 +100,15 @@ func checksums(folder string) ([]string, error) {
 // packagedWorks looks at what the packaged chart and the images of the archives made in this lab, and keeps
 // a Service near by it.
 func packagedWorks(ctx context.Context, s *scene) (string, error) {
-	if err := s.WaitDeployment(ctx, vicinityNamespace, "vicinity-dns"); err != nil {
-		return "", err
-	}
-	pods, err := s.ofImages(ctx, packageFolder)
-	if err != nil {
-		return "", err
-	}
-	if err := s.haveNothingElse(ctx, pods); err != nil {
-		return "", err
-	}
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
-	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", echoes); err != nil {
-		return "", err
-	}
-	if err := s.stays(ctx); err != nil {
-		return "", err
-	}
-	if err := s.resolvedByChart(ctx); err != nil {
-		return "", err
-	}
-	sizes, err := imageSizes(packageFolder)
-	if err != nil {
-		return "", err
-	}
+	check(s.WaitDeployment(ctx, vicinityNamespace, "vicinity-dns"))
+	pods := must(s.ofImages(ctx, packageFolder))
+	check(s.haveNothingElse(ctx, pods))
+	check(s.deploy(ctx))
+	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
+	must(s.converged(ctx, "echo", echoes))
+	check(s.stays(ctx))
+	check(s.resolvedByChart(ctx))
+	sizes := must(imageSizes(packageFolder))
 	return fmt.Sprintf("%d pods of the images, by their digests and without a shell; all traffic in its zone; archives: %s", len(pods), sizes), nil
 }
 
@@ -298,39 +267,20 @@ spec: {selector: {matchLabels: {app: echo}}, maxUnavailable: 0}
 // the promises after it need.
 func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	before, of, err := packagedBefore(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := crdsDiffer(before, packageFolder); err != nil {
-		return "", err
-	}
+	check(err)
+	check(crdsDiffer(before, packageFolder))
 	defer func() { err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster)) }()
 	// Installed anew, with the CRDs of then.
-	if err := s.withoutVicinity(ctx); err != nil {
-		return "", err
-	}
+	check(s.withoutVicinity(ctx))
 	if err := s.cluster.InstallRelease(ctx, before, "disruption.enabled=true", "proxy.maxUnavailable=50%"); err != nil {
 		return "", fmt.Errorf("installing the release before: %w", err)
 	}
-	if err := s.deploy(ctx); err != nil {
-		return "", err
-	}
-	if err := s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Prefer", "vicinity.dev/proxy", "true")); err != nil {
-		return "", err
-	}
-	if _, err := s.settledGroups(ctx, "echo", 2*echoes); err != nil { // in both families
-		return "", err
-	}
-	if err := s.Apply(ctx, s.namespace, allKept); err != nil {
-		return "", err
-	}
-	if err := s.stays(ctx); err != nil {
-		return "", err
-	}
-	watch, err := s.watchKept(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(s.deploy(ctx))
+	check(s.PatchService(ctx, s.namespace, "echo", annotated(zoneAnnotation, "Prefer", "vicinity.dev/proxy", "true")))
+	must(s.settledGroups(ctx, "echo", 2*echoes)) // in both families
+	check(s.Apply(ctx, s.namespace, allKept))
+	check(s.stays(ctx))
+	watch := must(s.watchKept(ctx))
 	var up, back time.Duration
 	result, err := s.during(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200}}, func(ctx context.Context) error {
 		begun := time.Now()
@@ -354,9 +304,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 		return s.refusesEvictions(ctx)
 	})
 	refused, looked, kept := watch.end()
-	if err := errors.Join(err, kept); err != nil {
-		return "", err
-	}
+	check(errors.Join(err, kept))
 	return fmt.Sprintf("from %s up in %.0f s and back in %.0f s; %d requests, 0 failed; no endpoint moved in %d looks; %d evictions refused, 0 allowed, %d failed while the webhook was new",
 		of, up.Seconds(), back.Seconds(), result.Answered, looked, refused, watch.unanswered.Load()), nil
 }

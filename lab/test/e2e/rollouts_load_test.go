@@ -54,55 +54,29 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 		silent = append(silent, node.Name)
 	}
 	defer func() { err = errors.Join(err, s.field().SetSchedulable(context.WithoutCancel(ctx), true, silent...)) }()
-	if err := s.field().SetSchedulable(ctx, false, silent...); err != nil {
-		return "", err
-	}
-	if err := s.serve(ctx, echoSet(), 6); err != nil {
-		return "", err
-	}
-	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 6); err != nil {
-		return "", err
-	}
+	check(s.field().SetSchedulable(ctx, false, silent...))
+	check(s.serve(ctx, echoSet(), 6))
+	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
+	must(s.converged(ctx, "echo", 6))
 	r := &rolled{Field: s.field(), kind: ofStatefulSet, name: "echo", pods: 6}
-	if _, err := r.phase(ctx, v1alpha1.PhaseComplete); err != nil {
-		return "", err
-	}
-	o, err := r.observe(ctx)
-	if err != nil {
-		return "", err
-	}
+	must(r.phase(ctx, v1alpha1.PhaseComplete))
+	o := must(r.observe(ctx))
 	defer o.stop()
-	job, err := s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: longest}})
-	if err != nil {
-		return "", err
-	}
+	job := must(s.planLoad(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 200, Duration: longest}}))
 	flow, stop := context.WithCancel(ctx)
 	defer stop()
 	sending := start(flow, job, nil)
 	measured, err := s.overloads(ctx, r)
 	all, failed := sending.end()
-	if err := errors.Join(err, failed); err != nil {
-		return "", err
-	}
+	check(errors.Join(err, failed))
 	if all.Failed() > 0 || unsent(all) != "" {
 		return "", errors.New(failures(all))
 	}
-	if err := o.since().within(2, r.Zones()...); err != nil {
-		return "", err
-	}
-	d, err := r.rollout(ctx, "echo")
-	if err != nil {
-		return "", err
-	}
+	check(o.since().within(2, r.Zones()...))
+	d := must(r.rollout(ctx, "echo"))
 	var figures []string
 	for _, zone := range r.Zones() {
-		expected, err := expectedOverload(d, zone)
-		if err != nil {
-			return "", err
-		}
+		expected := must(expectedOverload(d, zone))
 		if measured[zone] > expected+chance {
 			return "", fmt.Errorf("an endpoint had %.0f %% more than the even share while %s was empty, and %.0f %% was expected", measured[zone], zone, expected)
 		}

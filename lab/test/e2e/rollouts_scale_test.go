@@ -261,7 +261,7 @@ func (z zoned) shrink(ctx context.Context, way shrinking) (spreads [][]int, err 
 func scaledDown(ctx context.Context, s *scene) (string, error) {
 	ways := shrinkings()
 	with, without := make([][][]int, len(ways)), make([][][]int, len(ways))
-	err := meter.InParallel(ctx, 2*len(ways), 2*len(ways), func(ctx context.Context, i int) (err error) {
+	check(meter.InParallel(ctx, 2*len(ways), 2*len(ways), func(ctx context.Context, i int) (err error) {
 		way := ways[i/2]
 		if i%2 == 0 {
 			with[i/2], err = zoned{s.field(), way.name + "-kept", total(skew), true}.shrink(ctx, way)
@@ -269,10 +269,7 @@ func scaledDown(ctx context.Context, s *scene) (string, error) {
 			without[i/2], err = zoned{s.field(), way.name + "-plain", total(skew), false}.shrink(ctx, way)
 		}
 		return err
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	figures := []string{fmt.Sprintf("%d pods spread %s", total(skew), told(skew))}
 	for i, way := range ways {
 		figures = append(figures, fmt.Sprintf("%s: %s (without Vicinity %s)", way.name, tellAll(with[i]), tellAll(without[i])))
@@ -303,7 +300,7 @@ func updatedSpread(ctx context.Context, s *scene) (string, error) {
 		return meter.InParallel(ctx, len(all), len(all), func(ctx context.Context, i int) error { return do(ctx, all[i], i) })
 	}
 	before, after, begun := make([][]int, len(all)), make([][]int, len(all)), make([]time.Time, len(all))
-	err := each(func(ctx context.Context, z zoned, _ int) error {
+	check(each(func(ctx context.Context, z zoned, _ int) error {
 		annotations := ""
 		if z.keeps {
 			annotations = repaired
@@ -314,26 +311,18 @@ func updatedSpread(ctx context.Context, s *scene) (string, error) {
 		}
 		_, err := z.rests(ctx, replicas, "1")
 		return err
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	f := s.field()
 	node := f.Nodes(f.Zones()[0])[0]
-	_, err = f.Drain(ctx, "in="+f.Namespace, []string{node})
-	if err := errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, node)); err != nil {
-		return "", err
-	}
-	err = each(func(ctx context.Context, z zoned, i int) (err error) {
+	_, err := f.Drain(ctx, "in="+f.Namespace, []string{node})
+	check(errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, node)))
+	check(each(func(ctx context.Context, z zoned, i int) (err error) {
 		before[i], err = z.rests(ctx, replicas, "1")
 		return err
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	longest := time.Duration(0)
 	var mu sync.Mutex
-	err = each(func(ctx context.Context, z zoned, i int) (err error) {
+	check(each(func(ctx context.Context, z zoned, i int) (err error) {
 		if err := z.patch(ctx, `{"template":{"metadata":{"labels":{"version":"2"}}}}`); err != nil {
 			return err
 		}
@@ -355,10 +344,7 @@ func updatedSpread(ctx context.Context, s *scene) (string, error) {
 		defer mu.Unlock()
 		longest = max(longest, time.Since(begun[i]))
 		return err
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	figures := map[bool][]string{}
 	for i, z := range all {
 		figures[z.keeps] = append(figures[z.keeps], fmt.Sprintf("%s to %s", told(before[i]), told(after[i])))
@@ -374,13 +360,10 @@ var ordinalSizes = []int{7, 4, 2}
 func ordinalsSpread(ctx context.Context, s *scene) (string, error) {
 	sets := []zoned{{s.field(), "turns", ordinalSizes[0], true}, {s.field(), "plain", ordinalSizes[0], false}}
 	spreads := make([][][]int, len(sets))
-	err := meter.InParallel(ctx, len(sets), len(sets), func(ctx context.Context, i int) (err error) {
+	check(meter.InParallel(ctx, len(sets), len(sets), func(ctx context.Context, i int) (err error) {
 		spreads[i], err = sets[i].shrinkOrdinals(ctx)
 		return err
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("%d, %d and %d pods are %s (without the annotation %s)", ordinalSizes[0], ordinalSizes[1], ordinalSizes[2], tellAll(spreads[0]), tellAll(spreads[1])), nil
 }
 

@@ -74,7 +74,7 @@ func (s *scene) withBoth(ctx context.Context, kinds [2]string, spec []string, do
 // rollout changes.
 func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 	var first seen
-	err := s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
+	check(s.withEach(ctx, func(ctx context.Context, part *scene, kind string) error {
 		r, err := part.roll(ctx, kind, "maxUnavailable: 2")
 		if err != nil {
 			return err
@@ -92,14 +92,11 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 			first = found
 		}
 		return found.within(2, r.inOrder()...)
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	ends := 0
 	// Pods that take their time, or else all would be done before the controller can be ended often.
 	spec := []string{"maxUnavailable: 2", "healthGate: {readyFor: 2s}"}
-	err = s.withBoth(ctx, [2]string{ofStatefulSet, ofDeployment}, spec, func(a, b followed) (err error) {
+	err := s.withBoth(ctx, [2]string{ofStatefulSet, ofDeployment}, spec, func(a, b followed) (err error) {
 		if err := errors.Join(a.update(ctx, "2", "500ms", ""), b.update(ctx, "2", "500ms", "")); err != nil {
 			return err
 		}

@@ -148,29 +148,14 @@ spec:
 // rollingUpdate restarts all pods, and counts the effect on a Service routed by Vicinity,
 // one routed by upstream, and one that is not routed.
 func rollingUpdate(ctx context.Context, s *scene) (string, error) {
-	if err := s.route(ctx, 12, preferZone); err != nil {
-		return "", err
-	}
-	if err := s.Apply(ctx, s.namespace, twin("auto", `service.kubernetes.io/topology-mode: Auto`)+"---\n"+twin("plain", "")); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	l, err := s.watchSlices(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(s.route(ctx, 12, preferZone))
+	check(s.Apply(ctx, s.namespace, twin("auto", `service.kubernetes.io/topology-mode: Auto`)+"---\n"+twin("plain", "")))
+	must(s.converged(ctx, "echo", 12))
+	l := must(s.watchSlices(ctx))
 	defer l.end()
-	if err := s.restartPods(ctx); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	if err := l.quiet(ctx); err != nil {
-		return "", err
-	}
+	check(s.restartPods(ctx))
+	must(s.converged(ctx, "echo", 12))
+	check(l.quiet(ctx))
 	l.end()
 	return fmt.Sprintf("12 pods replaced: slices written %d times (Auto %d, nobody %d), endpoints moved %d (Auto %d)",
 		l.events["echo"], l.events["auto"], l.events["plain"], l.moves["echo"], l.moves["auto"]), nil
@@ -192,23 +177,11 @@ func churn(ctx context.Context, s *scene) (string, error) {
 	if soaking() {
 		kills = 500
 	}
-	if err := s.route(ctx, 12, balancedZone); err != nil {
-		return "", err
-	}
-	without, err := s.churned(ctx, kills)
-	if err != nil {
-		return "", err
-	}
-	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
-		return "", err
-	}
-	if err := s.WaitHints(ctx, s.namespace, "echo", true); err != nil {
-		return "", err
-	}
-	with, err := s.churned(ctx, kills)
-	if err != nil {
-		return "", err
-	}
+	check(s.route(ctx, 12, balancedZone))
+	without := must(s.churned(ctx, kills))
+	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
+	check(s.WaitHints(ctx, s.namespace, "echo", true))
+	with := must(s.churned(ctx, kills))
 	// How upstream batches the kills is chance: five standard deviations of twelve kills. A
 	// write of our own beside each of upstream's would double the events.
 	const chance = 1.25
@@ -314,63 +287,30 @@ func (s *scene) allHints(ctx context.Context) (map[string]string, error) {
 // controllerKilled kills all of Vicinity's pods. No endpoint moves, and what changed
 // meanwhile is planned afterwards.
 func controllerKilled(ctx context.Context, s *scene) (string, error) {
-	if err := s.routeUneven(ctx, preferZone, 6, 4, 2); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
+	check(s.routeUneven(ctx, preferZone, 6, 4, 2))
+	must(s.converged(ctx, "echo", 12))
 	// Upstream looks again at what was just written, which without a webhook costs hints.
-	settling, err := s.watchSlices(ctx)
-	if err != nil {
-		return "", err
-	}
-	err = settling.quiet(ctx)
+	settling := must(s.watchSlices(ctx))
+	err := settling.quiet(ctx)
 	settling.end()
-	if err != nil {
-		return "", err
-	}
-	before, err := s.allHints(ctx)
-	if err != nil {
-		return "", err
-	}
-	l, err := s.watchSlices(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(err)
+	before := must(s.allHints(ctx))
+	l := must(s.watchSlices(ctx))
 	defer l.end()
-	pods, err := controllers(ctx, s.Client)
-	if err != nil {
-		return "", err
-	}
+	pods := must(controllers(ctx, s.Client))
 	for i := range pods {
-		if err := s.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, atOnce()); err != nil {
-			return "", err
-		}
+		check(s.CoreV1().Pods(pods[i].Namespace).Delete(ctx, pods[i].Name, atOnce()))
 	}
-	if err := s.vicinityWorks(ctx); err != nil {
-		return "", err
-	}
-	if err := s.leads(ctx); err != nil {
-		return "", err
-	}
-	if err := l.quiet(ctx); err != nil {
-		return "", err
-	}
-	after, err := s.allHints(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(s.vicinityWorks(ctx))
+	check(s.leads(ctx))
+	check(l.quiet(ctx))
+	after := must(s.allHints(ctx))
 	l.end()
 	if !maps.Equal(before, after) || l.events["echo"] > 0 {
 		return "", fmt.Errorf("a restart wrote slices %d times: hints were %v and are %v", l.events["echo"], before, after)
 	}
-	if err := s.scale(ctx, "echo-"+s.cluster.Shape().Zones[2].Name, 6); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 16); err != nil {
-		return "", err
-	}
+	check(s.scale(ctx, "echo-"+s.cluster.Shape().Zones[2].Name, 6))
+	must(s.converged(ctx, "echo", 16))
 	return "all pods of the controller killed: no slice written, no endpoint moved, and the next change was planned", nil
 }
 
@@ -382,36 +322,17 @@ func (s *scene) replicas(ctx context.Context, number int32) error {
 // webhookAway takes all of Vicinity away. Traffic goes on, upstream's updates are not
 // held up, and all is planned again when it is back.
 func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
-	if err := s.route(ctx, 12, preferZone); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	if err := s.replicas(ctx, 0); err != nil {
-		return "", err
-	}
+	check(s.route(ctx, 12, preferZone))
+	must(s.converged(ctx, "echo", 12))
+	check(s.replicas(ctx, 0))
 	defer func() { err = errors.Join(err, s.replicas(context.WithoutCancel(ctx), 2)) }()
-	took, err := s.replaced(ctx)
-	if err != nil {
-		return "", err
-	}
+	took := must(s.replaced(ctx))
 	// Proxies look once a second.
-	if err := s.settled(ctx); err != nil {
-		return "", err
-	}
-	if _, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}); err != nil {
-		return "", err
-	}
-	if err := s.replicas(ctx, 2); err != nil {
-		return "", err
-	}
-	if err := s.vicinityWorks(ctx); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
+	check(s.settled(ctx))
+	must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
+	check(s.replicas(ctx, 2))
+	check(s.vicinityWorks(ctx))
+	must(s.converged(ctx, "echo", 12))
 	if hinted, err := s.hinted(ctx, "echo"); err != nil || !hinted {
 		return "", errors.Join(err, errors.New("hints did not come back"))
 	}

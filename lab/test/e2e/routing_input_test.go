@@ -95,12 +95,8 @@ spec: {capacity: {type: CPU}}
 		}
 		err = errors.Join(err, s.labelZone(ctx, true, all...), s.takesOverAuto(ctx, false))
 	}()
-	if err := s.Apply(ctx, s.namespace, policy); err != nil {
-		return "", err
-	}
-	if err := s.routeBesideAuto(ctx, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/by-cpu"}}}`); err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, policy))
+	check(s.routeBesideAuto(ctx, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/by-cpu"}}}`))
 	bothWarn := func(warning, echo, auto string) error {
 		if err := s.warns(ctx, "echo", warning, echo); err != nil {
 			return err
@@ -108,58 +104,28 @@ spec: {capacity: {type: CPU}}
 		return s.warns(ctx, "auto", warning, auto)
 	}
 	for name, allocatable := range withoutCPU {
-		if err := s.Apply(ctx, "", nodeManifest(name, zones[0].Name, allocatable)); err != nil {
-			return "", err
-		}
+		check(s.Apply(ctx, "", nodeManifest(name, zones[0].Name, allocatable)))
 	}
-	if err := bothWarn("2 nodes without allocatable CPU: bare, idle", "endpoints are divided among zones by optimal",
-		"balanced: a node has no allocatable CPU, and auto needs that of all"); err != nil {
-		return "", err
-	}
+	check(bothWarn("2 nodes without allocatable CPU: bare, idle", "endpoints are divided among zones by optimal",
+		"balanced: a node has no allocatable CPU, and auto needs that of all"))
 	for name := range withoutCPU {
-		if err := s.Delete(ctx, "", nodeManifest(name, "", "")); err != nil {
-			return "", err
-		}
+		check(s.Delete(ctx, "", nodeManifest(name, "", "")))
 	}
 	if err := s.bothNear(ctx); err != nil {
 		return "", fmt.Errorf("without the nodes that have no CPU: %w", err)
 	}
-	if err := s.PatchService(ctx, s.namespace, "echo", `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":null,"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`); err != nil {
-		return "", err
-	}
-	if err := s.bothNear(ctx); err != nil {
-		return "", err
-	}
-	if err := s.labelZone(ctx, false, away...); err != nil {
-		return "", err
-	}
-	if err := bothWarn(fmt.Sprintf("%d nodes without the label %s, left out of the capacity: %s", len(away), zoneKey, strings.Join(away, ", ")), "",
-		"balanced: a node has no zone, and auto needs the zones of all"); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	part, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
-	if err != nil {
-		return "", err
-	}
-	if err := s.labelZone(ctx, false, all...); err != nil {
-		return "", err
-	}
-	if err := s.warns(ctx, "echo", fmt.Sprintf("%d nodes without the label", len(all)), "balanced: no zone has capacity, so where traffic comes from is unknown"); err != nil {
-		return "", err
-	}
-	if err := s.WaitHints(ctx, s.namespace, "echo", false); err != nil {
-		return "", err
-	}
-	none, err := s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()})
-	if err != nil {
-		return "", err
-	}
-	if err := s.labelZone(ctx, true, all...); err != nil {
-		return "", err
-	}
+	check(s.PatchService(ctx, s.namespace, "echo", `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":null,"endpointslice.kubernetes.io/same-zone":"Prefer"}}}`))
+	check(s.bothNear(ctx))
+	check(s.labelZone(ctx, false, away...))
+	check(bothWarn(fmt.Sprintf("%d nodes without the label %s, left out of the capacity: %s", len(away), zoneKey, strings.Join(away, ", ")), "",
+		"balanced: a node has no zone, and auto needs the zones of all"))
+	must(s.converged(ctx, "echo", 12))
+	part := must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
+	check(s.labelZone(ctx, false, all...))
+	check(s.warns(ctx, "echo", fmt.Sprintf("%d nodes without the label", len(all)), "balanced: no zone has capacity, so where traffic comes from is unknown"))
+	check(s.WaitHints(ctx, s.namespace, "echo", false))
+	none := must(s.flawless(ctx, lab.LoadOptions{Plan: lightPlan()}))
+	check(s.labelZone(ctx, true, all...))
 	if err := s.bothNear(ctx); err != nil {
 		return "", fmt.Errorf("with the labels again: %w", err)
 	}
@@ -215,10 +181,7 @@ func badInput(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 	}
-	warned, err := s.warnings(ctx, service(`{endpointslice.kubernetes.io/same-zone: "Sometimes"}`, ""))
-	if err != nil {
-		return "", err
-	}
+	warned := must(s.warnings(ctx, service(`{endpointslice.kubernetes.io/same-zone: "Sometimes"}`, "")))
 	if !strings.Contains(warned, "Sometimes") || !strings.Contains(warned, "same-zone") {
 		return "", fmt.Errorf("an unknown value gives the warning %q", warned)
 	}
@@ -256,20 +219,14 @@ func (s *scene) warnings(ctx context.Context, manifest string) (string, error) {
 func ownZone(ctx context.Context, s *scene) (string, error) {
 	zones := s.cluster.Shape().Zones
 	empty := zones[2].Name
-	if err := s.serve(ctx, lab.UnevenEchoManifests("echo", map[string]int{zones[0].Name: 3, zones[1].Name: 1, empty: 0}), 4); err != nil {
-		return "", err
-	}
+	check(s.serve(ctx, lab.UnevenEchoManifests("echo", map[string]int{zones[0].Name: 3, zones[1].Name: 1, empty: 0}), 4))
 	label := func(value string) error {
 		return s.PatchService(ctx, s.namespace, "echo", fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, v1alpha1.LabelOwnZone, value))
 	}
-	if err := label(`"true"`); err != nil {
-		return "", err
-	}
-	if err := s.hintedToOwnZone(ctx); err != nil {
-		return "", err
-	}
+	check(label(`"true"`))
+	check(s.hintedToOwnZone(ctx))
 	plan := lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}}
-	err := kube.Wait(ctx, "traffic to follow the hints", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "traffic to follow the hints", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, plan)
 		if err != nil {
 			return "", err
@@ -278,23 +235,13 @@ func ownZone(ctx context.Context, s *scene) (string, error) {
 			return off, nil
 		}
 		return failures(result), nil
-	})
-	if err != nil {
-		return "", err
-	}
-	result, err := s.flawless(ctx, plan)
-	if err != nil {
-		return "", err
-	}
+	}))
+	result := must(s.flawless(ctx, plan))
 	if off := leavesZone(result, empty, 4); off != "" {
 		return "", errors.New(off)
 	}
-	if err := label("null"); err != nil {
-		return "", err
-	}
-	if err := s.WaitHints(ctx, s.namespace, "echo", false); err != nil {
-		return "", err
-	}
+	check(label("null"))
+	check(s.WaitHints(ctx, s.namespace, "echo", false))
 	return fmt.Sprintf("3, 1 and 0 endpoints, each hinted to its own zone: of %d requests those of a zone with endpoints stayed in it, those of %s used all; 0 failed; without the label no hints",
 		result.Answered, empty), nil
 }

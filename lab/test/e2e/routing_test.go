@@ -153,32 +153,16 @@ func (s *scene) route(ctx context.Context, endpoints int, patch string) error {
 
 // preferNear is a Service of twelve endpoints before and after it prefers its zone.
 func preferNear(ctx context.Context, s *scene) (string, error) {
-	if err := s.route(ctx, 12, balancedZone); err != nil {
-		return "", err
-	}
-	if err := s.allUsed(ctx, 12); err != nil {
-		return "", err
-	}
-	before, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
-	if err != nil {
-		return "", err
-	}
+	check(s.route(ctx, 12, balancedZone))
+	check(s.allUsed(ctx, 12))
+	before := must(s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if points(before.InZone(), 1.0/3) > 5 {
 		return "", fmt.Errorf("balanced, %.1f %% of traffic stayed in its zone; a third should", 100*before.InZone())
 	}
-	if err := s.PatchService(ctx, s.namespace, "echo", preferZone); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 12); err != nil {
-		return "", err
-	}
-	if err := s.stays(ctx); err != nil {
-		return "", err
-	}
-	after, err := s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()})
-	if err != nil {
-		return "", err
-	}
+	check(s.PatchService(ctx, s.namespace, "echo", preferZone))
+	must(s.converged(ctx, "echo", 12))
+	check(s.stays(ctx))
+	after := must(s.flawless(ctx, lab.LoadOptions{Plan: heavyPlan()}))
 	if after.InZone() < 1 {
 		return "", fmt.Errorf("%.2f %% of traffic stayed in its zone; all should", 100*after.InZone())
 	}
@@ -237,17 +221,9 @@ func (s *scene) addresses(ctx context.Context) (map[string]string, error) {
 // uneven has six, four and two endpoints in three equal zones: what is measured is what
 // was predicted, and no endpoint is overloaded.
 func uneven(ctx context.Context, s *scene) (string, error) {
-	if err := s.routeUneven(ctx, preferZone, 6, 4, 2); err != nil {
-		return "", err
-	}
-	e, err := s.converged(ctx, "echo", 12)
-	if err != nil {
-		return "", err
-	}
-	addresses, err := s.addresses(ctx)
-	if err != nil {
-		return "", err
-	}
+	check(s.routeUneven(ctx, preferZone, 6, 4, 2))
+	e := must(s.converged(ctx, "echo", 12))
+	addresses := must(s.addresses(ctx))
 	usable := func(result load.Result) string {
 		for _, flow := range result.Flows {
 			if !slices.Contains(e.Families[0].Endpoints[addresses[flow.To.Pod]], flow.Zone) {
@@ -257,7 +233,7 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 		return ""
 	}
 	// Each node's proxy knows the plan when its clients use all that they may, and only that.
-	err = kube.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "traffic to follow the plan", func(ctx context.Context) (string, error) {
 		result, err := s.load(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 1000, Duration: time.Second}})
 		if err != nil {
 			return "", err
@@ -279,14 +255,8 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 		return usable(result), nil
-	})
-	if err != nil {
-		return "", err
-	}
-	result, err := s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 4000, Duration: 3 * time.Second}})
-	if err != nil {
-		return "", err
-	}
+	}))
+	result := must(s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 4000, Duration: 3 * time.Second}}))
 	if text := usable(result); text != "" {
 		return "", errors.New(text)
 	}
@@ -337,19 +307,13 @@ func uneven(ctx context.Context, s *scene) (string, error) {
 // nearestRegion has a zone without endpoints use those of its region, by hints alone.
 func nearestRegion(ctx context.Context, s *scene) (string, error) {
 	const keys = `{"metadata":{"annotations":{"vicinity.dev/topology-keys":"topology.kubernetes.io/zone,topology.kubernetes.io/region,*"}}}`
-	if err := s.routeUneven(ctx, keys, 0, 4, 4); err != nil {
-		return "", err
-	}
-	if _, err := s.converged(ctx, "echo", 8); err != nil {
-		return "", err
-	}
-	if err := s.settled(ctx); err != nil {
-		return "", err
-	}
+	check(s.routeUneven(ctx, keys, 0, 4, 4))
+	must(s.converged(ctx, "echo", 8))
+	check(s.settled(ctx))
 	zones := s.cluster.Shape().Zones
 	empty, near := zones[0].Name, zones[1].Name // both in the west
 	var result load.Result
-	err := kube.Wait(ctx, "traffic to stay in its region", func(ctx context.Context) (string, error) {
+	check(kube.Wait(ctx, "traffic to stay in its region", func(ctx context.Context) (string, error) {
 		var err error
 		result, err = s.flawless(ctx, lab.LoadOptions{Plan: load.Plan{Rate: 600, Duration: time.Second}})
 		if err != nil {
@@ -361,21 +325,16 @@ func nearestRegion(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("%s without endpoints is served by %s of its region, the others by themselves; %d requests", empty, near, result.Answered), nil
 }
 
 // liveSwitch turns a Service from balanced to near and back under load.
 func liveSwitch(ctx context.Context, s *scene) (string, error) {
-	if err := s.route(ctx, 12, balancedZone); err != nil {
-		return "", err
-	}
+	check(s.route(ctx, 12, balancedZone))
 	const switches = 4
 	o := lab.LoadOptions{Plan: load.Plan{Rate: 500}}
-	result, err := s.during(ctx, o, func(ctx context.Context) error {
+	result := must(s.during(ctx, o, func(ctx context.Context) error {
 		for i := range switches {
 			patch, near := preferZone, true
 			if i%2 == 1 {
@@ -389,10 +348,7 @@ func liveSwitch(ctx context.Context, s *scene) (string, error) {
 			}
 		}
 		return s.allUsed(ctx, 12) // the proxies have followed the last one
-	})
-	if err != nil {
-		return "", err
-	}
+	}))
 	return fmt.Sprintf("switched %d times under load; %d connections, 0 failed", switches, result.Answered), nil
 }
 
@@ -400,25 +356,16 @@ func liveSwitch(ctx context.Context, s *scene) (string, error) {
 // off at 6, and in between as it was. They are those of local.
 func thresholds(ctx context.Context, s *scene) (string, error) {
 	const policy = "apiVersion: vicinity.dev/v1alpha1\nkind: RoutingPolicy\nmetadata: {name: local}\nspec: {algorithm: local}\n"
-	if err := s.Apply(ctx, s.namespace, policy); err != nil {
-		return "", err
-	}
-	if err := s.route(ctx, 11, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/local"}}}`); err != nil {
-		return "", err
-	}
+	check(s.Apply(ctx, s.namespace, policy))
+	check(s.route(ctx, 11, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/local"}}}`))
 	steps := []struct {
 		endpoints int
 		hinted    bool
 	}{{11, false}, {12, true}, {7, true}, {6, false}, {11, false}}
 	var walked []string
 	for _, step := range steps {
-		if err := s.scale(ctx, "echo", int32(step.endpoints)); err != nil {
-			return "", err
-		}
-		e, err := s.converged(ctx, "echo", step.endpoints)
-		if err != nil {
-			return "", err
-		}
+		check(s.scale(ctx, "echo", int32(step.endpoints)))
+		e := must(s.converged(ctx, "echo", step.endpoints))
 		if hinted, err := s.hinted(ctx, "echo"); err != nil || hinted != step.hinted {
 			return "", errors.Join(err, fmt.Errorf("after %s, with %d endpoints, hints are there: %t; want %t (state %s)",
 				strings.Join(walked, " "), step.endpoints, hinted, step.hinted, e.Families[0].State))
