@@ -2,10 +2,10 @@ package eviction
 
 import (
 	"context"
-	"crypto/tls"
+	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,25 +29,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/reservation"
 	"vicinity.dev/vicinity/internal/webhook/admission"
-	"vicinity.dev/vicinity/internal/webhook/certificates"
 	"vicinity.dev/vicinity/test/rig"
 )
-
-const system = "vicinity-system"
 
 // cluster is a control plane with the controllers of Kubernetes, and the webhook served by this process.
 type cluster struct {
 	rig.ControlPlane
 	objects client.Client
-	metrics *admission.Metrics
-	certs   *certificates.Certificates
-	port    int
-
 	// after is called when the webhook has decided, and the API server does not know yet.
 	after     *atomic.Pointer[func()]
 	namespace string
@@ -68,76 +60,19 @@ func (c *cluster) on(t *testing.T) *cluster {
 
 func live(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{
-		ControlPlane: rig.Start(t), after: &atomic.Pointer[func()]{},
-	}
+	c := &cluster{ControlPlane: rig.Start(t), after: &atomic.Pointer[func()]{}}
 	log.SetLogger(logr.Discard())
 	scheme := runtime.NewScheme()
-	err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.objects, err = client.New(c.Config(), client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
-	if c.metrics, err = admission.NewMetrics(prometheus.NewRegistry()); err != nil {
-		t.Fatal(err)
-	}
-	c.Make("", `
-{apiVersion: v1, kind: Namespace, metadata: {name: vicinity-system}}
----
-{apiVersion: v1, kind: Secret, metadata: {name: webhook, namespace: vicinity-system}}
-`)
-	c.serve(scheme)
-	return c
-}
-
-// serve runs a manager with the webhook, and registers it as the chart does.
-func (c *cluster) serve(scheme *runtime.Scheme) {
-	c.Helper()
-	listener, err := new(net.ListenConfig).Listen(c.Context(), "tcp", "localhost:0")
-	if err != nil {
-		c.Fatal(err)
-	}
-	c.port = listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		c.Fatal(err)
-	}
-	c.certs, err = certificates.New(certificates.Options{
-		Secret: types.NamespacedName{Namespace: system, Name: "webhook"}, Names: []string{"localhost"},
-		Mutating: []string{"vicinity"},
-	})
-	if err != nil {
-		c.Fatal(err)
-	}
+	c.must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	var err error
+	c.objects, err = client.New(c.Config(), client.Options{Scheme: scheme})
+	c.must(err)
 	cached := cache.Options{}
 	reservation.CacheOptions(&cached)
-	mgr, err := manager.New(c.Config(), manager.Options{
-		Scheme: scheme, Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"},
-		WebhookServer: webhook.NewServer(webhook.Options{Host: "localhost", Port: c.port, TLSOpts: []func(*tls.Config){c.certs.Configure}}),
-	})
-	if err != nil {
-		c.Fatal(err)
-	}
-	if err := c.certs.Register(mgr); err != nil {
-		c.Fatal(err)
-	}
+	mgr, err := manager.New(c.Config(), manager.Options{Scheme: scheme, Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}})
+	c.must(err)
 	ledger, err := reservation.New(c.Context(), mgr, reservation.Options{})
-	if err != nil {
-		c.Fatal(err)
-	}
-	server := mgr.GetWebhookServer()
-	decide := admission.New(newJudge(ledger), options(c.metrics))
-	server.Register(Path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := httptest.NewRecorder()
-		decide.ServeHTTP(answer, r)
-		if f := c.after.Swap(nil); f != nil {
-			(*f)()
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(answer.Body.Bytes())
-	}))
-	c.configure()
+	c.must(err)
 	ctx, cancel := context.WithCancel(c.Context())
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -149,20 +84,35 @@ func (c *cluster) serve(scheme *runtime.Scheme) {
 		cancel()
 		work.Wait()
 	})
-	c.Await("the certificates", func(context.Context) (string, error) { return "", c.certs.Ready(nil) })
 	c.Await("the caches", func(context.Context) (string, error) { return "", ledger.Synced(nil) })
+	c.serve(ledger)
+	return c
 }
 
-// configure registers the webhook.
-func (c *cluster) configure() {
+// serve serves the webhook, and registers it as the chart does.
+func (c *cluster) serve(l ledger) {
 	c.Helper()
+	metrics, err := admission.NewMetrics(prometheus.NewRegistry())
+	c.must(err)
+	decide := admission.New(newJudge(l), options(metrics))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		decide.ServeHTTP(answer, r)
+		if f := c.after.Swap(nil); f != nil {
+			(*f)()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	c.Cleanup(server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	c.Make("", fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingWebhookConfiguration
 metadata: {name: vicinity}
 webhooks:
 - name: eviction.vicinity.dev
-  clientConfig: {url: "https://localhost:%d/validate-eviction"}
+  clientConfig: {url: %q, caBundle: %s}
   admissionReviewVersions: [v1]
   rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods/eviction], operations: [CREATE], scope: Namespaced}]
   namespaceSelector: {matchExpressions: [{key: vicinity.dev/disruption-budgets, operator: In, values: ["true"]}]}
@@ -170,7 +120,7 @@ webhooks:
   sideEffects: NoneOnDryRun
   failurePolicy: Fail
   timeoutSeconds: 10
-`, c.port))
+`, server.URL+Path, base64.StdEncoding.EncodeToString(authority)))
 }
 
 func isReady(pod *corev1.Pod) bool {
