@@ -48,8 +48,8 @@ const (
 // errReadyByNow says that the cache has a pod as down that a live read did not find down.
 var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-controller does not know yet what became of it")
 
-// do processes jobs together. It decides again until the state that the decisions follow from is the stored one.
-func (q *queue) do(batch []*job) {
+// process decides about jobs together. It decides again until the state that the decisions follow from is the stored one.
+func (q *queue) process(batch []*job) {
 	unknown, slot, waited := unknownWait, &slot{of: q.ledger.slots}, false
 	defer slot.leave()
 	for {
@@ -57,7 +57,7 @@ func (q *queue) do(batch []*job) {
 			return
 		}
 		if q.readLive && q.enter(slot) {
-			batch = q.dropEnded(append(batch, q.take()...))
+			batch = q.dropEnded(append(batch, q.takeWaiting()...))
 		}
 		budget, err := q.read()
 		if err != nil {
@@ -65,7 +65,7 @@ func (q *queue) do(batch []*job) {
 			return
 		}
 		if budget == nil {
-			q.ledger.retire(q.key)
+			q.ledger.forgetQueue(q.key)
 			q.finish(batch, func(int) result {
 				return result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}}
 			})
@@ -73,7 +73,7 @@ func (q *queue) do(batch []*job) {
 		}
 		c, err := q.gather(budget)
 		if err != nil {
-			q.letThrough(batch, budget)
+			q.admitByBreakGlass(batch, budget)
 			q.fail(batch, err)
 			return
 		}
@@ -83,7 +83,7 @@ func (q *queue) do(batch []*job) {
 			return
 		}
 		if q.enter(slot) { // much may have changed since
-			batch = append(batch, q.take()...)
+			batch = append(batch, q.takeWaiting()...)
 			continue
 		}
 		switch err := q.store(c, batch, results); {
@@ -107,7 +107,7 @@ func (q *queue) do(batch []*job) {
 			time.Sleep(wait.Jitter(unknown, 1))
 			unknown = min(2*unknown, unknownLongest)
 		}
-		batch = append(batch, q.take()...)
+		batch = append(batch, q.takeWaiting()...)
 	}
 }
 
@@ -171,9 +171,9 @@ func (q *queue) store(c *commit, batch []*job, results []result) error {
 	return nil
 }
 
-// letThrough admits evictions while the break glass is open, even if the budget's numbers are not known. It leaves all
+// admitByBreakGlass admits evictions while the break glass is open, even if the budget's numbers are not known. It leaves all
 // other jobs.
-func (q *queue) letThrough(batch []*job, budget *v1alpha1.TopologyDisruptionBudget) {
+func (q *queue) admitByBreakGlass(batch []*job, budget *v1alpha1.TopologyDisruptionBudget) {
 	glass, err := coverage.BreakGlassOf(budget.Annotations)
 	if err != nil || !q.ledger.clock.Now().Before(glass.Until) {
 		return
@@ -214,7 +214,7 @@ func (q *queue) dropEnded(batch []*job) (rest []*job) {
 			rest = append(rest, j)
 		}
 	}
-	q.finish(ended, func(i int) result { return result{err: q.slow(ended[i])} })
+	q.finish(ended, func(i int) result { return result{err: q.stoppedWaiting(ended[i])} })
 	return rest
 }
 
@@ -285,8 +285,8 @@ func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, erro
 	}
 	c := &commit{queue: q, now: q.ledger.clock.Now(), before: budget, next: next}
 	c.dropGivenUp()
-	c.shorten()
-	c.confirm(ctx)
+	c.capExpiries()
+	c.confirmExpired(ctx)
 	q.stage.Store("owners of pods were read")
 	world, err := q.ledger.world.of(ctx, budget)
 	if err != nil {
@@ -295,7 +295,7 @@ func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, erro
 	state := coverage.StateOf(world)
 	state.Reservations = c.reservations()
 	c.report = &Report{World: world, State: state, Budget: budget}
-	c.release()
+	c.dropReleased()
 	c.report.State.Reservations = c.reservations()
 	c.tally = disruption.NewTally(&c.report.State, c.now)
 	return c, nil
@@ -308,9 +308,9 @@ func (c *commit) dropGivenUp() {
 	c.changed = len(c.next.Status.Reservations) < len(all)
 }
 
-// shorten caps the expiry of reservations that a clock far ahead made. They end as if they were made now, which is
+// capExpiries caps the expiry of reservations that a clock far ahead made. They end as if they were made now, which is
 // after their evictions.
-func (c *commit) shorten() {
+func (c *commit) capExpiries() {
 	for i := range c.next.Status.Reservations {
 		if r := &c.next.Status.Reservations[i]; r.Expires.Sub(c.now) > disruption.ReservationTime+disruption.ClockSkew {
 			r.Expires, c.changed = metav1.NewTime(c.now.Add(disruption.ReservationTime)), true
@@ -339,9 +339,9 @@ func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBu
 	return nil
 }
 
-// confirm finds, among the expired reservations, those that are over. An admitted eviction ends long before its
+// confirmExpired finds, among the expired reservations, those that are over. An admitted eviction ends long before its
 // reservation expires, so a live read tells what became of the pod. All others still count.
-func (c *commit) confirm(ctx context.Context) {
+func (c *commit) confirmExpired(ctx context.Context) {
 	q := c.queue
 	confirmed, reads := map[types.UID]time.Time{}, 0
 	c.unconfirmed = map[types.UID]bool{}
@@ -389,8 +389,8 @@ func (c *commit) reservations() []disruption.Reservation {
 	return read
 }
 
-// release drops the reservations that are not needed any more.
-func (c *commit) release() {
+// dropReleased drops the reservations that are not needed any more.
+func (c *commit) dropReleased() {
 	kept, gone := disruption.Release(&c.report.State, c.now)
 	if len(kept) == len(c.next.Status.Reservations) {
 		return
@@ -435,7 +435,7 @@ func (c *commit) observe(version string) {
 
 // decide processes jobs in order, each by the changes of those before it.
 func (c *commit) decide(batch []*job) []result {
-	c.look(batch)
+	c.readDownPods(batch)
 	results := make([]result, len(batch))
 	var conditions []metav1.Condition
 	for i, j := range batch {
@@ -477,8 +477,8 @@ func (c *commit) setCondition(condition metav1.Condition) {
 	c.next.Status.Conditions = append(c.next.Status.Conditions, condition)
 }
 
-// look reads the pods live that the cache has as down, and that may be evicted for that.
-func (c *commit) look(batch []*job) {
+// readDownPods reads the pods live that the cache has as down, and that may be evicted for that.
+func (c *commit) readDownPods(batch []*job) {
 	c.down = map[types.UID]bool{}
 	var mu sync.Mutex
 	var reads errgroup.Group

@@ -73,7 +73,7 @@ func (l *Ledger) forecast(ctx context.Context, pod *corev1.Pod, commits map[type
 		c, found := commits[budget]
 		if !found {
 			var err error
-			if c, err = l.imagine(budget); err != nil {
+			if c, err = l.gatherUnstored(budget); err != nil {
 				return "", err
 			}
 			commits[budget] = c
@@ -99,8 +99,8 @@ func (l *Ledger) forecast(ctx context.Context, pod *corev1.Pod, commits map[type
 	return "", nil
 }
 
-// imagine gathers a commit that is never stored; nil if there is no such budget.
-func (l *Ledger) imagine(budget types.NamespacedName) (*commit, error) {
+// gatherUnstored gathers a commit that is never stored; nil if there is no such budget.
+func (l *Ledger) gatherUnstored(budget types.NamespacedName) (*commit, error) {
 	stored, found := stored[*v1alpha1.TopologyDisruptionBudget](l.world.budgets, budget)
 	if !found {
 		return nil, nil

@@ -50,9 +50,9 @@ func (l *Ledger) GiveUp(pod types.NamespacedName, uid types.UID, holder string) 
 	l.giveUp(l.holding(pod.Namespace, uid), uid, holder)
 }
 
-// undoAgain drops reservations that were stored after they were given up. One commit drops all of them. If it fails,
+// undoLateWrites drops reservations that were stored after they were given up. One commit drops all of them. If it fails,
 // the next event of the budget tries again.
-func (l *Ledger) undoAgain(budget *v1alpha1.TopologyDisruptionBudget) {
+func (l *Ledger) undoLateWrites(budget *v1alpha1.TopologyDisruptionBudget) {
 	for i := range budget.Status.Reservations {
 		if r := &budget.Status.Reservations[i]; l.isGivenUp(r) {
 			go func() {

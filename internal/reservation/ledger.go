@@ -86,7 +86,7 @@ func New(ctx context.Context, mgr manager.Manager, o Options) (*Ledger, error) {
 		o.Metrics = newMetrics()
 	}
 	l := newLedger(live, w, o, mgr.GetLogger().WithName("reservations"))
-	w.gone, w.changed = l.retire, l.undoAgain
+	w.gone, w.changed = l.forgetQueue, l.undoLateWrites
 	return l, nil
 }
 

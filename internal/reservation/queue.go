@@ -107,9 +107,9 @@ func (l *Ledger) queue(budget types.NamespacedName) *queue {
 	return q
 }
 
-// retire forgets the queue of a deleted budget. If it still works, a second one may exist for a moment, as in another
+// forgetQueue forgets the queue of a deleted budget. If it still works, a second one may exist for a moment, as in another
 // process.
-func (l *Ledger) retire(budget types.NamespacedName) {
+func (l *Ledger) forgetQueue(budget types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.queues, budget)
@@ -167,14 +167,14 @@ func (l *Ledger) submit(budget types.NamespacedName, j *job) (result, error) {
 	case <-j.ctx.Done():
 	}
 	if j.outcome.CompareAndSwap(0, jobAbandoned) {
-		return result{}, q.slow(j)
+		return result{}, q.stoppedWaiting(j)
 	}
 	r := <-j.done
 	return r, r.err
 }
 
-// slow is the error of a job whose caller stopped waiting.
-func (q *queue) slow(j *job) error {
+// stoppedWaiting is the error of a job whose caller stopped waiting.
+func (q *queue) stoppedWaiting(j *job) error {
 	stage, _ := q.stage.Load().(string)
 	return &slowError{budget: q.key, stage: stage, cause: context.Cause(j.ctx)}
 }
@@ -204,12 +204,12 @@ func (q *queue) work() {
 		if len(batch) == 0 {
 			return
 		}
-		q.do(batch)
+		q.process(batch)
 	}
 }
 
-// take removes the jobs that arrived meanwhile.
-func (q *queue) take() []*job {
+// takeWaiting removes the jobs that arrived meanwhile.
+func (q *queue) takeWaiting() []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	taken := q.waiting

@@ -144,7 +144,7 @@ func (s *server) replica() *replica {
 	w.workloads = func(string) []coverage.Workload { return nil }
 	w.units = func(string) map[string]string { return nil }
 	l := newLedger(s.WithWatch, w, Options{Clock: s.clock, Metrics: newMetrics()}, logr.Discard())
-	w.gone, w.changed = l.retire, l.undoAgain
+	w.gone, w.changed = l.forgetQueue, l.undoLateWrites
 	return &replica{l, s}
 }
 
