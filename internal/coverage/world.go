@@ -1,3 +1,9 @@
+// Package coverage reads what a TopologyDisruptionBudget is about: which pods it covers, in which failure domains they
+// are, and how many pods their owners ask for. StateOf makes a disruption.State of the objects of a cluster. Status
+// writes what package disruption measures into the status of a budget, and Problems says what is wrong with the budget.
+//
+// The package decides about no eviction and reads no cluster. A World has what its caller knows at one moment; it is
+// never changed, and no result depends on the time of the call.
 package coverage
 
 import (
@@ -6,6 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -151,3 +159,32 @@ func OfScale(ref Ref, replicas int32) Workload { return Workload{Ref: ref, Repli
 
 // WithoutScale is an object that does not exist, or whose kind has no subresource scale.
 func WithoutScale(ref Ref) Workload { return Workload{Ref: ref, AsIs: true} }
+
+// Units has, by the name of each PodGroup of a namespace, the set of pods that can only be disrupted together: the
+// PodGroup itself if its disruption mode is all, or the outermost CompositePodGroup around it with that mode. PodGroups
+// of v1alpha3 have the same shape.
+func Units(groups []schedulingv1beta1.PodGroup, composites []schedulingv1alpha3.CompositePodGroup) map[string]string {
+	above := make(map[string]*schedulingv1alpha3.CompositePodGroup, len(composites))
+	for i := range composites {
+		above[composites[i].Name] = &composites[i]
+	}
+	units := map[string]string{}
+	for i := range groups {
+		group := &groups[i]
+		if mode := group.Spec.DisruptionMode; mode != nil && mode.All != nil {
+			units[group.Name] = "PodGroup/" + group.Name
+		}
+		parent := group.Spec.ParentCompositePodGroupName
+		for range len(composites) { // a circle ends, too
+			if parent == nil || above[*parent] == nil {
+				break
+			}
+			composite := above[*parent]
+			if mode := composite.Spec.DisruptionMode; mode != nil && mode.All != nil {
+				units[group.Name] = "CompositePodGroup/" + composite.Name
+			}
+			parent = composite.Spec.ParentCompositePodGroupName
+		}
+	}
+	return units
+}
