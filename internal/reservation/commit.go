@@ -61,25 +61,23 @@ func (q *queue) process(batch []*job) {
 		}
 		budget, err := q.read()
 		if err != nil {
-			q.fail(batch, err)
+			q.finish(batch, result{err: err})
 			return
 		}
 		if budget == nil {
 			q.ledger.forgetQueue(q.key)
-			q.finish(batch, func(int) result {
-				return result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}}
-			})
+			q.finish(batch, result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}})
 			return
 		}
 		c, err := q.gather(budget)
 		if err != nil {
 			q.admitByBreakGlass(batch, budget)
-			q.fail(batch, err)
+			q.finish(batch, result{err: err})
 			return
 		}
 		results := c.decide(batch)
 		if c.unchanged() {
-			q.finish(batch, func(i int) result { return results[i] })
+			q.finish(batch, results...)
 			return
 		}
 		if q.enter(slot) { // much may have changed since
@@ -96,7 +94,7 @@ func (q *queue) process(batch []*job) {
 			q.readLive = waited || !q.isSeenAfter(budget)
 			waited = true
 		case isRefused(err):
-			q.fail(batch, fmt.Errorf("writing the status of budget %s: %w", q.key, err))
+			q.finish(batch, result{err: fmt.Errorf("writing the status of budget %s: %w", q.key, err)})
 			return
 		default:
 			// It may be stored now or later. The next read says so; otherwise that write and the next one that changes
@@ -164,10 +162,10 @@ func (q *queue) store(c *commit, batch []*job, results []result) error {
 	q.pause = min(2*time.Since(begun), longestPause)
 	q.setWritten(c.next)
 	c.report.Budget, c.report.Written = c.next, true
-	q.finish(batch, func(i int) result {
+	for i := range results {
 		results[i].stored = true
-		return results[i]
-	})
+	}
+	q.finish(batch, results...)
 	return nil
 }
 
@@ -200,28 +198,23 @@ func isRefused(err error) bool {
 		apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-func (q *queue) fail(batch []*job, err error) {
-	q.finish(batch, func(int) result { return result{err: err} })
-}
-
 // dropEnded drops jobs whose callers stopped waiting.
 func (q *queue) dropEnded(batch []*job) (rest []*job) {
-	var ended []*job
 	for _, j := range batch {
 		if j.ctx.Err() != nil {
-			ended = append(ended, j)
+			q.finish([]*job{j}, result{err: q.stoppedWaiting(j)})
 		} else {
 			rest = append(rest, j)
 		}
 	}
-	q.finish(ended, func(i int) result { return result{err: q.stoppedWaiting(ended[i])} })
 	return rest
 }
 
-// finish answers jobs. It gives up what may be reserved for a request that is not told that it was admitted.
-func (q *queue) finish(batch []*job, of func(int) result) {
+// finish answers jobs with a result for each, or with one for all. It gives up what may be reserved for a request that
+// is not told that it was admitted.
+func (q *queue) finish(batch []*job, results ...result) {
 	for i, j := range batch {
-		r := of(i)
+		r := results[min(i, len(results)-1)]
 		admitted := j.answer(r) && r.err == nil && r.denial == nil && r.decision.Allowed
 		if j.maybeStored && !admitted {
 			q.ledger.giveUp([]types.NamespacedName{q.key}, j.uid, j.holder)
@@ -378,11 +371,9 @@ func isGoing(pod *corev1.Pod) bool {
 
 // reservations converts the reservations to store.
 func (c *commit) reservations() []disruption.Reservation {
-	all := c.next.Status.Reservations
-	read := make([]disruption.Reservation, len(all))
-	for i, r := range all {
-		read[i] = disruption.Reservation{UID: string(r.UID), Pod: r.Pod, Expires: r.Expires.Time, Holder: r.Holder}
-		if c.unconfirmed[r.UID] {
+	read := coverage.Reservations(&c.next.Status)
+	for i := range read {
+		if c.unconfirmed[types.UID(read[i].UID)] {
 			read[i].Expires = c.now.Add(time.Second)
 		}
 	}
