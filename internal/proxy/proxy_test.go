@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
+	"vicinity.dev/vicinity/internal/proxy/cluster/clustertest"
 	"vicinity.dev/vicinity/internal/proxy/health"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
@@ -244,3 +245,40 @@ func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
 		t.Error("connections to an endpoint that is back are deleted")
 	}
 }
+
+// The API server is known by its address, and not by a name.
+func TestAddressOfTheAPIServer(t *testing.T) {
+	for host, want := range map[string]string{
+		"https://198.51.100.6:6443": "198.51.100.6\n", "198.51.100.6": "198.51.100.6\n", "https://[2001:db8::6]:443/path": "2001:db8::6\n",
+		"https://api.example.com": "", "://": "",
+	} {
+		o := Options{API: &rest.Config{Host: host}, Log: logr.Discard()}
+		if got := o.settings().APIServer.String(); got != want {
+			t.Errorf("%s: %q, want %q", host, got, want)
+		}
+	}
+}
+
+// The loopback address is one that every machine has.
+func TestInterfacesAreFollowed(t *testing.T) {
+	told := make(chan []netip.Addr, 100)
+	background(t, func(ctx context.Context) {
+		followInterfaces(ctx, logr.Discard(), func(all []netip.Addr) { told <- all })
+	})
+	all := <-told
+	found := false
+	for _, address := range all {
+		found = found || address.IsLoopback()
+	}
+	if !found {
+		t.Errorf("addresses %v", all)
+	}
+}
+
+// What the tests of package cluster use, too.
+var (
+	start                           = clustertest.Start
+	aNode, aService, aGroup, notFor = clustertest.Node, clustertest.Service, clustertest.Group, clustertest.NotFor
+	aRange, publishedNodes          = clustertest.Range, clustertest.PublishedNodes
+	eventually, background          = clustertest.Eventually, clustertest.Background
+)
