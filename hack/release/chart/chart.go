@@ -114,33 +114,16 @@ func cutLine(text, content string) (before, after string, found bool) {
 	return text[:at[2]], text[at[3]:], true
 }
 
-// What Artifact Hub reads of a chart: the lists are YAML in a text.
-type hubImage struct {
-	Name  string `json:"name"`
-	Image string `json:"image"`
-}
-
-type hubChange struct {
-	Kind        string `json:"kind"`
-	Description string `json:"description"`
-}
-
-type hubCRD struct {
-	Kind        string `json:"kind"`
-	Version     string `json:"version"`
-	Name        string `json:"name"`
-	DisplayName string `json:"displayName"`
-	Description string `json:"description"`
-}
+// object is one of the lists that Artifact Hub reads, which are YAML in texts.
+type object map[string]string
 
 func annotate(c *chart.Chart, s source.Source, images []Image, changes changelog.Section) error {
-	var listed []hubImage
+	var listed, changed []object
 	for _, i := range images {
-		listed = append(listed, hubImage{Name: i.Name, Image: i.Repository + ":" + s.Version})
+		listed = append(listed, object{"name": i.Name, "image": i.Repository + ":" + s.Version})
 	}
-	var changed []hubChange
 	for _, change := range changes.Changes {
-		changed = append(changed, hubChange(change))
+		changed = append(changed, object{"kind": change.Kind, "description": change.Description})
 	}
 	crds, err := crds(c)
 	if err != nil {
@@ -167,9 +150,9 @@ func annotate(c *chart.Chart, s source.Source, images []Image, changes changelog
 }
 
 // crds lists the kinds that the chart defines.
-func crds(c *chart.Chart) ([]hubCRD, error) {
-	var found []hubCRD
-	for _, object := range c.CRDObjects() {
+func crds(c *chart.Chart) ([]object, error) {
+	var found []object
+	for _, file := range c.CRDObjects() {
 		var crd struct {
 			Metadata struct {
 				Name string `json:"name"`
@@ -188,18 +171,18 @@ func crds(c *chart.Chart) ([]hubCRD, error) {
 				} `json:"versions"`
 			} `json:"spec"`
 		}
-		if err := yaml.Unmarshal(object.File.Data, &crd); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", object.Filename, err)
+		if err := yaml.Unmarshal(file.File.Data, &crd); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file.Filename, err)
 		}
 		kind := crd.Spec.Names.Kind
 		for _, version := range crd.Spec.Versions {
 			about := strings.Join(strings.Fields(version.Schema.OpenAPI.Description), " ")
-			found = append(found, hubCRD{Kind: kind, Version: version.Name, Name: crd.Metadata.Name, DisplayName: kind, Description: about})
+			found = append(found, object{"kind": kind, "version": version.Name, "name": crd.Metadata.Name, "displayName": kind, "description": about})
 		}
 	}
 	if len(found) == 0 {
 		return nil, errors.New("the chart defines no kind")
 	}
-	slices.SortFunc(found, func(a, b hubCRD) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(found, func(a, b object) int { return strings.Compare(a["name"], b["name"]) })
 	return found, nil
 }

@@ -1,14 +1,11 @@
 package image
 
 import (
-	"archive/tar"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -61,35 +58,21 @@ func (s Set) writeLayout(path string) (err error) {
 	if err := made.AppendIndex(s.Index, layout.WithAnnotations(map[string]string{refName: s.Version})); err != nil {
 		return err
 	}
-	file, err := os.Create(path)
+	var files []entry
+	err = fs.WalkDir(os.DirFS(folder), ".", func(name string, found fs.DirEntry, err error) error {
+		if err != nil || found.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		files = append(files, entry{name, 0o644, content})
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	return errors.Join(packFolder(file, folder), file.Close())
-}
-
-// packFolder writes the files of a folder as an archive, sorted and without times.
-func packFolder(to io.Writer, folder string) error {
-	writer := tar.NewWriter(to)
-	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		file, err := os.Open(filepath.Join(folder, name))
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		info, err := file.Stat()
-		if err != nil {
-			return err
-		}
-		header := &tar.Header{Format: tar.FormatPAX, Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: info.Size(), ModTime: time.Unix(0, 0)}
-		if err := writer.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err = io.Copy(writer, file)
+	packed, err := pack(files)
+	if err != nil {
 		return err
-	})
-	return errors.Join(err, writer.Close())
+	}
+	return os.WriteFile(path, packed, 0o644)
 }

@@ -16,7 +16,7 @@ const (
 	group  = "root:x:0:\nnonroot:x:65532:\n"
 )
 
-// entry is a file of a layer, or a folder, which has no content and a name that ends in a
+// entry is a file of an archive, or a folder, which has no content and a name that ends in a
 // slash.
 type entry struct {
 	name    string
@@ -49,8 +49,8 @@ func certificates() []byte {
 	return text.Bytes()
 }
 
-// pack makes the archive of a layer. Its files have the same time in every release, so that
-// layers with the same files are the same layer.
+// pack makes an archive. Its files have the same time in every release, so that the same files
+// make the same bytes.
 func pack(entries []entry) ([]byte, error) {
 	var packed bytes.Buffer
 	writer := tar.NewWriter(&packed)
@@ -67,7 +67,7 @@ func pack(entries []entry) ([]byte, error) {
 		}
 	}
 	if err := writer.Close(); err != nil {
-		return nil, fmt.Errorf("packing a layer: %w", err)
+		return nil, fmt.Errorf("packing: %w", err)
 	}
 	return packed.Bytes(), nil
 }
