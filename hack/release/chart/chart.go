@@ -114,7 +114,7 @@ func cutLine(text, content string) (before, after string, found bool) {
 	return text[:at[2]], text[at[3]:], true
 }
 
-// object is one of the lists that Artifact Hub reads, which are YAML in texts.
+// object is an entry of the lists that Artifact Hub reads, which are YAML in texts.
 type object map[string]string
 
 func annotate(c *chart.Chart, s source.Source, images []Image, changes changelog.Section) error {
