@@ -140,39 +140,24 @@ webhooks:
   failurePolicy: Fail
   timeoutSeconds: 1
 `, s.namespace)
-	if err := s.Apply(ctx, "", other); err != nil {
-		return 0, err
-	}
+	check(s.Apply(ctx, "", other))
 	defer func() { err = errors.Join(err, s.Delete(context.WithoutCancel(ctx), "", other)) }()
-	pods, err := f.Pods(ctx, workload, f.Zones()[1])
-	if err != nil {
-		return 0, err
-	}
-	err = kube.Wait(ctx, "the other webhook to refuse", func(ctx context.Context) (string, error) {
-		err := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil {
+	pods := must(f.Pods(ctx, workload, f.Zones()[1]))
+	check(kube.Wait(ctx, "the other webhook to refuse", func(ctx context.Context) (string, error) {
+		if f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}) == nil {
 			return "it is not asked", nil
 		}
 		return "", nil
-	})
-	if err != nil {
-		return 0, err
-	}
+	}))
 	begun := time.Now()
 	if err := f.Evict(ctx, pods[0].Name, nil); err == nil {
 		return 0, errors.New("an eviction that another webhook refuses was admitted")
 	}
-	before, err := s.expiries(ctx)
-	if err != nil {
-		return 0, err
-	}
+	before := must(s.expiries(ctx))
 	if err := f.Evict(ctx, pods[0].Name, nil); err == nil {
 		return 0, errors.New("an eviction that another webhook refuses was admitted")
 	}
-	after, err := s.expiries(ctx)
-	if err != nil {
-		return 0, err
-	}
+	after := must(s.expiries(ctx))
 	for uid, expires := range after {
 		if was, ok := before[uid]; ok && expires.After(was) {
 			return 0, fmt.Errorf("trying again extended a reservation from %s to %s", was, expires)

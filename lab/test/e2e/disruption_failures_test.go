@@ -79,40 +79,25 @@ func evictionWebhooksDown(ctx context.Context, s *scene) (figure string, err err
 func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message string, err error) {
 	f := s.field()
 	other := s.field()
-	if other.Namespace, err = s.MakeNamespace(ctx, "free"); err != nil {
-		return "", err
-	}
+	other.Namespace = must(s.MakeNamespace(ctx, "free"))
 	defer func() { err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), other.Namespace)) }()
 	free := evictions.Workload{Name: "free", Replicas: 3}
-	if err := other.Run(ctx, "", free); err != nil {
-		return "", err
-	}
-	if err := s.replicas(ctx, 0); err != nil {
-		return "", err
-	}
+	check(other.Run(ctx, "", free))
+	check(s.replicas(ctx, 0))
 	defer func() {
 		ctx := context.WithoutCancel(ctx)
 		err = errors.Join(err, s.replicas(ctx, 2), s.vicinityWorks(ctx))
 	}()
-	pods, err := f.Pods(ctx, workload, "")
-	if err != nil {
-		return "", err
-	}
-	err = kube.Wait(ctx, "evictions to fail", func(ctx context.Context) (string, error) {
+	pods := must(f.Pods(ctx, workload, ""))
+	check(kube.Wait(ctx, "evictions to fail", func(ctx context.Context) (string, error) {
 		failed := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsInternalError(failed) || !strings.Contains(failed.Error(), "vicinity.dev") {
 			return fmt.Sprintf("they give %v", failed), nil
 		}
 		message = failed.Error()
 		return "", nil
-	})
-	if err != nil {
-		return "", err
-	}
-	others, err := other.Pods(ctx, free.Name, "")
-	if err != nil {
-		return "", err
-	}
+	}))
+	others := must(other.Pods(ctx, free.Name, ""))
 	if err := other.Evict(ctx, others[0].Name, nil); err != nil {
 		return "", fmt.Errorf("in a namespace without a budget: %w", err)
 	}

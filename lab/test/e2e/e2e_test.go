@@ -374,8 +374,8 @@ func (p promise) kept(ctx context.Context, s *scene) (figure string, err error) 
 // failure is the error that ends a promise.
 type failure struct{ error }
 
-// check ends the promise if there is an error. Only the functions that keep promises call it: it must not leave a goroutine, nor a
-// function that has more to do.
+// check ends the promise if there is an error. Functions that keep promises call it, and those that they call themselves. Others
+// return errors: what check throws must not leave a goroutine, nor pass by a function that says more about the error.
 func check(err error) {
 	if err != nil {
 		panic(failure{err})

@@ -228,39 +228,27 @@ spec:
 
 // startPrometheus starts one that scrapes what the monitors of the release say, with the rules of
 // the release, and returns these.
-func (s *scene) startPrometheus(ctx context.Context) ([]monitoringv1.RuleGroup, error) {
+func (s *scene) startPrometheus(ctx context.Context) []monitoringv1.RuleGroup {
 	var monitors monitoringv1.ServiceMonitorList
-	if err := s.operated(ctx, "servicemonitors", &monitors); err != nil {
-		return nil, err
-	}
+	check(s.operated(ctx, "servicemonitors", &monitors))
 	var rules monitoringv1.PrometheusRuleList
-	if err := s.operated(ctx, "prometheusrules", &rules); err != nil {
-		return nil, err
-	}
+	check(s.operated(ctx, "prometheusrules", &rules))
 	if len(monitors.Items) != len(jobs) || len(rules.Items) != 1 {
-		return nil, fmt.Errorf("the release has %d ServiceMonitors and %d PrometheusRules, want %d and 1", len(monitors.Items), len(rules.Items), len(jobs))
+		check(fmt.Errorf("the release has %d ServiceMonitors and %d PrometheusRules, want %d and 1", len(monitors.Items), len(rules.Items), len(jobs)))
 	}
 	var scrapes []any
 	for i := range monitors.Items {
 		scrapes = append(scrapes, scrapeOf(&monitors.Items[i]))
 	}
-	configuration, err := json.Marshal(map[string]any{
+	configuration := must(json.Marshal(map[string]any{
 		"global":     map[string]any{"scrape_interval": scraping.String(), "evaluation_interval": scraping.String()},
 		"rule_files": []string{"/etc/prometheus/rules.yaml"}, "scrape_configs": scrapes,
-	})
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(rules.Items[0].Spec)
-	if err != nil {
-		return nil, err
-	}
+	}))
+	text := must(json.Marshal(rules.Items[0].Spec))
 	quoted := func(text []byte) string { return strings.ReplaceAll(string(text), "'", "''") }
-	err = s.Apply(ctx, s.namespace, strings.NewReplacer("$NAMESPACE", s.namespace, "$CONFIGURATION", quoted(configuration), "$RULES", quoted(text)).Replace(prometheusManifests))
-	if err != nil {
-		return nil, err
-	}
-	return rules.Items[0].Spec.Groups, s.WaitDeployment(ctx, s.namespace, "prometheus")
+	check(s.Apply(ctx, s.namespace, strings.NewReplacer("$NAMESPACE", s.namespace, "$CONFIGURATION", quoted(configuration), "$RULES", quoted(text)).Replace(prometheusManifests)))
+	check(s.WaitDeployment(ctx, s.namespace, "prometheus"))
+	return rules.Items[0].Spec.Groups
 }
 
 // sample is what a query finds: labels, and a time with a value.
@@ -315,28 +303,16 @@ type board struct {
 }
 
 // boards are the dashboards that the chart installs.
-func boards() ([]board, error) {
-	chart, err := charts.Vicinity()
-	if err != nil {
-		return nil, err
-	}
-	names, err := fs.Glob(chart, "monitoring/dashboards/*.json")
-	if err != nil {
-		return nil, err
-	}
+func boards() []board {
+	chart := must(charts.Vicinity())
+	names := must(fs.Glob(chart, "monitoring/dashboards/*.json"))
 	var all []board
 	for _, name := range names {
-		text, err := fs.ReadFile(chart, name)
-		if err != nil {
-			return nil, err
-		}
 		var b board
-		if err := json.Unmarshal(text, &b); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
-		}
+		check(json.Unmarshal(must(fs.ReadFile(chart, name)), &b))
 		all = append(all, b)
 	}
-	return all, nil
+	return all
 }
 
 // query is one of a dashboard, as Grafana asks it.
@@ -416,9 +392,9 @@ var quiet = []string{
 // what there is, and shows that every query of every dashboard and every recorded series has data
 // that makes sense.
 func dashboardsHaveData(ctx context.Context, s *scene) (string, error) {
-	groups := must(s.startPrometheus(ctx))
-	use := must(s.everythingInUse(ctx))
-	all := must(boards())
+	groups := s.startPrometheus(ctx)
+	use := s.everythingInUse(ctx)
+	all := boards()
 	queries := queriesOf(all, s.namespace, "echo")
 	asked := len(queries)
 	for _, name := range quiet {
@@ -503,49 +479,26 @@ type inUse struct {
 
 // everythingInUse runs a Service of vicinity-proxy, one by hints and a headless one, a budget that
 // lets one zone be disturbed, a workload that is kept spread, and one that is updated by domain.
-func (s *scene) everythingInUse(ctx context.Context) (*inUse, error) {
+func (s *scene) everythingInUse(ctx context.Context) *inUse {
 	onNetwork := strings.NewReplacer("      containers:\n", "      nodeSelector: {"+networkLabel+": \"yes\"}\n      containers:\n")
 	manifests := onNetwork.Replace(lab.EchoManifests("echo", 3) + "---\n" + lab.ClientManifests("client", 3))
 	manifests += headlessOf("near", zoneAnnotation, "Prefer")
 	zones := s.field().Zones()
 	manifests += "---\n" + lab.UnevenEchoManifests("hinted", map[string]int{zones[0]: 6, zones[1]: 2, zones[2]: 2})
-	if err := s.Apply(ctx, s.namespace, manifests); err != nil {
-		return nil, err
-	}
+	check(s.Apply(ctx, s.namespace, manifests))
 	for _, name := range []string{"echo", "client"} {
-		if err := s.WaitDeployment(ctx, s.namespace, name); err != nil {
-			return nil, err
-		}
+		check(s.WaitDeployment(ctx, s.namespace, name))
 	}
-	if err := s.settled(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.handOverEcho(ctx, preferZone); err != nil {
-		return nil, err
-	}
+	check(s.settled(ctx))
+	check(s.handOverEcho(ctx, preferZone))
 	f := s.field()
 	budget := evictions.ByZone("guarded", "app", "guarded", "maxUnavailable: 100%", "maxUnavailableDomains: 1")
-	if err := f.Run(ctx, budget, evictions.Workload{Name: "guarded", Replicas: 6, StartTime: time.Second}); err != nil {
-		return nil, err
-	}
-	if err := (zoned{Field: f, name: "spread", replicas: 3}).apply(ctx, keepsSpread); err != nil {
-		return nil, err
-	}
-	rolled, err := s.roll(ctx, ofStatefulSet)
-	if err != nil {
-		return nil, err
-	}
-	service, err := s.CoreV1().Services(release.Namespace).Get(ctx, "vicinity-dns", metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	address, err := netip.ParseAddr(service.Spec.ClusterIP)
-	if err != nil {
-		return nil, err
-	}
-	use := &inUse{scene: s, dns: netip.AddrPortFrom(address, 53), rolled: rolled}
-	use.clients, err = s.fromClients(ctx)
-	return use, err
+	check(f.Run(ctx, budget, evictions.Workload{Name: "guarded", Replicas: 6, StartTime: time.Second}))
+	check((zoned{Field: f, name: "spread", replicas: 3}).apply(ctx, keepsSpread))
+	rolled := must(s.roll(ctx, ofStatefulSet))
+	service := must(s.CoreV1().Services(release.Namespace).Get(ctx, "vicinity-dns", metav1.GetOptions{}))
+	address := must(netip.ParseAddr(service.Spec.ClusterIP))
+	return &inUse{scene: s, dns: netip.AddrPortFrom(address, 53), rolled: rolled, clients: must(s.fromClients(ctx))}
 }
 
 // again has something happen to each part, as it does in a cluster all the time.

@@ -32,8 +32,7 @@ func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 	for _, service := range []string{"near", "whole"} {
 		check(s.WaitEndpoints(ctx, s.namespace, service, len(inEachZone)))
 	}
-	all, near, far, err := s.dropInQuestions(ctx)
-	check(err)
+	all, near, far := s.dropInQuestions(ctx)
 	if _, err := s.answers(ctx, append(all, far...)); err != nil {
 		return "", fmt.Errorf("by CoreDNS: %w", err)
 	}
@@ -63,28 +62,13 @@ func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 
 // dropInQuestions are questions that both servers answer alike, and those for what is near as
 // vicinity-dns answers them, and as others do.
-func (s *scene) dropInQuestions(ctx context.Context) (all, near, far []asked, err error) {
-	member, err := s.until(ctx, "member", kube.PodReady)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	clients, err := s.fromClients(ctx)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	whole, err := s.podsOf(ctx, inEachZone...)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	echo, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
-	if err != nil {
-		return nil, nil, nil, err
-	}
+func (s *scene) dropInQuestions(ctx context.Context) (all, near, far []asked) {
+	member := must(s.until(ctx, "member", kube.PodReady))
+	clients := must(s.fromClients(ctx))
+	whole := must(s.podsOf(ctx, inEachZone...))
+	echo := must(s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{}))
 	for _, zone := range s.cluster.Shape().Zones {
-		inZone, err := s.podsOf(ctx, zone.Nodes[0].Name)
-		if err != nil {
-			return nil, nil, nil, err
-		}
+		inZone := must(s.podsOf(ctx, zone.Nodes[0].Name))
 		from, query := clients[zone.Nodes[1].Name], dnsquery.Query{Name: s.fqdn("near")}
 		near, far = append(near, asked{from, query, inZone}), append(far, asked{from, query, whole})
 		all = append(all,
@@ -95,7 +79,7 @@ func (s *scene) dropInQuestions(ctx context.Context) (all, near, far []asked, er
 			asked{from, dnsquery.Query{Name: s.fqdn("nothing")}, noName},
 		)
 	}
-	return all, near, far, nil
+	return all, near, far
 }
 
 // documentedBlock is the first block of a language in a document that has a text.

@@ -235,7 +235,7 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	if soaking() {
 		away = v1alpha1.LeaseFresh + 5*time.Second
 	}
-	names := must(s.namesOfZones(ctx))
+	names := s.namesOfZones(ctx)
 	asking := must(s.askSteadily(ctx, names))
 	defer asking.stop()
 	const component = "kube-apiserver"
@@ -271,22 +271,11 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 
 // namesOfZones waits until a client of each zone is given the endpoints of its zone by a headless Service, and
 // the address of the echo Service, and returns these questions.
-func (s *scene) namesOfZones(ctx context.Context) ([]asked, error) {
-	if err := s.Apply(ctx, s.namespace, headlessOf("near", keysAnnotation, zoneKey)); err != nil {
-		return nil, err
-	}
-	clients, err := s.fromClients(ctx)
-	if err != nil {
-		return nil, err
-	}
-	echo, err := s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"})
-	if err != nil {
-		return nil, err
-	}
+func (s *scene) namesOfZones(ctx context.Context) []asked {
+	check(s.Apply(ctx, s.namespace, headlessOf("near", keysAnnotation, zoneKey)))
+	clients := must(s.fromClients(ctx))
+	echo := must(s.CoreV1().Services(s.namespace).Get(ctx, "echo", metav1.GetOptions{}))
+	pods := must(s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=echo"}))
 	inZone := map[string][]string{}
 	for i := range pods.Items {
 		at, _ := s.cluster.Shape().Node(pods.Items[i].Spec.NodeName)
@@ -303,8 +292,8 @@ func (s *scene) namesOfZones(ctx context.Context) ([]asked, error) {
 			asked{from, dnsquery.Query{Name: s.fqdn("near")}, strings.Join(sortedCopy(inZone[zone]), " ")},
 			asked{from, dnsquery.Query{Name: s.fqdn("echo")}, echo.Spec.ClusterIP})
 	}
-	_, err = s.answers(ctx, all)
-	return all, err
+	must(s.answers(ctx, all))
+	return all
 }
 
 // foreignFlush removes rules in several ways, as another program may, and measures how long
