@@ -25,6 +25,10 @@ type CSV struct {
 	zones   []string
 	reader  *csv.Reader
 	planner allocate.Planner
+
+	mu    sync.Mutex
+	cases int64
+	end   error // why there is nothing more to read
 }
 
 // rowErrorf says what is wrong with one row.
@@ -179,33 +183,25 @@ func readError(err error) error {
 	return err
 }
 
-func (c *CSV) open() source { return &csvSource{csv: c} }
+func (c *CSV) open() source { return c.fill }
 
-// csvSource reads the rows of a batch at a time.
-type csvSource struct {
-	csv *CSV
-
-	mu    sync.Mutex
-	cases int64
-	end   error // why there is nothing more to read
-}
-
-func (s *csvSource) fill(b *batch) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	size := int(batchSize(len(s.csv.zones)))
-	b.zones, b.cases = slices.Grow(b.zones[:0], size*len(s.csv.zones)), slices.Grow(b.cases[:0], size)
-	for len(b.cases) < size && s.end == nil {
-		s.end = s.csv.read(b)
+// fill reads the rows of a batch.
+func (c *CSV) fill(b *batch) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	size := int(batchSize(len(c.zones)))
+	b.zones, b.cases = slices.Grow(b.zones[:0], size*len(c.zones)), slices.Grow(b.cases[:0], size)
+	for len(b.cases) < size && c.end == nil {
+		c.end = c.read(b)
 	}
 	switch {
 	case len(b.cases) > 0: // what was read before the end counts
-	case errors.Is(s.end, io.EOF):
+	case errors.Is(c.end, io.EOF):
 		return false, nil
 	default:
-		return false, fmt.Errorf("reading %s: %w", s.csv.name, s.end)
+		return false, fmt.Errorf("reading %s: %w", c.name, c.end)
 	}
-	b.first = s.cases
-	s.cases += int64(len(b.cases))
+	b.first = c.cases
+	c.cases += int64(len(b.cases))
 	return true, nil
 }

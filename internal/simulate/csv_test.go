@@ -18,7 +18,7 @@ func readCSV(r io.Reader) (cases []Case, err error) {
 	s := c.open()
 	var b batch
 	for {
-		more, err := s.fill(&b)
+		more, err := s(&b)
 		if err != nil || !more {
 			return cases, err
 		}

@@ -16,11 +16,9 @@ type Dataset interface {
 	open() source
 }
 
-// source hands out the cases of a data set to several workers.
-type source interface {
-	// fill makes b the next batch. It reports false when there is none left.
-	fill(b *batch) (bool, error)
-}
+// source hands out the cases of a data set to several workers: a call makes b the next batch, and
+// reports false when there is none left.
+type source func(b *batch) (bool, error)
 
 // batch is a run of cases that one worker scores. Where batches begin and end does
 // not depend on the workers.
@@ -49,19 +47,15 @@ func (l *list) Name() string { return l.name }
 
 func (l *list) Cases() (n int64, known bool) { return int64(len(l.cases)), true }
 
-func (l *list) open() source { return &listSource{list: l} }
-
-type listSource struct {
-	*list
-	next atomic.Int64
-}
-
-func (s *listSource) fill(b *batch) (bool, error) {
+func (l *list) open() source {
 	const size = 8
-	b.first = (s.next.Add(1) - 1) * size
-	if b.first >= int64(len(s.cases)) {
-		return false, nil
+	var next atomic.Int64
+	return func(b *batch) (bool, error) {
+		b.first = (next.Add(1) - 1) * size
+		if b.first >= int64(len(l.cases)) {
+			return false, nil
+		}
+		b.cases = l.cases[b.first:min(b.first+size, int64(len(l.cases)))]
+		return true, nil
 	}
-	b.cases = s.cases[b.first:min(b.first+size, int64(len(s.cases)))]
-	return true, nil
 }

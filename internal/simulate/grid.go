@@ -160,8 +160,32 @@ func (g *grids) Name() string { return g.name }
 
 func (g *grids) Cases() (n int64, known bool) { return g.total, true }
 
+// open generates batches by their number: nothing is stored.
 func (g *grids) open() source {
-	return &gridSource{grids: g, names: zoneNames(g.parts[0].Zones)}
+	names := zoneNames(g.parts[0].Zones)
+	size := batchSize(len(names))
+	var next atomic.Int64
+	return func(b *batch) (bool, error) {
+		b.first = (next.Add(1) - 1) * size
+		if b.first >= g.total {
+			return false, nil
+		}
+		b.shape(names, min(size, g.total-b.first))
+		filled, index := 0, b.first
+		for i, part := range g.parts {
+			if index >= g.sizes[i] {
+				index -= g.sizes[i]
+				continue
+			}
+			end := int(min(int64(len(b.cases)), int64(filled)+g.sizes[i]-index))
+			part.fill(b.cases[filled:end], index, b.digits)
+			filled, index = end, 0
+			if filled == len(b.cases) {
+				break
+			}
+		}
+		return true, nil
+	}
 }
 
 // zoneNames are names whose order is that of the zones.
@@ -176,36 +200,6 @@ func zoneNames(zones int) []string {
 		}
 	}
 	return names
-}
-
-// gridSource generates batches by their number: nothing is stored.
-type gridSource struct {
-	*grids
-	names []string // of zones
-	next  atomic.Int64
-}
-
-func (s *gridSource) fill(b *batch) (bool, error) {
-	size := batchSize(len(s.names))
-	b.first = (s.next.Add(1) - 1) * size
-	if b.first >= s.total {
-		return false, nil
-	}
-	b.shape(s.names, min(size, s.total-b.first))
-	filled, index := 0, b.first
-	for i, part := range s.parts {
-		if index >= s.sizes[i] {
-			index -= s.sizes[i]
-			continue
-		}
-		end := int(min(int64(len(b.cases)), int64(filled)+s.sizes[i]-index))
-		part.fill(b.cases[filled:end], index, b.digits)
-		filled, index = end, 0
-		if filled == len(b.cases) {
-			break
-		}
-	}
-	return true, nil
 }
 
 // shape gives the batch n cases of these zones, with any figures.

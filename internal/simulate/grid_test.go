@@ -125,7 +125,7 @@ func all(t testing.TB, d Dataset) []Case {
 	var cases []Case
 	var b batch
 	for {
-		more, err := s.fill(&b)
+		more, err := s(&b)
 		if err != nil {
 			t.Fatal(err)
 		}

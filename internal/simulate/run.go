@@ -92,7 +92,7 @@ func newWorker(o *Options, cases source) *worker {
 // finished, so that the accounts of all variants have the same cases.
 func (w *worker) work(ctx context.Context) error {
 	for ctx.Err() == nil {
-		more, err := w.cases.fill(&w.batch)
+		more, err := w.cases(&w.batch)
 		if err != nil || !more {
 			return err
 		}

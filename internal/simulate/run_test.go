@@ -237,7 +237,7 @@ func workerFor(t testing.TB, zones int, v []Variant) *worker {
 	cases := d.open()
 	o := Options{Dataset: d, Variants: v, Delivery: allocate.DeliveryGroups, Worst: 10}.withDefaults()
 	w := newWorker(&o, cases)
-	if more, err := cases.fill(&w.batch); err != nil || !more {
+	if more, err := cases(&w.batch); err != nil || !more {
 		t.Fatal(more, err)
 	}
 	return w
