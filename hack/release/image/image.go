@@ -7,19 +7,27 @@
 package image
 
 import (
+	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 
 	"vicinity.dev/vicinity/hack/release/program"
 	"vicinity.dev/vicinity/hack/release/source"
@@ -188,4 +196,130 @@ func (i Image) Sizes() (compressed, files int64, err error) {
 		files += size
 	}
 	return compressed, files, nil
+}
+
+// The users of an image, for programs that ask for the name of theirs.
+const (
+	passwd = "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n"
+	group  = "root:x:0:\nnonroot:x:65532:\n"
+)
+
+// entry is a file of an archive, or a folder, which has no content and a name that ends in a
+// slash.
+type entry struct {
+	name    string
+	mode    int64
+	content []byte
+}
+
+// base are the files that all images have.
+func base() []entry {
+	return []entry{
+		{"etc/", 0o755, nil},
+		{"etc/group", 0o644, []byte(group)},
+		{"etc/passwd", 0o644, []byte(passwd)},
+		{"etc/ssl/", 0o755, nil},
+		{"etc/ssl/certs/", 0o755, nil},
+		{"etc/ssl/certs/ca-certificates.crt", 0o644, certificates()},
+	}
+}
+
+// certificates are the roots that Mozilla trusts, in the order of the module that has them,
+// which is pinned. Those that Mozilla trusts only in part are left out, since the file
+// cannot say so.
+func certificates() []byte {
+	var text bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			text.Write(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}))
+		}
+	}
+	return text.Bytes()
+}
+
+// pack makes an archive. Its files have the same time in every release, so that the same files
+// make the same bytes.
+func pack(entries []entry) ([]byte, error) {
+	var packed bytes.Buffer
+	writer := tar.NewWriter(&packed)
+	for _, e := range entries {
+		header := &tar.Header{Format: tar.FormatUSTAR, Typeflag: tar.TypeReg, Name: e.name, Mode: e.mode, Size: int64(len(e.content)), ModTime: time.Unix(0, 0)}
+		if e.content == nil {
+			header.Typeflag = tar.TypeDir
+		}
+		if err := writer.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", e.name, err)
+		}
+		if _, err := writer.Write(e.content); err != nil {
+			return nil, fmt.Errorf("packing %s: %w", e.name, err)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		return nil, fmt.Errorf("packing: %w", err)
+	}
+	return packed.Bytes(), nil
+}
+
+// Write writes the archives of an image into a folder: one for each platform, as docker save
+// makes them, and one of all platforms, which is an OCI layout. It returns their names.
+func (s Set) Write(folder string) ([]string, error) {
+	var names []string
+	for _, image := range s.Images {
+		name := fmt.Sprintf("%s-%s-%s.tar", s.Program.Name, s.Version, image.Platform.Hyphened())
+		if err := s.writeOne(filepath.Join(folder, name), image); err != nil {
+			return nil, fmt.Errorf("writing %s: %w", name, err)
+		}
+		names = append(names, name)
+	}
+	name := LayoutName(s.Program.Name, s.Version)
+	if err := s.writeLayout(filepath.Join(folder, name)); err != nil {
+		return nil, fmt.Errorf("writing %s: %w", name, err)
+	}
+	return append(names, name), nil
+}
+
+// LayoutName is the name of the archive that has all platforms.
+func LayoutName(program, version string) string { return program + "-" + version + ".oci.tar" }
+
+func (s Set) writeOne(path string, image Image) error {
+	tag, err := name.NewTag(s.Repository + ":" + s.Version)
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(path, tag, image.Image)
+}
+
+// refName names an image in an OCI layout.
+const refName = "org.opencontainers.image.ref.name"
+
+func (s Set) writeLayout(path string) (err error) {
+	folder, err := os.MkdirTemp(filepath.Dir(path), ".layout-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	made, err := layout.Write(folder, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := made.AppendIndex(s.Index, layout.WithAnnotations(map[string]string{refName: s.Version})); err != nil {
+		return err
+	}
+	var files []entry
+	err = fs.WalkDir(os.DirFS(folder), ".", func(name string, found fs.DirEntry, err error) error {
+		if err != nil || found.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		files = append(files, entry{name, 0o644, content})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	packed, err := pack(files)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, packed, 0o644)
 }

@@ -2,7 +2,22 @@
 // amd64 and arm64. It refuses a licence that is not allowed, a text that is not known, and a module without a licence.
 package licences
 
-import "errors"
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/licensecheck"
+)
 
 // Notices returns the texts that go where the programs of a repository go.
 func Notices(root string) (string, error) {
@@ -18,4 +33,240 @@ func Notices(root string) (string, error) {
 		return "", err
 	}
 	return texts(all), nil
+}
+
+// platforms are those that programs are shipped for.
+var platforms = []string{"amd64", "arm64"}
+
+// dependency is a module that shipped programs have parts of.
+type dependency struct {
+	Module, Version string
+	Programs        []string
+	Files           []file
+
+	unknown []error // texts that were not understood
+}
+
+// file is a text that comes with a module.
+type file struct {
+	Name, Text string // by its place in the module
+	// Licences are those in the text, none for a notice.
+	Licences []string
+}
+
+// listed is a package as the go command lists it.
+type listed struct {
+	ImportPath, Dir, Name string
+	Standard              bool
+	Deps                  []string
+	Module                *struct {
+		Path, Version, Dir string
+		Main               bool
+	}
+}
+
+// goRoot is the name of the standard library as a module.
+const goRoot = "the Go standard library"
+
+// dependencies are the modules that the programs in ./cmd are linked from, in order.
+func dependencies(root string) ([]*dependency, error) {
+	all := map[string]*dependency{}
+	folders := map[*dependency]map[string]string{} // of packages, with that of their module
+	for _, platform := range platforms {
+		packages, err := list(root, platform)
+		if err != nil {
+			return nil, err
+		}
+		for _, program := range packages {
+			if program.Name != "main" || program.Module == nil || !program.Module.Main {
+				continue
+			}
+			for _, of := range append([]string{program.ImportPath}, program.Deps...) {
+				p := packages[of]
+				if p == nil || p.Module != nil && p.Module.Main || p.Module == nil && !p.Standard {
+					continue
+				}
+				module, version, dir := goRoot, "", ""
+				if p.Module != nil {
+					module, version, dir = p.Module.Path, p.Module.Version, p.Module.Dir
+				}
+				d := all[module]
+				if d == nil {
+					d = &dependency{Module: module, Version: version}
+					all[module], folders[d] = d, map[string]string{}
+				}
+				if name := path.Base(program.ImportPath); !slices.Contains(d.Programs, name) {
+					d.Programs = append(d.Programs, name)
+				}
+				if dir != "" {
+					folders[d][p.Dir] = dir
+				}
+			}
+		}
+	}
+	var sorted []*dependency
+	for _, d := range all {
+		slices.Sort(d.Programs)
+		if d.Module == goRoot {
+			dir, err := exec.Command("go", "env", "GOROOT").Output()
+			if err != nil {
+				return nil, fmt.Errorf("finding the standard library: %w", err)
+			}
+			at := strings.TrimSpace(string(dir))
+			folders[d] = map[string]string{at: at}
+		}
+		if err := d.read(folders[d]); err != nil {
+			return nil, err
+		}
+		sorted = append(sorted, d)
+	}
+	slices.SortFunc(sorted, func(a, b *dependency) int {
+		return strings.Compare(strings.ToLower(a.Module), strings.ToLower(b.Module))
+	})
+	return sorted, nil
+}
+
+// list are all packages of the programs, by their paths.
+func list(root, platform string) (map[string]*listed, error) {
+	command := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,Standard,Deps,Module", "./cmd/...")
+	command.Dir = root
+	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+platform, "CGO_ENABLED=0")
+	var complaint bytes.Buffer
+	command.Stderr = &complaint
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing packages for linux/%s: %w: %s", platform, err, complaint.String())
+	}
+	packages := map[string]*listed{}
+	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
+		p := new(listed)
+		switch err := decoder.Decode(p); {
+		case errors.Is(err, io.EOF):
+			return packages, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading the list of packages: %w", err)
+		}
+		packages[p.ImportPath] = p
+	}
+}
+
+// Texts that come with a module: licences, and notices that go where its parts go.
+var (
+	licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([.-].*)?$`)
+	noticeFile  = regexp.MustCompile(`(?i)^(notice|patents)([.].*)?$`)
+	codeFile    = regexp.MustCompile(`[.](go|s|py|sh|tmpl)$`)
+)
+
+// read reads the texts in the folders of packages, and in those above them up to that of the module: parts of a
+// module may have a licence of their own.
+func (d *dependency) read(folders map[string]string) error {
+	seen := map[string]bool{}
+	for folder, module := range folders {
+		for at := folder; !seen[at]; at = filepath.Dir(at) {
+			seen[at] = true
+			entries, err := os.ReadDir(at)
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", d.Module, err)
+			}
+			for _, entry := range entries {
+				name := entry.Name()
+				isLicence := licenceFile.MatchString(name)
+				if entry.IsDir() || codeFile.MatchString(name) || !isLicence && !noticeFile.MatchString(name) {
+					continue
+				}
+				if err := d.add(module, filepath.Join(at, name), isLicence); err != nil {
+					return err
+				}
+			}
+			if at == module {
+				break
+			}
+		}
+	}
+	slices.SortFunc(d.Files, func(a, b file) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// add adds a text.
+func (d *dependency) add(module, at string, isLicence bool) error {
+	name, err := filepath.Rel(module, at)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(at)
+	if err != nil {
+		return fmt.Errorf("reading %s of %s: %w", name, d.Module, err)
+	}
+	f := file{Name: filepath.ToSlash(name), Text: string(text)}
+	if isLicence {
+		if f.Licences, err = classify(text); err != nil {
+			d.unknown = append(d.unknown, fmt.Errorf("%s of %s %s (%s): %w. Use another module, or read it and have hack/release/licences know it",
+				f.Name, d.Module, d.Version, at, err))
+		}
+	}
+	d.Files = append(d.Files, f)
+	return nil
+}
+
+// licences are those of all files.
+func (d *dependency) licences() []string {
+	var names []string
+	for _, f := range d.Files {
+		names = append(names, f.Licences...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// check is why a module may not be shipped, nil if it may.
+func (d *dependency) check() error {
+	if len(d.unknown) > 0 {
+		return errors.Join(d.unknown...)
+	}
+	names := d.licences()
+	if len(names) == 0 {
+		return fmt.Errorf("%s %s has no licence file: it may not be passed on", d.Module, d.Version)
+	}
+	no := slices.DeleteFunc(names, func(name string) bool { return slices.Contains(allowed, name) })
+	if len(no) > 0 {
+		return fmt.Errorf("%s %s is under %s; allowed are %s. Use another module, or ask for the licence to be allowed in hack/release/licences",
+			d.Module, d.Version, strings.Join(no, ", "), strings.Join(allowed, ", "))
+	}
+	return nil
+}
+
+// allowed are the licences that shipped programs may have parts under, by their SPDX names. All of them let programs be passed
+// on under the Apache License 2.0, with their texts beside them. MPL-2.0 asks besides that the source of its own files can be had, which a
+// pinned module of the Go proxy is, unchanged.
+var allowed = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "Unlicense"}
+
+// leastKnown is how many percent of a text must be known licences. The rest are titles and names of files. pkg.go.dev
+// has the same limit.
+const leastKnown = 75
+
+// classify returns the SPDX names of the licences in a text.
+func classify(text []byte) (names []string, err error) {
+	found := licensecheck.Scan(text)
+	if found.Percent < leastKnown {
+		return nil, fmt.Errorf("only %.0f %% of it is a known licence, and at least %d %% must be", found.Percent, leastKnown)
+	}
+	for _, match := range found.Match {
+		if !slices.Contains(names, match.ID) {
+			names = append(names, match.ID)
+		}
+	}
+	return names, nil
+}
+
+// texts are the licences and notices of all modules, each once for each module.
+func texts(all []*dependency) string {
+	var b strings.Builder
+	b.WriteString("The programs of Vicinity have parts of the following modules, each under the texts below its name.\n")
+	for _, d := range all {
+		for _, f := range d.Files {
+			title := strings.TrimSpace(d.Module + " " + d.Version)
+			fmt.Fprintf(&b, "\n%s\n%s: %s\n%[1]s\n\n%[4]s\n", strings.Repeat("=", 80), title, f.Name, strings.TrimSpace(f.Text))
+		}
+	}
+	return b.String()
 }
