@@ -103,7 +103,7 @@ func readPod(pod *corev1.Pod, groupBy string) disruption.Pod {
 	if groupBy != "" {
 		read.Group = pod.Labels[groupBy]
 	}
-	read.Ready, read.ReadySince = readiness(pod)
+	read.Ready, read.ReadySince = Readiness(pod)
 	return read
 }
 
@@ -111,7 +111,8 @@ func isFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-func readiness(pod *corev1.Pod) (ready bool, since time.Time) {
+// Readiness reports whether a pod is ready, and since when.
+func Readiness(pod *corev1.Pod) (ready bool, since time.Time) {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 			return true, c.LastTransitionTime.Time

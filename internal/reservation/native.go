@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/internal/coverage"
 )
 
 // gate is the PodDisruptionBudget of a pod, which Kubernetes asks after the webhooks. If it is known to refuse, nothing
@@ -122,10 +124,6 @@ func (g *gate) refuses(c *commit, pod types.UID) *denial {
 }
 
 func isReady(pod *corev1.Pod) bool {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	ready, _ := coverage.Readiness(pod)
+	return ready
 }

@@ -3,7 +3,6 @@ package budget
 import (
 	"context"
 	"maps"
-	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -185,18 +184,11 @@ func (r *reconciler) podHandler() handler.EventHandler {
 
 // samePod reports whether nothing changed that a budget reads of a pod.
 func samePod(a, b *corev1.Pod) bool {
+	readyA, sinceA := coverage.Readiness(a)
+	readyB, sinceB := coverage.Readiness(b)
 	return a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase &&
-		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
-		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) &&
-		equality.Semantic.DeepEqual(readiness(a), readiness(b))
-}
-
-func readiness(pod *corev1.Pod) *corev1.PodCondition {
-	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
-	if i < 0 {
-		return nil
-	}
-	return &corev1.PodCondition{Status: pod.Status.Conditions[i].Status, LastTransitionTime: pod.Status.Conditions[i].LastTransitionTime}
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && readyA == readyB && sinceA.Equal(sinceB) &&
+		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }
 
 // nodeHandler follows changes of nodes that matter to budgets.
