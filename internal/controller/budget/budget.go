@@ -95,7 +95,6 @@ type reconciler struct {
 	base
 	ledger     ledger
 	memory     *memory
-	webhooks   *webhooks
 	namespaces *namespaces
 	projection projection
 	nodes      *shell.Gatherer
@@ -110,7 +109,6 @@ func newReconciler(b base, l ledger) *reconciler {
 	m := newMemory()
 	return &reconciler{
 		base: b, ledger: l, memory: m,
-		webhooks:   &webhooks{client: b.client, options: b.options},
 		namespaces: newNamespaces(b),
 		projection: projection{b},
 		nodes:      shell.NewGatherer(nodeGatherTime),
@@ -163,7 +161,7 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 
 // refresh brings the status of a budget up to date and writes events about changes. The report is nil if there is no
 // such budget.
-func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enforced enforcement) (*reservation.Report, error) {
+func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enforced verdict) (*reservation.Report, error) {
 	now := r.clock.Now()
 	var before []metav1.Condition
 	report, err := r.ledger.Refresh(ctx, key, func(report *reservation.Report) []metav1.Condition {

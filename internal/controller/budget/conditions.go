@@ -47,21 +47,32 @@ const (
 	reasonPodsKept      = "PodsKept"
 )
 
+// verdict says what holds for a budget, and why.
+type verdict struct{ reason, message string }
+
+func (v verdict) condition(name string, holds bool) metav1.Condition {
+	status := metav1.ConditionFalse
+	if holds {
+		status = metav1.ConditionTrue
+	}
+	return metav1.Condition{Type: name, Status: status, Reason: v.reason, Message: v.message}
+}
+
 // judge finds the conditions of a budget.
 type judge struct {
 	report    *reservation.Report
-	enforced  enforcement
+	enforced  verdict
 	projected *verdict // nil while nothing is known or wanted
 	now       time.Time
 }
 
 // conditions are the ones to store. A condition without a transition keeps its time.
 func (j *judge) conditions() []metav1.Condition {
-	found := append([]metav1.Condition{j.enforced.condition()}, coverage.Problems(j.report.World, j.report.State, j.report.Measures)...)
+	found := append([]metav1.Condition{j.enforced.condition(v1alpha1.ConditionEnforced, j.enforced.reason == reasonEnforced)}, coverage.Problems(j.report.World, j.report.State, j.report.Measures)...)
 	found = append(found, j.breakGlass()...)
 	found = append(found, j.deletesDirectly())
 	if j.projected != nil {
-		found = append(found, j.projected.condition())
+		found = append(found, j.projected.condition(v1alpha1.ConditionProjected, j.projected.isProjected()))
 	}
 	for i := range found {
 		found[i] = j.stamped(found[i], j.now)

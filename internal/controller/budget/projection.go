@@ -38,19 +38,8 @@ const (
 	reasonOff               = "Off"
 )
 
-// verdict says whether a budget has PodDisruptionBudgets, and why not.
-type verdict struct{ reason, message string }
-
 func (v verdict) isProjected() bool {
 	return v.reason == reasonProjected || v.reason == reasonSpreadConstraints
-}
-
-func (v verdict) condition() metav1.Condition {
-	status := metav1.ConditionFalse
-	if v.isProjected() {
-		status = metav1.ConditionTrue
-	}
-	return metav1.Condition{Type: v1alpha1.ConditionProjected, Status: status, Reason: v.reason, Message: v.message}
 }
 
 // projection keeps PodDisruptionBudgets for budgets that these can express: one for each zone,
