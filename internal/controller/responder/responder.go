@@ -29,12 +29,14 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -104,14 +106,9 @@ const detectEvery = time.Second
 
 // Start implements manager.Runnable.
 func (s *starter) Start(ctx context.Context) error {
-	ticker := time.NewTicker(detectEvery)
-	defer ticker.Stop()
-	for !s.options.Served() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	served := func(context.Context) (bool, error) { return s.options.Served(), nil }
+	if err := wait.PollUntilContextCancel(ctx, detectEvery, true, served); err != nil {
+		return nil // the program ends
 	}
 	if err := s.run(ctx); err != nil {
 		return fmt.Errorf("answering EvictionRequests: %w", err)
@@ -168,16 +165,10 @@ func (s *starter) run(ctx context.Context) error {
 	if err := c.Watch(source.TypedKind(s.mgr.GetCache(), &v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler())); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- evictions.Start(ctx) }()
-	err = c.Start(ctx)
-	stop()
-	if failed := <-ended; err == nil {
-		err = failed
-	}
-	return err
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return evictions.Start(ctx) })
+	work.Go(func() error { return c.Start(ctx) })
+	return work.Wait()
 }
 
 func newReconciler(c client.Client, l ledger, now clock.PassiveClock, options Options) *reconciler {
