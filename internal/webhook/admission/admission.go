@@ -61,6 +61,11 @@ type Denial struct {
 	Cause metav1.CauseType
 }
 
+// AddPatch is a JSON patch that adds one value.
+func AddPatch(path string, value any) ([]byte, error) {
+	return json.Marshal([]map[string]any{{"op": "add", "path": path, "value": value}})
+}
+
 // TryAgain refuses a request for now. Clients are not told when to try again: those that find
 // a time do so at once and silently, inside of the call.
 func TryAgain(message string) *Denial {

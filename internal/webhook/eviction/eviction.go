@@ -146,21 +146,13 @@ func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verd
 
 // pin is a patch that limits an eviction to the pod of a UID.
 func pin(eviction *policyv1.Eviction, uid types.UID) ([]byte, error) {
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	add := operation{Op: "add"}
 	switch o := eviction.DeleteOptions; {
 	case o == nil:
-		add.Path, add.Value = "/deleteOptions", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+		return admission.AddPatch("/deleteOptions", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	case o.Preconditions == nil:
-		add.Path, add.Value = "/deleteOptions/preconditions", metav1.Preconditions{UID: &uid}
-	default:
-		add.Path, add.Value = "/deleteOptions/preconditions/uid", uid
+		return admission.AddPatch("/deleteOptions/preconditions", metav1.Preconditions{UID: &uid})
 	}
-	return json.Marshal([]operation{add})
+	return admission.AddPatch("/deleteOptions/preconditions/uid", uid)
 }
 
 // decide says whether a pod may be evicted. It admits the eviction of a UID that has gone, so that the API server says

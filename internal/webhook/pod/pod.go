@@ -18,7 +18,6 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -71,13 +70,8 @@ func (j judge) judge(_ context.Context, write admission.Write[corev1.Pod]) (admi
 // patch adds Vicinity's responder.
 func patch(there []corev1.EvictionResponder) ([]byte, error) {
 	own := corev1.EvictionResponder{Name: v1alpha1.EvictionResponder, Priority: new(int32(v1alpha1.EvictionResponderPriority))}
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
 	if len(there) == 0 {
-		return json.Marshal([]operation{{"add", "/spec/evictionResponders", []corev1.EvictionResponder{own}}})
+		return admission.AddPatch("/spec/evictionResponders", []corev1.EvictionResponder{own})
 	}
-	return json.Marshal([]operation{{"add", "/spec/evictionResponders/-", own}})
+	return admission.AddPatch("/spec/evictionResponders/-", own)
 }
