@@ -11,7 +11,11 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/explain"
 )
+
+// mostNamed is how many things a sentence names.
+const mostNamed = 5
 
 // Reasons of the conditions Valid and Satisfiable, the most severe first.
 const (
@@ -110,9 +114,9 @@ func (f *finder) noNodes() {
 			without[key]++
 		}
 	}
-	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s: no pod is covered.", counted(len(f.world.Nodes), "node"))
+	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s: no pod is covered.", explain.Count(int64(len(f.world.Nodes)), "node", "nodes"))
 	for _, key := range slices.Sorted(maps.Keys(without)) {
-		message += fmt.Sprintf(" %s without the label %s.", counted(without[key], "node is", "nodes are"), key)
+		message += fmt.Sprintf(" %s without the label %s.", explain.Count(int64(without[key]), "node is", "nodes are"), key)
 	}
 	f.add(ReasonNoNodes, "%s", message)
 }
@@ -145,13 +149,13 @@ func (f *finder) blocked() {
 	said := make([]string, len(f.measures.Blocked))
 	for i, m := range f.measures.Blocked {
 		said[i] = fmt.Sprintf("%s has %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
-			counted(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}], "pod"), m.Desired, m.Expected)
+			explain.Count(int64(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}]), "pod", "pods"), m.Desired, m.Expected)
 	}
 	advice := "Lower spec.minAvailable, or have more replicas."
 	if len(f.state.Domains) > 1 {
 		advice = "Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly."
 	}
-	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", listed(said), advice)
+	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", explain.FirstOf(said, mostNamed), advice)
 }
 
 // name is how a sentence calls a domain of a group.
@@ -199,11 +203,11 @@ func (f *finder) uncovered() {
 		}
 	}
 	if lacking > 0 {
-		f.add(ReasonNodeWithoutKey, "%s on nodes without the label %s, and not covered: %s.", counted(lacking, "pod is", "pods are"),
-			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), listed(slices.Sorted(maps.Keys(lackingNodes))))
+		f.add(ReasonNodeWithoutKey, "%s on nodes without the label %s, and not covered: %s.", explain.Count(int64(lacking), "pod is", "pods are"),
+			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), explain.FirstOf(slices.Sorted(maps.Keys(lackingNodes)), mostNamed))
 	}
 	if outside > 0 {
-		f.note("%s on nodes that spec.nodeSelectorTerm leaves out, and not covered.", counted(outside, "pod is", "pods are"))
+		f.note("%s on nodes that spec.nodeSelectorTerm leaves out, and not covered.", explain.Count(int64(outside), "pod is", "pods are"))
 	}
 }
 
@@ -221,27 +225,6 @@ func (f *finder) owners() {
 	}
 	if len(ids) > 0 {
 		f.note("The pods of %s are counted as they are, since it is not known how many there should be: a pod that is missing is not noticed.",
-			listed(slices.Sorted(maps.Keys(ids))))
+			explain.FirstOf(slices.Sorted(maps.Keys(ids)), mostNamed))
 	}
-}
-
-// counted is a number with its noun, given in one form for an ordinary plural and in two otherwise.
-func counted(n int, forms ...string) string {
-	form := forms[0]
-	if n != 1 {
-		form = forms[len(forms)-1]
-		if len(forms) == 1 {
-			form += "s"
-		}
-	}
-	return fmt.Sprintf("%d %s", n, form)
-}
-
-// listed has the first names, and how many more there are.
-func listed(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }

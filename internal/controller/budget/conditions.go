@@ -200,7 +200,6 @@ func (j *judge) shortage() string {
 
 // deletesDirectly names workloads whose rollouts do not ask the budget.
 func (j *judge) deletesDirectly() metav1.Condition {
-	const most = 5
 	refs := coverage.DirectDeleters(j.report.World)
 	if len(refs) == 0 {
 		return metav1.Condition{
@@ -213,9 +212,6 @@ func (j *judge) deletesDirectly() metav1.Condition {
 		names[i] = ref.ID()
 		kinds[ref.Kind] = true
 	}
-	if more := len(names) - most; more > 0 {
-		names = append(names[:most], fmt.Sprintf("%d more", more))
-	}
 	var ways []string
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		ways = append(ways, fmt.Sprintf("for a %s %s", kind, coverage.WayOut(kind)))
@@ -223,7 +219,7 @@ func (j *judge) deletesDirectly() metav1.Condition {
 	found := metav1.Condition{Type: v1alpha1.ConditionDeletesDirectly}
 	found.Status, found.Reason = metav1.ConditionTrue, reasonRollingUpdate
 	found.Message = fmt.Sprintf("A rollout of %s deletes pods without asking this budget, and so does a scale-down. To keep to it: %s; scale down in steps while disruptionsAllowed is above 0.",
-		strings.Join(names, ", "), strings.Join(ways, "; "))
+		explain.FirstOf(names, 5), strings.Join(ways, "; "))
 	return found
 }
 
