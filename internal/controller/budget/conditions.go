@@ -68,7 +68,8 @@ type judge struct {
 
 // conditions are the ones to store. A condition without a transition keeps its time.
 func (j *judge) conditions() []metav1.Condition {
-	found := append([]metav1.Condition{j.enforced.condition(v1alpha1.ConditionEnforced, j.enforced.reason == reasonEnforced)}, coverage.Problems(j.report.World, j.report.State, j.report.Measures)...)
+	found := []metav1.Condition{j.enforced.condition(v1alpha1.ConditionEnforced, j.enforced.reason == reasonEnforced)}
+	found = append(found, coverage.Problems(j.report.World, j.report.State, j.report.Measures)...)
 	found = append(found, j.breakGlass()...)
 	found = append(found, j.deletesDirectly())
 	if j.projected != nil {

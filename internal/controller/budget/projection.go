@@ -213,7 +213,9 @@ func spreadBy(r *reservation.Report) []string {
 // minAvailable is a number, since Kubernetes takes maxUnavailable and percentages of all pods that the owner asks for,
 // in all zones. The number does not change while pods go and come back in their zone, so a rollout does not have it
 // written for every pod.
-func (p *projection) write(ctx context.Context, b *v1alpha1.TopologyDisruptionBudget, name string, zone disruption.DomainMeasure, there []policyv1.PodDisruptionBudget) error {
+func (p *projection) write(
+	ctx context.Context, b *v1alpha1.TopologyDisruptionBudget, name string, zone disruption.DomainMeasure, there []policyv1.PodDisruptionBudget,
+) error {
 	want := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.Namespace, Name: name,
@@ -255,7 +257,9 @@ func (p *projection) write(ctx context.Context, b *v1alpha1.TopologyDisruptionBu
 }
 
 // delete deletes PodDisruptionBudgets that were made for budgets of a name, except those to keep.
-func (p *projection) delete(ctx context.Context, there []policyv1.PodDisruptionBudget, budget string, keep func(*policyv1.PodDisruptionBudget) bool) error {
+func (p *projection) delete(
+	ctx context.Context, there []policyv1.PodDisruptionBudget, budget string, keep func(*policyv1.PodDisruptionBudget) bool,
+) error {
 	for i := range there {
 		pdb := &there[i]
 		if owner := ownerOf(pdb); owner == nil || owner.Name != budget || keep(pdb) || pdb.DeletionTimestamp != nil {

@@ -41,9 +41,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}),
 		)).
 		WatchesRawSource(r.nodes.Source("reading the budgets that nodes changed for", r.enqueueAll)).
-		WatchesRawSource(source.Channel(r.namespaces.changed, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, namespace client.Object) []reconcile.Request {
-			return r.requestsIn(ctx, namespace.GetName())
-		}))).
+		WatchesRawSource(source.Channel(r.namespaces.changed, handler.EnqueueRequestsFromMapFunc(r.ofNamespace))).
 		WithOptions(many)
 	for _, owner := range []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}} {
 		b = b.Watches(owner, r.ownerHandler())
@@ -95,6 +93,11 @@ func (r *reconciler) requestsIn(ctx context.Context, namespace string) []reconci
 		return nil // the cache has not started, and will list them all
 	}
 	return requests
+}
+
+// ofNamespace has the budgets of a Namespace.
+func (r *reconciler) ofNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
+	return r.requestsIn(ctx, namespace.GetName())
 }
 
 // projectedWith has the budgets whose projection depends on a PodDisruptionBudget or on another budget.
