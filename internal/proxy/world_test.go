@@ -232,30 +232,18 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 	settings.ServiceRanges = w.catalogue.Reserved(settings).ServiceRanges
 	options := settings.Options(node, zone, w.local)
 	options.Addresses = addressBook(w.catalogue, w.settings)
-	tables := map[ruleset.Family]*ruleset.Table{}
-	var onNode []netip.Addr
-	for _, number := range families {
-		tables[number] = ruleset.NewTable(settings.Config(number, node))
-	}
+	var compiled []compile.Family
 	for name := range w.catalogue.Names() {
 		e := w.catalogue.Entry(name)
-		result := compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices}, options)
-		for i := range result.Families {
-			for _, port := range result.Families[i].Ports {
-				if err := tables[result.Families[i].Family].Set(port); err != nil {
-					w.t.Fatal(err)
-				}
-			}
-			for _, one := range result.Families[i].Endpoints {
-				if one.OnNode {
-					onNode = append(onNode, one.Address)
-				}
-			}
-		}
+		compiled = append(compiled, compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices}, options).Families...)
 	}
-	for _, table := range tables {
-		table.SetHairpin(onNode)
-		table.Commit(start)
+	tables := map[ruleset.Family]*ruleset.Table{}
+	for _, number := range families {
+		table, omissions := view.Table(settings.Config(number, node), compiled)
+		if len(omissions) > 0 {
+			w.t.Fatal(omissions)
+		}
+		tables[number] = table
 	}
 	return tables
 }
