@@ -43,8 +43,6 @@ type cleaner struct {
 	// patient are connections that can wait, until due.
 	patient map[ruleset.Stale]bool
 	due     time.Time
-	// looked is when they were last looked for.
-	looked time.Time
 	// live are where UDP connections may go that are to be reconciled.
 	live       map[ruleset.Front][]netip.AddrPort
 	reconciled map[ruleset.Family]reconciliation
@@ -71,11 +69,7 @@ const (
 // patience is how long TCP connections wait, whose ends notice by themselves that they lead nowhere. TCP sends
 // its first packet again after 1, 3 and 7 seconds, and the last of these has to get through. To look costs the
 // kernel ten milliseconds, so what comes meanwhile is done together, with the second look after the linger time.
-// Where endpoints go all the time, it is done before the packet after 15 seconds.
-const (
-	patience     = 6 * time.Second
-	patienceBusy = 14 * time.Second
-)
+const patience = 6 * time.Second
 
 // mostPatient bounds how many fronts wait together. Each takes some 250 bytes.
 const mostPatient = 50_000
@@ -102,7 +96,7 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 				continue
 			}
 			if len(c.patient) == 0 {
-				c.due, asked = c.patientUntil(), true
+				c.due, asked = c.clock.Now().Add(patience), true
 			}
 			c.patient[one] = true
 		}
@@ -111,15 +105,6 @@ func (c *cleaner) disconnect(stale []ruleset.Stale) {
 		}
 		return asked
 	})
-}
-
-// patientUntil is when connections that come now are due. The caller holds the lock.
-func (c *cleaner) patientUntil() time.Time {
-	due, busy := c.clock.Now().Add(patience), c.looked.Add(patienceBusy)
-	if busy.After(due) {
-		return busy
-	}
-	return due
 }
 
 // unreconciled reports whether to look at all UDP connections of a family now. An earlier process may have ended
@@ -236,7 +221,7 @@ func (c *cleaner) clean(ctx context.Context) bool {
 	c.stale, c.clients, c.live = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}, map[ruleset.Front][]netip.AddrPort{}
 	if len(c.patient) > 0 && !c.due.After(began) {
 		maps.Copy(stale, c.patient)
-		c.patient, c.looked = map[ruleset.Stale]bool{}, began
+		c.patient = map[ruleset.Stale]bool{}
 	}
 	c.mu.Unlock()
 	// Clients first: a remembered client makes another connection that goes nowhere.

@@ -194,7 +194,7 @@ func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
 			tracker.fail = test.fail
 			c.clean(t.Context())
 			w.put(groups(0)...)
-			w.run(patienceBusy)
+			w.run(2 * patience)
 
 			tracker.fail, tracker.deleted = nil, map[ruleset.Stale]int{}
 			c.clean(t.Context())
