@@ -64,59 +64,60 @@ func (t *Tracker) Close() error {
 // Delete has the kernel forget connections that go where they no longer may. The next packet of each begins a
 // new one. It returns how many.
 func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error) {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	deleted := 0
-	var errs []error
-	for network, fronts := range byNetwork(stale) {
-		questions := []netip.AddrPort{{}}
-		if len(fronts) <= fewFronts {
-			questions = slices.Collect(maps.Keys(fronts))
+	all := make(map[ruleset.Stale]bool, len(stale))
+	fronts := make(map[network]map[netip.AddrPort]bool)
+	for _, one := range stale {
+		all[one] = true
+		n := networkOf(one.Front)
+		if fronts[n] == nil {
+			fronts[n] = make(map[netip.AddrPort]bool)
 		}
-		n, err := t.delete(ctx, network, questions, func(to, from netip.AddrPort) bool { return fronts[to][from] })
-		deleted += n
-		if err != nil {
-			errs = append(errs, fmt.Errorf("forgetting connections of %s by %s: %w", network.protocol, network.family, err))
-		}
+		fronts[n][netip.AddrPortFrom(one.Front.Address, one.Front.Port)] = true
 	}
-	return deleted, errors.Join(errs...)
+	return t.deleteAll(ctx, fronts, func(front ruleset.Front, target netip.AddrPort) bool {
+		return all[ruleset.Stale{Front: front, Target: target}]
+	})
 }
 
 // Reconcile has the kernel forget all UDP connections to fronts that go to none of the front's targets, which
 // are sorted. It returns how many.
 func (t *Tracker) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.AddrPort) (int, error) {
+	networks := make(map[network]map[netip.AddrPort]bool)
+	for front := range live {
+		networks[networkOf(front)] = nil
+	}
+	return t.deleteAll(ctx, networks, func(front ruleset.Front, target netip.AddrPort) bool {
+		targets, ours := live[front]
+		_, lives := slices.BinarySearchFunc(targets, target, netip.AddrPort.Compare)
+		return ours && !lives
+	})
+}
+
+// deleteAll deletes stale connections of networks: of some fronts, or of all if there are none or many.
+func (t *Tracker) deleteAll(ctx context.Context, networks map[network]map[netip.AddrPort]bool, isStale staleFunc) (int, error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	fronts := make(map[ruleset.Family]map[netip.AddrPort][]netip.AddrPort)
-	for front, targets := range live {
-		family := familyOf(front.Address)
-		if fronts[family] == nil {
-			fronts[family] = make(map[netip.AddrPort][]netip.AddrPort)
-		}
-		fronts[family][netip.AddrPortFrom(front.Address, front.Port)] = targets
-	}
 	deleted := 0
 	var errs []error
-	for family, known := range fronts {
-		n, err := t.delete(ctx, network{family, ruleset.UDP}, []netip.AddrPort{{}}, func(to, from netip.AddrPort) bool {
-			targets, ours := known[to]
-			_, lives := slices.BinarySearchFunc(targets, from, netip.AddrPort.Compare)
-			return ours && !lives
-		})
-		deleted += n
-		if err != nil {
-			errs = append(errs, fmt.Errorf("forgetting connections of UDP by %s: %w", family, err))
+	for n, fronts := range networks {
+		questions := []netip.AddrPort{{}}
+		if len(fronts) > 0 && len(fronts) <= fewFronts {
+			questions = slices.Collect(maps.Keys(fronts))
+		}
+		for _, front := range questions {
+			some, err := t.delete(ctx, n, front, isStale)
+			deleted += some
+			if err != nil {
+				errs = append(errs, fmt.Errorf("forgetting connections of %s by %s: %w", n.protocol, n.family, err))
+				break
+			}
 		}
 	}
 	return deleted, errors.Join(errs...)
 }
 
-func familyOf(address netip.Addr) ruleset.Family {
-	if address.Is6() {
-		return ruleset.IPv6
-	}
-	return ruleset.IPv4
-}
+// staleFunc reports whether a connection to a front that goes to a target is stale.
+type staleFunc func(front ruleset.Front, target netip.AddrPort) bool
 
 // network selects connections.
 type network struct {
@@ -124,42 +125,28 @@ type network struct {
 	protocol ruleset.Protocol
 }
 
-type targets map[netip.AddrPort]bool
-
-// byNetwork sorts what is stale by network, front and target.
-func byNetwork(stale []ruleset.Stale) map[network]map[netip.AddrPort]targets {
-	sorted := make(map[network]map[netip.AddrPort]targets)
-	for _, s := range stale {
-		n := network{familyOf(s.Front.Address), s.Front.Protocol}
-		if sorted[n] == nil {
-			sorted[n] = make(map[netip.AddrPort]targets)
-		}
-		front := netip.AddrPortFrom(s.Front.Address, s.Front.Port)
-		if sorted[n][front] == nil {
-			sorted[n][front] = make(targets)
-		}
-		sorted[n][front][s.Target] = true
+func networkOf(front ruleset.Front) network {
+	if front.Address.Is6() {
+		return network{ruleset.IPv6, front.Protocol}
 	}
-	return sorted
+	return network{ruleset.IPv4, front.Protocol}
 }
 
-// delete deletes stale connections of some fronts, or of all if one is invalid.
-func (t *Tracker) delete(ctx context.Context, n network, questions []netip.AddrPort, stale func(to, from netip.AddrPort) bool) (int, error) {
+// delete deletes the stale connections of a front, or of all if it is invalid.
+func (t *Tracker) delete(ctx context.Context, n network, front netip.AddrPort, isStale staleFunc) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	found, err := t.find(n, front, isStale)
+	if err != nil {
+		return 0, err
+	}
 	deleted := 0
-	for _, front := range questions {
-		if err := ctx.Err(); err != nil {
-			return deleted, err
-		}
-		found, err := t.find(n, front, stale)
+	for part := range slices.Chunk(found, 100) {
+		some, err := t.deleteThese(n, part)
+		deleted += some
 		if err != nil {
 			return deleted, err
-		}
-		for part := range slices.Chunk(found, 100) {
-			n, err := t.deleteThese(n, part)
-			deleted += n
-			if err != nil {
-				return deleted, err
-			}
 		}
 	}
 	return deleted, nil
@@ -167,7 +154,7 @@ func (t *Tracker) delete(ctx context.Context, n network, questions []netip.AddrP
 
 // find lists the stale connections of a front, or of all if it is invalid, as a message that deletes them has
 // them.
-func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from netip.AddrPort) bool) ([]string, error) {
+func (t *Tracker) find(n network, front netip.AddrPort, isStale staleFunc) ([]string, error) {
 	m := &t.asker.Messages
 	m.Reset()
 	m.Begin(netlink.TrackGet, unix.NLM_F_DUMP, familyNumber(n.family), 0)
@@ -186,9 +173,8 @@ func (t *Tracker) find(n network, front netip.AddrPort, stale func(to, from neti
 		}
 		original := netlink.ReadTuple(netlink.Attribute(content, netlink.TrackOriginal))
 		reply := netlink.ReadTuple(netlink.Attribute(content, netlink.TrackReply))
-		to := netip.AddrPortFrom(original.Destination, original.DestinationPort)
-		from := netip.AddrPortFrom(reply.Source, reply.SourcePort)
-		if ruleset.Protocol(original.Protocol) == n.protocol && stale(to, from) {
+		front := ruleset.Front{Address: original.Destination, Protocol: ruleset.Protocol(original.Protocol), Port: original.DestinationPort}
+		if front.Protocol == n.protocol && isStale(front, netip.AddrPortFrom(reply.Source, reply.SourcePort)) {
 			found = append(found, deletion(content))
 		}
 	})
