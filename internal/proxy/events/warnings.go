@@ -115,7 +115,8 @@ func NewWarnings(o Options) *Warnings {
 func (w *Warnings) Unreachable(service types.NamespacedName, ports []string, now time.Time) {
 	note := ""
 	if len(ports) > 0 {
-		note = fmt.Sprintf("clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in", w.Node, portsText(ports))
+		note = fmt.Sprintf("clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in",
+			w.Node, portsText(ports))
 	}
 	w.set(unreachable, subject{service: service}, note, now)
 }
@@ -159,7 +160,8 @@ func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string, 
 func (w *Warnings) PortsRefused(causes map[string]error, now time.Time) {
 	notes := make(map[subject]string, len(causes))
 	for port, cause := range causes {
-		notes[subject{ServiceOf(port), port}] = fmt.Sprintf("node %s goes on with what it had for %s: the kernel refuses the change: %v", w.Node, port, cause)
+		notes[subject{ServiceOf(port), port}] = fmt.Sprintf(
+			"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.Node, port, cause)
 	}
 	w.setAll(portRefused, notes, now)
 }

@@ -87,7 +87,11 @@ func TestConditionsAreTold(t *testing.T) {
 	bypassed := func(cause string) func(*recorded, time.Time) {
 		return func(r *recorded, now time.Time) { r.Bypassed(web, "IPv4", cause, now) }
 	}
-	taken := func(failures map[types.NamespacedName]string) func(*recorded, time.Time) {
+	taken := func(cause string) func(*recorded, time.Time) {
+		failures := map[types.NamespacedName]string{}
+		if cause != "" {
+			failures[web] = cause
+		}
 		return func(r *recorded, now time.Time) { r.HealthPortsTaken(failures, now) }
 	}
 	type step struct {
@@ -97,15 +101,63 @@ func TestConditionsAreTold(t *testing.T) {
 	}
 	nothing := func(*recorded, time.Time) {}
 	for name, steps := range map[string][]step{
-		"for a moment":            {{0, ports("a"), nil}, {WarnAfter / 2, ports(), nil}, {time.Hour, nothing, nil}},
-		"begins and ends":         {{0, ports("a"), nil}, {WarnAfter, ports("b"), []string{"TopologyUnreachable"}}, {time.Minute, ports("c"), nil}, {0, ports(), nil}, {WarnAfter, ports(), []string{"TopologyReachable"}}},
-		"ends for a moment":       {{0, ports("a"), nil}, {WarnAfter, ports("a"), []string{"TopologyUnreachable"}}, {time.Minute, ports(), nil}, {WarnAfter / 2, ports("a"), nil}, {time.Hour, nothing, nil}},
-		"refused addresses":       {{0, refused("a"), nil}, {WarnAfter, refused("a"), []string{"AddressRefused"}}, {time.Minute, refused("b"), nil}, {RefusedEvery, refused("b"), []string{"AddressRefused"}}, {time.Hour, refused("b"), nil}},
-		"refused again":           {{0, refused("a"), nil}, {WarnAfter, refused("a"), []string{"AddressRefused"}}, {time.Minute, refused(), nil}, {time.Minute, refused("b"), nil}, {RefusedEvery, refused("b"), []string{"AddressRefused"}}, {0, refused(), nil}, {RefusedEvery, nothing, nil}},
-		"packets bypass rules":    {{0, bypassed("a"), []string{"RulesBypassed"}}, {0, bypassed("b"), []string{"RulesBypassed"}}, {time.Hour, bypassed("b"), nil}, {0, bypassed(""), []string{"RulesTraversed"}}},
-		"a port is taken":         {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}}, {time.Hour, nothing, nil}, {0, taken(nil), nil}},
-		"a port is taken again":   {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}}, {0, taken(nil), nil}, {time.Second, taken(map[types.NamespacedName]string{web: "a"}), nil}, {repeatAfter, nothing, []string{"FailedToStartServiceHealthcheck"}}, {0, taken(nil), nil}, {time.Hour, nothing, nil}},
-		"a port is taken briefly": {{0, taken(map[types.NamespacedName]string{web: "a"}), nil}, {HealthPortWarnAfter / 2, taken(nil), nil}, {time.Hour, nothing, nil}},
+		"for a moment": {{0, ports("a"), nil}, {WarnAfter / 2, ports(), nil}, {time.Hour, nothing, nil}},
+		"begins and ends": {
+			{0, ports("a"), nil},
+			{WarnAfter, ports("b"), []string{"TopologyUnreachable"}},
+			{time.Minute, ports("c"), nil},
+			{0, ports(), nil},
+			{WarnAfter, ports(), []string{"TopologyReachable"}},
+		},
+		"ends for a moment": {
+			{0, ports("a"), nil},
+			{WarnAfter, ports("a"), []string{"TopologyUnreachable"}},
+			{time.Minute, ports(), nil},
+			{WarnAfter / 2, ports("a"), nil},
+			{time.Hour, nothing, nil},
+		},
+		"refused addresses": {
+			{0, refused("a"), nil},
+			{WarnAfter, refused("a"), []string{"AddressRefused"}},
+			{time.Minute, refused("b"), nil},
+			{RefusedEvery, refused("b"), []string{"AddressRefused"}},
+			{time.Hour, refused("b"), nil},
+		},
+		"refused again": {
+			{0, refused("a"), nil},
+			{WarnAfter, refused("a"), []string{"AddressRefused"}},
+			{time.Minute, refused(), nil},
+			{time.Minute, refused("b"), nil},
+			{RefusedEvery, refused("b"), []string{"AddressRefused"}},
+			{0, refused(), nil},
+			{RefusedEvery, nothing, nil},
+		},
+		"packets bypass rules": {
+			{0, bypassed("a"), []string{"RulesBypassed"}},
+			{0, bypassed("b"), []string{"RulesBypassed"}},
+			{time.Hour, bypassed("b"), nil},
+			{0, bypassed(""), []string{"RulesTraversed"}},
+		},
+		"a port is taken": {
+			{0, taken("a"), nil},
+			{HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}},
+			{time.Hour, nothing, nil},
+			{0, taken(""), nil},
+		},
+		"a port is taken again": {
+			{0, taken("a"), nil},
+			{HealthPortWarnAfter, nothing, []string{"FailedToStartServiceHealthcheck"}},
+			{0, taken(""), nil},
+			{time.Second, taken("a"), nil},
+			{repeatAfter, nothing, []string{"FailedToStartServiceHealthcheck"}},
+			{0, taken(""), nil},
+			{time.Hour, nothing, nil},
+		},
+		"a port is taken briefly": {
+			{0, taken("a"), nil},
+			{HealthPortWarnAfter / 2, taken(""), nil},
+			{time.Hour, nothing, nil},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRecorded()
