@@ -19,8 +19,6 @@ type Limit struct {
 	mu sync.Mutex
 	// held are the connections. The one whose state is oldest comes first.
 	held []held
-	// waits says that makeRoom is called again soon.
-	waits bool
 }
 
 const (
@@ -55,24 +53,16 @@ func (l *Limit) note(conn net.Conn, state http.ConnState) {
 	l.makeRoom(now)
 }
 
-// makeRoom closes the connections that are too many, later if they are young.
+// makeRoom closes the connections that are too many. Young ones are closed for a later connection, or when their
+// request does not come in time.
 func (l *Limit) makeRoom(now time.Time) {
 	for len(l.held) > l.most {
 		gone := l.dispensable(now)
 		if gone < 0 {
-			break
+			return
 		}
 		_ = l.held[gone].conn.Close() // the client may have closed it already
 		l.held = slices.Delete(l.held, gone, gone+1)
-	}
-	if len(l.held) > l.most && !l.waits {
-		l.waits = true
-		time.AfterFunc(l.young, func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.waits = false
-			l.makeRoom(time.Now())
-		})
 	}
 }
 
