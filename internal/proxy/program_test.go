@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
@@ -151,58 +149,6 @@ func TestGauges(t *testing.T) {
 	are("a rival", 2, 2, 2, 1)
 	w.drop(web)
 	are("a Service less", 1, 1, 1, 0)
-}
-
-// Policies, source ranges and affinity of a Service change the rules for its own addresses, and
-// those of no other Service, though one beside it is like it and has the same endpoints.
-func TestFieldsOfOneServiceConcernNoOther(t *testing.T) {
-	all := func(name string, addresses ...string) *corev1.Service {
-		s := aService(name, addresses[0])
-		s.Spec.Type, s.Spec.ExternalIPs = corev1.ServiceTypeLoadBalancer, addresses[1:2]
-		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addresses[2]}}
-		return s
-	}
-	group := func(name string) *v1alpha1.EndpointGroup {
-		g := aGroup(name, name+"-1", "10.1.1.1", "10.1.1.2")
-		g.Spec.Endpoints[0].Node = "node-a"
-		return g
-	}
-	web, other := []string{"10.96.0.1", "198.18.0.1", "203.0.113.1"}, []string{"10.96.0.2", "198.18.0.2", "203.0.113.2"}
-	for name, change := range map[string]func(*corev1.ServiceSpec){
-		"externalTrafficPolicy": func(s *corev1.ServiceSpec) { s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal },
-		"internalTrafficPolicy": func(s *corev1.ServiceSpec) {
-			s.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
-		},
-		"loadBalancerSourceRanges": func(s *corev1.ServiceSpec) { s.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} },
-		"sessionAffinity":          func(s *corev1.ServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.put(all("web", web...), all("other", other...), group("web"), group("other"))
-			w.right("at first")
-			programmed := func() string { return fmt.Sprintf("%+v", *w.families[0].table.Programmed()["shop/other"]) }
-			before, done := programmed(), w.kernel.transactions()
-			changed := all("web", web...)
-			change(&changed.Spec)
-			w.put(changed)
-			w.right("with the field")
-			own := false
-			for _, transaction := range w.kernel.applied[done:] {
-				for i := range other {
-					own = own || touches(transaction, web[i])
-					if touches(transaction, other[i]) {
-						t.Errorf("elements of %s change", other[i])
-					}
-				}
-			}
-			if !own {
-				t.Error("nothing changes: the test shows nothing")
-			}
-			if after := programmed(); after != before {
-				t.Errorf("the other Service was %s, and is %s", before, after)
-			}
-		})
-	}
 }
 
 // A proxy that starts anew makes no rules before it knows the addresses that take NodePorts:
