@@ -4,10 +4,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"vicinity.dev/vicinity/internal/proxy"
+	"vicinity.dev/vicinity/internal/proxy/accounting"
+	"vicinity.dev/vicinity/internal/version"
 )
 
 func main() {
@@ -18,4 +29,95 @@ func main() {
 		fmt.Fprintln(os.Stderr, "vicinity-proxy: "+err.Error())
 		os.Exit(1)
 	}
+}
+
+type command struct {
+	settings
+	cleanup, dryRun, initOnly bool
+	// switches is the folder of the kernel's settings.
+	switches string
+}
+
+func newCommand() *cobra.Command {
+	c := &command{}
+	made := &cobra.Command{
+		Use:   "vicinity-proxy",
+		Short: "Serve Services on a node by topology",
+		Long: `Serve Services on a node by topology: program nftables so that clients on the node reach
+the endpoints that their zone is to use, as EndpointGroups say.
+
+It leaves the rules in place when it ends, and changes none that is right when it starts.`,
+		Version:           version.Read().Version,
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		DisableAutoGenTag: true,
+	}
+	flags := made.Flags()
+	made.RunE = func(made *cobra.Command, _ []string) error {
+		if err := c.settle(flags); err != nil {
+			return err
+		}
+		return c.run(made.Context(), made.OutOrStdout())
+	}
+	flags.SortFlags = false
+	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node, and end")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have if --max-elements were no bound, and end")
+	flags.BoolVar(&c.initOnly, "init-only", false, "have the kernel track and count connections as --conntrack-accounting and the other flags of conntrack say, which takes more rights than serving Services, and end; what fails is only told")
+	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's settings for networks, for containers whose own /proc/sys is read-only")
+	flags.BoolP("version", "v", false, "print the version, and end")
+	c.addFlags(flags)
+	return made
+}
+
+func (c *command) settle(flags *pflag.FlagSet) error {
+	if err := c.replaceKubeProxy(flags); err != nil {
+		return err
+	}
+	switch {
+	case c.cleanup && c.dryRun:
+		return errors.New("--cleanup: it is not allowed together with --dry-run")
+	case c.initOnly && (c.cleanup || c.dryRun):
+		return errors.New("--init-only: it is not allowed together with --cleanup or --dry-run")
+	}
+	return c.check()
+}
+
+func (c *command) run(ctx context.Context, out io.Writer) error {
+	switch {
+	case c.initOnly:
+		c.prepare(ctx, c.log.logger(os.Stderr))
+		return nil
+	case c.cleanup:
+		return cleanUp(ctx)
+	case c.dryRun:
+		o, err := c.options()
+		if err != nil {
+			return err
+		}
+		if o.API, err = c.api(); err != nil {
+			return err
+		}
+		return proxy.DryRun(ctx, o, out)
+	}
+	return c.serve(ctx)
+}
+
+type logConfig struct {
+	level, format string
+}
+
+var (
+	logLevels  = []string{"debug", "info", "error"}
+	logFormats = []string{"json", "text"}
+)
+
+func (c logConfig) logger(w io.Writer) logr.Logger {
+	options := &slog.HandlerOptions{Level: map[string]slog.Level{
+		"debug": slog.LevelDebug - 4, "info": slog.LevelInfo, "error": slog.LevelError,
+	}[c.level]}
+	if c.format == "text" {
+		return logr.FromSlogHandler(slog.NewTextHandler(w, options))
+	}
+	return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
 }

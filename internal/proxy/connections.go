@@ -143,12 +143,8 @@ func (c *cleaner) ask(note func() bool) {
 	c.mu.Lock()
 	asked := note()
 	c.mu.Unlock()
-	if !asked {
-		return
-	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	if asked {
+		signal(c.wake)
 	}
 }
 

@@ -145,8 +145,13 @@ func (p *programmer) setForgotten(number ruleset.Family, set string, began time.
 	}
 	p.forgotten[remembered{number, set}] = began
 	p.mu.Unlock()
+	signal(p.wake)
+}
+
+// signal wakes the reader of a channel with room for one signal.
+func signal(wake chan<- struct{}) {
 	select {
-	case p.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

@@ -91,10 +91,7 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 		if p.watches.AreReady() {
 			p.health.Queued(p.programmer.named...)
 		}
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
+		signal(wake)
 	})
 	p.metrics = newMetrics(o.Registry, p.catalogue.Count)
 	var err error
@@ -179,12 +176,7 @@ func (p *Proxy) newProving() *proving {
 	}
 	v.prober = probe.New(probe.Options{
 		Node: p.options.NodeName, Port: p.options.ProbePort, Pace: probe.DefaultPace, Tried: p.metrics.probed,
-		Changed: func() {
-			select {
-			case v.results <- struct{}{}:
-			default:
-			}
-		},
+		Changed:  func() { signal(v.results) },
 		Unserved: func() { p.catalogue.TouchService(v.service) },
 	})
 	return v
