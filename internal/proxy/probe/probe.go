@@ -1,12 +1,8 @@
-// Package probe finds out whether packets of a node come through the rules that this proxy
-// writes: it connects from the node to an address that only those rules lead anywhere, and
-// looks whether this very process answers.
+// Package probe finds out whether packets of a node pass the rules of this proxy: it connects from the node to
+// an address that only those rules lead anywhere, and checks that this process answers.
 //
-// Another program that translates the address first, one that answers in place of the rules,
-// and a kernel hook that packets do not pass all make it fail. It shows how packets of the
-// node itself go. Those of pods pass another hook, of which it says nothing.
-//
-// The package does not write rules and does not say what becomes of the result.
+// The probe fails if another program translates the address first or answers in place of the rules, or if
+// packets bypass a kernel hook. It says nothing about packets of pods, which pass another hook.
 package probe
 
 import (
@@ -17,17 +13,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Outcome is what probes have shown.
+// Outcome is the result of probes.
 type Outcome int
 
 // The outcomes.
 const (
-	// Pending is that there were not enough probes yet.
+	// Pending means that there were too few probes yet.
 	Pending Outcome = iota
 	Passed
 	Failed
-	// Impossible is that the node cannot be probed, for a reason that says nothing about its
-	// rules.
+	// Impossible means that the node cannot be probed, for a reason that says nothing about its rules.
 	Impossible
 )
 
@@ -48,27 +43,25 @@ type Pace struct {
 // DefaultPace survives the loss of one packet: the kernel sends the first packet of a connection again after a second.
 var DefaultPace = Pace{Every: 30 * time.Second, Again: time.Second, Retry: 5 * time.Second, Tries: 3, Timeout: 2 * time.Second, Fresh: 10 * time.Second}
 
-// impossibleError is a probe that says nothing about the rules.
+// impossibleError is a failure that says nothing about the rules.
 type impossibleError struct{ reason string }
 
 func (e impossibleError) Error() string { return e.reason }
 
-// State is what the probes of one address family have shown so far.
+// State is the state of one address family.
 type State struct {
 	Outcome Outcome
-	// Reason says why the outcome is Failed or Impossible.
+	// Reason explains Failed and Impossible.
 	Reason string
-	// Proven is when the last probe that passed began, zero if none did.
+	// Proven is when the last passed probe began, zero if none did.
 	Proven time.Time
-	// next is when to probe again, zero if one was requested, and missed how many in a row
-	// did not pass.
+	// next is when to probe again, zero for at once. missed counts failures in a row.
 	next   time.Time
 	missed int
 }
 
-// take notes how a probe ended. One that does not pass changes the outcome only when those
-// before it did not pass either: packets are lost now and then, and rules that somebody has
-// changed are put right within a second.
+// take notes a probe. Only several failures in a row change the outcome: packets are lost now and then, and
+// changed rules are repaired within a second.
 func (s *State) take(failure error, began, ended time.Time, pace Pace) {
 	if failure == nil {
 		*s = State{Outcome: Passed, Proven: began, next: ended.Add(pace.Every)}
@@ -86,20 +79,18 @@ func (s *State) take(failure error, began, ended time.Time, pace Pace) {
 	}
 }
 
-// Verdict is what the probes of all families say together.
+// Verdict joins the states of all families.
 type Verdict struct {
-	// Holds says that each family that can be probed passed the last time.
+	// Holds says that each family that can be probed passed.
 	Holds bool
-	// Recent says that each of them passed a moment ago, that none has failed since, and that
-	// no new probe was requested since.
+	// Recent says that each passed a moment ago, and that no probe failed or was asked for since.
 	Recent bool
-	// Due says that another probe comes soon anyway: one has failed, or one was requested.
+	// Due says that another probe comes soon, since one failed or was asked for.
 	Due bool
-	// Failure says what failed, empty if nothing did.
+	// Failure says what failed, empty for nothing.
 	Failure string
 }
 
-// verdict joins the states of families.
 func verdict(states map[ruleset.Family]State, now time.Time, fresh time.Duration) Verdict {
 	v := Verdict{Holds: true, Recent: true}
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
@@ -122,7 +113,6 @@ type Target struct {
 	Family ruleset.Family
 	// Front is the address that only the rules lead anywhere.
 	Front netip.AddrPort
-	// Endpoint is where the rules in the kernel lead connections to it, invalid as long as
-	// there are none.
+	// Endpoint is where the rules in the kernel lead it, invalid while there are none.
 	Endpoint netip.AddrPort
 }

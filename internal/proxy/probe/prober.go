@@ -52,10 +52,9 @@ type Prober struct {
 	asked bool
 }
 
-// probed is what is known of one family.
 type probed struct {
 	listener *listener
-	// unserved is why there is none.
+	// unserved is why there is no listener.
 	unserved error
 	target   Target
 	state    State
@@ -79,8 +78,7 @@ func New(o Options) *Prober {
 }
 
 func dialTCP(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
-	// From an address of its own the node connects also where the route to the other one has
-	// another source, such as that of an interface that has all addresses of Services.
+	// The route may have another source address, such as that of an interface with all addresses of Services.
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	return d.DialContext(ctx, "tcp", to.String())
 }
@@ -97,8 +95,8 @@ func routed(from, to netip.Addr) bool {
 	return !errors.Is(err, syscall.ENETUNREACH)
 }
 
-// Serve has connections to one of some addresses of the node answered, and returns where. It
-// stays where it is if it can. It is invalid if no address of the family is the node's.
+// Serve answers at one of the node's addresses, and returns where. It stays where it is if it can. The result is
+// invalid if it can answer at none.
 func (p *Prober) Serve(family ruleset.Family, addresses []netip.Addr) netip.AddrPort {
 	candidates := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
 		return a.Is4() != (family == ruleset.IPv4) || a.IsLoopback() || a.IsLinkLocalUnicast()
@@ -120,7 +118,7 @@ func (p *Prober) Serve(family ruleset.Family, addresses []netip.Addr) netip.Addr
 	return f.listener.at
 }
 
-// Aim says what to probe. What it does not name is not probed.
+// Aim sets what to probe, and nothing else is probed.
 func (p *Prober) Aim(targets []Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +134,7 @@ func (p *Prober) Aim(targets []Target) {
 	}
 }
 
-// Ask has the next probe come at once. What passed before is not recent any more.
+// Ask has the next probe come at once. Earlier ones are not recent any more.
 func (p *Prober) Ask() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +155,7 @@ func (p *Prober) rouse() {
 	}
 }
 
-// States are those of the families that are probed.
+// States are the states of the probed families.
 func (p *Prober) States() map[ruleset.Family]State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,12 +168,12 @@ func (p *Prober) States() map[ruleset.Family]State {
 	return states
 }
 
-// Verdict is what probes say at a time.
+// Verdict is the verdict at a time.
 func (p *Prober) Verdict(now time.Time) Verdict {
 	return verdict(p.States(), now, p.options.Pace.Fresh)
 }
 
-// Run probes until the context ends, and then answers no more.
+// Run probes until the context ends, and then stops answering.
 func (p *Prober) Run(ctx context.Context) {
 	defer p.close()
 	for ctx.Err() == nil {
@@ -199,7 +197,7 @@ func (p *Prober) close() {
 	}
 }
 
-// round probes the families that are due, and returns the time until the next is.
+// round probes what is due, and returns the time until the next round.
 func (p *Prober) round(ctx context.Context) time.Duration {
 	p.mu.Lock()
 	asked := p.asked
@@ -222,8 +220,8 @@ func (p *Prober) round(ctx context.Context) time.Duration {
 	return wait
 }
 
-// probable reports whether there is something to probe: a rule that leads here, or none for
-// want of a listener.
+// probable reports whether there is something to probe: a rule that leads here, or none since there is no
+// listener.
 func (f *probed) probable() bool {
 	return f.target.Front.IsValid() && (f.listener == nil || f.target.Endpoint == f.listener.at)
 }
@@ -235,7 +233,7 @@ func (p *Prober) due(family ruleset.Family) bool {
 	return f.probable() && !time.Now().Before(f.state.next)
 }
 
-// probe probes a family, and reports whether the outcome is another now.
+// probe reports whether the outcome has changed.
 func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool) {
 	p.mu.Lock()
 	f := p.families[family]
@@ -266,15 +264,14 @@ func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool
 	return f.state.Outcome != before.Outcome || f.state.Reason != before.Reason
 }
 
-// connect connects to a front, and sees who answers.
+// connect connects to a front, and checks who answers.
 func (p *Prober) connect(ctx context.Context, target Target) error {
 	failure := p.ask(ctx, target.Endpoint.Addr(), target.Front)
 	switch {
 	case failure == nil:
 		return nil
 	case errors.Is(failure, syscall.ENETUNREACH) && !p.options.Routed(target.Endpoint.Addr(), target.Front.Addr()):
-		// With a route the kernel says the same when something else has translated the
-		// address into one that has none.
+		// With a route the error means that something else has translated the address.
 		return impossibleError{fmt.Sprintf("the node has no route to %s", target.Front.Addr())}
 	}
 	if p.ask(ctx, target.Endpoint.Addr(), target.Endpoint) != nil {
@@ -285,7 +282,6 @@ func (p *Prober) connect(ctx context.Context, target Target) error {
 
 var errStranger = errors.New("something else answers")
 
-// ask connects and reads the answer.
 func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, p.options.Pace.Timeout)
 	defer cancel()
@@ -299,7 +295,7 @@ func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) er
 			return err
 		}
 	}
-	// An answer may be there though the other end takes no request any more.
+	// There may be an answer even if the request fails.
 	_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
 	const most = 1 << 10
 	answer, err := io.ReadAll(io.LimitReader(conn, most))
@@ -312,7 +308,7 @@ func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) er
 	return err
 }
 
-// reasonOf says in a few words that stay the same why a connection failed.
+// reasonOf words a failure the same way each time.
 func reasonOf(err error) string {
 	var errno syscall.Errno
 	switch {
