@@ -21,7 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// deployment is what a target is if it is a Deployment.
+// deployment is the part of a target that only Deployments have.
 type deployment struct {
 	// sets are its ReplicaSets in the order in which its controller makes those of old revisions smaller.
 	sets    []*appsv1.ReplicaSet
@@ -30,8 +30,8 @@ type deployment struct {
 	number  int // of the revision
 }
 
-// readDeployment reads the ReplicaSets. The one with the number that the Deployment has is that of the template, unless
-// another one has a higher number: a Deployment that goes back to a template counts on its ReplicaSet first.
+// readDeployment reads the ReplicaSets. The ReplicaSet with the number of the Deployment is that of the template, unless another one
+// has a higher number: a Deployment that goes back to a template numbers its ReplicaSet first.
 func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *appsv1.Deployment) error {
 	d := &deployment{problem: checkDeployment(w), paused: w.Spec.Paused, number: numberOf(w)}
 	t.kind, t.deployment, t.desired = rollout.Surge, d, 1
@@ -61,7 +61,7 @@ func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *ap
 	return nil
 }
 
-// numberOf is how a Deployment counts a revision, 0 if it has not yet.
+// numberOf returns the number of a revision, 0 if it has none yet.
 func numberOf(object client.Object) int {
 	number, err := strconv.Atoi(object.GetAnnotations()[v1alpha1.AnnotationDeploymentRevision])
 	if err != nil {
@@ -70,10 +70,10 @@ func numberOf(object client.Object) int {
 	return number
 }
 
-// isAhead reports whether a ReplicaSet is of a template that the Deployment has not counted yet.
+// isAhead reports whether a ReplicaSet is of a template that the Deployment has not numbered yet.
 func (d *deployment) isAhead(set *appsv1.ReplicaSet) bool { return numberOf(set) > d.number }
 
-// hashOf is how the label of pods names the revision of a ReplicaSet.
+// hashOf returns the revision of a ReplicaSet, as the label of its pods has it.
 func hashOf(set *appsv1.ReplicaSet) string {
 	return set.Spec.Template.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 }
@@ -111,8 +111,8 @@ func hasGate(gates []corev1.PodSchedulingGate) bool {
 	return slices.ContainsFunc(gates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
 }
 
-// slotOf is the slot that a pod was released for, or else its own. What cannot be the name of a pod was written by somebody
-// else, and does not come into the status.
+// slotOf returns the slot that a pod was released for, or its own. Somebody else wrote what cannot be the name of a pod, so that does
+// not get into the status.
 func slotOf(pod *corev1.Pod) string {
 	slot := pod.Annotations[v1alpha1.AnnotationReleasedFor]
 	if len(validation.IsDNS1123Subdomain(slot)) > 0 {
@@ -143,12 +143,11 @@ type member struct {
 	isOf string // revision
 }
 
-// fleet has the pods of a Deployment at one moment.
+// fleet is the pods of a Deployment at one moment.
 type fleet struct {
 	*target
-	// members are active, ending are those that are terminating or finished, by age both.
-	members, ending []*member
-	held            []*member // the same of those that wait; they are in no slot
+	// members are active, ending are terminating or finished, held wait at the gate and have no slot. All are sorted by age.
+	members, ending, held []*member
 }
 
 func newFleet(t *target, pods []*corev1.Pod, m *rollout.Memory) *fleet {
@@ -178,9 +177,8 @@ func newFleet(t *target, pods []*corev1.Pod, m *rollout.Memory) *fleet {
 	return f
 }
 
-// divide has new pods in the slot that they were released for while the pod there is being replaced, and one old pod in it:
-// the one that is replaced, or the first. Otherwise each pod has a slot of its own; that of the first pod in a place
-// has its name.
+// divide gives each pod a slot. While the pod of a slot is being replaced, the slot has one old pod, which is the replaced one or the
+// first, and the new pods that were released for it. Every other pod has a slot of its own name.
 func (f *fleet) divide(m *rollout.Memory) {
 	shared := map[string][]*member{}
 	for _, p := range f.members {
@@ -217,8 +215,8 @@ func isReplaced(m *rollout.Memory, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(m.Replacements, func(e v1alpha1.RolloutReplacement) bool { return e.UID == pod.UID })
 }
 
-// slots are those with a pod. As long as they are fewer than the replicas, there are those where a pod was taken down
-// or ends, and others for pods that have not come yet, which count in all domains.
+// slots returns the slots with a pod. Up to the number of replicas it adds those where a pod was taken down or ends, and then slots
+// for pods that have not come yet, which count in all domains.
 func (f *fleet) slots(m *rollout.Memory) []rollout.Slot {
 	var names []string
 	for _, p := range f.members {
@@ -247,7 +245,7 @@ func (f *fleet) slots(m *rollout.Memory) []rollout.Slot {
 	return list
 }
 
-// podsOf adds the pods of a Deployment that are not held to a view, and its slots.
+// podsOf adds the slots of a Deployment to a view, and its pods that are not held.
 func (v *view) podsOf(f *fleet, place func(*corev1.Pod) string) {
 	v.fleet = f
 	for _, p := range slices.Concat(f.members, f.ending) {
@@ -259,8 +257,8 @@ func (v *view) podsOf(f *fleet, place func(*corev1.Pod) string) {
 	v.state.Slots = f.slots(&v.state.Memory)
 }
 
-// restoreDeployment gives a Deployment the template of a revision, as kubectl rollout undo does. It keeps the gate,
-// which the template may not have had.
+// restoreDeployment gives a Deployment the template of a revision, as kubectl rollout undo does. It keeps the gate, which the old
+// template may not have.
 func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target, revision string) error {
 	stored := &appsv1.ReplicaSet{}
 	at := slices.IndexFunc(t.deployment.sets, func(set *appsv1.ReplicaSet) bool { return hashOf(set) == revision })
@@ -295,7 +293,7 @@ func (r *reconciler) restoreDeployment(ctx context.Context, n *notes, t *target,
 	return err
 }
 
-// whyStays says why nothing is released for a pod that is to go, empty if that is not for want of a new pod.
+// whyStays says that no new pod is there to release for a pod. It is empty if that is not what the pod waits for.
 func (f *fleet) whyStays(name string) string {
 	old := slices.IndexFunc(f.members, func(p *member) bool { return p.Name == name })
 	updated := slices.IndexFunc(f.deployment.sets, func(set *appsv1.ReplicaSet) bool { return hashOf(set) == f.revision })
@@ -305,7 +303,7 @@ func (f *fleet) whyStays(name string) string {
 	return fmt.Sprintf("the Deployment has made no pod to come instead yet; if that lasts, kubectl describe replicaset %s says why", f.deployment.sets[updated].Name)
 }
 
-// whyUnplaced is what the scheduler says about a pod, empty if it says nothing.
+// whyUnplaced returns what the scheduler says about a pod, empty if it says nothing.
 func (r *reconciler) whyUnplaced(ctx context.Context, namespace, name string) string {
 	pod := &corev1.Pod{}
 	if err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); err != nil {

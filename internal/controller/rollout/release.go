@@ -24,20 +24,18 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// shortTime is how long pods of old ReplicaSets are waited for that are too few. Then pods of the revision are
-// released in their places.
+// shortTime is how long old ReplicaSets have to make the pods that they lack. Then pods of the revision are released in their places.
 const shortTime = 5 * time.Second
 
-// release is a pod that is let go.
+// release is a held pod to release.
 type release struct {
 	*member
 	slot   string // that it comes into, empty for one of its own
 	domain string // empty for any
 }
 
-// missing is how many pods a Deployment lacks that are ready or may become so. A pod that is not ready counts if it
-// is alone in its slot: beside another one it is to come instead of that. With hopeless, those of the revision do
-// not count at all.
+// missing returns how many pods a Deployment lacks. A ready pod counts as there. An unready pod counts if it is alone in its
+// slot: beside another pod it will replace that one. With hopeless, unready pods of the revision do not count at all.
 func (f *fleet) missing(hopeless bool) int {
 	ready, alone := map[string]int{}, map[string]bool{}
 	for _, p := range f.members {
@@ -56,7 +54,7 @@ func (f *fleet) missing(hopeless bool) int {
 	return f.desired - there - len(alone)
 }
 
-// toCome is how many pods the ReplicaSets of old revisions have to make or to be let have.
+// toCome returns how many pods the ReplicaSets of old revisions still lack.
 func (f *fleet) toCome() (pods int) {
 	for _, set := range f.deployment.sets {
 		if hashOf(set) == f.revision || set.Spec.Replicas == nil {
@@ -73,10 +71,10 @@ func (f *fleet) toCome() (pods int) {
 	return pods
 }
 
-// replaceMissing are the held pods to release so that the Deployment has the pods that it should. What is held besides
-// is there to replace others. In the place of a pod that the rollout has taken down comes one of the revision; else pods
-// of old revisions come first, since their ReplicaSets make none but to replace and to scale. A rollout that stands
-// (halted) lets none of its pods come before those. With late, pods that old ReplicaSets do not make are not waited for.
+// replaceMissing returns the held pods to release so that the Deployment has as many pods as it should. The other held pods are
+// there to replace old ones. A pod of the revision comes in the place of one that the rollout has taken down. For other places,
+// pods of old revisions come first, since their ReplicaSets make pods only to replace and to scale. While the rollout is
+// halted, they come first everywhere. With late, the pods that old ReplicaSets do not make are not waited for.
 func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []release) {
 	lack := f.missing(m.Failure != nil)
 	if lack <= 0 {
@@ -130,7 +128,7 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// keepFull releases the pods that a Deployment lacks, and takes the marks from pods that are not taken down after all.
+// keepFull releases the pods that a Deployment lacks, and takes marks off pods that stay after all.
 func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
 	if err := r.unmark(ctx, v.fleet, &d.Status); err != nil {
 		return 0, err
@@ -138,8 +136,8 @@ func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	return r.fill(ctx, n, d, v.fleet, &d.Status)
 }
 
-// fillOnly releases the pods that a Deployment lacks which is not updated by domain. Which pods are about to go for others,
-// their marks say. The other marks are of no use.
+// fillOnly releases the pods that a Deployment lacks, where the Deployment is not updated by domain. Marks say which pods are about
+// to go for others. Other marks are taken off.
 func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
 	switch {
 	case t.deployment == nil:
@@ -175,8 +173,8 @@ func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	return r.fill(ctx, n, d, f, &m)
 }
 
-// isStuck reports whether the controller of a Deployment has not taken up its last change for some time, as when a quota
-// refuses the ReplicaSet. Then the revision is the last one that is known.
+// isStuck reports whether the controller of a Deployment has not taken up the last change for some time, for example because a
+// quota refuses the ReplicaSet. Then the target gets the last known revision.
 func (n *notes) isStuck(t *target, s *v1alpha1.DomainRolloutStatus, now time.Time) bool {
 	if n.behindSince.IsZero() {
 		n.behindSince = now
@@ -188,8 +186,8 @@ func (n *notes) isStuck(t *target, s *v1alpha1.DomainRolloutStatus, now time.Tim
 	return true
 }
 
-// behind waits until the controller of a workload has seen its last change, and says so if that lasts. A Deployment gets the
-// pods that it lacks meanwhile: those that it needs for the old template wait at the gate, too.
+// behind waits until the controller of a workload has seen the last change, and says so if that takes long. Meanwhile a Deployment
+// gets the pods that it lacks: those of the old template wait at the gate, too.
 func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
 	after, err := r.fillOnly(ctx, n, d, t)
 	if err != nil || t.revision == "" && !n.isStuck(t, &d.Status, r.clock.Now()) {
@@ -208,7 +206,7 @@ func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRol
 	return shell.Sooner(after, shell.BehindWait), r.store(ctx, n, d, status, false)
 }
 
-// fill releases the pods that a Deployment lacks, as a live read says. It returns after how long to look again.
+// fill releases the pods that a Deployment lacks by a live read. It returns after how long to look again.
 func (r *reconciler) fill(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, f *fleet, m *rollout.Memory) (time.Duration, error) {
 	if len(f.held) == 0 || f.missing(m.Failure != nil) <= 0 {
 		n.shortSince = time.Time{}
@@ -235,8 +233,8 @@ func (r *reconciler) fill(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	return shortTime, nil
 }
 
-// liveFleet reads the pods of a Deployment live, and then how many it should have: the other way round, a scale-down in
-// between would look as if pods were missing. It is nil if the Deployment has another revision by now.
+// liveFleet reads the pods of a Deployment live, and after that the Deployment. In the other order, a scale-down in between would look
+// as if pods were missing. It returns nil if the Deployment has another revision by now.
 func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t *target, m *rollout.Memory) (*fleet, error) {
 	hashes := make([]string, len(t.deployment.sets))
 	for i, set := range t.deployment.sets {
@@ -267,8 +265,8 @@ func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t
 	return newFleet(live, pods, m), nil
 }
 
-// due are the targets for which something can be done now, and after how long it is done again. A pod is released as soon
-// as there is one. A Deployment that is paused deletes none, so that no other is taken down then.
+// due returns the targets for which something can be done now, and a function that says when to ask for a target again. A paused
+// Deployment deletes no pod, so no more pods are taken down then.
 func (f *fleet) due(targets []rollout.Target, m *rollout.Memory, asked func(uid string) time.Duration) ([]rollout.Target, func(uid string) time.Duration) {
 	again := map[string]bool{}
 	targets = slices.DeleteFunc(targets, func(t rollout.Target) bool {
@@ -285,7 +283,7 @@ func (f *fleet) due(targets []rollout.Target, m *rollout.Memory, asked func(uid 
 	}
 }
 
-// surge has a pod replaced by one that is released before it goes. Its Deployment deletes it when that is available.
+// surge releases a new pod for an old one. The Deployment deletes the old pod when the new one is available.
 func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) error {
 	refused, err := r.releaseFor(ctx, n, d, v, t)
 	if err != nil || refused == "" {
@@ -293,12 +291,12 @@ func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRoll
 	}
 	live, err := r.liveFleet(ctx, d, v.target, &d.Status)
 	if err != nil || live == nil || live.isReleased(t) {
-		return err // a pod that has one released for it goes, and has to be found with its mark
+		return err // a new pod comes for it already, so it goes, and must keep its mark
 	}
 	return r.denied(ctx, n, d, t, refused)
 }
 
-// releaseFor releases a pod for another one that may go, or says why that may not.
+// releaseFor releases a new pod for an old one that may go, or says why the old one may not.
 func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) (refused string, err error) {
 	m, pod := &d.Status, v.pods[t.UID]
 	if v.fleet.isReleased(t) {
@@ -308,11 +306,11 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 		return fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost), nil
 	}
 	if !v.fleet.hasHeld() {
-		return "", nil // one that comes wakes this up
+		return "", nil // the next held pod is an event
 	}
 	if podOf(pod).Ready && !v.fleet.isInTurn(pod, m) {
-		// Any pod that became available now would have its Deployment delete one of another ReplicaSet. So this one
-		// goes first, and the place is filled when it has.
+		// If a new pod became available now, the Deployment would delete a pod of another ReplicaSet. So this one goes
+		// first, and its place is filled afterwards.
 		return "", r.evict(ctx, n, d, v, []rollout.Target{t})
 	}
 	if other := v.fleet.foreign(pod, m); other != "" {
@@ -339,10 +337,10 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 	}
 	old := live.member(t.UID)
 	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(m) {
-		return "", nil // as the cache will show
+		return "", nil // the cache will show it
 	}
 	if podOf(old.Pod).Ready && (!podOf(pod).Ready || !live.isInTurn(old.Pod, m)) {
-		return "", nil // its budgets were not asked, or it would not be the one to go
+		return "", nil // its budgets were not asked, or the Deployment would delete another pod
 	}
 	for _, p := range live.held {
 		if p.isOf == live.revision {
@@ -369,8 +367,8 @@ func (f *fleet) hasHeld() bool {
 	return slices.ContainsFunc(f.held, func(p *member) bool { return p.isOf == f.revision })
 }
 
-// isReleased reports whether a pod has come or is to come instead of another one, which is about to go then: one
-// that is not ready yet, or one more than the Deployment should have.
+// isReleased reports whether an old pod is about to go, because a new pod was released for it: the new pod is not ready yet, or the
+// Deployment has one pod more than it should.
 func (f *fleet) isReleased(t rollout.Target) bool {
 	old := f.member(t.UID)
 	if old == nil {
@@ -388,8 +386,8 @@ func (f *fleet) isReleased(t rollout.Target) bool {
 	return came && len(f.members) > f.desired
 }
 
-// isTooMany reports whether there are more pods than the Deployment should have, even without those that were released for
-// others: it is about to delete some then, and would delete the wrong ones if more came.
+// isTooMany reports whether the Deployment has more pods than it should, not counting those that were released for others. It is
+// about to delete some, and would delete the wrong ones if more pods came.
 func (f *fleet) isTooMany(m *rollout.Memory) bool {
 	surplus := len(f.members) - f.desired
 	for i := range m.Replacements {
@@ -400,8 +398,8 @@ func (f *fleet) isTooMany(m *rollout.Memory) bool {
 	return surplus > 0
 }
 
-// isInTurn reports whether a Deployment deletes pods of the ReplicaSet of a pod next: it empties those of old revisions
-// one after the other.
+// isInTurn reports whether the Deployment deletes pods of a pod's ReplicaSet next: it empties the ReplicaSets of old revisions one
+// after the other.
 func (f *fleet) isInTurn(pod *corev1.Pod, m *rollout.Memory) bool {
 	for _, set := range f.deployment.sets {
 		if metav1.IsControlledBy(pod, set) {
@@ -416,7 +414,7 @@ func (f *fleet) isInTurn(pod *corev1.Pod, m *rollout.Memory) bool {
 	return false
 }
 
-// foreign names a pod that a ReplicaSet would delete as soon as a pod that is marked, by the cost of another owner.
+// foreign names a pod to which another owner gave the deletion cost of a mark: the ReplicaSet could delete it instead.
 func (f *fleet) foreign(pod *corev1.Pod, m *rollout.Memory) string {
 	for _, p := range f.members {
 		if metav1.IsControlledBy(pod, p.set) && p.Annotations[corev1.PodDeletionCost] == v1alpha1.RolloutDeletionCost && !isMarked(p.Pod) && !isReplaced(m, p.Pod) {
@@ -426,8 +424,8 @@ func (f *fleet) foreign(pod *corev1.Pod, m *rollout.Memory) string {
 	return ""
 }
 
-// reserve asks all that may refuse the eviction of a pod, and says what does. One that is not ready is deleted by its
-// Deployment as soon as it can be: nothing is asked about it.
+// reserve asks everything that may refuse the eviction of a pod, and returns the refusal. Nothing is asked about a pod that is not
+// ready: its Deployment deletes it as soon as it can.
 func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod *corev1.Pod, t rollout.Target) (refused string, err error) {
 	if !podOf(pod).Ready {
 		return "", nil
@@ -444,7 +442,7 @@ func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod
 	if r.options.Budgets == nil {
 		return "", nil
 	}
-	// An attempt that is denied may be given up behind the next one, so each has a holder of its own.
+	// A denied attempt may be given up after the next one began, so each attempt has a holder of its own.
 	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName + "/" + string(uuid.NewUUID())})
 	if err != nil {
 		return "", fmt.Errorf("reserving pod %s/%s with its budgets: %w", pod.Namespace, pod.Name, err)
@@ -452,7 +450,7 @@ func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod
 	return answer.Denial, nil
 }
 
-// hold keeps a pod first in turn and reserved that is about to be deleted.
+// hold keeps the mark and the reservation of a pod that is about to be deleted.
 func (r *reconciler) hold(ctx context.Context, n *notes, pod *corev1.Pod, t rollout.Target) error {
 	ask(n.asked, t.UID, r.clock.Now(), longestWaiting)
 	if err := r.mark(ctx, pod); err != nil || r.options.Budgets == nil || !podOf(pod).Ready {
@@ -461,8 +459,8 @@ func (r *reconciler) hold(ctx context.Context, n *notes, pod *corev1.Pod, t roll
 	return r.options.Budgets.Hold(ctx, pod, requesterName)
 }
 
-// mark has a pod be deleted before the others of its ReplicaSet. Only pods that another one was released for, or is
-// about to be, have a mark: any of them may go when one of the others has come.
+// mark makes the ReplicaSet delete a pod before its others. Only pods for which another one is released, or is about to be, have a
+// mark: each of them may go as soon as one of the new pods is ready.
 func (r *reconciler) mark(ctx context.Context, pod *corev1.Pod) error {
 	written, set := pod.Annotations[corev1.PodDeletionCost]
 	if isMarked(pod) || set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != written {
@@ -472,7 +470,7 @@ func (r *reconciler) mark(ctx context.Context, pod *corev1.Pod) error {
 	return r.writeCost(ctx, pod, &cost)
 }
 
-// unmark takes the marks from pods that are not taken down after all.
+// unmark takes the marks off pods that stay after all.
 func (r *reconciler) unmark(ctx context.Context, f *fleet, m *rollout.Memory) error {
 	for _, p := range f.members {
 		if isMarked(p.Pod) && (!isReplaced(m, p.Pod) && !f.hasSuccessor(p) || p.isOf == f.revision) {
@@ -484,8 +482,8 @@ func (r *reconciler) unmark(ctx context.Context, f *fleet, m *rollout.Memory) er
 	return nil
 }
 
-// hasSuccessor reports whether a pod was released for another one that has not gone yet, also if that is forgotten, as when
-// the DomainRollout was made anew: the Deployment is about to delete one, and without the mark it would be any.
+// hasSuccessor reports whether a pod was released for an old pod that is still there, even if the DomainRollout was made anew and does
+// not know of it: the Deployment is about to delete one pod, and without the mark that could be any.
 func (f *fleet) hasSuccessor(old *member) bool {
 	return slices.ContainsFunc(f.members, func(p *member) bool {
 		return p.UID != old.UID && p.isOf == f.revision && slotOf(p.Pod) == old.slot && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
@@ -538,9 +536,8 @@ func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one
 	return nil
 }
 
-// hasNodeFor reports whether a domain has a node that a pod can be on. A domain can be gone by now, and a new template can ask
-// for other nodes than the old one. A pod that could be nowhere would wait for ever, so it may be anywhere then, as pods
-// without a domain may, which are replaced last.
+// hasNodeFor reports whether a domain has a node for a pod. The domain can be gone by now, and a new template can ask for other nodes
+// than the old one. A pod that fits nowhere in the domain would wait for ever, so it may be placed anywhere.
 func (r *reconciler) hasNodeFor(ctx context.Context, key, domain string, pod *corev1.Pod) (bool, error) {
 	if domain == "" {
 		return false, nil

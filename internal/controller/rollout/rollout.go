@@ -1,23 +1,23 @@
 // Package rollout keeps DomainRollouts: it replaces the pods of a StatefulSet or a DaemonSet with the update
-// strategy OnDelete, or of a Deployment whose pods are held, one failure domain after the other. What to do next, package internal/rollout decides from
-// a State; this package reads that from caches, stores what has to be remembered in the status, and then does
-// what the step says. A write of the status fails if another one came before, and nothing is done then.
+// strategy OnDelete, or of a Deployment whose pods are held, one failure domain after the other. Package internal/rollout
+// decides what to do next. This package reads the State from caches, stores the step's memory in the status, and then does
+// what the step says. The write of the status fails if another write came before, and then nothing is done.
 //
-// Pods are evicted, so that budgets hold. Only pods of an abandoned revision that are not ready are deleted,
-// after a live read and by their UID: they use up the budgets that would let them go.
+// Pods are evicted, so that budgets hold. Only unready pods of an abandoned revision are deleted, after a live read and by
+// their UID: they would use up the budgets that let them go.
 //
 // # Deployments
 //
-// The pods of a Deployment are held by a scheduling gate in its template. Those of an update are released one for another
-// (surge), into the domain of the old pod, which then is the first that its ReplicaSet deletes. Others, which
-// replace pods that died or are of a scale-up, are not told from those by their names but by counting: as many are released
-// as the Deployment lacks (replaceMissing), by a live read, since releasing one more would have an old pod of any domain deleted.
-// Without a DomainRollout, pods are released by counting alone (unfollowed).
-// A Deployment makes its old ReplicaSets smaller by their age. Where a pod to replace is not of the oldest, no deletion
-// cost helps, and it is evicted before another one is released.
+// A scheduling gate in the template holds the pods of a Deployment. For an update, pods are released one for another (surge):
+// the new pod goes into the domain of the old one, which its ReplicaSet then deletes first. Pods that replace dead ones, or
+// are of a scale-up, have no names to tell them apart, so they are counted: as many are released as the Deployment lacks
+// (replaceMissing). A live read says how many these are, since one pod too many would make the Deployment delete an old pod of
+// any domain. Without a DomainRollout, pods are released by counting alone (unfollowed).
 //
-// The status names the version of pods that it was decided by. A controller whose cache has not come that
-// far waits.
+// A Deployment makes the oldest of its old ReplicaSets smaller first. No deletion cost helps where a pod to replace is of
+// another one: that pod is evicted, and a new one is released when it has gone.
+//
+// The status names the version of pods that it was decided by. A controller whose cache has not come that far waits.
 package rollout
 
 import (
@@ -48,9 +48,9 @@ import (
 // Options are the choices of an administrator.
 type Options struct {
 	Workers int // DomainRollouts that are synced at a time
-	// Budgets, if given, says which evictions would be admitted, so that those that would not are not requested.
+	// Budgets, if given, says which evictions would be admitted. Others are not requested.
 	Budgets budgets
-	// Plans, if given, says what routing plans expect while a domain is empty.
+	// Plans, if given, says what load routing plans expect while a domain is empty.
 	Plans plans
 	// Syncs, if given, know the syncs under way.
 	Syncs *shell.Syncs
@@ -82,7 +82,7 @@ func CacheOptions(options *cache.Options) {
 	options.ByObject[&appsv1.ControllerRevision{}] = cache.ByObject{Transform: trimRevision, UnsafeDisableDeepCopy: &shared}
 }
 
-// trimRevision keeps of a revision which one it is. Its template is read live when it is needed.
+// trimRevision leaves the template out of a revision. It is read live when it is needed.
 func trimRevision(object any) (any, error) {
 	r, ok := object.(*appsv1.ControllerRevision)
 	if !ok {
@@ -169,7 +169,7 @@ func newReconciler(r reconciler) *reconciler {
 	return &r
 }
 
-// What may become of a request besides the states of requester.
+// The outcomes of a request besides the states of requester.
 const (
 	requestUnknown requester.State = "Unknown"
 	requestDeleted requester.State = "Deleted" // without an eviction
