@@ -25,7 +25,7 @@ import (
 const (
 	// requesterName is how rollouts ask for evictions.
 	requesterName = "vicinity.dev/rollout"
-	// batch is how many pods are asked for before the pods are looked at again.
+	// batch is how many evictions are requested before the pods are read again.
 	batch = 50
 	// parallel is how many evictions are requested at once.
 	parallel = 8
@@ -33,18 +33,18 @@ const (
 	requestTimeout = 15 * time.Second
 	// restoreAgain is after how long a template is restored again that could not be.
 	restoreAgain = 15 * time.Second
-	// planTime is after how long routing plans are looked at again that keep a wave from its beginning.
+	// planTime is how often routing plans are read again that keep a wave from beginning.
 	planTime = 10 * time.Second
 	// actTime is how long evictions are requested for one step.
 	actTime = 10 * time.Second
 )
 
-// todo is what a step says and was not asked for just now.
+// todo has what a step says and was not asked for just now.
 type todo struct {
 	evict, remove, withdraw []rollout.Target
 	restore                 string
-	begin                   time.Time // when it is begun to be done
-	// later is after how long there is more, zero for not by time alone.
+	begin                   time.Time // when act began
+	// later is after how long there is more to do. It is zero if time alone makes none.
 	later time.Duration
 }
 
@@ -70,7 +70,7 @@ func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *
 	}
 	asked := func(uid string) time.Duration { return wait(n.asked, uid, now) }
 	found.remove = filter(step.Delete, asked)
-	// After a denial the rest of its domain waits. Without turns, pods that come late in the step would never be asked for.
+	// After a denial the rest of its domain waits. So pods take turns: otherwise those late in the step would never be asked for.
 	turns := slices.Clone(step.Evict)
 	if v.fleet != nil {
 		turns, asked = v.fleet.due(turns, &step.Memory, asked)
@@ -86,8 +86,8 @@ func (r *reconciler) due(n *notes, v *view, step *rollout.Step, now time.Time) *
 	return found
 }
 
-// act does what a step says, and returns after how long to look again. What fails leaves the rest to be done.
-// Once a pod is denied, the rest of its domain is left for later.
+// act does what a step says, and returns after how long to look again. If a part fails, the others are done all the same.
+// Once a pod is denied, the rest of its domain waits.
 func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (time.Duration, error) {
 	var failed []error
 	todo.begin = r.clock.Now()
@@ -110,18 +110,18 @@ func (r *reconciler) act(ctx context.Context, n *notes, d *v1alpha1.DomainRollou
 	return after, errors.Join(failed...)
 }
 
-// takeDown has pods go, several at once. A domain begins with one, and twice as many follow each time that all are
-// admitted, so that a budget that is used up is asked little.
+// takeDown requests evictions, several at once. Each domain begins with one pod, and has twice as many each time that all are
+// admitted. So a budget that is used up is asked little.
 func (r *reconciler) takeDown(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, todo *todo) (after time.Duration, err error) {
 	var failed []error
 	left := todo.evict
 	most := parallel
-	if v.fleet != nil { // whether a pod is released depends on those before
+	if v.fleet != nil { // each release depends on those before
 		most = 1
 	}
 	widths := map[string]int{}
 	for len(left) > 0 {
-		if r.clock.Since(todo.begin) > actTime { // what was decided by may be of no use any more
+		if r.clock.Since(todo.begin) > actTime { // the pods that the step was decided by may be outdated
 			after = shell.Sooner(after, time.Millisecond)
 			break
 		}
@@ -145,7 +145,7 @@ func (r *reconciler) takeDown(ctx context.Context, n *notes, d *v1alpha1.DomainR
 	return after, errors.Join(failed...)
 }
 
-// splitGroup takes the pods that go next. Those of a domain are twice as many the next time.
+// splitGroup takes the pods that go next, and doubles the width of their domains.
 func splitGroup(all []rollout.Target, widths map[string]int, most int) (group, left []rollout.Target) {
 	taken := map[string]int{}
 	for _, t := range all {
@@ -162,7 +162,7 @@ func splitGroup(all []rollout.Target, widths map[string]int, most int) (group, l
 	return group, left
 }
 
-// evict requests the eviction of pods at once. What is found out is noted in their order.
+// evict requests the eviction of several pods at the same time, and notes the answers in their order.
 func (r *reconciler) evict(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, group []rollout.Target) error {
 	answers := make([]answer, len(group))
 	var requests sync.WaitGroup
@@ -224,7 +224,7 @@ func (r *reconciler) request(ctx context.Context, d *v1alpha1.DomainRollout, pod
 	return a
 }
 
-// noteAnswer notes what became of a request.
+// noteAnswer notes the answer to a request.
 func (r *reconciler) noteAnswer(ctx context.Context, n *notes, t rollout.Target, a *answer) {
 	now := a.at
 	if a.isRequested {
@@ -267,8 +267,8 @@ func (r *reconciler) withdraw(ctx context.Context, n *notes, pod *corev1.Pod) er
 	return nil
 }
 
-// callOff withdraws what a DomainRollout that is not followed, or was deleted, asked for. It returns after how
-// long to look again, zero if nothing is left.
+// callOff withdraws the requests of a DomainRollout that is deleted or cannot be followed. It returns after how long to look again,
+// zero if nothing is left.
 func (r *reconciler) callOff(ctx context.Context, n *notes, namespace string, names map[string]string) (after time.Duration, err error) {
 	var failed []error
 	for uid, name := range names {
@@ -289,7 +289,7 @@ func (r *reconciler) callOff(ctx context.Context, n *notes, namespace string, na
 	return after, errors.Join(failed...)
 }
 
-// denied notes a denial if the pod is there still: an earlier request may have been admitted.
+// denied notes a denial if the pod is still there: an earlier request may have been admitted.
 func (r *reconciler) denied(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t rollout.Target, reason string) error {
 	live, err := r.livePod(ctx, d.Namespace, t)
 	if err != nil || live == nil || live.DeletionTimestamp != nil {
@@ -314,15 +314,15 @@ func (r *reconciler) livePod(ctx context.Context, namespace string, t rollout.Ta
 	return pod, nil
 }
 
-// remove deletes a pod of an abandoned revision that is not ready. The pod is marked first, and only what was
-// read is deleted: a pod that became ready meanwhile stays.
+// remove deletes an unready pod of an abandoned revision. It marks the pod first, and deletes it only as it was read: a pod that
+// became ready meanwhile stays.
 func (r *reconciler) remove(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t rollout.Target) error {
 	pod, err := r.livePod(ctx, d.Namespace, t)
 	if err != nil || pod == nil {
 		return err
 	}
 	if read := podOf(pod); read.Terminating || read.Ready || read.Revision != t.Revision {
-		return nil // as the cache will show
+		return nil // the cache will show it
 	}
 	ask(n.asked, t.UID, r.clock.Now(), askTime)
 	if pod.Annotations[v1alpha1.AnnotationAbandonedRevision] != t.Revision {
@@ -352,7 +352,7 @@ func marked(pod *corev1.Pod, err error) error {
 func (r *reconciler) restore(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, revision string) error {
 	t, err := readTarget(ctx, r.live, d)
 	if err != nil || t == nil || t.byItself(d.Spec.TargetRef) != nil || t.revision != d.Status.Revision {
-		return err // a step with what there is now comes first
+		return err // the next step goes by what there is now
 	}
 	if t.deployment != nil {
 		return r.restoreDeployment(ctx, n, t, revision)
@@ -393,7 +393,7 @@ func (r *reconciler) restore(ctx context.Context, n *notes, d *v1alpha1.DomainRo
 	return nil
 }
 
-// templatePatch is the patch that a revision is stored as, with only the template and a version as the guard.
+// templatePatch returns the template of a stored revision as a patch that fails if the workload has another version.
 func templatePatch(revision []byte, version string) ([]byte, error) {
 	var stored struct {
 		Spec struct {

@@ -18,39 +18,38 @@ import (
 )
 
 const (
-	// unknownTime is how long a request may still be under way that was made before the controller began, or
-	// whose outcome is not known. A denial of another request says nothing about it.
+	// unknownTime is how long a request may still be under way if its outcome is not known, or if it was made before the
+	// controller began. The denial of another request proves nothing about it.
 	unknownTime = 30 * time.Second
-	// askTime is after how long a pod is asked for again that has not gone since it was. While responders are
-	// at work, the wait doubles up to longestWaiting.
+	// askTime is after how long the eviction of a pod that has not gone is requested again. While responders work, the wait
+	// doubles up to longestWaiting.
 	askTime, longestWaiting = 5 * time.Second, 30 * time.Second
 	// The wait after a denial in a domain doubles with each in a row.
 	firstDenial, longestDenial = time.Second, 30 * time.Second
-	// longestWithdrawn is how long the wait may become after which a request is withdrawn again: one that was
-	// under way may have come after it was.
+	// longestWithdrawn bounds the wait before a request is withdrawn again: another one may have been under way.
 	longestWithdrawn = 5 * time.Minute
-	// maxTries is how many evictions are tried with budgets for a sync, without being requested.
+	// maxTries is how many evictions a sync tries with budgets without requesting them.
 	maxTries = 32
 )
 
-// notes are what is known of a DomainRollout besides its status. Only its sync uses them, but for isDenied.
+// notes are what is known of a DomainRollout besides its status. Only its sync uses them; isDenied is for others, too.
 type notes struct {
 	written   shell.Written
 	asked     map[string]*asking   // by the UID of a pod
-	withdrawn map[string]*asking   // the same of what was withdrawn
-	unknown   map[string]time.Time // when a request was made whose outcome is not known
+	withdrawn map[string]*asking   // by the UID of a pod
+	unknown   map[string]time.Time // when a request was made whose outcome is not known, by the UID of its pod
 	refused   map[string]rollout.Refusal
 	domains   map[string]*denied
 	// standing are the names of pods, by UID, for which an EvictionRequest may stand.
 	standing map[string]string
-	// isDenied says that a domain waits after a denial, so that a change of a budget is worth a look.
+	// isDenied says that a domain waits after a denial, so that a changed budget may help.
 	isDenied atomic.Bool
 	gate     gate
 	problem  string                // why the revision before cannot be restored
 	phase    v1alpha1.RolloutPhase // that metrics have
-	// shortSince is when pods of a Deployment began to be missing.
+	// shortSince is since when the Deployment lacks pods.
 	shortSince time.Time
-	// behindSince is since when its controller has not seen the last change.
+	// behindSince is since when the workload's controller has not seen the last change.
 	behindSince time.Time
 	// unfollowedSince is since when a Deployment has no DomainRollout; isReported says that an event says so.
 	unfollowedSince time.Time
@@ -70,8 +69,8 @@ type denied struct {
 	until   time.Time
 	uid     string // of the pod that was denied last
 	reason  string
-	// explained says that the budgets, as they are known, have refused that pod since, too. What else denied
-	// it they know nothing of, and it makes no sense then to ask sooner when they admit a pod.
+	// explained says that the known budgets have refused that pod since, too. Otherwise something else denied it, and it
+	// makes no sense to ask sooner when budgets admit a pod.
 	explained bool
 }
 
@@ -99,7 +98,7 @@ func forget[T any](of map[string]T, pods map[string]*corev1.Pod) {
 	}
 }
 
-// ask notes that something is asked for, and that it is not again for some time, which doubles each time.
+// ask notes a request, and doubles the time until the next one for the pod.
 func ask(of map[string]*asking, uid string, now time.Time, longest time.Duration) *asking {
 	a := of[uid]
 	if a == nil {
@@ -110,7 +109,7 @@ func ask(of map[string]*asking, uid string, now time.Time, longest time.Duration
 	return a
 }
 
-// wait is after how long something may be asked for again.
+// wait returns after how long a pod may be asked for again.
 func wait(of map[string]*asking, uid string, now time.Time) time.Duration {
 	if a := of[uid]; a != nil {
 		return a.backoff.Wait(now)
@@ -118,7 +117,7 @@ func wait(of map[string]*asking, uid string, now time.Time) time.Duration {
 	return 0
 }
 
-// deny notes a denial. The pod waits longer than its domain, so that it yields to another one.
+// deny notes a denial. The pod waits longer than its domain, so that another pod has its turn.
 func (n *notes) deny(t rollout.Target, reason string, counts bool, now time.Time) {
 	d := n.domains[t.Domain]
 	if d == nil {
@@ -130,22 +129,22 @@ func (n *notes) deny(t rollout.Target, reason string, counts bool, now time.Time
 		d.at = now
 	}
 	wait := d.backoff.Wait(now)
-	// Rollouts that one budget denies do not come back all at once.
+	// So rollouts that one budget denies do not come back all at once.
 	d.until = now.Add(wait - wait/16 - time.Duration(rand.Int64N(int64(wait)/4)))
 	d.uid, d.reason, d.explained = t.UID, reason, false
 	n.isDenied.Store(true)
 	n.refused[t.UID] = rollout.Refusal{Reason: reason, Denied: counts, Until: now.Add(wait)}
 }
 
-// admit notes that a pod of a domain was not denied. What was denied beside it counts still.
+// admit notes that a pod of a domain was not denied. A denial at the same time still counts.
 func (n *notes) admit(domain string, now time.Time) {
 	if d := n.domains[domain]; d != nil && !d.at.Equal(now) {
 		delete(n.domains, domain)
 	}
 }
 
-// addition is what is known of a wait beside the step's own words.
-func (r *reconciler) addition(ctx context.Context, n *notes, v *view, wait *rollout.Wait) string {
+// waitDetails adds the cause of a wait to its message.
+func (r *reconciler) waitDetails(ctx context.Context, n *notes, v *view, wait *rollout.Wait) string {
 	if wait.For != rollout.WaitRestore {
 		n.problem = ""
 	}
@@ -172,7 +171,7 @@ func (r *reconciler) addition(ctx context.Context, n *notes, v *view, wait *roll
 	return ""
 }
 
-// waits is a domain that waits after a denial, nil if it does not.
+// waits returns the denial after which a domain waits, nil if it does not wait.
 func (n *notes) waits(domain string, now time.Time) *denied {
 	if d := n.domains[domain]; d != nil && now.Before(d.until) {
 		return d
@@ -186,13 +185,13 @@ func (r *reconciler) counts(n *notes, uid string, now time.Time) bool {
 	return !now.Before(r.begin) && (!unknown || !now.Before(at.Add(unknownTime)))
 }
 
-// refusals are those of the pods that are not of the revision, or are taken down. A domain in which a pod was denied waits, and
-// that pod a little longer. A pod is asked for sooner if its budgets would admit it, and would not have when
-// the last one was denied.
+// refusals has the refusals of pods that are not of the revision or are being taken down. A domain waits after a denial, and the
+// denied pod waits a little longer. A pod is asked for sooner if its budgets would admit it now, and if they explain the last
+// denial.
 func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.Time) error {
 	v.state.Refusals = map[string]rollout.Refusal{}
 	for name, d := range n.domains {
-		if now.After(d.until.Add(longestDenial)) { // nothing was asked for since
+		if now.After(d.until.Add(longestDenial)) { // nothing was requested since
 			delete(n.domains, name)
 		}
 	}
@@ -221,7 +220,7 @@ func (r *reconciler) refusals(ctx context.Context, n *notes, v *view, now time.T
 		if e != nil {
 			domain = e.Domain
 		}
-		// A revision may have come back while a pod of it was taken down. That is asked for until it is denied.
+		// A pod of the revision is asked for, too, if it was being taken down when the revision came back.
 		if p.Terminating || p.Revision == v.state.Revision && (e == nil || string(e.UID) != p.UID) {
 			continue
 		}

@@ -58,7 +58,7 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 		again, err := r.fillOnly(ctx, n, d, t)
 		return shell.Sooner(after, again), err
 	}
-	if t.revision == "" { // an event of the workload comes when its controller has seen the last change
+	if t.revision == "" { // the workload has an event when its controller has seen the last change
 		return r.behind(ctx, n, d, t)
 	}
 	n.behindSince = time.Time{}
@@ -72,7 +72,7 @@ func (r *reconciler) sync(ctx context.Context, request reconcile.Request) (time.
 	return r.step(ctx, n, d, v)
 }
 
-// end withdraws what a DomainRollout asked for that is no more, as far as this process knows of it, and forgets it.
+// end withdraws the requests of a DomainRollout that is deleted, as far as this process knows them, and forgets it.
 func (r *reconciler) end(ctx context.Context, request reconcile.Request, d *v1alpha1.DomainRollout) (time.Duration, error) {
 	n := r.notes.Of(request.NamespacedName, newNotes)
 	r.metrics.report(n, "")
@@ -85,7 +85,7 @@ func (r *reconciler) end(ctx context.Context, request reconcile.Request, d *v1al
 	return 0, nil
 }
 
-// standingOf are the pods, by UID, for which an EvictionRequest may stand.
+// standingOf returns the names of pods, by UID, for which an EvictionRequest may stand.
 func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
 	names := map[string]string{}
 	for _, e := range s.Replacements {
@@ -96,8 +96,8 @@ func standingOf(s *v1alpha1.DomainRolloutStatus) map[string]string {
 	return names
 }
 
-// target reads the workload, and says what is wrong with it. A revision that is not the stored one may be an
-// older one in the cache, so it is read live.
+// target reads the workload, and says what is wrong with it. If the revision is not the stored one, the cache may be behind, so the
+// workload is read live.
 func (r *reconciler) target(ctx context.Context, d *v1alpha1.DomainRollout) (*target, *problem, error) {
 	t, err := readTarget(ctx, r.client, d)
 	if err == nil && t != nil && d.Status.Revision != "" && t.revision != d.Status.Revision {
@@ -126,7 +126,7 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	if err != nil {
 		return 0, err
 	}
-	status := report(d, &step, unknownDomains(&d.Spec, v.domains), r.addition(ctx, n, v, &step.Wait), now)
+	status := report(d, &step, unknownDomains(&d.Spec, v.domains), r.waitDetails(ctx, n, v, &step.Wait), now)
 	status.PodsObserved = v.version
 	todo := r.due(n, v, &step, now)
 	if err := r.store(ctx, n, d, status, todo.any()); err != nil {
@@ -157,7 +157,7 @@ func (r *reconciler) step(ctx context.Context, n *notes, d *v1alpha1.DomainRollo
 	return wait, err
 }
 
-// next makes the next step. What plans expect is found out once a wave depends on it.
+// next makes the next step. It asks routing plans only once a wave depends on them.
 func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *view, now time.Time) (rollout.Step, error) {
 	step := rollout.Next(v.state, now)
 	if step.Wait.For != rollout.WaitPlan || r.options.Plans == nil {
@@ -176,8 +176,8 @@ func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *vie
 	return rollout.Next(v.state, now), nil
 }
 
-// isAsked reports whether the answer of the query can matter: not while the rollout stands until a person, or a new
-// revision, has it go on.
+// isAsked reports whether the answer to the query can matter. It cannot while only a person or a new revision can make the rollout
+// go on.
 func isAsked(s *rollout.State) bool {
 	if s.Spec.Paused {
 		return false
@@ -189,8 +189,8 @@ func isAsked(s *rollout.State) bool {
 	return true
 }
 
-// store writes a status if it says anything new, or if something is done by it: the write fails if another
-// controller has written meanwhile.
+// store writes a status if it says anything new, and always before the step is carried out: the write fails if another controller
+// has written meanwhile.
 func (r *reconciler) store(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, status v1alpha1.DomainRolloutStatus, always bool) error {
 	r.metrics.report(n, status.Phase)
 	if !always && sameStatus(&d.Status, &status) {

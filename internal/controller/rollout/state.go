@@ -28,7 +28,7 @@ import (
 // defaultDeadline is how long a pod may take unless the spec says it.
 const defaultDeadline = 10 * time.Minute
 
-// overdueTime is how long a DaemonSet is given to make a pod before it is asked whether it should.
+// overdueTime is how long a DaemonSet has to make a pod. After that its node is read, to see whether a pod should come.
 const overdueTime = 10 * time.Second
 
 // view is a workload with its pods, which are those of one moment.
@@ -41,7 +41,7 @@ type view struct {
 	state   *rollout.State
 }
 
-// isSeen reports whether pods that are read from now on are those of a version or later ones.
+// isSeen reports whether the cache has come as far as the version of pods in the status.
 func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (bool, error) {
 	needs := d.Status.PodsObserved
 	if isAtLeast(r.pods.LastStoreSyncResourceVersion(), needs) {
@@ -50,7 +50,7 @@ func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (boo
 	if _, err := resourceversion.CompareResourceVersion(needs, needs); err != nil {
 		return true, nil // it is no version: someone has edited it
 	}
-	// A status that was copied from another cluster, or is newer than a restored etcd, means nothing.
+	// A version that the API server has not reached means nothing: it is of another cluster, or etcd was restored.
 	var page corev1.PodList
 	if err := r.live.List(ctx, &page, client.InNamespace(d.Namespace), client.Limit(1)); err != nil {
 		return false, fmt.Errorf("reading the version of pods: %w", err)
@@ -59,7 +59,7 @@ func (r *reconciler) isSeen(ctx context.Context, d *v1alpha1.DomainRollout) (boo
 	return err == nil && order < 0, nil
 }
 
-// isAtLeast reports whether a version is another one or later. Any is later than none.
+// isAtLeast reports whether a version is the same as another or later. Any version is later than none.
 func isAtLeast(version, than string) bool {
 	if than == "" {
 		return true
@@ -68,7 +68,7 @@ func isAtLeast(version, than string) bool {
 	return err == nil && order >= 0
 }
 
-// read has all that the next step depends on but for refusals and the query.
+// read returns all that the next step depends on, except refusals and the query.
 func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *target) (*view, error) {
 	v := &view{target: t, pods: map[string]*corev1.Pod{}, domains: map[string]bool{}}
 	var list corev1.NodeList
@@ -119,13 +119,12 @@ func (r *reconciler) read(ctx context.Context, d *v1alpha1.DomainRollout, t *tar
 	return v, nil
 }
 
-// withoutLost are the replacements without those of nodes that ceased to match a DaemonSet while their pods were gone:
-// no pod comes there.
+// withoutLost leaves out replacements on nodes that ceased to match a DaemonSet while their pods were gone: no pod comes there.
 func (r *reconciler) withoutLost(ctx context.Context, daemons *appsv1.DaemonSet, s *rollout.State) ([]v1alpha1.RolloutReplacement, error) {
 	var left []v1alpha1.RolloutReplacement
 	for _, e := range s.Memory.Replacements {
 		if isOverdue(&e, r.clock.Now()) && !slices.ContainsFunc(s.Pods, func(p rollout.Pod) bool { return p.Slot == e.Slot }) {
-			// The cached nodes have no taints. One that is gone is none of the slots.
+			// The cached nodes have no taints. A node that is gone has no slot anyway.
 			var list corev1.NodeList
 			if err := r.live.List(ctx, &list, client.MatchingFields{metav1.ObjectNameField: e.Slot}); err != nil {
 				return nil, fmt.Errorf("reading node %s: %w", e.Slot, err)
@@ -144,8 +143,8 @@ func isOverdue(e *v1alpha1.RolloutReplacement, now time.Time) bool {
 	return e.Stage == rollout.Gone && !now.Before(e.Since.Add(overdueTime))
 }
 
-// wantsPodOn reports whether a DaemonSet has a pod on a node. Its controller adds tolerations for what Kubernetes finds out about
-// nodes.
+// wantsPodOn reports whether a DaemonSet should have a pod on a node. Its controller adds tolerations for the taints that Kubernetes
+// itself sets.
 func wantsPodOn(node *corev1.Node, spec *corev1.PodSpec) bool {
 	if matches, err := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity).Match(node); err != nil || !matches {
 		return err != nil
@@ -156,8 +155,8 @@ func wantsPodOn(node *corev1.Node, spec *corev1.PodSpec) bool {
 	return !tainted
 }
 
-// cachedPods are those that a workload controls, or all of its namespace if it is a Deployment, whose pods have several
-// controllers: those that are read at once are those of one moment.
+// cachedPods returns the pods that a workload controls. For a Deployment, whose pods have several controllers, it returns all pods of
+// the namespace: only one read has the pods of one moment.
 func (r *reconciler) cachedPods(t *target) ([]*corev1.Pod, error) {
 	index, value := indexController, string(t.object.GetUID())
 	if t.deployment != nil {
@@ -176,8 +175,8 @@ func (r *reconciler) cachedPods(t *target) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// daemonSlots are the nodes with a pod of the DaemonSet, and those where one is being replaced. Which others
-// should have one, only its controller knows; it says how many, and each counts in all domains.
+// daemonSlots adds the nodes with a pod of the DaemonSet, and those where one is being replaced. Its controller says how many others
+// should have a pod, but not which, so each of these counts in all domains.
 func (v *view) daemonSlots(nodes map[string]*corev1.Node, key string) {
 	names := map[string]bool{}
 	for i := range v.state.Pods {
@@ -196,7 +195,7 @@ func (v *view) daemonSlots(nodes map[string]*corev1.Node, key string) {
 	}
 }
 
-// podOf reads a pod; its domain and the slot of one of a DaemonSet are not known here.
+// podOf reads a pod, except for its domain, and for its slot if it is of a DaemonSet or a Deployment.
 func podOf(pod *corev1.Pod) rollout.Pod {
 	p := rollout.Pod{
 		UID: string(pod.UID), Name: pod.Name, Slot: pod.Name, Revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey],

@@ -27,10 +27,10 @@ const (
 	reasonNoDomain    = "UnknownDomain"
 )
 
-// maxPods is how many pods a target may have: all of them are looked at for each step.
+// maxPods is how many pods a target may have: each step looks at all of them.
 const maxPods = 10_000
 
-// problem is why a target cannot be updated.
+// problem says why a target cannot be updated.
 type problem struct{ reason, message string }
 
 // target is the workload of a DomainRollout.
@@ -38,12 +38,12 @@ type target struct {
 	object   client.Object
 	onDelete bool
 	kind     rollout.Kind
-	// revision is the one that new pods get, empty while its controller has not seen the last change.
+	// revision is that of new pods. It is empty while the workload's controller has not seen the last change.
 	revision string
-	isStuck  bool           // its controller has not seen the last change for long
+	isStuck  bool           // the workload's controller has not seen the last change for long
 	slots    []rollout.Slot // of a StatefulSet
 	desired  int            // pods
-	// deployment is nil of any other kind.
+	// deployment is nil for other kinds.
 	deployment *deployment
 }
 
@@ -129,7 +129,7 @@ func eachRevision(ctx context.Context, reader client.Reader, owner client.Object
 	return nil
 }
 
-// revisionName is how the label of pods names a revision: in full in a StatefulSet, else by its hash.
+// revisionName returns a revision as the label of pods has it: its name in a StatefulSet, otherwise its hash.
 func revisionName(r *appsv1.ControllerRevision) string {
 	if owner := metav1.GetControllerOfNoCopy(r); owner != nil && owner.Kind == v1alpha1.KindStatefulSet {
 		return r.Name
@@ -137,7 +137,7 @@ func revisionName(r *appsv1.ControllerRevision) string {
 	return r.Labels[appsv1.ControllerRevisionHashLabelKey]
 }
 
-// byItself says why the controller of a workload would replace its pods in an order of its own, nil if it would not.
+// byItself says why the controller of a workload replaces pods in an order of its own. It is nil if it does not.
 func (t *target) byItself(ref v1alpha1.RolloutTarget) *problem {
 	if t.deployment != nil {
 		return t.deployment.problem
@@ -182,7 +182,7 @@ func isBefore(a, b *v1alpha1.DomainRollout) bool {
 	return a.Name < b.Name
 }
 
-// nodeOf is the node that a pod is on, or has to be on.
+// nodeOf returns the node that a pod is on, or must be on.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
 		return pod.Spec.NodeName
