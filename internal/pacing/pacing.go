@@ -1,22 +1,20 @@
-// Package pacing says how far a workload may be scaled down now: as many of the pods that would go may go, in the
-// order in which they would, as TopologyDisruptionBudgets allow to be evicted. Pods that no budget covers always may.
+// Package pacing says how far a workload may be scaled down now. The pods of a scale-down go in an order; as many of the first ones
+// may go as TopologyDisruptionBudgets would let evict. Pods that no budget covers may always go.
 //
-// The controllers of Kubernetes delete these pods without asking. So their evictions are reserved, as if they were
-// evicted, before a smaller number is let through: two scale-downs, or one and an eviction, never use the same allowance. And
-// the pods that are reserved have to be those that go:
+// The controllers of Kubernetes delete these pods without asking. So their evictions are reserved before a smaller number is let
+// through: two scale-downs, or a scale-down and an eviction, never use the same allowance. The reserved pods must be those that go:
 //
 //   - A StatefulSet deletes the highest ordinals.
-//   - A ReplicaSet chooses by its ranking (package spread). Where that falls back to the age of pods, which depends on
-//     when it looks and may be equal, the reserved ones get a deletion cost below that of all others first. All of them get
-//     v1alpha1.AnnotationGoesUntil, which has the controller in internal/controller/scaledown leave the costs of the workload as
-//     they are. The mark outlives a reservation that is given up. If other pods would go all the same once that is written, none may.
-//     A cost that another owner has set stays: then another pod may go.
-//   - A Deployment has its one ReplicaSet choose. While it has several with pods, during a rolling update, which pods
-//     would go is not known, and none may.
+//   - A ReplicaSet chooses by its ranking (package spread). Where that falls back to the age of pods, which depends on when it looks
+//     and may be equal, the reserved pods first get a deletion cost below that of all others. All reserved pods get
+//     v1alpha1.AnnotationGoesUntil, so that internal/controller/scaledown leaves the costs of the workload alone. The mark outlives
+//     a reservation that is given up. If other pods would go all the same once the marks are written, none may go. A cost of
+//     another owner stays: then another pod may go.
+//   - A Deployment lets its one ReplicaSet choose. During a rolling update it has several with pods. Which pods would go is not
+//     known then, so none may go.
 //
-// A budget expects no more pods than a workload is to have, so it no longer counts one that goes by a scale-down once that is
-// being deleted. It may serve for long then. So nothing more is let through while a pod of the workload that a budget
-// covers is being deleted.
+// A budget expects no more pods than the workload should have. So it stops counting a pod of a scale-down as soon as that is being
+// deleted, although the pod may serve for long. Nothing more is let through while a covered pod of the workload is being deleted.
 package pacing
 
 import (
@@ -65,37 +63,37 @@ type Pacer struct {
 	clock  clock.PassiveClock
 }
 
-// New makes a Pacer. What it reads is not of a cache, but for pods, which are as new as what is.
+// New makes a Pacer. It reads workloads live. The ledger's pods are as new as these.
 func New(books ledger, live client.Reader, writer client.Writer) *Pacer {
 	return &Pacer{ledger: books, live: live, writer: writer, clock: clock.RealClock{}}
 }
 
-// Question is how far a workload may be scaled down.
+// Question asks how far a workload may be scaled down.
 type Question struct {
 	Workload Workload // as it is stored
 	Wanted   int32
 	Holder   string // of reservations
-	// Whole says that fewer pods than all that would go are of no use: nothing is reserved then.
+	// Whole reserves nothing unless all pods may go that would.
 	Whole bool
 	// DryRun reserves nothing.
 	DryRun bool
 }
 
-// Answer is how far.
+// Answer says how far a workload may be scaled down.
 type Answer struct {
-	// Replicas are those that the workload may be given now: as many as wanted or more, and no more than it has. The
-	// evictions of the pods that go are reserved, but for a dry run, or if not all may go of which all have to.
+	// Replicas is what the workload may have now: at least what is wanted, and at most what it has. The evictions of the pods that
+	// go are reserved, except in a dry run, and except where Whole is asked for and not all pods may go.
 	Replicas int32
-	// Denial says why no fewer, empty if as many as wanted.
+	// Denial says why Replicas is not what is wanted. It is empty if it is.
 	Denial string
 }
 
-// mostAtOnce bounds how many pods go at once, and reservations that are asked for at a time.
+// mostAtOnce bounds the pods that go at once, together the reservations that are requested at a time.
 const (
 	mostAtOnce = 500
 	together   = 32
-	// costsSeen is how long the controller of ReplicaSets has at least to see costs before it sees the smaller number, of which
-	// another watch tells it. It has longer while Vicinity's own watch does not show them yet.
+	// costsSeen is how long the controller of ReplicaSets has to see costs before it can see the smaller number, which comes by
+	// another watch. It has longer if Vicinity's own watch does not show the costs yet.
 	costsSeen = 500 * time.Millisecond
 )
 
@@ -136,19 +134,19 @@ func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
 	return answer, err
 }
 
-// leaving are the pods that would go, in their order.
+// leaving has the pods that would go, in their order.
 type leaving struct {
 	workload Workload
 	selector labels.Selector
 	owner    types.UID // of the pods
 	wanted   int32
 	pods     []*corev1.Pod
-	// staying are those of a ReplicaSet that would not.
+	// staying are the other pods of a ReplicaSet.
 	staying []*corev1.Pod
-	refusal string // why none of them may go now, if that is no matter of budgets
+	refusal string // why none may go now, apart from budgets
 }
 
-// replicasWithout is the number that has no more than the first so many pods go.
+// replicasWithout returns the replicas with which no more than the first n pods go.
 func (l leaving) replicasWithout(n int) int32 {
 	if n == len(l.pods) {
 		return l.wanted
@@ -189,7 +187,7 @@ func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
 	return l, nil
 }
 
-// stillGoing says which pods that budgets cover have not gone yet, if any.
+// stillGoing names the covered pods that are still being deleted, if there are any.
 func (p *Pacer) stillGoing(pods []*corev1.Pod) string {
 	var names []string
 	for _, pod := range pods {
@@ -211,8 +209,8 @@ func (p *Pacer) isCovered(pod *corev1.Pod) bool {
 	return len(p.ledger.Covering(pod.Namespace, pod.Labels)) > 0
 }
 
-// onlySet is the ReplicaSet of a Deployment that has pods or is to have some. It is nil if there is none, or if
-// which one would have fewer is unknown, and why.
+// onlySet returns the ReplicaSet of a Deployment that has pods or should have some. It is nil if there is none. If there are several,
+// which one would shrink is not known, and unknown says so.
 func (p *Pacer) onlySet(ctx context.Context, w Workload, selector labels.Selector) (*appsv1.ReplicaSet, string, error) {
 	var sets appsv1.ReplicaSetList
 	if err := p.live.List(ctx, &sets, client.InNamespace(w.Object.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
@@ -232,7 +230,7 @@ func (p *Pacer) onlySet(ctx context.Context, w Workload, selector labels.Selecto
 	return found, "", nil
 }
 
-// ordered are the pods of a StatefulSet from an ordinal on, the highest first.
+// ordered returns the pods of a StatefulSet from an ordinal on, the highest first.
 func ordered(pods []*corev1.Pod, from int32) []*corev1.Pod {
 	found := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
 		ordinal, ok := ordinalOf(pod)
@@ -251,7 +249,7 @@ func ordinalOf(pod *corev1.Pod) (int32, bool) {
 	return int32(n), err == nil
 }
 
-// ranked are the pods that a ReplicaSet deletes if it has so many too many, in their order, and the others.
+// ranked returns the pods that a ReplicaSet deletes if it has n too many, in their order, and the others.
 func ranked(pods []*corev1.Pod, n int, now time.Time) (gone, others []*corev1.Pod) {
 	all := make([]spread.Pod, len(pods))
 	byName := map[string]*corev1.Pod{}
@@ -271,7 +269,7 @@ func ranked(pods []*corev1.Pod, n int, now time.Time) (gone, others []*corev1.Po
 	return gone, others
 }
 
-// reserve reserves the evictions of pods, and gives up those that come after one that is refused.
+// reserve reserves the evictions of pods. It gives up those after the first one that is refused.
 func (p *Pacer) reserve(ctx context.Context, pods []*corev1.Pod, holder string) (reserved int, denial string, err error) {
 	type result struct {
 		answer reservation.Answer
@@ -302,8 +300,7 @@ func (p *Pacer) giveUp(pods []*corev1.Pod, holder string) {
 	}
 }
 
-// mark has a ReplicaSet delete the first so many of the pods that would go, and none in their place. If others would go all
-// the same, it says so.
+// mark makes a ReplicaSet delete the first n of the pods that would go, and no others. If others would go all the same, it says so.
 func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err error) {
 	all := slices.Concat(l.pods, l.staying)
 	if l.workload.Kind == StatefulSet || n == 0 || n == len(all) || !slices.ContainsFunc(all, p.isCovered) {
@@ -338,8 +335,8 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err 
 	return "", nil
 }
 
-// tiesOf finds which of the first so many pods a ReplicaSet tells from the others by their age alone, and a cost that is
-// below all of theirs, empty if there is none.
+// tiesOf finds which of the first n pods a ReplicaSet tells from the others by age alone. It also returns a cost below all of theirs,
+// empty if there is none.
 func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
 	onNode, ranks, lowest := map[string]int{}, make([]spread.Pod, len(all)), int64(0)
 	for i, pod := range all {
@@ -384,11 +381,11 @@ func forEach(n int, f func(int) error) error {
 	return errors.Join(failed...)
 }
 
-// write has a pod marked as one that goes, with a cost if one is given.
+// write marks a pod as one that goes, with a deletion cost unless that is empty.
 func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
 	annotations := map[string]string{v1alpha1.AnnotationGoesUntil: p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339)}
 	metadata := map[string]any{"uid": pod.UID, "annotations": annotations}
-	if cost != "" { // not in place of one that another owner has set meanwhile
+	if cost != "" { // it must not replace one that another owner has set meanwhile
 		metadata["resourceVersion"] = pod.ResourceVersion
 		annotations[corev1.PodDeletionCost], annotations[v1alpha1.AnnotationDeletionCost] = cost, cost
 	}
@@ -403,9 +400,8 @@ func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
 	return nil
 }
 
-// Hold has the reservations last of pods that were let through, and have not gone yet, and the marks by which they go: a
-// controller of Kubernetes may take longer than a reservation does, a StatefulSet among them, which deletes one pod
-// after the other.
+// Hold extends the reservations and the marks of pods that were let through and have not gone yet. A controller of Kubernetes may take
+// longer than a reservation lasts: a StatefulSet deletes one pod after the other.
 func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
 	l, err := p.leavingOf(ctx, Question{Workload: w, Wanted: w.Replicas})
 	if err != nil {

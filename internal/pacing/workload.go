@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/spread"
 )
 
-// Kind is that of a workload that can be scaled down.
+// Kind is the kind of a workload that can be scaled down.
 type Kind string
 
 // The kinds.
@@ -45,13 +45,13 @@ func (k Kind) New() client.Object {
 	}
 }
 
-// Workload is one as it is stored.
+// Workload is a workload as it is stored.
 type Workload struct {
 	Kind     Kind
 	Object   client.Object
 	Replicas int32
-	// Wanted are the replicas that a scale-down under way is to end with, and Paced those that it had the workload
-	// have last, nil without one.
+	// Wanted is the number of replicas at which a scale-down under way ends, and Paced the number that it gave the workload last.
+	// Both are nil without a scale-down.
 	Wanted, Paced *int32
 
 	selector *metav1.LabelSelector
@@ -95,7 +95,7 @@ func readNumber(text string) *int32 {
 	return new(int32(n))
 }
 
-// OfDeployment reports whether a Deployment controls the workload, which was asked in its place.
+// OfDeployment reports whether a Deployment controls the workload. Then the Deployment was asked about.
 func (w Workload) OfDeployment() bool {
 	owner := metav1.GetControllerOfNoCopy(w.Object)
 	return w.Kind == ReplicaSet && owner != nil && owner.Kind == string(Deployment)
@@ -111,8 +111,8 @@ func ReadMode(ctx context.Context, namespaces client.Reader, w Workload) (string
 	return w.Mode(namespace.Labels), nil
 }
 
-// Mode is how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. What is
-// neither of these denies, so that a mistake is seen. The labels are those of its namespace.
+// Mode says how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. Any other value
+// denies, so that the mistake is seen. The labels are those of the workload's namespace.
 func (w Workload) Mode(namespace map[string]string) string {
 	mode, labelled := namespace[v1alpha1.PaceScaleDown]
 	if !labelled || w.OfDeployment() {
@@ -129,7 +129,7 @@ func (w Workload) Mode(namespace map[string]string) string {
 	return mode
 }
 
-// Read reads a workload; it is nil if there is none.
+// Read reads a workload. It returns nil if there is none.
 func Read(ctx context.Context, reader client.Reader, kind Kind, key types.NamespacedName) (*Workload, error) {
 	object := kind.New()
 	if err := reader.Get(ctx, key, object); err != nil {
@@ -170,7 +170,7 @@ func (w Workload) labelSelector() (labels.Selector, error) {
 
 var phases = map[corev1.PodPhase]spread.Phase{corev1.PodUnknown: spread.Unknown, corev1.PodRunning: spread.Running}
 
-// RankedPod is a pod of a ReplicaSet as package spread sees it, but for its domain.
+// RankedPod returns a pod of a ReplicaSet as package spread sees it, without its domain.
 func RankedPod(pod *corev1.Pod) spread.Pod {
 	p := spread.Pod{
 		Name: pod.Name, Set: metav1.GetControllerOfNoCopy(pod).Name, Node: pod.Spec.NodeName,
@@ -187,7 +187,7 @@ func RankedPod(pod *corev1.Pod) spread.Pod {
 	return p
 }
 
-// deletionCost reads a cost as ReplicaSets do: what they do not accept is 0.
+// deletionCost reads a cost as ReplicaSets do. A value that they do not accept is 0.
 func deletionCost(text string) int32 {
 	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "0") {
 		return 0
@@ -204,8 +204,8 @@ func isActive(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// GoesUntil is until when the cost of a pod that is to go by a paced scale-down stays as it is, zero if the pod is none or the time
-// is over. A time that no Pacer writes counts for nothing.
+// GoesUntil returns until when the deletion cost of a pod must stay as it is, because the pod goes by a paced scale-down. It is zero
+// if the pod does not, if the time is over, or if no Pacer can have written it.
 func GoesUntil(pod *corev1.Pod, now time.Time) time.Time {
 	until, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.AnnotationGoesUntil])
 	if err != nil || !until.After(now) || until.After(now.Add(disruption.ReservationTime+disruption.ClockSkew)) {

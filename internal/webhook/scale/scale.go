@@ -1,6 +1,6 @@
-// Package scale is the admission webhook of scale-downs, by which these are held to TopologyDisruptionBudgets in
-// namespaces that ask for it by v1alpha1.PaceScaleDown. How far a workload may be scaled down now, package pacing says. It is
-// asked about writes of the subresource scale and of workloads themselves.
+// Package scale is the admission webhook that holds scale-downs to TopologyDisruptionBudgets, in namespaces with the label
+// v1alpha1.PaceScaleDown. Package pacing says how far a workload may be scaled down now. The webhook is asked about writes of
+// workloads and of their subresource scale.
 //
 // With PaceDeny a scale-down that budgets do not allow whole is refused with the code 429, and what would be
 // allowed now. With PaceClamp the number is raised to that, and the one that was asked for is kept in
@@ -44,8 +44,7 @@ import (
 // Path is where the webhook of a kind is served.
 func Path(kind pacing.Kind) string { return "/pace-" + strings.ToLower(string(kind)) }
 
-// timeout is how long a review may take. The API server waits 5 s, and what it says then does not tell
-// people what is slow.
+// timeout is how long a review may take. The API server waits 5 s, and then does not say what was slow.
 const timeout = 4 * time.Second
 
 // pacer is the part of pacing.Pacer that the webhook asks.
@@ -90,7 +89,7 @@ type judge struct {
 	pacer      pacer
 	namespaces client.Reader
 	live       client.Reader
-	// keep stores what is wanted of a workload, which counts once that has so many replicas.
+	// keep stores what is wanted of a workload. It counts once the workload has the replicas of the record.
 	keep func(context.Context, record) error
 }
 
@@ -119,7 +118,7 @@ func (j judge) judge(ctx context.Context, request *admission.Request, object, st
 
 // write is that of a workload, or of its scale.
 type write struct {
-	// before is the workload as it is stored, and after as it is written; of a scale it is the same but for its replicas.
+	// before is the workload as it is stored, and after as it is written. A write of the scale changes the replicas only.
 	before, after pacing.Workload
 	ofScale       bool
 	dryRun        bool
@@ -129,13 +128,13 @@ type write struct {
 	holder  string
 }
 
-// record is of what the write gives the workload, and what is wanted of it.
+// record makes the record of a write: what it gives the workload, and what is wanted.
 func (w *write) record(kind pacing.Kind, replicas int32, wanted *int32) record {
 	o := w.before.Object
 	return record{Request: w.request, Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Replicas: replicas, Wanted: wanted}
 }
 
-// read reads a write; it is nil if the workload has gone.
+// read reads a write. It returns nil if the workload has gone.
 func (j judge) read(ctx context.Context, request *admission.Request, object, stored []byte) (*write, error) {
 	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, request: types.UID(request.UID), holder: "scale/" + request.UID}
 	if !w.ofScale {
@@ -167,8 +166,8 @@ func (j judge) read(ctx context.Context, request *admission.Request, object, sto
 	return w, nil
 }
 
-// isSpecSame compares workloads as the API server writes them. A write of the controller that restores a template, for a
-// DomainRollout, asks for nothing here.
+// isSpecSame compares the specs of workloads as the API server writes them. The controller also restores templates, for
+// DomainRollouts, and then asks for no next step.
 func isSpecSame(stored, object []byte) bool {
 	var before, after struct{ Spec json.RawMessage }
 	return json.Unmarshal(stored, &before) == nil && json.Unmarshal(object, &after) == nil && bytes.Equal(before.Spec, after.Spec)
@@ -193,7 +192,7 @@ func may(w pacing.Workload, replicas int32) string {
 	return fmt.Sprintf("%s may become %d now", w, replicas)
 }
 
-// clamp has as many pods go as may.
+// clamp lets as many pods go as may.
 func (j judge) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
 	wanted := w.after.Replicas
 	switch known := w.before.Wanted; {
@@ -216,8 +215,8 @@ func (j judge) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
 	return j.grant(ctx, w, wanted, answer.Replicas, answer.Denial)
 }
 
-// end is the verdict about a write that scales nothing down. A scale-down of a moment ago, which the workload does not tell yet,
-// ends with it, too.
+// end is the verdict about a write that scales nothing down. It also ends a scale-down that the workload's annotations do not have
+// yet.
 func (j judge) end(ctx context.Context, w *write) (admission.Verdict, error) {
 	if w.ofScale && !w.dryRun {
 		return admission.Verdict{}, j.keep(ctx, w.record(j.kind, w.after.Replicas, nil))
@@ -253,7 +252,7 @@ func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, deni
 	return verdict, err
 }
 
-// marks have a workload's annotations say what is wanted of it, unless that is what it has.
+// marks returns the changes by which a workload's annotations say what is wanted of it. There are none if it has that already.
 func marks(object client.Object, wanted, replicas int32) (patch []admission.Operation) {
 	values := map[string]string{}
 	if replicas > wanted {
