@@ -79,7 +79,7 @@ func planSet(own []*Pod, below occupancy, room int64) ([]Change, bool) {
 			fixed bool
 		}{{pods: parts.withheld, top: tops.withheld}, {pods: parts.kept, fixed: true}, {pods: parts.free, top: tops.free}, {pods: parts.first, fixed: true}} {
 			if !part.fixed && (!alone || !isRight(part.pods, below)) {
-				changes = append(changes, newLayout(part.pods, below, part.top).changes()...)
+				changes = append(changes, layout(part.pods, below, part.top)...)
 			}
 			for _, p := range part.pods {
 				below.add(p)
@@ -183,129 +183,59 @@ func isRight(pods []*Pod, below occupancy) bool {
 	return true
 }
 
-// layout gives the pods of a part their levels. Within a domain, pods that are the second of
-// their node lie above those that are the first, and so on: these are its tiers. Which of the pods of a node
-// is in which tier, and which level of the tier it has, is free, and as much as possible stays as it is.
-type layout struct {
-	pods []*Pod
-	top  int32
-	// tiers have the levels of each tier, nodes the tiers of the pods of each node.
-	tiers  map[tier]span
-	nodes  map[string]span
-	levels map[*Pod]int
-}
-
+// tier is the pods of a domain that have equally many pods below them on their nodes.
 type tier struct {
 	domain string
 	number int
 }
 
-// span is from first on, so many.
-type span struct{ first, count int }
-
-func (s span) has(n int) bool { return n >= s.first && n < s.first+s.count }
-
-func newLayout(pods []*Pod, below occupancy, top int32) *layout {
-	l := &layout{
-		pods: slices.SortedFunc(slices.Values(pods), func(a, b *Pod) int {
-			return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Name, b.Name))
-		}),
-		top: top, tiers: map[tier]span{}, nodes: map[string]span{}, levels: map[*Pod]int{},
-	}
+// layout returns the costs to write so that the pods of a part have their levels. Within a domain, pods that are the second of
+// their node lie above those that are the first, and so on. Any pod of a node can be in any of its tiers, and any pod of a tier
+// can have any of its levels, so pods keep their costs where they can. The pods that go last come first.
+func layout(pods []*Pod, below occupancy, top int32) []Change {
+	// Lists of what is left to give, in ascending order: the tiers of each node, and the levels of each tier.
+	tiers, levels, sizes := map[string][]int{}, map[tier][]int{}, map[tier]int{}
 	for _, p := range pods {
-		tiers, found := l.nodes[p.Node]
-		if !found {
-			tiers.first = below.nodes[p.Node] + 1
-		}
-		key := tier{p.Domain, tiers.first + tiers.count}
-		tiers.count++
-		l.nodes[p.Node] = tiers
-		levels := l.tiers[key]
-		levels.count++
-		l.tiers[key] = levels
+		number := below.nodes[p.Node] + len(tiers[p.Node]) + 1
+		tiers[p.Node] = append(tiers[p.Node], number)
+		sizes[tier{p.Domain, number}]++
 	}
-	next := map[string]int{}
-	for _, key := range slices.SortedFunc(maps.Keys(l.tiers), func(a, b tier) int {
+	last := maps.Clone(below.domains)
+	for _, key := range slices.SortedFunc(maps.Keys(sizes), func(a, b tier) int {
 		return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.number, b.number))
 	}) {
-		levels := l.tiers[key]
-		levels.first = below.domains[key.domain] + next[key.domain] + 1
-		next[key.domain] += levels.count
-		l.tiers[key] = levels
-	}
-	l.assign()
-	return l
-}
-
-// assign has pods keep their costs where they can, and gives the rest what is left.
-func (l *layout) assign() {
-	type place struct {
-		node   string
-		number int
-	}
-	type slot struct {
-		domain string
-		level  int
-	}
-	placed, used := map[place]bool{}, map[slot]bool{}
-	tierOf := map[*Pod]int{}
-	take := func(p *Pod, number, level int) {
-		placed[place{p.Node, number}], used[slot{p.Domain, level}] = true, true
-		l.levels[p] = level
-	}
-	for _, p := range l.pods {
-		level := int(l.top) - int(p.Cost)
-		number, found := l.numberOf(p, level)
-		if found && !used[slot{p.Domain, level}] && !placed[place{p.Node, number}] {
-			take(p, number, level)
+		for range sizes[key] {
+			last[key.domain]++
+			levels[key] = append(levels[key], last[key.domain])
 		}
 	}
+	given := map[*Pod]int{}
 	// The lower the cost that a pod has, the sooner it was to go.
-	for _, p := range l.pods {
-		if _, kept := l.levels[p]; kept {
-			continue
-		}
-		tiers := l.nodes[p.Node]
-		for number := tiers.first + tiers.count - 1; number >= tiers.first; number-- {
-			if !placed[place{p.Node, number}] {
-				placed[place{p.Node, number}], tierOf[p] = true, number
+	sorted := slices.SortedFunc(slices.Values(pods), func(a, b *Pod) int { return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Name, b.Name)) })
+	for _, p := range sorted {
+		level := int(top) - int(p.Cost)
+		for i, number := range tiers[p.Node] {
+			key := tier{p.Domain, number}
+			if at, found := slices.BinarySearch(levels[key], level); found {
+				given[p], levels[key], tiers[p.Node] = level, slices.Delete(levels[key], at, at+1), slices.Delete(tiers[p.Node], i, i+1)
 				break
 			}
 		}
 	}
-	for _, p := range l.pods {
-		number, left := tierOf[p]
-		if !left {
+	for _, p := range sorted {
+		if _, kept := given[p]; kept {
 			continue
 		}
-		levels := l.tiers[tier{p.Domain, number}]
-		for level := levels.first + levels.count - 1; level >= levels.first; level-- {
-			if !used[slot{p.Domain, level}] {
-				take(p, number, level)
-				break
-			}
-		}
+		number := tiers[p.Node][len(tiers[p.Node])-1]
+		key := tier{p.Domain, number}
+		level := levels[key][len(levels[key])-1]
+		given[p], levels[key], tiers[p.Node] = level, levels[key][:len(levels[key])-1], tiers[p.Node][:len(tiers[p.Node])-1]
 	}
-}
-
-// numberOf is the tier of a level, if the pod's node has a pod in it.
-func (l *layout) numberOf(p *Pod, level int) (int, bool) {
-	tiers := l.nodes[p.Node]
-	for number := tiers.first; tiers.has(number); number++ {
-		if l.tiers[tier{p.Domain, number}].has(level) {
-			return number, true
-		}
-	}
-	return 0, false
-}
-
-// changes are the costs that are not what they should be, of the pods that go last first.
-func (l *layout) changes() []Change {
 	var changes []Change
-	for _, p := range slices.SortedFunc(slices.Values(l.pods), func(a, b *Pod) int {
-		return cmp.Or(cmp.Compare(l.levels[a], l.levels[b]), cmp.Compare(a.Name, b.Name))
+	for _, p := range slices.SortedFunc(slices.Values(pods), func(a, b *Pod) int {
+		return cmp.Or(cmp.Compare(given[a], given[b]), cmp.Compare(a.Name, b.Name))
 	}) {
-		if cost := l.top - int32(l.levels[p]); cost != p.Cost {
+		if cost := top - int32(given[p]); cost != p.Cost {
 			changes = append(changes, Change{p.Name, cost})
 		}
 	}
