@@ -179,11 +179,10 @@ func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Pl
 		if !found || !matches || err != nil {
 			continue
 		}
-		taint, tainted := untoleratedTaint(spec, node)
-		if tainted && (taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster) {
+		if isKeptOff(spec, node, isControlPlane) {
 			continue
 		}
-		usable[domain] = usable[domain] || !tainted && !node.Spec.Unschedulable
+		usable[domain] = usable[domain] || !node.Spec.Unschedulable && !isKeptOff(spec, node, func(*corev1.Taint) bool { return true })
 	}
 	var places []spread.Place
 	for _, name := range slices.Sorted(maps.Keys(usable)) {
@@ -192,18 +191,14 @@ func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Pl
 	return places
 }
 
-// untoleratedTaint is a taint that keeps a pod off a node. That of the control plane comes before others, which may pass.
-func untoleratedTaint(spec *corev1.PodSpec, node *corev1.Node) (corev1.Taint, bool) {
-	find := func(included func(*corev1.Taint) bool) (corev1.Taint, bool) {
-		return corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
-			return taint.Effect != corev1.TaintEffectPreferNoSchedule && included(taint)
-		}, true)
-	}
-	isControlPlane := func(taint *corev1.Taint) bool {
-		return taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster
-	}
-	if taint, found := find(isControlPlane); found {
-		return taint, true
-	}
-	return find(func(*corev1.Taint) bool { return true })
+// isKeptOff reports whether a taint of some keeps a pod off a node.
+func isKeptOff(spec *corev1.PodSpec, node *corev1.Node, some func(*corev1.Taint) bool) bool {
+	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && some(taint)
+	}, true)
+	return found
+}
+
+func isControlPlane(taint *corev1.Taint) bool {
+	return taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster
 }
