@@ -27,7 +27,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,6 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -276,9 +276,9 @@ func (p *Pacer) reserve(ctx context.Context, pods []*corev1.Pod, holder string) 
 		err    error
 	}
 	results := make([]result, len(pods))
-	_ = forEach(len(pods), func(i int) error {
+	// Pods that were left out when the context ends would look as if they were reserved.
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), together, len(pods), func(i int) {
 		results[i].answer, results[i].err = p.ledger.Admit(ctx, reservation.Request{Pod: pods[i], Holder: holder})
-		return nil
 	})
 	reserved = slices.IndexFunc(results, func(r result) bool { return r.err != nil || !r.answer.Allowed() })
 	if reserved < 0 {
@@ -307,16 +307,17 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err 
 		return "", nil
 	}
 	tied, below := tiesOf(all, n)
-	err = forEach(n, func(i int) error {
+	failed := make([]error, n)
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), together, n, func(i int) {
 		switch {
 		case RankedPod(all[i]).Foreign:
-			return nil
 		case tied[i]:
-			return p.write(ctx, all[i], below)
+			failed[i] = p.write(ctx, all[i], below)
+		default:
+			failed[i] = p.write(ctx, all[i], "")
 		}
-		return p.write(ctx, all[i], "")
 	})
-	if err != nil {
+	if err := errors.Join(failed...); err != nil {
 		return "", err
 	}
 	if err := command.Pause(ctx, costsSeen); err != nil {
@@ -363,22 +364,6 @@ func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
 		below = strconv.FormatInt(lowest-1, 10)
 	}
 	return tied, below
-}
-
-// forEach calls a function with the numbers below n, several at a time.
-func forEach(n int, f func(int) error) error {
-	failed := make([]error, n)
-	var calls sync.WaitGroup
-	slots := make(chan struct{}, together)
-	for i := range n {
-		slots <- struct{}{}
-		calls.Go(func() {
-			defer func() { <-slots }()
-			failed[i] = f(i)
-		})
-	}
-	calls.Wait()
-	return errors.Join(failed...)
 }
 
 // write marks a pod as one that goes, with a deletion cost unless that is empty.

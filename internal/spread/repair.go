@@ -2,52 +2,33 @@ package spread
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 )
 
-// Misplaced is how many pods are in other domains than they would be with the best spread. The domains
+// Misplaced returns how many pods are in other domains than they would be with the best spread. The domains
 // are those in which pods can be; pods in others, as in a zone that is being drained, are misplaced.
 func Misplaced(pods []Pod, domains []string) int {
-	counts := countsOf(pods, domains)
-	placed := 0
-	for i := range pods {
-		if pods[i].Node != "" {
-			placed++
-		}
-	}
 	if len(domains) == 0 {
 		return 0
 	}
-	misplaced := placed
-	for _, n := range counts {
-		misplaced -= n
-	}
-	share, more := placed/len(domains), placed%len(domains)
-	for _, n := range counts { // the fullest first
-		if more > 0 {
-			misplaced += max(0, n-share-1)
-			more--
-		} else {
-			misplaced += max(0, n-share)
-		}
-	}
-	return misplaced
-}
-
-// countsOf are the numbers of pods of domains, the largest first.
-func countsOf(pods []Pod, domains []string) []int {
-	counts := map[string]int{}
-	for _, d := range domains {
-		counts[d] = 0
-	}
+	placed, counts := 0, map[string]int{}
 	for i := range pods {
-		if _, known := counts[pods[i].Domain]; known && pods[i].Node != "" {
+		if pods[i].Node != "" {
+			placed++
 			counts[pods[i].Domain]++
 		}
 	}
-	return slices.SortedFunc(maps.Values(counts), func(a, b int) int { return cmp.Compare(b, a) })
+	share, more := placed/len(domains), placed%len(domains)
+	misplaced := placed
+	for i, domain := range slices.SortedFunc(slices.Values(domains), func(a, b string) int { return cmp.Compare(counts[b], counts[a]) }) {
+		if i < more { // the fullest have one more
+			misplaced -= min(counts[domain], share+1)
+		} else {
+			misplaced -= min(counts[domain], share)
+		}
+	}
+	return misplaced
 }
 
 // Repair is the pod to evict next so that the one that comes instead can make the spread better, false if
