@@ -7,12 +7,11 @@ type Place struct {
 	Usable bool
 }
 
-// Assign is the domain for a pod of a StatefulSet by its ordinal, false if no domain is usable. The domains are
+// Assign returns the domain for a pod of a StatefulSet by its ordinal, false if no domain is usable. The domains are
 // sorted by name.
 //
-// A StatefulSet deletes the highest ordinals first, so they take turns over the domains: whatever number of them stays
-// is spread as evenly as can be. Domains that are not usable keep their turn. Otherwise a zone that is lost for a while would
-// have the pods of all other zones made in new places.
+// A StatefulSet deletes the highest ordinals first. So ordinals take turns over the domains: any number of them that stays is spread
+// as evenly as can be. Domains that are not usable keep their turn. Otherwise the loss of one zone would move the pods of all others.
 //
 // The ordinals of lost domains take turns over the usable ones from the last to the first. From the first to the last, a domain
 // would have its own turn right after one of these, and the domains would differ by more than a pod.

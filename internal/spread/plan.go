@@ -13,25 +13,24 @@ type Change struct {
 	Cost int32
 }
 
-// Plan is what to write.
+// Plan has the costs to write.
 type Plan struct {
 	// Changes are in the order in which the pods go.
 	Changes []Change
-	// Crowded are ReplicaSets whose costs stay as they are, since those that others set leave no room
-	// between the negative ones and the rest.
+	// Crowded has ReplicaSets whose costs stay as they are: the costs of other owners leave no room between the negative ones and
+	// the rest.
 	Crowded []string
 }
 
 const (
 	// withheld is above the costs of pods whose domain has no allowance.
 	withheld = 1_000_000
-	// step is how far costs evade those of others at a time, so that they do not do so for each
-	// pod that comes.
+	// step is by how much costs give way to those of other owners at a time, so that they do not move for each pod that comes.
 	step = 1000
 )
 
-// NewPlan plans the costs of the pods of a Deployment. A cost is changed only if the order would not be
-// right without, and none that another owner has set.
+// NewPlan plans the costs of the pods of a Deployment. It changes a cost only if the order would be wrong otherwise, and never one of
+// another owner.
 func NewPlan(pods []Pod) Plan {
 	var plan Plan
 	sets := map[string][]*Pod{}
@@ -54,8 +53,7 @@ func NewPlan(pods []Pod) Plan {
 	return plan
 }
 
-// planSet plans the costs of the pods of one ReplicaSet, with those of the others below them. It
-// reports false if there is no room.
+// planSet plans the costs of the pods of one ReplicaSet. Those of the others lie below. It reports false if there is no room.
 func planSet(own []*Pod, below occupancy, room int64) ([]Change, bool) {
 	tops, ok := topsOf(own, room)
 	if !ok {
@@ -90,12 +88,12 @@ func planSet(own []*Pod, below occupancy, room int64) ([]Change, bool) {
 	return changes, true
 }
 
-// parts are the pods of one class, by when they go.
+// parts are the pods of one class, in the order in which they go.
 type parts struct {
-	first    []*Pod // negative costs that others set
-	free     []*Pod // those that are planned
-	kept     []*Pod // the other costs that others set
-	withheld []*Pod // those of domains without allowance
+	first    []*Pod // with negative costs of other owners
+	free     []*Pod // planned
+	kept     []*Pod // with other costs of other owners
+	withheld []*Pod // of domains without allowance
 }
 
 func divide(pods []*Pod) parts {
@@ -118,13 +116,13 @@ func divide(pods []*Pod) parts {
 	return d
 }
 
-// tops are what the levels of pods are subtracted from.
+// tops has the numbers from which the levels of pods are subtracted.
 type tops struct{ free, withheld int32 }
 
-// roomFor is how many costs there have to be for the levels of so many pods.
+// roomFor returns how many costs the levels of so many pods need.
 func roomFor(pods int) int64 { return (int64(pods)/step + 1) * step }
 
-// topsOf finds room between the costs that others set.
+// topsOf finds room between the costs of other owners.
 func topsOf(own []*Pod, room int64) (tops, bool) {
 	first, kept, last := int64(math.MinInt32), int64(math.MaxInt32), int64(math.MinInt32)
 	for _, p := range own {
@@ -149,8 +147,7 @@ func topsOf(own []*Pod, room int64) (tops, bool) {
 	return tops{int32(free), int32(above)}, true
 }
 
-// isRight reports whether the pods go in the right order by the costs that they have, whatever else a
-// ReplicaSet ranks them by.
+// isRight reports whether the pods go in the right order by their present costs, whatever else a ReplicaSet ranks them by.
 func isRight(pods []*Pod, below occupancy) bool {
 	now, domains := newOccupancy(), map[string]bool{}
 	for _, p := range pods {

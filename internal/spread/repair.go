@@ -31,9 +31,9 @@ func Misplaced(pods []Pod, domains []string) int {
 	return misplaced
 }
 
-// Repair is the pod to evict next so that the one that comes instead can make the spread better, false if
-// none can: one that its ReplicaSet would delete first, in the fullest domain that is not blocked. The
-// domains are those in which pods can be. It is about pods that are all ready: with one that is not, wait.
+// Repair returns the pod to evict next, so that the pod that comes instead can make the spread better. It is the pod that its
+// ReplicaSet would delete first, in the fullest domain that is not blocked. Repair returns false if no eviction can help, or
+// while a pod is not ready. The domains are those in which pods can be.
 func Repair(pods []Pod, domains []string, now time.Time) (Pod, bool) {
 	if len(domains) == 0 {
 		return Pod{}, false

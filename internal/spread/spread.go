@@ -1,6 +1,5 @@
-// Package spread says in which order the pods of a Deployment should go so that those that stay are
-// spread best over failure domains, and how to have ReplicaSets delete them in that order: by deletion
-// costs. It decides how many pods go in no case.
+// Package spread says in which order the pods of a Deployment should go, so that the pods that stay are spread best over failure
+// domains. Deletion costs make ReplicaSets delete them in that order. Package spread never decides how many pods go.
 //
 // # What is promised
 //
@@ -9,16 +8,16 @@
 // ReplicaSets too. So whatever number of pods it deletes, no other choice leaves a better spread: the fullest domain is
 // as small, and the emptiest as large, as they can be.
 //
-// What comes before costs in a ReplicaSet's ranking stays so: pods without a node, pending, of an unknown
-// phase and unready ones go first (see Before). The promise is about each of these classes. So it is about pods of domains
-// without allowance, which go last, and pods whose cost another owner has set: those with a negative cost
-// go before all that a Plan has a cost for, and others after those of domains with an allowance.
+// A ReplicaSet ranks pods by other things before it looks at costs: pods without a node, pending, of an unknown phase and unready
+// pods go first (see Before). The promise holds within each of these classes. It also holds within the pods of domains without
+// allowance, which go last, and within those whose cost another owner has set: negative costs go before all that a Plan
+// orders, and other costs after the pods of domains with an allowance.
 //
 // # Costs
 //
-// The pods of a domain have levels: 1 is the one that goes last. The cost of a pod is its level with a
-// minus, so that pods of equal levels go in any order, and a pod that comes to a domain changes no other
-// cost. The pods of other ReplicaSets lie below: one that comes moves the levels of its domain.
+// The pods of a domain have levels: the pod at level 1 goes last. The cost of a pod is its level with a minus. So pods of one level
+// go in any order, and a pod that comes to a domain changes no other cost. The pods of other ReplicaSets lie below: one that
+// comes moves the levels of its domain.
 package spread
 
 import (
@@ -46,19 +45,19 @@ type Pod struct {
 	Domain string // that of the node
 	Phase  Phase
 	Ready  bool
-	// Cost is the deletion cost that is set, 0 without one. Foreign says that another owner set it.
+	// Cost is the deletion cost, 0 if none is set. Foreign says that another owner set it.
 	Cost    int32
 	Foreign bool
 	// Blocked says that its domain has no allowance: a budget would refuse its eviction.
 	Blocked bool
 
-	// What else ReplicaSets rank pods by. A Plan does without.
+	// ReplicaSets also rank pods by these. A Plan does not need them.
 	UID                       string
 	ReadySince, Created       time.Time
 	Restarts, SidecarRestarts int // those of the container that restarted most
 }
 
-// class is what pods have in common among which the cost decides who goes first.
+// class is a set of pods among which the cost decides which goes first.
 type class struct {
 	assigned bool
 	phase    Phase

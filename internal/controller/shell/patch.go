@@ -1,6 +1,6 @@
-// Package shell is what the reconcilers have in common: writes that do not overwrite what
-// they have not seen, caches that are behind those writes, objects that end, conditions,
-// events, waiting, bursts of changes, and a health check of syncs that hang. It decides nothing.
+// Package shell is the kit of the reconcilers: watches, notes of what they sync, writes that do not overwrite what they have not
+// seen, caches that are behind those writes, objects that end, conditions, events, metrics, waiting, bursts of changes, and a
+// health check of syncs that hang. It decides nothing.
 package shell
 
 import (

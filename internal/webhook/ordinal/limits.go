@@ -26,7 +26,7 @@ import (
 // selectedNode is the annotation of a claim whose volume is being made for a node: the scheduler lets the pod go to no other.
 const selectedNode = "volume.kubernetes.io/selected-node"
 
-// volumes is what the volumes of a pod say about where it can be.
+// volumes says where the volumes of a pod let it be.
 type volumes struct {
 	pinned bool // one is for some nodes alone
 	// unbound is a claim, or an ephemeral volume, that may be bound without regard to where the pod goes.
@@ -95,7 +95,7 @@ func (j judge) isForSomeNodes(ctx context.Context, name string) (bool, error) {
 	return false, nil
 }
 
-// waits reports whether a claim of a StorageClass is bound where its pod goes. Which class is meant by none is not looked up.
+// waits reports whether a claim of a StorageClass is bound where its pod goes. The default class is not looked up.
 func (j judge) waits(ctx context.Context, name *string) (bool, error) {
 	if name == nil || *name == "" {
 		return false, nil
@@ -116,9 +116,9 @@ func (j judge) read(ctx context.Context, key types.NamespacedName, object client
 	return err == nil, err
 }
 
-// countingDomains is the key of a spread constraint under which a pod with a node affinity for one domain would stay pending:
-// the scheduler counts only domains that the affinity allows, and if there are fewer than minDomains, it lets no domain have
-// more pods than maxSkew.
+// countingDomains returns the key of a spread constraint under which a pod with a node affinity for one domain would stay pending: the
+// scheduler counts only domains that the affinity allows. If there are fewer than minDomains, no domain may have more pods than
+// maxSkew.
 func countingDomains(spec *corev1.PodSpec) string {
 	for i := range spec.TopologySpreadConstraints {
 		c := &spec.TopologySpreadConstraints[i]
@@ -130,11 +130,11 @@ func countingDomains(spec *corev1.PodSpec) string {
 	return ""
 }
 
-// nodesTrust is how long nodes count as they were read. The pods of a StatefulSet that are made at once share a read. It is
-// shorter than it takes to cordon a node, evict a pod and have it made again: the pod must not be given a domain that was just drained.
+// nodesTrust is how long a reading of the nodes counts. Pods of a StatefulSet that are made at once share one. It is shorter than it
+// takes to cordon a node, evict a pod and make it again: the pod must not get a domain that was just drained.
 const nodesTrust = 500 * time.Millisecond
 
-// recentNodes are the nodes a moment ago. The cache of the manager does not have what says whether they take pods.
+// recentNodes are the nodes a moment ago. The manager's cache does not have what says whether they take pods.
 type recentNodes struct {
 	live  client.Reader
 	clock clock.PassiveClock
@@ -167,8 +167,8 @@ func (r *recentNodes) list(ctx context.Context) ([]corev1.Node, error) {
 	return r.nodes, nil
 }
 
-// placesOf are the domains that a pod can be in, by a label of nodes, sorted by name. Domains without a usable node are
-// among them, since they come back. Nodes of the control plane, which never take such a pod, make none.
+// placesOf returns the domains that a pod can be in, sorted by name. They include domains without a usable node, which come back. Nodes
+// of the control plane never take such a pod, so they make no domain.
 func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Place {
 	affinity := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
 	usable := map[string]bool{}
@@ -191,7 +191,7 @@ func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Pl
 	return places
 }
 
-// isKeptOff reports whether a taint of some keeps a pod off a node.
+// isKeptOff reports whether one of some taints keeps a pod off a node.
 func isKeptOff(spec *corev1.PodSpec, node *corev1.Node, some func(*corev1.Taint) bool) bool {
 	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
 		return taint.Effect != corev1.TaintEffectPreferNoSchedule && some(taint)

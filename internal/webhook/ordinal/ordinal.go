@@ -1,10 +1,10 @@
-// Package ordinal is the admission webhook for new pods of StatefulSets that ask by v1alpha1.AnnotationSpreadOrdinals, in the pod
-// template, for their ordinals to take turns over failure domains. A StatefulSet deletes its highest ordinals first, so
-// the pods that stay when it is scaled down are then spread as evenly as can be. Which domain an ordinal is given,
-// spread.Assign says. The pod has to be there: it is given a required node affinity.
+// Package ordinal is the admission webhook for new pods of StatefulSets with v1alpha1.AnnotationSpreadOrdinals in their pod
+// template. Their ordinals take turns over failure domains. A StatefulSet deletes its highest ordinals first, so the pods that
+// stay when it is scaled down are spread as evenly as can be. spread.Assign gives an ordinal its domain, and the webhook
+// gives the pod a required node affinity for it.
 //
-// It changes nothing of a pod with a volume that is for some nodes already: the pod has to go where its data is. A pod
-// with a bad value, that no domain takes now, or that could stay pending for ever in its domain, is made as it is, with a warning.
+// A pod whose volume is for some nodes already stays as it is: it must go where its data is. A pod with a bad value, a pod that no
+// domain takes now, and a pod that could stay pending for ever in its domain are made as they are, with a warning.
 //
 // # How it is installed
 //
@@ -102,13 +102,13 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (ad
 	return admission.Verdict{Result: admission.Changed, Patch: patch}, err
 }
 
-// warn is the verdict about a pod that is made as it is. The warning is for the StatefulSet controller; people find it here.
+// warn is the verdict about a pod that is made as it is. Only the StatefulSet controller sees the warning, so it is logged, too.
 func (j judge) warn(write admission.Write[corev1.Pod], warning string) admission.Verdict {
 	j.log.Info("Pod is given no domain", "namespace", write.Namespace, "pod", write.Object.Name, "reason", warning)
 	return admission.Verdict{Warnings: []string{warning}}
 }
 
-// ordinalOf is the number that a StatefulSet has given a pod, false if the pod is of none.
+// ordinalOf returns the ordinal of a pod, false if no StatefulSet made it.
 func ordinalOf(pod *corev1.Pod) (int, bool) {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil || owner.Kind != "StatefulSet" || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group != appsv1.GroupName {
