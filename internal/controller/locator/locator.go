@@ -2,10 +2,9 @@
 // object of its name with its addresses, its node, and labels of that node. It does not say
 // who is near whom; a DNS server does, by these objects.
 //
-// What it does follows from pods, nodes and the labels to copy, so a restart writes nothing.
-// A PodLocator with the controller's label is put right, and goes with the pod or when there
-// are to be none. One without is somebody else's, and is left alone unless a pod of its name
-// needs it.
+// What it does follows from pods, nodes and the labels to copy, so a restart writes nothing. It corrects PodLocators with its label,
+// and deletes them with the pod, or when PodLocators are switched off. It leaves other PodLocators alone, unless a pod needs
+// one of that name.
 package locator
 
 import (
@@ -35,8 +34,7 @@ type Mode string
 
 // The modes.
 const (
-	// Unset is none, and those that there are stay: in a cluster of several controllers another
-	// one may keep them.
+	// Unset makes none and removes none: in a cluster of several controllers another one may keep them.
 	Unset Mode = ""
 	// Off is none: those that a controller made before are removed.
 	Off Mode = "off"

@@ -17,19 +17,19 @@ import (
 	"vicinity.dev/vicinity/internal/spread"
 )
 
-// blockedTime is how long a domain has to have an allowance or none before that counts. Each pod that
-// restarts takes the allowance of its domain for some seconds, and all pods of a domain change their costs with it.
+// blockedTime is how long a domain must have an allowance, or none, before that counts. Each restart of a pod takes the allowance of its
+// domain for some seconds, and the costs of all pods of the domain depend on it.
 const blockedTime = 10 * time.Second
 
-// blocked are the domains of budgets without allowance that count, and those that may soon.
+// blocked has the domains of budgets without allowance: those that count, and those that may count soon.
 type blocked struct {
 	known   bool
 	counts  string
 	lasting shell.Lasting[string]
 }
 
-// settle has domains count that have been the same for long, the first ones at once, and returns after how long others
-// may.
+// settle makes domains count once they have been the same for long; the first ones count at once. It returns after how long others
+// may count.
 func (b *blocked) settle(domains []string, now time.Time) time.Duration {
 	found := strings.Join(domains, "\n")
 	left := b.lasting.Left(found, now, blockedTime)
@@ -93,8 +93,8 @@ func (r *reconciler) block(ctx context.Context, n *notes, c *current, pods []spr
 	return wait, nil
 }
 
-// allows reports whether a budget allows an eviction in a domain. A status that does not have the domain has no more
-// room for those that allow more than it has.
+// allows reports whether a budget allows an eviction in a domain. A status has room for the domains that allow the least. A domain that
+// it lacks allows an eviction if the budget does at all.
 func allows(status *v1alpha1.TopologyDisruptionBudgetStatus, group, domain string) bool {
 	for i := range status.Domains {
 		if d := &status.Domains[i]; d.Group == group && d.Domain == domain {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// usableTrust is how long it counts which nodes take pods: denied repairs ask again and again.
+// usableTrust is how long a live reading of the nodes counts: denied repairs ask again and again.
 const usableTrust = time.Minute
 
 // nodes says in which domains pods can be. All workloads share what was read: in a large cluster these are many nodes.
@@ -102,8 +102,7 @@ func domainsFor(c *current, nodes []corev1.Node) []string {
 	return names
 }
 
-// takesPods reports whether a node takes pods. A node whose taint the pods tolerate counts as one that takes none, so that rather too
-// little is repaired.
+// takesPods reports whether a node takes pods. Tolerations do not count: rather too little is repaired than too much.
 func takesPods(node *corev1.Node) bool {
 	return !node.Spec.Unschedulable && !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
 		return taint.Effect != corev1.TaintEffectPreferNoSchedule

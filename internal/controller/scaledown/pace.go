@@ -31,12 +31,12 @@ const (
 	paceGatherTime = time.Second
 	// firstWait and longestWait are those for the next look, if nothing changes.
 	firstWait, longestWait = 2 * time.Second, 20 * time.Second
-	// holdEvery is how often at most reservations are made to last, of pods that are slow to go. With longestWait it is
-	// less than the time of a reservation.
+	// holdEvery is how often reservations of pods that are slow to go are extended at most. Together with longestWait it is less
+	// than the time of a reservation.
 	holdEvery = 30 * time.Second
 )
 
-// holder is that of reservations which are made to last.
+// holder is the holder of extended reservations.
 const holder = "scale-down"
 
 // eventPaced is the reason of events of workloads.
@@ -172,7 +172,7 @@ func isNoted(object client.Object) bool {
 	return wanted || paced
 }
 
-// endOf is why a scale-down goes on no more, empty if it does.
+// endOf says why a scale-down does not go on. It is empty if it does.
 func (r *stepper) endOf(ctx context.Context, c *pacing.Workload) (string, error) {
 	switch {
 	case c.Wanted == nil:
@@ -191,7 +191,7 @@ func (r *stepper) endOf(ctx context.Context, c *pacing.Workload) (string, error)
 	return "", nil
 }
 
-// step has the next pods go, if they may.
+// step lets the next pods go, if they may.
 func (r *stepper) step(ctx context.Context, n *pace, c *pacing.Workload) (time.Duration, error) {
 	answer, err := r.pacer.Ask(ctx, pacing.Question{Workload: *c, Wanted: *c.Wanted, DryRun: true})
 	if err != nil {
@@ -227,8 +227,8 @@ func (r *stepper) announce(n *pace, c *pacing.Workload, denial string) {
 		"%d replicas are wanted, and budgets allow %d now; the scale-down goes on as they allow it. %s", *c.Wanted, c.Replicas, denial)
 }
 
-// patch writes what is wanted of a workload, which may be the same, unless it has changed. The answer is as it
-// is stored: the webhook makes a step of it.
+// patch writes what is wanted of a workload, which may be the same as before. It fails if the workload has changed. The webhook makes a
+// step of the write, and patch returns the workload as it is stored then.
 func (r *stepper) patch(ctx context.Context, c *pacing.Workload, wanted *int32) (pacing.Workload, error) {
 	annotations := map[string]*string{v1alpha1.AnnotationWantedReplicas: nil}
 	if wanted == nil {

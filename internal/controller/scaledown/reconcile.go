@@ -24,8 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/spread"
 )
 
-// batch is how many costs of a workload are written before its pods are looked at again. Those that go next
-// come first.
+// batch is how many costs of a workload are written before its pods are read again. The pods that go next come first.
 const batch = 50
 
 // Reconcile has the pods of a workload go in the right order.
@@ -93,8 +92,7 @@ type current struct {
 	invalid string // why it is none
 	repairs bool
 	sets    []appsv1.ReplicaSet
-	// pods are those that are neither terminating nor finished, by name. Terminating is how many others
-	// there are still.
+	// pods has the pods that are neither terminating nor finished, by name. terminating counts those that are terminating.
 	pods        map[string]*corev1.Pod
 	terminating int
 }
@@ -109,7 +107,7 @@ func (c *current) hasPod(uid types.UID) bool {
 	return false
 }
 
-// read is nil if there is no such workload.
+// read returns nil if there is no such workload.
 func (r *reconciler) read(ctx context.Context, w workload) (*current, error) {
 	c := &current{workload: w, pods: map[string]*corev1.Pod{}}
 	if w.kind == pacing.Deployment {
@@ -161,8 +159,7 @@ func (r *reconciler) readPods(ctx context.Context, c *current) error {
 	return nil
 }
 
-// isUpdated reports whether a rollout says which pod of the workload goes next. What others write to pods
-// would be in its way.
+// isUpdated reports whether a rollout says which pod of the workload goes next. Then nobody else may write costs.
 func (c *current) isUpdated() bool {
 	for _, pod := range c.pods {
 		if pod.Annotations[v1alpha1.AnnotationDeletionCost] == v1alpha1.RolloutDeletionCost {
@@ -172,7 +169,7 @@ func (c *current) isUpdated() bool {
 	return false
 }
 
-// pacedUntil is until when a scale-down that budgets bound says which pods of the workload go next, zero if none does.
+// pacedUntil returns until when a paced scale-down says which pods of the workload go next, zero if none does.
 func (c *current) pacedUntil(now time.Time) (last time.Time) {
 	for _, pod := range c.pods {
 		if until := pacing.GoesUntil(pod, now); until.After(last) {
@@ -202,7 +199,7 @@ func (r *reconciler) readAnnotations(ctx context.Context, c *current) error {
 	return nil
 }
 
-// isBehind reports whether the cache does not show all that was written to pods that it has.
+// isBehind reports whether the cache does not show all writes to the pods yet.
 func (r *reconciler) isBehind(n *notes, c *current) bool {
 	behind, there := false, map[types.UID]bool{}
 	for _, pod := range c.pods {
@@ -213,7 +210,7 @@ func (r *reconciler) isBehind(n *notes, c *current) bool {
 	return behind
 }
 
-// podsOf are the pods as package spread sees them, and after how long a budget counts that does not yet.
+// podsOf returns the pods as package spread sees them, and after how long a change of a budget counts.
 func (r *reconciler) podsOf(ctx context.Context, n *notes, c *current) ([]spread.Pod, time.Duration, error) {
 	nodes := map[string]*corev1.Node{}
 	pods := make([]spread.Pod, 0, len(c.pods))
@@ -256,7 +253,7 @@ func (r *reconciler) write(ctx context.Context, n *notes, c *current, name strin
 	return nil
 }
 
-// clear takes the costs that the controller has written from the pods of a workload.
+// clear takes the controller's costs off the pods of a workload.
 func (r *reconciler) clear(ctx context.Context, c *current) error {
 	for _, name := range slices.Sorted(maps.Keys(c.pods)) {
 		pod := c.pods[name]
@@ -272,8 +269,8 @@ func (r *reconciler) clear(ctx context.Context, c *current) error {
 	return nil
 }
 
-// patch writes a cost to a pod that has not changed since it was read, or removes it. One that another owner has
-// set is not removed. Nothing is written if a scale-down that budgets bound has begun meanwhile.
+// patch writes a cost to a pod that has not changed since it was read, or removes it. It does not remove the cost of another owner.
+// It writes nothing if a paced scale-down has begun meanwhile.
 func (r *reconciler) patch(ctx context.Context, c *current, pod *corev1.Pod, cost *string) (*corev1.Pod, error) {
 	annotations := map[string]*string{v1alpha1.AnnotationDeletionCost: cost, v1alpha1.AnnotationGoesUntil: nil}
 	if cost != nil || pod.Annotations[corev1.PodDeletionCost] == pod.Annotations[v1alpha1.AnnotationDeletionCost] {

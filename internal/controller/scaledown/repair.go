@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// quietTime is how long nothing must have happened to the pods of a Deployment before a repair, and
-	// between two evictions.
+	// quietTime is how long the pods of a Deployment must stay the same before each eviction.
 	quietTime = 30 * time.Second
 	// repairAgain is when to ask again about an eviction that is under way or was denied.
 	repairAgain = 15 * time.Second
-	// A pod that came and made the spread no better makes the next eviction wait.
+	// After a pod that made the spread no better, the next eviction waits.
 	repairBackoff, longestRepairBackoff = 2 * time.Minute, time.Hour
 
 	repairRequester = "vicinity.dev/spread"
@@ -41,8 +40,8 @@ type repair struct {
 	gone       types.UID   // of the pod that was evicted last
 }
 
-// repair evicts a pod of a Deployment whose rolling update is over if that can make its spread better. It
-// returns after how long to look again.
+// repair evicts a pod of a Deployment if that can make its spread better, unless a rolling update is under way. It returns after how
+// long to look again.
 func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []spread.Pod) (time.Duration, error) {
 	d, ok := c.owner.(*appsv1.Deployment)
 	if !ok {
@@ -58,7 +57,7 @@ func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []sp
 	if p.generation != d.Generation {
 		p.generation, p.evicted, p.misplaced = d.Generation, 0, 0
 	}
-	// An autoscaler changes the Deployment again and again, and makes no pod land better.
+	// The backoff outlives a generation: an autoscaler changes the Deployment often, and pods land no better for that.
 	if set := setOf(c); p.set != set {
 		p.set, p.backoff = set, shell.Backoff{}
 	}

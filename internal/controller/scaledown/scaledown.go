@@ -1,18 +1,18 @@
-// Package scaledown keeps the pods of Deployments and ReplicaSets spread over failure domains when they
-// become fewer, where a workload or its namespace asks for it by v1alpha1.AnnotationKeepSpread: it writes deletion costs, by
-// which ReplicaSets choose what they delete. Which costs, package spread decides.
+// Package scaledown keeps the pods of Deployments and ReplicaSets spread over failure domains when they become fewer, where the
+// workload or its namespace has v1alpha1.AnnotationKeepSpread. It writes deletion costs, by which ReplicaSets choose what they
+// delete. Package spread decides which costs.
 //
-// It never writes to a pod whose cost another owner has set, and writes nothing where the order is right already. A
-// cost that it has written is told from others' by v1alpha1.AnnotationDeletionCost, which has the same value, so
-// a restart writes nothing. Both go when the workload asks for it no more.
+// It never writes to a pod whose cost another owner has set, and writes nothing where the order is already right. Beside a cost it
+// writes v1alpha1.AnnotationDeletionCost with the same value, so that a restarted controller knows its own costs and writes
+// nothing. Both go when the workload no longer asks for it.
 //
 // # Repair
 //
-// A rolling update brings new pods before the old ones have gone, so it may end with a skew although every pod
-// went in the right order. With v1alpha1.AnnotationRepairSpread pods of a Deployment that has been quiet for a while are
-// evicted, one at a time and as budgets allow, as long as another domain has two less. How many
-// is bounded for each generation of the Deployment, and after a pod that made it no better the next one waits longer. Both
-// are kept in memory: a restarted controller begins anew, after the Deployment has been quiet again.
+// A rolling update brings new pods before the old ones have gone, so it may end with a skew although every pod went in the right
+// order. With v1alpha1.AnnotationRepairSpread, the controller evicts pods of a Deployment that has been quiet for a while, one at
+// a time and as budgets allow, as long as another domain has two pods less. Each generation of the Deployment has a bound of
+// evictions. After a pod that made the spread no better, the next eviction waits longer. Both are kept in memory: a
+// restarted controller begins anew, after the Deployment has been quiet again.
 //
 // # Paced scale-downs
 //
@@ -71,7 +71,7 @@ type workload struct {
 
 func (w workload) String() string { return string(w.kind) + " " + w.NamespacedName.String() }
 
-// workloadOf is the one that a ReplicaSet belongs to.
+// workloadOf returns the workload that a ReplicaSet belongs to.
 func workloadOf(set *appsv1.ReplicaSet) workload {
 	if owner := metav1.GetControllerOf(set); isOf(owner, pacing.Deployment) {
 		return workload{types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}, pacing.Deployment}

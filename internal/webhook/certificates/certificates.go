@@ -55,8 +55,8 @@ type Options struct {
 	// authority is written into.
 	Mutating, Validating []string
 
-	// Clients, if not nil, are the authorities of whom the webhooks answer: who connects has to show a
-	// certificate of one of them. Without them they answer anybody who can connect.
+	// Clients has the authorities of clients. A client must show a certificate of one of them. Without Clients, the webhooks answer
+	// anybody who can connect.
 	Clients *Clients
 }
 

@@ -68,7 +68,7 @@ func (c *Clients) authorities() *x509.CertPool {
 	return c.pool
 }
 
-// verifyClient lets those connect who have a certificate of the authorities, and the process itself.
+// verifyClient accepts a client with a certificate of the authorities, and the process itself.
 func (c *Certificates) verifyClient(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("a client has no certificate")
@@ -87,8 +87,8 @@ func (c *Certificates) verifyClient(state tls.ConnectionState) error {
 	return err
 }
 
-// Serving is a check for readyz: it passes when the webhooks can be connected to at a port. It shows the certificate of the
-// webhooks themselves, where one is asked for.
+// Serving is a check for readyz: it passes when the webhooks accept a connection at a port. Where they ask for a certificate, it shows
+// their own.
 func (c *Certificates) Serving(port int) func(*http.Request) error {
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: 10 * time.Second}, Config: &tls.Config{
 		InsecureSkipVerify: true, // whether there is a server is asked, and nothing is said to it
