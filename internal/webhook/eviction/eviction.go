@@ -104,33 +104,18 @@ func (r *review) uid() types.UID {
 }
 
 // judge judges evictions and skips all other requests.
-type judge struct {
-	ledger ledger
-	object []byte
-}
+type judge struct{ ledger ledger }
 
 func newJudge(l ledger) func() admission.Judge {
-	return func() admission.Judge { return &judge{ledger: l} }
+	return admission.OfRequests((&judge{ledger: l}).judge)
 }
 
-// Reset implements admission.Judge.
-func (j *judge) Reset() { j.object = nil }
-
-// Read implements admission.Judge.
-func (j *judge) Read(r *admission.Reader, stored bool) error {
-	if stored {
-		return r.Skip()
-	}
-	return r.Raw(&j.object)
-}
-
-// Judge implements admission.Judge.
-func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verdict, error) {
+func (j *judge) judge(ctx context.Context, r *admission.Request, object, _ []byte) (admission.Verdict, error) {
 	if r.Operation != "CREATE" || r.SubResource != "eviction" {
 		return admission.Verdict{Result: admission.Skipped}, nil
 	}
 	read := &review{pod: types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, request: types.UID(r.UID), dryRun: r.DryRun}
-	if err := json.Unmarshal(j.object, &read.eviction); err != nil {
+	if err := json.Unmarshal(object, &read.eviction); err != nil {
 		return admission.Verdict{}, fmt.Errorf("reading the eviction: %w", err)
 	}
 	if read.pod.Name == "" {
