@@ -26,7 +26,6 @@ import (
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/image"
-	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )
@@ -255,19 +254,6 @@ func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
 	}
 	c.setCurrent(found)
 	return unlock, nil
-}
-
-func isRunning(dir state.Dir) (bool, error) {
-	processes, err := process.List(dir)
-	if err != nil {
-		return false, err
-	}
-	for _, p := range processes {
-		if p.Alive() {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 func version() string {

@@ -151,15 +151,6 @@ func leftBehind(dir state.Dir) (bool, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return true, nil // unreadable: whoever wrote it did not get to its end
 	}
-	if known && found.Up {
-		alive, err := isRunning(dir)
-		if err != nil {
-			return false, err
-		}
-		if alive {
-			return false, fmt.Errorf("lab %q is up already; vicinity lab status shows it, vicinity lab down removes it", dir.Name())
-		}
-	}
 	namespaces, err := ownNamespaces(dir)
 	if err != nil {
 		return false, err
@@ -167,6 +158,9 @@ func leftBehind(dir state.Dir) (bool, error) {
 	strays, err := process.Strays(dir, namespaces...)
 	if err != nil {
 		return false, err
+	}
+	if known && found.Up && len(strays) > 0 {
+		return false, fmt.Errorf("lab %q is up already; vicinity lab status shows it, vicinity lab down removes it", dir.Name())
 	}
 	return known || len(namespaces) > 0 || len(strays) > 0, nil
 }

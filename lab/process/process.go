@@ -153,31 +153,6 @@ func Find(d state.Dir, name string) (*Process, error) {
 	return p, nil
 }
 
-// List returns all processes that have a record, by name.
-func List(d state.Dir) ([]*Process, error) {
-	entries, err := os.ReadDir(d.Run())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
-	}
-	var processes []*Process
-	for _, entry := range entries {
-		name, isRecord := strings.CutSuffix(entry.Name(), ".json")
-		if !isRecord || strings.HasPrefix(name, ".") {
-			continue
-		}
-		p, err := Find(d, name)
-		if errors.Is(err, ErrNotFound) {
-			continue // stopped since the folder was read
-		} else if err != nil {
-			return nil, err
-		}
-		processes = append(processes, p)
-	}
-	return processes, nil
-}
-
 // Alive reports whether the process runs or is paused.
 func (p *Process) Alive() bool {
 	if p.reaped != nil {

@@ -32,15 +32,6 @@ func (v Values) Set(assignments ...string) error {
 	return nil
 }
 
-// Validate checks values against the schema of this program's chart.
-func (v Values) Validate() error {
-	c, err := Own()
-	if err != nil {
-		return err
-	}
-	return c.Validate(v)
-}
-
 // Chart is Vicinity's chart, of some version.
 type Chart struct{ chart *chart.Chart }
 

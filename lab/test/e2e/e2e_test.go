@@ -8,6 +8,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"iter"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/e2e/verdict"
@@ -260,7 +263,7 @@ func runAll(ctx context.Context, t *testing.T, records []*record) {
 		return
 	}
 	if records[0].promise.alone {
-		program, err := lab.TestProgram()
+		program, err := labProgram()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +272,7 @@ func runAll(ctx context.Context, t *testing.T, records []*record) {
 	}
 	begun := time.Now()
 	in := records[0].area.setup
-	cluster := lab.Start(observed{T: t, records: records}, in.shape())
+	cluster := bringUp(t, in.shape(), records)
 	client, err := cluster.Client()
 	if err != nil {
 		t.Fatal(err)
@@ -324,18 +327,45 @@ func (r *record) try(ctx context.Context, s *scene) {
 	fmt.Println(word, r.outcome().Name(), try)
 }
 
-// observed also shows the lab's logs when a promise failed: a promise does not fail its test before
-// the end of the run.
-type observed struct {
-	*testing.T
-	records []*record
+// bringUp brings a lab up and takes it down when the test ends. The process ID is appended to its
+// name, so that it is none of the user's. If a promise failed, it prints the end of the components'
+// logs.
+func bringUp(t *testing.T, s shape.Shape, records []*record) *lab.Cluster {
+	t.Helper()
+	program, err := labProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Name = fmt.Sprintf("%s-%d", s.Name, os.Getpid())
+	var log bytes.Buffer
+	cluster, err := lab.Up(t.Context(), s, lab.Options{Root: t.TempDir(), Program: program, Log: &log})
+	if err != nil {
+		t.Fatalf("bringing a lab up: %v\n%s", err, &log)
+	}
+	t.Cleanup(func() {
+		if t.Failed() || slices.ContainsFunc(records, func(r *record) bool { return r.outcome().Failed() }) {
+			fmt.Println("the lab's logs end with")
+			if err := cluster.ComponentLogs(os.Stdout, nil); err != nil {
+				fmt.Println("reading the lab's logs:", err)
+			}
+		}
+		// The test's context has ended by now.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := cluster.Down(ctx); err != nil {
+			t.Fatalf("taking the lab down: %v", err)
+		}
+	})
+	return cluster
 }
 
-func (o observed) Failed() bool {
-	return o.T.Failed() || slices.ContainsFunc(o.records, func(r *record) bool { return r.outcome().Failed() })
+// labProgram is the vicinity-lab program: the one that VICINITY_LAB names, or bin/vicinity-lab.
+func labProgram() (string, error) {
+	if program := os.Getenv("VICINITY_LAB"); program != "" {
+		return filepath.Abs(program)
+	}
+	return built.Program("vicinity-lab")
 }
-
-func (o observed) Logf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
 // show checks a promise in a namespace that is then removed, without waiting for that.
 func (p promise) show(ctx context.Context, s *scene) (figure string, err error) {
