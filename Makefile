@@ -205,7 +205,7 @@ root:
 
 .PHONY: up
 up: export STAGES := build package kubernetes up
-up: build package kubernetes ## Bring a lab up with the packaged chart and its images, and see what traffic between zones costs before and after
+up: nft build package kubernetes ## Bring a lab up with the packaged chart and its images, and see what traffic between zones costs before and after
 	@$(STAGE) --show up 'a cluster of three zones, and its traffic' bin/vicinity lab demo --release bin/package
 
 .PHONY: down
@@ -219,7 +219,7 @@ e2e-program:
 
 # Promises about metrics ask Prometheus, and those about the console open its pages in a browser.
 .PHONY: e2e
-e2e: root build package kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),chromium) ## Show what the project promises, one lab at a time: all but what only make soak shows, or AREA=lab, or AREA='all -lab'; PROMISE=; KUBERNETES=oldest
+e2e: root nft build package kubernetes e2e-program $(if $(filter metrics all,$(or $(AREA),$(AREAS))),prometheus) $(if $(filter console all,$(or $(AREA),$(AREAS))),chromium) ## Show what the project promises, one lab at a time: all but what only make soak shows, or AREA=lab, or AREA='all -lab'; PROMISE=; KUBERNETES=oldest
 	@$(MAKE) promises
 
 .PHONY: promises
@@ -233,7 +233,7 @@ screenshots: ## Take the pictures of the console in docs/images, of a lab with t
 	@E2E_SCREENSHOTS='$(CURDIR)/docs/images' $(MAKE) e2e AREA=console PROMISE='^screenshots$$'
 
 .PHONY: conformance
-conformance: build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy, vicinity or both; PREFER=1; FOCUS=; SLOW=1; KUBERNETES=oldest
+conformance: nft build kubernetes suite ## Run Kubernetes' own tests in a lab: SUITE=network, apps, scheduling or all; PROXY=kube-proxy, vicinity or both; PREFER=1; FOCUS=; SLOW=1; KUBERNETES=oldest
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/conformance ./test/conformance
 	bin/conformance -tests '$(CONFORMANCE_SUITE)' -suite '$(or $(SUITE),all)' -proxy '$(or $(PROXY),kube-proxy)' -focus '$(FOCUS)' $(if $(SLOW),-slow) $(if $(PREFER),-prefer) $(CONFORMANCEFLAGS)
 
@@ -266,7 +266,7 @@ bench-routing: build kubernetes ## Measure the routing controller in a lab: SIZE
 	bin/bench-routing -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
 .PHONY: bench-proxy
-bench-proxy: build kubernetes ## Measure kube-proxy and vicinity-proxy in turns in a lab: SIZES=1000,5000,10000
+bench-proxy: nft build kubernetes ## Measure kube-proxy and vicinity-proxy in turns in a lab: SIZES=1000,5000,10000
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-proxy ./test/bench/proxy
 	bin/bench-proxy $(if $(SIZES),-sizes '$(SIZES)') $(BENCHFLAGS)
 
@@ -277,7 +277,7 @@ bench-names: build kubernetes dnsperf ## Measure vicinity-dns and CoreDNS in tur
 	bin/bench-names -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
 .PHONY: bench-disruption
-bench-disruption: build kubernetes ## Measure evictions under budgets and updates by domain in a lab: SIZE=short (2,000 evictions) or full (10,000)
+bench-disruption: nft build kubernetes ## Measure evictions under budgets and updates by domain in a lab: SIZE=short (2,000 evictions) or full (10,000)
 	cd lab && $(GO) build -buildvcs=$(BUILDVCS) -o ../bin/bench-disruption ./test/bench/disruption
 	bin/bench-disruption -size '$(or $(SIZE),short)' $(BENCHFLAGS)
 
@@ -356,6 +356,13 @@ programs:
 	command -v nft >/dev/null || missing+=(nftables); \
 	command -v iptables-nft >/dev/null && command -v iptables-legacy >/dev/null || missing+=(iptables); \
 	$(call install_missing,make test,; make check does without)
+
+# What kube-proxy and labs with a network run.
+.PHONY: nft
+nft:
+	@missing=(); \
+	command -v nft >/dev/null || missing+=(nftables); \
+	$(call install_missing,make up)
 
 # Promises about the console open its pages in a real browser.
 .PHONY: chromium

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"runtime"
 	"time"
 
@@ -42,7 +43,7 @@ func Up(ctx context.Context, s shape.Shape, options Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPrerequisites(ctx, s, options); err != nil {
+	if err := checkPrerequisites(s, options); err != nil {
 		return nil, err
 	}
 	for {
@@ -89,8 +90,8 @@ func (c *Cluster) tryUp(ctx context.Context) error {
 	return err
 }
 
-// checkPrerequisites installs what the machine lacks, or returns an error with the remedy.
-func checkPrerequisites(ctx context.Context, s shape.Shape, options Options) error {
+// checkPrerequisites returns an error with the remedy for what the machine lacks.
+func checkPrerequisites(s shape.Shape, options Options) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("a lab needs Linux, and this is %s; run it in a virtual machine", runtime.GOOS)
 	}
@@ -106,13 +107,10 @@ func checkPrerequisites(ctx context.Context, s shape.Shape, options Options) err
 	if os.Geteuid() != 0 {
 		return errors.New("a lab makes network namespaces, for which it must be root; run it by sudo, or without a network with --control-plane-only")
 	}
-	if err := fabric.Check(); err != nil {
-		return err
+	if _, err := exec.LookPath("nft"); err != nil {
+		return fmt.Errorf("a lab needs the program nft: %w; install the package nftables", err)
 	}
-	if s.Proxy.KubeProxy() {
-		return controlplane.EnsureNft(ctx, options.Log)
-	}
-	return nil
+	return fabric.Check()
 }
 
 // claim makes and locks the state folder of a lab, and removes what was left behind.

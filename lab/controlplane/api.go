@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -66,4 +67,9 @@ func (c *client) read(ctx context.Context, url string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %s: %s", url, response.Status, lastLine(body))
 	}
 	return body, nil
+}
+
+func lastLine(text []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return string(bytes.TrimSpace(lines[len(lines)-1]))
 }

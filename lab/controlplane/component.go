@@ -261,6 +261,9 @@ func (c *ControlPlane) startAll(components ...component) error {
 	return nil
 }
 
+// systemPath may be missing in the PATH of users other than root.
+const systemPath = "/usr/sbin"
+
 // Environment is that of all processes of a lab. It inherits little: with an HTTP proxy
 // components would not reach each other, and KUBECONFIG or the variables of a pod would
 // lead to other clusters.
