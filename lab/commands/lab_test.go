@@ -52,7 +52,7 @@ func TestErrorsNameFlags(t *testing.T) {
 		{args: []string{"down"}, variable: "No!", code: command.ExitUsage, want: `VICINITY_LAB_NAME "No!": a lowercase RFC 1123 label must`},
 		{args: []string{"up", "--zones", "a,a"}, code: command.ExitUsage, want: `--zones "a": another zone has this name`},
 		{args: []string{"up", "--proxy", "mine"}, code: command.ExitUsage, want: `--proxy "mine": write one of`},
-		{args: []string{"up", "--images", file}, code: command.ExitFailure, want: "--images " + file + `: field "zones" is unknown: write one of images`},
+		{args: []string{"up", "--images", file}, code: command.ExitFailure, want: `unknown field "zones"`},
 	} {
 		t.Setenv("VICINITY_LAB_NAME", test.variable)
 		var out, err bytes.Buffer

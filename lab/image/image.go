@@ -7,9 +7,6 @@
 package image
 
 import (
-	"bytes"
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -120,57 +117,19 @@ func Read(r io.Reader, folder string) (Map, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading images: %w", err)
 	}
-	data, err := yaml.YAMLToJSONStrict(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading images: %w", err)
-	}
 	var read struct {
-		Images []json.RawMessage `json:"images"`
+		Images Map `json:"images"`
 	}
-	if err := decode(data, "", "images", &read); err != nil {
-		return nil, err
+	if err := yaml.UnmarshalStrict(text, &read); err != nil {
+		return nil, fmt.Errorf("reading images: %w", err)
 	}
 	if len(read.Images) == 0 {
 		return nil, errors.New("images is missing: write a list of images")
 	}
-	images := make(Map, len(read.Images))
-	for at, data := range read.Images {
-		if err := decode(data, fmt.Sprintf("images[%d]", at), imageFields, &images[at]); err != nil {
-			return nil, err
-		}
-		images[at].complete(folder)
+	for at := range read.Images {
+		read.Images[at].complete(folder)
 	}
-	return images, images.Validate()
-}
-
-const imageFields = "name, program, mountPath, mounts, entryPoint, args, env, root"
-
-// decode reads a value, and says in a sentence what is wrong with it.
-func decode(data []byte, at, fields string, value any) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(value)
-	if err == nil {
-		return nil
-	}
-	where := strings.TrimPrefix(at+": ", ": ")
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		if wrong.Field != "" {
-			where += fmt.Sprintf("field %q: ", wrong.Field)
-		}
-		return fmt.Errorf("%sit is of type %s: write %s", where, wrong.Value, cmp.Or(kinds[wrong.Type.String()], "fields: "+fields))
-	}
-	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
-		return fmt.Errorf("%sfield %s is unknown: write one of %s", where, field, fields)
-	}
-	return fmt.Errorf("%sreading images: %w", where, err)
-}
-
-// kinds are the types of fields as people say them; all others have fields themselves.
-var kinds = map[string]string{
-	"string": "a text", "[]string": "a list of texts", "map[string]string": "texts by names",
-	"[]json.RawMessage": "a list of images",
+	return read.Images, read.Images.Validate()
 }
 
 // complete sets missing values, and makes paths absolute.

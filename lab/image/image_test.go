@@ -60,7 +60,7 @@ images:
 		}
 	}
 	for text, want := range map[string]string{
-		"image: []":                          `field "image" is unknown: write one of images`,
+		"image: []":                          "reading images: ",
 		"":                                   "images is missing: write a list of images",
 		"images: [{args: [a]}]":              "images[0].name is missing: write an image's name",
 		"images: [{name: 'a:1', args: [a]}]": `images[0].name "a:1": write an image's name without tag`,

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Shape describes a lab.
@@ -119,6 +121,9 @@ func (s Shape) DNSServer() DNS {
 	return DNSVicinity
 }
 
+// Duration is written with its unit, as in 2ms.
+type Duration = metav1.Duration
+
 // Timing is how soon the cluster notices that a node has failed. The defaults are much
 // shorter than those of Kubernetes, so that tests of failures take seconds.
 type Timing struct {
@@ -141,17 +146,17 @@ const maxRenewals = 200
 // evicted 30 seconds later. With thousands all takes longer.
 func DefaultTiming(fakeNodes int) Timing {
 	t := Timing{
-		LeaseDuration: Duration{10 * time.Second},
-		LeaseRenewal:  Duration{2 * time.Second},
-		MonitorPeriod: Duration{time.Second},
-		MonitorGrace:  Duration{9 * time.Second},
-		Toleration:    Duration{30 * time.Second},
+		LeaseDuration: Duration{Duration: 10 * time.Second},
+		LeaseRenewal:  Duration{Duration: 2 * time.Second},
+		MonitorPeriod: Duration{Duration: time.Second},
+		MonitorGrace:  Duration{Duration: 9 * time.Second},
+		Toleration:    Duration{Duration: 30 * time.Second},
 	}
 	if slow := time.Duration(fakeNodes) * time.Second / maxRenewals; slow > t.LeaseRenewal.Duration {
-		t.LeaseRenewal = Duration{slow}
-		t.LeaseDuration = Duration{(5 * slow).Round(time.Second)}
-		t.MonitorPeriod = Duration{5 * time.Second}
-		t.MonitorGrace = Duration{4*slow + time.Second}
+		t.LeaseRenewal = Duration{Duration: slow}
+		t.LeaseDuration = Duration{Duration: (5 * slow).Round(time.Second)}
+		t.MonitorPeriod = Duration{Duration: 5 * time.Second}
+		t.MonitorGrace = Duration{Duration: 4*slow + time.Second}
 	}
 	return t
 }
