@@ -2,11 +2,9 @@ package meter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,30 +35,18 @@ func LoadNow() string {
 // ticks are the times that all CPUs computed and rested, in units of the kernel.
 type ticks struct{ busy, idle int64 }
 
-// parseTicks reads the first line of /proc/stat.
-func parseTicks(stat string) (ticks, error) {
-	const idle, wait, guest = 3, 4, 8 // what guests take is in what programs take
-	line, _, _ := strings.Cut(stat, "\n")
-	fields, found := strings.CutPrefix(line, "cpu ")
-	if !found {
-		return ticks{}, fmt.Errorf("the first line of /proc/stat is %q, want that of all CPUs", line)
+// readTicks reads the first line of /proc/stat.
+func readTicks() (ticks, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return ticks{}, err
 	}
-	var t ticks
-	for i, field := range strings.Fields(fields) {
-		n, err := strconv.ParseInt(field, 10, 64)
-		switch {
-		case err != nil:
-			return ticks{}, fmt.Errorf("reading /proc/stat: %w", err)
-		case i == idle || i == wait:
-			t.idle += n
-		case i < guest:
-			t.busy += n
-		}
+	var user, nice, system, idle, wait, interrupts, soft, stolen int64
+	_, err = fmt.Sscanf(string(stat), "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &interrupts, &soft, &stolen)
+	if err != nil {
+		return ticks{}, fmt.Errorf("reading /proc/stat: %w", err)
 	}
-	if t.busy+t.idle == 0 {
-		return ticks{}, errors.New("/proc/stat counts nothing")
-	}
-	return t, nil
+	return ticks{busy: user + nice + system + interrupts + soft + stolen, idle: idle + wait}, nil
 }
 
 const (
@@ -74,14 +60,7 @@ const (
 
 // isQuiet waits until the machine has done what there was to do, and reports whether it has.
 func isQuiet(ctx context.Context) (bool, error) {
-	read := func() (ticks, error) {
-		text, err := os.ReadFile("/proc/stat")
-		if err != nil {
-			return ticks{}, err
-		}
-		return parseTicks(string(text))
-	}
-	before, err := read()
+	before, err := readTicks()
 	if err != nil {
 		return false, err
 	}
@@ -91,7 +70,7 @@ func isQuiet(ctx context.Context) (bool, error) {
 			return false, context.Cause(ctx)
 		case <-time.After(time.Second):
 		}
-		now, err := read()
+		now, err := readTicks()
 		if err != nil {
 			return false, err
 		}
