@@ -50,7 +50,6 @@ func (c *Cluster) waitUnlessCutOff(ctx context.Context, names ...string) error {
 	return client.WaitNodes(ctx, true, heard...)
 }
 
-// changeCuts cuts or heals.
 func (c *Cluster) changeCuts(change func(*fabric.Fabric) error) error {
 	network, err := c.network()
 	if err != nil {

@@ -139,7 +139,6 @@ func (c *Cluster) waitDNS(ctx context.Context, client *Client) error {
 	return nil
 }
 
-// endingDNSPods names the pods of the DNS server that are being deleted.
 func (c *Client) endingDNSPods(ctx context.Context) (string, error) {
 	list, err := c.CoreV1().Pods(dnsNamespace).List(ctx, metav1.ListOptions{LabelSelector: dnsSelector})
 	if err != nil {

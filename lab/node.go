@@ -50,7 +50,6 @@ func (c *Cluster) StartNode(ctx context.Context, name string) error {
 	})
 }
 
-// hasNetwork reports whether a node has a network.
 func (c *Cluster) hasNetwork(name string) bool {
 	_, found := c.Shape().Node(name)
 	return found && !c.Shape().ControlPlaneOnly
@@ -69,7 +68,6 @@ func (c *Cluster) disconnectNode(ctx context.Context, name string, do func() err
 	return do()
 }
 
-// changeNode calls a function for a node while the lab is locked.
 func (c *Cluster) changeNode(ctx context.Context, name string, do func() error) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -112,7 +110,6 @@ func (c *Cluster) AddNode(ctx context.Context, node shape.Node) (shape.Node, err
 	return node, nil
 }
 
-// bringUpNode makes a new node of the given state.
 func (c *Cluster) bringUpNode(ctx context.Context, now state.Lab, node shape.Node) error {
 	if !now.Shape.ControlPlaneOnly {
 		network, err := c.network()

@@ -52,7 +52,6 @@ func (c *Cluster) proxies(nodes ...shape.Node) []string {
 	return names
 }
 
-// proxyNode returns the node of a component that is a vicinity-proxy.
 func (c *Cluster) proxyNode(component string) (shape.Node, bool) {
 	name, ok := strings.CutPrefix(component, proxyImage+"-")
 	if !ok || !c.Shape().Proxy.Vicinity() || c.Shape().ControlPlaneOnly {
@@ -67,7 +66,6 @@ func (c *Cluster) findProxy(node shape.Node) (*process.Process, error) {
 	return process.FindContained(c.dir, proxyImage+"-"+node.Name, proxyImage, cri.NodeVariable(node.Name))
 }
 
-// proxyReady returns an error until a node's vicinity-proxy is ready.
 func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
 	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
 	transport := &http.Transport{

@@ -139,7 +139,6 @@ func (c *Cluster) statusOf(ctx context.Context, plane *controlplane.ControlPlane
 	return one, nil
 }
 
-// dnsStatus asks the DNS server from a node that is not cut off.
 func (c *Cluster) dnsStatus(ctx context.Context) (*DNSStatus, error) {
 	s := c.Shape()
 	if s.DNS == "" || s.DNS == shape.DNSNone {

@@ -158,7 +158,6 @@ func (c *Cluster) revise(ctx context.Context, do func(context.Context, *rest.Con
 	return err
 }
 
-// install installs what prepare returns.
 func (c *Cluster) install(ctx context.Context, prepare func() (release.Chart, release.Values, error), set []string) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
@@ -402,7 +401,6 @@ func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 	return found.Items, nil
 }
 
-// podsOf are the pods of a selector that are not being deleted, by name.
 func (c *Client) podsOf(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
 	list, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {

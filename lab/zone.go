@@ -34,7 +34,6 @@ func (c *Cluster) HealZone(ctx context.Context, name string) error {
 	})
 }
 
-// changeZone calls a function for a zone while the lab is locked.
 func (c *Cluster) changeZone(ctx context.Context, name string, do func(shape.Zone) error) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {

@@ -99,7 +99,6 @@ func (n *node) reportReady() {
 	}()
 }
 
-// leave ends a node that was removed from the lab.
 func (n *node) leave() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -26,7 +26,6 @@ func newPods(a *agent) *pods {
 	return &pods{agent: a, fakes: newFakes(a), unassigned: map[string]map[uid]*corev1.Pod{}}
 }
 
-// watchPods watches the pods that are bound to nodes until the context ends.
 func (a *agent) watchPods(ctx context.Context) {
 	work := a.pods.fakes.run(ctx)
 	selector := fields.OneTermNotEqualSelector("spec.nodeName", "")

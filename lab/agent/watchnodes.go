@@ -21,7 +21,6 @@ func (a *agent) watchNodes(ctx context.Context) {
 	nodes.RunWithContext(ctx)
 }
 
-// nodeChanged reports a node as ready that is not.
 func (a *agent) nodeChanged(obj any) {
 	object := obj.(*corev1.Node)
 	n := a.node(object.Name)

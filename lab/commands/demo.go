@@ -23,7 +23,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// demoFlags are the flags of "vicinity lab demo" as they are given.
 type demoFlags struct {
 	*labFlags
 	rate     float64
@@ -142,7 +141,6 @@ func (f *demoFlags) run(ctx context.Context, s command.Streams, wanted shape.Sha
 	return after.wrong()
 }
 
-// cluster is the lab that is up, which was found, or a new one.
 func (f *demoFlags) cluster(ctx context.Context, s command.Streams, wanted shape.Shape) (cluster *lab.Cluster, found bool, err error) {
 	options := f.options(s.Err)
 	cluster, err = lab.Open(wanted.Name, options)
@@ -163,7 +161,6 @@ func (f *demoFlags) cluster(ctx context.Context, s command.Streams, wanted shape
 	return cluster, found, f.install(ctx, cluster)
 }
 
-// demo is one run of the demonstration.
 type demo struct {
 	demoFlags
 	cluster *lab.Cluster
@@ -175,7 +172,6 @@ type demo struct {
 // settleTime bounds how long what is deployed may take to work.
 const settleTime = time.Minute
 
-// deploy runs the Service and its clients, afresh if they are there.
 func (d *demo) deploy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -238,7 +234,6 @@ func (d *demo) handedOver(ctx context.Context) error {
 	})
 }
 
-// prefer switches the Service to its zone's endpoints.
 func (d *demo) prefer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -294,7 +289,6 @@ func (d *demo) answers(ctx context.Context) error {
 	})
 }
 
-// measure sends traffic and shows who answered whom.
 func (d *demo) measure(ctx context.Context) (measurement, error) {
 	before, err := d.cluster.Traffic()
 	if err != nil {
@@ -319,7 +313,6 @@ func (d *demo) measure(ctx context.Context) (measurement, error) {
 	return m, nil
 }
 
-// measurement is what clients and fabric say of the same time.
 type measurement struct {
 	result  load.Result
 	traffic lab.Traffic
@@ -327,7 +320,6 @@ type measurement struct {
 
 func (m measurement) took() time.Duration { return m.result.End.Sub(m.result.Start) }
 
-// crossing is how many bytes a second cross zones.
 func (m measurement) crossing() float64 {
 	if m.took() <= 0 {
 		return 0

@@ -11,13 +11,11 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// say prints a part of the demonstration.
 func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format, args...) }
 
 // barWidth is how many characters show all of a zone's answers.
 const barWidth = 20
 
-// picture is a table of who answers whom, and what crosses zones.
 func (d *demo) picture(m measurement) string {
 	width := len("from")
 	for _, zone := range d.zones {
@@ -42,7 +40,6 @@ func (d *demo) picture(m measurement) string {
 	return b.String()
 }
 
-// sentence says what happened in words.
 func (d *demo) sentence(m measurement) string {
 	text := fmt.Sprintf("%s/s cross zones, %s a month", command.ByteCount(m.crossing()), d.money(m.crossing()))
 	if failed := m.result.Failed(); failed > 0 {
@@ -58,7 +55,6 @@ func (d *demo) money(bytesPerSecond float64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
-// wrong is an error if this is not what the change is for.
 func (m measurement) wrong() error {
 	if failed, near := m.result.Failed(), m.result.InZone(); failed > 0 || near < 1 {
 		return fmt.Errorf("%s and %s of the answers came from the client's zone: \"vicinity lab status\" says what does not run, and \"vicinity explain svc/%s -n %s\" why traffic goes elsewhere",
@@ -67,7 +63,6 @@ func (m measurement) wrong() error {
 	return nil
 }
 
-// compare is the outcome in a few lines.
 func (d *demo) compare(before, after measurement) string {
 	rows := [][3]string{
 		{"", "before", "after"},

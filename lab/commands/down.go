@@ -42,7 +42,6 @@ nothing to remove.`,
 	return cmd
 }
 
-// downNames are the labs that are to be removed.
 func (f *labFlags) downNames(all bool, s command.Streams) ([]string, error) {
 	if all {
 		return lab.Names(f.options(s.Err))

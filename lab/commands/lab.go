@@ -20,7 +20,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// labFlags are the flags of all commands of a lab.
 type labFlags struct {
 	name       string
 	kubernetes string
@@ -93,7 +92,6 @@ one folder, so the machine's own network is as before, and "lab down" leaves not
 // nameVariable is the variable that names a lab where no flag does.
 const nameVariable = "VICINITY_LAB_NAME"
 
-// lab is the name of the lab.
 func (f *labFlags) lab() (string, error) {
 	var wrong *shape.FieldError
 	for _, said := range []struct{ by, name string }{{"--name", f.name}, {nameVariable, os.Getenv(nameVariable)}} {
@@ -123,7 +121,6 @@ func (f *labFlags) options(log io.Writer) lab.Options {
 	return lab.Options{Kubernetes: f.kubernetes, Log: log}
 }
 
-// open finds the lab that the flags name.
 func (f *labFlags) open(s command.Streams) (*lab.Cluster, error) {
 	name, err := f.lab()
 	if err != nil {
@@ -132,7 +129,6 @@ func (f *labFlags) open(s command.Streams) (*lab.Cluster, error) {
 	return lab.Open(name, f.options(s.Err))
 }
 
-// table writes rows under headings, in columns.
 func table(w io.Writer, headings []string, rows [][]string) error {
 	t := plaintext.NewTable(headings...)
 	t.Rows = rows

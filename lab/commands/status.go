@@ -88,7 +88,6 @@ func writeStatus(w io.Writer, status lab.Status) error {
 	return nil
 }
 
-// dnsLine is the line about the DNS server, or none without one.
 func dnsLine(status *lab.DNSStatus) string {
 	if status == nil {
 		return ""

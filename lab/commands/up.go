@@ -19,14 +19,12 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// shapeFlags are a lab's shape as flags say it.
 type shapeFlags struct {
 	shape.Options
 	file  string
 	flags *pflag.FlagSet
 }
 
-// register adds the flags of a shape to a command.
 func (f *shapeFlags) register(cmd *cobra.Command) {
 	flags := pflag.NewFlagSet("shape", pflag.ContinueOnError)
 	flags.SortFlags = false
@@ -48,7 +46,6 @@ func (f *shapeFlags) register(cmd *cobra.Command) {
 	cmd.Flags().AddFlagSet(flags)
 }
 
-// given are the flags of a shape that the user set.
 func (f *shapeFlags) given() []string {
 	var given []string
 	f.flags.VisitAll(func(flag *pflag.Flag) {
@@ -74,7 +71,6 @@ var fieldFlags = map[string]string{
 	"zones.nodes.labels": "--node-labels",
 }
 
-// shape is what the flags ask for.
 func (f *shapeFlags) shape(s command.Streams, named *labFlags) (shape.Shape, error) {
 	name, err := named.lab()
 	if err != nil {
@@ -206,7 +202,6 @@ pods are evicted 30 s later instead of 5 minutes; a file can say otherwise (timi
 	return cmd
 }
 
-// readImages reads what a lab's containers can run beside its own images.
 func readImages(name string, wanted shape.Shape) (image.Map, error) {
 	if name == "" {
 		return nil, nil
@@ -230,14 +225,12 @@ func readImages(name string, wanted shape.Shape) (image.Map, error) {
 	return images, nil
 }
 
-// bringUp is a lab that is wanted, and what is done in it once it is up.
 type bringUp struct {
 	shape         shape.Shape
 	options       lab.Options
 	vicinity, dns func(context.Context, *lab.Cluster) error
 }
 
-// install installs what runs as pods.
 func (b bringUp) install(ctx context.Context, cluster *lab.Cluster) error {
 	if err := b.vicinity(ctx, cluster); err != nil {
 		return fmt.Errorf("the lab is up, but Vicinity does not work in it: %w", err)
@@ -266,7 +259,6 @@ func (b bringUp) run(ctx context.Context, s command.Streams) error {
 	return errors.Join(failed, err)
 }
 
-// describeShape is a shape in a few words.
 func describeShape(wanted shape.Shape) string {
 	text := fmt.Sprintf("%s in %s", plaintext.Count(int64(len(wanted.Nodes())), "node", "nodes"), plaintext.Count(int64(len(wanted.Zones)), "zone", "zones"))
 	if wanted.FakeNodes > 0 {

@@ -11,20 +11,17 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// installFlags say whether and how Vicinity is installed in a lab.
 type installFlags struct {
 	vicinity bool
 	release  string
 	set      []string
 }
 
-// register adds the flags that say which chart it is, and its values.
 func (f *installFlags) register(cmd *cobra.Command) {
 	f.registerRelease(cmd)
 	cmd.Flags().StringArrayVar(&f.set, "set", nil, "`KEY=VALUE` of Vicinity's chart, such as routing.takeOverAuto=true; can be repeated")
 }
 
-// registerRelease adds the flag that says where chart and images are.
 func (f *installFlags) registerRelease(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.release, "release", "", "`FOLDER` with a packaged chart and archives of its images, as make package and make release write it, instead of the programs beside this one")
 }

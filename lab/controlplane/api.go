@@ -15,7 +15,6 @@ import (
 // apiTimeout limits each request: a paused component never answers.
 const apiTimeout = 5 * time.Second
 
-// client sends the few requests that starting a lab needs.
 type client struct {
 	http http.Client
 }
@@ -42,13 +41,11 @@ func newClient(dial dialer, ca []byte, certificate *Pair) (*client, error) {
 	}}, nil
 }
 
-// get returns an error unless the status is 2xx.
 func (c *client) get(ctx context.Context, url string) error {
 	_, err := c.read(ctx, url)
 	return err
 }
 
-// read returns the body of a 2xx answer.
 func (c *client) read(ctx context.Context, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -65,7 +65,6 @@ func (c *ControlPlane) components() []component {
 	return slices.Concat(all, c.runtimes(), c.kubelets(), c.proxies(), c.agents())
 }
 
-// agents is the agent, if the lab has nodes without network.
 func (c *ControlPlane) agents() []component {
 	if !c.config.Shape.ControlPlaneOnly && c.config.Shape.FakeNodes == 0 {
 		return nil
@@ -451,7 +450,6 @@ func (c *ControlPlane) proxyReady(ctx context.Context, namespace string) error {
 	return node.get(ctx, "https://"+service.String()+"/readyz")
 }
 
-// clientIn makes a client without a certificate in a network namespace.
 func (c *ControlPlane) clientIn(namespace string) (*client, error) {
 	return newClient(c.dial(namespace), c.ca, nil)
 }

@@ -157,7 +157,6 @@ func (c *ControlPlane) connect(ca *Authority) error {
 // Inside is the address of the API for components and nodes, which needs no Service.
 func (c *ControlPlane) Inside() netip.AddrPort { return c.addrs.apiServer }
 
-// api is the URL of a path of the API for components.
 func (c *ControlPlane) api(path string) string { return "https://" + c.addrs.apiServer.String() + path }
 
 // dial dials in a network namespace, or in the host's if it is empty.

@@ -67,7 +67,6 @@ func tryPorts(ctx context.Context, first int) error {
 	return nil
 }
 
-// endpoints are the addresses that components listen on.
 type endpoints struct {
 	etcd, etcdPeer, etcdMetrics  netip.AddrPort
 	controllerManager, scheduler netip.AddrPort

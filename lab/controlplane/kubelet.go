@@ -20,7 +20,6 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// runtimes is the container runtime of all nodes, in a lab with a network.
 func (c *ControlPlane) runtimes() []component {
 	if c.config.Shape.ControlPlaneOnly {
 		return nil
@@ -28,7 +27,6 @@ func (c *ControlPlane) runtimes() []component {
 	return []component{{name: Runtime, args: c.config.Runtime, namespace: c.namespace, ready: c.runtimeReady}}
 }
 
-// runtimeReady connects with the runtime of each node.
 func (c *ControlPlane) runtimeReady(ctx context.Context) error {
 	for _, node := range c.config.Shape.Nodes() {
 		if err := cri.Dial(ctx, c.config.Dir, node.Name); err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// adopt reads the sandboxes and containers that an earlier runtime recorded.
 func (n *node) adopt() error {
 	records, err := readSandboxes(n.runtime.State)
 	if err != nil {

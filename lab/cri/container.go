@@ -121,7 +121,6 @@ func makeSources(volumes []*runtimeapi.Mount) error {
 	return nil
 }
 
-// specOf translates the kubelet's configuration of a container.
 func (n *node) specOf(c *container) (containerSpec, error) {
 	config, s := c.Config, c.sandbox
 	image, err := n.runtime.Images.Resolve(c.imageName())
@@ -168,7 +167,6 @@ func (n *node) specOf(c *container) (containerSpec, error) {
 	return spec, n.setProcesses(&spec.programSpec, s, security.GetNamespaceOptions())
 }
 
-// setProcesses says which PID namespace a program is in.
 func (n *node) setProcesses(spec *programSpec, s *sandbox, options *runtimeapi.NamespaceOption) error {
 	switch options.GetPid() {
 	case runtimeapi.NamespaceMode_NODE:

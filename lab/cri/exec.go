@@ -14,7 +14,6 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// command is a program to run in a container beside the container's own.
 type command struct {
 	process processID
 	// folder is the folder of the container, whose spec has the environment.
@@ -36,7 +35,6 @@ func (e exitError) String() string  { return e.Error() }
 func (e exitError) Exited() bool    { return true }
 func (e exitError) ExitStatus() int { return e.code }
 
-// run runs the command until it ends or the context does.
 func (c command) run(ctx context.Context) error {
 	var spec containerSpec
 	if err := readJSON(filepath.Join(c.folder, specFile), &spec); err != nil {

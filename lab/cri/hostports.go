@@ -20,7 +20,6 @@ import (
 //go:embed hostports.nft
 var hostPortRules string
 
-// hostPort is a port of a node that leads to a port of a pod.
 type hostPort struct {
 	protocol runtimeapi.Protocol
 	node     netip.AddrPort

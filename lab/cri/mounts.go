@@ -108,7 +108,6 @@ func openSources(mounts []mount) ([]*os.File, error) {
 	return files, nil
 }
 
-// openFolder opens the folder of an image, if it has one.
 func openFolder(path string) ([]*os.File, error) {
 	if path == "" {
 		return nil, nil
@@ -122,7 +121,6 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// root is a container's root in the making.
 type root struct {
 	// writable are the folders in which names may be created.
 	writable map[string]bool

@@ -22,7 +22,6 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// node serves the kubelet of one node.
 type node struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -78,7 +77,6 @@ func Dial(ctx context.Context, d state.Dir, name string) error {
 	return conn.Close()
 }
 
-// serve serves the node until the context ends or the node leaves.
 func (n *node) serve(ctx context.Context, work *sync.WaitGroup) error {
 	folder := n.runtime.State.Node(n.Name)
 	if err := os.MkdirAll(folder, 0o700); err != nil {

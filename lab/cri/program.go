@@ -101,7 +101,6 @@ func mountProcesses() error {
 	return nil
 }
 
-// become gives this process the user and the groups of the program.
 func (s programSpec) become() error {
 	c := s.credential()
 	if c == nil {
@@ -173,7 +172,6 @@ func (k *keeper) startProgram() error {
 	return err
 }
 
-// command is what becomes the program.
 func (k *keeper) command() (*exec.Cmd, error) {
 	if len(k.spec.Args) == 0 {
 		return nil, errors.New("the container has no program")

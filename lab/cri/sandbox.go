@@ -22,7 +22,6 @@ import (
 	"vicinity.dev/vicinity/lab/state"
 )
 
-// sandbox is the network of a pod, with what its containers share.
 type sandbox struct {
 	sandboxRecord
 	folder string
@@ -73,7 +72,6 @@ func (r *sandboxRecord) sharesProcesses() bool {
 	return options != nil && options.Pid == runtimeapi.NamespaceMode_POD
 }
 
-// namespaceOf is the network namespace of the pod's containers.
 func (n *node) namespaceOf(s *sandbox) string {
 	if s.inHostNetwork() {
 		return n.namespace()

@@ -34,7 +34,6 @@ func (n *node) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) 
 	return n.streaming.GetPortForward(r)
 }
 
-// running finds a container that runs.
 func (n *node) running(id string) (*container, error) {
 	c, err := n.findContainer(id)
 	if err != nil {

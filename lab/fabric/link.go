@@ -27,7 +27,6 @@ type linkSpec struct {
 	upperAddrs, lowerAddrs []netip.Addr
 }
 
-// makeLink makes a link with addresses and routes on both ends.
 func makeLink(spec linkSpec) error {
 	err := withHandleIn(spec.upper, func(handle *netlink.Handle) error {
 		lower, err := os.Open(shape.NamespacePath(spec.lower))

@@ -209,7 +209,6 @@ func zoneKey(zone string) []byte { return binaryutil.NativeEndian.PutUint32(zone
 
 func pairKey(from, to string) []byte { return slices.Concat(zoneKey(from), zoneKey(to)) }
 
-// addNodeRules adds a node to the rules, and its zone if that is new.
 func (f *Fabric) addNodeRules(node shape.Node) error {
 	return f.inRules(func(conn *nftables.Conn, r rules) error {
 		return errors.Join(

@@ -132,7 +132,6 @@ func Read(r io.Reader, folder string) (Map, error) {
 	return read.Images, read.Images.Validate()
 }
 
-// complete sets missing values, and makes paths absolute.
 func (i *Image) complete(folder string) {
 	absolute := func(file string) string {
 		if file == "" || filepath.IsAbs(file) {
@@ -227,7 +226,6 @@ func validateName(at, name string) error {
 	return nil
 }
 
-// isFile reports whether a path can be that of a file in a container.
 func isFile(name string) bool { return path.IsAbs(name) && path.Clean(name) == name && name != "/" }
 
 // fileProblem is what is wrong with a file that is not what it should be.

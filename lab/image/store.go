@@ -138,7 +138,6 @@ func (s Store) load(ctx context.Context, archive, work string) (string, error) {
 	return digest, os.Rename(image, kept)
 }
 
-// unpackImage unpacks the image of this machine's platform.
 func unpackImage(ctx context.Context, layout *oci.ReadOnlyStore, tag, folder string) error {
 	platform := &ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}
 	described, err := oras.Resolve(ctx, layout, tag, oras.ResolveOptions{TargetPlatform: platform})
@@ -170,7 +169,6 @@ func unpackImage(ctx context.Context, layout *oci.ReadOnlyStore, tag, folder str
 	return os.WriteFile(filepath.Join(folder, configFile), text, 0o644)
 }
 
-// readPart reads a part of an image that is JSON.
 func readPart(ctx context.Context, layout *oci.ReadOnlyStore, part ocispec.Descriptor, value any) error {
 	text, err := content.FetchAll(ctx, layout, part)
 	if err != nil {

@@ -211,7 +211,6 @@ func sentTwice(conn net.Conn) bool {
 	return err == nil && sentAgain(raw) > 0
 }
 
-// sentAgain is how many segments TCP sent again.
 func sentAgain(raw syscall.RawConn) (number uint32) {
 	// Where this fails the connection is closed already, and its request says so.
 	_ = raw.Control(func(fd uintptr) {

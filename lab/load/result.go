@@ -137,7 +137,6 @@ func compareKinds(a, b Kind) int {
 // maxExamples is how many failures are kept.
 const maxExamples = 20
 
-// recorder collects the results of all sources.
 type recorder struct {
 	answers *atomic.Int64 // as in Watch
 
@@ -202,7 +201,6 @@ func (r *recorder) failed(f Failure) {
 	}
 }
 
-// result is what was recorded when all sources have ended.
 func (r *recorder) result() Result {
 	result := r.sum
 	for f, n := range r.flows {

@@ -131,7 +131,6 @@ func (r Result) matrix() plaintext.Table {
 	return t
 }
 
-// endpoints has a row for each endpoint that answered.
 func (r Result) endpoints() plaintext.Table {
 	answers := map[Endpoint]int64{}
 	for _, f := range r.Flows {

@@ -29,7 +29,6 @@ func Strays(d state.Dir, namespaces ...string) ([]int, error) {
 	return strays, nil
 }
 
-// ownedBy returns a predicate for the processes of a lab.
 func ownedBy(d state.Dir, namespaces []string) (func(pid int) bool, error) {
 	inside, err := insideOf(namespaces)
 	if err != nil {
@@ -43,7 +42,6 @@ func hasMarker(d state.Dir, pid int) bool {
 	return hasEnv(pid, Marker(d))
 }
 
-// insideOf returns a predicate for the processes in some network namespaces.
 func insideOf(namespaces []string) (func(pid int) bool, error) {
 	// A namespace is a file with a number on a device.
 	type inode struct{ device, number uint64 }

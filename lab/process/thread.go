@@ -13,7 +13,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// start starts a command in the namespaces of its specification.
 func start(cmd *exec.Cmd, spec Spec) error {
 	if spec.Namespace == "" && spec.Mounts == "" {
 		return cmd.Start()

@@ -73,7 +73,6 @@ func Run(ctx context.Context, c Call) int {
 	return exitFailure
 }
 
-// process is the environment that a program runs in.
 type process struct {
 	name   string
 	args   []string
@@ -97,14 +96,12 @@ func variables(env []string) map[string]string {
 	return byName
 }
 
-// flags returns an empty set, for parse.
 func (p *process) flags() *flag.FlagSet {
 	set := flag.NewFlagSet(p.name, flag.ContinueOnError)
 	set.SetOutput(io.Discard) // errors are returned, and printed once
 	return set
 }
 
-// parse reads the environment, then the arguments.
 func (p *process) parse(set *flag.FlagSet) error {
 	var errs []error
 	set.VisitAll(func(f *flag.Flag) {

@@ -114,7 +114,6 @@ func connect(config *rest.Config) (cluster, error) {
 	return cluster{helm: configuration}, nil
 }
 
-// last is the last revision, nil without a release.
 func (h cluster) last() (*helm.Release, error) {
 	last, err := h.helm.Releases.Last(Name)
 	if errors.Is(err, driver.ErrReleaseNotFound) {

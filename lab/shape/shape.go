@@ -209,7 +209,6 @@ func (s *Shape) complete() {
 	}
 }
 
-// place sets a node's zone, region and missing capacity.
 func (z Zone) place(n Node) Node {
 	n.Zone, n.Region = z.Name, z.Region
 	n.CPU, n.Memory, n.Pods = cmp.Or(n.CPU, defaultCPU), cmp.Or(n.Memory, defaultMemory), cmp.Or(n.Pods, defaultPods)

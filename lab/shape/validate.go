@@ -50,7 +50,6 @@ func ValidateName(name string) error {
 	return checkLabel("name", name)
 }
 
-// checkLabel checks the name of a lab, a zone, a region or a node.
 func checkLabel(field, name string) error {
 	if problems := content.IsDNS1123Label(name); len(problems) > 0 {
 		return wrong(field, " %q: %s", name, problems[0])

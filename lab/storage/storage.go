@@ -149,7 +149,6 @@ func (p *provisioner) provide(ctx context.Context, claim *corev1.PersistentVolum
 	return err
 }
 
-// newVolume is the volume of a claim of a class.
 func newVolume(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, folder string) *corev1.PersistentVolume {
 	name := "pvc-" + string(claim.UID)
 	made := corev1.HostPathDirectory

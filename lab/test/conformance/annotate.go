@@ -66,7 +66,6 @@ func (a *annotator) missing(s *corev1.Service) map[string]string {
 	return missing
 }
 
-// asks reports whether a Service says itself where its traffic goes.
 func asks(s *corev1.Service) bool {
 	for _, name := range []string{
 		v1alpha1.AnnotationSameNode, v1alpha1.AnnotationSameZone, v1alpha1.AnnotationSameRegion, v1alpha1.AnnotationTopologyKeys,
@@ -249,7 +248,6 @@ func (a *annotator) stop(ctx context.Context) error {
 	return errors.Join(err, a.server.Close())
 }
 
-// awaitAnswers waits until a Service would be annotated.
 func (a *annotator) awaitAnswers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()

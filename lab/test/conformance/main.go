@@ -31,7 +31,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// options are set by flags.
 type options struct {
 	suite string
 	proxy shape.Proxy
@@ -112,7 +111,6 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-// run brings a lab up, runs the tests in it, and prints what became of them.
 func (o *options) run(ctx context.Context, out io.Writer) error {
 	names, err := listTests(ctx, o.program())
 	if err != nil {

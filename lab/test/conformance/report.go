@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// state is what became of a test.
 type state int
 
 const (
@@ -18,7 +17,6 @@ const (
 	skipped
 )
 
-// result is what became of a test and why.
 type result struct {
 	name  string
 	state state
@@ -114,7 +112,6 @@ func (c testCase) result(name string) result {
 // longest is how much of a reason is printed; the rest is in the report.
 const longest = 300
 
-// firstLine is the first line of a note that says something.
 func firstLine(n note) string {
 	for line := range strings.Lines(n.Message + "\n" + n.Text) {
 		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "[FAILED]"))

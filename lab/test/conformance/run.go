@@ -63,7 +63,6 @@ func replace(results, later []result) []result {
 	return append(results, later...)
 }
 
-// runTests runs the tests of a plan, and returns what became of each.
 func (o *options) runTests(ctx context.Context, kubeconfig, reports string, p plan) ([]result, error) {
 	var batches []batch
 	add := func(tests []string) batch {

@@ -21,7 +21,6 @@ var suites = map[string]*regexp.Regexp{
 
 const suiteNames = "network, apps, scheduling or all"
 
-// exclusion is why tests whose names match are skipped.
 type exclusion struct {
 	tests  *regexp.Regexp
 	reason string
@@ -76,7 +75,6 @@ func (o *options) excluded(release, name string) string {
 	return ""
 }
 
-// plan is what becomes of the tests of a suite.
 type plan struct {
 	// parallel may run beside others, serial may not.
 	parallel, serial []string
@@ -117,7 +115,6 @@ func order(names []string) plan {
 	return p
 }
 
-// listTests asks the program of the tests for their names.
 func listTests(ctx context.Context, program string) ([]string, error) {
 	text, err := exec.CommandContext(ctx, program, "--list-tests", "--ginkgo.no-color").Output()
 	if err != nil {
@@ -130,7 +127,6 @@ func listTests(ctx context.Context, program string) ([]string, error) {
 	return names, nil
 }
 
-// releaseOf asks the program of the tests for its release of Kubernetes.
 func releaseOf(ctx context.Context, program string) (string, error) {
 	text, err := exec.CommandContext(ctx, program, "--version").Output()
 	if err != nil {
@@ -141,7 +137,6 @@ func releaseOf(ctx context.Context, program string) (string, error) {
 
 var listed = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.*\S)\s*$`)
 
-// readNames reads lines of a source file and a name.
 func readNames(text string) []string {
 	var names []string
 	for _, match := range listed.FindAllStringSubmatch(text, -1) {

@@ -60,7 +60,6 @@ func readBudget(object runtime.Object) (budget, error) {
 	return b, nil
 }
 
-// has reports whether a pod is reserved.
 func (b budget) has(pod types.UID) bool {
 	_, found := b.reserved[pod]
 	return found
@@ -135,7 +134,6 @@ func check(events []event, world World) Report {
 	return r.Report
 }
 
-// replay is the state of pods and budgets at a version.
 type replay struct {
 	World
 	Report
@@ -289,7 +287,6 @@ func (r *replay) judge(before budget, e event, made map[string]int) {
 	}
 }
 
-// comparison is what a state of pods has beyond a budget.
 type comparison struct {
 	over, disturbed int
 	says            []string
@@ -364,12 +361,10 @@ func (r *replay) describe(b budget, standing map[types.UID]pod, domain string) s
 	return strings.Join(append([]string{fmt.Sprintf("%d healthy", healthy), fmt.Sprintf("%d reserved", reserved)}, others...), ", ")
 }
 
-// domains are all that nodes are in.
 func (r *replay) domains() []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Domains)))
 }
 
-// most is how many pods of a domain may be down.
 func (b budget) most(expected, domains int) (most int, limited bool) {
 	switch {
 	case b.perDomain != nil:

@@ -123,7 +123,6 @@ func (h *History) Stop() {
 	h.running.Wait()
 }
 
-// find lists the objects of a kind.
 func (h *History) find(ctx context.Context, of kind, options metav1.ListOptions) (runtime.Object, error) {
 	if of == pods {
 		return h.pods.CoreV1().Pods(h.namespace).List(ctx, options)
@@ -219,7 +218,6 @@ func (h *History) watch(ctx context.Context, of kind, version string) (watch.Int
 	return h.budgets.Watch(ctx, options)
 }
 
-// drain records what a watch delivers, until it ends.
 func (h *History) drain(of kind, version string, w watch.Interface) (last string, expired bool) {
 	for got := range w.ResultChan() {
 		if got.Type == watch.Error {
@@ -239,7 +237,6 @@ func (h *History) drain(of kind, version string, w watch.Interface) (last string
 	return version, false
 }
 
-// read takes from an object what matters.
 func read(of kind, object runtime.Object) (event, error) {
 	known, err := meta.Accessor(object)
 	if err != nil {

@@ -142,7 +142,6 @@ func (s *Storm) once(ctx context.Context) {
 	}
 }
 
-// kill deletes pods now and then.
 func (s *Storm) kill(ctx context.Context) {
 	ticker := time.NewTicker(s.Died)
 	defer ticker.Stop()

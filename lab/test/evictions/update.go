@@ -70,7 +70,6 @@ func (f UpdateFigures) Result() string {
 
 const fleet = "fleet"
 
-// manifests are the StatefulSet with what updates it.
 func (o UpdateOptions) manifests() string {
 	strategy, more := "{type: OnDelete}", ByZone(fleet, "app", fleet, `maxUnavailable: "100%"`, "maxUnavailableDomains: 1")
 	switch o.By {
@@ -194,7 +193,6 @@ func (f *Field) fleetReady(ctx context.Context, pods int) (revision string, err 
 	return revision, f.AtRest(ctx)
 }
 
-// noPods waits until the pods of the StatefulSet have gone.
 func (f *Field) noPods(ctx context.Context) error {
 	return kube.Wait(ctx, "the pods to go", func(ctx context.Context) (string, error) {
 		list, err := f.CoreV1().Pods(f.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + fleet})

@@ -9,7 +9,6 @@ import (
 	"vicinity.dev/vicinity/lab/test/evictions"
 )
 
-// figures are the measurements.
 type figures struct {
 	*bench
 	many, one evictions.BudgetsFigures
@@ -74,7 +73,6 @@ func (f *figures) refusals() (perSecond, requests float64) {
 	return float64(f.retry.Refused) / max(f.retry.Took.Seconds(), 1e-9), f.retry.Calls / float64(max(1, f.retry.Refused))
 }
 
-// others are the rows of all that is no storm.
 func (f *figures) others(row func(what, measured, aim string)) {
 	row(fmt.Sprintf("%d pods move, each starts in %s", pods, startTime), "", "least")
 	row("  under maxUnavailable: 1", fmt.Sprintf("%.0f s (%d pods in %.0f s)", f.nativeWhole().Seconds(), f.native.Moved, f.native.Took.Seconds()),

@@ -53,7 +53,6 @@ const (
 	recycledNodes = 36
 )
 
-// bench is a run of the benchmark.
 type bench struct {
 	*meter.Run
 	size

@@ -43,7 +43,6 @@ func (b *bench) measure(ctx context.Context) error {
 	return b.refuse(ctx)
 }
 
-// evict evicts pods over many budgets, and over one.
 func (b *bench) evict(ctx context.Context) error {
 	f := &b.figures
 	storm, err := b.at(ctx, "storm")
@@ -75,7 +74,6 @@ func (b *bench) evict(ctx context.Context) error {
 	return errors.Join(b.Client.RemoveNamespace(ctx, storm.Namespace), b.Client.WaitGone(ctx, storm.Namespace))
 }
 
-// move moves a service to other nodes, a zone at a time and a pod at a time.
 func (b *bench) move(ctx context.Context) error {
 	f := &b.figures
 	service, err := b.at(ctx, "service")
@@ -95,7 +93,6 @@ func (b *bench) move(ctx context.Context) error {
 	return err
 }
 
-// update gives a StatefulSet a new template in different ways.
 func (b *bench) update(ctx context.Context) error {
 	fleet, err := b.at(ctx, "fleet")
 	if err != nil {
@@ -116,7 +113,6 @@ func (b *bench) update(ctx context.Context) error {
 	return nil
 }
 
-// refuse has drainers ask in vain.
 func (b *bench) refuse(ctx context.Context) error {
 	idle, err := b.at(ctx, "idle")
 	if err != nil {
@@ -139,7 +135,6 @@ func (b *bench) refuse(ctx context.Context) error {
 	return err
 }
 
-// replaceReplica kills one of the controller's pods, and waits for another.
 func replaceReplica(ctx context.Context, client *lab.Client) error {
 	ready := func() (names []string, err error) {
 		list, err := client.CoreV1().Pods(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: evictions.ControllerSelector})

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// describeMachine says on what figures are taken.
 func describeMachine() (string, error) {
 	var system unix.Utsname
 	if err := unix.Uname(&system); err != nil {
@@ -35,7 +34,6 @@ func LoadNow() string {
 // ticks are the times that all CPUs computed and rested, in units of the kernel.
 type ticks struct{ busy, idle int64 }
 
-// readTicks reads the first line of /proc/stat.
 func readTicks() (ticks, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -78,7 +78,6 @@ func (p *Program) Stop() error {
 	return errors.Join(err, p.log.Close())
 }
 
-// signal sends a signal to a program unless it has ended.
 func (p *Program) signal(signal syscall.Signal) error {
 	if err := p.command.Process.Signal(signal); !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -86,7 +85,6 @@ func (p *Program) signal(signal syscall.Signal) error {
 	return nil
 }
 
-// logEnd is the end of the log.
 func (p *Program) logEnd() string {
 	data, err := os.ReadFile(p.log.Name())
 	if err != nil {
@@ -147,7 +145,6 @@ func (p *Program) Peak() (int64, error) { return p.memory("status", "VmHWM") }
 // Share is what a program holds, of what it shares with others its part, in bytes.
 func (p *Program) Share() (int64, error) { return p.memory("smaps_rollup", "Pss") }
 
-// memory reads a field of a file of the process, in bytes.
 func (p *Program) memory(file, field string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.command.Process.Pid, file))
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// bringUp makes a lab of a control plane, and all objects.
 func (b *bench) bringUp(ctx context.Context) error {
 	err := b.Up(ctx, shape.Options{NodesPerZone: []int{0}, ControlPlaneOnly: true, SingleStack: true}, func(s *shape.Shape) {
 		// Nodes are objects that nothing reports on. Kubernetes must neither look at thousands of them every
@@ -97,7 +96,6 @@ func (b *bench) makeService(ctx context.Context, i int) error {
 	return b.makeUntyped(ctx, "endpointgroups", newGroup(slice))
 }
 
-// makePod makes a pod that has its address, and its PodLocator.
 func (b *bench) makePod(ctx context.Context, i int) error {
 	pods := b.API.CoreV1().Pods(podNamespace(i))
 	made, err := pods.Create(ctx, newPod(i), metav1.CreateOptions{})
@@ -112,7 +110,6 @@ func (b *bench) makePod(ctx context.Context, i int) error {
 	return b.makeUntyped(ctx, "podlocators", newLocator(made, i%b.nodes))
 }
 
-// makeUntyped makes an object of Vicinity.
 func (b *bench) makeUntyped(ctx context.Context, resource string, object metav1.Object) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// load is what dnsperf sends to a server.
 type load struct {
 	to     netip.AddrPort
 	from   netip.Addr
@@ -36,7 +35,6 @@ const (
 	maxLost = 0.01
 )
 
-// run runs dnsperf.
 func (l load) run(ctx context.Context) (answers, error) {
 	args := []string{
 		"-s", l.to.Addr().String(), "-p", fmt.Sprint(l.to.Port()), "-a", l.from.String(), "-d", l.file, "-l", fmt.Sprintf("%.1f", l.length.Seconds()),
@@ -61,7 +59,6 @@ func (l load) run(ctx context.Context) (answers, error) {
 	return a, a.check()
 }
 
-// answers are what dnsperf says of those to its queries.
 type answers struct {
 	sent, completed, lost int
 	perSecond             float64
@@ -71,7 +68,6 @@ type answers struct {
 	latencies []time.Duration
 }
 
-// check returns an error if answers are not what they should be.
 func (a *answers) check() error {
 	if float64(a.lost) > maxLost*float64(a.sent) {
 		return fmt.Errorf("%d of %d queries got no answer within %d s", a.lost, a.sent, answerTime)
@@ -88,7 +84,6 @@ func (a *answers) p99() time.Duration { return meter.Quantile(a.latencies, 0.99)
 
 func (a *answers) p50() time.Duration { return meter.Quantile(a.latencies, 0.5) }
 
-// readAnswers reads the output of dnsperf.
 func readAnswers(output io.Reader) (answers, error) {
 	a := answers{codes: map[string]int{}}
 	found := map[string]bool{}

@@ -39,7 +39,6 @@ type contest struct {
 // round has a turn of each server, by its name.
 type round map[string]turn
 
-// turn is what was measured of a server in a round.
 type turn struct {
 	perSecond float64
 	// cpu is what a query took of the server's.
@@ -53,7 +52,6 @@ func cpu(t turn) float64       { return meter.Microseconds(t.cpu) }
 func p50(t turn) float64       { return meter.Microseconds(t.p50) }
 func p99(t turn) float64       { return meter.Microseconds(t.p99) }
 
-// median is that of a figure of a server over the rounds.
 func (c *contest) median(dns string, of func(turn) float64) float64 {
 	var all []float64
 	for _, r := range c.rounds {
@@ -115,7 +113,6 @@ func (f *figures) String() string {
 	return text.String()
 }
 
-// list writes the lines for programs.
 func (f *figures) list(text *strings.Builder) {
 	for _, m := range f.memories {
 		fmt.Fprintf(text, "RESULT memory dns=%s watch=%s pods=%d pss_mib=%d peak_mib=%d\n", m.dns, m.pods, f.pods, m.held>>20, m.most>>20)

@@ -84,7 +84,6 @@ func newPod(i int) *corev1.Pod {
 	return pod
 }
 
-// newLocator locates a pod on the node of an index.
 func newLocator(pod *corev1.Pod, node int) *v1alpha1.PodLocator {
 	locator := &v1alpha1.PodLocator{IPs: []string{pod.Status.PodIP}, NodeName: nodeName(node), NodeLabels: nodeLabels(node)}
 	locator.APIVersion, locator.Kind = v1alpha1.GroupVersion.String(), "PodLocator"
@@ -136,7 +135,6 @@ const (
 
 var mixes = []string{plain, headless, filtered}
 
-// queries are those of a kind, as dnsperf reads them.
 func queries(mix string) string {
 	var text strings.Builder
 	ask := func(name string) { fmt.Fprintf(&text, "%[1]s A\n%[1]s AAAA\n", name) }

@@ -22,7 +22,6 @@ const (
 	verified = "verified"
 )
 
-// bench is a run of the benchmark.
 type bench struct {
 	*meter.Run
 	pods, nodes int
@@ -59,13 +58,10 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// look notes the load of the machine.
 func (b *bench) look() { b.figures.loads = append(b.figures.loads, meter.LoadNow()) }
 
-// file has the queries of a kind.
 func (b *bench) file(mix string) string { return filepath.Join(b.Folder, mix+".queries") }
 
-// weigh measures the memory of a server that has nothing else beside it.
 func (b *bench) weigh(ctx context.Context, c contender) error {
 	s, err := b.serve(ctx, c)
 	if err != nil {
@@ -89,7 +85,6 @@ func (b *bench) load(s *server, mix string, round int) load {
 	return load{to: s.at, from: client(round), file: b.file(mix), length: duration}
 }
 
-// compare has both servers take turns with all kinds of queries.
 func (b *bench) compare(ctx context.Context, cache bool) (err error) {
 	servers := map[string]*server{}
 	for _, dns := range []string{coredns, vicinity} {
@@ -111,7 +106,6 @@ func (b *bench) compare(ctx context.Context, cache bool) (err error) {
 	return servers[vicinity].checkLocated(ctx)
 }
 
-// contest measures both servers with one kind of queries.
 func (b *bench) contest(ctx context.Context, servers map[string]*server, c *contest) error {
 	b.look()
 	// What is answered first fills caches, and says which rate both servers can follow.
@@ -144,7 +138,6 @@ func (b *bench) contest(ctx context.Context, servers map[string]*server, c *cont
 	return nil
 }
 
-// takeTurn measures a server.
 func (b *bench) takeTurn(ctx context.Context, s *server, l load, rate int) (turn, error) {
 	before, err := s.CPU()
 	if err != nil {

@@ -21,7 +21,6 @@ const (
 	coredns  = "coredns"
 )
 
-// contender is a server with its Corefile.
 type contender struct {
 	// dns is which server it is.
 	dns   string
@@ -30,7 +29,6 @@ type contender struct {
 	pods string
 }
 
-// server is a contender that runs.
 type server struct {
 	*meter.Program
 	at, ready, metrics, pprof netip.AddrPort
@@ -40,7 +38,6 @@ type server struct {
 // it takes.
 const startTime = 5 * time.Minute
 
-// serve starts a server and waits until it is ready.
 func (b *bench) serve(ctx context.Context, c contender) (*server, error) {
 	s := &server{}
 	for _, address := range []*netip.AddrPort{&s.at, &s.ready, &s.metrics, &s.pprof} {
@@ -79,7 +76,6 @@ func (b *bench) serve(ctx context.Context, c contender) (*server, error) {
 	return s, nil
 }
 
-// answers returns an error unless the server knows the first Service.
 func (s *server) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

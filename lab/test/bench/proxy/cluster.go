@@ -24,7 +24,6 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// cluster is a lab without proxies and controller.
 type cluster struct {
 	*meter.Run
 	groups dynamic.NamespaceableResourceInterface
@@ -82,7 +81,6 @@ func (c *cluster) bringUp(ctx context.Context) error {
 	return c.makeLive(ctx)
 }
 
-// listen makes an end on a node.
 func (c *cluster) listen(index int, node shape.Node) error {
 	e := &c.ends[index]
 	e.address, e.node, e.letter = c.Cluster.Shape().NodeAddrs(node)[0], node, byte('a'+index)
@@ -107,7 +105,6 @@ func (c *cluster) listen(index int, node shape.Node) error {
 	return nil
 }
 
-// makeLive makes the Service whose endpoint listens.
 func (c *cluster) makeLive(ctx context.Context) error {
 	for _, name := range []string{liveName, crowdName, release.Namespace} {
 		if err := c.CreateNamespace(ctx, name); err != nil {
@@ -128,7 +125,6 @@ func (c *cluster) makeLive(ctx context.Context) error {
 	return err
 }
 
-// fill makes Services until there are so many.
 func (c *cluster) fill(ctx context.Context, size int) error {
 	first := c.made
 	for i := (first + perNamespace - 1) / perNamespace; i*perNamespace < size; i++ {
@@ -158,7 +154,6 @@ func (c *cluster) annotate(ctx context.Context, patch string) error {
 	})
 }
 
-// crowd makes a Service of so many endpoints.
 func (c *cluster) crowd(ctx context.Context, endpoints int) error {
 	service, nodes := newService(crowdName, crowdName), c.Cluster.Shape().Nodes()
 	if err := c.CreateService(ctx, service); err != nil {
@@ -229,7 +224,6 @@ var groupResource = v1alpha1.GroupVersion.WithResource("endpointgroups")
 // look is how often all objects are counted: that costs the API server time, too.
 const look = 2 * time.Second
 
-// until waits until a count is as wanted.
 func (c *cluster) until(ctx context.Context, what string, missing func(counted) string) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()

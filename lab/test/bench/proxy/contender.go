@@ -29,7 +29,6 @@ const (
 	metricsPort = 10267
 )
 
-// contend starts a proxy on a node, with more flags.
 func (b *bench) contend(who string, node shape.Node, flags ...string) (*meter.Program, error) {
 	c := b.cluster
 	namespace := shape.NodeNamespace(c.Cluster.Shape().Name, node.Index)
@@ -61,7 +60,6 @@ func (b *bench) contend(who string, node shape.Node, flags ...string) (*meter.Pr
 	return meter.Start(who, namespace, b.Folder, b.Lost, append(args, flags...)...)
 }
 
-// clear takes the rules of both proxies from a node.
 func (b *bench) clear(ctx context.Context, node shape.Node) error {
 	namespace := shape.NodeNamespace(b.Cluster.Shape().Name, node.Index)
 	return fabric.InNamespace(namespace, func() error {

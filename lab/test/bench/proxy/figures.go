@@ -9,7 +9,6 @@ import (
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
-// figures are what was measured.
 type figures struct {
 	// machine is what it was measured on.
 	machine  string
@@ -27,7 +26,6 @@ type figures struct {
 	crowdLoad             string
 }
 
-// contest is what was measured of a proxy with a number of Services.
 type contest struct {
 	proxy    string
 	services int
@@ -54,10 +52,8 @@ type contest struct {
 	loads []string
 }
 
-// look notes the load of the machine.
 func (c *contest) look() { c.loads = append(c.loads, meter.LoadNow()) }
 
-// received is what a proxy got and holds.
 type received struct {
 	bytes, endpoints float64
 	memory           int64
@@ -138,7 +134,6 @@ func (f *figures) table() string {
 	return meter.Table(table)
 }
 
-// list writes the lines for programs.
 func (f *figures) list(text *strings.Builder) {
 	for _, c := range f.contests {
 		group := "-"
@@ -177,7 +172,6 @@ func pair(times []time.Duration) string {
 	return milliseconds(meter.Quantile(times, 0.5)) + ", " + milliseconds(meter.Quantile(times, 0.99))
 }
 
-// medians are some medians, if there are any.
 func medians(all []time.Duration) string {
 	if len(all) == 0 {
 		return "-"

@@ -41,7 +41,6 @@ const (
 	maxServices = 50000
 )
 
-// options are set by flags.
 type options struct {
 	sizes  []int
 	rounds int
@@ -70,7 +69,6 @@ func main() {
 	})
 }
 
-// check reads the numbers of Services, and checks the other flags.
 func (b *bench) check(sizes string) error {
 	last := 0
 	for text := range strings.SplitSeq(sizes, ",") {

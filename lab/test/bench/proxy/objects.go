@@ -43,7 +43,6 @@ func newService(namespace, name string) *corev1.Service {
 	return service
 }
 
-// serviceAt is the Service with an index.
 func serviceAt(index int) *corev1.Service {
 	return newService(namespaceOf(index), fmt.Sprintf("service-%d", index))
 }
@@ -59,7 +58,6 @@ func endpointsOf(network byte, from, to int, nodes []shape.Node) []discoveryv1.E
 	return all
 }
 
-// patchOf replaces the endpoints of a slice, as JSON.
 func patchOf(address netip.Addr, node shape.Node) []byte {
 	return fmt.Appendf(nil, `[{"op":"replace","path":"/endpoints","value":[{"addresses":[%q],"conditions":{"ready":true},"nodeName":%q,"zone":%q}]}]`,
 		address, node.Name, node.Zone)

@@ -37,7 +37,6 @@ const (
 	alone = 12
 )
 
-// bench is a run of the benchmark.
 type bench struct {
 	*meter.Run
 	options
@@ -87,7 +86,6 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return b.extras(ctx)
 }
 
-// takeTurn measures a proxy.
 func (b *bench) takeTurn(ctx context.Context, who string) error {
 	figures := b.figures.of(who, b.cluster.made)
 	figures.look()

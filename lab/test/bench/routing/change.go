@@ -18,7 +18,6 @@ import (
 // answerTime limits the wait for hints after the last change, generously.
 const answerTime = 30 * time.Second
 
-// change adds an endpoint to a slice or removes one.
 type change struct {
 	service        types.NamespacedName
 	slice, address string
@@ -31,7 +30,6 @@ type change struct {
 	wrote                time.Duration
 }
 
-// operation is one of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -53,7 +51,6 @@ func newChange(p plan, adds bool, endpoint discoveryv1.Endpoint) (*change, error
 	return c, err
 }
 
-// see handles an update of a slice of the Service.
 func (c *change) see(before, after *discoveryv1.EndpointSlice, now time.Time) {
 	has := find(after, c.address)
 	switch {
@@ -72,7 +69,6 @@ func (c *change) see(before, after *discoveryv1.EndpointSlice, now time.Time) {
 
 func isHinted(e discoveryv1.Endpoint) bool { return hasHints(&e) }
 
-// find returns the endpoint of a slice with an address, or nil.
 func find(slice *discoveryv1.EndpointSlice, address string) *discoveryv1.Endpoint {
 	for i := range slice.Endpoints {
 		if slice.Endpoints[i].Addresses[0] == address {

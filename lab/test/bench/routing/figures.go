@@ -15,7 +15,6 @@ const (
 	aimChange = 250 * time.Millisecond
 )
 
-// figures are the measurements.
 type figures struct {
 	nodes, services, endpoints, slices int
 
@@ -41,7 +40,6 @@ type figures struct {
 	memory int64
 }
 
-// measure adds the times of changes.
 func (f *figures) measure(all []*change) {
 	for _, c := range all {
 		f.own = append(f.own, c.wrote)

@@ -38,7 +38,6 @@ const (
 	pollPeriod = 500 * time.Millisecond
 )
 
-// bench is a run of the benchmark.
 type bench struct {
 	*meter.Run
 	size
@@ -104,7 +103,6 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return meter.Profile(ctx, b.profiles, "heap", b.pprof, "/debug/pprof/heap")
 }
 
-// start starts the controller, a process of the host.
 func (b *bench) start(ctx context.Context) (err error) {
 	if b.metrics, err = meter.FreeAddress(ctx); err != nil {
 		return err
@@ -127,7 +125,6 @@ func (b *bench) start(ctx context.Context) (err error) {
 	return err
 }
 
-// converge measures how the controller writes all hints.
 func (b *bench) converge(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, convergeTime, errors.New("the controller takes too long"))
 	defer cancel()
@@ -172,7 +169,6 @@ func (b *bench) converge(ctx context.Context) error {
 	return <-profiled
 }
 
-// change measures how the controller follows changes of slices.
 func (b *bench) change(ctx context.Context) error {
 	changes, err := b.changes(rate * int(changing/time.Second))
 	if err != nil {
@@ -198,7 +194,6 @@ func (b *bench) change(ctx context.Context) error {
 	return nil
 }
 
-// writes is the number of the controller's write requests.
 func (b *bench) writes(ctx context.Context) (int, error) {
 	page, err := meter.Page(ctx, nil, b.metrics, "/metrics")
 	if err != nil {

@@ -38,7 +38,6 @@ metadata: {name: bench}
 spec: {selector: {}, mode: Prefer, level: Zone, startingThreshold: 1, padding: 0}
 `
 
-// plan is a Service with its slices.
 type plan struct {
 	service *corev1.Service
 	slices  []*discoveryv1.EndpointSlice

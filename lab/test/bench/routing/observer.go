@@ -34,7 +34,6 @@ type observer struct {
 	happened chan struct{}
 }
 
-// observed is the state of a Service.
 type observed struct {
 	// bare counts endpoints without hints, endpoints all of them.
 	bare, endpoints int
@@ -51,7 +50,6 @@ func (o *observed) done() bool {
 	return o.hinted() || o.reason != "" && o.reason != "Allocated"
 }
 
-// watch returns an observer that has seen all existing objects.
 func watch(ctx context.Context, api kubernetes.Interface) (*observer, error) {
 	o := &observer{services: map[types.NamespacedName]*observed{}, happened: make(chan struct{}, 1)}
 	informers := []cache.Controller{
@@ -94,7 +92,6 @@ func informer[T runtime.Object](client rest.Interface, resource, selector string
 	return controller
 }
 
-// slice handles a slice, which is new if before is nil.
 func (o *observer) slice(before, after *discoveryv1.EndpointSlice) {
 	now := time.Now()
 	key := types.NamespacedName{Namespace: after.Namespace, Name: after.Labels[discoveryv1.LabelServiceName]}
@@ -110,7 +107,6 @@ func (o *observer) slice(before, after *discoveryv1.EndpointSlice) {
 	})
 }
 
-// service handles a Service's condition.
 func (o *observer) service(before, after *corev1.Service) {
 	key := types.NamespacedName{Namespace: after.Namespace, Name: after.Name}
 	if after.Namespace == metav1.NamespaceDefault {
@@ -126,7 +122,6 @@ func (o *observer) service(before, after *corev1.Service) {
 	})
 }
 
-// note changes the state of a Service and the counts.
 func (o *observer) note(key types.NamespacedName, now time.Time, change func(*observed)) {
 	o.mu.Lock()
 	s := o.services[key]
@@ -148,7 +143,6 @@ func (o *observer) note(key types.NamespacedName, now time.Time, change func(*ob
 	}
 }
 
-// tally adds a Service to the counts or removes it.
 func (o *observer) tally(s *observed, sign int) {
 	for _, part := range []struct {
 		count *int
@@ -160,7 +154,6 @@ func (o *observer) tally(s *observed, sign int) {
 	}
 }
 
-// count adds the endpoints of a slice or removes them.
 func (o *observed) count(slice *discoveryv1.EndpointSlice, sign int) {
 	for i := range slice.Endpoints {
 		o.endpoints += sign
@@ -172,7 +165,6 @@ func (o *observed) count(slice *discoveryv1.EndpointSlice, sign int) {
 
 func hasHints(e *discoveryv1.Endpoint) bool { return e.Hints != nil && len(e.Hints.ForZones) > 0 }
 
-// wait waits until nothing is missing.
 func (o *observer) wait(ctx context.Context, missing func() string) error {
 	for {
 		o.mu.Lock()
@@ -189,7 +181,6 @@ func (o *observer) wait(ctx context.Context, missing func() string) error {
 	}
 }
 
-// begin starts to observe a change of a Service.
 func (o *observer) begin(key types.NamespacedName, c *change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -197,7 +188,6 @@ func (o *observer) begin(key types.NamespacedName, c *change) {
 	o.services[key].change = c
 }
 
-// writes returns the numbers of updates so far.
 func (o *observer) writes() (slices, services int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
