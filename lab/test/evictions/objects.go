@@ -1,13 +1,31 @@
 package evictions
 
 import (
+	_ "embed" // for manifests
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/lab/shape"
+)
+
+var (
+	//go:embed manifests/deployment.yaml
+	deployment string
+	//go:embed manifests/statefulset.yaml
+	statefulSet string
+	// podTemplate has nodes without network run the pods of either, spread evenly over their zones.
+	//go:embed manifests/pods.yaml
+	podTemplate string
+	//go:embed manifests/by-zone.yaml
+	byZone string
+	//go:embed manifests/native.yaml
+	nativeBudget string
+	//go:embed manifests/rollout.yaml
+	rollout string
 )
 
 // Domains are the zones of all nodes of a lab.
@@ -34,64 +52,33 @@ type Workload struct {
 
 // Manifest is the Deployment.
 func (w Workload) Manifest() string {
-	more := ""
+	text := deployment + podTemplate
 	if w.Responder != "" {
-		more = fmt.Sprintf("\n      evictionResponders: [{name: %s, priority: 10000}]", w.Responder)
+		text += fmt.Sprintf("      evictionResponders: [{name: %s, priority: 10000}]\n", w.Responder)
 	}
 	if w.Toleration > 0 {
-		more += fmt.Sprintf("\n      tolerations: [{key: %s, operator: Exists, effect: NoExecute, tolerationSeconds: %d}]", corev1.TaintNodeUnreachable, int(w.Toleration.Seconds()))
+		text += fmt.Sprintf("      tolerations: [{key: %s, operator: Exists, effect: NoExecute, tolerationSeconds: %d}]\n", corev1.TaintNodeUnreachable, int(w.Toleration.Seconds()))
 	}
-	var labels strings.Builder
+	labels := ""
 	for key, value := range w.Labels {
-		fmt.Fprintf(&labels, ", %s: %q", key, value)
+		labels += fmt.Sprintf(", %s: %q", key, value)
 	}
-	return fmt.Sprintf(`---
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: %[1]s}
-spec:
-  replicas: %[2]d
-  selector: {matchLabels: {app: %[1]s}}
-  template:
-    metadata:
-      labels: {app: %[1]s%[3]s}
-      annotations: {%[4]s: %[5]s}
-    spec:
-      terminationGracePeriodSeconds: 1
-      automountServiceAccountToken: false
-      nodeSelector: {%[6]s: "true"}
-      topologySpreadConstraints:
-      - maxSkew: 1
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: DoNotSchedule
-        labelSelector: {matchLabels: {app: %[1]s}}
-      containers: [{name: main, image: none}]%[7]s
-`, w.Name, w.Replicas, labels.String(), shape.AnnotationStartTime, w.StartTime, shape.LabelFake, more)
+	return strings.NewReplacer("$NAME", w.Name, "$REPLICAS", strconv.Itoa(w.Replicas), "$LABELS", labels, "$START_TIME", w.StartTime.String()).Replace(text)
 }
 
 // ByZone is a TopologyDisruptionBudget by zone for the pods with a label, with more lines of its
 // spec.
 func ByZone(name, key, value string, spec ...string) string {
-	var more strings.Builder
+	text := strings.NewReplacer("$NAME", name, "$KEY", key, "$VALUE", value).Replace(byZone)
 	for _, line := range spec {
-		fmt.Fprintf(&more, "  %s\n", line)
+		text += "  " + line + "\n"
 	}
-	return fmt.Sprintf(`---
-apiVersion: vicinity.dev/v1alpha1
-kind: TopologyDisruptionBudget
-metadata: {name: %s}
-spec:
-  selector: {matchLabels: {%s: %q}}
-  nodeSelectorTerm:
-    matchExpressions: [{key: topology.kubernetes.io/zone, operator: Exists}]
-%s`, name, key, value, more.String())
+	return text
 }
 
 // OneAtATime is a PodDisruptionBudget that lets one pod of a workload go at a time.
 func OneAtATime(workload string) string { return native(workload, "app", workload, 1) }
 
-// native is a PodDisruptionBudget for the pods with a label.
 func native(name, key, value string, maxUnavailable int) string {
-	return fmt.Sprintf("---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: %s}\nspec: {maxUnavailable: %d, selector: {matchLabels: {%s: %q}}}\n",
-		name, maxUnavailable, key, value)
+	return strings.NewReplacer("$NAME", name, "$KEY", key, "$VALUE", value, "$MOST", strconv.Itoa(maxUnavailable)).Replace(nativeBudget)
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 )
 
@@ -74,45 +75,14 @@ func (o UpdateOptions) manifests() string {
 	strategy, more := "{type: OnDelete}", ByZone(fleet, "app", fleet, `maxUnavailable: "100%"`, "maxUnavailableDomains: 1")
 	switch o.By {
 	case ByRollout:
-		more += fmt.Sprintf(`---
-apiVersion: vicinity.dev/v1alpha1
-kind: DomainRollout
-metadata: {name: %[1]s}
-spec:
-  targetRef: {kind: StatefulSet, name: %[1]s}
-  topologyKey: topology.kubernetes.io/zone
-  maxUnavailable: "100%%"
-`, fleet)
+		more += rollout
 	case ByNative:
 		strategy, more = "{type: RollingUpdate}", ""
 	case ByNativeMax:
 		strategy, more = fmt.Sprintf("{type: RollingUpdate, rollingUpdate: {maxUnavailable: %d}}", o.Pods/3), ""
 	}
-	return fmt.Sprintf(`---
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: %[1]s}
-spec:
-  replicas: %[2]d
-  serviceName: %[1]s
-  podManagementPolicy: Parallel
-  updateStrategy: %[3]s
-  selector: {matchLabels: {app: %[1]s}}
-  template:
-    metadata:
-      labels: {app: %[1]s}
-      annotations: {%[4]s: %[5]s}
-    spec:
-      terminationGracePeriodSeconds: 1
-      automountServiceAccountToken: false
-      nodeSelector: {%[6]s: "true"}
-      topologySpreadConstraints:
-      - maxSkew: 1
-        topologyKey: topology.kubernetes.io/zone
-        whenUnsatisfiable: DoNotSchedule
-        labelSelector: {matchLabels: {app: %[1]s}}
-      containers: [{name: main, image: none}]
-`, fleet, o.Pods, strategy, shape.AnnotationStartTime, o.StartTime, shape.LabelFake) + more
+	return strings.NewReplacer("$NAME", fleet, "$REPLICAS", strconv.Itoa(o.Pods), "$STRATEGY", strategy, "$LABELS", "", "$START_TIME", o.StartTime.String()).
+		Replace(statefulSet + podTemplate + more)
 }
 
 // Update updates a StatefulSet that it makes and removes.
