@@ -309,7 +309,7 @@ func (r *replay) compare(e event, standing map[types.UID]pod, made map[string]in
 		most, limited := b.most(expected, len(domains))
 		if over := min(made[domain], down[domain]+anywhere-most); limited && over > 0 {
 			c.over += over
-			c.says = append(c.says, fmt.Sprintf("%d pods of %q be down, more than %d (%s)", down[domain]+anywhere, domain, most, r.describe(b, standing, domain)))
+			c.says = append(c.says, fmt.Sprintf("%d pods of %q be down, more than %d", down[domain]+anywhere, domain, most))
 		}
 	}
 	if b.total != nil {
@@ -338,27 +338,6 @@ func (r *replay) since(b budget, decided time.Time, observed uint64) string {
 		}
 	}
 	return parts.String()
-}
-
-// describe counts what there was in a domain, and names the pods that are not healthy, for who looks for the cause.
-func (r *replay) describe(b budget, standing map[types.UID]pod, domain string) string {
-	healthy, reserved := 0, 0
-	var others []string
-	for uid, p := range standing {
-		switch {
-		case !r.covers(b, p) || r.Domains[p.node] != domain:
-		case p.terminating:
-			others = append(others, p.name+" terminating")
-		case !p.healthy():
-			others = append(others, p.name+" not ready")
-		case b.has(uid):
-			reserved++
-		default:
-			healthy++
-		}
-	}
-	slices.Sort(others)
-	return strings.Join(append([]string{fmt.Sprintf("%d healthy", healthy), fmt.Sprintf("%d reserved", reserved)}, others...), ", ")
 }
 
 func (r *replay) domains() []string {
