@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -136,11 +134,8 @@ type keeper struct {
 	folder    string
 	log       *logWriter
 	cmd       *exec.Cmd
-	copied    sync.WaitGroup
 	namespace string
-	// input is the other end of the process' input, which is held open.
-	input   *os.File
-	signals chan os.Signal
+	signals   chan os.Signal
 }
 
 func (k *keeper) start() error {
@@ -151,42 +146,15 @@ func (k *keeper) start() error {
 	if k.cmd, err = k.command(); err != nil {
 		return err
 	}
-	ends, err := k.connectStreams()
-	if err == nil {
-		err = k.startProgram()
-	}
-	closeAll(ends)
-	return err
-}
-
-// connectStreams connects the process' streams. It returns the ends that only the process
-// needs.
-func (k *keeper) connectStreams() (ends []*os.File, err error) {
+	k.cmd.Stdout, k.cmd.Stderr = logStream{k.log, "stdout"}, logStream{k.log, "stderr"}
+	// A process that left the container's namespaces may hold the streams open.
+	k.cmd.WaitDelay = time.Second
 	if k.spec.Input {
-		var end *os.File
-		if end, k.input, err = os.Pipe(); err != nil {
-			return nil, err
+		if _, err := k.cmd.StdinPipe(); err != nil {
+			return err
 		}
-		ends = append(ends, end)
-		k.cmd.Stdin = end
 	}
-	for stream, to := range map[string]*io.Writer{"stdout": &k.cmd.Stdout, "stderr": &k.cmd.Stderr} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			return ends, err
-		}
-		ends = append(ends, w)
-		*to = w
-		k.copy(stream, r)
-	}
-	return ends, nil
-}
-
-func (k *keeper) copy(stream string, from *os.File) {
-	k.copied.Go(func() {
-		defer from.Close()
-		k.log.copy(stream, from)
-	})
+	return k.startProgram()
 }
 
 func (k *keeper) enterNamespaces() error {
@@ -240,13 +208,6 @@ func (k *keeper) wait() exitReport {
 	if !k.spec.hasOwnProcesses() {
 		_ = unix.Kill(-pid, unix.SIGKILL)
 		killRemains(k.namespace)
-	}
-	copied := make(chan struct{})
-	go func() { k.copied.Wait(); close(copied) }()
-	select {
-	case <-copied:
-	case <-time.After(time.Second):
-		// A process that left the container's namespaces may hold the streams open.
 	}
 	// Only now, since the process ID may be reused from here on. The state says more than
 	// the error.

@@ -49,30 +49,38 @@ func (w *logWriter) Close() error {
 	return w.file.Close()
 }
 
-// copy writes the lines of a stream to the log until it ends. It ignores write errors, which must
+// logStream is what a container writes to one of its streams. Write errors are ignored: they must
 // not block the container.
-func (w *logWriter) copy(stream string, from io.Reader) {
+type logStream struct {
+	*logWriter
+	name string
+}
+
+// ReadFrom writes lines to the log until the stream ends. [exec.Cmd] calls it.
+func (s logStream) ReadFrom(from io.Reader) (int64, error) {
 	reader := bufio.NewReaderSize(from, logPart)
 	for {
 		line, err := reader.ReadSlice('\n')
 		if len(line) > 0 {
-			w.line(stream, line)
+			_, _ = s.Write(line)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
+			return 0, nil
 		}
 	}
 }
 
-func (w *logWriter) line(stream string, text []byte) {
+// Write writes a line, or a part of one.
+func (s logStream) Write(text []byte) (int, error) {
 	tag := "F"
 	if !bytes.HasSuffix(text, []byte("\n")) {
 		tag = "P"
 	}
-	line := fmt.Appendf(nil, "%s %s %s %s\n", w.now().UTC().Format(logTime), stream, tag, bytes.TrimSuffix(text, []byte("\n")))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, _ = w.file.Write(line)
+	line := fmt.Appendf(nil, "%s %s %s %s\n", s.now().UTC().Format(logTime), s.name, tag, bytes.TrimSuffix(text, []byte("\n")))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.file.Write(line)
+	return len(text), nil
 }
 
 // reopenLog is the signal that makes a keeper open its log anew: the kubelet has renamed it.
