@@ -104,7 +104,7 @@ func (e *examination) pdbs() {
 					e.add(pdbCoversNothing, object, fmt.Sprintf("The selector of %s matches no pod, and no Deployment or StatefulSet either.", object), next)
 				}
 			case s.DisruptionsAllowed == 0 && s.CurrentHealthy >= s.ExpectedPods && s.DesiredHealthy >= max(s.ExpectedPods, wantedPods(pdb.Spec.Selector, templates[pdb.Namespace])):
-				e.add(pdbBlocks, object, fmt.Sprintf("%s allows no eviction: all of %s %s healthy, and %d must be.", object, counted(int(s.ExpectedPods), "pod"), areOrIs(s.ExpectedPods), s.DesiredHealthy), next)
+				e.add(pdbBlocks, object, fmt.Sprintf("%s allows no eviction: %d of %s must be healthy, and all are.", object, s.DesiredHealthy, counted(int(s.ExpectedPods), "pod")), next)
 			}
 		}
 		matches, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
@@ -146,13 +146,6 @@ func wantedPods(selector *metav1.LabelSelector, templates []template) (sum int32
 		}
 	}
 	return sum
-}
-
-func areOrIs(n int32) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }
 
 func isProjected(pdb *policyv1.PodDisruptionBudget) bool {

@@ -122,7 +122,7 @@ func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coo
 	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: v1alpha1.ProxyLeasePrefix + node.Name}
 	next := "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
 	if lease == nil {
-		if born := later(node.CreationTimestamp.Time, set.CreationTimestamp.Time); isReady(node) && e.now().Sub(born) > settling {
+		if now := e.now(); isReady(node) && now.Sub(node.CreationTimestamp.Time) > settling && now.Sub(set.CreationTimestamp.Time) > settling {
 			e.add(proxyLeaseMissing, object, fmt.Sprintf("There is no Lease of vicinity-proxy on node %s.", node.Name), next)
 		}
 		return
@@ -141,13 +141,6 @@ func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coo
 		names := strings.Split(except, ",")
 		e.add(proxyLeavesOut, object, fmt.Sprintf("vicinity-proxy on node %s cannot program all groups of %s.", node.Name, firstOf(names)), show)
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // sentence is a message without the full stop at its end, on one line.

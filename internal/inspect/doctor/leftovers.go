@@ -38,9 +38,9 @@ func (e *examination) leftovers() {
 		}
 	}
 	slices.Sort(routed)
-	e.left(leftoverServices, Object{Kind: "Service", Name: v1alpha1.LabelRouted}, "has the label or the condition of Vicinity", routed,
+	e.left(leftoverServices, Object{Kind: "Service", Name: v1alpha1.LabelRouted}, "with the label or the condition of Vicinity", routed,
 		"kubectl get services -A -l "+v1alpha1.LabelRouted)
-	e.left(leftoverNamespaces, Object{Kind: "Namespace", Name: v1alpha1.LabelBudgets}, "has the label "+v1alpha1.LabelBudgets, labelledNamespaces(e.Namespaces),
+	e.left(leftoverNamespaces, Object{Kind: "Namespace", Name: v1alpha1.LabelBudgets}, "with the label "+v1alpha1.LabelBudgets, labelledNamespaces(e.Namespaces),
 		"kubectl label namespaces --all "+v1alpha1.LabelBudgets+"-")
 	for _, kind := range []struct{ kind, next string }{
 		{"CustomResourceDefinition", "kubectl get crd -o name | grep vicinity.dev"},
@@ -48,9 +48,9 @@ func (e *examination) leftovers() {
 		{"PodLocator", "kubectl get podlocators -A -l " + v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedByController},
 		{"PodDisruptionBudget", "kubectl get poddisruptionbudgets -A -l " + v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedByController},
 	} {
-		e.left(leftoverObjects, Object{Kind: kind.kind, Name: "vicinity"}, "is of Vicinity", namesOf(e.Leftovers[kind.kind]), kind.next)
+		e.left(leftoverObjects, Object{Kind: kind.kind, Name: "vicinity"}, "of Vicinity", namesOf(e.Leftovers[kind.kind]), kind.next)
 	}
-	e.left(leftoverSlices, Object{Kind: "EndpointSlice", Name: v1alpha1.LabelRouted}, "has the label "+v1alpha1.LabelRouted, namesOf(e.Leftovers["EndpointSlice"]),
+	e.left(leftoverSlices, Object{Kind: "EndpointSlice", Name: v1alpha1.LabelRouted}, "with the label "+v1alpha1.LabelRouted, namesOf(e.Leftovers["EndpointSlice"]),
 		"kubectl get endpointslices -A -l "+v1alpha1.LabelRouted)
 	if len(e.found) == before && e.knows(SourceWebhooks, SourceServices, SourceNamespaces, SourceDefinitions, SourcePDBs, SourceLeftovers) {
 		e.add(notInstalled, clusterObject, "No vicinity-controller is installed.", "helm list -A")
@@ -62,20 +62,7 @@ func (e *examination) left(c check, object Object, how string, names []string, n
 	if len(names) == 0 {
 		return
 	}
-	e.add(c, object, fmt.Sprintf("There is no vicinity-controller, and %s %s: %s.", counted(len(names), object.Kind), has(how, len(names)), firstOf(names)), next)
-}
-
-// has is a phrase of one thing as it is of several.
-func has(how string, n int) string {
-	if n == 1 {
-		return how
-	}
-	for _, verb := range [][2]string{{"has ", "have "}, {"is ", "are "}} {
-		if len(how) > len(verb[0]) && how[:len(verb[0])] == verb[0] {
-			return verb[1] + how[len(verb[0]):]
-		}
-	}
-	return how
+	e.add(c, object, fmt.Sprintf("Left without a vicinity-controller: %s %s (%s).", counted(len(names), object.Kind), how, firstOf(names)), next)
 }
 
 func labelledNamespaces(namespaces []*corev1.Namespace) []string {

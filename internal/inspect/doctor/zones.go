@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -136,9 +137,4 @@ func notReadyReason(node *corev1.Node) string {
 	return ""
 }
 
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
+func counted(n int, noun string) string { return explain.Count(int64(n), noun, noun+"s") }
