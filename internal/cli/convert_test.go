@@ -32,19 +32,12 @@ items:
   metadata: {name: web, namespace: shop}
 `
 
-func runConvert(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	var out, errs strings.Builder
-	code = Main(t.Context(), append([]string{"convert"}, args...), strings.NewReader(stdin), &out, &errs)
-	return code, out.String(), errs.String()
-}
-
 func TestConvertGolden(t *testing.T) {
-	code, stdout, stderr := runConvert(t, budgets, "-f", "-")
+	code, stdout, stderr := runMain(t.Context(), budgets, "convert", "-f", "-")
 	if code != 0 || stderr != "passed over: Deployment of apps/v1 (1)\n" {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	compareGolden(t, "convert", "budgets.yaml", stdout)
+	compareGolden(t, "convert/budgets.yaml", stdout)
 	for document := range strings.SplitSeq(stdout, "---\n") {
 		if err := yaml.UnmarshalStrict([]byte(document), &writtenBudget{}); err != nil {
 			t.Errorf("what is printed is no budget: %v\n%s", err, document)
@@ -53,7 +46,7 @@ func TestConvertGolden(t *testing.T) {
 }
 
 func TestConvertStrictLeavesOutWhatAllowsMore(t *testing.T) {
-	code, stdout, stderr := runConvert(t, budgets, "-f", "-", "--strict")
+	code, stdout, stderr := runMain(t.Context(), budgets, "convert", "-f", "-", "--strict")
 	if code != 1 || strings.Count(stdout, "kind: TopologyDisruptionBudget") != 1 {
 		t.Errorf("code %d, printed\n%s", code, stdout)
 	}
@@ -84,7 +77,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"no object", "- 1\n", "-f -", "not a Kubernetes object", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := runConvert(t, test.stdin, strings.Fields(test.args)...)
+			code, stdout, stderr := runMain(t.Context(), test.stdin, append([]string{"convert"}, strings.Fields(test.args)...)...)
 			if code != test.code || stdout != "" || !strings.Contains(stderr, test.want) {
 				t.Errorf("code %d, printed %q: %s", code, stdout, stderr)
 			}

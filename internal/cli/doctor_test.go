@@ -154,7 +154,7 @@ func TestDoctorGolden(t *testing.T) {
 			if code != 1 || !strings.HasPrefix(stderr, "vicinity: ") || !strings.HasSuffix(stderr, " problems found\n") {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "doctor", name, stdout)
+			compareGolden(t, "doctor/"+name, stdout)
 			if text, err := os.ReadFile("../../docs/doctor.md"); err != nil || name == "all.txt" && !strings.Contains(string(text), "\n```text\n"+stdout+"```\n") {
 				t.Errorf("docs/doctor.md does not show testdata/doctor/%s (%v)", name, err)
 			}

@@ -182,11 +182,7 @@ func TestExplainDNSGolden(t *testing.T) {
 		{"alias-outside.txt", "outside --from shop/client-b"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := newNamedCluster(t).run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
-			if code != 0 || stderr != "" {
-				t.Fatalf("code %d: %s", code, stderr)
-			}
-			compareGolden(t, "explain-dns", test.name, stdout)
+			newNamedCluster(t).printsGolden(t, "explain-dns/"+test.name, append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
 		})
 	}
 }
@@ -245,11 +241,7 @@ func TestExplainDNSOddGolden(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := newNamedCluster(t)
 			addOddServices(t, c)
-			code, stdout, stderr := c.run(t.Context(), append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
-			if code != 0 || stderr != "" {
-				t.Fatalf("code %d: %s", code, stderr)
-			}
-			compareGolden(t, "explain-dns", test.name, stdout)
+			c.printsGolden(t, "explain-dns/"+test.name, append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
 		})
 	}
 }
@@ -389,7 +381,7 @@ func TestExplainDNSForbidden(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("%s: code %d: %s", test.resource, code, stderr)
 		}
-		compareGolden(t, "explain-dns", test.golden, stdout)
+		compareGolden(t, "explain-dns/"+test.golden, stdout)
 	}
 	c := newNamedCluster(t)
 	c.refuse("services", forbidden("", "services"))

@@ -204,7 +204,7 @@ func TestExplainNodeGolden(t *testing.T) {
 			if code != 0 || stderr != "" {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "explain-node", test.name, withoutTimes(stdout))
+			compareGolden(t, "explain-node/"+test.name, withoutTimes(stdout))
 		})
 	}
 }

@@ -216,11 +216,7 @@ func TestExplainPodGolden(t *testing.T) {
 		{"own-namespace.txt", newBudgeted().budget("by-zone").down(3).but(func(b *budgeted) { b.controller.Namespace = "shop" }), "web-0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := test.cluster.cluster(t).run(t.Context(), append([]string{"explain", "pod"}, strings.Fields(test.args)...)...)
-			if code != 0 || stderr != "" {
-				t.Fatalf("code %d: %s", code, stderr)
-			}
-			compareGolden(t, "explain-pod", test.name, stdout)
+			test.cluster.cluster(t).printsGolden(t, "explain-pod/"+test.name, append([]string{"explain", "pod"}, strings.Fields(test.args)...)...)
 		})
 	}
 }

@@ -281,9 +281,9 @@ func forbidden(group, resourceName string) error {
 		fmt.Errorf("User %q cannot list resource %q in API group %q at the cluster scope", "jane", resourceName, group))
 }
 
-func compareGolden(t *testing.T, dir, name, got string) {
+func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", dir, name)
+	file := filepath.Join("testdata", name)
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -299,6 +299,16 @@ func compareGolden(t *testing.T, dir, name, got string) {
 	if got != string(want) {
 		t.Errorf("%s differs; got:\n%s", file, got)
 	}
+}
+
+// printsGolden runs a command that succeeds and prints a golden file.
+func (c *fakeCluster) printsGolden(t *testing.T, file string, args ...string) {
+	t.Helper()
+	code, stdout, stderr := c.run(t.Context(), args...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	compareGolden(t, file, stdout)
 }
 
 func TestExplainGolden(t *testing.T) {
@@ -329,11 +339,7 @@ func TestExplainGolden(t *testing.T) {
 		{"governed.yaml", []string{"svc/governed", "-n", "ops", "-o", "yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := newFakeCluster(t).run(t.Context(), append([]string{"explain"}, test.args...)...)
-			if code != 0 || stderr != "" {
-				t.Fatalf("exit code %d: %s", code, stderr)
-			}
-			compareGolden(t, "explain", test.name, stdout)
+			newFakeCluster(t).printsGolden(t, "explain/"+test.name, append([]string{"explain"}, test.args...)...)
 		})
 	}
 }
@@ -378,11 +384,7 @@ func TestExplainDoesWithout(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			c := newFakeCluster(t)
 			test.prepare(c)
-			code, stdout, stderr := c.run(t.Context(), "explain", "web", "--all")
-			if code != 0 || stderr != "" {
-				t.Fatalf("exit code %d: %s", code, stderr)
-			}
-			compareGolden(t, "explain", test.golden, stdout)
+			c.printsGolden(t, "explain/"+test.golden, "explain", "web", "--all")
 		})
 	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -84,10 +85,9 @@ func apiServer(t *testing.T, seen *[]*http.Request) *httptest.Server {
 }
 
 // runMain runs the program as a user does.
-func runMain(t *testing.T, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
+func runMain(ctx context.Context, stdin string, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = Main(t.Context(), args, strings.NewReader(""), &out, &errs)
+	code = Main(ctx, args, strings.NewReader(stdin), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -112,7 +112,7 @@ func TestClusterFlagsFollowKubectl(t *testing.T) {
 				} else {
 					t.Setenv("KUBECONFIG", file)
 				}
-				code, stdout, stderr := runMain(t, args...)
+				code, stdout, stderr := runMain(t.Context(), "", args...)
 				if code != 0 || !strings.HasPrefix(stdout, "Service shop/web\n") || !strings.Contains(stdout, "Vicinity's CRDs are not installed") {
 					t.Fatalf("exit code %d:\n%s%s", code, stdout, stderr)
 				}
@@ -182,7 +182,7 @@ func TestClustersThatCannotBeAsked(t *testing.T) {
 				server = test.server(t)
 			}
 			t.Setenv("KUBECONFIG", kubeconfigFile(t, server, "here"))
-			code, stdout, stderr := runMain(t, append([]string{"status"}, test.args...)...)
+			code, stdout, stderr := runMain(t.Context(), "", append([]string{"status"}, test.args...)...)
 			want := strings.NewReplacer("SERVER", server, "ADDRESS", strings.TrimPrefix(server, "http://")).Replace(test.want)
 			if code != test.code || stderr != "vicinity: "+want+"\n" || stdout != "" {
 				t.Errorf("exit code %d, standard error\n%swant %d\nvicinity: %s", code, stderr, test.code, want)
@@ -191,7 +191,7 @@ func TestClustersThatCannotBeAsked(t *testing.T) {
 	}
 	t.Run("no cluster is named", func(t *testing.T) {
 		noCluster(t)
-		code, _, stderr := runMain(t, "status")
+		code, _, stderr := runMain(t.Context(), "", "status")
 		if want := "vicinity: no cluster is named: give --kubeconfig, set KUBECONFIG, or write ~/.kube/config\n"; code != 1 || stderr != want {
 			t.Errorf("exit code %d, %q; want %q", code, stderr, want)
 		}

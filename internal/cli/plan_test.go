@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -16,13 +13,6 @@ const (
 	planCluster = "testdata/plan/cluster.yaml"
 	planPods    = "testdata/plan/pods.json"
 )
-
-func runPlan(t *testing.T, stdin io.Reader, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	var out, err bytes.Buffer
-	code = Main(t.Context(), append([]string{"plan"}, args...), stdin, &out, &err)
-	return code, out.String(), err.String()
-}
 
 func TestPlanGolden(t *testing.T) {
 	for _, test := range []struct {
@@ -40,11 +30,11 @@ func TestPlanGolden(t *testing.T) {
 		{"kube-system.txt", []string{"-f", planCluster, "-n", "kube-system"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := runPlan(t, strings.NewReader(""), test.args...)
+			code, stdout, stderr := runMain(t.Context(), "", append([]string{"plan"}, test.args...)...)
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "plan", test.name, stdout)
+			compareGolden(t, "plan/"+test.name, stdout)
 		})
 	}
 }
@@ -75,7 +65,7 @@ func TestPlanSpeaksOfItsInputOnStandardError(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, _, stderr := runPlan(t, strings.NewReader(""), test.args...)
+			code, _, stderr := runMain(t.Context(), "", append([]string{"plan"}, test.args...)...)
 			if code != 0 || stderr != test.want {
 				t.Errorf("exit code %d, standard error\n%s\nwant\n%s", code, stderr, test.want)
 			}
@@ -132,7 +122,7 @@ func TestPlanFails(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := runPlan(t, strings.NewReader(""), test.args...)
+			code, stdout, stderr := runMain(t.Context(), "", append([]string{"plan"}, test.args...)...)
 			if code != test.code || stderr != "vicinity: "+test.want+"\n" || stdout != "" {
 				t.Errorf("exit code %d, standard error\n%s\nwant %d\nvicinity: %s", code, stderr, test.code, test.want)
 			}

@@ -168,11 +168,7 @@ func TestRolloutStatusGolden(t *testing.T) {
 		{"list-all.txt", rolledOut(t, aRollout(failed), other), "-A"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := test.cluster.run(t.Context(), append([]string{"rollout", "status"}, strings.Fields(test.args)...)...)
-			if code != 0 || stderr != "" {
-				t.Fatalf("code %d: %s", code, stderr)
-			}
-			compareGolden(t, "rollout", test.name, stdout)
+			test.cluster.printsGolden(t, "rollout/"+test.name, append([]string{"rollout", "status"}, strings.Fields(test.args)...)...)
 		})
 	}
 }

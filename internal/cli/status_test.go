@@ -16,11 +16,7 @@ func TestStatusGolden(t *testing.T) {
 		{"ops.yaml", []string{"-n", "ops", "-o", "yaml"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			code, stdout, stderr := newFakeCluster(t).run(t.Context(), append([]string{"status"}, test.args...)...)
-			if code != 0 || stderr != "" {
-				t.Fatalf("exit code %d: %s", code, stderr)
-			}
-			compareGolden(t, "status", test.name, stdout)
+			newFakeCluster(t).printsGolden(t, "status/"+test.name, append([]string{"status"}, test.args...)...)
 		})
 	}
 }

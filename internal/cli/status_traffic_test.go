@@ -163,7 +163,7 @@ func TestTrafficGolden(t *testing.T) {
 			if code != 0 || stderr != test.stderr {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "status", test.name, stdout)
+			compareGolden(t, "status/"+test.name, stdout)
 		})
 	}
 }
@@ -199,7 +199,7 @@ func TestTrafficIsMeasured(t *testing.T) {
 				if code != 0 || stderr != "measuring for 1m0s\n" {
 					t.Fatalf("exit code %d: %s", code, stderr)
 				}
-				compareGolden(t, "status", test.name, stdout)
+				compareGolden(t, "status/"+test.name, stdout)
 			})
 		})
 	}
