@@ -138,26 +138,14 @@ func weaknesses(c *convert.Conversion) string {
 
 // writtenBudget is a TopologyDisruptionBudget as users write it: without a status.
 type writtenBudget struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        writtenMetadata                       `json:"metadata"`
-	Spec            v1alpha1.TopologyDisruptionBudgetSpec `json:"spec"`
-}
-
-type writtenMetadata struct {
-	Name        string            `json:"name"`
-	Namespace   string            `json:"namespace,omitempty"`
-	Labels      map[string]string `json:"labels,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"`
-}
-
-func written(b *v1alpha1.TopologyDisruptionBudget) writtenBudget {
-	return writtenBudget{b.TypeMeta, writtenMetadata{b.Name, b.Namespace, b.Labels, b.Annotations}, b.Spec}
+	*v1alpha1.TopologyDisruptionBudget
+	Status struct{} `json:"status,omitzero"`
 }
 
 func writeConvertedYAML(s command.Streams, made []*convert.Conversion) error {
 	p := page{w: s.Out}
 	for i, c := range made {
-		text, err := yaml.Marshal(written(c.Budget))
+		text, err := yaml.Marshal(writtenBudget{TopologyDisruptionBudget: c.Budget})
 		if err != nil {
 			return fmt.Errorf("writing YAML: %w", err)
 		}
@@ -180,7 +168,7 @@ func writeConvertedJSON(s command.Streams, made []*convert.Conversion) error {
 		Items           []writtenBudget `json:"items"`
 	}{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
 	for _, c := range made {
-		list.Items = append(list.Items, written(c.Budget))
+		list.Items = append(list.Items, writtenBudget{TopologyDisruptionBudget: c.Budget})
 		for _, note := range c.Notes {
 			fmt.Fprintf(s.Err, "%s: %s\n", c.Source, note)
 		}
