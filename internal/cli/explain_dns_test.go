@@ -141,9 +141,11 @@ func newNamedCluster(t *testing.T) *fakeCluster {
 		}),
 		namedPod("pending", "", ""), namedPod("job", "node-a1", "10.0.100.9", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 	)
-	return &fakeCluster{
+	c := &fakeCluster{
 		typed: fake.NewClientset(objects...), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), own...),
 	}
+	addOddServices(t, c)
+	return c
 }
 
 func inAPI(t *testing.T, object any) *unstructured.Unstructured {
@@ -180,6 +182,15 @@ func TestExplainDNSGolden(t *testing.T) {
 		{"empty.txt", "empty --from shop/client-a"},
 		{"cluster-ip.txt", "vip.shop --from shop/client-a"},
 		{"alias-outside.txt", "outside --from shop/client-b"},
+		{"malformed.txt", "typo --from client-b"},
+		{"prefer-plan-none.txt", "zone-b.prefer._zone.none --from client-b --plan"},
+		{"prefer-plan-whole.txt", "zone-b.prefer._zone.plain --from client-b --plan"},
+		{"by-hand.txt", "by-hand --from client-b"},
+		{"by-hand-far.txt", "far --from client-b"},
+		{"pin-plan.txt", "zone-b.pin._zone.plain --from client-b --plan"},
+		{"loopback.txt", "near --from 127.0.0.1"},
+		{"node-dns.txt", "near.shop.svc.cluster.local --from resolver"},
+		{"zone-without-node.txt", "near --from 10.9.0.12"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			newNamedCluster(t).printsGolden(t, "explain-dns/"+test.name, append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
@@ -223,26 +234,6 @@ func addOddServices(t *testing.T, c *fakeCluster) {
 	}
 	if err := c.dynamic.Tracker().Create(v1alpha1.GroupVersion.WithResource("podlocators"), inAPI(t, placed), "shop"); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestExplainDNSOddGolden(t *testing.T) {
-	for _, test := range []struct{ name, args string }{
-		{"malformed.txt", "typo --from client-b"},
-		{"prefer-plan-none.txt", "zone-b.prefer._zone.none --from client-b --plan"},
-		{"prefer-plan-whole.txt", "zone-b.prefer._zone.plain --from client-b --plan"},
-		{"by-hand.txt", "by-hand --from client-b"},
-		{"by-hand-far.txt", "far --from client-b"},
-		{"pin-plan.txt", "zone-b.pin._zone.plain --from client-b --plan"},
-		{"loopback.txt", "near --from 127.0.0.1"},
-		{"node-dns.txt", "near.shop.svc.cluster.local --from resolver"},
-		{"zone-without-node.txt", "near --from 10.9.0.12"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			c := newNamedCluster(t)
-			addOddServices(t, c)
-			c.printsGolden(t, "explain-dns/"+test.name, append([]string{"explain", "dns"}, strings.Fields(test.args)...)...)
-		})
 	}
 }
 
