@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -119,18 +118,13 @@ func newExaminedCluster(t *testing.T) *examinedCluster {
 // doctor runs the command.
 func (c *examinedCluster) doctor(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	var out, errs bytes.Buffer
-	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
-	s := command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
-	root.SetOut(&out)
-	root.SetErr(&errs)
-	root.AddCommand(newDoctorCommand(s, func(f *clusterFlags) (*connection, error) {
-		connected, err := c.connect(f)
-		connected.metadata, connected.clock = metadata.Interface(c.named), c.clock
-		return connected, err
-	}))
-	code = command.Execute(t.Context(), root, append([]string{"doctor"}, args...))
-	return code, out.String(), errs.String()
+	return runCommands(t.Context(), append([]string{"doctor"}, args...), func(s command.Streams) []*cobra.Command {
+		return []*cobra.Command{newDoctorCommand(s, func(f *clusterFlags) (*connection, error) {
+			connected, err := c.connect(f)
+			connected.metadata, connected.clock = metadata.Interface(c.named), c.clock
+			return connected, err
+		})}
+	})
 }
 
 func (c *examinedCluster) report(t *testing.T) doctor.Report {

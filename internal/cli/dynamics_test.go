@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"testing"
@@ -13,13 +12,9 @@ import (
 
 // dynamics runs the command in a program that has no other.
 func dynamics(ctx context.Context, args ...string) (code int, stdout, stderr string) {
-	var out, err bytes.Buffer
-	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
-	root.SetOut(&out)
-	root.SetErr(&err)
-	root.AddCommand(newDynamicsCommand(command.Streams{Out: &out, Err: &err}))
-	code = command.Execute(ctx, root, append([]string{"dynamics"}, args...))
-	return code, out.String(), err.String()
+	return runCommands(ctx, append([]string{"dynamics"}, args...), func(s command.Streams) []*cobra.Command {
+		return []*cobra.Command{newDynamicsCommand(s)}
+	})
 }
 
 // byHand can be followed by hand: for half an hour six of twelve endpoints serve everything, twice

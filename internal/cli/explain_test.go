@@ -257,16 +257,22 @@ func (c *fakeCluster) connect(f *clusterFlags) (*connection, error) {
 	return &connection{typed: c.typed, dynamic: c.dynamic, namespace: namespace, server: "https://fake"}, nil
 }
 
-// run runs a command against the cluster.
-func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+// runCommands runs a program that has these commands alone.
+func runCommands(ctx context.Context, args []string, commands func(command.Streams) []*cobra.Command) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	root := &cobra.Command{Use: "vicinity", SilenceUsage: true, SilenceErrors: true}
-	s := command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	root.AddCommand(newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newStatusCommand(s, c.connect))
+	root.AddCommand(commands(command.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})...)
 	code = command.Execute(ctx, root, args)
 	return code, out.String(), errs.String()
+}
+
+// run runs a command against the cluster.
+func (c *fakeCluster) run(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	return runCommands(ctx, args, func(s command.Streams) []*cobra.Command {
+		return []*cobra.Command{newExplainCommand(s, c.connect, c.here), newRolloutCommand(s, c.connect), newStatusCommand(s, c.connect)}
+	})
 }
 
 // refuse makes reads of a resource fail.
