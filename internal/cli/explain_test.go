@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -134,17 +133,9 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 		ObjectMeta: metav1.ObjectMeta{Name: "nearby"},
 	}
 	nearby.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": "true"}}
-	var own []runtime.Object
-	for _, object := range []runtime.Object{policy, nearby} {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		own = append(own, &unstructured.Unstructured{Object: content})
-	}
 	return &fakeCluster{
 		typed:   fake.NewClientset(objects...),
-		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), own...),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), inAPI(t, policy), inAPI(t, nearby)),
 	}
 }
 

@@ -124,14 +124,12 @@ func rolledOut(t *testing.T, rollouts ...*v1alpha1.DomainRollout) *fakeCluster {
 	for _, d := range rollouts {
 		own = append(own, inAPI(t, d))
 	}
-	kinds := listKinds()
-	kinds[v1alpha1.GroupVersion.WithResource(rolloutResource)] = "DomainRolloutList"
 	return &fakeCluster{
 		typed: fake.NewClientset(
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 			&appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Generation: 2}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, UpdateRevision: "db-2"}},
 		),
-		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, own...),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), own...),
 	}
 }
 
