@@ -15,12 +15,11 @@ type autoScratch struct {
 // upstream leaves below its minimum gets what it lacks. And all endpoints of zones without
 // nodes are given away, at last to the zone whose endpoints bear the most: upstream hints
 // them to their own zone, which has no clients, and rejects those hints at the next sync.
-func (p *Planner) auto(threshold float64) verdict {
-	minimum, refused := p.autoMinimums(threshold)
-	if refused.rule != "" {
-		return refused
-	}
+//
+// divide has found the minimums before.
+func (p *Planner) auto() verdict {
 	a, n := &p.autoScratch, len(p.zones)
+	minimum := a.minimum
 	a.size = grow(a.size, n)
 	a.given = grow(a.given, n*n)
 	for z := range p.zones {
@@ -84,14 +83,8 @@ func (p *Planner) mostLoaded() int {
 }
 
 // autoMinimums applies the safeguards of Auto, in upstream's order. If none
-// refuses it returns the least number of endpoints for each zone.
-func (p *Planner) autoMinimums(threshold float64) (minimum []int, refused verdict) {
-	if p.region.NodesWithoutZone > 0 {
-		return nil, verdict{rule: RuleNodeNoZone}
-	}
-	if p.region.NodesWithoutCapacity > 0 {
-		return nil, verdict{rule: RuleNodeNoCapacity}
-	}
+// refuses it finds the least number of endpoints for each zone.
+func (p *Planner) autoMinimums(threshold float64) (refused verdict) {
 	withNodes := 0
 	for _, share := range p.shares {
 		if share > 0 {
@@ -99,10 +92,14 @@ func (p *Planner) autoMinimums(threshold float64) (minimum []int, refused verdic
 		}
 	}
 	switch {
+	case p.region.NodesWithoutZone > 0:
+		return verdict{rule: RuleNodeNoZone}
+	case p.region.NodesWithoutCapacity > 0:
+		return verdict{rule: RuleNodeNoCapacity}
 	case withNodes < 2:
-		return nil, verdict{rule: RuleOneZone}
+		return verdict{rule: RuleOneZone}
 	case p.endpoints < withNodes:
-		return nil, verdict{rule: RuleFewEndpoints}
+		return verdict{rule: RuleFewEndpoints}
 	}
 	a := &p.autoScratch
 	a.minimum = grow(a.minimum, len(p.zones))
@@ -113,12 +110,12 @@ func (p *Planner) autoMinimums(threshold float64) (minimum []int, refused verdic
 		sum += a.minimum[z]
 	}
 	if sum > p.endpoints {
-		return nil, verdict{rule: RuleMinimums, minimum: sum}
+		return verdict{rule: RuleMinimums, minimum: sum}
 	}
 	if len(p.zones) > 0 && p.zones[0].Name == "" && p.zones[0].Endpoints > 0 {
-		return nil, verdict{rule: RuleEndpointNoZone}
+		return verdict{rule: RuleEndpointNoZone}
 	}
-	return a.minimum, verdict{}
+	return verdict{}
 }
 
 // passOn moves one endpoint between groups: one that the giver got from others, if

@@ -206,7 +206,7 @@ func (v verdict) planned() bool {
 // little as possible, while it is good, or else a new one.
 func (p *Planner) divide(bound *Bound) verdict {
 	if bound.Algorithm == Auto {
-		if _, refused := p.autoMinimums(bound.OverloadThreshold); refused.rule != "" {
+		if refused := p.autoMinimums(bound.OverloadThreshold); refused.rule != "" {
 			return refused
 		}
 	}
@@ -265,7 +265,7 @@ func (p *Planner) anew(bound *Bound) verdict {
 	case LocalOpt:
 		decided = p.localOpt()
 	case Auto:
-		decided = p.auto(bound.OverloadThreshold)
+		decided = p.auto()
 	case Optimal:
 		decided = p.optimal(bound.OverloadThreshold)
 	}

@@ -49,12 +49,7 @@ func (g Group) Size() int {
 
 // Consumes reports whether the zone uses the group.
 func (g Group) Consumes(zone int) bool {
-	for _, c := range g.Consumers {
-		if c.Zone == zone {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.Consumers, func(c Consumer) bool { return c.Zone == zone })
 }
 
 // ConsumerSet is the set of zones that use group g.
