@@ -462,7 +462,7 @@ func takeScreenshots(ctx context.Context, s *scene) (string, error) {
 		if err := b.Visit(c.page(service), 1280); err != nil {
 			return err
 		}
-		// What was counted before the plan was in force leaves the figures after a while.
+		// Connections from before the plan was in force count for a while.
 		return b.Until(ctx, `document.querySelector("table.matrix .m") && [...document.querySelectorAll("table.matrix td.stays .m")].every(e => parseFloat(e.lastChild.textContent) > 32)`)
 	}
 	check(measured(ctx))

@@ -116,7 +116,7 @@ func (s *scene) refusal(ctx context.Context, first, second string) error {
 			return fmt.Errorf("a refusal does not name %q: %s", want, got.Message)
 		}
 	}
-	// Between the end of the pod and its replacement there is none to name.
+	// Until the replacement is there, the pod that is down has no name.
 	if !strings.Contains(got.Message, "held-") && !strings.Contains(got.Message, "1 pod is missing") {
 		return fmt.Errorf("a refusal does not say which pod is down: %s", got.Message)
 	}

@@ -87,7 +87,7 @@ func (s *scene) loseReplica(ctx context.Context, f *evictions.Field, held evicti
 	if err := errors.Join(seen.err, s.cluster.StartNode(ctx, node), s.vicinityWorks(ctx)); err != nil {
 		return "", err
 	}
-	// By chance the lost one is asked as often as each other.
+	// Requests are spread at random, so the lost replica is asked as often as each of the others.
 	if share := seen.failed * len(replicas); share == 0 || 10*share > 11*seen.asked {
 		return "", fmt.Errorf("%d of %d evictions failed, such as %q; want some, and the share of one of %d replicas at most", seen.failed, seen.asked, seen.example, len(replicas))
 	}

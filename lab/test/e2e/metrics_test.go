@@ -325,7 +325,7 @@ type query struct {
 // rounding is how far a share may be above 1 or below 0, by the order in which its parts are added.
 const rounding = 1e-9
 
-// outside is an error if a value is none that there can be.
+// outside is an error if a value cannot be right.
 func (q query) outside(found []sample) error {
 	for _, v := range found {
 		if n := v.number(); n < -rounding || n > q.most+rounding {
@@ -340,7 +340,7 @@ func (q query) shows(found []sample) bool {
 	return len(found) > 0 && (slices.Contains(quiet, q.from) || slices.ContainsFunc(found, func(v sample) bool { return v.number() > rounding }))
 }
 
-// queriesOf are those of dashboards for a Service, with the values of variables.
+// queriesOf are the queries of dashboards for a Service, with its values in place of variables.
 func queriesOf(all []board, namespace, service string) (found []query) {
 	variables := strings.NewReplacer("$__rate_interval", window, "$cost_per_gib", "0.01", "$instance", ".*", "$namespace", namespace, "$service", service)
 	for _, b := range all {
@@ -508,7 +508,7 @@ func (u *inUse) again(ctx context.Context) error {
 	if err := u.scale(ctx, "echo", int32(3+u.turn%2)); err != nil {
 		return err
 	}
-	// What is done once may be over before Prometheus asks for the first time, and then shows as no change.
+	// A rate needs two scrapes: an update that is over before the first shows as no change.
 	if err := u.rolled.update(ctx, strconv.Itoa(1+u.turn), "500ms", ""); err != nil {
 		return err
 	}

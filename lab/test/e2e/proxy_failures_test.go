@@ -164,7 +164,7 @@ const afterRestart = 3 * time.Second
 // and to none: there it reaches all endpoints, and with hard keys it is refused.
 func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	const node = "zone-a-2"
-	// None on the node itself, which would be in the zone as the node is.
+	// No endpoint is on the node itself: it would change zones with the node.
 	endpoints := []string{"zone-a-1", "zone-a-1", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
 	check(s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...))
 	check(s.answersOnlyFrom(ctx, node, "zone-a"))
@@ -189,7 +189,7 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	}{{zoneKey + ",*", slices.Compact(slices.Clone(endpoints))}, {zoneKey, nil}} {
 		check(s.PatchService(ctx, s.namespace, "echo", annotated(keysAnnotation, rule.keys)))
 		for _, zone := range []string{"zone-d", ""} {
-			// Between them the node is in its own zone, since both have the same outcome.
+			// The node goes back to its own zone first: both changes have the same outcome, so that the second would not show.
 			check(s.labelNode(ctx, node, "zone-a"))
 			check(s.answersOnlyFrom(ctx, node, "zone-a"))
 			check(s.labelNode(ctx, node, zone))

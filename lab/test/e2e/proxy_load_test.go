@@ -87,8 +87,8 @@ func (s *scene) unharmed(ctx context.Context, do func(context.Context, *traffic)
 	return u, s.haveEnded(ctx, held.ended)
 }
 
-// haveEnded is an error if one of the pods that ended connections goes on: those that are to
-// end are asked to before their connections end.
+// haveEnded is an error if a pod that ended connections runs on: only pods that are told to end
+// may end connections.
 func (s *scene) haveEnded(ctx context.Context, ended map[string]int) error {
 	pods, err := s.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -251,7 +251,7 @@ func (l *long) end() error {
 func proxyKilled(ctx context.Context, s *scene) (string, error) {
 	check(s.deployed(ctx, 12, preferZone))
 	must(s.converged(ctx, "echo", 12))
-	// What a change of before defers is done by then.
+	// Proxies defer parts of a change. The wait has those of earlier ones done.
 	check(s.rulesRest(ctx))
 	before := must(s.ruleHandles(ctx))
 	nodes := s.cluster.Shape().Nodes()
@@ -305,10 +305,10 @@ func proxyRollingUpdate(ctx context.Context, s *scene) (string, error) {
 	return fmt.Sprintf("%s; %s", replaced, u), nil
 }
 
-// redeploy replaces all pods of the echo Deployment by such that serve on for a time when they
-// are to end, and until nobody has asked for a while, and waits until those of before have ended.
+// redeploy replaces all pods of the echo Deployment, and waits until the old ones have ended. When
+// the new ones are told to end, they serve on for a time, and until nobody has asked for a while.
 func (s *scene) redeploy(ctx context.Context, drain, quiet time.Duration) error {
-	// The time has pods replaced that are as they should be already.
+	// The time is another each time: without a change no pod would be replaced.
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"redeployed":%q}},"spec":{"containers":[{"name":"echo","env":[{"name":"ECHO_DRAIN","value":%q},{"name":"ECHO_DRAIN_QUIET","value":%q}]}]}}}}`,
 		time.Now().Format(time.RFC3339Nano), drain, quiet)
 	if _, err := s.AppsV1().Deployments(s.namespace).Patch(ctx, "echo", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {

@@ -113,7 +113,7 @@ func descending(counts []int) []int {
 	return slices.SortedFunc(slices.Values(counts), func(a, b int) int { return cmp.Compare(b, a) })
 }
 
-// best is the best spread of so many pods that can be left of counts.
+// best is the best spread that so many of the counted pods can have.
 func best(counts []int, replicas int) []int {
 	counts = descending(counts)
 	for range total(counts) - replicas {
@@ -168,7 +168,7 @@ func (z zoned) place(ctx context.Context) error {
 	return err
 }
 
-// ordered waits until the deletion costs of pods have each go from the zone that has the most then.
+// ordered waits until the deletion costs say that each pod to go is of the zone that then has the most.
 func (z zoned) ordered(ctx context.Context) error {
 	domains := evictions.Domains(z.Shape)
 	return kube.Wait(ctx, "the order of "+z.name, func(ctx context.Context) (string, error) {

@@ -94,7 +94,7 @@ func rolledByDomain(ctx context.Context, s *scene) (string, error) {
 		return found.within(2, r.inOrder()...)
 	}))
 	ends := 0
-	// Pods that take their time, or else all would be done before the controller can be ended often.
+	// The gate slows the updates down, or else they would be over before the controller was ended often.
 	spec := []string{"maxUnavailable: 2", "healthGate: {readyFor: 2s}"}
 	err := s.withBoth(ctx, [2]string{ofStatefulSet, ofDeployment}, spec, func(a, b followed) (err error) {
 		if err := errors.Join(a.update(ctx, "2", "500ms", ""), b.update(ctx, "2", "500ms", "")); err != nil {
