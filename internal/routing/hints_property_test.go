@@ -142,6 +142,9 @@ func (s *hintScene) deliver(d Decision) {
 		for range 2 { // the second step takes what is held
 			s.in.Slices = carriedOut(s.in.Slices, d.Hints().Next(s.in.Slices, false))
 		}
+		for _, slice := range s.in.Slices {
+			validHints(s.t, slice)
+		}
 	}
 	s.in.Last = nil
 	if d.Delivery != allocate.DeliveryNone {

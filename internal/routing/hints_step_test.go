@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
 
@@ -89,210 +88,85 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// world is a Service that lives through changes of its endpoints and of the nodes.
-type world struct {
-	zones  []string
-	nodes  map[string]int
-	slices []*discoveryv1.EndpointSlice
-	state  *metav1.Condition
-	last   *Decision
-	next   int // address
-}
-
-func newWorld(t *rapid.T) *world {
-	w := &world{zones: []string{"a", "b", "c", "d"}[:rapid.IntRange(1, 4).Draw(t, "zones")], nodes: map[string]int{}}
-	for _, zone := range w.zones {
-		w.nodes[zone] = rapid.IntRange(0, 4).Draw(t, "nodes")
-	}
-	w.slices = slicesOf("", "", "")[:rapid.IntRange(1, 3).Draw(t, "slices")]
-	for _, slice := range w.slices {
-		slice.Ports = nil
-		for _, name := range rapid.SampledFrom([][]string{{"http"}, {"http"}, {"admin"}, {"http", "admin"}}).Draw(t, "ports") {
-			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name})
-		}
-	}
-	return w
-}
-
-// change is what happens to endpoints, as Kubernetes writes it with the webhook in
-// place: a new endpoint is hinted to its zone where others have hints.
-func (w *world) change(t *rapid.T) {
-	slice := w.slices[rapid.IntRange(0, len(w.slices)-1).Draw(t, "slice")].DeepCopy()
-	hinted := slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hints != nil })
-	switch n := len(slice.Endpoints); {
-	case n == 0 || rapid.IntRange(0, 2).Draw(t, "what") == 0:
-		for range rapid.IntRange(1, 5).Draw(t, "new") {
-			zone := rapid.SampledFrom(w.zones).Draw(t, "zone")
-			word := zone
-			if rapid.IntRange(0, 4).Draw(t, "unready") == 0 {
-				word += "!"
+// Whatever hints there are and are to be, in at most two steps they are there, what is written is
+// valid, and no zone that has endpoints and keeps some is without any between two writes.
+func TestStepsAreSafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var now, target []string
+		for range rapid.IntRange(1, 3).Draw(t, "slices") {
+			from := rapid.SampledFrom([][]string{{"=a", "=b", "=c", "=a+b"}, {"=a", "=b"}, {"=a", ""}}).Draw(t, "from")
+			var is, gets string
+			for range rapid.IntRange(0, 5).Draw(t, "endpoints") {
+				word := " " + rapid.SampledFrom([]string{"a", "b", "c", "a!"}).Draw(t, "zone")
+				is += word + rapid.SampledFrom(from).Draw(t, "is hinted to")
+				gets += word + rapid.SampledFrom([]string{"=a", "=b", "=c", "=b+c"}).Draw(t, "gets")
 			}
-			if hinted {
-				word += "=" + zone
+			now, target = append(now, is), append(target, gets)
+		}
+		eps, plans := slicesOf(now...), planned(target...)
+		for _, slice := range eps {
+			slice.Ports = nil
+			for _, name := range rapid.SampledFrom([][]string{{"http"}, {"admin"}, {"http", "admin"}}).Draw(t, "ports") {
+				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name})
 			}
-			slice.Endpoints = append(slice.Endpoints, endpointsIn(w.next, word)...)
-			w.next++
 		}
-	case rapid.Bool().Draw(t, "gone"):
-		slice.Endpoints = slices.Delete(slice.Endpoints, rapid.IntRange(0, n-1).Draw(t, "which"), n)
-	default:
-		e := &slice.Endpoints[rapid.IntRange(0, n-1).Draw(t, "which")]
-		ready := !*e.Conditions.Ready
-		e.Conditions.Ready = &ready
-	}
-	w.replace(slice)
-}
-
-func (w *world) replace(slice *discoveryv1.EndpointSlice) {
-	for i := range w.slices {
-		if w.slices[i].Name == slice.Name {
-			w.slices = slices.Clone(w.slices)
-			w.slices[i] = slice
+		for range 2 {
+			step := plans.Next(eps, false)
+			before, final := servedBy(eps), servedBy(carriedOut(eps, step))
+			for i := range step.Writes {
+				eps = carriedOut(eps, hints.Step{Writes: step.Writes[i : i+1]})
+				between := servedBy(eps)
+				for at := range before {
+					if between[portZone{at.port, ""}] > 0 && final[at] > 0 && between[at] < min(before[at], final[at]) {
+						t.Fatalf("after write %d of %d %+v has %d endpoints, had %d and gets %d", i+1, len(step.Writes), at, between[at], before[at], final[at])
+					}
+				}
+				for _, slice := range eps {
+					validHints(t, slice)
+				}
+			}
 		}
-	}
-}
-
-func (w *world) input(annotations ...string) Input {
-	service := routedService(annotations...)
-	if w.state != nil {
-		service.Status.Conditions = []metav1.Condition{*w.state}
-	}
-	in := inputOf(service, nodesIn(w.nodes), w.slices)
-	in.Last = w.last
-	return in
+		if step := plans.Next(eps, false); len(step.Writes) > 0 {
+			t.Fatalf("a third step of %d writes", len(step.Writes))
+		}
+	})
 }
 
 // portZone is a port of a Service to the clients of a zone.
 type portZone struct{ port, zone string }
 
-// served counts the ready endpoints that a proxy has for each port and zone, where it
+// servedBy counts the ready endpoints that a proxy has for each port and zone, where it
 // goes by hints. In no zone at all it counts the slices of such a port.
-func (w *world) served() map[portZone]int {
+func servedBy(eps []*discoveryv1.EndpointSlice) map[portZone]int {
 	counts := map[portZone]int{}
 	for _, port := range []string{"http", "admin"} {
-		of := map[portZone]int{}
-		for _, slice := range w.slices {
-			if !slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool { return *p.Name == port }) {
-				continue
-			}
-			ready := slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e discoveryv1.Endpoint) bool { return !*e.Conditions.Ready })
-			if slices.ContainsFunc(ready, func(e discoveryv1.Endpoint) bool { return len(hints.Zones(&e)) == 0 }) {
-				of = nil
-				break
-			}
-			for zone, n := range hintedTo(ready) {
-				of[portZone{port, zone}] += n
-			}
-			of[portZone{port, ""}]++
-		}
-		maps.Copy(counts, of)
+		maps.Copy(counts, servedOn(eps, port))
 	}
 	return counts
 }
 
-// hintedTo counts endpoints by the zones that they are hinted to.
-func hintedTo(endpoints []discoveryv1.Endpoint) map[string]int {
-	zones := map[string]int{}
-	for i := range endpoints {
-		for _, zone := range hints.Zones(&endpoints[i]) {
-			zones[zone]++
+func servedOn(eps []*discoveryv1.EndpointSlice, port string) map[portZone]int {
+	counts := map[portZone]int{}
+	for _, slice := range eps {
+		if !slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool { return *p.Name == port }) {
+			continue
 		}
-	}
-	return zones
-}
-
-// Whatever happens to endpoints and nodes, what is written is valid, no zone that has
-// endpoints and keeps some is without any between two writes, in the end the slices
-// say what the decision says, and whoever decides then moves nothing.
-func TestStepsAreSafe(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(t)
-		asked := rapid.SampledFrom([][]string{
-			{sameZone, "Prefer"},
-			{keys, "topology.kubernetes.io/zone,*"},
-			{keys, "kubernetes.io/hostname,topology.kubernetes.io/zone,topology.kubernetes.io/region,*"},
-		}).Draw(t, "asked")
-		for range rapid.IntRange(1, 12).Draw(t, "changes") {
-			if rapid.IntRange(0, 3).Draw(t, "nodes change") == 0 {
-				w.nodes[rapid.SampledFrom(w.zones).Draw(t, "zone")] = rapid.IntRange(0, 4).Draw(t, "nodes")
+		counts[portZone{port, ""}]++
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if !*e.Conditions.Ready {
+				continue
 			}
-			w.change(t)
-			if rapid.IntRange(0, 4).Draw(t, "restart") == 0 {
-				w.last = nil
+			zones := hints.Zones(e)
+			if len(zones) == 0 {
+				return nil // proxies use all endpoints
 			}
-			d := decided(t, w.input(asked...))
-			w.last = d.Essence()
-			condition := d.Condition()
-			w.state = &condition
-			w.carryOut(t, d, asked)
-			w.restartMovesNothing(t, asked)
-		}
-	})
-}
-
-// carryOut makes all steps, the second after the grace. Whoever starts between them
-// finds the plan that was decided.
-func (w *world) carryOut(t *rapid.T, d Decision, asked []string) {
-	t.Helper()
-	for round := 0; ; round++ {
-		step := d.Hints().Next(w.slices, false)
-		if len(step.Writes) == 0 {
-			break
-		}
-		if round > 1 {
-			t.Fatalf("a third step:\n%s", hintText(w.slices, d))
-		}
-		final := (&world{slices: carriedOut(w.slices, step)}).served()
-		before := w.served()
-		for i := range step.Writes {
-			w.slices = carriedOut(w.slices, hints.Step{Writes: step.Writes[i : i+1]})
-			between := w.served()
-			for zone := range before {
-				if between[portZone{zone.port, ""}] > 0 && final[zone] > 0 && between[zone] < min(before[zone], final[zone]) {
-					t.Fatalf("after write %d of %d zone %s has %d endpoints, had %d and gets %d", i+1, len(step.Writes), zone, between[zone], before[zone], final[zone])
-				}
-			}
-			for _, slice := range w.slices {
-				validHints(t, slice)
+			for _, zone := range zones {
+				counts[portZone{port, zone}]++
 			}
 		}
-		w.readBack(t, d, asked)
 	}
-	for _, slice := range w.slices {
-		if _, changed := d.Hints().Apply(slice); changed > 0 {
-			t.Fatalf("%d endpoints of %s are not as decided", changed, slice.Name)
-		}
-	}
-}
-
-func (w *world) restartMovesNothing(t *rapid.T, asked []string) {
-	t.Helper()
-	last := w.last
-	w.last = nil
-	again := decided(t, w.input(asked...))
-	w.last = last
-	if step := again.Hints().Next(w.slices, false); len(step.Writes) > 0 {
-		t.Fatalf("a restart writes %d slices:\nis   %s\nwant %s", len(step.Writes), hintText(w.slices, Decision{}), hintText(w.slices, again))
-	}
-	for _, f := range again.Families {
-		if f.Moved > 0 && !f.Outcome.IsBalanced() {
-			t.Fatalf("a restart moves %d endpoints", f.Moved)
-		}
-	}
-}
-
-// readBack decides as after a restart, and compares that with what was decided.
-func (w *world) readBack(t *rapid.T, d Decision, asked []string) {
-	t.Helper()
-	restarted := *w
-	restarted.last = nil
-	again := decided(t, restarted.input(asked...))
-	for i := range d.Families {
-		before, after := &d.Families[i], &again.Families[i]
-		if !before.Outcome.IsBalanced() && before.hints.Wanted && !maps.Equal(before.Assigned, after.Assigned) {
-			t.Fatalf("the plan is read back otherwise from %s:\nis  %v\nwas %v", hintText(w.slices, Decision{}), after.Assigned, before.Assigned)
-		}
-	}
+	return counts
 }
 
 // validHints applies the rules of the API server to the hints of a slice.

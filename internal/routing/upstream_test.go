@@ -2,7 +2,6 @@ package routing
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +14,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/endpoint"
+	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/internal/translate"
 )
@@ -108,10 +109,12 @@ var reasons = map[allocate.Rule]string{
 func hintsByZone(eps []*discoveryv1.EndpointSlice) map[string]int {
 	zones := map[string]int{}
 	for _, slice := range eps {
-		for zone, n := range hintedTo(slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e discoveryv1.Endpoint) bool {
-			return e.Conditions.Ready != nil && !*e.Conditions.Ready
-		})) {
-			zones[zone] += n
+		for i := range slice.Endpoints {
+			if e := &slice.Endpoints[i]; endpoint.StateOf(e).IsReady() {
+				for _, zone := range hints.Zones(e) {
+					zones[zone]++
+				}
+			}
 		}
 	}
 	return zones
