@@ -335,22 +335,9 @@ func (p *play) rewrite(old, slice *discoveryv1.EndpointSlice, service *corev1.Se
 			}
 		}
 	}
-	if !sameSlice(before, old) {
+	if !equality.Semantic.DeepEqual(before, old) {
 		p.update(old)
 	}
-}
-
-func sameSlice(a, b *discoveryv1.EndpointSlice) bool {
-	if !maps.Equal(a.Labels, b.Labels) || len(a.Endpoints) != len(b.Endpoints) {
-		return false
-	}
-	for i := range a.Endpoints {
-		x, y := &a.Endpoints[i], &b.Endpoints[i]
-		if x.Addresses[0] != y.Addresses[0] || *x.Conditions.Ready != *y.Conditions.Ready || *x.Zone != *y.Zone || (x.Hints == nil) != (y.Hints == nil) {
-			return false
-		}
-	}
-	return true
 }
 
 func (p *play) sliceOf(number int) *discoveryv1.EndpointSlice {

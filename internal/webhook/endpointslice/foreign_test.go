@@ -68,11 +68,8 @@ func TestForeignSlices(t *testing.T) {
 			if counted := results(t, registry); counted[string(test.result)] != 1 {
 				t.Errorf("counted %v, want one %s", counted, test.result)
 			}
-			if test.result == admission.Restored {
-				if !equality.Semantic.DeepEqual(got, stored) {
-					t.Errorf("the object is\n%+v, want the stored\n%+v", got, stored)
-				}
-				sameText(t, h, a)
+			if test.result == admission.Restored && !equality.Semantic.DeepEqual(got, stored) {
+				t.Errorf("the object is\n%+v, want the stored\n%+v", got, stored)
 			}
 		})
 	}
