@@ -90,7 +90,8 @@ func (r *policyReader) places() {
 		}
 		r.fault("spec.keys: %v; they have no effect", err)
 	}
-	mode, level := r.mode(), r.level()
+	mode := oneOf(r, "spec.mode", r.spec.Mode, v1alpha1.Prefer, [3]v1alpha1.Mode{v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require})
+	level := oneOf(r, "spec.level", r.spec.Level, v1alpha1.Zone, [3]v1alpha1.Level{v1alpha1.Node, v1alpha1.Zone, v1alpha1.Region})
 	r.read.Places = r.spec.Mode != "" || r.spec.Level != ""
 	r.read.Approach = Approach(mode)
 	r.read.Intent.Tiers = levelTiers(mode, level)
@@ -123,26 +124,15 @@ func levelTiers(mode v1alpha1.Mode, level v1alpha1.Level) topology.Tiers {
 	return topology.Tiers{key, topology.Anywhere}
 }
 
-func (r *policyReader) mode() v1alpha1.Mode {
-	switch mode := r.spec.Mode; mode {
-	case v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require:
-		return mode
-	case "":
-	default:
-		r.fault("spec.mode: %q is unknown; allowed are %s, %s and %s; %s holds", mode, v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require, v1alpha1.Prefer)
+// oneOf is a value of three that are allowed.
+func oneOf[S ~string](r *policyReader, field string, value, otherwise S, allowed [3]S) S {
+	switch {
+	case slices.Contains(allowed[:], value):
+		return value
+	case value != "":
+		r.fault("%s: %q is unknown; allowed are %s, %s and %s; %s holds", field, value, allowed[0], allowed[1], allowed[2], otherwise)
 	}
-	return v1alpha1.Prefer
-}
-
-func (r *policyReader) level() v1alpha1.Level {
-	switch level := r.spec.Level; level {
-	case v1alpha1.Node, v1alpha1.Zone, v1alpha1.Region:
-		return level
-	case "":
-	default:
-		r.fault("spec.level: %q is unknown; allowed are %s, %s and %s; %s holds", level, v1alpha1.Node, v1alpha1.Zone, v1alpha1.Region, v1alpha1.Zone)
-	}
-	return v1alpha1.Zone
+	return otherwise
 }
 
 func policyAlgorithms() []allocate.Algorithm {
@@ -190,8 +180,8 @@ func (r *policyReader) bound() *allocate.Bound {
 func (r *policyReader) capacity() {
 	given, capacity := r.spec.Capacity, &r.read.Capacity
 	capacity.Type = CapacityNodes
-	switch given.Type {
-	case v1alpha1.CapacityNodes, "":
+	types := [3]v1alpha1.CapacityType{v1alpha1.CapacityNodes, v1alpha1.CapacityCPU, v1alpha1.CapacityExpression}
+	switch oneOf(r, "spec.capacity.type", given.Type, v1alpha1.CapacityNodes, types) {
 	case v1alpha1.CapacityCPU:
 		capacity.Type = CapacityCPU
 	case v1alpha1.CapacityExpression:
@@ -200,9 +190,6 @@ func (r *policyReader) capacity() {
 			break
 		}
 		capacity.Type, capacity.Expression = CapacityExpression, given.Expression
-	default:
-		r.fault("spec.capacity.type: %q is unknown; allowed are %s, %s and %s; %s holds", given.Type,
-			v1alpha1.CapacityNodes, v1alpha1.CapacityCPU, v1alpha1.CapacityExpression, v1alpha1.CapacityNodes)
 	}
 	if given.Expression != "" && given.Type != v1alpha1.CapacityExpression {
 		r.fault("spec.capacity.expression has no effect unless spec.capacity.type is %s", v1alpha1.CapacityExpression)
