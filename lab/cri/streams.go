@@ -80,12 +80,15 @@ func (n *node) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*ru
 type streams struct{ node *node }
 
 // Exec runs a command in a container.
-func (s streams) Exec(ctx context.Context, id string, args []string, in io.Reader, out, err io.WriteCloser, terminal bool, sizes <-chan remotecommand.TerminalSize) error {
+func (s streams) Exec(ctx context.Context, id string, args []string, in io.Reader, out, err io.WriteCloser, terminal bool, _ <-chan remotecommand.TerminalSize) error {
+	if terminal {
+		return errors.New("containers of a lab have no terminals; use kubectl exec without -t")
+	}
 	container, failed := s.node.running(id)
 	if failed != nil {
 		return failed
 	}
-	c := command{process: container.process, folder: container.folder, args: args, terminal: terminal, sizes: sizes}
+	c := command{process: container.process, folder: container.folder, args: args}
 	// A nil stream must not become a non-nil interface.
 	if in != nil {
 		c.in = in
