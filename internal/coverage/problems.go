@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
-	"vicinity.dev/vicinity/internal/explain"
 )
 
 // mostNamed is how many things a sentence names.
@@ -114,9 +114,9 @@ func (f *finder) noNodes() {
 			without[key]++
 		}
 	}
-	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s: no pod is covered.", explain.Count(int64(len(f.world.Nodes)), "node", "nodes"))
+	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s: no pod is covered.", plaintext.Count(int64(len(f.world.Nodes)), "node", "nodes"))
 	for _, key := range slices.Sorted(maps.Keys(without)) {
-		message += fmt.Sprintf(" %s without the label %s.", explain.Count(int64(without[key]), "node is", "nodes are"), key)
+		message += fmt.Sprintf(" %s without the label %s.", plaintext.Count(int64(without[key]), "node is", "nodes are"), key)
 	}
 	f.add(ReasonNoNodes, "%s", message)
 }
@@ -149,13 +149,13 @@ func (f *finder) blocked() {
 	said := make([]string, len(f.measures.Blocked))
 	for i, m := range f.measures.Blocked {
 		said[i] = fmt.Sprintf("%s has %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
-			explain.Count(int64(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}]), "pod", "pods"), m.Desired, m.Expected)
+			plaintext.Count(int64(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}]), "pod", "pods"), m.Desired, m.Expected)
 	}
 	advice := "Lower spec.minAvailable, or have more replicas."
 	if len(f.state.Domains) > 1 {
 		advice = "Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly."
 	}
-	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", explain.FirstOf(said, mostNamed), advice)
+	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", plaintext.FirstOf(said, mostNamed), advice)
 }
 
 // name is how a sentence calls a domain of a group.
@@ -203,11 +203,11 @@ func (f *finder) uncovered() {
 		}
 	}
 	if lacking > 0 {
-		f.add(ReasonNodeWithoutKey, "%s on nodes without the label %s, and not covered: %s.", explain.Count(int64(lacking), "pod is", "pods are"),
-			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), explain.FirstOf(slices.Sorted(maps.Keys(lackingNodes)), mostNamed))
+		f.add(ReasonNodeWithoutKey, "%s on nodes without the label %s, and not covered: %s.", plaintext.Count(int64(lacking), "pod is", "pods are"),
+			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), plaintext.FirstOf(slices.Sorted(maps.Keys(lackingNodes)), mostNamed))
 	}
 	if outside > 0 {
-		f.note("%s on nodes that spec.nodeSelectorTerm leaves out, and not covered.", explain.Count(int64(outside), "pod is", "pods are"))
+		f.note("%s on nodes that spec.nodeSelectorTerm leaves out, and not covered.", plaintext.Count(int64(outside), "pod is", "pods are"))
 	}
 }
 
@@ -225,6 +225,6 @@ func (f *finder) owners() {
 	}
 	if len(ids) > 0 {
 		f.note("The pods of %s are counted as they are, since it is not known how many there should be: a pod that is missing is not noticed.",
-			explain.FirstOf(slices.Sorted(maps.Keys(ids)), mostNamed))
+			plaintext.FirstOf(slices.Sorted(maps.Keys(ids)), mostNamed))
 	}
 }

@@ -220,7 +220,7 @@ func (j *judge) deletesDirectly() metav1.Condition {
 	found := metav1.Condition{Type: v1alpha1.ConditionDeletesDirectly}
 	found.Status, found.Reason = metav1.ConditionTrue, reasonRollingUpdate
 	found.Message = fmt.Sprintf("A rollout of %s deletes pods without asking this budget, and so does a scale-down. To keep to it: %s; scale down in steps while disruptionsAllowed is above 0.",
-		explain.FirstOf(names, 5), strings.Join(ways, "; "))
+		plaintext.FirstOf(names, 5), strings.Join(ways, "; "))
 	return found
 }
 

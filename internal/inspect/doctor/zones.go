@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/explain"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/translate"
 )
 
@@ -137,4 +137,4 @@ func notReadyReason(node *corev1.Node) string {
 	return ""
 }
 
-func counted(n int, noun string) string { return explain.Count(int64(n), noun, noun+"s") }
+func counted(n int, noun string) string { return plaintext.Count(int64(n), noun, noun+"s") }
