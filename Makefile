@@ -21,7 +21,7 @@ MODULES := . lab monitoring hack/release
 
 # The packages whose tests can write what they would compare, of the module in the
 # working directory. Some modules have none.
-GOLDEN = { grep -rl --include='*_test.go' '^var update = flag.Bool' $$([ "$$module" = . ] && printf -- '--exclude-dir=%s ' lab release) . || :; } | xargs -rn 1 dirname | sort -u
+GOLDEN = { grep -rlE --include='*_test.go' 'vicinity/test/golden"|^var update = flag.Bool' $$([ "$$module" = . ] && printf -- '--exclude-dir=%s ' lab release) . || :; } | xargs -rn 1 dirname | sort -u
 
 # All is compiled as the programs of images are, which have nothing of a machine's files and link
 # none of its libraries: what is compiled for one is there for the others.

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
-)
 
-// update has the test write what it would compare: "make generate".
-var update = flag.Bool("update", false, "write the reference of flags anew")
+	"vicinity.dev/vicinity/test/golden"
+)
 
 const (
 	referenceFile = "../../docs/reference/controller.md"
@@ -26,24 +23,9 @@ func TestReferenceIsCurrent(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "POD_SERVICE_ACCOUNT"} {
 		t.Setenv(name, "") // or it would be a default
 	}
-	text := reference(t)
-	before, rest, begun := strings.Cut(text, flagsBegin)
-	_, after, ended := strings.Cut(rest, flagsEnd)
-	if !begun || !ended {
-		t.Fatalf("%s has no place for the flags: %q and %q", referenceFile, flagsBegin, flagsEnd)
-	}
 	command := newCommand()
-	want := fmt.Sprintf("%s%s```text\n%s\n\nUsage: %s\n\nFlags:\n%s```\n%s%s",
-		before, flagsBegin, command.Long, command.UseLine(), command.Flags().FlagUsages(), flagsEnd, after)
-	if *update {
-		if err := os.WriteFile(referenceFile, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if text != want {
-		t.Errorf("%s does not say what the flags say; run \"make generate\"", referenceFile)
-	}
+	golden.CompareBetween(t, referenceFile, flagsBegin, flagsEnd,
+		fmt.Sprintf("```text\n%s\n\nUsage: %s\n\nFlags:\n%s```\n", command.Long, command.UseLine(), command.Flags().FlagUsages()))
 }
 
 func reference(t *testing.T) string {

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
-)
 
-// update has the test write what it would compare: "make generate".
-var update = flag.Bool("update", false, "write the reference of flags anew")
+	"vicinity.dev/vicinity/test/golden"
+)
 
 const (
 	referenceFile = "../../docs/reference/proxy.md"
@@ -23,31 +19,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "NODE_NAME"} {
 		t.Setenv(name, "") // or it would be a default
 	}
-	text := reference(t)
-	before, rest, begun := strings.Cut(text, flagsBegin)
-	_, after, ended := strings.Cut(rest, flagsEnd)
-	if !begun || !ended {
-		t.Fatalf("%s has no place for the flags: %q and %q", referenceFile, flagsBegin, flagsEnd)
-	}
 	command := newCommand()
-	want := fmt.Sprintf("%s%s```text\n%s\n\nUsage: %s\n\nFlags:\n%s```\n%s%s",
-		before, flagsBegin, command.Long, command.UseLine(), command.Flags().FlagUsages(), flagsEnd, after)
-	if *update {
-		if err := os.WriteFile(referenceFile, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if text != want {
-		t.Errorf("%s does not say what the flags say; run \"make generate\"", referenceFile)
-	}
-}
-
-func reference(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	golden.CompareBetween(t, referenceFile, flagsBegin, flagsEnd,
+		fmt.Sprintf("```text\n%s\n\nUsage: %s\n\nFlags:\n%s```\n", command.Long, command.UseLine(), command.Flags().FlagUsages()))
 }

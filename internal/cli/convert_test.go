@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/test/golden"
 )
 
 // budgets are of all kinds that are converted, one of them in a list and without its kind,
@@ -37,7 +39,7 @@ func TestConvertGolden(t *testing.T) {
 	if code != 0 || stderr != "passed over: Deployment of apps/v1 (1)\n" {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	compareGolden(t, "convert/budgets.yaml", stdout)
+	golden.Compare(t, "testdata/convert/budgets.yaml", stdout)
 	for document := range strings.SplitSeq(stdout, "---\n") {
 		if err := yaml.UnmarshalStrict([]byte(document), &writtenBudget{}); err != nil {
 			t.Errorf("what is printed is no budget: %v\n%s", err, document)

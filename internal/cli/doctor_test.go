@@ -33,6 +33,7 @@ import (
 	"vicinity.dev/vicinity/charts"
 	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 // examinedCluster is a cluster in memory that doctor can look at.
@@ -148,7 +149,7 @@ func TestDoctorGolden(t *testing.T) {
 			if code != 1 || !strings.HasPrefix(stderr, "vicinity: ") || !strings.HasSuffix(stderr, " problems found\n") {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "doctor/"+name, stdout)
+			golden.Compare(t, "testdata/doctor/"+name, stdout)
 			if text, err := os.ReadFile("../../docs/doctor.md"); err != nil || name == "all.txt" && !strings.Contains(string(text), "\n```text\n"+stdout+"```\n") {
 				t.Errorf("docs/doctor.md does not show testdata/doctor/%s (%v)", name, err)
 			}

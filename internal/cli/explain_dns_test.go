@@ -20,6 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 func namedNode(name, zone, address, podRange string) *corev1.Node {
@@ -372,7 +373,7 @@ func TestExplainDNSForbidden(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("%s: code %d: %s", test.resource, code, stderr)
 		}
-		compareGolden(t, "explain-dns/"+test.golden, stdout)
+		golden.Compare(t, "testdata/explain-dns/"+test.golden, stdout)
 	}
 	c := newNamedCluster(t)
 	c.refuse("services", forbidden("", "services"))

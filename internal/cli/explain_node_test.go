@@ -24,6 +24,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 // proxiedCluster is a cluster of two zones whose Services vicinity-proxy serves, on a node
@@ -204,7 +205,7 @@ func TestExplainNodeGolden(t *testing.T) {
 			if code != 0 || stderr != "" {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "explain-node/"+test.name, withoutTimes(stdout))
+			golden.Compare(t, "testdata/explain-node/"+test.name, withoutTimes(stdout))
 		})
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +25,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 // fakeCluster is a cluster in memory, and those who read it.
@@ -278,26 +277,6 @@ func forbidden(group, resourceName string) error {
 		fmt.Errorf("User %q cannot list resource %q in API group %q at the cluster scope", "jane", resourceName, group))
 }
 
-func compareGolden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got:\n%s", file, got)
-	}
-}
-
 // printsGolden runs a command that succeeds and prints a golden file.
 func (c *fakeCluster) printsGolden(t *testing.T, file string, args ...string) {
 	t.Helper()
@@ -305,7 +284,7 @@ func (c *fakeCluster) printsGolden(t *testing.T, file string, args ...string) {
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
-	compareGolden(t, file, stdout)
+	golden.Compare(t, "testdata/"+file, stdout)
 }
 
 func TestExplainGolden(t *testing.T) {

@@ -1,13 +1,12 @@
 package cli
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"vicinity.dev/vicinity/test/golden"
+)
 
 const (
 	planCluster = "testdata/plan/cluster.yaml"
@@ -34,7 +33,7 @@ func TestPlanGolden(t *testing.T) {
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "plan/"+test.name, stdout)
+			golden.Compare(t, "testdata/plan/"+test.name, stdout)
 		})
 	}
 }

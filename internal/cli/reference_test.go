@@ -2,11 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 const referenceFile = "../../docs/reference/cli.md"
@@ -15,17 +15,5 @@ const referenceFile = "../../docs/reference/cli.md"
 // -update ("make generate") it writes the file.
 func TestReferenceIsCurrent(t *testing.T) {
 	want := command.Reference("Command reference", newRootCommand(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}))
-	if *update {
-		if err := os.WriteFile(referenceFile, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s does not say what the commands say; run \"make generate\"", referenceFile)
-	}
+	golden.Compare(t, referenceFile, string(want))
 }

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
+
+	"vicinity.dev/vicinity/test/golden"
 )
 
 // answer is what a proxy says to those who ask it.
@@ -163,7 +165,7 @@ func TestTrafficGolden(t *testing.T) {
 			if code != 0 || stderr != test.stderr {
 				t.Fatalf("exit code %d: %s", code, stderr)
 			}
-			compareGolden(t, "status/"+test.name, stdout)
+			golden.Compare(t, "testdata/status/"+test.name, stdout)
 		})
 	}
 }
@@ -199,7 +201,7 @@ func TestTrafficIsMeasured(t *testing.T) {
 				if code != 0 || stderr != "measuring for 1m0s\n" {
 					t.Fatalf("exit code %d: %s", code, stderr)
 				}
-				compareGolden(t, "status/"+test.name, stdout)
+				golden.Compare(t, "testdata/status/"+test.name, stdout)
 			})
 		})
 	}

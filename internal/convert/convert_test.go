@@ -2,7 +2,6 @@ package convert
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,9 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // inputs are the objects in testdata, as JSON, by the names of their files.
 func inputs(t testing.TB) map[string][]byte {
@@ -75,20 +73,7 @@ func TestConvertGolden(t *testing.T) {
 	for file, object := range inputs(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			got := rendered(t, object, Options{})
-			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
+			golden.Compare(t, strings.TrimSuffix(file, ".yaml")+".golden", got)
 		})
 	}
 }

@@ -1,15 +1,13 @@
 package disruption_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 var evening = time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)
@@ -118,7 +116,7 @@ func TestDisruptionsGolden(t *testing.T) {
 		}
 		text.WriteString("\n")
 	}
-	golden(t, "disruptions.txt", text.String())
+	golden.Compare(t, "testdata/disruptions.txt", text.String())
 }
 
 func TestBriefIsShort(t *testing.T) {
@@ -142,24 +140,5 @@ func TestBriefIsShort(t *testing.T) {
 	s.Budget.Invalid = strings.Repeat("ä", 2000)
 	if got := disruption.Decide(s, "4", evening).Brief(); len(got) > 1000 || strings.Contains(got, "\ufffd") {
 		t.Errorf("%d bytes: %s", len(got), got)
-	}
-}
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; write it anew by go test -update:\n%s", path, got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 // outcomes has at least one outcome for each rule.
@@ -58,7 +59,7 @@ func TestOutcomesGolden(t *testing.T) {
 			t.Errorf("%s: with other numbers %q", brief, other)
 		}
 	}
-	golden(t, "outcomes.txt", text.String())
+	golden.Compare(t, "testdata/outcomes.txt", text.String())
 }
 
 // A rule that is added to package allocate needs a sentence here.

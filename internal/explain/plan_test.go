@@ -2,34 +2,13 @@ package explain
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got:\n%s", file, got)
-	}
-}
 
 func bound(algorithm allocate.Algorithm) *allocate.Bound {
 	return &allocate.Bound{Algorithm: algorithm, OverloadThreshold: 0.5}
@@ -72,7 +51,7 @@ func TestTablesGolden(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			golden(t, test.name+".txt", text.String())
+			golden.Compare(t, "testdata/"+test.name+".txt", text.String())
 		})
 	}
 }

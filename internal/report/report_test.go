@@ -2,9 +2,6 @@ package report
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,28 +10,8 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/simulate"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-// golden compares with the file of that name in testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("differs from %s; look at the difference after -update", file)
-	}
-}
 
 var styleSheet = regexp.MustCompile(`(?s)<style>.*</style>`)
 
@@ -133,8 +110,8 @@ func dynamicsResults() simulate.DynamicsResults {
 }
 
 func TestPagesAreAsBefore(t *testing.T) {
-	golden(t, "static.html", withoutStyle(renderStatic(t, staticResults())))
-	golden(t, "dynamics.html", withoutStyle(renderDynamics(t, dynamicsResults())))
+	golden.Compare(t, "testdata/static.html", string(withoutStyle(renderStatic(t, staticResults()))))
+	golden.Compare(t, "testdata/dynamics.html", string(withoutStyle(renderDynamics(t, dynamicsResults()))))
 }
 
 func TestPagesLoadNothing(t *testing.T) {

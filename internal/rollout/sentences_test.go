@@ -1,10 +1,7 @@
 package rollout_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +11,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/rollout"
+	"vicinity.dev/vicinity/test/golden"
 )
 
 var evening = time.Date(2026, 3, 1, 23, 0, 0, 0, time.UTC)
@@ -165,7 +163,7 @@ func TestRolloutsGolden(t *testing.T) {
 		}
 		text.WriteString("\n")
 	}
-	golden(t, "rollouts.txt", text.String())
+	golden.Compare(t, "testdata/rollouts.txt", text.String())
 }
 
 // lines tell a step: the phase with what it waits for, then each domain.
@@ -198,23 +196,4 @@ func lines(r rollout.Words, s *rollout.Step) []string {
 		}
 	}
 	return lines
-}
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; write it anew by go test -update:\n%s", path, got)
-	}
 }

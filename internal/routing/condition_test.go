@@ -1,9 +1,7 @@
 package routing
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -16,9 +14,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden file")
 
 // What conditions say is in a golden file, after how the plan is delivered.
 func TestCondition(t *testing.T) {
@@ -81,15 +78,7 @@ func TestCondition(t *testing.T) {
 		fmt.Fprintf(&said, "\n  %s %s\n  %s\n\n", got.Status, got.Reason, got.Message)
 		t.Run(test.name, func(t *testing.T) { checkTroubles(t, test.in.Service, d, got) })
 	}
-	const file = "testdata/conditions.txt"
-	if *update {
-		if err := os.WriteFile(file, []byte(said.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(file); err != nil || said.String() != string(want) {
-		t.Errorf("%v\ngot\n%s\nwant\n%s", err, said.String(), want)
-	}
+	golden.Compare(t, "testdata/conditions.txt", said.String())
 }
 
 // checkTroubles has a condition say what becomes of hints, and reads it back.

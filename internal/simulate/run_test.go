@@ -3,11 +3,8 @@ package simulate
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,9 +13,8 @@ import (
 	"time"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files of scores")
 
 // variants are the algorithms with the thresholds of the study.
 func variants(algorithms ...allocate.Algorithm) []Variant {
@@ -283,30 +279,5 @@ func TestRepresentativeScores(t *testing.T) {
 			fmt.Fprintf(&b, "  %-15s %7.2f %8.2f %9.2f %10.2f %7.2f\n", v.Name, s.Total, s.InZone, s.MaxOverload, s.MeanDeviation, s.Slices)
 		}
 	}
-	golden(t, "representative.golden", strings.TrimPrefix(b.String(), "\n"))
-}
-
-// golden compares with a file of testdata, or writes it.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got == string(want) {
-		return
-	}
-	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	for i := range min(len(gotLines), len(wantLines)) {
-		if gotLines[i] != wantLines[i] {
-			t.Fatalf("%s, line %d:\n%s\nwant\n%s\n(-update writes the file)", path, i+1, gotLines[i], wantLines[i])
-		}
-	}
-	t.Fatalf("%s has %d lines, want %d (-update writes the file)", path, len(wantLines), len(gotLines))
+	golden.Compare(t, "testdata/representative.golden", strings.TrimPrefix(b.String(), "\n"))
 }

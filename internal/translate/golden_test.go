@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,25 +13,24 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/test/golden"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
+func TestRequestOf(t *testing.T) { compare(t, "services", 45, asked(t)) }
 
-func TestRequestOf(t *testing.T) { golden(t, "services", 45, asked(t)) }
+func TestRequestOfPolicies(t *testing.T) { compare(t, "policies", 20, asked(t)) }
 
-func TestRequestOfPolicies(t *testing.T) { golden(t, "policies", 20, asked(t)) }
+func TestRequestOfClusterPolicies(t *testing.T) { compare(t, "clusterpolicies", 13, asked(t)) }
 
-func TestRequestOfClusterPolicies(t *testing.T) { golden(t, "clusterpolicies", 13, asked(t)) }
-
-func TestRequestOfHeadlessServices(t *testing.T) { golden(t, "headless", 18, asked(t)) }
+func TestRequestOfHeadlessServices(t *testing.T) { compare(t, "headless", 18, asked(t)) }
 
 // A policy that a Service names is part of what is written on it; one that selects it is
 // somebody else's, and has no effect where it cannot hold.
-func TestImpossible(t *testing.T) { golden(t, "faults", 22, asked(t)) }
+func TestImpossible(t *testing.T) { compare(t, "faults", 22, asked(t)) }
 
 // A policy that says nothing has the defaults of its algorithm, and what is stored in spite of
 // the schema falls back to them.
-func TestReadPolicyFallsBack(t *testing.T) { golden(t, "read", 52, readPolicy) }
+func TestReadPolicyFallsBack(t *testing.T) { compare(t, "read", 52, readPolicy) }
 
 // question is a Service with the policies that may count for it.
 type question struct {
@@ -43,11 +41,11 @@ type question struct {
 	GivesNames      bool                             `json:"givesNames"`
 }
 
-// golden goes through the questions of a file and compares the answers with what the file says
+// compare goes through the questions of a file and compares the answers with what the file says
 // above each: after the name of the case there is a line of comment for each line of the answer.
 // A file with fewer than least cases has lost some.
 // Services are named web in the namespace shop and labelled app=web, unless they say otherwise.
-func golden(t *testing.T, file string, least int, answer func(question) []string) {
+func compare(t *testing.T, file string, least int, answer func(question) []string) {
 	t.Helper()
 	path := filepath.Join("testdata", "requests", file+".yaml")
 	text, err := os.ReadFile(path)
@@ -70,7 +68,7 @@ func golden(t *testing.T, file string, least int, answer func(question) []string
 		}
 		complete(&q)
 		got := answer(q)
-		if want := comments[1:]; !*update && !slices.Equal(got, want) {
+		if want := comments[1:]; !golden.IsUpdate() && !slices.Equal(got, want) {
 			t.Errorf("%s\ngot\n  %s\nwant\n  %s", comments[0], strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 		}
 		written = append(written, "# "+strings.Join(append(comments[:1], got...), "\n# ")+"\n"+strings.Join(manifest, ""))
@@ -78,11 +76,7 @@ func golden(t *testing.T, file string, least int, answer func(question) []string
 	if len(written) < least {
 		t.Fatalf("%s has %d cases, want at least %d", path, len(written), least)
 	}
-	if *update {
-		if err := os.WriteFile(path, []byte(strings.Join(written, "---\n")), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	golden.Compare(t, path, strings.Join(written, "---\n"))
 }
 
 func complete(q *question) {

@@ -2,15 +2,12 @@ package commands
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"strings"
 	"testing"
 
 	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the reference anew")
 
 const referenceFile = "../../docs/reference/lab.md"
 
@@ -18,17 +15,5 @@ const referenceFile = "../../docs/reference/lab.md"
 // -update ("make generate") it writes the file.
 func TestReferenceIsCurrent(t *testing.T) {
 	want := command.Reference("Commands of labs", newRootCommand(command.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}))
-	if *update {
-		if err := os.WriteFile(referenceFile, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	got, err := os.ReadFile(referenceFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s does not say what the commands say; run \"make generate\"", referenceFile)
-	}
+	golden.Compare(t, referenceFile, string(want))
 }

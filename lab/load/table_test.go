@@ -1,33 +1,12 @@
 package load
 
 import (
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files of renderings")
-
-// golden compares with a file of testdata, or writes it.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (-update writes the file):\n%s\nwant\n%s", path, got, want)
-	}
-}
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
@@ -88,9 +67,9 @@ func measuredPlan() Plan {
 
 func TestTable(t *testing.T) {
 	plan := measuredPlan()
-	golden(t, "table.golden", Table(plan, 3, measured()))
+	golden.Compare(t, "testdata/table.golden", Table(plan, 3, measured()))
 	empty := Plan{Protocol: UDP, KeepAlive: true, Rate: 0.5, Duration: time.Minute, Targets: plan.Targets}
-	golden(t, "empty.golden", Table(empty, 1, Result{}))
+	golden.Compare(t, "testdata/empty.golden", Table(empty, 1, Result{}))
 }
 
 func TestExamplesAreBounded(t *testing.T) {

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,9 +20,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // leave is the reading of a cluster from which Vicinity was removed, with its CRDs.
 func leave(r *Reading) {
@@ -436,23 +434,7 @@ func TestFindingsAreDocumented(t *testing.T) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(check.Runbook, "docs/runbooks/"), ".md")
 		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | [%s](%s) |\n", check.ID, check.Severity, check.About, check.Why, name, strings.TrimPrefix(check.Runbook, "docs/"))
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, begun := strings.Cut(string(text), begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !begun || !ended {
-		t.Fatalf("%s has no place for the findings", file)
-	}
-	want := before + begin + rows.String() + end + after
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if want != string(text) {
-		t.Errorf("%s does not say what is found; run \"make generate\"", file)
-	}
+	golden.CompareBetween(t, file, begin, end, rows.String())
 }
 
 // Which version's CRDs are to be applied is said where the controller is of another version than the program.

@@ -1,32 +1,12 @@
 package ruleset
 
 import (
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"vicinity.dev/vicinity/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got:\n%s", file, got)
-	}
-}
 
 // every are ServicePorts that use all there is.
 func every(family Family) []ServicePort {
@@ -126,7 +106,7 @@ func TestTextGolden(t *testing.T) {
 			}
 			b.SetHairpin(hairpin)
 			b.program(t, start, test.ports...)
-			golden(t, test.name, b.Text())
+			golden.Compare(t, "testdata/"+test.name, b.Text())
 		})
 	}
 }

@@ -1,12 +1,10 @@
 package charts_test
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -23,10 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"vicinity.dev/vicinity/charts"
+	"vicinity.dev/vicinity/test/golden"
 )
-
-// update has the tests write what they would compare: "make generate".
-var update = flag.Bool("update", false, "write golden files and the table of values anew")
 
 const (
 	folder    = "../../../charts/vicinity"
@@ -144,24 +140,6 @@ func object[T runtime.Object](t *testing.T, r *release.Release, name string) T {
 	return found
 }
 
-// golden compares a text with a file of testdata.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s is not what the chart says now; look at it after \"make generate\"", file)
-	}
-}
-
 func TestLint(t *testing.T) {
 	lint := action.NewLint()
 	lint.Namespace, lint.Strict, lint.KubeVersion = namespace, true, oldest(t, load(t))
@@ -179,8 +157,8 @@ func TestLint(t *testing.T) {
 
 func TestDefaultsRenderAsBefore(t *testing.T) {
 	r := rendered(t)
-	golden(t, "testdata/default.yaml", r.Manifest)
-	golden(t, "testdata/notes.txt", r.Info.Notes+"\n")
+	golden.Compare(t, "testdata/default.yaml", r.Manifest)
+	golden.Compare(t, "testdata/notes.txt", r.Info.Notes+"\n")
 
 	// The tests of vicinity's commands find the controller's Deployment here as the chart has it, since they do not link Helm.
 	for name, values := range map[string]map[string]any{
@@ -198,18 +176,18 @@ func TestDefaultsRenderAsBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "../../../internal/cli/testdata/controllers/"+name+".yaml", document(t, r, "Deployment"))
+		golden.Compare(t, "../../../internal/cli/testdata/controllers/"+name+".yaml", document(t, r, "Deployment"))
 	}
 }
 
 func TestProxyRendersAsBefore(t *testing.T) {
 	r := rendered(t, "routing.enabled=false,proxy.enabled=true")
-	golden(t, "testdata/proxy.yaml", r.Manifest)
-	golden(t, "testdata/proxy-notes.txt", r.Info.Notes+"\n")
+	golden.Compare(t, "testdata/proxy.yaml", r.Manifest)
+	golden.Compare(t, "testdata/proxy-notes.txt", r.Info.Notes+"\n")
 
 	// In place of kube-proxy it has kube-proxy's ports, and there is no Service of the API server before it made it.
 	r = rendered(t, "routing.enabled=false,proxy.enabled=true,proxy.allServices=true,proxy.apiServer=[fd00::1]:6443,proxy.conntrack.udpTimeout=1m")
-	golden(t, "testdata/proxy-all-services.yaml", document(t, r, "DaemonSet"))
+	golden.Compare(t, "testdata/proxy-all-services.yaml", document(t, r, "DaemonSet"))
 }
 
 // document is the text of the only object of a kind.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/strvals"
+
+	"vicinity.dev/vicinity/test/golden"
 )
 
 // schema is as much of a JSON schema as the chart's has.
@@ -358,5 +360,5 @@ func TestDocumentedValuesAreCurrent(t *testing.T) {
 	if !begun || !ended {
 		t.Fatalf("%s has no place for the values: %q and %q", installDocument, tableBegin, tableEnd)
 	}
-	golden(t, installDocument, before+tableBegin+table(t)+tableEnd+after)
+	golden.Compare(t, installDocument, before+tableBegin+table(t)+tableEnd+after)
 }
