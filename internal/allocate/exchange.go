@@ -17,9 +17,9 @@ type exchange struct {
 	size     []int     // members, by group
 	members  []int     // by group and home zone
 
-	givers    queue // zones that may give, by their load after giving one away
-	receivers queue // zones that may receive, by their load
-	needs     []int // whole endpoints, by zone
+	givers    []queued // zones that may give, by their load after giving one away
+	receivers []queued // zones that may receive, by their load
+	needs     []int    // whole endpoints, by zone
 }
 
 // start gives each zone a group of its own and leaves room for more groups.
@@ -92,11 +92,8 @@ func (x *exchange) giveOne(group int) bool {
 func (x *exchange) giveFrom(place, group int) {
 	giver := x.givers[place].zone
 	x.move(giver, group, 1)
-	if x.mayGive(giver) {
-		x.givers.requeue(place, x.loadAfterGiving(giver))
-	} else {
-		x.givers.remove(place)
-	}
+	x.givers = slices.Delete(x.givers, place, place+1)
+	x.queueGiver(giver)
 }
 
 // queueGivers makes the queue of all zones that may give, the one that will have the
@@ -104,11 +101,18 @@ func (x *exchange) giveFrom(place, group int) {
 func (x *exchange) queueGivers() {
 	x.givers = x.givers[:0]
 	for z := range x.zones {
-		if x.mayGive(z) {
-			x.givers = append(x.givers, queued{z, x.loadAfterGiving(z)})
-		}
+		x.queueGiver(z)
 	}
-	slices.SortFunc(x.givers, queued.compare)
+}
+
+// queueGiver puts the zone into the queue if it may give.
+func (x *exchange) queueGiver(z int) {
+	if !x.mayGive(z) {
+		return
+	}
+	giver := queued{z, load(x.zones[z].Capacity, x.size[z]-1)}
+	place, _ := slices.BinarySearchFunc(x.givers, giver, queued.compare)
+	x.givers = slices.Insert(x.givers, place, giver)
 }
 
 // queueReceivers makes the queue of all zones, the one with the highest load first.
@@ -118,11 +122,6 @@ func (x *exchange) queueReceivers() {
 		x.receivers = append(x.receivers, queued{z, -load(x.zones[z].Capacity, x.size[z])})
 	}
 	slices.SortFunc(x.receivers, queued.compare)
-}
-
-// loadAfterGiving is the load of the zone's group with one endpoint less.
-func (x *exchange) loadAfterGiving(z int) float64 {
-	return load(x.zones[z].Capacity, x.size[z]-1)
 }
 
 // load is the load of a group in the unit of the capacity. It is one division, so that equal
@@ -174,9 +173,7 @@ func overload(expected float64, members int) float64 {
 	return expected/float64(members) - 1
 }
 
-// queue has zones in the order of a rank, the lowest first; ties go by name.
-type queue []queued
-
+// queued is a zone in a queue, which has the lowest rank first; ties go by name.
 type queued struct {
 	zone int
 	rank float64
@@ -184,30 +181,4 @@ type queued struct {
 
 func (q queued) compare(other queued) int {
 	return cmp.Or(cmp.Compare(q.rank, other.rank), cmp.Compare(q.zone, other.zone))
-}
-
-// requeue moves the zone at a place to where a higher rank belongs. That is seldom
-// far: a rank changes little at a time.
-func (q queue) requeue(place int, rank float64) {
-	moved := queued{q[place].zone, rank}
-	for ; place+1 < len(q) && q[place+1].compare(moved) < 0; place++ {
-		q[place] = q[place+1]
-	}
-	q[place] = moved
-}
-
-// insert adds a zone.
-func (q *queue) insert(added queued) {
-	place, _ := slices.BinarySearchFunc(*q, added, queued.compare)
-	*q = slices.Insert(*q, place, added)
-}
-
-// remove takes out the zone at a place.
-func (q *queue) remove(place int) {
-	*q = slices.Delete(*q, place, place+1)
-}
-
-// place is where the zone is, or -1.
-func (q queue) place(zone int) int {
-	return slices.IndexFunc(q, func(other queued) bool { return other.zone == zone })
 }

@@ -1,5 +1,7 @@
 package allocate
 
+import "slices"
+
 // local lets each zone start with its own endpoints. Zones that may give then give
 // to those at or above the threshold, and after that whole endpoints that they have
 // to spare to zones that lack whole ones.
@@ -36,7 +38,7 @@ func (x *exchange) relieveOverloaded() (receiver int) {
 func (x *exchange) evenOut() {
 	for len(x.givers) > 0 {
 		giver := x.givers[0].zone
-		x.givers.remove(0)
+		x.givers = slices.Delete(x.givers, 0, 1)
 		if whole(x.spare(giver)) < 1 || !x.giveSpare(giver) {
 			return
 		}

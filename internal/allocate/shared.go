@@ -90,9 +90,9 @@ const nearHalf = 1e-6
 // receive gives endpoints to the zone one by one from the first giver. A zone does
 // not give to itself. It reports whether there were givers for all.
 func (x *exchange) receive(z, endpoints int) bool {
-	place := x.givers.place(z)
+	place := slices.IndexFunc(x.givers, func(giver queued) bool { return giver.zone == z })
 	if place >= 0 {
-		x.givers.remove(place)
+		x.givers = slices.Delete(x.givers, place, place+1)
 	}
 	for range endpoints {
 		if !x.giveOne(z) {
@@ -100,7 +100,7 @@ func (x *exchange) receive(z, endpoints int) bool {
 		}
 	}
 	if place >= 0 {
-		x.givers.insert(queued{z, x.loadAfterGiving(z)})
+		x.queueGiver(z)
 	}
 	return true
 }
@@ -137,7 +137,7 @@ func (x *exchange) collect(shared, endpoints int) bool {
 
 // handOut gives each zone one of the collected endpoints, those of the first giver by
 // name first.
-func (x *exchange) handOut(shared int, zones queue) {
+func (x *exchange) handOut(shared int, zones []queued) {
 	n := len(x.zones)
 	home := 0
 	for _, z := range zones {
@@ -153,7 +153,7 @@ func (x *exchange) handOut(shared int, zones queue) {
 
 // share makes one group of the zones' endpoints and the collected ones. Givers give until it
 // is below the threshold, even if they have none to spare. It reports whether they could.
-func (x *exchange) share(shared int, zones queue) bool {
+func (x *exchange) share(shared int, zones []queued) bool {
 	for _, z := range zones {
 		x.join(z.zone, shared)
 	}
