@@ -123,23 +123,18 @@ func TestPlan(t *testing.T) {
 	other.Spec.Endpoints = []v1alpha1.GroupEndpoint{{Address: "10.3.0.2", Node: "b1", Zone: "b"}}
 	w.cluster.setGroup(other)
 	for question, want := range map[string]string{
-		"a.prefer._zone." + webName:                            "a1/1 b1/1",
-		"zone-d.EU.Prefer._zone." + webName:                    "b1/2",
-		"a.pin._zone." + webName:                               "a1/1",
-		"a.prefer._zone.hard.shop.svc.cluster.local.":          "a1/1",
-		"b.prefer._zone.hard.shop.svc.cluster.local.":          "soa",
-		"b.prefer._zone.empty.shop.svc.cluster.local.":         "soa",
-		"b.prefer._zone.no.shop.svc.cluster.local.":            "NXDOMAIN soa",
-		"prefer._zone." + webName:                              "NXDOMAIN soa",
-		"b.hope._zone." + webName:                              "NXDOMAIN soa",
-		"b.prefer._zone.web.shop.svc.elsewhere.":               "",
-		strings.Repeat("x", 63) + ".prefer._zone." + webName:   "a1/1 b1/1 b1/2",
-		"c.prefer._zone." + "1-2-3-4." + webName:               "NXDOMAIN soa",
-		"a.prefer._zone." + strings.Repeat("y", 63) + ".shop.": "",
+		"a.prefer._zone." + webName:                          "a1/1 b1/1",
+		"zone-d.EU.Prefer._zone." + webName:                  "b1/2",
+		"a.pin._zone." + webName:                             "a1/1",
+		"a.prefer._zone.hard.shop.svc.cluster.local.":        "a1/1",
+		"b.prefer._zone.hard.shop.svc.cluster.local.":        "soa",
+		"b.prefer._zone.empty.shop.svc.cluster.local.":       "soa",
+		"b.prefer._zone.no.shop.svc.cluster.local.":          "NXDOMAIN soa",
+		"prefer._zone." + webName:                            "NXDOMAIN soa",
+		"b.hope._zone." + webName:                            "NXDOMAIN soa",
+		strings.Repeat("x", 63) + ".prefer._zone." + webName: "a1/1 b1/1 b1/2",
+		"c.prefer._zone." + "1-2-3-4." + webName:             "NXDOMAIN soa",
 	} {
-		if want == "" { // not in the zone of the plugin below, which fails
-			continue
-		}
 		m := w.ask(elsewhere, question, dns.TypeA)
 		if got := brief(m); got != want {
 			t.Errorf("%s: got %q, want %q", question, got, want)
