@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -44,8 +45,7 @@ type Authority struct {
 	// PEM is the authority's own certificate.
 	PEM []byte
 
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
+	pair tls.Certificate
 }
 
 // OpenAuthority opens the authority that clients and servers of a lab's API trust, from the
@@ -61,7 +61,7 @@ func (a *Authority) Issue(id Identity) (Pair, error) {
 	if err != nil {
 		return Pair{}, fmt.Errorf("making a key for %s: %w", id.Name, err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.pair.Leaf, key.Public(), a.pair.PrivateKey)
 	if err != nil {
 		return Pair{}, fmt.Errorf("issuing a certificate for %s: %w", id.Name, err)
 	}
@@ -119,19 +119,19 @@ func newAuthority(base, name string) (*Authority, error) {
 }
 
 func openAuthority(base string) (*Authority, error) {
-	pair, err := readPair(base)
+	certificate, err := os.ReadFile(base + ".crt")
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := decode(pair.Certificate, x509.ParseCertificate)
+	key, err := os.ReadFile(base + ".key")
 	if err != nil {
-		return nil, fmt.Errorf("%s.crt: %w", base, err)
+		return nil, err
 	}
-	key, err := decode(pair.Key, x509.ParseECPrivateKey)
+	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return nil, fmt.Errorf("%s.key: %w", base, err)
+		return nil, fmt.Errorf("reading %s.crt and its key: %w", base, err)
 	}
-	return &Authority{PEM: pair.Certificate, certificate: certificate, key: key}, nil
+	return &Authority{PEM: certificate, pair: pair}, nil
 }
 
 func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
@@ -145,15 +145,6 @@ func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
 	}, nil
 }
 
-func decode[T any](text []byte, parse func([]byte) (T, error)) (T, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		var none T
-		return none, fmt.Errorf("is not PEM")
-	}
-	return parse(block.Bytes)
-}
-
 // write writes base.crt and base.key. The certificate comes last: if it exists, so does the
 // key.
 func (p Pair) write(base string) error {
@@ -161,16 +152,4 @@ func (p Pair) write(base string) error {
 		return err
 	}
 	return state.WriteFile(base+".crt", p.Certificate, 0o644)
-}
-
-func readPair(base string) (Pair, error) {
-	certificate, err := os.ReadFile(base + ".crt")
-	if err != nil {
-		return Pair{}, err
-	}
-	key, err := os.ReadFile(base + ".key")
-	if err != nil {
-		return Pair{}, err
-	}
-	return Pair{Certificate: certificate, Key: key}, nil
 }

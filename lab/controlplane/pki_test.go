@@ -1,9 +1,9 @@
 package controlplane
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,15 +29,11 @@ func newTestControlPlane(t *testing.T) *ControlPlane {
 // certificate reads a certificate of a lab.
 func certificate(t *testing.T, c *ControlPlane, name string) *x509.Certificate {
 	t.Helper()
-	text, err := os.ReadFile(c.config.Dir.PKI(name + ".crt"))
+	pair, err := tls.LoadX509KeyPair(c.config.Dir.PKI(name+".crt"), c.config.Dir.PKI(name+".key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := decode(text, x509.ParseCertificate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return parsed
+	return pair.Leaf
 }
 
 func trust(authority *x509.Certificate) *x509.CertPool {
