@@ -70,12 +70,11 @@ func makeNamespace(name string, f func(*netlink.Handle) error) error {
 		return err
 	}
 	return process.OnThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		made, err := netns.NewNamed(name)
+		if err != nil {
 			return fmt.Errorf("making network namespace %q: %w", name, withRemedy(err))
 		}
-		if err := nameNamespace(name); err != nil {
-			return fmt.Errorf("naming network namespace %q: %w", name, withRemedy(err))
-		}
+		defer made.Close()
 		if err := setSysctls(); err != nil {
 			return err
 		}
@@ -93,22 +92,6 @@ func makeNamespace(name string, f func(*netlink.Handle) error) error {
 			return f(handle)
 		})
 	})
-}
-
-// nameNamespace names the namespace of this thread, by which it outlives the thread.
-func nameNamespace(name string) error {
-	path := shape.NamespacePath(name)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
-	if err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	return nil
 }
 
 // prepareFolder makes the folder of named namespaces as ip netns does: as a shared mount,
