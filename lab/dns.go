@@ -30,8 +30,6 @@ type DNSOptions struct {
 	Kind shape.DNS
 	// Corefile replaces that of the kind, if it is not empty.
 	Corefile string
-	// Replicas is the number of pods, by default 2.
-	Replicas int
 }
 
 // dnsImage is the program of both kinds.
@@ -43,8 +41,6 @@ const (
 	dnsDeployment = "coredns"
 	dnsSelector   = "k8s-app=kube-dns"
 )
-
-const defaultDNSReplicas = 2
 
 const dnsTime = 2 * time.Minute
 
@@ -207,7 +203,7 @@ var verifiesPods = regexp.MustCompile(`(?m)^\s*pods\s+verified\b`)
 // dnsManifests are all objects of a DNS server. A change of the version or of the Corefile
 // replaces its pods.
 func dnsManifests(s shape.Shape, o DNSOptions, version string) string {
-	text, replicas := cmp.Or(o.Corefile, DNSCorefile(o.Kind)), cmp.Or(o.Replicas, defaultDNSReplicas)
+	text := cmp.Or(o.Corefile, DNSCorefile(o.Kind))
 	hash := sha256.Sum256([]byte(text))
 	var addrs []string
 	for _, addr := range s.DNSAddrs() {
@@ -220,7 +216,6 @@ func dnsManifests(s shape.Shape, o DNSOptions, version string) string {
 	return strings.NewReplacer(
 		"$RULES", dnsRules(o.Kind, text),
 		"$COREFILE", strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    "),
-		"$REPLICAS", strconv.Itoa(replicas),
 		"$VERSION", strconv.Quote(version),
 		"$HASH", strconv.Quote(hex.EncodeToString(hash[:8])),
 		"$FAKE", shape.LabelFake,
