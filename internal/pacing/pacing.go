@@ -339,26 +339,15 @@ func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err 
 // tiesOf finds which of the first n pods a ReplicaSet tells from the others by age alone. It also returns a cost below all of theirs,
 // empty if there is none.
 func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
-	onNode, ranks, lowest := map[string]int{}, make([]spread.Pod, len(all)), int64(0)
+	pods, lowest := make([]spread.Pod, len(all)), int64(0)
 	for i, pod := range all {
-		ranks[i] = RankedPod(pod)
-		onNode[ranks[i].Node]++
-		lowest = min(lowest, int64(ranks[i].Cost))
+		pods[i] = RankedPod(pod)
+		lowest = min(lowest, int64(pods[i].Cost))
 	}
-	type standing struct {
-		assigned, ready bool
-		phase           spread.Phase
-		cost            int32
-		together        int
-	}
-	of := func(r spread.Pod) standing { return standing{r.Node != "", r.Ready, r.Phase, r.Cost, onNode[r.Node]} }
-	kept := map[standing]bool{}
-	for _, r := range ranks[n:] {
-		kept[of(r)] = true
-	}
+	ranking := spread.NewRanking(pods, time.Time{})
 	tied = make([]bool, n)
-	for i, r := range ranks[:n] {
-		tied[i] = kept[of(r)]
+	for i := range tied {
+		tied[i] = slices.ContainsFunc(pods[n:], func(other spread.Pod) bool { return !ranking.TellsApart(&pods[i], &other) })
 	}
 	if lowest > math.MinInt32 {
 		below = strconv.FormatInt(lowest-1, 10)

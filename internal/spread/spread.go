@@ -145,6 +145,11 @@ func (r Ranking) Before(a, b *Pod) bool {
 	) < 0
 }
 
+// TellsApart reports whether a ReplicaSet tells two pods apart before it looks at restarts and ages.
+func (r Ranking) TellsApart(a, b *Pod) bool {
+	return classOf(a) != classOf(b) || a.Cost != b.Cost || r.onNode[a.Node] != r.onNode[b.Node]
+}
+
 // compareAge has what is younger before what is older. What has no time is the youngest.
 func (r Ranking) compareAge(since, other time.Time, a, b *Pod) int {
 	switch {
