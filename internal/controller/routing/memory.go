@@ -45,7 +45,6 @@ type record struct {
 	groups   shell.Overlay[*v1alpha1.EndpointGroup]
 	handover handover.Memory
 	quiet    quietRecord
-	renewal  *renewal // nil if there is none
 }
 
 func (r *record) wrote(service *corev1.Service, now time.Time) {

@@ -57,9 +57,7 @@ type pass struct {
 	now           time.Time
 	again         time.Duration
 	slices, moved int
-	// compared says that the plan was compared with a new one, and postponed that it was
-	// not because hints were uncertain.
-	compared, postponed bool
+	compared      bool // the plan was compared with a new one
 }
 
 // Reconcile syncs one Service.
@@ -148,7 +146,9 @@ func (s *pass) run(ctx context.Context, service *corev1.Service) error {
 		return err
 	}
 	s.remember(ctx, d)
-	s.noteCompared()
+	if s.compared && !s.hintsAreUncertain() {
+		s.record.quiet.compared = true
+	}
 	return nil
 }
 

@@ -1,10 +1,8 @@
 package routing
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -55,12 +53,6 @@ func (p *replanPace) moved(now time.Time, endpoints int) {
 	p.next = p.next.Add(time.Duration(endpoints) * p.perEndpoint)
 }
 
-// renewal is a better plan that was decided, while nothing of it is stored.
-type renewal struct {
-	moved int
-	text  string
-}
-
 // hintsAreUncertain reports whether hints that were written are not stored, or were removed.
 func (s *pass) hintsAreUncertain() bool { return s.record.backoff.Failures > 0 }
 
@@ -71,19 +63,15 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	if inputs := inputsOf(&d); inputs != quiet.inputs || quiet.since.IsZero() {
 		*quiet = quietRecord{inputs: inputs, since: s.now}
 	}
-	if !hasRule(&d, allocate.RuleKept) {
-		s.record.renewal = nil // another plan has taken its place
-		return d, nil
-	}
-	if s.options.ReplanAfter <= 0 || quiet.compared {
-		return d, nil
-	}
-	if s.hintsAreUncertain() {
-		s.postponed = true
+	if !hasRule(&d, allocate.RuleKept) || s.options.ReplanAfter <= 0 || quiet.compared {
 		return d, nil
 	}
 	if left := quiet.since.Add(s.options.ReplanAfter).Sub(s.now); left > 0 {
 		s.requeueAfter(left)
+		return d, nil
+	}
+	if s.hintsAreUncertain() {
+		s.requeueAfter(s.record.backoff.Wait(s.now) + proof)
 		return d, nil
 	}
 	in := s.in
@@ -102,39 +90,13 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	return renewed, nil
 }
 
-// announce reports a renewal once a part of it is stored. Until then the record keeps it
-// where hints have to be written again. A delivery that ended early without a write is
-// decided anew by the next sync.
+// announce reports a renewal that is delivered, at least in part, also if its hints are lost at
+// once and have to be written again. One that is not is decided anew by the next sync.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
-	if s.compared && hasRule(d, allocate.RuleRenewed) && (s.slices > 0 || delivered && s.hintsAreUncertain()) {
-		s.record.renewal = renewalOf(d)
-	}
-	r := s.record.renewal
-	if r == nil || s.slices == 0 {
+	if !s.compared || !hasRule(d, allocate.RuleRenewed) || s.slices == 0 && !(delivered && s.hintsAreUncertain()) {
 		return
 	}
-	s.record.renewal = nil
-	s.metrics.replans.Inc()
-	s.pace.moved(s.now, r.moved)
-	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing", "%s", r.text)
-}
-
-// noteCompared notes that the plan was compared with a new one. That counts once the hints are
-// known to be stored.
-func (s *pass) noteCompared() {
-	switch {
-	case s.hintsAreUncertain(): // another sync is asked for already
-	case s.postponed:
-		s.requeueAfter(time.Millisecond)
-	case s.compared:
-		s.record.quiet.compared = true
-	}
-}
-
-// renewalOf is the renewal of a decision. An endpoint that both groups and hints give to other
-// zones counts once.
-func renewalOf(d *routing.Decision) *renewal {
-	r := new(renewal)
+	most := 0 // an endpoint that both groups and hints give to other zones counts once
 	var parts []string
 	for _, plan := range plansOf(d) {
 		moved := 0
@@ -149,10 +111,12 @@ func renewalOf(d *routing.Decision) *renewal {
 				parts = append(parts, part)
 			}
 		}
-		r.moved = max(r.moved, moved)
+		most = max(most, moved)
 	}
-	r.text = fmt.Sprintf("a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", r.moved, strings.Join(parts, "; "))
-	return r
+	s.metrics.replans.Inc()
+	s.pace.moved(s.now, most)
+	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing",
+		"a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", most, strings.Join(parts, "; "))
 }
 
 // plansOf are the plans that a decision delivers: two while a Service waits for
@@ -180,21 +144,17 @@ func hasRule(d *routing.Decision, rule allocate.Rule) bool {
 func inputsOf(d *routing.Decision) uint64 {
 	h := fnv.New64a()
 	intent := &d.Request.Intent
-	_, _ = fmt.Fprint(h, intent.Tiers, 0)
+	fmt.Fprintln(h, intent.Tiers)
 	if intent.Bound != nil {
-		_, _ = fmt.Fprintf(h, "%+v", *intent.Bound)
+		fmt.Fprintf(h, "%+v\n", *intent.Bound)
 	}
-	var number [8]byte
 	for i := range d.Families {
 		f := &d.Families[i]
 		for _, zone := range f.Region.Zones {
-			binary.LittleEndian.PutUint64(number[:], math.Float64bits(zone.Capacity))
-			_, _ = h.Write(append([]byte(zone.Name), 0))
-			_, _ = h.Write(number[:])
+			fmt.Fprintln(h, zone.Name, zone.Capacity)
 		}
 		for _, e := range f.Endpoints {
-			_, _ = h.Write(append([]byte(e.Address), 0))
-			_, _ = h.Write(append([]byte(e.Zone), 0))
+			fmt.Fprintln(h, e.Address, e.Zone)
 		}
 	}
 	return h.Sum64()
