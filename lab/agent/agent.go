@@ -33,7 +33,7 @@ type agent struct {
 	Options
 	client  kubernetes.Interface
 	version string
-	pods    *pods
+	fakes   *fakes
 	now     func() time.Time
 
 	mu    sync.Mutex
@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) error {
 
 func newAgent(o Options, client kubernetes.Interface) *agent {
 	a := &agent{Options: o, client: client, now: time.Now, nodes: map[string]*node{}}
-	a.pods = newPods(a)
+	a.fakes = newFakes(a)
 	return a
 }
 
@@ -163,13 +163,10 @@ func (a *agent) setNodes(ctx context.Context, s shape.Shape) {
 	a.mu.Unlock()
 	for _, n := range left {
 		n.leave()
-		a.pods.fakes.removeNode(n.Name)
+		a.fakes.removeNode(n.Name)
 	}
 	go workqueue.ParallelizeUntil(ctx, 16, len(came), func(i int) { came[i].join() })
 	a.setLeaseNodes(a.allNodes(), s.Timing)
-	for _, n := range came {
-		a.pods.addNode(n.Name)
-	}
 }
 
 func (a *agent) setStopped(names []string) {

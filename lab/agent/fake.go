@@ -15,9 +15,9 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// fakes are the pods of nodes without network. They become ready as soon as they are bound,
-// or after the time that an annotation gives, and go as soon as they are deleted. There may be tens of thousands, so little is kept of
-// each.
+// fakes are the pods of nodes without network, and the store that the watch on pods fills. They
+// become ready as soon as they are bound, or after the time that an annotation gives, and go as soon
+// as they are deleted. There may be tens of thousands, so little is kept of each.
 type fakes struct {
 	agent *agent
 
@@ -171,28 +171,11 @@ func (a *agent) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-func (f *fakes) remove(id uid) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.drop(id)
-}
-
 func (f *fakes) drop(id uid) {
 	if have, ok := f.pods[id]; ok {
 		delete(f.pods, id)
 		if have.slot != 0 {
 			have.node.slots.Free(int(have.slot))
-		}
-	}
-}
-
-// retain removes all pods that do not exist any more.
-func (f *fakes) retain(there map[uid]bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for id := range f.pods {
-		if !there[id] {
-			f.drop(id)
 		}
 	}
 }
