@@ -6,8 +6,9 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 )
 
 // Quantile returns the least of the times that the given share of them does not exceed,
@@ -31,21 +32,10 @@ func Microseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 func InParallel(ctx context.Context, workers, n int, do func(context.Context, int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	next := make(chan int)
-	var wait sync.WaitGroup
-	for range min(n, workers) {
-		wait.Go(func() {
-			for i := range next {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for i := 0; i < n && ctx.Err() == nil; i++ {
-		next <- i
-	}
-	close(next)
-	wait.Wait()
+	workqueue.ParallelizeUntil(ctx, workers, n, func(i int) {
+		if err := do(ctx, i); err != nil {
+			cancel(err)
+		}
+	})
 	return context.Cause(ctx)
 }
