@@ -3,11 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,7 +12,6 @@ import (
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/cri"
-	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
@@ -67,31 +62,11 @@ func (c *Cluster) findProxy(node shape.Node) (*process.Process, error) {
 }
 
 func (c *Cluster) proxyReady(ctx context.Context, node shape.Node) error {
-	namespace := shape.NodeNamespace(c.Shape().Name, node.Index)
-	transport := &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return fabric.Dial(ctx, namespace, network, address)
-		},
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(c.healthPort())+"/readyz", nil)
+	plane, err := c.controlPlane()
 	if err != nil {
 		return err
 	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode == http.StatusOK {
-		return nil
-	}
-	const most = 512
-	said, err := io.ReadAll(io.LimitReader(response.Body, most))
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("it answers %s: %s", response.Status, strings.TrimSpace(string(said)))
+	return plane.Get(ctx, shape.NodeNamespace(c.Shape().Name, node.Index), "http://127.0.0.1:"+strconv.Itoa(c.healthPort())+"/readyz")
 }
 
 func (c *Cluster) waitProxy(ctx context.Context, node shape.Node) error {

@@ -429,27 +429,25 @@ func (c *ControlPlane) controllerManagerReady(ctx context.Context) error {
 }
 
 func (c *ControlPlane) gatewayReady(ctx context.Context) error {
-	host, err := c.clientIn("")
-	if err != nil {
-		return err
-	}
-	return host.get(ctx, "https://"+c.addrs.outside.String()+"/readyz")
+	return c.Get(ctx, "", "https://"+c.addrs.outside.String()+"/readyz")
 }
 
 // proxyReady calls the API by its cluster IP from the node. kube-proxy is alive before it
 // has written rules, and rules outlive an earlier kube-proxy: so both are checked.
 func (c *ControlPlane) proxyReady(ctx context.Context, namespace string) error {
-	node, err := c.clientIn(namespace)
-	if err != nil {
-		return err
-	}
-	if err := node.get(ctx, "http://127.0.0.1:10256/livez"); err != nil {
+	if err := c.Get(ctx, namespace, "http://127.0.0.1:10256/livez"); err != nil {
 		return err
 	}
 	service := c.config.Shape.ServiceCIDRs()[0].Addr().Next()
-	return node.get(ctx, "https://"+service.String()+"/readyz")
+	return c.Get(ctx, namespace, "https://"+service.String()+"/readyz")
 }
 
-func (c *ControlPlane) clientIn(namespace string) (*client, error) {
-	return newClient(c.dial(namespace), c.ca, nil)
+// Get asks from a network namespace, or from the host's if that is empty, without a certificate. It
+// is an error unless the status is 2xx.
+func (c *ControlPlane) Get(ctx context.Context, namespace, url string) error {
+	from, err := newClient(c.dial(namespace), c.ca, nil)
+	if err != nil {
+		return err
+	}
+	return from.get(ctx, url)
 }

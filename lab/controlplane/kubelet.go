@@ -48,7 +48,7 @@ func (c *ControlPlane) kubelets() []component {
 			args:      c.command(Kubelet, c.flags.kubelet(node)),
 			namespace: namespace,
 			mounts:    c.kubeletMounts,
-			ready:     func(ctx context.Context) error { return c.kubeletReady(ctx, namespace) },
+			ready:     func(ctx context.Context) error { return c.Get(ctx, namespace, "http://127.0.0.1:10248/healthz") },
 		})
 	}
 	return all
@@ -64,14 +64,6 @@ func (c *ControlPlane) kubeletMounts() (string, error) {
 		return "", fmt.Errorf("a kubelet needs component %s: %w", Runtime, err)
 	}
 	return cri.MountsOf(runtime.PID), nil
-}
-
-func (c *ControlPlane) kubeletReady(ctx context.Context, namespace string) error {
-	node, err := c.clientIn(namespace)
-	if err != nil {
-		return err
-	}
-	return node.get(ctx, "http://127.0.0.1:10248/healthz")
 }
 
 func (f flags) kubelet(node shape.Node) []string {
