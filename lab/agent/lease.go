@@ -13,10 +13,6 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// maxRenewals limits the lease renewals per second, as far as the control plane's grace
-// period allows: with thousands of nodes they would keep the API server busy.
-const maxRenewals = 200
-
 // renewTimeout is shorter than any grace period of the control plane.
 const renewTimeout = 3 * time.Second
 
@@ -35,12 +31,6 @@ func (a *agent) setLeaseNodes(nodes []*node, t shape.Timing) {
 	a.leaseMu.Lock()
 	defer a.leaseMu.Unlock()
 	a.ring, a.timing = nodes, t
-}
-
-// renewalPeriod is how often each of a number of nodes renews its lease.
-func renewalPeriod(nodes int, t shape.Timing) time.Duration {
-	slow := time.Duration(nodes) * time.Second / maxRenewals
-	return max(t.LeaseRenewal.Duration, min(slow, t.MonitorGrace.Duration/3))
 }
 
 // renewLeases renews the leases of all nodes in turn, spread evenly over the period.
@@ -70,7 +60,7 @@ func (a *agent) renewLeases(ctx context.Context) {
 		now := a.now()
 		a.leaseMu.Lock()
 		if n := len(a.ring); n > 0 {
-			owed = min(owed+float64(n)*float64(now.Sub(last))/float64(renewalPeriod(n, a.timing)), float64(n))
+			owed = min(owed+float64(n)*float64(now.Sub(last))/float64(a.timing.LeaseRenewal.Duration), float64(n))
 		}
 		last = now
 		var batch []*node
@@ -132,7 +122,7 @@ func (a *agent) logRenewalError(ctx context.Context, n *node, err error) {
 
 func (a *agent) newLease(n *node) *coordinationv1.Lease {
 	a.leaseMu.Lock()
-	duration := int32(max(a.timing.LeaseDuration.Duration, 2*renewalPeriod(len(a.ring), a.timing)) / time.Second)
+	duration := int32(a.timing.LeaseDuration.Seconds())
 	a.leaseMu.Unlock()
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
