@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/lab/shape"
 )
@@ -24,7 +26,6 @@ type leaseRenewal struct {
 	ring      []*node
 	ringIndex int
 	timing    shape.Timing
-	leases    sync.Map // by the node's name: *coordinationv1.Lease
 }
 
 func (a *agent) setLeaseNodes(nodes []*node, t shape.Timing) {
@@ -86,36 +87,12 @@ func (a *agent) renew(ctx context.Context, n *node) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	api := a.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	if have, ok := a.leases.Load(n.Name); ok {
-		lease := have.(*coordinationv1.Lease).DeepCopy()
-		lease.Spec.RenewTime = &metav1.MicroTime{Time: a.now()}
-		lease, err := api.Update(ctx, lease, metav1.UpdateOptions{})
-		if err == nil {
-			a.leases.Store(n.Name, lease)
-			return
-		}
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			a.logRenewalError(ctx, n, err)
-			return
-		}
+	patch := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, a.now().UTC().Format(metav1.RFC3339Micro))
+	_, err := api.Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, a.newLease(n), metav1.CreateOptions{})
 	}
-	a.leases.Delete(n.Name)
-	lease, err := api.Create(ctx, a.newLease(n), metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		if lease, err = api.Get(ctx, n.Name, metav1.GetOptions{}); err == nil {
-			lease.Spec = a.newLease(n).Spec
-			lease, err = api.Update(ctx, lease, metav1.UpdateOptions{})
-		}
-	}
-	if err != nil {
-		a.logRenewalError(ctx, n, err)
-		return
-	}
-	a.leases.Store(n.Name, lease)
-}
-
-func (a *agent) logRenewalError(ctx context.Context, n *node, err error) {
-	if ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		a.Log.Error("lease cannot be renewed", "node", n.Name, "error", err)
 	}
 }
