@@ -2,6 +2,7 @@ package program
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,18 +43,20 @@ const lastCall = time.Second
 
 func runEcho(ctx context.Context, p *process) error {
 	e := &echo{self: p.endpoint(), conns: make(map[net.Conn]bool)}
-	set := p.flags()
-	var ports [3]int
+	var ports [3]string
 	for i, protocol := range []load.Protocol{load.HTTP, load.TCP, load.UDP} {
-		set.IntVar(&ports[i], string(protocol)+"-port", 8080+i, "port for "+string(protocol)+"; 0 is any that is free")
+		ports[i] = cmp.Or(p.env["ECHO_"+strings.ToUpper(string(protocol))+"_PORT"], strconv.Itoa(8080+i))
 	}
-	host := set.String("host", "", "IP address to listen on; empty is all, of both families")
-	drain := set.Duration("drain", 3*time.Second, "time to serve on after being asked to end")
-	quiet := set.Duration("drain-quiet", 0, "time without a request after which it ends then; 0 is at once")
-	if err := p.parse(set); err != nil {
-		return err
+	// The time to serve on after being asked to end, and then that without a request.
+	drain, err := time.ParseDuration(cmp.Or(p.env["ECHO_DRAIN"], "3s"))
+	if err != nil {
+		return fmt.Errorf("ECHO_DRAIN: %w", err)
 	}
-	failed, err := e.listen(p, *host, ports)
+	quiet, err := time.ParseDuration(cmp.Or(p.env["ECHO_DRAIN_QUIET"], "0"))
+	if err != nil {
+		return fmt.Errorf("ECHO_DRAIN_QUIET: %w", err)
+	}
+	failed, err := e.listen(p, p.env["ECHO_HOST"], ports)
 	if err != nil {
 		return err
 	}
@@ -63,8 +66,8 @@ func runEcho(ctx context.Context, p *process) error {
 	case <-ctx.Done():
 	}
 	e.draining.Store(true)
-	p.out.Printf("draining for %s", *drain)
-	for rest := *drain; rest > 0; rest = *quiet - time.Since(time.Unix(0, e.asked.Load())) {
+	p.out.Printf("draining for %s", drain)
+	for rest := drain; rest > 0; rest = quiet - time.Since(time.Unix(0, e.asked.Load())) {
 		select {
 		case err := <-failed:
 			return err
@@ -77,10 +80,10 @@ func runEcho(ctx context.Context, p *process) error {
 }
 
 // listen opens and serves all ports. A later failure is sent to the channel.
-func (e *echo) listen(p *process, host string, ports [3]int) (failed <-chan error, err error) {
+func (e *echo) listen(p *process, host string, ports [3]string) (failed <-chan error, err error) {
 	// Not bound to a context: the sockets must exist until the drain time is over.
 	var config net.ListenConfig
-	at := func(port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
+	at := func(port string) string { return net.JoinHostPort(host, port) }
 	listener, err := config.Listen(context.Background(), "tcp", at(ports[0]))
 	if err != nil {
 		return nil, err

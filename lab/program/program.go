@@ -3,11 +3,9 @@
 // An echo answers requests over HTTP, TCP and UDP with its identity and location. A sleep does
 // nothing. A client is a sleep too: package load sends requests from its pod.
 //
-// Programs are configured by flags, or by environment variables: --http-port of echo is
-// ECHO_HTTP_PORT. The program's name is part of the variable because Kubernetes sets
-// variables like HTTP_PORT for a Service called http. Flags take precedence. A pod's
-// identity comes from POD_NAME (else HOSTNAME), POD_NAMESPACE, NODE_NAME, ZONE and SERVICE,
-// which the downward API can set.
+// An echo is configured by environment variables, such as ECHO_DRAIN. A pod's identity comes from
+// POD_NAME (else HOSTNAME), POD_NAMESPACE, NODE_NAME, ZONE and SERVICE, which the downward API
+// can set.
 //
 // The package does not depend on Kubernetes or on the rest of the lab.
 package program
@@ -15,22 +13,15 @@ package program
 import (
 	"cmp"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
 	"vicinity.dev/vicinity/lab/load"
-)
-
-// Exit codes of all programs.
-const (
-	exitFailure = 1
-	exitUsage   = 2
 )
 
 // Names are the names of the programs.
@@ -52,38 +43,30 @@ func Run(ctx context.Context, c Call) int {
 	defer stop()
 	context.AfterFunc(ctx, stop)
 
-	var program func(context.Context, *process) error
-	switch c.Name {
-	case "echo":
-		program = runEcho
-	case "client", "sleep":
-		program = runSleep
+	p := &process{env: variables(c.Env), out: log.New(c.Stdout, "", 0), stderr: c.Stderr}
+	var err error
+	switch {
+	case !slices.Contains(Names(), c.Name):
+		err = fmt.Errorf("it is no program; it must be one of %s", strings.Join(Names(), ", "))
+	case len(c.Args) > 0:
+		err = fmt.Errorf("argument %q: it takes none", c.Args[0])
+	case c.Name == "echo":
+		err = runEcho(ctx, p)
 	default:
-		fmt.Fprintf(c.Stderr, "program %q is unknown; it must be one of %s\n", c.Name, strings.Join(Names(), ", "))
-		return exitUsage
+		<-ctx.Done()
 	}
-	err := program(ctx, &process{name: c.Name, args: c.Args, env: variables(c.Env), out: log.New(c.Stdout, "", 0), stderr: c.Stderr})
-	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return 0
+	if err != nil {
+		fmt.Fprintf(c.Stderr, "%s: %v\n", c.Name, err)
+		return 1
 	}
-	fmt.Fprintf(c.Stderr, "%s: %v\n", c.Name, err)
-	if _, usage := errors.AsType[usageError](err); usage {
-		return exitUsage
-	}
-	return exitFailure
+	return 0
 }
 
 type process struct {
-	name   string
-	args   []string
 	env    map[string]string
 	out    *log.Logger // what people read in the pod's log
 	stderr io.Writer
 }
-
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 // variables returns the environment by name. The last of several values counts, as in a
 // shell.
@@ -94,49 +77,6 @@ func variables(env []string) map[string]string {
 		byName[name] = value
 	}
 	return byName
-}
-
-func (p *process) flags() *flag.FlagSet {
-	set := flag.NewFlagSet(p.name, flag.ContinueOnError)
-	set.SetOutput(io.Discard) // errors are returned, and printed once
-	return set
-}
-
-func (p *process) parse(set *flag.FlagSet) error {
-	var errs []error
-	set.VisitAll(func(f *flag.Flag) {
-		name := strings.ToUpper(p.name + "_" + strings.ReplaceAll(f.Name, "-", "_"))
-		if value, ok := p.env[name]; ok {
-			if err := set.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("%s=%q: %w", name, value, err))
-			}
-		}
-	})
-	if len(errs) > 0 {
-		return usageError{errors.Join(errs...)}
-	}
-	if err := set.Parse(p.args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			set.SetOutput(p.stderr)
-			fmt.Fprintf(p.stderr, "%s has these flags:\n", p.name)
-			set.PrintDefaults()
-			return err
-		}
-		return usageError{err}
-	}
-	if set.NArg() > 0 {
-		return usageError{fmt.Errorf("argument %q is not a flag; %s takes flags only", set.Arg(0), p.name)}
-	}
-	return nil
-}
-
-// runSleep returns when it is asked to end.
-func runSleep(ctx context.Context, p *process) error {
-	if err := p.parse(p.flags()); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
 }
 
 func (p *process) endpoint() load.Endpoint {

@@ -64,8 +64,11 @@ spec:
   containers:
   - name: echo
     image: lab/echo
-    args: [--http-port=18080, --tcp-port=18081, --udp-port=18082]
-    env: [{name: POD_NAME, value: %[1]s}]
+    env:
+    - {name: POD_NAME, value: %[1]s}
+    - {name: ECHO_HTTP_PORT, value: "18080"}
+    - {name: ECHO_TCP_PORT, value: "18081"}
+    - {name: ECHO_UDP_PORT, value: "18082"}
     readinessProbe: {httpGet: {path: /readyz, port: 18080}, periodSeconds: 1}
 `, letter, backends[letter])
 }
