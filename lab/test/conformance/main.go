@@ -47,9 +47,8 @@ type options struct {
 	// reports is the folder for what the tests report.
 	reports string
 	// lab is the lab's name: others may be up.
-	lab  string
-	keep bool
-	log  io.Writer
+	lab string
+	log io.Writer
 }
 
 const proxyNames = "kube-proxy, vicinity, or both with every Service handed over to vicinity-proxy"
@@ -70,19 +69,16 @@ func main() {
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{log: os.Stderr}
+	o := &options{parallel: 2 * runtime.NumCPU(), bin: "bin", log: os.Stderr}
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.StringVar(&o.suite, "suite", "all", "which tests: "+suiteNames)
 	proxy := flags.String("proxy", string(shape.ProxyKubeProxy), "what programs Services: "+proxyNames)
 	flags.BoolVar(&o.prefer, "prefer", false, "annotate every Service for Vicinity's algorithm Prefer, unless it says itself where its traffic goes")
 	focus := flags.String("focus", "", "regular `expression`: only tests whose names match")
 	flags.BoolVar(&o.slow, "slow", false, "run tests that take minutes each, too")
-	flags.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(), "how many processes run tests at the same time")
-	flags.StringVar(&o.bin, "bin", "bin", "`folder` of the programs kubectl, vicinity-lab, vicinity-kubernetes and those of Vicinity")
 	flags.StringVar(&o.tests, "tests", "", "`folder` with e2e.test and images.yaml, which \"make suite\" builds")
 	flags.StringVar(&o.reports, "reports", "bin/conformance-reports", "`folder` for JUnit files and logs, replaced by each run")
 	flags.StringVar(&o.lab, "lab", "conformance", "the lab's `name`; two runs at once need two")
-	flags.BoolVar(&o.keep, "keep", false, "leave the lab up")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -98,8 +94,6 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("-suite %q: write one of %s", o.suite, suiteNames)
 	case !slices.Contains([]shape.Proxy{shape.ProxyKubeProxy, shape.ProxyVicinity, shape.ProxyBoth}, o.proxy):
 		return nil, fmt.Errorf("-proxy %q: write one of %s", o.proxy, proxyNames)
-	case o.parallel < 1:
-		return nil, fmt.Errorf("-parallel %d: write a number above 0", o.parallel)
 	case o.tests == "":
 		return nil, errors.New("-tests is missing: it names the folder that \"make suite\" builds")
 	}
@@ -131,13 +125,11 @@ func (o *options) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if !o.keep {
-		defer func() {
-			if err := cluster.Down(context.WithoutCancel(ctx)); err != nil {
-				fmt.Fprintln(o.log, "conformance: taking the lab down:", err)
-			}
-		}()
-	}
+	defer func() {
+		if err := cluster.Down(context.WithoutCancel(ctx)); err != nil {
+			fmt.Fprintln(o.log, "conformance: taking the lab down:", err)
+		}
+	}()
 	services := newAnnotator(o.proxy == shape.ProxyBoth, o.prefer)
 	defer func() {
 		if err := services.stop(ctx); err != nil {
@@ -194,11 +186,10 @@ func (o *options) bringUp(ctx context.Context) (*lab.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = cluster.InstallVicinity(ctx, o.values()...)
-	if err != nil && !o.keep {
-		err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx)))
+	if err := cluster.InstallVicinity(ctx, o.values()...); err != nil {
+		return nil, errors.Join(err, cluster.Down(context.WithoutCancel(ctx)))
 	}
-	return cluster, err
+	return cluster, nil
 }
 
 // values are those of the chart. Where Services are annotated, so is that of the cluster's DNS,
