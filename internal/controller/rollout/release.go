@@ -100,9 +100,10 @@ func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []rel
 			}
 		}
 	}
-	slices.SortStableFunc(old, func(a, b *member) int {
-		return compareBool(slices.Contains(m.AbandonedRevisions, a.isOf), slices.Contains(m.AbandonedRevisions, b.isOf))
-	})
+	isAbandoned := func(p *member) bool { return slices.Contains(m.AbandonedRevisions, p.isOf) }
+	good := slices.DeleteFunc(slices.Clone(old), isAbandoned)
+	bad := slices.DeleteFunc(old, func(p *member) bool { return !isAbandoned(p) })
+	old = slices.Concat(good, bad)
 	for _, p := range old[:min(len(old), max(0, lack))] {
 		list = append(list, release{member: p})
 		lack--
@@ -116,16 +117,6 @@ func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []rel
 		list = append(list, release{member: p})
 	}
 	return list
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
 
 // keepFull releases the pods that a Deployment lacks, and takes marks off pods that stay after all.
@@ -355,10 +346,8 @@ func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.Domai
 }
 
 func (f *fleet) member(uid string) *member {
-	for _, p := range f.members {
-		if string(p.UID) == uid {
-			return p
-		}
+	if i := slices.IndexFunc(f.members, func(p *member) bool { return string(p.UID) == uid }); i >= 0 {
+		return f.members[i]
 	}
 	return nil
 }
@@ -371,19 +360,9 @@ func (f *fleet) hasHeld() bool {
 // Deployment has one pod more than it should.
 func (f *fleet) isReleased(t rollout.Target) bool {
 	old := f.member(t.UID)
-	if old == nil {
-		return false
-	}
-	came := false
-	for _, p := range f.members {
-		if p.slot == old.slot && p.isOf == f.revision {
-			if !podOf(p.Pod).Ready {
-				return true
-			}
-			came = true
-		}
-	}
-	return came && len(f.members) > f.desired
+	return old != nil && slices.ContainsFunc(f.members, func(p *member) bool {
+		return p.slot == old.slot && p.isOf == f.revision && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
+	})
 }
 
 // isTooMany reports whether the Deployment has more pods than it should, not counting those that were released for others. It is

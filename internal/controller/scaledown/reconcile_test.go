@@ -99,17 +99,6 @@ func TestBareReplicaSet(t *testing.T) {
 	}
 }
 
-// While old pods go, the new ones lie below them.
-func TestOldPodsOfARollingUpdate(t *testing.T) {
-	w := newWorld(t)
-	w.deploy(4, v1alpha1.AnnotationKeepSpread, zones)
-	w.set("web-2", 1, controlledBy(pacing.Deployment, "web"))
-	w.pods("web-1", "a1x", "b1x", "c1x")
-	w.pods("web-2", "b2y")
-	w.sync(web)
-	w.wrote("b1x=-2", "c1x=-1", "a1x=-1")
-}
-
 func TestCostsOfOthersAreKept(t *testing.T) {
 	w := newWorld(t)
 	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
