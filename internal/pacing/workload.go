@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -65,22 +66,18 @@ func (w Workload) String() string {
 
 // Of reads a workload.
 func Of(object client.Object) Workload {
-	w := Workload{Object: object, Replicas: 1}
+	w := Workload{Object: object}
 	var replicas *int32
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		w.Kind, w.selector, replicas = Deployment, o.Spec.Selector, o.Spec.Replicas
 	case *appsv1.StatefulSet:
 		w.Kind, w.selector, replicas = StatefulSet, o.Spec.Selector, o.Spec.Replicas
-		if o.Spec.Ordinals != nil {
-			w.start = o.Spec.Ordinals.Start
-		}
+		w.start = ptr.Deref(o.Spec.Ordinals, appsv1.StatefulSetOrdinals{}).Start
 	case *appsv1.ReplicaSet:
 		w.Kind, w.selector, replicas = ReplicaSet, o.Spec.Selector, o.Spec.Replicas
 	}
-	if replicas != nil {
-		w.Replicas = *replicas
-	}
+	w.Replicas = ptr.Deref(replicas, 1)
 	w.Wanted = readNumber(object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas])
 	w.Paced = readNumber(object.GetAnnotations()[v1alpha1.AnnotationPacedReplicas])
 	return w

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -34,10 +35,7 @@ type deployment struct {
 // has a higher number: a Deployment that goes back to a template numbers its ReplicaSet first.
 func (t *target) readDeployment(ctx context.Context, reader client.Reader, w *appsv1.Deployment) error {
 	d := &deployment{problem: checkDeployment(w), paused: w.Spec.Paused, number: numberOf(w)}
-	t.kind, t.deployment, t.desired = rollout.Surge, d, 1
-	if w.Spec.Replicas != nil {
-		t.desired = int(*w.Spec.Replicas)
-	}
+	t.kind, t.deployment, t.desired = rollout.Surge, d, int(ptr.Deref(w.Spec.Replicas, 1))
 	var list appsv1.ReplicaSetList
 	if err := reader.List(ctx, &list, client.InNamespace(w.Namespace)); err != nil {
 		return fmt.Errorf("reading the ReplicaSets of %s/%s: %w", w.Namespace, w.Name, err)

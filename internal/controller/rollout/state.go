@@ -19,6 +19,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -218,40 +219,25 @@ func podOf(pod *corev1.Pod) rollout.Pod {
 
 // specOf reads a spec that the schema admits.
 func specOf(s *v1alpha1.DomainRolloutSpec) rollout.Spec {
+	gate := ptr.Deref(s.HealthGate, v1alpha1.HealthGate{})
 	spec := rollout.Spec{
 		Order: s.Order, MaxUnavailable: amountOf(s.MaxUnavailable), PauseBefore: s.PauseBefore, Paused: s.Paused,
-		Deadline: defaultDeadline, RollsBack: s.OnFailure == v1alpha1.FailureRollback,
+		Bake:     ptr.Deref(s.BakeTime, metav1.Duration{}).Duration,
+		ReadyFor: ptr.Deref(gate.ReadyFor, metav1.Duration{}).Duration,
+		Deadline: ptr.Deref(gate.ProgressDeadline, metav1.Duration{Duration: defaultDeadline}).Duration,
+		HasQuery: gate.Prometheus != nil, RollsBack: s.OnFailure == v1alpha1.FailureRollback,
+	}
+	// The API takes none that is not from 0 to 1000.
+	if percent, err := strconv.ParseFloat(strings.TrimSuffix(gate.MaxOverload, "%"), 64); err == nil && percent >= 0 && percent <= 1000 {
+		spec.MaxOverload = new(percent / 100)
 	}
 	if w := s.Waves; w != nil {
-		spec.Waves = rollout.Waves{Exponential: w.Type == v1alpha1.WavesExponential}
-		if w.Most != nil {
-			spec.Waves.Most = int(*w.Most)
+		spec.Waves = rollout.Waves{
+			Exponential: w.Type == v1alpha1.WavesExponential, Most: int(ptr.Deref(w.Most, 0)), Domains: int(ptr.Deref(w.Domains, 0)),
 		}
-		if w.Domains != nil {
-			spec.Waves.Domains = int(*w.Domains)
-		}
-	}
-	if s.BakeTime != nil {
-		spec.Bake = s.BakeTime.Duration
 	}
 	if a := s.Approved; a != nil {
-		spec.Approved = rollout.Approved{Revision: a.Revision, Domains: a.Domains}
-		if a.FailuresBefore != nil {
-			spec.Approved.FailuresBefore = a.FailuresBefore.Time
-		}
-	}
-	if g := s.HealthGate; g != nil {
-		spec.HasQuery = g.Prometheus != nil
-		// The API takes none that is not from 0 to 1000.
-		if percent, err := strconv.ParseFloat(strings.TrimSuffix(g.MaxOverload, "%"), 64); err == nil && percent >= 0 && percent <= 1000 {
-			spec.MaxOverload = new(percent / 100)
-		}
-		if g.ReadyFor != nil {
-			spec.ReadyFor = g.ReadyFor.Duration
-		}
-		if g.ProgressDeadline != nil {
-			spec.Deadline = g.ProgressDeadline.Duration
-		}
+		spec.Approved = rollout.Approved{Revision: a.Revision, Domains: a.Domains, FailuresBefore: ptr.Deref(a.FailuresBefore, metav1.Time{}).Time}
 	}
 	if s.Stop != nil {
 		spec.Stop = rollout.Stop{Revision: s.Stop.Revision}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -82,13 +83,7 @@ func (t *target) readStatefulSet(w *appsv1.StatefulSet) {
 	if w.Spec.PodManagementPolicy == appsv1.ParallelPodManagement {
 		t.kind = rollout.InPlace
 	}
-	first, replicas := 0, 1
-	if w.Spec.Ordinals != nil {
-		first = int(w.Spec.Ordinals.Start)
-	}
-	if w.Spec.Replicas != nil {
-		replicas = int(*w.Spec.Replicas)
-	}
+	first, replicas := int(ptr.Deref(w.Spec.Ordinals, appsv1.StatefulSetOrdinals{}).Start), int(ptr.Deref(w.Spec.Replicas, 1))
 	if t.desired = replicas; replicas > maxPods {
 		return
 	}
