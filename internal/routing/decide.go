@@ -201,16 +201,9 @@ func (f *FamilyDecision) decide(planner *allocate.Planner, intent allocate.Inten
 	if f.Moved, err = allocate.Assign(plan, endpoints); err != nil {
 		return err
 	}
-	// What was assigned before is nobody else's, and has the same addresses as a rule.
-	f.Assigned = before.assigned
+	f.Assigned = make(map[string]allocate.ConsumerSet, len(endpoints))
 	for i := range endpoints {
 		f.Assigned[endpoints[i].ID] = endpoints[i].Assigned
-	}
-	if len(f.Assigned) > len(endpoints) {
-		f.Assigned = make(map[string]allocate.ConsumerSet, len(endpoints))
-		for i := range endpoints {
-			f.Assigned[endpoints[i].ID] = endpoints[i].Assigned
-		}
 	}
 	return nil
 }

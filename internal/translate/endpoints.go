@@ -43,28 +43,24 @@ func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families
 
 // readyIn reads the ready endpoints from slices in the order of names.
 func readyIn(list []*discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
-	n := 0
-	for _, slice := range list {
-		n += len(slice.Endpoints)
-	}
-	endpoints, states := make([]Endpoint, 0, n), make([]endpoint.State, 0, n)
+	var all []found
 	for _, slice := range list {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			if len(e.Addresses) == 0 {
 				continue
 			}
-			read := Endpoint{Address: e.Addresses[0], Zone: cluster.ZoneOf(e)}
+			read := found{Endpoint: Endpoint{Address: e.Addresses[0], Zone: cluster.ZoneOf(e)}, state: endpoint.StateOf(e), at: len(all)}
 			if e.NodeName != nil {
 				read.Node = *e.NodeName
 			}
 			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
 				read.Pod = e.TargetRef.Name
 			}
-			endpoints, states = append(endpoints, read), append(states, endpoint.StateOf(e))
+			all = append(all, read)
 		}
 	}
-	return inOrder(endpoints, states)
+	return inOrder(all)
 }
 
 // PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does when it
@@ -78,6 +74,7 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 		return families
 	}
 	selector := labels.SelectorFromSet(service.Spec.Selector)
+	ready := map[corev1.IPFamily][]found{}
 	for _, pod := range pods {
 		if pod.Namespace != service.Namespace || !selector.Matches(labels.Set(pod.Labels)) || !serves(service, pod) {
 			continue
@@ -91,11 +88,13 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 			if _, wanted := families[family]; family == "" || !wanted && len(service.Spec.IPFamilies) > 0 {
 				continue
 			}
-			families[family] = append(families[family], Endpoint{Address: address, Zone: zone, Node: pod.Spec.NodeName, Pod: pod.Name})
+			ready[family] = append(ready[family], found{
+				Endpoint: Endpoint{Address: address, Zone: zone, Node: pod.Spec.NodeName, Pod: pod.Name}, at: len(ready[family]),
+			})
 		}
 	}
-	for family, endpoints := range families {
-		families[family] = inOrder(endpoints, nil)
+	for family, list := range ready {
+		families[family] = inOrder(list)
 	}
 	return families
 }
@@ -140,32 +139,27 @@ func familyOf(address string) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
+// found is an endpoint with what decides whether it counts among those with its address.
+type found struct {
+	Endpoint
+	state endpoint.State
+	at    int
+}
+
 // inOrder are the ready endpoints in the order of addresses, of each address the one that counts.
-// Without states all are ready. It sorts indexes, because there may be thousands of endpoints.
-func inOrder(endpoints []Endpoint, states []endpoint.State) []Endpoint {
-	type key struct {
-		address string
-		state   endpoint.State
-		at      int
-	}
-	keys := make([]key, len(endpoints))
-	for i := range endpoints {
-		keys[i] = key{address: endpoints[i].Address, at: i}
-		if states != nil {
-			keys[i].state = states[i]
-		}
-	}
-	slices.SortFunc(keys, func(a, b key) int {
-		if order := strings.Compare(a.address, b.address); order != 0 {
+func inOrder(list []found) []Endpoint {
+	slices.SortFunc(list, func(a, b found) int {
+		if order := strings.Compare(a.Address, b.Address); order != 0 {
 			return order
 		}
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.at, b.at))
 	})
-	keys = slices.CompactFunc(keys, func(a, b key) bool { return a.address == b.address })
-	keys = slices.DeleteFunc(keys, func(k key) bool { return !k.state.IsReady() })
-	list := slices.Grow([]Endpoint(nil), len(keys))
-	for _, k := range keys {
-		list = append(list, endpoints[k.at])
+	list = slices.CompactFunc(list, func(a, b found) bool { return a.Address == b.Address })
+	var ready []Endpoint
+	for i := range list {
+		if list[i].state.IsReady() {
+			ready = append(ready, list[i].Endpoint)
+		}
 	}
-	return list
+	return ready
 }
