@@ -63,14 +63,11 @@ func (m marks) same(other marks) bool {
 
 // arrivals are the times of the endpoints that arrived, by address.
 func (m marks) arrivals() map[string]time.Time {
-	var times map[string]time.Time
+	times := map[string]time.Time{}
 	for text, addresses := range m.Arrived {
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
 			continue
-		}
-		if times == nil {
-			times = make(map[string]time.Time, len(addresses))
 		}
 		for _, address := range addresses {
 			times[address] = at
@@ -80,11 +77,8 @@ func (m marks) arrivals() map[string]time.Time {
 }
 
 func arrived(times map[string]time.Time) map[string][]string {
-	var addresses map[string][]string
+	addresses := map[string][]string{}
 	for _, address := range slices.Sorted(maps.Keys(times)) {
-		if addresses == nil {
-			addresses = map[string][]string{}
-		}
 		text := times[address].UTC().Format(time.RFC3339Nano)
 		addresses[text] = append(addresses[text], address)
 	}

@@ -82,12 +82,9 @@ func (w *want) say(d *draft) (c content, changed bool) {
 	c = w.content(d.object, d.hidden)
 	c.Tiers, c.LocalOnly, c.Ports = d.tiers, d.localOnly, d.share.part.ports
 	c.Consumers = slices.Clone(d.consumers)
-	c.marks = marks{Home: d.share.key.home, Nowhere: d.share.consumers.nowhere, Extra: d.extra, Narrowing: d.narrowing}
+	c.marks = marks{Home: d.share.key.home, Nowhere: d.share.consumers.nowhere, Extra: d.extra, Narrowing: d.narrowing, Leaving: map[string]time.Time{}}
 	for _, l := range d.leaving {
 		c.Consumers = append(c.Consumers, l.GroupConsumer)
-		if c.marks.Leaving == nil {
-			c.marks.Leaving = map[string]time.Time{}
-		}
 		c.marks.Leaving[l.Zone] = l.since
 	}
 	sortConsumers(c.Consumers)

@@ -105,38 +105,25 @@ func Holds(eps []*discoveryv1.EndpointSlice) bool {
 // only keep for a while. Of an address in several slices the first slice with hints
 // counts.
 func Assigned(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) map[string]allocate.ConsumerSet {
-	list := endpoint.Slices(eps, family)
-	endpoints := 0
-	for _, slice := range list {
-		endpoints += len(slice.Endpoints)
-	}
-	assigned := make(map[string]allocate.ConsumerSet, endpoints)
-	sets := map[string]allocate.ConsumerSet{} // few, so that endpoints share them
-	for _, slice := range list {
+	assigned := map[string]allocate.ConsumerSet{}
+	for _, slice := range endpoint.Slices(eps, family) {
 		held := heldZones(slice)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if len(e.Addresses) == 0 || e.Hints == nil || len(e.Hints.ForZones) == 0 {
+			zones := Zones(e)
+			if len(e.Addresses) == 0 {
 				continue
 			}
 			address := e.Addresses[0]
 			if _, found := assigned[address]; found {
 				continue
 			}
-			key := e.Hints.ForZones[0].Name
-			if len(e.Hints.ForZones) > 1 {
-				zones := slices.DeleteFunc(Zones(e), func(zone string) bool { return slices.Contains(held[address], zone) })
-				if len(zones) == 0 {
-					continue
-				}
-				key = strings.Join(zones, ",")
+			if len(zones) > 1 {
+				zones = slices.DeleteFunc(zones, func(zone string) bool { return slices.Contains(held[address], zone) })
 			}
-			set, found := sets[key]
-			if !found {
-				set = allocate.NewConsumerSet(strings.Split(key, ",")...)
-				sets[key] = set
+			if len(zones) > 0 {
+				assigned[address] = allocate.NewConsumerSet(zones...)
 			}
-			assigned[address] = set
 		}
 	}
 	return assigned

@@ -162,16 +162,13 @@ func (p *Plan) home(e *discoveryv1.Endpoint) string {
 
 // homes are the zones of the endpoints of which their slices say another one.
 func homes(eps []*discoveryv1.EndpointSlice, cluster *translate.Cluster) map[string]string {
-	var homes map[string]string
+	homes := map[string]string{}
 	for _, slice := range eps {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			zone := cluster.ZoneOf(e)
 			if len(e.Addresses) == 0 || e.Zone == nil && zone == "" || e.Zone != nil && *e.Zone == zone {
 				continue
-			}
-			if homes == nil {
-				homes = map[string]string{}
 			}
 			homes[e.Addresses[0]] = zone
 		}

@@ -102,10 +102,8 @@ func (p *Plan) AddNodes(in Input, tiers *allocate.NodeTiers, skips []allocate.Sk
 		}
 		p.nodes[e.Address] = names
 	}
+	p.skipped = map[string]bool{}
 	for _, skip := range skips {
-		if p.skipped == nil {
-			p.skipped = map[string]bool{}
-		}
 		for _, n := range tiers.Nodes {
 			p.skipped[n.Name] = p.skipped[n.Name] || n.Domains[0] == skip.Domain
 		}
