@@ -11,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // pool makes a ready node of a zone with so many cores, GiB and pods, labelled
@@ -146,6 +148,32 @@ func TestCapacityByExpression(t *testing.T) {
 		}
 		if got := test.cluster.Fault(capacity(test.expression)); got != test.fault {
 			t.Errorf("%s: fault %q, want %q", test.expression, got, test.fault)
+		}
+	}
+}
+
+// A zone's share is divided among its nodes that count: by CPU where that is the
+// capacity, and evenly where it is their number or an expression's.
+func TestSharesOfNodes(t *testing.T) {
+	nodes := []*corev1.Node{
+		aNode("b-1", "b", "", "4"), aNode("a-2", "a", "", "1", "web"), aNode("a-1", "a", "", "3", "web"), ofMasters("c-1", "c", "", "4", v1alpha1.LabelControlPlane),
+	}
+	for _, test := range []struct {
+		name     string
+		capacity Capacity
+		want     []float64 // of a-1, a-2, b-1, c-1
+	}{
+		{"nodes", Capacity{}, []float64{1.0 / 3, 1.0 / 3, 1.0 / 3, 0}},
+		{"CPU", Capacity{Type: CapacityCPU}, []float64{3.0 / 8, 1.0 / 8, 1.0 / 2, 0}},
+		{"expression", Capacity{Type: CapacityExpression, Expression: "cores"}, []float64{0.25, 0.25, 0.5, 0}},
+		{"selected", Capacity{NodeSelector: "web"}, []float64{0.5, 0.5, 0, 0}},
+		{"none", Capacity{NodeSelector: "none"}, []float64{0, 0, 0, 0}},
+	} {
+		got := NewCluster(nodes).With(Tools{Evaluate: byCores}).Nodes(test.capacity, []string{topology.Hostname, "web"})
+		for i, name := range []string{"a-1", "a-2", "b-1", "c-1"} {
+			if got[i].Name != name || got[i].Domains[0] != name || math.Abs(got[i].Share-test.want[i]) > 1e-9 {
+				t.Errorf("%s: %+v, want %s with %g", test.name, got[i], name, test.want[i])
+			}
 		}
 	}
 }

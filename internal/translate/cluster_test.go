@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // aNode makes a ready node. An empty zone, region or CPU is left out.
@@ -156,5 +157,38 @@ func TestClusterCountsControlPlaneThatTakesPods(t *testing.T) {
 	}
 	if warnings := cluster.Warnings(); cluster.Counted != 6 || len(warnings) > 0 {
 		t.Errorf("%d nodes count, want 6; warnings %q", cluster.Counted, warnings)
+	}
+}
+
+// An endpoint is in the region of its zone where its node does not say it: for the plan, for
+// nodes and for groups alike, whatever endpoint comes first and whether nodes are ready.
+func TestRegionOfZone(t *testing.T) {
+	down := func(name, zone, region string) *corev1.Node {
+		return notReady(aNode(name, zone, region, ""), corev1.ConditionFalse)
+	}
+	c := NewCluster([]*corev1.Node{
+		aNode("a-1", "a", "east", ""), down("a-2", "a", "by mistake"), down("b-1", "b", "west"),
+		down("d-1", "d", "south"), down("d-2", "d", "north"), down("d-3", "d", "west"),
+		down("d-4", "d", "south"), down("d-5", "d", "west"),
+	})
+	for zone, want := range map[string]string{"a": "east", "b": "west", "c": "", "d": "north", "": ""} {
+		if got := c.RegionOf(zone); got != want {
+			t.Errorf("zone %q: region %q, want %q", zone, got, want)
+		}
+	}
+	endpoints := []Endpoint{{Zone: "a"}, {Zone: "b"}, {Zone: "a", Node: "gone"}, {Zone: "b", Node: "b-1"}, {Zone: "c"}}
+	var places, groups []string
+	for i, place := range c.Places(Capacity{Type: CapacityNodes}, []string{topology.Hostname, topology.Region}, endpoints) {
+		places = append(places, place.Domains[1])
+		groups = append(groups, c.DomainOf(endpoints[i].Node, endpoints[i].Zone, topology.Region))
+	}
+	want := []string{"east", "west", "east", "west", ""}
+	if !slices.Equal(places, want) || !slices.Equal(groups, want) {
+		t.Errorf("places are in %q, groups say %q, want %q", places, groups, want)
+	}
+	for _, zone := range c.Region(Capacity{Type: CapacityNodes}, endpoints).Zones {
+		if zone.Region != c.RegionOf(zone.Name) {
+			t.Errorf("the plan has zone %s in region %q", zone.Name, zone.Region)
+		}
 	}
 }

@@ -98,18 +98,10 @@ func (c *lagging) List(_ context.Context, list client.ObjectList, _ ...client.Li
 }
 
 func (c *lagging) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	switch object := object.(type) {
-	case *corev1.Service:
+	if object, ok := object.(*corev1.Service); ok {
 		for _, service := range c.cached[fmt.Sprintf("%T", &corev1.ServiceList{})].(*corev1.ServiceList).Items {
 			if client.ObjectKeyFromObject(&service) == key {
 				*object = service
-				return nil
-			}
-		}
-	case *v1alpha1.RoutingPolicy:
-		for _, policy := range c.cached[fmt.Sprintf("%T", &v1alpha1.RoutingPolicyList{})].(*v1alpha1.RoutingPolicyList).Items {
-			if client.ObjectKeyFromObject(&policy) == key {
-				*object = policy
 				return nil
 			}
 		}
