@@ -153,18 +153,12 @@ func localPolicy() *v1alpha1.RoutingPolicy {
 	}
 }
 
-// failer is a test of any kind.
-type failer interface {
-	Helper()
-	Fatal(args ...any)
-}
-
 // decided decides and fails the test if that is not possible.
-func decided(t failer, in Input) Decision {
+func decided(t fataler, in Input) Decision {
 	t.Helper()
 	d, err := Decide(in)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("deciding: %v", err)
 	}
 	return d
 }

@@ -56,10 +56,7 @@ func (w *groupWorld) input() Input {
 // decide decides from what there is, and remembers it as the controller does.
 func (w *groupWorld) decide() Decision {
 	w.t.Helper()
-	d, err := Decide(w.input())
-	if err != nil {
-		w.t.Fatalf("deciding: %v", err)
-	}
+	d := decided(w.t, w.input())
 	if d.Delivery != allocate.DeliveryGroups {
 		w.t.Fatalf("delivery %s: %+v", d.Delivery, d.Request)
 	}
