@@ -36,7 +36,6 @@ func Check(expression string) error {
 	return err
 }
 
-// language is what expressions are written in.
 var language = sync.OnceValues(func() (*cel.Env, error) {
 	zone := reflect.TypeFor[translate.Zone]()
 	return cel.NewEnv(

@@ -200,7 +200,6 @@ func (c *Chooser) add(s *Set, at int, address netip.Addr) {
 	c.candidates = append(c.candidates, candidate{at, c.newcomer, c.choice.Rank(c.newcomer, e)})
 }
 
-// tier is the first of the tiers with an endpoint.
 func (c *Choice) tier() string {
 	for i := range c.tiers {
 		if t := &c.tiers[i]; len(t.keys) > 0 && t.nearest < Rank(len(t.keys)) {

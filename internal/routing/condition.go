@@ -16,7 +16,6 @@ import (
 // maxMessage is the length that a message is cut to: what an event can carry, too.
 const maxMessage = 1000
 
-// hintsLost is what the condition says while something takes the hints away.
 const hintsLost = "the hints do not stay: something changes or removes them, as another mutating webhook can, and Kubernetes where Vicinity's webhook is not served"
 
 // IsReported reports whether there is anything to keep of the decision. Of a Service
@@ -73,10 +72,8 @@ func (d Decision) Condition() metav1.Condition {
 	return condition
 }
 
-// awaitsProxy is what the condition says while nobody does what is asked for.
 const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints"
 
-// awaitsProxyAlone is the same where there are no hints at all.
 const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + translate.HintsAreOff + ": until then all zones use all endpoints"
 
 // answered is what the condition says of a headless Service: the controller cannot see

@@ -100,7 +100,6 @@ func (d *Decision) needing() string {
 	return "proxies need"
 }
 
-// plan makes the plans of all families that there is a slice of.
 func (d *Decision) plan(in Input) error {
 	states := reasonOf(in.Service)
 	planner := in.Planner

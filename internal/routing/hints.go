@@ -45,7 +45,6 @@ func (d *Decision) planByHints(in Input) error {
 	}
 }
 
-// planHints turns the plans of all families into hints, or says why they cannot be.
 func (d *Decision) planHints(in Input) {
 	instead := byGroups(in.Settings)
 	if need := translate.NeedOfGroups(d.Request.Intent); need != "" {
@@ -85,7 +84,6 @@ func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) 
 	}
 }
 
-// byGroups names the way out where hints are not enough.
 func byGroups(s Settings) string {
 	if s.WithoutGroups {
 		return "delivery by groups (switched off in this cluster)"

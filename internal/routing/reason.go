@@ -41,10 +41,8 @@ const (
 
 var troubles = []Trouble{TroubleNeedsGroups, TroubleAwaitsProxy, TroubleHintsLost, TroubleNotWritten}
 
-// wordNotRouted is the reason where there is no state.
 const wordNotRouted = "NotRouted"
 
-// stateWords are the words of the states.
 var stateWords = map[allocate.State]string{
 	allocate.Waiting:    "Waiting",
 	allocate.Allocated:  "Allocated",

@@ -194,7 +194,6 @@ func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float6
 	return shares
 }
 
-// nodesKey is the key of a nodesView.
 type nodesKey struct {
 	capacity Capacity
 	keys     string // joined

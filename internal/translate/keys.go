@@ -25,7 +25,6 @@ func ParseTopologyKeys(list string) (topology.Tiers, error) {
 	return tiers, nil
 }
 
-// validateKeys checks tiers, including the syntax of their keys.
 func validateKeys(tiers topology.Tiers) error {
 	if err := tiers.Validate(); err != nil {
 		return err
@@ -105,7 +104,6 @@ func writtenKeys(list string) string {
 	return fmt.Sprintf("annotation %s: %q", v1alpha1.AnnotationTopologyKeys, list)
 }
 
-// policyLocalKeys is localKeys for the keys of a policy.
 func policyLocalKeys(service *corev1.Service, policy *anyPolicy) string {
 	if service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return ""

@@ -108,7 +108,6 @@ func boundable(tiers topology.Tiers) bool {
 	return last == topology.Anywhere || last == topology.Region
 }
 
-// levelTiers are the places that a mode and a level mean.
 func levelTiers(mode v1alpha1.Mode, level v1alpha1.Level) topology.Tiers {
 	key := map[v1alpha1.Level]string{
 		v1alpha1.Node: topology.Hostname, v1alpha1.Zone: topology.Zone, v1alpha1.Region: topology.Region,
@@ -124,7 +123,6 @@ func levelTiers(mode v1alpha1.Mode, level v1alpha1.Level) topology.Tiers {
 	return topology.Tiers{key, topology.Anywhere}
 }
 
-// oneOf is a value of three that are allowed.
 func oneOf[S ~string](r *policyReader, field string, value, otherwise S, allowed [3]S) S {
 	switch {
 	case slices.Contains(allowed[:], value):

@@ -69,7 +69,6 @@ func (s *pass) areHintsLost(d *routing.Decision) bool {
 	return s.record.backoff.isReported() && !isServed(d, s.in.Service)
 }
 
-// failingReported is how long writes must have failed to be reported.
 const failingReported = 30 * time.Second
 
 // reportFailure notes that what was decided could not be written, and reports it once if that

@@ -77,7 +77,6 @@ func (w *nodeWatcher) handler() handler.EventHandler {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// sameNode compares what decisions look at.
 func sameNode(a, b *corev1.Node) bool {
 	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) ||
 		!slices.Equal(translate.ControlPlaneTaints(a), translate.ControlPlaneTaints(b)) {

@@ -187,7 +187,6 @@ func clusterPolicies(ctx context.Context, c client.Reader) ([]*v1alpha1.ClusterR
 	return pointers(list.Items), nil
 }
 
-// policyOf is the policy that a Service follows, empty if it follows none.
 func policyOf(service types.NamespacedName, request *translate.Request) types.NamespacedName {
 	if request.ClusterPolicy != "" {
 		return types.NamespacedName{Name: request.ClusterPolicy}

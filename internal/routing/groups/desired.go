@@ -246,7 +246,6 @@ func (w *want) widen() (notes []string) {
 	return notes
 }
 
-// consumers are the zones that use a share, as groups write them.
 type consumers struct {
 	list []v1alpha1.GroupConsumer // in the order of zones
 	// nowhere says that endpoints without a zone are among them, which a group cannot name.
@@ -262,7 +261,6 @@ func (c consumers) key() string {
 	return b.String()
 }
 
-// plannedConsumers are the consumers of each set that the plan has.
 func (w *want) plannedConsumers() map[allocate.ConsumerSet]consumers {
 	plan := &w.plan.Plan
 	sets := make(map[allocate.ConsumerSet]consumers, len(plan.Groups))

@@ -234,7 +234,6 @@ func (w *want) show(d *draft, conceal bool) {
 	d.conceals = d.conceals || len(d.hidden) < all
 }
 
-// homes are the zones where endpoints of the group are at home.
 func (d *draft) homes() []string {
 	var zones []string
 	add := func(zone string) {
@@ -268,7 +267,6 @@ func (w *want) overdue(d *draft) bool {
 	return slices.ContainsFunc(w.holds(d), func(since time.Time) bool { return w.left(since) <= 0 })
 }
 
-// holds are the times since when the draft holds something.
 func (w *want) holds(d *draft) []time.Time {
 	var times []time.Time
 	if d.narrowing != nil {
@@ -316,7 +314,6 @@ func (w *want) losing(groups []*group) []string {
 	return zones
 }
 
-// isUsedBy reports whether any of the zones uses the group that exists.
 func (g *group) isUsedBy(zones []string) bool {
 	return g.object != nil && slices.ContainsFunc(zones, func(zone string) bool { return uses(g.object, zone) })
 }

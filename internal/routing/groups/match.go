@@ -33,7 +33,6 @@ type group struct {
 	dirty bool
 }
 
-// placement is where an endpoint is and is to be.
 type placement struct {
 	*sliceEndpoint
 	// readIn is the group that the plan of the endpoint is read from, and since when it is
@@ -68,7 +67,6 @@ func match(w *want, existing []*v1alpha1.EndpointGroup) []*group {
 	return append(groups, place(w, groups, homeless)...)
 }
 
-// read finds out which shares and endpoints the groups have now.
 func read(w *want, existing []*v1alpha1.EndpointGroup) ([]*group, []placement) {
 	places := make([]placement, w.endpoints)
 	parts := make(map[string]*part, len(w.parts))

@@ -85,7 +85,6 @@ func (w *want) domainsOf(node, zone string, tiers []string) map[string]string {
 	return values
 }
 
-// skips reports whether the nodes of a place do not use its endpoints as their own.
 func (w *want) skips(key, domain string) bool {
 	return slices.ContainsFunc(w.plan.Skips, func(s allocate.Skip) bool { return s.Key == key && s.Domain == domain })
 }

@@ -232,7 +232,6 @@ func (s *Step) noteDown() {
 	}
 }
 
-// begun reports whether the hand-over began with any of the groups that there are now.
 func (h State) begun() bool {
 	return slices.ContainsFunc(h.Memory.Begun, func(v GroupVersion) bool {
 		return slices.ContainsFunc(h.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == v.Name })
@@ -281,7 +280,6 @@ func Down(proxies []NodeProxy, now time.Time) []string {
 	return nodesThat(proxies, func(p NodeProxy) bool { return p.Down(now) })
 }
 
-// nodesThat are the nodes of which something is true, in order.
 func nodesThat(proxies []NodeProxy, is func(NodeProxy) bool) []string {
 	var nodes []string
 	for _, proxy := range proxies {
@@ -350,7 +348,6 @@ func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 	return list
 }
 
-// mostNamed is how many of the nodes that are missing notes name.
 const mostNamed = 5
 
 // nodesText names the first few nodes. It does not count the rest, because the text of a

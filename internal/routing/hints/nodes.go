@@ -110,7 +110,6 @@ func (p *Plan) AddNodes(in Input, tiers *allocate.NodeTiers, skips []allocate.Sk
 	}
 }
 
-// allowed are those of the nodes that the plan lets use an endpoint.
 func (in *Input) allowed(e translate.Endpoint, nodes []string) []string {
 	set := in.Assigned[e.Address]
 	without := func(node string) bool { return set.Weight(in.Cluster.Labels(node)[topology.Zone]) == 0 }

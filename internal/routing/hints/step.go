@@ -24,7 +24,6 @@ type Write struct {
 	Marked bool
 }
 
-// needed reports whether the slice is not yet as the write would have it.
 func (w *Write) needed() bool {
 	return w.Changed > 0 || w.Held != w.Slice.Annotations[v1alpha1.AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
 }
@@ -198,7 +197,6 @@ func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) 
 	}
 }
 
-// allow reports whether every zone has its floor after a change.
 func (c counts) allow(by, floor counts) bool {
 	for at, n := range by {
 		if c[at]+n < floor[at] {

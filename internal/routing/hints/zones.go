@@ -115,7 +115,6 @@ func (l *Limits) note(format string, args ...any) {
 	l.Notes = append(l.Notes, fmt.Sprintf(format, args...))
 }
 
-// forEveryone reports whether every zone uses every endpoint.
 func (in *Input) forEveryone() bool {
 	for i := range in.Plan.Groups {
 		if len(in.Plan.Groups[i].Consumers) != len(in.Plan.Zones) {

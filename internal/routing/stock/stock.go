@@ -75,7 +75,6 @@ func Ports(eps []*discoveryv1.EndpointSlice) []Port {
 	return ports
 }
 
-// seenByStock reports whether kube-proxy watches the slice.
 func seenByStock(slice *discoveryv1.EndpointSlice) bool {
 	if _, other := slice.Labels[v1alpha1.LabelServiceProxyName]; other {
 		return false
@@ -277,7 +276,6 @@ func (x *Index) View(clients []Client) ([]Row, allocate.Figures) {
 	return rows, figures
 }
 
-// addRow counts a node with those that do the same.
 func addRow(rows []Row, row Row) []Row {
 	for i := range rows {
 		r := &rows[i]

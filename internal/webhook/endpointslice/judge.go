@@ -102,7 +102,6 @@ func decode(text []byte, slice *discoveryv1.EndpointSlice) (known bool, err erro
 	return len(unknown) == 0, nil
 }
 
-// yes is the value of a label that is set.
 const yes = "true"
 
 func isRouted(slice *discoveryv1.EndpointSlice) bool {
@@ -187,7 +186,6 @@ func admissionOptions(o Options) admission.Options {
 // siblingTimeout is how long a review waits for a cache that is not filled yet.
 const siblingTimeout = 200 * time.Millisecond
 
-// serviceIndex is the name under which the cache finds slices by their Service.
 const serviceIndex = "webhook.endpointslice.service"
 
 func serviceOf(object client.Object) []string {

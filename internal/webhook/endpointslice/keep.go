@@ -189,10 +189,8 @@ func (p plan) speaksForNode(e *discoveryv1.Endpoint) bool {
 // the zone of an endpoint may be anything.
 func isZone(name string) bool { return name != "" && len(validation.IsValidLabelValue(name)) == 0 }
 
-// isNode reports whether an endpoint can be hinted to a node.
 func isNode(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
-// isValid reports whether the API server takes hints.
 func isValid(h *discoveryv1.EndpointHints) bool {
 	if h == nil {
 		return true

@@ -46,7 +46,6 @@ func Register(mgr manager.Manager, o Options) {
 	})
 }
 
-// judge judges Services by the policies, and by the slices that there are.
 type judge struct {
 	Options
 	objects client.Reader
