@@ -115,25 +115,17 @@ type counts map[portZone]int
 
 // count adds the endpoints of a slice with some ports, each with the given sign.
 func (c counts) count(ports []string, endpoints []discoveryv1.Endpoint, sign int) {
-	for zone, n := range hintedTo(endpoints) {
-		for _, port := range ports {
-			c[portZone{port, zone}] += sign * n
-		}
-	}
-}
-
-func hintedTo(endpoints []discoveryv1.Endpoint) map[string]int {
-	zones := map[string]int{}
 	for i := range endpoints {
 		e := &endpoints[i]
-		if e.Hints == nil || !endpoint.StateOf(e).IsReady() {
+		if !endpoint.StateOf(e).IsReady() {
 			continue
 		}
-		for _, zone := range e.Hints.ForZones {
-			zones[zone.Name]++
+		for _, zone := range Zones(e) {
+			for _, port := range ports {
+				c[portZone{port, zone}] += sign
+			}
 		}
 	}
-	return zones
 }
 
 type change struct {
