@@ -20,7 +20,6 @@ import (
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
-	"vicinity.dev/vicinity/lab/shape"
 )
 
 // Components are the names of all components of the lab.
@@ -112,61 +111,90 @@ func heartbeatSince(node *corev1.Node, since time.Time) bool {
 	})
 }
 
-// changeComponent calls a function for a component while the lab is locked: one with the
-// node of a vicinity-proxy, which is a pod, and one with the control plane for all others.
-func (c *Cluster) changeComponent(ctx context.Context, name string, proxy func(shape.Node) error, other func(*controlplane.ControlPlane) error) error {
+// changeComponent calls a function for a component while the lab is locked.
+func (c *Cluster) changeComponent(ctx context.Context, name string, do func() error) error {
 	unlock, err := c.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if node, ok := c.proxyNode(name); ok {
-		return proxy(node)
-	}
-	plane, err := c.controlPlane()
-	if err != nil {
+	if err := c.checkComponent(name); err != nil {
 		return err
 	}
-	return other(plane)
+	return do()
+}
+
+func (c *Cluster) checkComponent(name string) error {
+	all, err := c.Components()
+	if err == nil && !slices.Contains(all, name) {
+		err = fmt.Errorf("component %q is unknown; this lab has %s", name, strings.Join(all, ", "))
+	}
+	return err
 }
 
 // StartComponent starts a component unless it runs, and waits until it is ready. It only
 // waits for one that is a pod, which its node starts.
 func (c *Cluster) StartComponent(ctx context.Context, name string) error {
-	return c.changeComponent(ctx, name,
-		func(node shape.Node) error { return c.waitProxy(ctx, node) },
-		func(plane *controlplane.ControlPlane) error { return plane.StartComponent(ctx, name) })
+	return c.changeComponent(ctx, name, func() error { return c.start(ctx, name) })
 }
 
-// proxyGrace is how long a vicinity-proxy may take to terminate.
-const proxyGrace = 5 * time.Second
+func (c *Cluster) start(ctx context.Context, name string) error {
+	if node, ok := c.proxyNode(name); ok {
+		return c.waitProxy(ctx, node)
+	}
+	plane, err := c.controlPlane()
+	if err != nil {
+		return err
+	}
+	return plane.StartComponent(ctx, name)
+}
 
-// StopComponent terminates a component.
+// stopGrace is how long a component may take to terminate.
+const stopGrace = 10 * time.Second
+
+// StopComponent terminates a component, if it runs. The node of one that is a pod starts another.
 func (c *Cluster) StopComponent(ctx context.Context, name string) error {
-	return c.changeComponent(ctx, name,
-		func(node shape.Node) error { return c.stopProxy(ctx, node, proxyGrace) },
-		func(plane *controlplane.ControlPlane) error { return plane.StopComponent(ctx, name) })
+	return c.changeComponent(ctx, name, func() error { return c.stop(ctx, name, stopGrace) })
 }
 
 // KillComponent kills a component.
 func (c *Cluster) KillComponent(ctx context.Context, name string) error {
-	return c.changeComponent(ctx, name,
-		func(node shape.Node) error { return c.stopProxy(ctx, node, 0) },
-		func(plane *controlplane.ControlPlane) error { return plane.KillComponent(ctx, name) })
+	return c.changeComponent(ctx, name, func() error { return c.stop(ctx, name, 0) })
+}
+
+func (c *Cluster) stop(ctx context.Context, name string, grace time.Duration) error {
+	running, err := c.findComponent(name)
+	if errors.Is(err, process.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return running.Stop(ctx, grace)
 }
 
 // PauseComponent freezes a component, which keeps its connections but does not answer.
 func (c *Cluster) PauseComponent(ctx context.Context, name string) error {
-	return c.changeComponent(ctx, name,
-		func(node shape.Node) error { return c.pauseProxy(ctx, node, true) },
-		func(plane *controlplane.ControlPlane) error { return plane.PauseComponent(name) })
+	return c.changeComponent(ctx, name, func() error {
+		running, err := c.findComponent(name)
+		if err != nil {
+			return err
+		}
+		return running.Pause()
+	})
 }
 
 // ResumeComponent continues a paused component, and waits until it is ready.
 func (c *Cluster) ResumeComponent(ctx context.Context, name string) error {
-	return c.changeComponent(ctx, name,
-		func(node shape.Node) error { return c.pauseProxy(ctx, node, false) },
-		func(plane *controlplane.ControlPlane) error { return plane.ResumeComponent(ctx, name) })
+	return c.changeComponent(ctx, name, func() error {
+		running, err := c.findComponent(name)
+		if err != nil {
+			return err
+		}
+		if err := running.Resume(); err != nil {
+			return err
+		}
+		return c.start(ctx, name)
+	})
 }
 
 // defaultTail is the number of lines per component when the logs of all are shown.
@@ -176,20 +204,19 @@ const defaultTail = 10
 // lines. Without names it prints the logs of all components, with their names before each
 // line.
 func (c *Cluster) ComponentLogs(w io.Writer, tail *int64, names ...string) error {
-	all, err := c.Components()
-	if err != nil {
-		return err
-	}
 	prefix := len(names) == 0
 	if prefix {
-		names = all
+		var err error
+		if names, err = c.Components(); err != nil {
+			return err
+		}
 		if tail == nil {
 			tail = new(int64(defaultTail))
 		}
 	}
 	for _, name := range names {
-		if !slices.Contains(all, name) {
-			return fmt.Errorf("component %q is unknown; this lab has %s", name, strings.Join(all, ", "))
+		if err := c.checkComponent(name); err != nil {
+			return err
 		}
 		text, err := c.componentLog(name)
 		if errors.Is(err, os.ErrNotExist) {

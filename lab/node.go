@@ -164,7 +164,7 @@ func (c *Cluster) takeDownNode(ctx context.Context, node shape.Node, after shape
 		return err
 	}
 	// The kubelet first: it would start again what the runtime ends.
-	failed := []error{c.kill(ctx, cri.KubeletOf(node.Name)), c.kill(ctx, controlplane.KubeProxy+"-"+node.Name), plane.RemoveNode(node)}
+	failed := []error{c.stop(ctx, cri.KubeletOf(node.Name), 0), c.stop(ctx, controlplane.KubeProxy+"-"+node.Name, 0), plane.RemoveNode(node)}
 	now.Shape = after
 	if err := c.save(now); err != nil {
 		return err
@@ -235,14 +235,4 @@ func (c *Client) deletePods(ctx context.Context, node string) error {
 		}
 	}
 	return errors.Join(failed...)
-}
-
-func (c *Cluster) kill(ctx context.Context, name string) error {
-	running, err := process.Find(c.dir, name)
-	if errors.Is(err, process.ErrNotFound) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return running.Kill(ctx)
 }

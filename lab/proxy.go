@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/cri"
@@ -91,28 +90,4 @@ func (c *Cluster) proxyLog(node shape.Node) ([]byte, error) {
 		all, err = append(all, text...), errors.Join(err, failed)
 	}
 	return all, err
-}
-
-// stopProxy stops a node's vicinity-proxy. Its node starts another one.
-func (c *Cluster) stopProxy(ctx context.Context, node shape.Node, grace time.Duration) error {
-	running, err := c.findProxy(node)
-	if err != nil {
-		return err
-	}
-	return running.Stop(ctx, grace)
-}
-
-// pauseProxy pauses a node's vicinity-proxy, or resumes it and waits until it is ready.
-func (c *Cluster) pauseProxy(ctx context.Context, node shape.Node, pause bool) error {
-	running, err := c.findProxy(node)
-	if err != nil {
-		return err
-	}
-	if pause {
-		return running.Pause()
-	}
-	if err := running.Resume(); err != nil {
-		return err
-	}
-	return c.waitProxy(ctx, node)
 }

@@ -15,11 +15,7 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-const (
-	// stopGrace is how long a component may take to terminate.
-	stopGrace = 10 * time.Second
-	readyPoll = 50 * time.Millisecond
-)
+const readyPoll = 50 * time.Millisecond
 
 type component struct {
 	name string
@@ -168,49 +164,6 @@ func (c *ControlPlane) StartComponent(ctx context.Context, name string) error {
 	return c.waitAll(ctx, component)
 }
 
-// StopComponent terminates a component, if it runs.
-func (c *ControlPlane) StopComponent(ctx context.Context, name string) error {
-	component, err := c.find(name)
-	if err != nil {
-		return err
-	}
-	return c.stop(ctx, component, stopGrace)
-}
-
-// KillComponent kills a component.
-func (c *ControlPlane) KillComponent(ctx context.Context, name string) error {
-	component, err := c.find(name)
-	if err != nil {
-		return err
-	}
-	return c.stop(ctx, component, 0)
-}
-
-// PauseComponent freezes a component, which keeps its connections but does not answer.
-func (c *ControlPlane) PauseComponent(name string) error {
-	running, err := c.process(name)
-	if err != nil {
-		return err
-	}
-	return running.Pause()
-}
-
-// ResumeComponent continues a paused component, and waits until it is ready.
-func (c *ControlPlane) ResumeComponent(ctx context.Context, name string) error {
-	running, err := c.process(name)
-	if err != nil {
-		return err
-	}
-	if err := running.Resume(); err != nil {
-		return err
-	}
-	component, err := c.find(name)
-	if err != nil {
-		return err
-	}
-	return c.waitAll(ctx, component)
-}
-
 // Ready returns an error unless a component runs and works.
 func (c *ControlPlane) Ready(ctx context.Context, name string) error {
 	component, err := c.find(name)
@@ -276,16 +229,6 @@ func Environment() []string {
 	return variables
 }
 
-func (c *ControlPlane) stop(ctx context.Context, component component, grace time.Duration) error {
-	running, err := process.Find(c.config.Dir, component.name)
-	if errors.Is(err, process.ErrNotFound) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	return running.Stop(ctx, grace)
-}
-
 func (c *ControlPlane) waitAll(ctx context.Context, components ...component) error {
 	return inParallel(components, func(component component) error { return c.wait(ctx, component) })
 }
@@ -343,7 +286,11 @@ func (c component) mustRestart(ctx context.Context, pid int) (bool, error) {
 }
 
 func (c *ControlPlane) restart(ctx context.Context, component component) (*process.Process, error) {
-	if err := c.stop(ctx, component, 0); err != nil {
+	running, err := c.process(component.name)
+	if err != nil {
+		return nil, err
+	}
+	if err := running.Kill(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.startAll(component); err != nil {
