@@ -8,9 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 )
 
 // batchSize is how many tests a process runs: it takes seconds to start, and the last ones
@@ -70,20 +71,10 @@ func (o *options) runTests(ctx context.Context, kubeconfig, reports string, p pl
 		batches = append(batches, b)
 		return b
 	}
-	queue := make(chan batch, len(p.parallel))
 	for tests := range slices.Chunk(p.parallel, batchSize) {
-		queue <- add(tests)
+		add(tests)
 	}
-	close(queue)
-	var work sync.WaitGroup
-	for range o.parallel {
-		work.Go(func() {
-			for b := range queue {
-				o.runBatch(ctx, kubeconfig, b)
-			}
-		})
-	}
-	work.Wait()
+	workqueue.ParallelizeUntil(ctx, o.parallel, len(batches), func(i int) { o.runBatch(ctx, kubeconfig, batches[i]) })
 	if len(p.serial) > 0 {
 		o.runBatch(ctx, kubeconfig, add(p.serial))
 	}

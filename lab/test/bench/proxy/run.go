@@ -98,17 +98,7 @@ func (b *bench) takeTurn(ctx context.Context, who string) error {
 			if err := b.served(ctx, b.cluster.made+1); err != nil {
 				return err
 			}
-			if err := b.Rest(ctx); err != nil {
-				return err
-			}
-			// What changes cost comes before connections by the thousand, of which each is
-			// counted when the kernel forgets it, two minutes later.
-			if err := b.costs(p, figures, func() (int, error) {
-				return costly, b.changeSlice(ctx, costly, seldom, &contest{})
-			}); err != nil {
-				return err
-			}
-			if err := b.changeSlice(ctx, changes, often, figures); err != nil {
+			if err := b.changeSlices(ctx, p, figures); err != nil {
 				return err
 			}
 			// It would put a group right that somebody else changes.
@@ -133,9 +123,7 @@ func (b *bench) measurePeer(ctx context.Context, figures *contest) error {
 		if err := b.Rest(ctx); err != nil {
 			return err
 		}
-		err := b.costs(p, figures, func() (int, error) {
-			return peerChanges, b.changeSlice(ctx, peerChanges, peerPause, figures)
-		})
+		err := b.costs(p, figures, peerChanges, func() error { return b.changeSlice(ctx, peerChanges, peerPause, figures) })
 		if err != nil {
 			return err
 		}
@@ -360,14 +348,27 @@ func (b *bench) change(ctx context.Context, number int, pause time.Duration, too
 	return nil
 }
 
-// costs measures what changes cost a proxy, with all else that it does meanwhile.
-func (b *bench) costs(p *meter.Program, figures *contest, do func() (int, error)) error {
+// changeSlices measures what changes cost vicinity-proxy, and then how long they take. That comes
+// before connections by the thousand, of which each is counted when the kernel forgets it, two
+// minutes later.
+func (b *bench) changeSlices(ctx context.Context, p *meter.Program, figures *contest) error {
+	if err := b.Rest(ctx); err != nil {
+		return err
+	}
+	err := b.costs(p, figures, costly, func() error { return b.changeSlice(ctx, costly, seldom, &contest{}) })
+	if err != nil {
+		return err
+	}
+	return b.changeSlice(ctx, changes, often, figures)
+}
+
+// costs measures what a number of changes cost a proxy, with all else that it does meanwhile.
+func (b *bench) costs(p *meter.Program, figures *contest, number int, do func() error) error {
 	before, err := p.CPU()
 	if err != nil {
 		return err
 	}
-	number, err := do()
-	if err != nil {
+	if err := do(); err != nil {
 		return err
 	}
 	after, err := p.CPU()
@@ -410,16 +411,7 @@ func (b *bench) measureWeights(ctx context.Context) error {
 			return err
 		}
 		return b.withProxy(ctx, vicinity, figures, func(p *meter.Program) error {
-			if err := b.Rest(ctx); err != nil {
-				return err
-			}
-			err := b.costs(p, figures, func() (int, error) {
-				return costly, b.changeSlice(ctx, costly, seldom, &contest{})
-			})
-			if err != nil {
-				return err
-			}
-			if err := b.changeSlice(ctx, changes, often, figures); err != nil {
+			if err := b.changeSlices(ctx, p, figures); err != nil {
 				return err
 			}
 			return b.finish(ctx, p, figures)
