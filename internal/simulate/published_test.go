@@ -17,7 +17,7 @@ type sample struct {
 func (s sample) Cases() (n int64, known bool) { return s.total / s.every, true }
 
 func (s sample) open() source {
-	return &sampleSource{sample: s, names: zoneNames(s.parts[0].Zones)}
+	return (&sampleSource{sample: s, names: zoneNames(s.parts[0].Zones)}).fill
 }
 
 type sampleSource struct {

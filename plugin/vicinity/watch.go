@@ -89,15 +89,15 @@ func (w *watches) await(limit time.Duration) bool {
 	return true
 }
 
-// object is an object of the API.
-type object interface {
+// kept is a kind of objects.
+type kept interface {
 	metav1.Object
 	runtime.Object
 }
 
 // follow keeps the cluster up to date by a resource. One of Vicinity's that the API server does not have is like
 // one without objects.
-func follow[T object](ctx context.Context, w *watches, f *followed[T], example T) {
+func follow[T kept](ctx context.Context, w *watches, f *followed[T], example T) {
 	f.known, f.synced = map[objectName]objectKey{}, sync.OnceFunc(func() { w.cluster.missing.Add(-1) })
 	source := &watcher.Optional{
 		ListerWatcher: watcher.Selected(w.clients.Group(f.version), f.resource, f.selector),
@@ -117,7 +117,7 @@ func follow[T object](ctx context.Context, w *watches, f *followed[T], example T
 
 // followed is a resource that is watched. It keeps names only, to find out which objects are gone
 // when all are listed again.
-type followed[T object] struct {
+type followed[T kept] struct {
 	resource string
 	version  schema.GroupVersion
 	selector string

@@ -81,6 +81,7 @@ var (
 	kubeRouterIgnoresHint = define("kube-router-ignores-hints", Problem, "kube-router, with its service proxy", "Its service proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints)
 	kubeProxyVersion      = define("kube-proxy-version", Warning, "kube-proxy, newer than the API server or more than three minor releases older", "Kubernetes supports no such pair; before 1.31 kube-proxy goes by few hints, and before 1.34 by none for nodes.", runbookVersions)
 	windowsIgnoresHints   = define("windows-ignores-hints", Notice, "a node with Windows", "kube-proxy on Windows does not go by hints: clients on this node use all endpoints.", runbookHints)
+	nodeIgnoresNodeHints  = define("node-ignores-node-hints", Notice, "a node whose kubelet is older than 1.34", "kube-proxy is mostly of the kubelet's release, and does not go by hints for nodes before 1.34: clients on this node use all endpoints that their zone may use.", runbookVersions)
 	kubeProxyIPVS         = define("kube-proxy-ipvs", Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and gone in 1.43.", runbookVersions)
 
 	controllerNotReady   = define("controller-not-ready", Problem, "vicinity-controller, without a ready pod", "Nothing is written: plans do not follow pods, webhooks get no answer, and evictions under budgets and paced scale-downs are refused.", runbookDown)
@@ -119,9 +120,7 @@ var (
 
 	serviceServedByNone      = define("service-served-by-none", Problem, "a Service that kube-proxy leaves to vicinity-proxy, without groups or without vicinity-proxy", "No proxy serves the Service: connections to it fail.", runbookProxy)
 	serviceHintsLost         = define("service-hints-lost", Problem, "a Service whose condition says `HintsLost`", "Its traffic is spread over all zones: something takes the hints away.", runbookHints)
-	serviceHintsDropped      = define("service-hints-dropped", Problem, "a Service whose condition says `HintsDropped`", "Its traffic is not where the plan has it: the API server does not store what is written.", runbookHints)
 	serviceNotWritten        = define("service-not-written", Problem, "a Service whose condition says `NotWritten`", "Its traffic follows an older plan, or none: the API server refuses what is written.", runbookRefused)
-	serviceHintsIgnored      = define("service-hints-ignored", Problem, "a Service whose condition says `ProxiesIgnoreHints`", "Its traffic is spread over all zones: no kube-proxy goes by its hints.", runbookHints)
 	serviceNeedsGroups       = define("service-needs-groups", Warning, "a Service whose condition says `NeedsGroups`", "What it asks for has no effect: hints cannot express it.", runbookNear)
 	serviceAwaitsProxy       = define("service-awaits-proxy", Warning, "a Service that asks for vicinity-proxy, which is not installed, or has not served it for a minute", "Until vicinity-proxy serves it, it gets hints, or what it asks for has no effect.", runbookProxy)
 	serviceLeftAlone         = define("service-left-alone", Warning, "a Service that asks for something in a namespace that vicinity-controller leaves alone", "What it asks for has no effect.", runbookNear)

@@ -28,7 +28,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		w.log.Info("The ranges of cluster IPs are not known: Services may claim addresses there that no Service has", "cause", err.Error())
 		w.has(ResourceRanges)
 	}
-	reflect(ctx, w,
+	follow(ctx, w,
 		ResourceRanges, w.readable(w.api.ServiceRanges(), rangesUnread), &networkingv1.ServiceCIDR{},
 		&watcher.Store[*networkingv1.ServiceCIDR]{
 			Set:    func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.SetRange(one) }) },
@@ -46,7 +46,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		w.log.Info("The addresses of other nodes are not known: Services may claim them", "cause", cause)
 		w.has(ResourceConfigMaps)
 	}
-	reflect(ctx, w,
+	follow(ctx, w,
 		ResourceConfigMaps, w.readable(w.api.NodeAddresses(w.scope.Namespace), func(err error) { unpublished(err.Error()) }), &corev1.ConfigMap{},
 		&watcher.Store[*corev1.ConfigMap]{
 			Set: w.setNodeAddresses,

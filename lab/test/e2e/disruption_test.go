@@ -70,7 +70,7 @@ func evictionStorm(ctx context.Context, s *scene) (string, error) {
 	all := many.Add(one.Figures)
 	over := many.OverBudget + many.Unreserved + one.OverBudget + one.Unreserved
 	// A refusal costs a request too.
-	asked := many.Calls.Sum() + one.Calls.Sum()
+	asked := many.Calls + one.Calls
 	calls, perAnswer := asked/float64(all.Admitted), asked/float64(all.Admitted+all.Refused)
 	p99 := meter.Milliseconds(meter.Quantile(all.Times, 0.99))
 	fmt.Printf("RESULT evictions=%d over_budget=%d p99_ms=%.1f per_second=%.1f api_calls_per_pod=%.2f api_calls_per_answer=%.2f\n", all.Admitted, over, p99, all.PerSecond(), calls, perAnswer)

@@ -22,8 +22,11 @@ import (
 
 	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/lab/state"
 )
 
 // labArea is what users of the lab are promised in docs/lab.md.
@@ -464,7 +467,7 @@ func (p second) machine() ([]string, error) {
 // gone fails when anything of the lab is left, or of the machine is not as before. Pods of
 // another lab may come and go meanwhile.
 func (p second) gone(before []string) error {
-	traces, err := lab.Traces(p.name, p.options)
+	traces, err := tracesOf(p.name, p.options.Root)
 	if err != nil {
 		return err
 	}
@@ -481,4 +484,30 @@ func (p second) gone(before []string) error {
 		}
 	}
 	return nil
+}
+
+// tracesOf are all network namespaces, processes and files of a lab on this machine, whether it is up or not.
+func tracesOf(name, root string) ([]string, error) {
+	namespaces, err := fabric.Namespaces(name)
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(root, name)
+	pids, err := process.Strays(state.At(folder), namespaces...)
+	if err != nil {
+		return nil, err
+	}
+	var traces []string
+	for _, namespace := range namespaces {
+		traces = append(traces, "network namespace "+namespace)
+	}
+	for _, pid := range pids {
+		if command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(command) > 0 {
+			traces = append(traces, fmt.Sprintf("process %d %q", pid, command))
+		}
+	}
+	if _, err := os.Lstat(folder); err == nil {
+		traces = append(traces, "folder "+folder)
+	}
+	return traces, nil
 }
