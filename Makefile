@@ -13,7 +13,7 @@ BENCHTIME ?= 0.5s
 BENCHCOUNT ?= 6
 
 # The packages that decide; they are the ones worth measuring.
-CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout locate simulate explain))
+CORE := $(wildcard $(addprefix ./internal/,topology allocate disruption rollout simulate names/locate routing/explain))
 
 # The modules: Vicinity, the lab that it is tried in, the tests of dashboards and rules, and what
 # makes releases.
@@ -336,6 +336,10 @@ notices: release-maker ## Write the licences and notices of all that is linked t
 generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, licences, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
 	@for module in $(MODULES); do (cd "$$module" && packages=$$($(GOLDEN)) && { [ -z "$$packages" ] || $(GO) test $$packages -update; }) || exit; done
+
+.PHONY: weight
+weight: ## Print lines of Go by room
+	@hack/weight
 
 .PHONY: fmt
 fmt: $(TOOLS)/golangci-lint ## Format

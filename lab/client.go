@@ -1,6 +1,6 @@
 package lab
 
-import "vicinity.dev/vicinity/internal/kube"
+import "vicinity.dev/vicinity/test/kube"
 
 // Client is an administrator's client of a lab's API.
 type Client struct{ *kube.Client }

@@ -16,10 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/process"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // Components are the names of all components of the lab.

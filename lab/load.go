@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // Via is how requests reach a Service.

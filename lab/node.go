@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/agent"
 	"vicinity.dev/vicinity/lab/controlplane"
 	"vicinity.dev/vicinity/lab/cri"
@@ -21,6 +20,7 @@ import (
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // StopNode disconnects a node: its heartbeats end, and nothing reaches it or its pods. It

@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/cri"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // proxyImage is the image of vicinity-proxy, its program, and the prefix of the components'

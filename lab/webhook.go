@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 func (c *Client) webhooks(ctx context.Context, configuration string) ([]string, error) {

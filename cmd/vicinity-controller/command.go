@@ -12,15 +12,15 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/controller/budget"
-	"vicinity.dev/vicinity/internal/controller/locator"
-	controller "vicinity.dev/vicinity/internal/controller/routing"
+	disruptioncontroller "vicinity.dev/vicinity/internal/disruption/controller"
+	kitcommand "vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/kit/version"
+	namescontroller "vicinity.dev/vicinity/internal/names/controller"
 	"vicinity.dev/vicinity/internal/routing"
+	routingcontroller "vicinity.dev/vicinity/internal/routing/controller"
 	"vicinity.dev/vicinity/internal/routing/groups"
-	"vicinity.dev/vicinity/internal/routingflags"
-	"vicinity.dev/vicinity/internal/translate"
-	"vicinity.dev/vicinity/internal/version"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
 // config is what flags and the environment say.
@@ -36,11 +36,11 @@ type config struct {
 	metrics        string
 	pprof          string
 	log            logConfig
-	clock          *command.Clock // is set with the API server
-	routing        controller.Options
-	locators       locator.Options
+	clock          *kitcommand.Clock // is set with the API server
+	routing        routingcontroller.Options
+	locators       namescontroller.Options
 	budgets        bool
-	budgetOptions  budget.Options
+	budgetOptions  disruptioncontroller.Options
 	responder      bool
 	scaleDown      bool
 	rollouts       bool
@@ -114,7 +114,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.budgets, "budgets", false, "keep TopologyDisruptionBudgets: their status and events, and the label of namespaces by which evictions are checked")
 	flags.BoolVar(&c.budgetOptions.ProjectPDBs, "project-pdbs", false, "keep PodDisruptionBudgets, one for each zone, for budgets that these can express; without it those of before are removed")
 	flags.BoolVar(&c.responder, "eviction-responder", false, "answer EvictionRequests for pods that name the responder vicinity.dev/budget, where the API server serves them")
-	flags.IntVar(&c.budgetOptions.Top, "top-budgets", budget.DefaultTop, "budgets, those that allow the least, that have metrics of their own")
+	flags.IntVar(&c.budgetOptions.Top, "top-budgets", disruptioncontroller.DefaultTop, "budgets, those that allow the least, that have metrics of their own")
 	flags.BoolVar(&c.scaleDown, "scale-down", false, "keep the spread of Deployments and ReplicaSets that are annotated with vicinity.dev/keep-spread, or whose namespace is: by deletion costs of their pods")
 	flags.BoolVar(&c.rollouts, "rollouts", false, "follow DomainRollouts: replace the pods of StatefulSets and DaemonSets with the update strategy OnDelete, and of Deployments whose pods wait for it, by failure domain, as budgets allow")
 	flags.BoolVar(&c.webhooks.scales, "pace-scale-downs", false, "serve the webhooks that hold scale-downs to TopologyDisruptionBudgets in namespaces with the label vicinity.dev/pace-scale-down, and go on with those that were not allowed whole")
@@ -123,20 +123,20 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 
 func (c *config) addRoutingFlags(flags *pflag.FlagSet) {
 	o := &c.routing
-	o.Settings, o.Exclusion.Namespaces = routing.DefaultSettings(), translate.DefaultExcluded()
+	o.Settings, o.Exclusion.Namespaces = routing.DefaultSettings(), intent.DefaultExcluded()
 	routingflags.Add(flags, &o.Settings, &o.Exclusion)
-	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", controller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
-	o.ProxyNodes = controller.DefaultProxyNodes()
+	flags.DurationVar(&o.HandBackGrace, "hand-back-grace", routingcontroller.DefaultHandBackGrace, "how long kube-proxy has to take a Service back before its groups go")
+	o.ProxyNodes = routingcontroller.DefaultProxyNodes()
 	flags.Var(&o.ProxyNodes, "proxy-nodes", "labels of the nodes that run vicinity-proxy, as a selector, or several of which one is enough: a Service is handed over when all of these nodes have it")
-	flags.DurationVar(&o.ReplanAfter, "replan-after", controller.DefaultReplanAfter, "how long nothing must have happened to a Service for a better plan to replace the one that is kept, 0 for never")
-	flags.IntVar(&o.ReplanRate, "replan-rate", controller.DefaultReplanRate, "endpoints that may move for better plans in a minute in the long run, of all Services together")
-	flags.IntVar(&o.Workers, "workers", controller.DefaultWorkers, "Services that are synced at a time")
-	flags.IntVar(&o.TopServices, "top-services", controller.DefaultTopServices, "Services, those with the most endpoints, that have metrics of their own")
+	flags.DurationVar(&o.ReplanAfter, "replan-after", routingcontroller.DefaultReplanAfter, "how long nothing must have happened to a Service for a better plan to replace the one that is kept, 0 for never")
+	flags.IntVar(&o.ReplanRate, "replan-rate", routingcontroller.DefaultReplanRate, "endpoints that may move for better plans in a minute in the long run, of all Services together")
+	flags.IntVar(&o.Workers, "workers", routingcontroller.DefaultWorkers, "Services that are synced at a time")
+	flags.IntVar(&o.TopServices, "top-services", routingcontroller.DefaultTopServices, "Services, those with the most endpoints, that have metrics of their own")
 }
 
 func (c *config) addLocatorFlags(flags *pflag.FlagSet) {
 	o := &c.locators
-	flags.StringVar((*string)(&o.Mode), "locators", string(locator.Unset), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off, which removes all that any vicinity-controller made; without it none are made and none removed")
+	flags.StringVar((*string)(&o.Mode), "locators", string(namescontroller.Unset), "which pods get a PodLocator, by which a DNS server finds its clients: all, auto for those whose addresses do not lie in the pod CIDRs of their node, or off, which removes all that any vicinity-controller made; without it none are made and none removed")
 	flags.StringSliceVar(&o.Labels, "locator-labels", nil, "labels of nodes that PodLocators have besides the hostname, the zone and the region, separated by commas, or * for all; without any every key that a Service or a policy names")
 }
 
@@ -226,11 +226,11 @@ func (c *config) checkBudgets() error {
 
 func (c *config) checkLocators() error {
 	o := &c.locators
-	if o.Mode != locator.Unset && !slices.Contains(locator.Modes(), o.Mode) {
+	if o.Mode != namescontroller.Unset && !slices.Contains(namescontroller.Modes(), o.Mode) {
 		return fmt.Errorf("--locators: %q is unknown; allowed are all, auto, off", o.Mode)
 	}
 	for _, key := range o.Labels {
-		if key == locator.AllLabels {
+		if key == namescontroller.AllLabels {
 			if len(o.Labels) > 1 {
 				return fmt.Errorf("--locator-labels: %q is not allowed; * is all labels and must be the only one", strings.Join(o.Labels, ","))
 			}

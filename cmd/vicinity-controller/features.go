@@ -11,48 +11,48 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"vicinity.dev/vicinity/internal/controller/budget"
-	"vicinity.dev/vicinity/internal/controller/locator"
-	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
-	"vicinity.dev/vicinity/internal/controller/responder"
-	"vicinity.dev/vicinity/internal/controller/rollout"
-	controller "vicinity.dev/vicinity/internal/controller/routing"
-	"vicinity.dev/vicinity/internal/controller/scaledown"
-	"vicinity.dev/vicinity/internal/lifecycle"
-	"vicinity.dev/vicinity/internal/pacing"
-	"vicinity.dev/vicinity/internal/requester"
-	"vicinity.dev/vicinity/internal/reservation"
-	"vicinity.dev/vicinity/internal/webhook/admission"
-	budgetwebhook "vicinity.dev/vicinity/internal/webhook/budget"
-	"vicinity.dev/vicinity/internal/webhook/certificates"
-	"vicinity.dev/vicinity/internal/webhook/endpointslice"
-	"vicinity.dev/vicinity/internal/webhook/eviction"
-	"vicinity.dev/vicinity/internal/webhook/ordinal"
-	"vicinity.dev/vicinity/internal/webhook/pod"
-	"vicinity.dev/vicinity/internal/webhook/policy"
-	"vicinity.dev/vicinity/internal/webhook/scale"
-	"vicinity.dev/vicinity/internal/webhook/service"
+	disruptioncontroller "vicinity.dev/vicinity/internal/disruption/controller"
+	"vicinity.dev/vicinity/internal/disruption/requester"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/disruption/responder"
+	"vicinity.dev/vicinity/internal/disruption/webhook/budget"
+	"vicinity.dev/vicinity/internal/disruption/webhook/eviction"
+	"vicinity.dev/vicinity/internal/disruption/webhook/pod"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/certificates"
+	"vicinity.dev/vicinity/internal/kit/lifecycle"
+	namescontroller "vicinity.dev/vicinity/internal/names/controller"
+	"vicinity.dev/vicinity/internal/proxy/nodeaddresses"
+	rolloutcontroller "vicinity.dev/vicinity/internal/rollout/controller"
+	routingcontroller "vicinity.dev/vicinity/internal/routing/controller"
+	"vicinity.dev/vicinity/internal/routing/webhook/endpointslice"
+	"vicinity.dev/vicinity/internal/routing/webhook/policy"
+	"vicinity.dev/vicinity/internal/routing/webhook/service"
+	scaledowncontroller "vicinity.dev/vicinity/internal/scaledown/controller"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
+	"vicinity.dev/vicinity/internal/scaledown/webhook/ordinal"
+	"vicinity.dev/vicinity/internal/scaledown/webhook/scale"
 )
 
 func (p *program) addRouting(ctx context.Context) error {
 	options := p.routing
 	options.Syncs = p.syncs
-	if err := controller.Add(ctx, p.Manager, options); err != nil {
+	if err := routingcontroller.Add(ctx, p.Manager, options); err != nil {
 		return err
 	}
 	if err := p.AddHealthzCheck("alive", p.syncs.Alive); err != nil {
 		return err
 	}
-	return p.AddReadyzCheck("caches", controller.Synced(p.GetCache(), p.routing))
+	return p.AddReadyzCheck("caches", routingcontroller.Synced(p.GetCache(), p.routing))
 }
 
 func (p *program) addLocators(ctx context.Context) error {
 	options := p.locators
 	options.Syncs = p.syncs
-	if err := locator.Add(ctx, p.Manager, options); err != nil || !options.Mode.Locates() {
+	if err := namescontroller.Add(ctx, p.Manager, options); err != nil || !options.Mode.Locates() {
 		return err
 	}
-	return p.AddReadyzCheck("locators", locator.Synced(p.GetCache()))
+	return p.AddReadyzCheck("locators", namescontroller.Synced(p.GetCache()))
 }
 
 func (p *program) addNodeAddresses(context.Context) error {
@@ -80,7 +80,7 @@ func (p *program) addBudgets(ctx context.Context) error {
 	options.Own, options.Served, options.Service = p.namespace, p.webhooks.evictions, p.webhooks.service
 	// Admission has most of the requests at any time.
 	options.Workers, options.Rate, options.Syncs = p.routing.Workers, max(1, p.qps/10), p.syncs
-	return budget.Add(ctx, p.Manager, p.ledger, options)
+	return disruptioncontroller.Add(ctx, p.Manager, p.ledger, options)
 }
 
 // addResponder has the manager answer EvictionRequests, and know whether these are served.
@@ -110,7 +110,7 @@ func (p *program) addScaleDown(ctx context.Context) error {
 		return err
 	}
 	// Routing has half of the requests at any time, and PodLocators the rest of them for a while.
-	return scaledown.Add(ctx, p.Manager, evicts, scaledown.Options{
+	return scaledowncontroller.Add(ctx, p.Manager, evicts, scaledowncontroller.Options{
 		Budgets: p.budgets, Workers: p.routing.Workers, Rate: max(1, p.qps/4), Burst: max(1, p.burst/4), Syncs: p.syncs,
 	})
 }
@@ -123,11 +123,11 @@ func (p *program) addRollouts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	options := rollout.Options{Workers: p.routing.Workers, Syncs: p.syncs, Plans: controller.NewForecast(p.GetClient(), p.routing)}
+	options := rolloutcontroller.Options{Workers: p.routing.Workers, Syncs: p.syncs, Plans: routingcontroller.NewForecast(p.GetClient(), p.routing)}
 	if p.ledger != nil {
 		options.Budgets = p.ledger
 	}
-	return rollout.Add(ctx, p.Manager, evicts, options)
+	return rolloutcontroller.Add(ctx, p.Manager, evicts, options)
 }
 
 // requester asks for evictions.
@@ -148,7 +148,7 @@ func (p *program) addPacing(ctx context.Context) error {
 		return nil
 	}
 	p.pacer = pacing.New(p.ledger, p.GetAPIReader(), p.GetClient())
-	return scaledown.AddPacing(ctx, p.Manager, p.pacer, scaledown.Options{Workers: p.routing.Workers, Syncs: p.syncs})
+	return scaledowncontroller.AddPacing(ctx, p.Manager, p.pacer, scaledowncontroller.Options{Workers: p.routing.Workers, Syncs: p.syncs})
 }
 
 // certify makes the certificates of the webhooks, nil if none is served.
@@ -207,11 +207,11 @@ func (p *program) addWebhooks(context.Context) error {
 		policy.Register(p.Manager, policy.Options{Metrics: answered})
 	}
 	if w.budgets {
-		options := budgetwebhook.Options{Own: p.namespace, Metrics: answered}
+		options := budget.Options{Own: p.namespace, Metrics: answered}
 		if p.ledger != nil {
 			options.Worlds = p.ledger
 		}
-		budgetwebhook.Register(p.Manager, options)
+		budget.Register(p.Manager, options)
 	}
 	if w.evictions {
 		eviction.Register(p.Manager, eviction.Options{Ledger: p.ledger, Metrics: answered})

@@ -22,16 +22,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/controller/locator"
-	"vicinity.dev/vicinity/internal/controller/nodeaddresses"
-	"vicinity.dev/vicinity/internal/controller/rollout"
-	controller "vicinity.dev/vicinity/internal/controller/routing"
-	"vicinity.dev/vicinity/internal/controller/shell"
-	"vicinity.dev/vicinity/internal/lifecycle"
-	"vicinity.dev/vicinity/internal/pacing"
-	"vicinity.dev/vicinity/internal/reservation"
-	"vicinity.dev/vicinity/internal/webhook/certificates"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	kitcertificates "vicinity.dev/vicinity/internal/kit/certificates"
+	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/kit/lifecycle"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	namescontroller "vicinity.dev/vicinity/internal/names/controller"
+	"vicinity.dev/vicinity/internal/proxy/nodeaddresses"
+	rolloutcontroller "vicinity.dev/vicinity/internal/rollout/controller"
+	routingcontroller "vicinity.dev/vicinity/internal/routing/controller"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
 
 // lease is the name of the leader's Lease.
@@ -44,7 +44,7 @@ const stopTime = 10 * time.Second
 type program struct {
 	*config
 	manager.Manager
-	certificates *certificates.Certificates // nil without webhooks
+	certificates *kitcertificates.Certificates // nil without webhooks
 	syncs        *shell.Syncs
 	ledger       *reservation.Ledger // nil unless budgets are kept
 	pacer        *pacing.Pacer       // nil unless scale-downs are paced
@@ -91,7 +91,7 @@ func (c *config) run(ctx context.Context) error {
 	return p.Start(ctx)
 }
 
-func (c *config) manager(api *rest.Config, certs *certificates.Certificates, leave *farewell) (manager.Manager, error) {
+func (c *config) manager(api *rest.Config, certs *kitcertificates.Certificates, leave *farewell) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -101,15 +101,15 @@ func (c *config) manager(api *rest.Config, certs *certificates.Certificates, lea
 		served.TLSOpts = []func(*tls.Config){certs.Configure}
 	}
 	leave.Server = webhook.NewServer(served)
-	cached := controller.CacheOptions(c.routing)
+	cached := routingcontroller.CacheOptions(c.routing)
 	for _, feature := range []struct {
 		enabled bool
 		needs   func(*cache.Options)
 	}{
 		{c.nodeAddresses, func(o *cache.Options) { nodeaddresses.CacheOptions(o, c.namespace) }},
-		{c.locators.Mode.Locates(), locator.CacheOptions},
+		{c.locators.Mode.Locates(), namescontroller.CacheOptions},
 		{c.budgets || c.scaleDown || c.rollouts, reservation.CacheOptions},
-		{c.rollouts, rollout.CacheOptions},
+		{c.rollouts, rolloutcontroller.CacheOptions},
 	} {
 		if feature.enabled {
 			feature.needs(&cached)

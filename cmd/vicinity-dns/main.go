@@ -9,7 +9,7 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 
-	"vicinity.dev/vicinity/internal/version"
+	"vicinity.dev/vicinity/internal/kit/version"
 )
 
 func main() {

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"vicinity.dev/vicinity/internal/kit/version"
 	"vicinity.dev/vicinity/internal/proxy"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
-	"vicinity.dev/vicinity/internal/version"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 // algorithmFlags are the algorithms that a command compares, and how their plans are delivered.

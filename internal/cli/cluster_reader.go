@@ -23,7 +23,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // clusterReader reads what a decision depends on. It does without what the cluster does not
@@ -109,7 +109,7 @@ func (r *clusterReader) defaults(ctx context.Context, namespace string) (map[str
 	}
 	chosen := map[string][]*v1alpha1.ClusterRoutingPolicy{}
 	read := func(namespace *corev1.Namespace) {
-		chosen[namespace.Name] = translate.ForNamespace(all, namespace.Labels)
+		chosen[namespace.Name] = intent.ForNamespace(all, namespace.Labels)
 	}
 	if namespace != metav1.NamespaceAll {
 		found, err := r.typed.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})

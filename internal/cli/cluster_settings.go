@@ -10,7 +10,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/routingflags"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
 // reading is what was read for the decision about a Service.

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/routingflags"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
 // settingsOf are the settings that a cluster with these objects has, and what of them is

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/console"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 type consoleFlags struct {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 // serveConsole runs the command until the test ends, and returns the address that it prints.

@@ -16,8 +16,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/cli/manifest"
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/convert"
+	"vicinity.dev/vicinity/internal/disruption/convert"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 type convertFlags struct {

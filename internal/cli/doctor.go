@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 // Exit codes of doctor beside 0.

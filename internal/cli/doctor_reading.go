@@ -23,12 +23,12 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/charts"
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
-	"vicinity.dev/vicinity/internal/routingflags"
-	"vicinity.dev/vicinity/internal/version"
+	"vicinity.dev/vicinity/internal/kit/command"
+	kitversion "vicinity.dev/vicinity/internal/kit/version"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
 const (
@@ -99,7 +99,7 @@ func (d *doctorReader) own() error {
 	if err != nil {
 		return err
 	}
-	for _, chart := range []string{version.Released(), source} {
+	for _, chart := range []string{kitversion.Released(), source} {
 		if chart != "" {
 			d.in.Charts = append(d.in.Charts, strings.ReplaceAll(chart, "+", "_")) // as labels have it
 		}

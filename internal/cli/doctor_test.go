@@ -31,8 +31,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/charts"
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect/doctor"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/test/golden"
 )
 

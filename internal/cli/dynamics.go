@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/simulate"
 )
 

@@ -5,8 +5,8 @@ import (
 	"io"
 	"strconv"
 
-	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )

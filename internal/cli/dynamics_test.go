@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 // dynamics runs the command in a program that has no other.

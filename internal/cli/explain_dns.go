@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/names"
 )
 

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/capacity"
 	"vicinity.dev/vicinity/internal/topology"
 	"vicinity.dev/vicinity/test/golden"
 )

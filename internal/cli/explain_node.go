@@ -11,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )

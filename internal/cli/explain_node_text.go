@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
 func writeNode(p *page, d *inspect.NodeExplanation) {

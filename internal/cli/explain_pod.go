@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 var podKinds = []string{"po", "pod", "pods"}

@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/test/kube"
 	"vicinity.dev/vicinity/test/rig"
 )
 

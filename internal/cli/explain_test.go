@@ -24,7 +24,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/test/golden"
 )
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // askedText says what is asked for and how it is delivered.
@@ -98,7 +98,7 @@ func meanwhileText(m *inspect.Interim) []string {
 	case m == nil:
 		return nil
 	case m.Delivery == allocate.DeliveryNone:
-		return []string{translate.HintsAreOff + ", so that all zones use all endpoints"}
+		return []string{intent.HintsAreOff + ", so that all zones use all endpoints"}
 	case m.Undelivered:
 		return []string{"there are no hints, which cannot express it, so that all zones use all endpoints"}
 	}
@@ -193,8 +193,8 @@ func planTitle(e *inspect.Explanation, f *inspect.Family) string {
 	return "plan, without anybody making one"
 }
 
-func unitTitle(unit translate.CapacityType) string {
-	if unit == translate.CapacityExpression {
+func unitTitle(unit intent.CapacityType) string {
+	if unit == intent.CapacityExpression {
 		return "capacity"
 	}
 	return capacityTitle(unit)

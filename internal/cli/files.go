@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 func readFiles(ctx context.Context, stdin io.Reader, names []string, read func(name string, from io.Reader) error) error {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 

@@ -22,12 +22,12 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/proxyflags"
 	"vicinity.dev/vicinity/internal/proxy/view"
 	"vicinity.dev/vicinity/internal/routing/handover"
-	"vicinity.dev/vicinity/internal/routingflags"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
+	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // nodeReader reads what a node does for a Service depends on.

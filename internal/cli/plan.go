@@ -14,13 +14,13 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/cli/manifest"
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/translate"
+	routingcapacity "vicinity.dev/vicinity/internal/routing/capacity"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 type planFlags struct {
@@ -95,7 +95,7 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 	if err != nil {
 		return err
 	}
-	cluster := capacity.NewCluster(manifests.Nodes)
+	cluster := routingcapacity.NewCluster(manifests.Nodes)
 	if note != "" {
 		fmt.Fprintln(s.Err, note)
 	}
@@ -105,7 +105,7 @@ func (f *planFlags) run(ctx context.Context, s command.Streams, names []string) 
 	for _, warning := range cluster.Warnings() {
 		fmt.Fprintln(s.Err, "warning: "+warning)
 	}
-	p := inspect.Planner{Manifests: manifests, Policies: manifests.Policies, Cluster: cluster, Question: question, Groups: groups, Capacity: translate.CapacityType(f.capacity)}
+	p := inspect.Planner{Manifests: manifests, Policies: manifests.Policies, Cluster: cluster, Question: question, Groups: groups, Capacity: intent.CapacityType(f.capacity)}
 	sections := []inspect.Section{}
 	for _, service := range services {
 		if err := ctx.Err(); err != nil {
@@ -146,8 +146,8 @@ func (f *planFlags) question() (q explain.Question, note string, err error) {
 	if note, err = f.deliver(&q, allocate.Delivery(cmp.Or(f.delivery, string(allocate.DeliveryHints)))); err != nil {
 		return q, "", err
 	}
-	capacities := []translate.CapacityType{translate.CapacityNodes, translate.CapacityCPU}
-	if f.capacity != "" && !slices.Contains(capacities, translate.CapacityType(f.capacity)) {
+	capacities := []intent.CapacityType{intent.CapacityNodes, intent.CapacityCPU}
+	if f.capacity != "" && !slices.Contains(capacities, intent.CapacityType(f.capacity)) {
 		return q, "", command.UsageErrorf("--capacity %q is unknown; allowed are %s", f.capacity, joinNames(capacities))
 	}
 	if q.Thresholds, err = f.thresholds.read(); err != nil {

@@ -7,10 +7,10 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 func writePlan(p *page, sections []inspect.Section, full bool) {
@@ -79,8 +79,8 @@ func writePlanSection(p *page, s *inspect.Section) {
 	p.list("to do better", advice)
 }
 
-func capacityTitle(capacity translate.CapacityType) string {
-	if capacity == translate.CapacityCPU {
+func capacityTitle(capacity intent.CapacityType) string {
+	if capacity == intent.CapacityCPU {
 		return "CPU cores"
 	}
 	return "nodes"
@@ -89,7 +89,7 @@ func capacityTitle(capacity translate.CapacityType) string {
 func comparisonTitle(s *inspect.Plans) string {
 	title := fmt.Sprintf("algorithms (delivered as %s; * is what the Service asks for", s.Question.Delivery)
 	isAuto := func(o explain.Option) bool { return o.Algorithm == allocate.Auto }
-	if s.Unit != translate.CapacityCPU && slices.ContainsFunc(s.Comparison.Options, isAuto) {
+	if s.Unit != intent.CapacityCPU && slices.ContainsFunc(s.Comparison.Options, isAuto) {
 		title += "; auto plans by CPU"
 	}
 	return title + ")"
@@ -116,7 +116,7 @@ func shownTitle(s *inspect.Section) string {
 		return "plan"
 	}
 	title := "plan of " + inspect.OptionName(s.Shown())
-	if s.Shown().Algorithm == translate.DefaultAlgorithm(s.Question.Delivery == allocate.DeliveryGroups) {
+	if s.Shown().Algorithm == intent.DefaultAlgorithm(s.Question.Delivery == allocate.DeliveryGroups) {
 		title += fmt.Sprintf(", which the annotation %s: %s would ask for", v1alpha1.AnnotationSameZone, v1alpha1.Prefer)
 	}
 	return title

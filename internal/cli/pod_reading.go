@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
 )
 

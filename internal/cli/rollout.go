@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 const rolloutResource = "domainrollouts"

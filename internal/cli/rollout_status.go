@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 type rolloutStatusFlags struct {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 // Main runs the command that args ask for, without the program's name, and returns

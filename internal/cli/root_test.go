@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vicinity.dev/vicinity/internal/command"
+	kitcommand "vicinity.dev/vicinity/internal/kit/command"
 )
 
 // probe is a program with the commands that a test needs beside the real ones.
 func probe(out, err *bytes.Buffer, commands ...*cobra.Command) *cobra.Command {
-	root := newRootCommand(command.Streams{In: strings.NewReader(""), Out: out, Err: err})
+	root := newRootCommand(kitcommand.Streams{In: strings.NewReader(""), Out: out, Err: err})
 	root.AddCommand(commands...)
 	return root
 }
@@ -51,14 +51,14 @@ func TestExecuteTurnsErrorsIntoMessagesAndCodes(t *testing.T) {
 		},
 		{
 			name:    "a command chooses its code",
-			command: failing(fmt.Errorf("counting: %w", &command.ExitError{Code: 7, Err: errors.New("seven")})),
+			command: failing(fmt.Errorf("counting: %w", &kitcommand.ExitError{Code: 7, Err: errors.New("seven")})),
 			args:    "probe",
 			code:    7,
 			message: "vicinity: counting: seven\n",
 		},
 		{
 			name:    "a command finds a usage error",
-			command: failing(command.UsageErrorf("--zones %d is too few; it must be 1 or more", 0)),
+			command: failing(kitcommand.UsageErrorf("--zones %d is too few; it must be 1 or more", 0)),
 			args:    "probe",
 			code:    2,
 			message: "vicinity: --zones 0 is too few; it must be 1 or more (see \"vicinity probe --help\")\n",
@@ -73,7 +73,7 @@ func TestExecuteTurnsErrorsIntoMessagesAndCodes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := command.Execute(t.Context(), probe(&stdout, &stderr, test.command), strings.Fields(test.args))
+			code := kitcommand.Execute(t.Context(), probe(&stdout, &stderr, test.command), strings.Fields(test.args))
 			if code != test.code || stderr.String() != test.message {
 				t.Errorf("exit code %d, message %q; want %d, %q", code, stderr.String(), test.code, test.message)
 			}

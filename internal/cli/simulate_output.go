@@ -6,8 +6,8 @@ import (
 	"math"
 	"strconv"
 
-	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/report"
 	"vicinity.dev/vicinity/internal/simulate"
 )

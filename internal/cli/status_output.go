@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
 func writeStatus(p *page, services []inspect.ServiceStatus, wide bool) {

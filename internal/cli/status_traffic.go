@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 // defaultMeasure is how long is measured if a rate is asked for and nothing is said. It

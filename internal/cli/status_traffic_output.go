@@ -3,8 +3,8 @@ package cli
 import (
 	"strconv"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 

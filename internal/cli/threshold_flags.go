@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 // thresholdFlags are the thresholds that a command asks of algorithms. What is not

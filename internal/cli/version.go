@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/version"
+	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/kit/version"
 )
 
 func newVersionCommand(s command.Streams) *cobra.Command {

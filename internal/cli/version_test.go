@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 	"testing"
 
-	"vicinity.dev/vicinity/internal/version"
+	"vicinity.dev/vicinity/internal/kit/version"
 )
 
 func TestVersionAsText(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
 type clusterView struct {

@@ -20,7 +20,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/routingflags"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
 type kind struct {

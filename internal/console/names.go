@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 type namesView struct {
@@ -45,7 +45,7 @@ func (c *console) namesView(ctx context.Context, r *http.Request, s *snapshot) (
 	query := r.URL.Query()
 	v := &namesView{Name: strings.TrimSpace(query.Get("name")), From: strings.TrimSpace(query.Get("from"))}
 	for _, service := range s.services {
-		if translate.IsHeadless(service) && len(v.Headless) < suggested {
+		if intent.IsHeadless(service) && len(v.Headless) < suggested {
 			v.Headless = append(v.Headless, service.Name+"."+service.Namespace)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // serviceView is one Service: where its traffic goes, and why.
@@ -95,7 +95,7 @@ func (c *console) serviceView(ctx context.Context, r *http.Request, s *snapshot)
 		v.HandOver = inspect.HandOverOf(&reading, c.proxies(ctx, s, &a))
 	}
 	v.policyName, v.Policy = s.policy(e)
-	ready := translate.SliceEndpoints(translate.ProxySlices(service, reading.Slices), s.cluster)
+	ready := intent.SliceEndpoints(intent.ProxySlices(service, reading.Slices), s.cluster)
 	for i := range e.Families {
 		f := &e.Families[i]
 		one := familyView{
@@ -150,7 +150,7 @@ func (s *snapshot) policy(e *inspect.Explanation) (name, text string) {
 // PolicyName is the kind and name of the policy that counts.
 func (v *serviceView) PolicyName() string { return v.policyName }
 
-func endpointsOf(ready []translate.Endpoint, f *inspect.Family) []endpointsView {
+func endpointsOf(ready []intent.Endpoint, f *inspect.Family) []endpointsView {
 	zones := []endpointsView{}
 	nodes := map[string]bool{}
 	for i := range ready {

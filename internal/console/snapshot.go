@@ -16,11 +16,11 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/routingflags"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/capacity"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/routing/routingflags"
 )
 
 // snapshot is what was read at one time. It is never changed.
@@ -29,7 +29,7 @@ type snapshot struct {
 	reachability
 
 	nodes    []*corev1.Node // by name
-	cluster  *translate.Cluster
+	cluster  *intent.Cluster
 	services []*corev1.Service // by namespace and name
 	slices   map[types.NamespacedName][]*discoveryv1.EndpointSlice
 	groups   map[types.NamespacedName][]*v1alpha1.EndpointGroup
@@ -209,7 +209,7 @@ func (s *snapshot) reading(service *corev1.Service) inspect.Reading {
 		Service: service, Slices: s.slices[name], Groups: s.groups[name], Cluster: s.cluster, Policies: s.policies[name.Namespace], Settings: s.running.Settings,
 	}
 	if space := s.spaces[name.Namespace]; space != nil {
-		in.Defaults = translate.ForNamespace(s.wide, space.Labels)
+		in.Defaults = intent.ForNamespace(s.wide, space.Labels)
 	}
 	return inspect.Reading{
 		Input: in, LeftAlone: s.running.Exclusion.Reason(name.Namespace, name.Name), Stopped: s.running.Stopped, Unread: s.unread, Now: s.at,

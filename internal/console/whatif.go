@@ -9,10 +9,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/capacity"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/routing/capacity"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // whatIfView is what a change would do to a Service, beside now.
@@ -95,7 +95,7 @@ func (c *console) whatIfView(_ context.Context, r *http.Request, s *snapshot) (v
 }
 
 // without is the cluster without a zone.
-func (s *snapshot) without(zone string) *translate.Cluster {
+func (s *snapshot) without(zone string) *intent.Cluster {
 	if zone == "" {
 		return s.cluster
 	}

@@ -11,9 +11,9 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
 var functions = template.FuncMap{

@@ -6,11 +6,11 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
-	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
 // PermissionsDocument says what the commands that read a cluster must be allowed.
@@ -170,7 +170,7 @@ func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error
 	case request.Source != "" || request.Upstream || e.LeftAlone != "" || len(d.Notes) > 0:
 		return "", nil // it is as someone wants it
 	}
-	usual := translate.DefaultAlgorithm(f.Question.Delivery == allocate.DeliveryGroups)
+	usual := intent.DefaultAlgorithm(f.Question.Delivery == allocate.DeliveryGroups)
 	for i := range f.Comparison.Options {
 		o := &f.Comparison.Options[i]
 		if o.Algorithm == usual && !o.Outcome.IsBalanced() && o.Figures.InZone > asked.Figures.InZone+leastGain {

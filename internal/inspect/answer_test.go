@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"vicinity.dev/vicinity/internal/kubeproxy"
+	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
 // The nodes of a zone that do not do alike are counted, so that no two lines say something

@@ -9,11 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/explain"
 	"vicinity.dev/vicinity/internal/routing/hints"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Explanation is all that there is to say about a Service. Percentages are from 0 to 100.
@@ -134,7 +134,7 @@ func Explain(in Reading) (*Explanation, error) {
 	if request.NoPlan != "" {
 		return e, nil
 	}
-	endpoints := translate.SliceEndpoints(translate.ProxySlices(in.Service, in.Slices), in.Cluster)
+	endpoints := intent.SliceEndpoints(intent.ProxySlices(in.Service, in.Slices), in.Cluster)
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		ready, found := endpoints[family]
 		if !found {
@@ -159,7 +159,7 @@ func Explain(in Reading) (*Explanation, error) {
 	return e, nil
 }
 
-func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []translate.Endpoint) (Family, error) {
+func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []intent.Endpoint) (Family, error) {
 	request := &d.Request
 	f := Family{Family: string(family), Stock: []Stock{}, Plans: Plans{Request: *request, Unit: request.Capacity.Type, Question: in.question(d, ready)}}
 	var assigned map[string]allocate.ConsumerSet
@@ -201,9 +201,9 @@ func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []t
 }
 
 // question is what to compare for the ready endpoints of a family.
-func (in *Reading) question(d *routing.Decision, ready []translate.Endpoint) explain.Question {
+func (in *Reading) question(d *routing.Decision, ready []intent.Endpoint) explain.Question {
 	request, cluster := d.Request, in.Cluster
-	auto := translate.AutoCapacity()
+	auto := intent.AutoCapacity()
 	auto.NodeSelector = request.Capacity.NodeSelector
 	q := explain.Question{
 		Region:   cluster.Region(request.Capacity, ready),

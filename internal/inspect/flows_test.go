@@ -12,7 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // drawReading is a Service that prefers its zone, in a cluster of some zones.
@@ -49,7 +49,7 @@ func drawReading(t *rapid.T) (Reading, []*corev1.Node) {
 		service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
 	}
 	return Reading{Input: routing.Input{
-		Service: service, Slices: []*discoveryv1.EndpointSlice{slice}, Cluster: translate.NewCluster(nodes), Settings: routing.DefaultSettings(),
+		Service: service, Slices: []*discoveryv1.EndpointSlice{slice}, Cluster: intent.NewCluster(nodes), Settings: routing.DefaultSettings(),
 	}}, nodes
 }
 
@@ -105,7 +105,7 @@ func TestForeseeChange(t *testing.T) {
 			}
 		}
 		number := rapid.IntRange(0, 20).Draw(t, "number")
-		after := translate.NewCluster(left)
+		after := intent.NewCluster(left)
 		if families, err = ForeseeChange(in, Change{Zone: "a", Endpoints: &number}, after); err != nil {
 			t.Fatal(err)
 		}

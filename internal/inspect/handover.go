@@ -10,8 +10,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/handover"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // HandOverState is how far a Service is on its way between kube-proxy and vicinity-proxy.
@@ -53,7 +53,7 @@ func HandOverStateOf(service *corev1.Service, groups int) HandOverState {
 	name, named := service.Labels[v1alpha1.LabelServiceProxyName]
 	wanted := service.Annotations[v1alpha1.AnnotationProxy] == "true"
 	switch {
-	case translate.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName:
+	case intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName:
 		return HandOverOther
 	case named && name != v1alpha1.ServiceProxyName:
 		return HandOverOther

@@ -15,7 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // The types of records that are explained.
@@ -203,7 +203,7 @@ func (v *nameView) isMissing() bool {
 	service := v.in.Service.Service
 	_, pinned := v.name.Pinned()
 	_, prefers := v.name.Preferred()
-	switch isHeadless := translate.IsHeadless(service); {
+	switch isHeadless := intent.IsHeadless(service); {
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
 		return v.name.Prefix != ""
 	case pinned, prefers:
@@ -241,7 +241,7 @@ func (v *nameView) unchanged() string {
 		return "the directive plan is for headless Services with groups and EndpointSlices, so the name is left as it is"
 	case !v.name.IsService():
 		return "names of endpoints are left as they are"
-	case !translate.IsHeadless(service):
+	case !intent.IsHeadless(service):
 		return "only names of headless Services depend on the client"
 	}
 	return ""

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/locate"
-	"vicinity.dev/vicinity/internal/location"
 	"vicinity.dev/vicinity/internal/names"
+	"vicinity.dev/vicinity/internal/names/locate"
+	"vicinity.dev/vicinity/internal/names/location"
 )
 
 // runbookLocation says what to do about a client that is located wrongly or not at all.

@@ -10,9 +10,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
 )

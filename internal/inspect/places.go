@@ -9,8 +9,8 @@ import (
 
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/handover"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Places are where the nodes of a cluster are. Percentages are from 0 to 100.
@@ -81,10 +81,10 @@ type NodePlace struct {
 
 // PlacesOf are where nodes are, and what proxies they have. The cluster is that of the nodes.
 // Proxies are in the order of nodes, nil if Leases may not be read.
-func PlacesOf(cluster *translate.Cluster, nodes []*corev1.Node, proxies []NodeProxy, now time.Time) Places {
+func PlacesOf(cluster *intent.Cluster, nodes []*corev1.Node, proxies []NodeProxy, now time.Time) Places {
 	p := Places{Regions: []RegionPlace{}, Nodes: make([]NodePlace, 0, len(nodes)), Warnings: cluster.Warnings()}
 	shares := map[string]float64{}
-	for _, node := range cluster.Nodes(translate.Capacity{}, nil) {
+	for _, node := range cluster.Nodes(intent.Capacity{}, nil) {
 		shares[node.Name] = node.Share
 	}
 	ignored := map[string]string{}
@@ -165,9 +165,9 @@ func (z *ZonePlace) count(n *NodePlace) {
 }
 
 // share fills in the shares of the traffic.
-func (p *Places) share(cluster *translate.Cluster, zones map[string]*ZonePlace) {
-	for _, way := range []translate.CapacityType{translate.CapacityNodes, translate.CapacityCPU} {
-		region := cluster.Region(translate.Capacity{Type: way}, nil)
+func (p *Places) share(cluster *intent.Cluster, zones map[string]*ZonePlace) {
+	for _, way := range []intent.CapacityType{intent.CapacityNodes, intent.CapacityCPU} {
+		region := cluster.Region(intent.Capacity{Type: way}, nil)
 		var names []string
 		for _, z := range region.Zones {
 			names = append(names, z.Name)
@@ -176,7 +176,7 @@ func (p *Places) share(cluster *translate.Cluster, zones map[string]*ZonePlace) 
 			z := zones[strings.TrimSpace(names[i])]
 			switch {
 			case z == nil:
-			case way == translate.CapacityNodes:
+			case way == intent.CapacityNodes:
 				z.Traffic = percent(share)
 			default:
 				z.CPU = percent(share)

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/routing/capacity"
 )
 
 // Of a kube-proxy that ignores several kinds of hints the most is said, each time.

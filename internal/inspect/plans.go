@@ -4,17 +4,17 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Plans are those for the endpoints of one address family of a Service: what it asks for,
 // beside other algorithms. Tables for people are made of them.
 type Plans struct {
-	Request translate.Request
+	Request intent.Request
 	// Unit is what the capacity of zones is measured in.
-	Unit       translate.CapacityType
+	Unit       intent.CapacityType
 	Question   explain.Question
 	Comparison explain.Comparison
 }
@@ -150,7 +150,7 @@ func (p *Plans) groups() *Groups {
 }
 
 // examples are names of pods by zone, the first of each.
-func examples(endpoints []translate.Endpoint) map[string]string {
+func examples(endpoints []intent.Endpoint) map[string]string {
 	pods := map[string]string{}
 	for _, e := range endpoints {
 		if first, found := pods[e.Zone]; e.Pod != "" && (!found || strings.Compare(e.Pod, first) < 0) {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/coverage"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 

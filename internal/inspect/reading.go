@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Reading is all that the decision about a Service depends on, as it was read of a cluster.
@@ -38,8 +38,8 @@ func (in *Reading) Decide() (routing.Decision, error) {
 	if in.LeftAlone == "" {
 		return routing.Decide(in.Input)
 	}
-	d := routing.Decision{Delivery: allocate.DeliveryNone, Request: translate.RequestOf(forKubernetes(in.Service), nil, translate.Options{})}
-	asked := translate.RequestOf(in.Service, in.Policies, translate.Options{})
+	d := routing.Decision{Delivery: allocate.DeliveryNone, Request: intent.RequestOf(forKubernetes(in.Service), nil, intent.Options{})}
+	asked := intent.RequestOf(in.Service, in.Policies, intent.Options{})
 	if asked.Source != d.Request.Source || asked.Groups {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller leaves the Service alone, since %s",
 			cmp.Or(asked.Source, "annotation "+v1alpha1.AnnotationProxy), in.LeftAlone))
@@ -60,7 +60,7 @@ func (in *Reading) abandoned() string {
 // awaitsProxy reports whether stock proxies serve a Service whose plan is for
 // vicinity-proxy.
 func awaitsProxy(service *corev1.Service, delivery allocate.Delivery) bool {
-	return delivery == allocate.DeliveryGroups && !translate.IsHeadless(service) && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
+	return delivery == allocate.DeliveryGroups && !intent.IsHeadless(service) && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
 }
 
 // The states of a headless Service with a plan. Whether it is in force, as "allocated" says of others,

@@ -8,11 +8,11 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Section is what plan says about one address family of a Service. Percentages are from 0
@@ -60,7 +60,7 @@ type Manifests interface {
 	// Defaults are the policies for all Services of a namespace.
 	Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy
 	// Endpoints are those of a Service, by family.
-	Endpoints(service *corev1.Service, cluster *translate.Cluster) translate.Families
+	Endpoints(service *corev1.Service, cluster *intent.Cluster) intent.Families
 	// GivesNames reports whether pods have names under that of a Service.
 	GivesNames(service *corev1.Service) bool
 }
@@ -69,18 +69,18 @@ type Manifests interface {
 type Planner struct {
 	Manifests Manifests
 	Policies  []*v1alpha1.RoutingPolicy
-	Cluster   *translate.Cluster
+	Cluster   *intent.Cluster
 	// Question is for all Services, and Groups for those that ask for vicinity-proxy; they
 	// are the same if one delivery is for all.
 	Question, Groups explain.Question
-	Capacity         translate.CapacityType // empty: as the Service asks
+	Capacity         intent.CapacityType // empty: as the Service asks
 	// TakeOverAuto is as in translate.Options.
 	TakeOverAuto bool
 }
 
 // Sections are those of one Service: one, or one for each of its families.
 func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
-	request := translate.RequestOf(service, p.Policies, translate.Options{
+	request := intent.RequestOf(service, p.Policies, intent.Options{
 		TakeOverAuto: p.TakeOverAuto, Defaults: p.Manifests.Defaults(service.Namespace), GivesNames: p.Manifests.GivesNames(service),
 	})
 	section := Section{Namespace: service.Namespace, Service: service.Name, NoPlan: request.NoPlan}
@@ -117,7 +117,7 @@ func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
 const noEndpoint = "no endpoint is ready"
 
 // ask notes what is asked for.
-func (s *Section) ask(request translate.Request) {
+func (s *Section) ask(request intent.Request) {
 	s.Request = request
 	s.AsksFor, s.Source, s.Tiers = explain.Intent(request.Intent), request.Source, request.Intent.Tiers
 	s.Upstream, s.Warnings = request.Upstream, slices.Clone(request.Warnings)
@@ -128,7 +128,7 @@ func (s *Section) ask(request translate.Request) {
 	}
 }
 
-func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
+func (p *Planner) compare(s *Section, endpoints []intent.Endpoint) error {
 	if len(endpoints) == 0 {
 		s.NoPlan = noEndpoint
 		return nil
@@ -144,10 +144,10 @@ func (p *Planner) compare(s *Section, endpoints []translate.Endpoint) error {
 	s.ask(s.Request.WithGroups(q.Delivery == allocate.DeliveryGroups))
 	capacity := s.Request.Capacity
 	if p.Capacity != "" {
-		capacity = translate.Capacity{Type: p.Capacity, WithoutControlPlane: s.Request.Capacity.WithoutControlPlane}
+		capacity = intent.Capacity{Type: p.Capacity, WithoutControlPlane: s.Request.Capacity.WithoutControlPlane}
 	}
 	q.Region = p.Cluster.Region(capacity, endpoints)
-	q.CPU = p.Cluster.Region(translate.AutoCapacity(), endpoints)
+	q.CPU = p.Cluster.Region(intent.AutoCapacity(), endpoints)
 	q.Asked = s.Request.Intent
 	if bound := q.Asked.Bound; bound != nil {
 		asked := q.Thresholds.Apply(*bound)

@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	routingintent "vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Status is what there is to say about many Services in short. Percentages are from 0 to 100.
@@ -85,7 +85,7 @@ func (in *Reading) statuses() ([]ServiceStatus, error) {
 		s.Notes = append([]string{request.NoPlan}, s.Notes...)
 		return []ServiceStatus{s}, nil
 	}
-	endpoints := translate.SliceEndpoints(translate.ProxySlices(in.Service, in.Slices), in.Cluster)
+	endpoints := routingintent.SliceEndpoints(routingintent.ProxySlices(in.Service, in.Slices), in.Cluster)
 	var all []ServiceStatus
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		ready, found := endpoints[family]
@@ -117,7 +117,7 @@ func (in *Reading) statuses() ([]ServiceStatus, error) {
 
 // plan describes the plan for the ready endpoints of a family: the one that is decided, or
 // what is expected to happen where Vicinity decides nothing.
-func (s *ServiceStatus) plan(in *Reading, decision *routing.Decision, family corev1.IPFamily, ready []translate.Endpoint) error {
+func (s *ServiceStatus) plan(in *Reading, decision *routing.Decision, family corev1.IPFamily, ready []routingintent.Endpoint) error {
 	var region allocate.Region
 	var outcome allocate.Outcome
 	at := slices.IndexFunc(decision.Families, func(d routing.FamilyDecision) bool { return d.Family == family })

@@ -11,9 +11,9 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/kubeproxy"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 	"vicinity.dev/vicinity/internal/routing/stock"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Stock is what stock proxies do for some ports, alike for each, by the hints as they are
@@ -44,7 +44,7 @@ type StockZone struct {
 
 // stockLeaves is why stock proxies do not serve a Service.
 func stockLeaves(service *corev1.Service) string {
-	if translate.IsHeadless(service) {
+	if intent.IsHeadless(service) {
 		return "the Service is headless: its clients connect to addresses from DNS"
 	}
 	if name, found := service.Labels[v1alpha1.LabelServiceProxyName]; found {
@@ -55,7 +55,7 @@ func stockLeaves(service *corev1.Service) string {
 
 // stockPorts are the ports of a family as stock proxies know them, with endpoints in the
 // zones of their nodes: slices need not say any, or may say those of once.
-func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready []translate.Endpoint) []stock.Port {
+func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready []intent.Endpoint) []stock.Port {
 	zones := make(map[string]string, len(ready))
 	for i := range ready {
 		zones[ready[i].Address] = ready[i].Zone
@@ -74,7 +74,7 @@ func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready 
 
 // stock is what stock proxies do with the slices of a family as they are stored. Without
 // the nodes a client is made up for each zone, and nothing is said of numbers.
-func (in *Reading) stock(capacity translate.Capacity, family corev1.IPFamily, ready []translate.Endpoint) []Stock {
+func (in *Reading) stock(capacity intent.Capacity, family corev1.IPFamily, ready []intent.Endpoint) []Stock {
 	views := []Stock{}
 	for _, port := range stockPorts(in.Slices, family, ready) {
 		index := port.Index()

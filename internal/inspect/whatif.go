@@ -8,9 +8,9 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Change is what might happen to a Service.
@@ -54,28 +54,28 @@ type Prospect struct {
 // situation is one state of a Service: what a Planner knows instead of manifests.
 type situation struct {
 	reading  *Reading
-	families translate.Families
+	families intent.Families
 }
 
 func (s situation) Defaults(string) []*v1alpha1.ClusterRoutingPolicy { return s.reading.Defaults }
 
-func (s situation) Endpoints(*corev1.Service, *translate.Cluster) translate.Families {
+func (s situation) Endpoints(*corev1.Service, *intent.Cluster) intent.Families {
 	return s.families
 }
 
-func (s situation) GivesNames(*corev1.Service) bool { return translate.GivesNames(s.reading.Slices) }
+func (s situation) GivesNames(*corev1.Service) bool { return intent.GivesNames(s.reading.Slices) }
 
 // ForeseeChange says what a change would do to each family of a Service. The cluster after it is that
 // without the nodes of the zone that is lost.
-func ForeseeChange(in Reading, change Change, after *translate.Cluster) ([]WhatIf, error) {
+func ForeseeChange(in Reading, change Change, after *intent.Cluster) ([]WhatIf, error) {
 	if err := change.check(&in); err != nil {
 		return nil, err
 	}
-	now := translate.SliceEndpoints(translate.ProxySlices(in.Service, in.Slices), in.Cluster)
+	now := intent.SliceEndpoints(intent.ProxySlices(in.Service, in.Slices), in.Cluster)
 	if len(now) == 0 {
 		now = noEndpoints(in.Service)
 	}
-	then := translate.Families{}
+	then := intent.Families{}
 	for family, endpoints := range now {
 		then[family] = change.endpoints(endpoints, after)
 	}
@@ -115,8 +115,8 @@ func ForeseeChange(in Reading, change Change, after *translate.Cluster) ([]WhatI
 }
 
 // noEndpoints are the families of a Service without an endpoint.
-func noEndpoints(service *corev1.Service) translate.Families {
-	none := translate.Families{}
+func noEndpoints(service *corev1.Service) intent.Families {
+	none := intent.Families{}
 	for _, family := range service.Spec.IPFamilies {
 		none[family] = nil
 	}
@@ -140,8 +140,8 @@ func (c *Change) check(in *Reading) error {
 }
 
 // endpoints are those that are ready after the change.
-func (c *Change) endpoints(now []translate.Endpoint, after *translate.Cluster) []translate.Endpoint {
-	left := slices.DeleteFunc(slices.Clone(now), func(e translate.Endpoint) bool { return c.Zone != "" && e.Zone == c.Zone })
+func (c *Change) endpoints(now []intent.Endpoint, after *intent.Cluster) []intent.Endpoint {
+	left := slices.DeleteFunc(slices.Clone(now), func(e intent.Endpoint) bool { return c.Zone != "" && e.Zone == c.Zone })
 	if c.Endpoints == nil {
 		return left
 	}
@@ -159,14 +159,14 @@ func (c *Change) endpoints(now []translate.Endpoint, after *translate.Cluster) [
 		in[most]--
 	}
 	where := map[string]int{} // pods can be
-	for _, z := range after.Region(translate.Capacity{}, nil).Zones {
+	for _, z := range after.Region(intent.Capacity{}, nil).Zones {
 		if z.Capacity > 0 {
 			where[z.Name] = in[z.Name]
 		}
 	}
 	for len(left) < *c.Endpoints && len(where) > 0 {
 		fewest := extreme(where, func(a, b int) bool { return a < b })
-		left = append(left, translate.Endpoint{Address: fmt.Sprintf("new-%d", len(left)), Zone: fewest})
+		left = append(left, intent.Endpoint{Address: fmt.Sprintf("new-%d", len(left)), Zone: fewest})
 		where[fewest]++
 	}
 	return left
@@ -190,7 +190,7 @@ type foresight struct {
 
 // foresee plans for the endpoints of a Service in a cluster, by what it asks for or by
 // another algorithm.
-func foresee(in *Reading, cluster *translate.Cluster, families translate.Families, algorithm allocate.Algorithm) (foresight, error) {
+func foresee(in *Reading, cluster *intent.Cluster, families intent.Families, algorithm allocate.Algorithm) (foresight, error) {
 	question := func(d allocate.Delivery) explain.Question {
 		return explain.Question{Delivery: d, Algorithms: carried(d)}
 	}

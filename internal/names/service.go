@@ -12,7 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/endpoint"
-	"vicinity.dev/vicinity/internal/locate"
+	"vicinity.dev/vicinity/internal/names/locate"
 	"vicinity.dev/vicinity/internal/topology"
 )
 

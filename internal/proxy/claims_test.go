@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
+	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // of moves an object into another namespace.

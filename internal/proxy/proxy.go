@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/accounting"
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/events"
@@ -26,6 +25,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/probe"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // Defaults of Options.

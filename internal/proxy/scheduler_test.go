@@ -246,8 +246,8 @@ func resting(t *testing.T, external ...string) (*world, *corev1.Service) {
 	w.log = w.slowToCompile(3 * time.Second)
 	slow := born(aService("slow", "10.96.0.1"), 0)
 	slow.Spec.Type, slow.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30001
-	slow.Spec.ExternalIPs = append(slices.Clip(external), "nonsense")
-	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
+	slow.Spec.ExternalIPs = external
+	w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // of which one makes no sense
 	w.step(t.Context())
 	if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() || !w.serves("10.96.0.1") {
 		t.Fatal("it is not programmed, or does not rest: the test shows nothing")
@@ -446,8 +446,7 @@ func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
 			w := newWorld(t)
 			w.log = w.slowToCompile(3 * time.Second)
 			slow := aService("slow", "10.96.0.1")
-			slow.Spec.ExternalIPs = []string{"nonsense"}
-			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1"))
+			w.put(slow, aGroup("slow", "slow-1", "10.1.1.1", "127.0.0.1")) // of which one makes no sense
 			w.step(t.Context())
 			if w.scheduler.resting[cluster.KeyOf(slow)].IsZero() {
 				t.Fatal("it does not rest: the test shows nothing")

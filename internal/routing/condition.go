@@ -9,8 +9,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/explain"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/explain"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // maxMessage is the length that a message is cut to: what an event can carry, too.
@@ -74,7 +74,7 @@ func (d Decision) Condition() metav1.Condition {
 
 const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints"
 
-const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + translate.HintsAreOff + ": until then all zones use all endpoints"
+const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + intent.HintsAreOff + ": until then all zones use all endpoints"
 
 // answered is what the condition says of a headless Service: the controller cannot see
 // which DNS server clients ask.

@@ -9,14 +9,14 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	routingintent "vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // Decide says what the slices and groups of a Service should be. The error is about
 // an input that makes no sense, which written objects cannot cause.
 func Decide(in Input) (Decision, error) {
-	in.Slices = translate.ProxySlices(in.Service, in.Slices)
+	in.Slices = routingintent.ProxySlices(in.Service, in.Slices)
 	d, err := decide(in)
 	if err != nil || !d.renewed() {
 		return d, err
@@ -30,9 +30,9 @@ func Decide(in Input) (Decision, error) {
 }
 
 // RequestOf is what the Service of an input asks for.
-func RequestOf(in Input) translate.Request {
-	return translate.RequestOf(in.Service, in.Policies, translate.Options{
-		TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults, GivesNames: translate.GivesNames(in.Slices),
+func RequestOf(in Input) routingintent.Request {
+	return routingintent.RequestOf(in.Service, in.Policies, routingintent.Options{
+		TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults, GivesNames: routingintent.GivesNames(in.Slices),
 	})
 }
 
@@ -41,11 +41,11 @@ func decide(in Input) (Decision, error) {
 	d := Decision{Request: RequestOf(in)}
 	if d.Request.Groups && in.Settings.WithoutGroups {
 		d.Request = d.Request.WithGroups(false)
-		d.note("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, translate.GroupsAreOff)
+		d.note("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, routingintent.GroupsAreOff)
 	}
 	if d.Delivery = deliveryOf(in.Service, d.Request); d.Delivery == allocate.DeliveryHints && in.Settings.WithoutHints {
 		d.Delivery = allocate.DeliveryNone
-		d.note("%s has no effect: %s", d.Request.Source, translate.HintsAreOff)
+		d.note("%s has no effect: %s", d.Request.Source, routingintent.HintsAreOff)
 		if d.Request.Selected {
 			d.unreported++
 		}
@@ -106,7 +106,7 @@ func (d *Decision) plan(in Input) error {
 	if planner == nil {
 		planner = new(allocate.Planner)
 	}
-	endpoints := translate.SliceEndpoints(in.Slices, in.Cluster)
+	endpoints := routingintent.SliceEndpoints(in.Slices, in.Cluster)
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		ready, found := endpoints[family]
 		if !found {
@@ -138,7 +138,7 @@ func (d *Decision) plan(in Input) error {
 
 // deliveryOf is how the plan of a Service gets to proxies. That of a Service that
 // asks for balanced traffic matters only where Kubernetes would see to something else.
-func deliveryOf(service *corev1.Service, request translate.Request) allocate.Delivery {
+func deliveryOf(service *corev1.Service, request routingintent.Request) allocate.Delivery {
 	switch {
 	case request.NoPlan != "":
 		return allocate.DeliveryNone
@@ -146,7 +146,7 @@ func deliveryOf(service *corev1.Service, request translate.Request) allocate.Del
 		return allocate.DeliveryGroups
 	case request.Source == "" || request.Upstream:
 		return allocate.DeliveryNone
-	case request.AsksNothing() && !translate.HintedUpstream(service):
+	case request.AsksNothing() && !routingintent.HintedUpstream(service):
 		return allocate.DeliveryNone
 	}
 	return allocate.DeliveryHints

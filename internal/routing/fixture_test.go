@@ -12,7 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/capacity"
+	"vicinity.dev/vicinity/internal/routing/capacity"
 	"vicinity.dev/vicinity/internal/routing/hints"
 	"vicinity.dev/vicinity/internal/topology"
 )

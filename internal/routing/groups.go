@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // GroupState is what groups depend on beside the decision.
@@ -24,7 +24,7 @@ type GroupState struct {
 // Groups is the next step towards the groups that deliver a decision.
 func Groups(in Input, d Decision, at GroupState) groups.Changes {
 	of := groups.Input{
-		Service: in.Service, Slices: translate.ProxySlices(in.Service, in.Slices), Groups: in.Groups, Cluster: in.Cluster, Intent: d.Request.Intent,
+		Service: in.Service, Slices: intent.ProxySlices(in.Service, in.Slices), Groups: in.Groups, Cluster: in.Cluster, Intent: d.Request.Intent,
 		Size: in.Settings.GroupSize, Grace: in.Settings.ShrinkGrace, Now: at.Now, HandOver: at.HandOver,
 	}
 	for i := range d.Families {
@@ -45,7 +45,7 @@ func (d *Decision) byNames(in Input) {
 		return
 	case in.Settings.WithoutGroups:
 		d.Delivery = allocate.DeliveryNone
-		d.note("%s has no effect: %s, and DNS reads the plan of a headless Service from groups", d.Request.Source, translate.GroupsAreOff)
+		d.note("%s has no effect: %s, and DNS reads the plan of a headless Service from groups", d.Request.Source, intent.GroupsAreOff)
 		if d.Request.Selected {
 			d.unreported++
 		}
@@ -69,7 +69,7 @@ func hasEndpoints(eps []*discoveryv1.EndpointSlice) bool {
 // asks for no groups and those that are left are of a headless one.
 func Unproxied(in Input, d Decision) bool {
 	switch {
-	case translate.IsHeadless(in.Service):
+	case intent.IsHeadless(in.Service):
 		return true
 	case d.Delivery == allocate.DeliveryGroups:
 		return false
@@ -83,7 +83,7 @@ func Unproxied(in Input, d Decision) bool {
 // meanwhile is what would be decided about a Service that is for vicinity-proxy if it
 // were not, which is what hints say as long as kube-proxy serves it: that may be for
 // good, if one node never gets a proxy. It is nil if there is nothing to hint.
-func meanwhile(in Input, request translate.Request) (*Decision, error) {
+func meanwhile(in Input, request intent.Request) (*Decision, error) {
 	request = request.WithGroups(false)
 	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
 	if served(in.Service) || d.Delivery != allocate.DeliveryHints {
@@ -91,7 +91,7 @@ func meanwhile(in Input, request translate.Request) (*Decision, error) {
 	}
 	if in.Settings.WithoutHints {
 		d.Delivery, d.Undelivered = allocate.DeliveryNone, true
-		d.note(translate.HintsAreOff)
+		d.note(intent.HintsAreOff)
 		return d, nil
 	}
 	in.Last = in.Last.Hinted()
@@ -121,7 +121,7 @@ func Leaving(in Input, d Decision) (Decision, error) {
 		return d, nil
 	}
 	d.Request.Intent = allocate.Intent{}
-	in.Slices = translate.ProxySlices(in.Service, in.Slices)
+	in.Slices = intent.ProxySlices(in.Service, in.Slices)
 	err := d.plan(in)
 	return d, err
 }

@@ -14,8 +14,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing/groups"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // scene is a Service whose endpoints, wishes and cluster change at random.
@@ -158,7 +158,7 @@ func (s *groupScene) publish() {
 	for _, name := range s.names() {
 		nodes = append(nodes, s.nodes[name])
 	}
-	s.in.Cluster = translate.NewCluster(nodes)
+	s.in.Cluster = intent.NewCluster(nodes)
 	lists := map[bool][]discoveryv1.Endpoint{}
 	for _, e := range s.endpoints {
 		serving := true

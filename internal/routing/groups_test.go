@@ -16,8 +16,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing/groups"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // groupedWorld has a Service with annotations, nodes by zone, and slices.
@@ -205,7 +205,7 @@ func TestGroupsStayWithinAnObject(t *testing.T) {
 		labels[key] = strings.Repeat("v", 63)
 	}
 	w := groupedWorld(t, threeZones, eps, v1alpha1.AnnotationTopologyKeys, strings.Join(keys, ",")+",*")
-	w.in.Cluster = translate.NewCluster([]*corev1.Node{testNode{name: long, zone: strings.Repeat("z", 63), labels: labels}.object()})
+	w.in.Cluster = intent.NewCluster([]*corev1.Node{testNode{name: long, zone: strings.Repeat("z", 63), labels: labels}.object()})
 	w.in.Settings.GroupSize = 1000
 	w.settle(w.decide(), GroupState{})
 	held := 0
@@ -346,7 +346,7 @@ func TestGroupsCarryConditionsAndDomains(t *testing.T) {
 		{Addresses: eps[0].Endpoints[1].Addresses, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}, NodeName: new("a-1"), Zone: new("a")},
 	}
 	w := groupedWorld(t, threeZones, eps, v1alpha1.AnnotationTopologyKeys, "kubernetes.io/hostname,rack,topology.kubernetes.io/zone,topology.kubernetes.io/region,*")
-	w.in.Cluster = translate.NewCluster([]*corev1.Node{
+	w.in.Cluster = intent.NewCluster([]*corev1.Node{
 		testNode{name: "a-1", zone: "a", region: "r", labels: map[string]string{"rack": "r1", "other": "o"}}.object(),
 		testNode{name: "n", zone: "b", labels: map[string]string{topology.Hostname: "host"}}.object(),
 	})

@@ -7,7 +7,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Hints are the plans of the hints that deliver a decision. There are none if it is delivered
@@ -47,7 +47,7 @@ func (d *Decision) planByHints(in Input) error {
 
 func (d *Decision) planHints(in Input) {
 	instead := byGroups(in.Settings)
-	if need := translate.NeedOfGroups(d.Request.Intent); need != "" {
+	if need := intent.NeedOfGroups(d.Request.Intent); need != "" {
 		d.Undelivered = true
 		d.note("what is asked for %s; so there are no hints, and %s is needed", need, instead)
 		return

@@ -16,9 +16,9 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/hints"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/routing/stock"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // hintScene is a Service whose endpoints, wishes and nodes change at random, with the
@@ -76,7 +76,7 @@ func (s *hintScene) drawNodes() {
 			node.Labels[topology.Region] = regionOf(zone)
 		}
 	}
-	s.in.Cluster = translate.NewCluster(s.nodes)
+	s.in.Cluster = intent.NewCluster(s.nodes)
 }
 
 func (s *hintScene) wish() {

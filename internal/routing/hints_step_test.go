@@ -13,18 +13,18 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // planned are the hints of the texts, made as of a plan.
 func planned(texts ...string) hints.Plans {
 	eps := slicesOf(texts...)
-	cluster := translate.NewCluster(nil)
+	cluster := intent.NewCluster(nil)
 	plan, _ := hints.ForZones(hints.Input{
 		Family: corev1.IPv4Protocol, Slices: eps, Cluster: cluster,
 		Plan:      allocate.Plan{Zones: []string{"a", "b"}, Groups: []allocate.Group{{}}},
 		Outcome:   allocate.Outcome{State: allocate.Allocated},
-		Endpoints: translate.SliceEndpoints(eps, cluster)[corev1.IPv4Protocol],
+		Endpoints: intent.SliceEndpoints(eps, cluster)[corev1.IPv4Protocol],
 		Assigned:  hints.Assigned(eps, corev1.IPv4Protocol),
 	})
 	return hints.Plans{corev1.IPv4Protocol: &plan}

@@ -8,15 +8,15 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routing/hints"
+	routingintent "vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // NodeTiers are the tiers that nodes look at by themselves among the endpoints that a
 // plan lets their zones use, before any plan is made: endpoints have no zones yet. It is
 // nil if there are none finer than a zone. Where hints cannot carry what is asked for,
 // fault says why, and there are none either.
-func NodeTiers(cluster *translate.Cluster, request translate.Request, delivery allocate.Delivery, endpoints []translate.Endpoint) (tiers *allocate.NodeTiers, fault string) {
+func NodeTiers(cluster *routingintent.Cluster, request routingintent.Request, delivery allocate.Delivery, endpoints []routingintent.Endpoint) (tiers *allocate.NodeTiers, fault string) {
 	intent := request.Intent
 	tiers = &allocate.NodeTiers{Free: intent.Bound == nil}
 	switch delivery {

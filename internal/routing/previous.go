@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // assignedBefore is, by address, what zones the endpoints are used by as far as the
@@ -43,7 +43,7 @@ func assignedBefore(in Input, delivery allocate.Delivery, family corev1.IPFamily
 // use all endpoints leaves no hints, so a restarted controller reads it back from their
 // absence: with no plan to go by it could choose another one that is just as good, and move
 // endpoints for nothing.
-func assignToAll(assigned map[string]allocate.ConsumerSet, endpoints []translate.Endpoint, region allocate.Region) {
+func assignToAll(assigned map[string]allocate.ConsumerSet, endpoints []intent.Endpoint, region allocate.Region) {
 	zones := make([]string, len(region.Zones))
 	for i := range region.Zones {
 		zones[i] = region.Zones[i].Name

@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/routing/hints"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Input is all that a decision about one Service depends on.
@@ -27,7 +27,7 @@ type Input struct {
 	Slices []*discoveryv1.EndpointSlice
 	// Groups are those of the Service that exist.
 	Groups  []*v1alpha1.EndpointGroup
-	Cluster *translate.Cluster
+	Cluster *intent.Cluster
 	// Policies are those of the Service's namespace.
 	Policies []*v1alpha1.RoutingPolicy
 	// Defaults are the ClusterRoutingPolicies that choose the Service's namespace.
@@ -71,7 +71,7 @@ func DefaultSettings() Settings {
 
 // Decision is what is decided about one Service.
 type Decision struct {
-	Request  translate.Request
+	Request  intent.Request
 	Delivery allocate.Delivery
 	// Families are in the order IPv4, IPv6: those of which there is a slice. There
 	// are none if no plan can be made, or none is asked for.
@@ -95,7 +95,7 @@ type FamilyDecision struct {
 	Family corev1.IPFamily
 	Region allocate.Region
 	// Endpoints are the ready ones, in the order of addresses.
-	Endpoints []translate.Endpoint
+	Endpoints []intent.Endpoint
 	Plan      allocate.Plan
 	Outcome   allocate.Outcome
 	// Assigned has for each ready endpoint, by address, the zones that use it.

@@ -16,8 +16,8 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/routing/hints"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // The tests of this file run Kubernetes' own functions beside ours. Where the two
@@ -174,7 +174,7 @@ func autoAgrees(t *rapid.T) {
 
 // capacityOf is the CPU of a zone.
 func capacityOf(in Input, zone string) float64 {
-	for _, z := range in.Cluster.Region(translate.AutoCapacity(), nil).Zones {
+	for _, z := range in.Cluster.Region(intent.AutoCapacity(), nil).Zones {
 		if z.Name == zone {
 			return z.Capacity
 		}

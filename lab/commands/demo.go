@@ -15,12 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/command"
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 type demoFlags struct {

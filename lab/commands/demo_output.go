@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/command"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/lab/shape"
 )

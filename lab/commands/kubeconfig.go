@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 )
 
 func newLabKubeconfigCommand(s command.Streams, f *labFlags) *cobra.Command {

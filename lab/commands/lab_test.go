@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
 )

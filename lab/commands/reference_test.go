@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"vicinity.dev/vicinity/internal/command"
+	"vicinity.dev/vicinity/internal/kit/command"
 	"vicinity.dev/vicinity/test/golden"
 )
 

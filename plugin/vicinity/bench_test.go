@@ -11,7 +11,7 @@ import (
 	"github.com/coredns/coredns/plugin/test"
 	"github.com/miekg/dns"
 
-	"vicinity.dev/vicinity/internal/locate"
+	"vicinity.dev/vicinity/internal/names/locate"
 	"vicinity.dev/vicinity/internal/topology"
 )
 

@@ -12,9 +12,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/locate"
-	"vicinity.dev/vicinity/internal/location"
 	"vicinity.dev/vicinity/internal/names"
+	"vicinity.dev/vicinity/internal/names/locate"
+	"vicinity.dev/vicinity/internal/names/location"
 )
 
 // cluster is what is known of the cluster: where clients are, and the endpoints of headless

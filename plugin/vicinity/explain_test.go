@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/names"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // drawn is a small cluster with the Service web, as the API has it.
@@ -145,7 +145,7 @@ func (d *drawn) serve(t testing.TB, lines ...string) *world {
 
 // explain explains a name to a client, as the command does.
 func (d *drawn) explain(t *rapid.T, client, name string, plan bool) *inspect.NameExplanation {
-	reading := inspect.Reading{Input: routing.Input{Service: d.service, Cluster: translate.NewCluster(worldNodes()), Slices: d.slices, Groups: d.groups}}
+	reading := inspect.Reading{Input: routing.Input{Service: d.service, Cluster: intent.NewCluster(worldNodes()), Slices: d.slices, Groups: d.groups}}
 	e, err := inspect.ExplainName(inspect.NameReading{
 		Name: name, Zone: "cluster.local.", Plan: plan, Service: &reading,
 		Client: inspect.ClientReading{Addresses: []netip.Addr{netip.MustParseAddr(client)}, Nodes: worldNodes(), Locators: d.locators},

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/kube"
 	"vicinity.dev/vicinity/test/rig"
 )
 

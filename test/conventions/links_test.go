@@ -12,7 +12,7 @@ import (
 // judges what others have read has no client and no flags.
 var unlinked = map[string][]string{
 	"cmd/vicinity-proxy": {
-		"internal/allocate", "internal/simulate", "internal/explain", "internal/translate", "internal/routing",
+		"internal/allocate", "internal/simulate", "internal/routing/controller", "internal/routing/explain", "internal/routing/intent",
 		"github.com/google/cel-go",
 		// The clients of all APIs, 9 MiB on each node, and the events library, which links
 		// them too.
@@ -20,8 +20,7 @@ var unlinked = map[string][]string{
 		"lab", "helm.sh/helm/v4",
 	},
 	"cmd/vicinity-dns": {
-		"internal/allocate", "internal/translate", "internal/simulate", "internal/explain", "internal/routing", "internal/capacity", "internal/proxy",
-		"internal/controller", "internal/cli",
+		"internal/allocate", "internal/simulate", "internal/routing", "internal/proxy", "internal/disruption", "internal/cli",
 		"github.com/google/cel-go", "lab", "helm.sh/helm/v4",
 		// The providers of clouds.
 		"github.com/Azure", "cloud.google.com/go", "github.com/aws/aws-sdk-go-v2/service/route53",

@@ -31,16 +31,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/controller/budget"
-	"vicinity.dev/vicinity/internal/controller/locator"
-	"vicinity.dev/vicinity/internal/controller/responder"
-	"vicinity.dev/vicinity/internal/controller/rollout"
-	controller "vicinity.dev/vicinity/internal/controller/routing"
-	"vicinity.dev/vicinity/internal/controller/scaledown"
+	disruptioncontroller "vicinity.dev/vicinity/internal/disruption/controller"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/disruption/responder"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	namescontroller "vicinity.dev/vicinity/internal/names/controller"
 	"vicinity.dev/vicinity/internal/proxy"
-	"vicinity.dev/vicinity/internal/reservation"
+	rolloutcontroller "vicinity.dev/vicinity/internal/rollout/controller"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/webhook/admission"
+	routingcontroller "vicinity.dev/vicinity/internal/routing/controller"
+	scaledowncontroller "vicinity.dev/vicinity/internal/scaledown/controller"
 )
 
 // Documents of metrics: those of the controller and its webhooks, and those of the proxy.
@@ -166,28 +166,28 @@ func registered(t *testing.T) []*dto.MetricFamily {
 
 	budgeted := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 	mgr := unreachable(t, append(service(), budgeted))
-	options := controller.Options{
-		Settings: routing.DefaultSettings(), Workers: controller.DefaultWorkers, TopServices: controller.DefaultTopServices,
+	options := routingcontroller.Options{
+		Settings: routing.DefaultSettings(), Workers: routingcontroller.DefaultWorkers, TopServices: routingcontroller.DefaultTopServices,
 	}
-	if err := controller.Add(t.Context(), mgr, options); err != nil {
+	if err := routingcontroller.Add(t.Context(), mgr, options); err != nil {
 		t.Fatal(err)
 	}
-	if err := locator.Add(t.Context(), mgr, locator.Options{Mode: locator.All, Workers: 1, Rate: 1, Burst: 1}); err != nil {
+	if err := namescontroller.Add(t.Context(), mgr, namescontroller.Options{Mode: namescontroller.All, Workers: 1, Rate: 1, Burst: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := budget.Add(t.Context(), mgr, ledgerOfOne{}, budget.Options{Rate: 1, Top: budget.DefaultTop}); err != nil {
+	if err := disruptioncontroller.Add(t.Context(), mgr, ledgerOfOne{}, disruptioncontroller.Options{Rate: 1, Top: disruptioncontroller.DefaultTop}); err != nil {
 		t.Fatal(err)
 	}
 	if err := responder.Add(mgr, nil, responder.Options{Reports: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := scaledown.AddPacing(t.Context(), mgr, nil, scaledown.Options{Workers: 1}); err != nil {
+	if err := scaledowncontroller.AddPacing(t.Context(), mgr, nil, scaledowncontroller.Options{Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := scaledown.Add(t.Context(), mgr, nil, scaledown.Options{Workers: 1, Rate: 1, Burst: 1}); err != nil {
+	if err := scaledowncontroller.Add(t.Context(), mgr, nil, scaledowncontroller.Options{Workers: 1, Rate: 1, Burst: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := rollout.Add(t.Context(), mgr, nil, rollout.Options{Workers: 1}); err != nil {
+	if err := rolloutcontroller.Add(t.Context(), mgr, nil, rolloutcontroller.Options{Workers: 1}); err != nil {
 		t.Fatal(err)
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}

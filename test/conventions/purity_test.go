@@ -10,65 +10,44 @@ import (
 	"testing"
 )
 
-// ring is a set of folders, with all below them, whose packages are pure: the same input
-// gives the same outcome, wherever and whenever they are called.
-type ring struct {
-	folders []string
-	// besides are the import paths, with all below them, that its packages may import besides
-	// the standard library, its own ring, and those before it.
-	besides []string
-	// may says the same in words.
-	may string
-}
+// isPureKind reports whether the packages of a kind are pure: the same input gives the same outcome, wherever
+// and whenever they are called.
+func isPureKind(k kind) bool { return k == ground || k == front || k == judge }
 
-var rings = []ring{
-	{
-		folders: []string{
-			"internal/topology", "internal/plaintext", "internal/netset", "internal/kubeproxy", "internal/allocate", "internal/disruption", "internal/spread", "internal/locate", "internal/simulate",
-			"internal/proxy/ruleset", // which could be in ring two, and needs nothing of Kubernetes
-		},
-		may: "ring one may import the standard library and ring one",
-	},
-	{
-		folders: []string{"internal/endpoint", "internal/location", "internal/translate", "internal/coverage", "internal/routing", "internal/convert", "internal/inspect", "internal/names", "internal/proxy/compile", "internal/proxy/view"},
-		besides: []string{
-			"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/utils/net", module + "/api",
-		},
-		may: "ring two may import the standard library, ring one, ring two, and API types (k8s.io/api, k8s.io/apimachinery, api) with how they match nodes (nodeaffinity) and write addresses (k8s.io/utils/net)",
-	},
-}
+// apiTypes are the import paths, with all below them, that pure packages besides the ground may import.
+var apiTypes = []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/component-helpers/scheduling/corev1/nodeaffinity", "k8s.io/utils/net"}
 
-// workers are the folders of rings whose packages may start goroutines.
+// workers are the folders of pure packages that may start goroutines.
 var workers = []string{"internal/simulate"}
 
-// shared are the folders of rings whose packages are read while they are changed, and may
+// shared are the folders of pure packages that are read while they are changed, and may
 // have locks for that; they start no goroutines.
-var shared = map[string][]string{"internal/locate": {"sync"}}
+var shared = map[string][]string{"internal/names/locate": {"sync"}}
 
-// workersOnly are packages that only workers may import, and shellOnly those that no package
-// of a ring may, each with what to do instead.
+// workersOnly are packages that only workers may import, and shellOnly those that no pure package may,
+// each with what to do instead.
 var (
 	workersOnly = map[string]string{
 		"context":     "what is pure does not wait, so there is nothing to cancel",
 		"runtime":     "take as an argument what depends on the machine",
-		"sync":        "make it a value, and have the shell pass in what remembers or is shared, as translate.Tools",
-		"sync/atomic": "make it a value, and have the shell pass in what remembers or is shared, as translate.Tools",
+		"sync":        "make it a value, and have the back door pass in what remembers or is shared, as intent.Tools",
+		"sync/atomic": "make it a value, and have the back door pass in what remembers or is shared, as intent.Tools",
 	}
 	shellOnly = map[string]string{
 		"crypto/rand":                          "it is random; take a seed as an argument",
 		"hash/maphash":                         "it is random; use hash/fnv",
-		"log":                                  "return as data what is to be said, and have the shell log it",
-		"log/slog":                             "return as data what is to be said, and have the shell log it",
-		"net":                                  "use net/netip for addresses, and have the shell connect",
-		"os":                                   "take the content as an argument, and have the shell read it",
-		"os/exec":                              "have the shell run it",
-		"os/signal":                            "have the shell wait for it",
-		"syscall":                              "have the shell call it",
+		"log":                                  "return as data what is to be said, and have the back door log it",
+		"log/slog":                             "return as data what is to be said, and have the back door log it",
+		"net":                                  "use net/netip for addresses, and have the back door connect",
+		"os":                                   "take the content as an argument, and have the back door read it",
+		"os/exec":                              "have the back door run it",
+		"os/signal":                            "have the back door wait for it",
+		"syscall":                              "have the back door call it",
 		"k8s.io/apimachinery/pkg/util/rand":    "it is random; take a seed as an argument",
 		"k8s.io/apimachinery/pkg/util/runtime": "return errors",
 		"k8s.io/apimachinery/pkg/util/uuid":    "it is random; take what tells objects apart as an argument",
-		"k8s.io/apimachinery/pkg/util/wait":    "return when to look again, and have the shell wait",
-		"k8s.io/apimachinery/pkg/watch":        "take objects as arguments, and have the shell watch",
+		"k8s.io/apimachinery/pkg/util/wait":    "return when to look again, and have the back door wait",
+		"k8s.io/apimachinery/pkg/watch":        "take objects as arguments, and have the back door watch",
 	}
 )
 
@@ -82,39 +61,33 @@ var clocks = map[string][]string{
 // of a program shares.
 var seeded = []string{"ChaCha8", "New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "PCG", "Rand", "Source", "Source64", "Zipf"}
 
-// ringOf is the place in rings of the ring that a folder of the project is in, or -1.
-func ringOf(folder string) int {
-	return slices.IndexFunc(rings, func(r ring) bool { return inAny(folder, r.folders) })
-}
-
 func inAny(place string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool { return within(place, folder) })
 }
 
-// importFault is what is wrong with an import of a package in a ring, and what to do, or
+// importFault says what is wrong with an import of a pure package, and what to do, or
 // nothing. logs are the packages of the standard library that reach a logger.
 func importFault(folder, imported string, logs []string) string {
 	standard := !strings.Contains(strings.Split(imported, "/")[0], ".")
-	own, of := strings.CutPrefix(imported, module+"/")
-	instead, ofShells := shellOnly[imported]
-	if !ofShells && !inAny(folder, workers) && !slices.Contains(shared[folder], imported) {
-		instead, ofShells = workersOnly[imported]
+	instead, impure := shellOnly[imported]
+	if !impure && !inAny(folder, workers) && !slices.Contains(shared[folder], imported) {
+		instead, impure = workersOnly[imported]
 	}
-	at := ringOf(folder)
+	k, _ := kindOf(folder)
 	switch {
-	case ofShells:
+	case impure:
 		return instead
 	case slices.Contains(logs, imported):
-		return "it reaches a logger; have the shell do what it is for"
-	case standard, inAny(imported, rings[at].besides):
+		return "it reaches a logger; have the back door do what it is for"
+	case standard, ours(imported), k != ground && inAny(imported, apiTypes): // the house checks arrows within the project
 		return ""
-	case of && ringOf(own) >= 0 && ringOf(own) <= at:
-		return ""
+	case k == ground:
+		return "ground imports the standard library; take what this is for as an argument"
 	}
-	return rings[at].may + "; take what this is for as an argument, a function or an interface, and have the shell pass it in"
+	return "a pure package imports the standard library and API types; take what this is for as an argument, a function or an interface"
 }
 
-// isPure fails for what a file of a package in a ring must not have.
+// isPure fails for what a file of a pure package must not have.
 func isPure(t *testing.T, s source, logs []string) {
 	t.Helper()
 	found := func(node ast.Node, what string) {
@@ -142,7 +115,7 @@ func isPure(t *testing.T, s source, logs []string) {
 		imported[name] = importPath
 	}
 
-	const starts = "it starts a goroutine: return the work as data, and have the shell do it"
+	const starts = "it starts a goroutine: return the work as data, and have the back door do it"
 	ast.Inspect(s.file, func(node ast.Node) bool {
 		switch n := node.(type) {
 		case *ast.GoStmt:
@@ -187,8 +160,8 @@ func makesNoBareClusters(t *testing.T, s source) {
 	t.Helper()
 	name := ""
 	for _, spec := range s.file.Imports {
-		if spec.Path.Value == strconv.Quote(module+"/internal/translate") {
-			if name = "translate"; spec.Name != nil {
+		if spec.Path.Value == strconv.Quote(module+"/internal/routing/intent") {
+			if name = "intent"; spec.Name != nil {
 				name = spec.Name.Name
 			}
 		}
@@ -205,7 +178,7 @@ func makesNoBareClusters(t *testing.T, s source) {
 
 func TestShellsMakeClustersThatReadExpressions(t *testing.T) {
 	for _, p := range list(t) {
-		if !ours(p.ImportPath) || ringOf(p.path()) >= 0 || p.path() == "internal/capacity" {
+		if k, _ := kindOf(p.path()); !ours(p.ImportPath) || isPureKind(k) || p.path() == "internal/routing/capacity" {
 			continue
 		}
 		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {
@@ -214,11 +187,11 @@ func TestShellsMakeClustersThatReadExpressions(t *testing.T) {
 	}
 }
 
-func TestRingsArePure(t *testing.T) {
+func TestGroundAndFrontsArePure(t *testing.T) {
 	packages := list(t)
 	logs := loggers(packages)
 	for _, p := range packages {
-		if !ours(p.ImportPath) || ringOf(p.path()) < 0 {
+		if k, _ := kindOf(p.path()); !ours(p.ImportPath) || !isPureKind(k) {
 			continue
 		}
 		for _, s := range p.sources(t, p.GoFiles, p.IgnoredGoFiles) {

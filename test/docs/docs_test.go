@@ -20,7 +20,7 @@ const program = "bin/vicinity "
 // cluster stands in for what kubectl prints of a cluster, and budgets for its budgets.
 const (
 	cluster = root + "/internal/cli/testdata/plan/cluster.yaml"
-	budgets = root + "/internal/convert/testdata/pdb.yaml"
+	budgets = root + "/internal/disruption/convert/testdata/pdb.yaml"
 )
 
 // example is a command that a document shows in a block of shell commands.

@@ -122,7 +122,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	for _, word := range words(t) {
 		want = append(want, "Topology"+word)
 	}
-	for _, file := range append(parsed(t, "internal/controller/routing"), parsed(t, "internal/routing")...) {
+	for _, file := range append(parsed(t, "internal/routing/controller"), parsed(t, "internal/routing")...) {
 		for _, text := range texts(file) {
 			if strings.HasPrefix(text, "Topology") && text != "Topology" {
 				want = append(want, text)

@@ -23,8 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/built"
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/built"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 const (

@@ -26,12 +26,12 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/internal/cli"
-	"vicinity.dev/vicinity/internal/controller/rollout"
-	"vicinity.dev/vicinity/internal/kube"
-	"vicinity.dev/vicinity/internal/requester"
-	"vicinity.dev/vicinity/internal/reservation"
+	"vicinity.dev/vicinity/internal/disruption/requester"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	rolloutcontroller "vicinity.dev/vicinity/internal/rollout/controller"
+	"vicinity.dev/vicinity/test/built"
+	"vicinity.dev/vicinity/test/kube"
 	"vicinity.dev/vicinity/test/rig"
 )
 
@@ -50,14 +50,14 @@ func (c *cluster) run() {
 	c.Helper()
 	cached := cache.Options{ByObject: map[client.Object]cache.ByObject{}}
 	reservation.CacheOptions(&cached)
-	rollout.CacheOptions(&cached)
+	rolloutcontroller.CacheOptions(&cached)
 	mgr, err := manager.New(c.Config(), manager.Options{Scheme: c.api.Scheme(), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		c.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	evicts := requester.New(c.Interface, func() bool { return false })
-	if err := rollout.Add(ctx, mgr, evicts, rollout.Options{Workers: 2}); err != nil {
+	if err := rolloutcontroller.Add(ctx, mgr, evicts, rolloutcontroller.Options{Workers: 2}); err != nil {
 		c.Fatal(err)
 	}
 	var ended sync.WaitGroup

@@ -82,7 +82,7 @@ func ParsePlatforms(text string) ([]Platform, error) {
 }
 
 // versions is the package whose variables say what a program is built from.
-const versions = "vicinity.dev/vicinity/internal/version."
+const versions = "vicinity.dev/vicinity/internal/kit/version."
 
 // Compile compiles programs into a folder of their platform, and returns that folder. A program
 // that is there and up to date is not linked again.

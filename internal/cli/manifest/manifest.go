@@ -20,7 +20,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Set is what was read. Objects are in the order in which they were first given.
@@ -155,23 +155,23 @@ func (m *Set) Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy {
 			maps.Copy(labels, given.Labels)
 		}
 	}
-	return translate.ForNamespace(m.ClusterPolicies, labels)
+	return intent.ForNamespace(m.ClusterPolicies, labels)
 }
 
 // Endpoints are the ready endpoints of one of the Services: those in its slices or,
 // if it has none, those of the pods that it selects.
-func (m *Set) Endpoints(service *corev1.Service, cluster *translate.Cluster) translate.Families {
+func (m *Set) Endpoints(service *corev1.Service, cluster *intent.Cluster) intent.Families {
 	if eps := m.slicesOf(service); len(eps) > 0 {
-		return translate.SliceEndpoints(eps, cluster)
+		return intent.SliceEndpoints(eps, cluster)
 	}
-	return translate.PodEndpoints(service, m.Pods, cluster)
+	return intent.PodEndpoints(service, m.Pods, cluster)
 }
 
 // GivesNames reports whether pods have names under that of a Service: its slices say so or,
 // if it has none, the pods.
 func (m *Set) GivesNames(service *corev1.Service) bool {
 	if eps := m.slicesOf(service); len(eps) > 0 {
-		return translate.GivesNames(eps)
+		return intent.GivesNames(eps)
 	}
 	return slices.ContainsFunc(m.Pods, func(pod *corev1.Pod) bool {
 		return pod.Namespace == service.Namespace && pod.Spec.Hostname != "" && pod.Spec.Subdomain == service.Name

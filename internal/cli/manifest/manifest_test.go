@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 func readAll(t testing.TB, texts ...string) (*Set, error) {
@@ -239,7 +239,7 @@ endpoints: [{addresses: [10.0.0.3]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	cluster := translate.NewCluster(m.Nodes)
+	cluster := intent.NewCluster(m.Nodes)
 	for i, want := range []string{"10.0.0.2", "10.0.0.1"} {
 		got := m.Endpoints(m.Services[i], cluster)[corev1.IPv4Protocol]
 		if len(got) != 1 || got[0].Address != want {
@@ -275,12 +275,12 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		m.Notes()
-		cluster := translate.NewCluster(m.Nodes)
+		cluster := intent.NewCluster(m.Nodes)
 		cluster.Warnings()
 		for _, service := range m.Services {
-			translate.RequestOf(service, nil, translate.Options{})
+			intent.RequestOf(service, nil, intent.Options{})
 			for _, endpoints := range m.Endpoints(service, cluster) {
-				if region := cluster.Region(translate.Capacity{Type: translate.CapacityCPU}, endpoints); region.Endpoints() != len(endpoints) {
+				if region := cluster.Region(intent.Capacity{Type: intent.CapacityCPU}, endpoints); region.Endpoints() != len(endpoints) {
 					t.Fatalf("%d endpoints make a region of %d", len(endpoints), region.Endpoints())
 				}
 			}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
 // budgets is about TopologyDisruptionBudgets, by what the controller found, and by what their specs can never

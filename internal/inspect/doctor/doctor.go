@@ -20,7 +20,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Reading is all that is judged, as it was read of a cluster.
@@ -66,7 +66,7 @@ type Reading struct {
 	// Grouped are the Services that have EndpointGroups.
 	Grouped    map[types.NamespacedName]bool
 	Namespaces []*corev1.Namespace
-	Exclusion  translate.Exclusion
+	Exclusion  intent.Exclusion
 	TakesAuto  bool
 
 	Budgets      []*v1alpha1.TopologyDisruptionBudget

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/test/golden"
 )

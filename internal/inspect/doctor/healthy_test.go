@@ -23,9 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/coverage"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/inspect"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // now is when the cluster is looked at.
@@ -170,7 +170,7 @@ func healthy(t testing.TB) *Reading {
 		Unread: map[Source]string{}, Version: "v1.37.2", Local: now.Add(time.Second), Server: now, Charts: []string{"0.1.0-dev", "0.1.0"},
 		Backends:  map[types.NamespacedName]Backend{{Namespace: home, Name: "vicinity-webhook"}: {Exists: true, Ready: 2}},
 		Grouped:   map[types.NamespacedName]bool{{Namespace: "shop", Name: "grouped"}: true},
-		Exclusion: translate.Exclusion{Own: home, Namespaces: translate.DefaultExcluded()},
+		Exclusion: intent.Exclusion{Own: home, Namespaces: intent.DefaultExcluded()},
 		Leftovers: map[string][]Object{},
 	}
 	for _, zone := range []string{"a", "b", "c"} {

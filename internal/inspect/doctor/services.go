@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
 	"vicinity.dev/vicinity/internal/routing"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // handOverTime is how long a hand-over may take before it is told of.
@@ -43,7 +43,7 @@ func (e *examination) intents() intents {
 		in.policies[policy.Namespace] = append(in.policies[policy.Namespace], policy)
 	}
 	for _, namespace := range e.Namespaces {
-		in.defaults[namespace.Name] = translate.ForNamespace(e.Defaults, namespace.Labels)
+		in.defaults[namespace.Name] = intent.ForNamespace(e.Defaults, namespace.Labels)
 	}
 	for _, set := range e.StatefulSets {
 		if set.Spec.ServiceName != "" {
@@ -70,7 +70,7 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	if e.servedByNone(service, object, name) || !e.knows(SourceDeployments) {
 		return // without Deployments it is not known which Services are left alone
 	}
-	request := translate.RequestOf(service, in.policies[service.Namespace], translate.Options{
+	request := intent.RequestOf(service, in.policies[service.Namespace], intent.Options{
 		TakeOverAuto: e.TakesAuto, Defaults: in.defaults[service.Namespace], GivesNames: in.governed[name],
 	})
 	if reason := e.Exclusion.Reason(service.Namespace, service.Name); reason != "" {
@@ -116,7 +116,7 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 // servedByNone reports whether kube-proxy leaves a Service to a vicinity-proxy that does not serve it. Without a controller it
 // is a leftover.
 func (e *examination) servedByNone(service *corev1.Service, object Object, name types.NamespacedName) bool {
-	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() || translate.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
+	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() || intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
 		return false
 	}
 	what := ""
@@ -160,7 +160,7 @@ func (e *examination) policies() {
 	for _, policy := range e.Policies {
 		object := objectOf("RoutingPolicy", policy)
 		next := "kubectl get routingpolicy " + policy.Name + object.at() + " -o yaml"
-		if faults := translate.ReadPolicy(policy).Faults; len(faults) > 0 {
+		if faults := intent.ReadPolicy(policy).Faults; len(faults) > 0 {
 			e.add(policyFaulty, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(faults, "; "))), next)
 		} else if !isUsed(policy, inNamespace[policy.Namespace]) {
 			e.add(policyMatchesNothing, object, fmt.Sprintf("%s selects no Service of its namespace, and none names it.", object), next)
@@ -169,7 +169,7 @@ func (e *examination) policies() {
 	for _, policy := range e.Defaults {
 		object := objectOf("ClusterRoutingPolicy", policy)
 		next := "kubectl get clusterroutingpolicy " + policy.Name + " -o yaml"
-		if faults := translate.ReadClusterPolicy(policy).Faults; len(faults) > 0 {
+		if faults := intent.ReadClusterPolicy(policy).Faults; len(faults) > 0 {
 			e.add(policyFaulty, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(faults, "; "))), next)
 		} else if e.knows(SourceNamespaces) && !choosesAny(policy, e.Namespaces) {
 			e.add(policyMatchesNothing, object, fmt.Sprintf("%s chooses no namespace.", object), next)
@@ -198,7 +198,7 @@ func isUsed(policy *v1alpha1.RoutingPolicy, services []*corev1.Service) bool {
 
 func choosesAny(policy *v1alpha1.ClusterRoutingPolicy, namespaces []*corev1.Namespace) bool {
 	for _, namespace := range namespaces {
-		if len(translate.ForNamespace([]*v1alpha1.ClusterRoutingPolicy{policy}, namespace.Labels)) > 0 {
+		if len(intent.ForNamespace([]*v1alpha1.ClusterRoutingPolicy{policy}, namespace.Labels)) > 0 {
 			return true
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // zone is what is known of the nodes of a zone.
@@ -25,7 +25,7 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 	for _, node := range nodes {
 		name := node.Labels[corev1.LabelTopologyZone]
 		if name == "" {
-			if len(translate.ControlPlaneTaints(node)) == 0 {
+			if len(intent.ControlPlaneTaints(node)) == 0 {
 				without = append(without, node)
 			}
 			continue

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/view"
+	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // published is what vicinity-controller says of all nodes.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // setOf is the set of prefixes and addresses that words name.

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // frontOf finds a front of a port, as what it is to that.

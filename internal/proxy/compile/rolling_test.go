@@ -16,8 +16,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // rollingWorld is a Service whose pods are replaced: new ones become ready, old ones are
@@ -48,7 +48,7 @@ type rollingPod struct {
 func TestRollingPodsAreServed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &rollingWorld{planWorld: drawPlanWorld(t), t: t, nodes: drawCluster(t), pools: map[string][]string{}}
-		w.in.Cluster = translate.NewCluster(w.nodes)
+		w.in.Cluster = intent.NewCluster(w.nodes)
 		w.add(rapid.IntRange(1, 12).Draw(t, "pods"))
 		w.publish()
 		w.hard = w.settle(t).Request.Intent.Tiers.Hard()

@@ -5,8 +5,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/internal/endpoint"
-	"vicinity.dev/vicinity/internal/kubeproxy"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
 // sliced is the endpoints of a Service as its slices have them, read as kube-proxy

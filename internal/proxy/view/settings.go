@@ -12,9 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/netset"
 	"vicinity.dev/vicinity/internal/proxy/compile"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
+	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
 // Settings are what a proxy is told about all Services.

@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/endpoint"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // want is what the groups of one family are to deliver, whatever groups there are. It
@@ -341,7 +341,7 @@ func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
 }
 
 // add adds the endpoints of a slice, of each address the one that counts.
-func (t *part) add(slice *discoveryv1.EndpointSlice, cluster *translate.Cluster) {
+func (t *part) add(slice *discoveryv1.EndpointSlice, cluster *intent.Cluster) {
 	list := make([]sliceEndpoint, len(slice.Endpoints))
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]

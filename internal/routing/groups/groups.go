@@ -39,7 +39,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Numbers of endpoints in a group.
@@ -54,7 +54,7 @@ type Input struct {
 	Slices  []*discoveryv1.EndpointSlice
 	// Groups are those that exist.
 	Groups  []*v1alpha1.EndpointGroup
-	Cluster *translate.Cluster
+	Cluster *intent.Cluster
 	Intent  allocate.Intent
 	// Plans are those of the families that have a slice.
 	Plans []Plan

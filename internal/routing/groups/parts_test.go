@@ -6,7 +6,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // An address is of the pod that has it by now, in whatever order slices name both. Where a Service publishes addresses that
@@ -33,7 +33,7 @@ func TestAddressOfTwoPods(t *testing.T) {
 		both := []*discoveryv1.EndpointSlice{slice("old", test.old), slice("new", test.new)}
 		for range 2 {
 			both[0].Name, both[1].Name = "a", "b"
-			parts, notes := partsOf(&Input{Slices: both, Cluster: translate.NewCluster(nil)}, "IPv4")
+			parts, notes := partsOf(&Input{Slices: both, Cluster: intent.NewCluster(nil)}, "IPv4")
 			if len(parts) != 1 || len(parts[0].endpoints) != 1 || parts[0].endpoints[0].Node != "new" || len(notes) > 0 {
 				t.Errorf("%s: got %+v, notes %q", name, parts, notes)
 			}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 type write struct {
@@ -122,7 +122,7 @@ func (w *want) content(object *v1alpha1.EndpointGroup, hidden []string) content 
 	c.labels[v1alpha1.LabelService] = w.Service.Name
 	delete(c.labels, v1alpha1.LabelHandOver)
 	delete(c.labels, corev1.IsHeadlessService)
-	if translate.IsHeadless(w.Service) {
+	if intent.IsHeadless(w.Service) {
 		c.labels[corev1.IsHeadlessService] = ""
 	}
 	if w.HandOver {

@@ -12,7 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/internal/endpoint"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Plan is what the hints of an address family should be. The zero value is no hints.
@@ -161,7 +161,7 @@ func (p *Plan) home(e *discoveryv1.Endpoint) string {
 }
 
 // homes are the zones of the endpoints of which their slices say another one.
-func homes(eps []*discoveryv1.EndpointSlice, cluster *translate.Cluster) map[string]string {
+func homes(eps []*discoveryv1.EndpointSlice, cluster *intent.Cluster) map[string]string {
 	homes := map[string]string{}
 	for _, slice := range eps {
 		for i := range slice.Endpoints {

@@ -10,8 +10,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/endpoint"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
-	"vicinity.dev/vicinity/internal/translate"
 )
 
 // NoNode is what an endpoint is hinted to that no node is to use before others. Proxies
@@ -36,7 +36,7 @@ func NodeKey(tiers topology.Tiers) (key string, lost []string) {
 }
 
 // NodeFault says why hints cannot let each endpoint serve the nodes of its domain first.
-func NodeFault(cluster *translate.Cluster, key string, endpoints []translate.Endpoint) string {
+func NodeFault(cluster *intent.Cluster, key string, endpoints []intent.Endpoint) string {
 	reason := ""
 	var domains map[string][]string
 	if key != topology.Hostname {
@@ -58,7 +58,7 @@ func NodeFault(cluster *translate.Cluster, key string, endpoints []translate.End
 
 // domainFault says why the nodes of the endpoint's domain cannot be hinted to. Without
 // domains each node is one of its own.
-func domainFault(domains map[string][]string, value string, e translate.Endpoint) string {
+func domainFault(domains map[string][]string, value string, e intent.Endpoint) string {
 	switch {
 	case e.Node == "":
 		return "an endpoint is on no known node"
@@ -110,7 +110,7 @@ func (p *Plan) AddNodes(in Input, tiers *allocate.NodeTiers, skips []allocate.Sk
 	}
 }
 
-func (in *Input) allowed(e translate.Endpoint, nodes []string) []string {
+func (in *Input) allowed(e intent.Endpoint, nodes []string) []string {
 	set := in.Assigned[e.Address]
 	without := func(node string) bool { return set.Weight(in.Cluster.Labels(node)[topology.Zone]) == 0 }
 	if !slices.ContainsFunc(nodes, without) {
@@ -121,7 +121,7 @@ func (in *Input) allowed(e translate.Endpoint, nodes []string) []string {
 
 // Skipping are the nodes that do not use endpoints of their own place before others, as far
 // as the hints of slices tell.
-func Skipping(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, cluster *translate.Cluster) []string {
+func Skipping(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, cluster *intent.Cluster) []string {
 	var nodes []string
 	for _, slice := range endpoint.Slices(eps, family) {
 		for i := range slice.Endpoints {

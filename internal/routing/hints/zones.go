@@ -11,7 +11,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/endpoint"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Input is all that the hints of one Service in one address family depend on.
@@ -19,7 +19,7 @@ type Input struct {
 	Family corev1.IPFamily
 	// Slices are all of the Service.
 	Slices  []*discoveryv1.EndpointSlice
-	Cluster *translate.Cluster
+	Cluster *intent.Cluster
 	Intent  allocate.Intent
 	// OwnZone says that each endpoint is for its own zone, whatever the plan is.
 	OwnZone bool
@@ -27,7 +27,7 @@ type Input struct {
 	Plan    allocate.Plan
 	Outcome allocate.Outcome
 	// Endpoints are the ready ones, and Assigned has the zones that use each, by address.
-	Endpoints []translate.Endpoint
+	Endpoints []intent.Endpoint
 	Assigned  map[string]allocate.ConsumerSet
 	// Instead names the way out where hints are not enough.
 	Instead string

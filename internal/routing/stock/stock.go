@@ -17,8 +17,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/endpoint"
-	"vicinity.dev/vicinity/internal/kubeproxy"
-	"vicinity.dev/vicinity/internal/translate"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
 // Port is what stock kube-proxies know of the endpoints behind one port of a
@@ -289,7 +289,7 @@ func addRow(rows []Row, row Row) []Row {
 
 // Clients are the nodes of a cluster as clients, each with its share of the
 // traffic, in the order of names.
-func Clients(cluster *translate.Cluster, capacity translate.Capacity) []Client {
+func Clients(cluster *intent.Cluster, capacity intent.Capacity) []Client {
 	nodes := cluster.Nodes(capacity, nil)
 	clients := make([]Client, len(nodes))
 	for i := range nodes {

@@ -13,7 +13,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
-	"vicinity.dev/vicinity/internal/kubeproxy"
+	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
 // stockSlice reads endpoints such as "1@a zones=a,b nodes=n1 !ready serving

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"vicinity.dev/vicinity/internal/controller/routing"
+	routingcontroller "vicinity.dev/vicinity/internal/routing/controller"
 )
 
 // names are the objects of a release by kind and name.
@@ -235,7 +235,7 @@ func TestHandOverWaitsForTheNodesOfTheProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var rule routing.NodeRule
+		var rule routingcontroller.NodeRule
 		for _, arg := range object[*appsv1.Deployment](t, r, "Deployment vicinity-controller").Spec.Template.Spec.Containers[0].Args {
 			if selector, found := strings.CutPrefix(arg, "--proxy-nodes="); found {
 				if err := rule.Set(selector); err != nil {

@@ -20,9 +20,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // annotator annotates the Services that tests make, as a webhook of the API servers: the tests

@@ -22,10 +22,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/test/chromium"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // consoleArea is what "vicinity console" shows of a cluster with traffic, in a browser.

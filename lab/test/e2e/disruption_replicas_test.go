@@ -12,10 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/evictions"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 const (

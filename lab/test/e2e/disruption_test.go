@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
 	"vicinity.dev/vicinity/lab/test/evictions"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // disruptionArea is how evictions are held to budgets by failure domain.

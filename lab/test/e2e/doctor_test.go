@@ -16,8 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // doctorArea is what "vicinity doctor" finds in a cluster that has all parts of Vicinity.

@@ -25,10 +25,10 @@ import (
 	"testing"
 	"time"
 
-	"vicinity.dev/vicinity/internal/built"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/e2e/verdict"
+	"vicinity.dev/vicinity/test/built"
 )
 
 // setup is a lab that areas share.

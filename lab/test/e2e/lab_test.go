@@ -20,13 +20,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/process"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/state"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // labArea is what users of the lab are promised in docs/lab.md.

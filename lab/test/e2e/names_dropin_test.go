@@ -12,10 +12,10 @@ import (
 	"github.com/miekg/dns"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // dropIn has the DNS server of a cluster replaced by vicinity-dns and back, as docs/dns.md says and by

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // podLocators are those of a namespace, or of all, by namespace/name.

@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 const (

@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // namesArea is what names resolve to with vicinity-dns as the cluster's DNS server.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // proxyOwnLease has somebody with the token of a proxy write Leases. The API server takes

@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/fabric"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // proxyArea is the data plane of the nodes, vicinity-proxy, beside kube-proxy.

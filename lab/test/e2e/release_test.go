@@ -22,11 +22,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/dnsquery"
 	"vicinity.dev/vicinity/lab/load"
 	"vicinity.dev/vicinity/lab/release"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // releaseArea is what is published: images, and the chart that names them.

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/test/evictions"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // Of the pods of a story, how many are to stay.

@@ -18,9 +18,9 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/evictions"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // rolloutsArea is how updates go by failure domain, and scale-downs keep the spread.

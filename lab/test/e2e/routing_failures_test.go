@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // ledger counts events of the slices of a namespace by Service, as a proxy sees them.

@@ -13,9 +13,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // Services for Auto, which upstream supports only if every node has a zone and allocatable

@@ -15,9 +15,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/load"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // routingArea is topology-aware routing by the controller, delivered as hints to stock

@@ -17,10 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // Field is a namespace of a lab with Vicinity.

@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // History records every version of the pods and budgets of a namespace, as watches deliver them.

@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // BudgetsOptions describe evictions over many budgets.

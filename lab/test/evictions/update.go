@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // Updater is what updates a StatefulSet.

@@ -7,11 +7,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/release"
 	"vicinity.dev/vicinity/lab/shape"
 	"vicinity.dev/vicinity/lab/test/evictions"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // at is a namespace of the lab to evict pods in.

@@ -22,9 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"vicinity.dev/vicinity/internal/plaintext"
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab"
 	"vicinity.dev/vicinity/lab/shape"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // Run is a run of a benchmark, with a lab and a folder of its own. Both are removed at its end.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"vicinity.dev/vicinity/internal/kube"
 	"vicinity.dev/vicinity/lab/test/bench/meter"
+	"vicinity.dev/vicinity/test/kube"
 )
 
 // The servers that are compared.

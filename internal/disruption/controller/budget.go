@@ -1,0 +1,218 @@
+// Package controller reports on TopologyDisruptionBudgets by status, conditions, events and metrics. It labels the
+// namespaces whose evictions the API server asks the webhook about, and can keep PodDisruptionBudgets that say the same
+// as simple budgets.
+//
+// It decides about no eviction, and no eviction waits for it: the webhooks read pods and budgets themselves. It writes
+// only what follows from stored objects, so a restart writes nothing.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/kit/shell"
+)
+
+// Options are the choices of an administrator.
+type Options struct {
+	// Own is the namespace of Vicinity itself, which is never labelled.
+	Own string
+	// Served says that this program serves the webhook of evictions. Service is the Service in Own by which the API
+	// server reaches it.
+	Served  bool
+	Service string
+	// ProjectPDBs keeps PodDisruptionBudgets for simple budgets. Without it existing ones are deleted.
+	ProjectPDBs bool
+	Workers     int // budgets that are synced at a time
+	// Rate bounds the writes of status in a second, for all budgets together.
+	Rate float32
+	// Top is how many budgets have metrics of their own: those that allow the least.
+	Top int
+	// Syncs, if given, counts the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// DefaultTop is the default of Options.Top.
+const DefaultTop = 20
+
+const (
+	// gatherTime is how long changes of pods and owners are gathered for a budget, so that its status is written at
+	// most once in this time.
+	gatherTime = time.Second
+	// nodeGatherTime is the same for nodes, which all budgets depend on.
+	nodeGatherTime = 5 * time.Second
+)
+
+// ledger is the part of reservation.Ledger that this package uses.
+type ledger interface {
+	Covering(namespace string, labels map[string]string) []types.NamespacedName
+	Refresh(ctx context.Context, budget types.NamespacedName, conditions func(*reservation.Report) []metav1.Condition) (*reservation.Report, error)
+}
+
+// Add adds the controllers to a manager. Its cache must have what the Ledger reads, and the metadata of Namespaces.
+func Add(ctx context.Context, mgr manager.Manager, l ledger, options Options) error {
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return err
+	}
+	r := newReconciler(base{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: recorder, clock: clock.RealClock{}, options: options,
+	}, l)
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of TopologyDisruptionBudgets: %w", err)
+	}
+	if err := r.add(mgr); err != nil {
+		return fmt.Errorf("adding the controllers of TopologyDisruptionBudgets: %w", err)
+	}
+	return nil
+}
+
+// base is what the reconcilers have in common.
+type base struct {
+	client   client.Client
+	live     client.Reader // not of a cache
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	syncs    *shell.Syncs
+}
+
+// reconciler syncs the status of a budget.
+type reconciler struct {
+	base
+	ledger     ledger
+	memory     *memory
+	namespaces *namespaces
+	projection projection
+	nodes      *shell.Gatherer
+	turns      *turns
+	metrics    *metrics
+}
+
+func newReconciler(b base, l ledger) *reconciler {
+	if b.syncs = b.options.Syncs; b.syncs == nil {
+		b.syncs = shell.NewSyncs(b.clock)
+	}
+	m := newMemory()
+	return &reconciler{
+		base: b, ledger: l, memory: m,
+		namespaces: newNamespaces(b),
+		projection: projection{b},
+		nodes:      shell.NewGatherer(nodeGatherTime),
+		turns:      newTurns(b.options.Rate),
+		metrics:    newMetrics(m, b.clock, b.options.Top),
+	}
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	defer r.syncs.Begin("TopologyDisruptionBudget " + request.String())()
+	after, err := r.sync(ctx, request.NamespacedName)
+	result, outcome, err := shell.Finish(after, err)
+	r.metrics.synced(outcome)
+	return result, err
+}
+
+// sync returns when to sync again, zero for never.
+func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	if err := r.client.Get(ctx, key, &v1alpha1.TopologyDisruptionBudget{}); apierrors.IsNotFound(err) {
+		r.memory.forget(key)
+		r.turns.forget(key)
+		return 0, r.projection.remove(ctx, key)
+	} else if err != nil {
+		return 0, fmt.Errorf("reading TopologyDisruptionBudget %s: %w", key, err)
+	}
+	enforced, known, err := r.enforcement(ctx, key.Namespace)
+	if err != nil || !known {
+		r.turns.forget(key)
+		return 0, err // the sync of the namespace will have it synced again
+	}
+	if wait := r.turns.wait(key, r.clock.Now()); wait > 0 {
+		return wait, nil
+	}
+	report, err := r.refresh(ctx, key, enforced)
+	if err != nil || report == nil {
+		return 0, err // the event of its deletion follows
+	}
+	projected, err := r.projection.sync(ctx, report)
+	if err != nil {
+		return 0, err
+	}
+	if r.memory.setProjected(key, projected) {
+		if report, err = r.refresh(ctx, key, enforced); err != nil || report == nil {
+			return 0, err
+		}
+	}
+	return until(r.clock.Now(), report.Next, blockedAt(report.Budget.Status.Conditions)), nil
+}
+
+// refresh brings the status of a budget up to date and writes events about changes. The report is nil if there is no
+// such budget.
+func (r *reconciler) refresh(ctx context.Context, key types.NamespacedName, enforced verdict) (*reservation.Report, error) {
+	now := r.clock.Now()
+	var before []metav1.Condition
+	report, err := r.ledger.Refresh(ctx, key, func(report *reservation.Report) []metav1.Condition {
+		before = report.Budget.Status.Conditions
+		j := judge{report: report, enforced: enforced, projected: r.memory.projected(key), now: now}
+		return j.conditions()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing the status of TopologyDisruptionBudget %s: %w", key, err)
+	}
+	if report == nil {
+		return nil, nil
+	}
+	if report.Written {
+		r.turns.wrote(key.Namespace, now)
+		r.metrics.writes.Inc()
+		for _, e := range transitions(before, report.Budget.Status.Conditions) {
+			r.recorder.Eventf(report.Budget, nil, e.kind, e.reason, "Disruption", "%s", e.message)
+		}
+	}
+	r.memory.set(key, report.Budget)
+	return report, nil
+}
+
+// until is the time to the first of some moments, zero if none is to come.
+func until(now time.Time, times ...time.Time) time.Duration {
+	var wait time.Duration
+	for _, t := range times {
+		if t.After(now) {
+			wait = shell.Sooner(wait, t.Sub(now))
+		}
+	}
+	return wait
+}
+
+func requestFor(object client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
+}
+
+// budgetsOf lists the budgets of a namespace, of all namespaces if it is empty.
+func budgetsOf(ctx context.Context, c client.Reader, namespace string) ([]v1alpha1.TopologyDisruptionBudget, error) {
+	var list v1alpha1.TopologyDisruptionBudgetList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("reading TopologyDisruptionBudgets: %w", err)
+	}
+	return list.Items, nil
+}
+
+// aNamespace is a Namespace whose metadata alone is read, as the cache has it.
+func aNamespace() *metav1.PartialObjectMetadata {
+	object := new(metav1.PartialObjectMetadata)
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return object
+}

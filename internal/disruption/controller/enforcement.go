@@ -1,0 +1,109 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// Reasons of the condition Enforced.
+const (
+	reasonEnforced          = "Enforced"
+	reasonNamespaceExcluded = "NamespaceExcluded"
+	reasonWebhooksOff       = "WebhooksOff"
+	reasonWebhooksMissing   = "WebhooksMissing"
+	reasonWebhooksChanged   = "WebhooksChanged"
+	reasonLabelMissing      = "LabelMissing"
+)
+
+// enforcement says whether evictions in a namespace are checked, and if not what to do. It is not known before the first
+// sync of the namespace.
+func (r *reconciler) enforcement(ctx context.Context, namespace string) (e verdict, known bool, err error) {
+	if r.namespaces.isExcluded(namespace) {
+		return verdict{reasonNamespaceExcluded, fmt.Sprintf("evictions in the namespace %s are never checked, since Vicinity and the cluster must always recover there: use a PodDisruptionBudget, or move the pods", namespace)}, true, nil
+	}
+	if !r.options.Served {
+		return verdict{reasonWebhooksOff, "evictions are not checked, since vicinity-controller runs without --webhook-evictions: set disruption.enabled in the chart"}, true, nil
+	}
+	hooks, err := r.evictionHooks(ctx)
+	if err != nil {
+		return verdict{}, false, err
+	}
+	if len(hooks) == 0 {
+		return verdict{reasonWebhooksMissing, "evictions are not checked: no MutatingWebhookConfiguration has the webhook of pods/eviction; \"helm upgrade\" puts it back"}, true, nil
+	}
+	mark, known := r.namespaces.mark(namespace)
+	switch {
+	case !known:
+		return verdict{}, false, nil
+	case mark.failure != "":
+		return verdict{reasonLabelMissing, fmt.Sprintf("evictions are not checked: the namespace does not have the label %s=true: %s", v1alpha1.LabelBudgets, mark.failure)}, true, nil
+	}
+	found := aNamespace()
+	if err := r.client.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
+		return verdict{}, false, client.IgnoreNotFound(err)
+	}
+	has := labels.Merge(found.Labels, labels.Set{v1alpha1.LabelBudgets: "true"}) // was read back
+	if gap := gapOf(hooks, has); gap != "" {
+		return verdict{reasonWebhooksChanged, fmt.Sprintf("not all evictions are checked: a webhook of pods/eviction in a MutatingWebhookConfiguration %s; \"helm upgrade\" puts it back", gap)}, true, nil
+	}
+	return verdict{reasonEnforced, "evictions of the pods are checked"}, true, nil
+}
+
+// evictionHooks finds the webhooks that ask this controller about evictions. Somebody who changes a configuration to let
+// evictions through must see that budgets do not hold meanwhile.
+func (r *reconciler) evictionHooks(ctx context.Context) (found []admissionv1.MutatingWebhook, err error) {
+	var all admissionv1.MutatingWebhookConfigurationList
+	if err := r.client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("reading MutatingWebhookConfigurations: %w", err)
+	}
+	for i := range all.Items {
+		for _, hook := range all.Items[i].Webhooks {
+			at := hook.ClientConfig.Service
+			if at != nil && at.Namespace == r.options.Own && at.Name == r.options.Service && slices.ContainsFunc(hook.Rules, isAboutEvictions) {
+				found = append(found, hook)
+			}
+		}
+	}
+	return found, nil
+}
+
+func isAboutEvictions(rule admissionv1.RuleWithOperations) bool {
+	return slices.Contains(rule.Resources, "pods/eviction") && slices.Contains(rule.Operations, admissionv1.Create)
+}
+
+// gapOf says which gap lets evictions in a namespace with some labels pass unchecked; empty if none does. One webhook
+// without a gap is enough.
+func gapOf(hooks []admissionv1.MutatingWebhook, namespace labels.Set) (gap string) {
+	for i := range hooks {
+		switch h := &hooks[i]; {
+		case h.FailurePolicy != nil && *h.FailurePolicy != admissionv1.Fail:
+			gap = fmt.Sprintf("has the failurePolicy %s instead of %s, and lets them pass when there is no answer", *h.FailurePolicy, admissionv1.Fail)
+		case !selects(h.NamespaceSelector, namespace):
+			gap = "has a namespaceSelector that leaves the namespace out"
+		case h.ObjectSelector != nil && len(h.ObjectSelector.MatchLabels)+len(h.ObjectSelector.MatchExpressions) > 0:
+			gap = "has an objectSelector, and Evictions have no labels"
+		case len(h.MatchConditions) > 0:
+			gap = "has matchConditions, and may not be asked about all"
+		default:
+			return ""
+		}
+	}
+	return gap
+}
+
+// selects reports whether a selector matches labels. A nil selector matches all.
+func selects(selector *metav1.LabelSelector, has labels.Set) bool {
+	if selector == nil {
+		return true
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && parsed.Matches(has)
+}

@@ -1,0 +1,174 @@
+package controller
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+)
+
+// metrics are those of the controller.
+type metrics struct {
+	syncs   *prometheus.CounterVec
+	writes  prometheus.Counter
+	budgets *collector
+}
+
+func newMetrics(m *memory, now clock.PassiveClock, top int) *metrics {
+	made := &metrics{
+		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_budget_syncs_total",
+			Help: "Syncs of TopologyDisruptionBudgets by how they ended.",
+		}, []string{"result"}),
+		writes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "vicinity_budget_status_writes_total",
+			Help: "Writes of the status of TopologyDisruptionBudgets by the controller, without those of reservations.",
+		}),
+		budgets: newCollector(m, now, top),
+	}
+	for _, outcome := range shell.Outcomes() {
+		made.syncs.WithLabelValues(string(outcome))
+	}
+	return made
+}
+
+func (m *metrics) register() error {
+	for _, c := range []prometheus.Collector{m.syncs, m.writes, m.budgets} {
+		if err := crmetrics.Registry.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
+
+// States of a budget.
+const (
+	stateAllowing   = "allowing"
+	stateBlocked    = "blocked"
+	stateInvalid    = "invalid"
+	stateBreakGlass = "break-glass"
+)
+
+// topDomains is how many domains of a budget have metrics of their own.
+const topDomains = 20
+
+// collector counts budgets on each scrape. To bound the number of series, only the budgets that allow the least have
+// figures of their own.
+type collector struct {
+	memory *memory
+	clock  clock.PassiveClock
+	top    int
+
+	budgets, allowed, domainAllowed, blocked *prometheus.Desc
+}
+
+func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
+	one := []string{"namespace", "budget"}
+	return &collector{
+		memory: m, clock: now, top: top,
+		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets by whether evictions are checked and by what they allow.", []string{"enforced", "state"}, nil),
+		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget lets be evicted now, for those that allow the least.", one, nil),
+		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget lets be evicted now, for those that allow the least.", append(one, "group", "domain"), nil),
+		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget allowed an eviction last, for those that allow the least.", one, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.budgets, c.allowed, c.domainAllowed, c.blocked} {
+		descriptions <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(samples chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		samples <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	all := c.memory.budgets()
+	type kind struct{ enforced, state string }
+	counts := map[kind]int{}
+	for _, b := range all {
+		conditions := b.Status.Conditions
+		enforced := "false"
+		if meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionEnforced) {
+			enforced = "true"
+		}
+		counts[kind{enforced, stateOf(conditions)}]++
+	}
+	for k, n := range counts {
+		gauge(c.budgets, float64(n), k.enforced, k.state)
+	}
+	now := c.clock.Now()
+	for _, b := range least(all, c.top) {
+		gauge(c.allowed, float64(b.Status.DisruptionsAllowed), b.Namespace, b.Name)
+		since := 0.0
+		if at := blockedSince(b); !at.IsZero() {
+			since = max(0, now.Sub(at).Seconds())
+		}
+		gauge(c.blocked, since, b.Namespace, b.Name)
+		for _, d := range leastDomains(b.Status.Domains) {
+			gauge(c.domainAllowed, float64(d.Allowed), b.Namespace, b.Name, d.Group, d.Domain)
+		}
+	}
+}
+
+func stateOf(conditions []metav1.Condition) string {
+	allowed := meta.FindStatusCondition(conditions, v1alpha1.ConditionDisruptionAllowed)
+	switch {
+	case meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionBreakGlass):
+		return stateBreakGlass
+	case meta.IsStatusConditionFalse(conditions, v1alpha1.ConditionValid):
+		return stateInvalid
+	case allowed != nil && allowed.Status == metav1.ConditionFalse:
+		return stateBlocked
+	}
+	return stateAllowing
+}
+
+// blockedSince is when a budget last allowed an eviction, zero if it does now.
+func blockedSince(b *v1alpha1.TopologyDisruptionBudget) time.Time {
+	c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionDisruptionAllowed)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Time
+}
+
+// least are the budgets that allow the least: blocked ones first, by how long.
+func least(all []*v1alpha1.TopologyDisruptionBudget, most int) []*v1alpha1.TopologyDisruptionBudget {
+	slices.SortFunc(all, func(a, b *v1alpha1.TopologyDisruptionBudget) int {
+		sinceA, sinceB := blockedSince(a), blockedSince(b)
+		if sinceA.IsZero() != sinceB.IsZero() {
+			if sinceB.IsZero() {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(
+			sinceA.Compare(sinceB),
+			cmp.Compare(a.Status.DisruptionsAllowed, b.Status.DisruptionsAllowed),
+			cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+	return all[:min(len(all), most)]
+}
+
+func leastDomains(domains []v1alpha1.DomainStatus) []v1alpha1.DomainStatus {
+	sorted := slices.Clone(domains)
+	slices.SortFunc(sorted, func(a, b v1alpha1.DomainStatus) int {
+		return cmp.Or(cmp.Compare(a.Allowed, b.Allowed), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Domain, b.Domain))
+	})
+	return sorted[:min(len(sorted), topDomains)]
+}

@@ -1,0 +1,170 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+)
+
+// namespaces keeps the label of namespaces with a budget.
+type namespaces struct {
+	base
+	// changed has namespaces whose budgets need another condition Enforced.
+	changed chan event.GenericEvent
+
+	mu    sync.Mutex
+	marks map[string]mark
+}
+
+// mark is the state of the label in a namespace that should have it.
+type mark struct {
+	// failure is why the label could not be confirmed, empty if it was.
+	failure string
+	written shell.Written
+}
+
+// waitingNamespaces is the capacity of changed. When it is full, syncs of namespaces wait.
+const waitingNamespaces = 100
+
+func newNamespaces(b base) *namespaces {
+	return &namespaces{base: b, changed: make(chan event.GenericEvent, waitingNamespaces), marks: map[string]mark{}}
+}
+
+// isExcluded reports whether a namespace must not have the label.
+func (n *namespaces) isExcluded(name string) bool {
+	return name == metav1.NamespaceSystem || name == n.options.Own
+}
+
+func (n *namespaces) mark(name string) (m mark, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, known = n.marks[name]
+	return m, known
+}
+
+// note keeps the state of the label, and has the budgets of the namespace synced if it changed.
+func (n *namespaces) note(name string, m mark) {
+	n.mu.Lock()
+	before, known := n.marks[name]
+	n.marks[name] = m
+	n.mu.Unlock()
+	if !known || before.failure != m.failure {
+		namespace := aNamespace()
+		namespace.Name = name
+		n.changed <- event.GenericEvent{Object: namespace}
+	}
+}
+
+func (n *namespaces) forget(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.marks, name)
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (n *namespaces) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	defer n.syncs.Begin("Namespace " + request.Name)()
+	after, err := n.sync(ctx, request.Name)
+	result, _, err := shell.Finish(after, err)
+	return result, err
+}
+
+func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, error) {
+	if n.isExcluded(name) {
+		return 0, nil
+	}
+	namespace := aNamespace()
+	if err := n.client.Get(ctx, types.NamespacedName{Name: name}, namespace); err != nil {
+		if apierrors.IsNotFound(err) {
+			n.forget(name)
+			return 0, nil // its event follows if the cache is behind
+		}
+		return 0, fmt.Errorf("reading Namespace %s: %w", name, err)
+	}
+	if namespace.DeletionTimestamp != nil {
+		return 0, nil // its pods are deleted without an eviction
+	}
+	budgets, err := budgetsOf(ctx, n.client, name)
+	if err != nil {
+		return 0, err
+	}
+	known, seen := n.mark(name)
+	if known.written.Pending(namespace, n.clock.Now()) {
+		return shell.BehindWait, nil
+	}
+	labelled := namespace.Labels[v1alpha1.LabelBudgets] == "true"
+	switch _, found := namespace.Labels[v1alpha1.LabelBudgets]; {
+	case len(budgets) == 0 && !found:
+		n.forget(name)
+		return 0, nil
+	case len(budgets) == 0:
+		n.forget(name)
+		log.FromContext(ctx).Info("the last TopologyDisruptionBudget is gone, and the label of the namespace goes", "namespace", name)
+		return 0, n.remove(ctx, namespace)
+	case labelled && seen && known.failure == "":
+		return 0, nil
+	case labelled:
+		// The cache may be behind somebody who removed the label.
+		read := aNamespace()
+		if err := n.live.Get(ctx, types.NamespacedName{Name: name}, read); err != nil {
+			return 0, fmt.Errorf("reading Namespace %s: %w", name, err)
+		}
+		if read.Labels[v1alpha1.LabelBudgets] == "true" {
+			n.note(name, mark{})
+			return 0, nil
+		}
+	}
+	if seen && known.failure == "" {
+		n.recorder.Eventf(&budgets[0], nil, corev1.EventTypeWarning, eventLabelPutBack, "Disruption",
+			"the label %s was taken off the namespace, so that evictions were not checked; it is put back. To let evictions through, use the annotation %s of a budget", v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass)
+	}
+	return 0, n.set(ctx, name)
+}
+
+func (n *namespaces) set(ctx context.Context, name string) error {
+	stored, err := n.patch(ctx, name, `{"metadata":{"labels":{"`+v1alpha1.LabelBudgets+`":"true"}}}`)
+	var noted mark
+	switch {
+	case apierrors.IsNotFound(err) || shell.IsEnding(err):
+		return nil
+	case err != nil:
+		noted.failure = err.Error()
+	case stored.Labels[v1alpha1.LabelBudgets] != "true":
+		noted.failure = "the API server took the write and did not store it: a mutating webhook may take the label away"
+		err = fmt.Errorf("labelling Namespace %s: %s", name, noted.failure)
+	default:
+		noted.written.Note(stored, n.clock.Now())
+		log.FromContext(ctx).Info("evictions in the namespace are checked from now on", "namespace", name)
+	}
+	n.note(name, noted)
+	return err
+}
+
+func (n *namespaces) remove(ctx context.Context, namespace *metav1.PartialObjectMetadata) error {
+	_, err := n.patch(ctx, namespace.Name, `{"metadata":{"labels":{"`+v1alpha1.LabelBudgets+`":null}}}`)
+	return client.IgnoreNotFound(err)
+}
+
+// patch changes the one label and nothing else. It needs no guard: the rest of the namespace stays, and each event has
+// the label checked again.
+func (n *namespaces) patch(ctx context.Context, name, body string) (*metav1.PartialObjectMetadata, error) {
+	stored := aNamespace()
+	stored.Name = name
+	if err := n.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
+		return nil, fmt.Errorf("labelling Namespace %s: %w", name, err)
+	}
+	return stored, nil
+}

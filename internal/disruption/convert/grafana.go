@@ -1,0 +1,169 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/plaintext"
+)
+
+// grafanaSpec is that of a ZoneAwarePodDisruptionBudget.
+type grafanaSpec struct {
+	Selector *struct {
+		MatchLabels map[string]string `json:"matchLabels"`
+	} `json:"selector"`
+	MaxUnavailable           *int32 `json:"maxUnavailable"`
+	MaxUnavailablePercentage *int32 `json:"maxUnavailablePercentage"`
+	CrossZoneEvictionDelay   string `json:"crossZoneEvictionDelay"`
+	PodNamePartitionRegex    string `json:"podNamePartitionRegex"`
+	PodNameRegexGroup        *int   `json:"podNameRegexGroup"`
+}
+
+// grafana reads a ZoneAwarePodDisruptionBudget of Grafana's rollout-operator. Its zones are
+// StatefulSets: so many pods of one may be down while no other has one that is. With a
+// regular expression that finds a partition in the names of pods, so many pods of each
+// partition may be down, wherever they are.
+func (o *object) grafana() error {
+	spec, err := specOf[grafanaSpec](o)
+	if err != nil {
+		return err
+	}
+	if spec.Selector == nil || spec.Selector.MatchLabels == nil {
+		return errors.New("spec.selector.matchLabels is missing; it must have labels of pods")
+	}
+	o.budget.Selector = &metav1.LabelSelector{MatchLabels: spec.Selector.MatchLabels}
+	amount, err := spec.amount()
+	if err != nil {
+		return err
+	}
+	delay, err := spec.delay()
+	if err != nil {
+		return err
+	}
+	partition, err := spec.partition(o.options.GroupBy)
+	if err != nil {
+		return err
+	}
+	o.budget.MaxUnavailable = &amount
+	if partition == "" {
+		o.byZone()
+		o.budget.MaxUnavailableDomains = new(int32(1))
+		if delay != nil {
+			o.note(RefusesMore, "the rollout-operator goes by crossZoneEvictionDelay only beside podNamePartitionRegex; here it holds between zones")
+		}
+	} else {
+		if amount.Type == intstr.String {
+			return errors.New("spec.maxUnavailablePercentage is not allowed beside podNamePartitionRegex; give maxUnavailable")
+		}
+		o.budget.GroupBy = partition
+		if delay != nil {
+			// Only domains settle: a partition has one pod in each zone, so that as many
+			// disturbed zones are as many pods.
+			o.byZone()
+			o.budget.MaxUnavailableDomains = &amount.IntVal
+			o.budget.MaxUnavailableTotal = &amount
+		}
+	}
+	o.budget.SettleTime = delay
+	if o.budget.NodeSelectorTerm != nil {
+		o.note(Assumes, "each StatefulSet runs in one zone, as the label %s of nodes has it: there a zone is a StatefulSet, here it is the value of the label", o.zoneKey())
+	}
+	if amount.Type == intstr.String && amount.StrVal != "0%" {
+		o.note(AllowsMore, "percentages are rounded up here, and down to at least 1 there: that is at most one pod more in a zone")
+	}
+	if partition != "" {
+		o.note(RefusesMore, "while a pod of a StatefulSet does not exist or has no node, it may be one of any partition, so it counts in each")
+	}
+	o.note(Remark, "rollouts of the rollout-operator ask the ZoneAwarePodDisruptionBudget and not this budget: keep it while they do; an eviction then needs both")
+	return nil
+}
+
+// amount is how many pods may be down in a zone or a partition, 1 if nothing says it.
+func (s *grafanaSpec) amount() (intstr.IntOrString, error) {
+	percent := s.MaxUnavailablePercentage
+	switch {
+	case percent == nil && s.MaxUnavailable == nil:
+		return intstr.FromInt32(1), nil
+	case percent == nil:
+		return intstr.FromInt32(*s.MaxUnavailable), nil
+	case s.MaxUnavailable != nil:
+		return intstr.IntOrString{}, notAllowed("maxUnavailablePercentage", *percent, "left out beside maxUnavailable")
+	case *percent < 0 || *percent > 100:
+		return intstr.IntOrString{}, notAllowed("maxUnavailablePercentage", *percent, "a number from 0 to 100")
+	}
+	return intstr.FromString(fmt.Sprintf("%d%%", *percent)), nil
+}
+
+// delay is how long a pod has to be ready again, nil if that does not matter.
+func (s *grafanaSpec) delay() (*metav1.Duration, error) {
+	if s.CrossZoneEvictionDelay == "" {
+		return nil, nil
+	}
+	delay, err := time.ParseDuration(s.CrossZoneEvictionDelay)
+	switch {
+	case err != nil || delay < 0 || delay > coverage.MaxSettle:
+		return nil, notAllowed("crossZoneEvictionDelay", s.CrossZoneEvictionDelay, "a duration from 0s to 24h, such as \"20m\"")
+	case delay == 0:
+		return nil, nil
+	}
+	return &metav1.Duration{Duration: delay}, nil
+}
+
+// partition is the label of pods that has their partition, empty if the budget knows no partitions. The label
+// that a user names comes before those of Kubernetes.
+func (s *grafanaSpec) partition(named string) (string, error) {
+	const field = "podNamePartitionRegex"
+	text, group := s.PodNamePartitionRegex, 1
+	if text == "" {
+		return "", nil
+	}
+	if s.PodNameRegexGroup != nil {
+		group = *s.PodNameRegexGroup
+	}
+	compiled, err := regexp.Compile("^" + text + "$")
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%w: %s", notAllowed(field, text, "a regular expression as Go reads it"), plaintext.Line(err.Error()))
+	case compiled.NumSubexp() == 0:
+		return "", notAllowed(field, text, "a regular expression with a group in parentheses, which is the partition")
+	case group < 1 || group > compiled.NumSubexp():
+		return "", notAllowed("podNameRegexGroup", group, fmt.Sprintf("a number from 1 to %d, as many groups as podNamePartitionRegex has", compiled.NumSubexp()))
+	case s.PodNameRegexGroup == nil && compiled.NumSubexp() > 1:
+		return "", fmt.Errorf("spec.podNameRegexGroup is missing; it must say which of the %d groups of podNamePartitionRegex is the partition", compiled.NumSubexp())
+	case named != "":
+		return named, nil
+	case !isOrdinal(text, group):
+		return "", fmt.Errorf("spec.%s: %q takes a part of the names of pods that no label of Kubernetes has. "+
+			"Give the pods a label with that part, and convert with --group-by and the key of that label", field, plaintext.Of(text))
+	}
+	return appsv1.PodIndexLabel, nil
+}
+
+// isOrdinal reports whether a group of a regular expression is the ordinal of a pod of a
+// StatefulSet: the digits after the last hyphen of its name. Kubernetes has it as a label.
+func isOrdinal(text string, group int) bool {
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil || parsed.Op != syntax.OpConcat || len(parsed.Sub) < 2 {
+		return false
+	}
+	last, before := parsed.Sub[len(parsed.Sub)-1], parsed.Sub[len(parsed.Sub)-2]
+	return last.Op == syntax.OpCapture && last.Cap == group && isNumber(last.Sub[0]) &&
+		before.Op == syntax.OpLiteral && before.Rune[len(before.Rune)-1] == '-'
+}
+
+// isNumber reports whether a regular expression is one for one or more digits.
+func isNumber(r *syntax.Regexp) bool {
+	if r.Op != syntax.OpPlus {
+		return false
+	}
+	digits := r.Sub[0]
+	return digits.Op == syntax.OpCharClass && len(digits.Rune) == 2 && digits.Rune[0] == '0' && digits.Rune[1] == '9'
+}

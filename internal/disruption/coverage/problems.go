@@ -1,0 +1,230 @@
+package coverage
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/plaintext"
+)
+
+// mostNamed is how many things a sentence names.
+const mostNamed = 5
+
+// Reasons of the conditions Valid and Satisfiable, the most severe first.
+const (
+	ReasonInvalid        = "Invalid"        // the spec makes no sense
+	ReasonNoNodes        = "NoNodes"        // no node is covered
+	ReasonBlocked        = "Blocked"        // some pods can never be evicted
+	ReasonNodeWithoutKey = "NodeWithoutKey" // pods are on nodes that are in no domain
+	ReasonSatisfiable    = "Satisfiable"
+	ReasonValid          = "Valid"
+)
+
+// Finding is something about a budget that people should know.
+type Finding struct {
+	Reason  string
+	Message string
+	// Note says that the finding is no fault of the budget.
+	Note bool
+}
+
+// Problems has the conditions Valid and Satisfiable of a budget, without times.
+func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condition {
+	valid := metav1.Condition{
+		Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
+		Reason: ReasonValid, Message: "The spec can be followed.",
+	}
+	satisfiable := metav1.Condition{
+		Type: v1alpha1.ConditionSatisfiable, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
+		Reason: ReasonSatisfiable, Message: "Every domain can spare a pod while all are healthy.",
+	}
+	if s.Budget.Invalid != "" {
+		valid.Status, valid.Reason = metav1.ConditionFalse, ReasonInvalid
+		valid.Message = limited(s.Budget.Invalid + ". Until it is corrected no pod that the selector matches may be evicted.")
+		satisfiable.Status, satisfiable.Reason, satisfiable.Message = metav1.ConditionUnknown, ReasonInvalid, "The spec cannot be followed."
+		return []metav1.Condition{valid, satisfiable}
+	}
+	var said []string
+	for _, found := range Findings(w, s, m) {
+		if !found.Note && satisfiable.Status == metav1.ConditionTrue {
+			satisfiable.Status, satisfiable.Reason = metav1.ConditionFalse, found.Reason
+		}
+		said = append(said, found.Message)
+	}
+	if len(said) > 0 {
+		satisfiable.Message = limited(strings.Join(said, " "))
+	}
+	return []metav1.Condition{valid, satisfiable}
+}
+
+// limited cuts a message to the length that the API allows.
+func limited(message string) string {
+	const most = 32768
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most-3], "") + "..."
+}
+
+// Findings are full sentences about a valid budget: the most severe first, notes last.
+func Findings(w World, s disruption.State, m disruption.Measures) []Finding {
+	_, term := BudgetOf(w.Budget)
+	f := finder{world: w, state: s, measures: m, term: term}
+	f.noNodes()
+	f.blocked()
+	f.uncovered()
+	f.owners()
+	return f.found
+}
+
+type finder struct {
+	world    World
+	state    disruption.State
+	measures disruption.Measures
+	term     *Term
+	found    []Finding
+}
+
+func (f *finder) add(reason, format string, args ...any) {
+	f.found = append(f.found, Finding{Reason: reason, Message: fmt.Sprintf(format, args...)})
+}
+
+func (f *finder) note(format string, args ...any) {
+	f.found = append(f.found, Finding{Reason: ReasonSatisfiable, Message: fmt.Sprintf(format, args...), Note: true})
+}
+
+// noNodes reports a term that matches no node.
+func (f *finder) noNodes() {
+	if f.term.All() || len(f.world.Nodes) == 0 {
+		return
+	}
+	without := map[string]int{}
+	for _, node := range f.world.Nodes {
+		if _, covered := f.term.Domain(node.Labels); covered {
+			return
+		}
+		for _, key := range f.term.Missing(node.Labels) {
+			without[key]++
+		}
+	}
+	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s: no pod is covered.", plaintext.Count(int64(len(f.world.Nodes)), "node", "nodes"))
+	for _, key := range slices.Sorted(maps.Keys(without)) {
+		message += fmt.Sprintf(" %s without the label %s.", plaintext.Count(int64(without[key]), "node is", "nodes are"), key)
+	}
+	f.add(ReasonNoNodes, "%s", message)
+}
+
+// blocked reports pods that may never be evicted, even if all are healthy.
+func (f *finder) blocked() {
+	b := f.state.Budget
+	for _, limit := range []struct {
+		name string
+		none bool
+	}{
+		{"maxUnavailable", isNone(b.MaxUnavailable)},
+		{"maxUnavailableTotal", isNone(b.MaxTotal)},
+		{"maxUnavailableDomains", b.MaxDomains != nil && *b.MaxDomains == 0},
+	} {
+		if limit.none {
+			f.add(ReasonBlocked, "spec.%s is 0: no healthy pod may ever be evicted.", limit.name)
+			return
+		}
+	}
+	if len(f.measures.Blocked) == 0 {
+		return
+	}
+	there := map[disruption.DomainKey]int{}
+	for i := range f.state.Pods {
+		if pod := &f.state.Pods[i]; pod.Place == disruption.Covered && !pod.Finished {
+			there[disruption.DomainKey{Group: pod.Group, Domain: pod.Domain}]++
+		}
+	}
+	said := make([]string, len(f.measures.Blocked))
+	for i, m := range f.measures.Blocked {
+		said[i] = fmt.Sprintf("%s has %s and must keep %d (its even share is %d)", f.name(m.Group, m.Domain),
+			plaintext.Count(int64(there[disruption.DomainKey{Group: m.Group, Domain: m.Domain}]), "pod", "pods"), m.Desired, m.Expected)
+	}
+	advice := "Lower spec.minAvailable, or have more replicas."
+	if len(f.state.Domains) > 1 {
+		advice = "Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly."
+	}
+	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", plaintext.FirstOf(said, mostNamed), advice)
+}
+
+// name is how a sentence calls a domain of a group.
+func (f *finder) name(group, domain string) string {
+	var words []string
+	if len(f.term.keys) > 0 {
+		words = append(words, fmt.Sprintf("domain %q", domain))
+	}
+	if f.world.Budget.Spec.GroupBy != "" {
+		words = append(words, fmt.Sprintf("group %q", group))
+	}
+	if len(words) == 0 {
+		return "the budget"
+	}
+	return strings.Join(words, " of ")
+}
+
+func isNone(amount *disruption.Amount) bool { return amount != nil && amount.Value == 0 }
+
+// uncovered reports pods on nodes that are not covered.
+func (f *finder) uncovered() {
+	if f.term.All() {
+		return
+	}
+	selector := Selector(f.world.Budget)
+	lacking, lackingNodes, keys := 0, map[string]bool{}, map[string]bool{}
+	outside := 0
+	for _, pod := range f.world.Pods {
+		node := f.world.Nodes[pod.Spec.NodeName]
+		if node == nil || isFinished(pod) || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if _, covered := f.term.Domain(node.Labels); covered {
+			continue
+		}
+		missing := f.term.Missing(node.Labels)
+		if len(missing) == 0 {
+			outside++
+			continue
+		}
+		lacking++
+		lackingNodes[node.Name] = true
+		for _, key := range missing {
+			keys[key] = true
+		}
+	}
+	if lacking > 0 {
+		f.add(ReasonNodeWithoutKey, "%s on nodes without the label %s, and not covered: %s.", plaintext.Count(int64(lacking), "pod is", "pods are"),
+			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), plaintext.FirstOf(slices.Sorted(maps.Keys(lackingNodes)), mostNamed))
+	}
+	if outside > 0 {
+		f.note("%s on nodes that spec.nodeSelectorTerm leaves out, and not covered.", plaintext.Count(int64(outside), "pod is", "pods are"))
+	}
+}
+
+// owners reports owners whose number of replicas is not known.
+func (f *finder) owners() {
+	known, selector, ids := workloadsByUID(f.world.Workloads), Selector(f.world.Budget), map[string]bool{}
+	for _, pod := range f.world.Pods {
+		ref := controllerOf(pod)
+		if ref == nil || !selector.Matches(labels.Set(pod.Labels)) {
+			continue
+		}
+		if owner := known[ref.UID]; owner == nil && !ref.hasNoReplicas() || owner != nil && owner.AsIs {
+			ids[ref.ID()] = true
+		}
+	}
+	if len(ids) > 0 {
+		f.note("The pods of %s are counted as they are, since it is not known how many there should be: a pod that is missing is not noticed.",
+			plaintext.FirstOf(slices.Sorted(maps.Keys(ids)), mostNamed))
+	}
+}

@@ -1,0 +1,159 @@
+package reservation
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/kit/podcache"
+)
+
+// CacheOptions adds to a manager's cache what the Ledger reads: all pods, budgets of both kinds, and workloads. The
+// cache must keep the labels of nodes. PodGroups are missing here: no cache can be made with a kind that the API server
+// does not serve.
+func CacheOptions(options *cache.Options) {
+	podcache.Add(options, podcache.Disruption)
+	shared := true
+	if options.ByObject == nil {
+		options.ByObject = map[client.Object]cache.ByObject{}
+	}
+	for _, object := range []client.Object{
+		&v1alpha1.TopologyDisruptionBudget{}, &policyv1.PodDisruptionBudget{},
+	} {
+		options.ByObject[object] = cache.ByObject{Transform: cache.TransformStripManagedFields(), UnsafeDisableDeepCopy: &shared}
+	}
+	for _, object := range workloadKinds() {
+		options.ByObject[object] = cache.ByObject{Transform: trimWorkload, UnsafeDisableDeepCopy: &shared}
+	}
+}
+
+func workloadKinds() []client.Object {
+	return []client.Object{&appsv1.Deployment{}, &appsv1.ReplicaSet{}, &appsv1.StatefulSet{}, &appsv1.DaemonSet{}}
+}
+
+// trimWorkload drops most of the pod template, which is large and not read.
+func trimWorkload(object any) (any, error) {
+	switch w := object.(type) {
+	case *appsv1.Deployment:
+		trim(&w.ObjectMeta, &w.Spec.Template)
+	case *appsv1.ReplicaSet:
+		trim(&w.ObjectMeta, &w.Spec.Template)
+	case *appsv1.StatefulSet:
+		trim(&w.ObjectMeta, &w.Spec.Template)
+		w.Spec.VolumeClaimTemplates = nil
+	case *appsv1.DaemonSet:
+		trim(&w.ObjectMeta, &w.Spec.Template)
+	}
+	return object, nil
+}
+
+func trim(m *metav1.ObjectMeta, t *corev1.PodTemplateSpec) {
+	revision, found := m.Annotations[v1alpha1.AnnotationDeploymentRevision]
+	m.ManagedFields, m.Labels, m.Annotations = nil, nil, v1alpha1.OwnAnnotations(m.Annotations)
+	if found {
+		metav1.SetMetaDataAnnotation(m, v1alpha1.AnnotationDeploymentRevision, revision)
+	}
+	kept := corev1.PodSpec{NodeSelector: t.Spec.NodeSelector, SchedulingGroup: t.Spec.SchedulingGroup, SchedulingGates: t.Spec.SchedulingGates}
+	for _, constraint := range t.Spec.TopologySpreadConstraints { // which PodDisruptionBudgets can get in the way of
+		kept.TopologySpreadConstraints = append(kept.TopologySpreadConstraints, corev1.TopologySpreadConstraint{WhenUnsatisfiable: constraint.WhenUnsatisfiable})
+	}
+	if affinity := t.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		kept.Affinity = &corev1.Affinity{NodeAffinity: affinity.NodeAffinity}
+	}
+	t.ObjectMeta, t.Spec = metav1.ObjectMeta{Labels: t.Labels}, kept
+}
+
+// GroupKinds are the kinds of PodGroups that the API server serves.
+func GroupKinds(scheme *runtime.Scheme, mapper meta.RESTMapper) ([]client.Object, error) {
+	var served []client.Object
+	for _, choices := range [][]client.Object{
+		{&schedulingv1beta1.PodGroup{}, &schedulingv1alpha3.PodGroup{}},
+		{&schedulingv1alpha3.CompositePodGroup{}},
+	} {
+		for _, object := range choices {
+			kinds, _, err := scheme.ObjectKinds(object)
+			if err != nil {
+				return nil, err
+			}
+			found, err := isServed(mapper, kinds[0])
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				served = append(served, object)
+				break
+			}
+		}
+	}
+	return served, nil
+}
+
+func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
+	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("finding whether %s is served: %w", kind, err)
+	}
+	return true, nil
+}
+
+// informerOf is the informer of a manager's cache for a kind. It has the store.
+func informerOf(ctx context.Context, informers cache.Informers, object client.Object) (toolscache.SharedIndexInformer, error) {
+	found, err := informers.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watching %T: %w", object, err)
+	}
+	informer, ok := found.(toolscache.SharedIndexInformer)
+	if !ok {
+		return nil, fmt.Errorf("watching %T: the cache has no store of its own for it", object)
+	}
+	return informer, nil
+}
+
+// Synced is a readiness check. It fails until all caches have their first list, and while the clock is off.
+func (l *Ledger) Synced(*http.Request) error {
+	for _, synced := range l.world.synced {
+		if !synced.done() {
+			return fmt.Errorf("%s: not all are known yet", synced.what)
+		}
+	}
+	return l.checkClock()
+}
+
+// checkClock fails if the clock of this process is too far off to tell which reservations have expired. Two clocks that
+// are each as far off as allowed differ by less than reservations allow for; the measured offset may be a second short.
+// The error is logged once.
+func (l *Ledger) checkClock() error {
+	const allowed = disruption.ClockSkew/2 - time.Second
+	ahead, is := l.ahead(), "ahead of"
+	if ahead < 0 {
+		ahead, is = -ahead, "behind"
+	}
+	if ahead <= allowed {
+		l.clockIsOff.Store(false)
+		return nil
+	}
+	err := fmt.Errorf("the clock of vicinity-controller is %s %s the API server's, and may be %s off: set the clock of its node", ahead.Round(time.Second), is, allowed)
+	if !l.clockIsOff.Swap(true) {
+		l.log.Error(err, "No eviction is admitted by this replica, and no budget is written")
+	}
+	return err
+}

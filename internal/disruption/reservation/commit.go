@@ -1,0 +1,658 @@
+package reservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
+)
+
+const (
+	// requestTime bounds one request to the API server. It is shorter than the webhook's time, which leaves some to
+	// find out what became of a write.
+	requestTime = 5 * time.Second
+	// behindTime bounds the wait for the cache of pods.
+	behindTime = 3 * time.Second
+	// conflictTime bounds the wait, after the first conflict, until the cache has the write that won. That event comes
+	// anyway; a read would cost the API server about as much as a write.
+	conflictTime = time.Second
+	// unknownWait and unknownLongest are the first and the longest wait after a write with an unknown outcome.
+	unknownWait, unknownLongest = 10 * time.Millisecond, 300 * time.Millisecond
+	// longestPause is the longest pause after a write.
+	longestPause = 250 * time.Millisecond
+	// mostConfirmed bounds the live reads of pods for one commit whose reservations expired.
+	mostConfirmed = 10
+	// mostReads is how many objects are read live at a time.
+	mostReads = 16
+	// mostWrites is how many budgets are written or read live at a time. More would wait for each other at the API
+	// server, each longer than its evictions wait here.
+	mostWrites = 16
+)
+
+// errReadyByNow says that the cache has a pod as down that a live read did not find down.
+var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-controller does not know yet what became of it")
+
+// process decides about jobs together. It decides again until the state that the decisions follow from is the stored one.
+func (q *queue) process(batch []*job) {
+	unknown, slot, waited := unknownWait, &slot{of: q.ledger.slots}, false
+	defer slot.leave()
+	for {
+		if batch = q.dropEnded(batch); len(batch) == 0 {
+			return
+		}
+		if q.readLive && q.enter(slot) {
+			batch = q.dropEnded(append(batch, q.takeWaiting()...))
+		}
+		budget, err := q.read()
+		if err != nil {
+			q.finish(batch, result{err: err})
+			return
+		}
+		if budget == nil {
+			q.ledger.forgetQueue(q.key)
+			q.finish(batch, result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}})
+			return
+		}
+		c, err := q.gather(budget)
+		if err != nil {
+			q.admitByBreakGlass(batch, budget)
+			q.finish(batch, result{err: err})
+			return
+		}
+		results := c.decide(batch)
+		if c.unchanged() {
+			q.finish(batch, results...)
+			return
+		}
+		if q.enter(slot) { // much may have changed since
+			batch = append(batch, q.takeWaiting()...)
+			continue
+		}
+		switch err := q.store(c, batch, results); {
+		case err == nil:
+			return
+		case apierrors.IsConflict(err):
+			// After a second conflict it reads the budget instead: a Ledger whose watch lags would lose the next round,
+			// too.
+			slot.leave()
+			q.readLive = waited || !q.isSeenAfter(budget)
+			waited = true
+		case isRefused(err):
+			q.finish(batch, result{err: fmt.Errorf("writing the status of budget %s: %w", q.key, err)})
+			return
+		default:
+			// It may be stored now or later. The next read says so; otherwise that write and the next one that changes
+			// something cannot both succeed.
+			slot.leave()
+			q.readLive = true
+			q.ledger.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
+			time.Sleep(wait.Jitter(unknown, 1))
+			unknown = min(2*unknown, unknownLongest)
+		}
+		batch = append(batch, q.takeWaiting()...)
+	}
+}
+
+// isSeenAfter waits until the cache has a newer version of the budget, and reports whether it does.
+func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
+	q.stage.Store("the write that came first was awaited")
+	return wait.PollUntilContextTimeout(context.Background(), poll, conflictTime, true, func(context.Context) (bool, error) {
+		cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
+		return found && cached != version && newest(version, cached) == cached, nil
+	}) == nil
+}
+
+// slot is one of the places that the Ledger has for requests about budgets.
+type slot struct {
+	of   chan struct{}
+	held bool
+}
+
+// enter waits for a slot unless one is held already, and reports whether it had to wait.
+func (q *queue) enter(s *slot) (waited bool) {
+	if s.held {
+		return false
+	}
+	s.held = true
+	select {
+	case s.of <- struct{}{}:
+		return false
+	default:
+	}
+	q.stage.Store("others were written")
+	s.of <- struct{}{}
+	return true
+}
+
+func (s *slot) leave() {
+	if s.held {
+		<-s.of
+		s.held = false
+	}
+}
+
+// store writes the decisions and answers the jobs. An error is that of the write.
+func (q *queue) store(c *commit, batch []*job, results []result) error {
+	for i, j := range batch {
+		j.maybeStored = j.maybeStored || results[i].decision.Reserve
+	}
+	begun := time.Now()
+	err := q.write(c.next)
+	q.ledger.metrics.wrote(err, len(batch))
+	if err != nil {
+		return err
+	}
+	q.ledger.metrics.expired.Add(float64(c.expired))
+	q.pause = min(2*time.Since(begun), longestPause)
+	q.setWritten(c.next)
+	c.report.Budget, c.report.Written = c.next, true
+	for i := range results {
+		results[i].stored = true
+	}
+	q.finish(batch, results...)
+	return nil
+}
+
+// admitByBreakGlass admits evictions while the break glass is open, even if the budget's numbers are not known. It leaves all
+// other jobs.
+func (q *queue) admitByBreakGlass(batch []*job, budget *v1alpha1.TopologyDisruptionBudget) {
+	glass, err := coverage.BreakGlassOf(budget.Annotations)
+	if err != nil || !q.ledger.clock.Now().Before(glass.Until) {
+		return
+	}
+	for _, j := range batch {
+		if j.kind == jobAdmit {
+			j.answer(result{decision: disruption.Decision{
+				Budget: q.key.String(), Allowed: true, Rule: disruption.RuleBreakGlass, Reason: glass.Reason, RetryAt: glass.Until,
+			}})
+		}
+	}
+}
+
+func (q *queue) write(next *v1alpha1.TopologyDisruptionBudget) error {
+	q.stage.Store("its status was written")
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	return q.ledger.client.Status().Update(ctx, next)
+}
+
+// isRefused reports whether the API server refused a write, and would refuse it again.
+func isRefused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// dropEnded drops jobs whose callers stopped waiting.
+func (q *queue) dropEnded(batch []*job) (rest []*job) {
+	for _, j := range batch {
+		if j.ctx.Err() != nil {
+			q.finish([]*job{j}, result{err: q.stoppedWaiting(j)})
+		} else {
+			rest = append(rest, j)
+		}
+	}
+	return rest
+}
+
+// finish answers jobs with a result for each, or with one for all. It gives up what may be reserved for a request that
+// is not told that it was admitted.
+func (q *queue) finish(batch []*job, results ...result) {
+	for i, j := range batch {
+		r := results[min(i, len(results)-1)]
+		admitted := j.answer(r) && r.err == nil && r.denial == nil && r.decision.Allowed
+		if j.maybeStored && !admitted {
+			q.ledger.giveUp([]types.NamespacedName{q.key}, j.uid, j.holder)
+		}
+	}
+}
+
+// read is the newest known version of the budget, nil if there is none.
+func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
+	known := q.written()
+	cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
+	switch {
+	case !q.readLive && found:
+		return newest(cached, known), nil
+	case !q.readLive && known == nil:
+		return nil, nil
+	}
+	// The cache lacks the budget, or has a version that is not the stored one.
+	q.stage.Store("it was read")
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	live := &v1alpha1.TopologyDisruptionBudget{}
+	if err := q.ledger.client.Get(ctx, q.key, live); apierrors.IsNotFound(err) {
+		live = nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading budget %s: %w", q.key, err)
+	}
+	q.readLive = false
+	q.setWritten(live)
+	return live, nil
+}
+
+// commit is one decision about a budget: its input and what to store.
+type commit struct {
+	queue  *queue
+	now    time.Time
+	before *v1alpha1.TopologyDisruptionBudget
+	next   *v1alpha1.TopologyDisruptionBudget
+	report *Report
+	tally  *disruption.Tally
+	// unconfirmed are expired reservations of pods that may still be about to go.
+	unconfirmed map[types.UID]bool
+	// down are pods that a live read, made after that of the budget, found down.
+	down    map[types.UID]bool
+	refresh bool
+	changed bool
+	expired int // reservations that expired while their pods existed
+}
+
+// gather reads everything that decisions about a budget depend on.
+func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, error) {
+	if err := q.ledger.checkClock(); err != nil {
+		return nil, err
+	}
+	q.stage.Store("pods were read")
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	next := budget.DeepCopy()
+	if err := q.await(ctx, next); err != nil {
+		return nil, err
+	}
+	c := &commit{queue: q, now: q.ledger.clock.Now(), before: budget, next: next}
+	c.dropGivenUp()
+	c.capExpiries()
+	c.confirmExpired(ctx)
+	q.stage.Store("owners of pods were read")
+	world, err := q.ledger.world.of(ctx, budget)
+	if err != nil {
+		return nil, err
+	}
+	state := coverage.StateOf(world)
+	state.Reservations = c.reservations()
+	c.report = &Report{World: world, State: state, Budget: budget}
+	c.dropReleased()
+	c.report.State.Reservations = c.reservations()
+	c.tally = disruption.NewTally(&c.report.State, c.now)
+	return c, nil
+}
+
+// dropGivenUp drops reservations that were stored after they were given up.
+func (c *commit) dropGivenUp() {
+	all := c.next.Status.Reservations
+	c.next.Status.Reservations = slices.DeleteFunc(all, func(r v1alpha1.Reservation) bool { return c.queue.ledger.isGivenUp(&r) })
+	c.changed = len(c.next.Status.Reservations) < len(all)
+}
+
+// capExpiries caps the expiry of reservations that a clock far ahead made. They end as if they were made now, which is
+// after their evictions.
+func (c *commit) capExpiries() {
+	for i := range c.next.Status.Reservations {
+		if r := &c.next.Status.Reservations[i]; r.Expires.Sub(c.now) > disruption.ReservationTime+disruption.ClockSkew {
+			r.Expires, c.changed = metav1.NewTime(c.now.Add(disruption.ReservationTime)), true
+		}
+	}
+}
+
+// await waits until the cache of pods has the version that the budget names. The version is dropped if it means
+// nothing: if the API server itself is older, because the budget was copied from another cluster, or if it is no
+// version.
+func (q *queue) await(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) error {
+	wait, cancel := context.WithTimeout(ctx, behindTime)
+	defer cancel()
+	behind := q.ledger.world.awaitPods(wait, budget.Status.PodsObserved)
+	if behind == nil {
+		return nil
+	}
+	var page corev1.PodList
+	if err := q.ledger.client.List(ctx, &page, client.InNamespace(budget.Namespace), client.Limit(1)); err != nil {
+		return errors.Join(behind, err)
+	}
+	if isVersion(budget.Status.PodsObserved) && isAtLeast(page.ResourceVersion, budget.Status.PodsObserved) {
+		return behind
+	}
+	budget.Status.PodsObserved = ""
+	return nil
+}
+
+// confirmExpired finds, among the expired reservations, those that are over. An admitted eviction ends long before its
+// reservation expires, so a live read tells what became of the pod. All others still count.
+func (c *commit) confirmExpired(ctx context.Context) {
+	q := c.queue
+	confirmed, reads := map[types.UID]time.Time{}, 0
+	c.unconfirmed = map[types.UID]bool{}
+	for i := range c.next.Status.Reservations {
+		r := &c.next.Status.Reservations[i]
+		if c.now.Before(r.Expires.Time) {
+			continue
+		}
+		key := types.NamespacedName{Namespace: q.key.Namespace, Name: r.Pod}
+		pod := q.ledger.world.pod(key)
+		if pod == nil || pod.UID != r.UID || isGoing(pod) {
+			continue // as the cache has it, it has gone
+		}
+		if expired, found := q.confirmed[r.UID]; found && expired.Equal(r.Expires.Time) {
+			confirmed[r.UID] = expired
+			continue
+		}
+		if reads < mostConfirmed {
+			reads++
+			live := &corev1.Pod{}
+			if err := q.ledger.client.Get(ctx, key, live); err == nil && live.UID == r.UID && !isGoing(live) {
+				confirmed[r.UID] = r.Expires.Time
+				continue
+			}
+		}
+		c.unconfirmed[r.UID] = true
+	}
+	q.confirmed = confirmed
+}
+
+func isGoing(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// reservations converts the reservations to store.
+func (c *commit) reservations() []disruption.Reservation {
+	read := coverage.Reservations(&c.next.Status)
+	for i := range read {
+		if c.unconfirmed[types.UID(read[i].UID)] {
+			read[i].Expires = c.now.Add(time.Second)
+		}
+	}
+	return read
+}
+
+// dropReleased drops the reservations that are not needed any more.
+func (c *commit) dropReleased() {
+	kept, gone := disruption.Release(&c.report.State, c.now)
+	if len(kept) == len(c.next.Status.Reservations) {
+		return
+	}
+	c.expired = len(c.next.Status.Reservations) - len(kept) - len(gone)
+	keep := make(map[string]bool, len(kept))
+	for _, r := range kept {
+		keep[r.UID] = true
+	}
+	for _, r := range gone {
+		if version := c.versionOf(r); version != "" {
+			c.observe(version)
+		} else {
+			keep[r.UID] = true
+		}
+	}
+	c.next.Status.Reservations = slices.DeleteFunc(c.next.Status.Reservations, func(r v1alpha1.Reservation) bool { return !keep[string(r.UID)] })
+}
+
+// versionOf is a version of pods at which a pod had gone; empty if its reservation has to stay. The version is not
+// known if the pod had gone before this process began. Its reservation then stays until another process drops it or it
+// expires: naming the current version could have others wait for the next change of any pod. A pod that is there and
+// does not match the selector may match again.
+func (c *commit) versionOf(r disruption.Reservation) string {
+	w, active := c.queue.ledger.world, c.now.Before(r.Expires)
+	pod := w.pod(types.NamespacedName{Namespace: c.queue.key.Namespace, Name: r.Pod})
+	if pod != nil && string(pod.UID) == r.UID {
+		if active && !isGoing(pod) {
+			return ""
+		}
+		return pod.ResourceVersion
+	}
+	if version, _ := w.departures.get(types.UID(r.UID)); version != "" || active {
+		return version
+	}
+	return w.podsVersion()
+}
+
+func (c *commit) observe(version string) {
+	c.next.Status.PodsObserved = later(c.next.Status.PodsObserved, version)
+}
+
+// decide processes jobs in order, each by the changes of those before it.
+func (c *commit) decide(batch []*job) []result {
+	c.readDownPods(batch)
+	results := make([]result, len(batch))
+	var conditions []metav1.Condition
+	for i, j := range batch {
+		switch j.kind {
+		case jobAdmit:
+			results[i] = c.admit(j)
+		case jobUndo:
+			c.undo(j)
+		case jobHold:
+			c.hold(j)
+		case jobRefresh:
+			c.refresh = true
+		}
+	}
+	if c.refresh || c.changed {
+		c.report.State.Reservations = c.reservations()
+		c.report.Measures = c.tally.Measures()
+		c.report.Next = c.nextChange()
+		coverage.Status(&c.next.Status, c.next.Generation, c.report.Measures)
+	}
+	for i, j := range batch {
+		if j.kind == jobRefresh {
+			results[i].report = c.report
+			conditions = append(conditions, j.conditions(c.report)...)
+		}
+	}
+	for _, condition := range conditions {
+		c.setCondition(condition)
+	}
+	return results
+}
+
+// setCondition sets a condition, whose time may change while its status does not.
+func (c *commit) setCondition(condition metav1.Condition) {
+	if known := meta.FindStatusCondition(c.next.Status.Conditions, condition.Type); known != nil {
+		*known = condition
+		return
+	}
+	c.next.Status.Conditions = append(c.next.Status.Conditions, condition)
+}
+
+// readDownPods reads the pods live that the cache has as down, and that may be evicted for that.
+func (c *commit) readDownPods(batch []*job) {
+	c.down = map[types.UID]bool{}
+	var mu sync.Mutex
+	var reads errgroup.Group
+	reads.SetLimit(mostReads)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	for _, j := range batch {
+		if j.kind != jobAdmit || j.dryRun || !dependsOnPod(c.tally.Decide(string(j.uid))) {
+			continue
+		}
+		reads.Go(func() error {
+			live, err := c.readLive(ctx, j.key)
+			if err == nil && (live == nil || live.UID != j.uid || !c.serves(ctx, live)) {
+				mu.Lock()
+				defer mu.Unlock()
+				c.down[j.uid] = true
+			}
+			return nil // a pod that was not read does not count as down
+		})
+	}
+	_ = reads.Wait()
+}
+
+// readLive reads a pod live, nil if it is not stored.
+func (c *commit) readLive(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+	live := &corev1.Pod{}
+	if err := c.queue.ledger.client.Get(ctx, key, live); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return live, nil
+}
+
+// serves reports whether a pod that was read live serves. No pod serves on a deleted node, whatever its conditions say.
+func (c *commit) serves(ctx context.Context, live *corev1.Pod) bool {
+	if !isReady(live) {
+		return false
+	}
+	if !slices.Contains(coverage.LostNodes(c.report.World), live.Spec.NodeName) {
+		return true
+	}
+	node, err := c.queue.ledger.world.lost.read(ctx, live.Spec.NodeName)
+	return err != nil || node != nil
+}
+
+// dependsOnPod reports whether an eviction is admitted only because the pod itself is down, whatever the numbers are.
+// The cache may be late and the pod ready: other deciders would count it as healthy and admit evictions for that. If a
+// live read after that of the budget finds the pod down, no decider counted on it, or the write fails.
+func dependsOnPod(d disruption.Decision) bool {
+	return d.Reserve && (d.Rule == disruption.RuleGone || d.Rule == disruption.RuleUnhealthy && d.Limits.AlwaysAllowUnhealthy)
+}
+
+// isDown reports whether a live read confirms a decision that depends on a pod or its unit being down.
+func (c *commit) isDown(j *job, d disruption.Decision) bool {
+	switch {
+	case dependsOnPod(d):
+		return c.down[j.uid]
+	case d.Rule == disruption.RuleUnit:
+		return c.isUnitDown(string(j.uid))
+	}
+	return true
+}
+
+// isUnitDown reports whether a live read finds a pod of the same unit down. A reserved one is.
+func (c *commit) isUnitDown(uid string) bool {
+	pods := c.report.State.Pods
+	i := slices.IndexFunc(pods, func(p disruption.Pod) bool { return p.UID == uid })
+	if i < 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
+	defer cancel()
+	reads := 0
+	for k := range pods {
+		p := &pods[k]
+		if p.Unit != pods[i].Unit || p.Finished {
+			continue
+		}
+		if _, reserved := reservationOf(c.next, types.UID(p.UID)); reserved && !c.unconfirmed[types.UID(p.UID)] {
+			return true
+		}
+		if p.Ready && !p.Terminating && !p.Pending || reads == mostConfirmed {
+			continue
+		}
+		reads++
+		live, err := c.readLive(ctx, types.NamespacedName{Namespace: c.queue.key.Namespace, Name: p.Name})
+		if err == nil && live != nil && string(live.UID) == p.UID && (isGoing(live) || !c.serves(ctx, live)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *commit) admit(j *job) result {
+	d := c.tally.Decide(string(j.uid))
+	if !j.dryRun && !c.isDown(j, d) {
+		return result{err: errReadyByNow}
+	}
+	if d.Allowed && d.Rule != disruption.RuleReserved {
+		if denial := j.gate.refuses(c, j.uid); denial != nil {
+			return result{denial: denial}
+		}
+	}
+	if !d.Allowed || !d.Reserve || j.dryRun {
+		return result{decision: d}
+	}
+	r, changed := c.tally.Reserve(string(j.uid), j.holder)
+	if changed {
+		c.store(r)
+		c.observe(j.version)
+	}
+	c.changed = true // a write without a change still shows that the budget is the stored one
+	return result{decision: d}
+}
+
+// store adds a reservation to the status, or updates its holder.
+func (c *commit) store(r disruption.Reservation) {
+	if listed, found := reservationOf(c.next, types.UID(r.UID)); found {
+		listed.Holder = r.Holder
+		return
+	}
+	c.next.Status.Reservations = append(c.next.Status.Reservations, v1alpha1.Reservation{
+		UID: types.UID(r.UID), Pod: r.Pod, Expires: metav1.NewTime(r.Expires), Holder: r.Holder,
+	})
+}
+
+// undo drops a reservation that the holder has alone.
+func (c *commit) undo(j *job) {
+	all := c.next.Status.Reservations
+	c.next.Status.Reservations = slices.DeleteFunc(all, func(r v1alpha1.Reservation) bool { return r.UID == j.uid && r.Holder == j.holder })
+	if len(c.next.Status.Reservations) < len(all) {
+		c.recount()
+	}
+}
+
+// hold makes a reservation or renews it.
+func (c *commit) hold(j *job) {
+	expires := metav1.NewTime(c.now.Add(disruption.ReservationTime))
+	if listed, found := reservationOf(c.next, j.uid); found {
+		listed.Expires = expires
+		delete(c.unconfirmed, j.uid)
+		c.recount()
+		return
+	}
+	i := slices.IndexFunc(c.report.State.Pods, func(p disruption.Pod) bool { return p.UID == string(j.uid) && !p.Terminating && !p.Finished })
+	if i < 0 {
+		return
+	}
+	c.next.Status.Reservations = append(c.next.Status.Reservations, v1alpha1.Reservation{
+		UID: j.uid, Pod: c.report.State.Pods[i].Name, Expires: expires, Holder: j.holder,
+	})
+	c.observe(j.version)
+	c.recount()
+}
+
+// recount has the next jobs decided by the changed reservations.
+func (c *commit) recount() {
+	c.changed = true
+	c.report.State.Reservations = c.reservations()
+	c.tally = disruption.NewTally(&c.report.State, c.now)
+}
+
+// unchanged reports whether there is nothing to store. Numbers alone, and reservations that are not needed any more,
+// wait for another change or a refresh.
+func (c *commit) unchanged() bool {
+	return !c.changed && (!c.refresh || equality.Semantic.DeepEqual(&c.before.Status, &c.next.Status))
+}
+
+// nextChange is when time alone changes the status, zero for never.
+func (c *commit) nextChange() (next time.Time) {
+	sooner := func(at time.Time) {
+		if at.After(c.now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	state := &c.report.State
+	for _, r := range state.Reservations {
+		sooner(r.Expires)
+	}
+	sooner(state.Budget.BreakGlass.Until)
+	for i := range state.Pods {
+		if p := &state.Pods[i]; p.Ready && state.Budget.Settle > 0 {
+			sooner(p.ReadySince.Add(state.Budget.Settle))
+		}
+	}
+	return next
+}

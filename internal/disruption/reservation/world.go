@@ -1,0 +1,315 @@
+package reservation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
+)
+
+// world reads the stores of informers. That of pods says how new they are.
+type world struct {
+	pods, budgets, pdbs toolscache.Indexer
+	selectors           *selectors
+	departures          *expiring[types.UID, string] // the versions at which pods went
+	nodes               func() map[string]*corev1.Node
+	workloads           func(namespace string) []coverage.Workload
+	units               func(namespace string) map[string]string
+	scales              *scales
+	lost                *lostNodes
+	synced              []syncing
+	gone                func(types.NamespacedName) // is called with budgets that are deleted
+	changed             func(*v1alpha1.TopologyDisruptionBudget)
+}
+
+// syncing is a watch that has its first list once done says so.
+type syncing struct {
+	what string
+	done func() bool
+}
+
+// newWorld has a manager watch all kinds that budgets depend on.
+func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lostNodes) (*world, error) {
+	w := &world{
+		selectors: newSelectors(), scales: scales, lost: lost,
+		departures: newExpiring[types.UID, string](clock.RealClock{}, departureTime),
+	}
+	watch := func(object client.Object, handler toolscache.ResourceEventHandler, indexers toolscache.Indexers) (toolscache.Indexer, error) {
+		informer, err := informerOf(ctx, mgr.GetCache(), object)
+		if err != nil {
+			return nil, err
+		}
+		if indexers != nil {
+			if err := informer.AddIndexers(indexers); err != nil {
+				return nil, fmt.Errorf("indexing %T: %w", object, err)
+			}
+		}
+		done := informer.HasSynced
+		if handler != nil {
+			registered, err := informer.AddEventHandler(handler)
+			if err != nil {
+				return nil, fmt.Errorf("watching %T: %w", object, err)
+			}
+			done = registered.HasSynced
+		}
+		w.synced = append(w.synced, syncing{fmt.Sprintf("%T", object), done})
+		return informer.GetIndexer(), nil
+	}
+	var err error
+	if w.budgets, err = watch(&v1alpha1.TopologyDisruptionBudget{}, w.budgetHandler(), nil); err != nil {
+		return nil, err
+	}
+	if w.pods, err = watch(&corev1.Pod{}, w.podHandler(), podIndexers()); err != nil {
+		return nil, err
+	}
+	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
+		return nil, err
+	}
+	nodes, err := watch(&corev1.Node{}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	w.nodes = func() map[string]*corev1.Node {
+		all := nodes.List()
+		byName := make(map[string]*corev1.Node, len(all))
+		for _, object := range all {
+			if node, ok := object.(*corev1.Node); ok {
+				byName[node.Name] = node
+			}
+		}
+		return byName
+	}
+	var workloads []toolscache.Indexer
+	for _, kind := range workloadKinds() {
+		store, err := watch(kind, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		workloads = append(workloads, store)
+	}
+	w.workloads = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
+	kinds, err := GroupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
+	if err != nil {
+		return nil, err
+	}
+	var groups []toolscache.Indexer
+	for _, kind := range kinds {
+		store, err := watch(kind, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, store)
+	}
+	w.units = func(namespace string) map[string]string { return unitsOf(groups, namespace) }
+	return w, nil
+}
+
+// deleted unwraps the tombstone of an object whose deletion the watch missed.
+func deleted(object any) any {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		return unknown.Obj
+	}
+	return object
+}
+
+func workloadsOf(stores []toolscache.Indexer, namespace string) []coverage.Workload {
+	var found []coverage.Workload
+	for _, store := range stores {
+		for _, object := range inNamespace(store, namespace) {
+			if w := coverage.OfObject(object); w != nil {
+				found = append(found, *w)
+			}
+		}
+	}
+	return found
+}
+
+func unitsOf(stores []toolscache.Indexer, namespace string) map[string]string {
+	var groups []schedulingv1beta1.PodGroup
+	var composites []schedulingv1alpha3.CompositePodGroup
+	for _, store := range stores {
+		for _, object := range inNamespace(store, namespace) {
+			switch g := object.(type) {
+			case *schedulingv1beta1.PodGroup:
+				groups = append(groups, *g)
+			case *schedulingv1alpha3.PodGroup:
+				groups = append(groups, ofAlpha(g))
+			case *schedulingv1alpha3.CompositePodGroup:
+				composites = append(composites, *g)
+			}
+		}
+	}
+	return coverage.Units(groups, composites)
+}
+
+// ofAlpha converts the fields of an older PodGroup that Units reads.
+func ofAlpha(g *schedulingv1alpha3.PodGroup) schedulingv1beta1.PodGroup {
+	group := schedulingv1beta1.PodGroup{ObjectMeta: g.ObjectMeta}
+	group.Spec.ParentCompositePodGroupName = g.Spec.ParentCompositePodGroupName
+	if mode := g.Spec.DisruptionMode; mode != nil && mode.All != nil {
+		group.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
+	}
+	return group
+}
+
+func stored[T any](store toolscache.Store, key types.NamespacedName) (found T, ok bool) {
+	object, exists, err := store.GetByKey(key.String())
+	if err != nil || !exists {
+		return found, false
+	}
+	found, ok = object.(T)
+	return found, ok
+}
+
+func (w *world) pod(key types.NamespacedName) *corev1.Pod {
+	pod, _ := stored[*corev1.Pod](w.pods, key)
+	return pod
+}
+
+// of is the world of a budget. It reads the pods last, after requests that take a while.
+func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
+	found := coverage.World{
+		Budget: budget, Nodes: w.nodes(), Workloads: w.workloads(budget.Namespace), Units: w.units(budget.Namespace),
+	}
+	found.Pods = w.podsOf(budget, found.Workloads)
+	missing := coverage.OwnerRefs(found)
+	if len(missing) == 0 {
+		return w.located(ctx, found)
+	}
+	for _, ref := range missing {
+		workload, err := w.scales.of(ctx, budget.Namespace, ref)
+		if err != nil {
+			return found, err
+		}
+		found.Workloads = append(found.Workloads, workload)
+	}
+	found.Pods = w.podsOf(budget, found.Workloads)
+	return w.located(ctx, found)
+}
+
+// located adds the nodes of pods that the cache lacks.
+func (w *world) located(ctx context.Context, found coverage.World) (coverage.World, error) {
+	names := coverage.LostNodes(found)
+	if len(names) == 0 {
+		return found, nil
+	}
+	read, err := w.lost.of(ctx, names)
+	if err != nil {
+		return found, err
+	}
+	maps.Copy(found.Nodes, read)
+	return found, nil
+}
+
+// podsVersion is the version of the cached pods.
+func (w *world) podsVersion() string { return w.pods.LastStoreSyncResourceVersion() }
+
+// poll is the time between two looks at a cache that is behind.
+const poll = 2 * time.Millisecond
+
+// awaitPods waits until the cache of pods has reached a version.
+func (w *world) awaitPods(ctx context.Context, version string) error {
+	return await(ctx, func() error {
+		if has := w.podsVersion(); !isAtLeast(has, version) {
+			return &behindError{what: "pods", has: has, needs: version}
+		}
+		return nil
+	})
+}
+
+// await waits until missing returns no error.
+func await(ctx context.Context, missing func() error) error {
+	for {
+		err := missing()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(poll):
+		}
+	}
+}
+
+// behindError says that a cache is too old for a decision.
+type behindError struct{ what, has, needs string }
+
+func (e *behindError) Error() string {
+	return fmt.Sprintf("vicinity-controller does not know all recent changes of %s yet: it has seen version %q, and needs %q", e.what, e.has, e.needs)
+}
+
+// isAtLeast reports whether a version is another one or later. Any version is later than none.
+func isAtLeast(version, than string) bool {
+	if than == "" {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order >= 0
+}
+
+func isVersion(text string) bool {
+	_, err := resourceversion.CompareResourceVersion(text, text)
+	return err == nil
+}
+
+// later is the later of two versions. Either may be none.
+func later(a, b string) string {
+	if a == "" || b != "" && isAtLeast(b, a) {
+		return b
+	}
+	return a
+}
+
+func (w *world) budgetHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) {
+			if budget, ok := object.(*v1alpha1.TopologyDisruptionBudget); ok {
+				w.selectors.set(budget)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			b, ok := before.(*v1alpha1.TopologyDisruptionBudget)
+			a, also := after.(*v1alpha1.TopologyDisruptionBudget)
+			if !ok || !also {
+				return
+			}
+			if !askedBy(a).isSame(askedBy(b)) {
+				w.selectors.set(a)
+			}
+			w.changed(a)
+		},
+		DeleteFunc: func(object any) {
+			if budget, ok := deleted(object).(*v1alpha1.TopologyDisruptionBudget); ok {
+				w.selectors.forget(budget.Namespace, budget.Name)
+				w.gone(client.ObjectKeyFromObject(budget))
+			}
+		},
+	}
+}
+
+func (w *world) podHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
+		// The version of a missed deletion is not known.
+		if pod, ok := object.(*corev1.Pod); ok && w.selectors.has(pod.Namespace) {
+			w.departures.set(pod.UID, pod.ResourceVersion)
+		}
+	}}
+}
+
+// departureTime is how long the versions of deletions are kept: longer than any reservation lasts.
+const departureTime = 5 * time.Minute

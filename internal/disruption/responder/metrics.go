@@ -1,0 +1,54 @@
+package responder
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"vicinity.dev/vicinity/internal/kit/shell"
+)
+
+// metrics are those of the responder.
+type metrics struct {
+	syncs   *prometheus.CounterVec
+	waiting prometheus.GaugeFunc
+	waited  prometheus.Histogram
+}
+
+func newMetrics(m *memory) *metrics {
+	made := &metrics{
+		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vicinity_responder_syncs_total",
+			Help: "Syncs of pods with EvictionRequests by how they ended.",
+		}, []string{"result"}),
+		waiting: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "vicinity_responder_waiting_pods",
+			Help: "Pods with EvictionRequests that wait for their TopologyDisruptionBudgets.",
+		}, func() float64 { return float64(len(m.waiting())) }),
+		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "vicinity_responder_wait_seconds",
+			Help:    "Time from the turn of vicinity.dev/budget in an EvictionRequest until its TopologyDisruptionBudgets admitted it.",
+			Buckets: prometheus.ExponentialBuckets(1, 3, 10),
+		}),
+	}
+	for _, outcome := range shell.Outcomes() {
+		made.syncs.WithLabelValues(string(outcome))
+	}
+	return made
+}
+
+func (m *metrics) register() error {
+	for _, c := range []prometheus.Collector{m.syncs, m.waiting, m.waited} {
+		if err := crmetrics.Registry.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
+
+// admitted counts the wait of an eviction. It may come out negative, since the clocks of those who write an Eviction
+// differ.
+func (m *metrics) admitted(waited time.Duration) { m.waited.Observe(max(0, waited).Seconds()) }

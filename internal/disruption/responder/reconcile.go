@@ -1,0 +1,262 @@
+package responder
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/kit/shell"
+)
+
+const (
+	// askTime bounds the time of an answer of the Ledger.
+	askTime = 10 * time.Second
+	// heartbeatEvery is the time between reports without news. Kubernetes takes the turn away from a responder that has
+	// not reported for 20 minutes.
+	heartbeatEvery = 3 * time.Minute
+	// newsEvery is the time between reports of a changed message. Kubernetes asks for 20 seconds or more.
+	newsEvery = 30 * time.Second
+	// holdEvery is the time between renewals of reservations, so that two of them may fail.
+	holdEvery = disruption.ReservationTime / 3
+	// retryFirst and retryLongest are the first and the longest wait after a denial. A change of a budget wakes waiting
+	// pods earlier.
+	retryFirst, retryLongest = time.Second, 30 * time.Second
+	// wakeTime is the time over which waiting pods are woken.
+	wakeTime = 500 * time.Millisecond
+	// maxMessage is the length that Kubernetes allows for a message, in characters.
+	maxMessage = 4000
+)
+
+// reconciler answers the Evictions of a pod.
+type reconciler struct {
+	client    client.Client
+	evictions client.Reader // a cache that is made once the API is served
+	ledger    ledger
+	clock     clock.PassiveClock
+	reports   *rate.Limiter
+	memory    *memory
+	metrics   *metrics
+	syncs     *shell.Syncs
+}
+
+// Reconcile implements reconcile.TypedReconciler.
+func (r *reconciler) Reconcile(ctx context.Context, t target) (reconcile.Result, error) {
+	defer r.syncs.Begin("the eviction of pod " + t.String())()
+	after, err := r.sync(ctx, t)
+	result, outcome, err := shell.Finish(after, err)
+	r.metrics.synced(outcome)
+	return result, err
+}
+
+// sync returns when to sync again, zero for never.
+func (r *reconciler) sync(ctx context.Context, t target) (time.Duration, error) {
+	var list lifecyclev1alpha1.EvictionList
+	if err := r.evictions.List(ctx, &list, client.InNamespace(t.Namespace), client.MatchingFields{indexUID: string(t.UID)}); err != nil {
+		return 0, fmt.Errorf("listing Evictions of pod %s: %w", t, err)
+	}
+	all := make([]*lifecyclev1alpha1.Eviction, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	turn := turnOf(all)
+	if turn.step != decide {
+		r.memory.decided(t)
+	}
+	if turn.step != hold {
+		r.memory.setRenewed(t, time.Time{})
+	}
+	switch turn.step {
+	case decide:
+		return r.decide(ctx, t, turn.eviction)
+	case hold:
+		return r.hold(ctx, t, turn.eviction)
+	case giveUp:
+		return 0, r.giveUp(ctx, t)
+	}
+	if turn.eviction == nil || isFinal(turn.eviction) {
+		r.memory.setHolder(t, "")
+	}
+	return 0, nil
+}
+
+// pod reads the pod, nil if it has gone.
+func (r *reconciler) pod(ctx context.Context, t target) (*corev1.Pod, error) {
+	pod := new(corev1.Pod)
+	err := r.client.Get(ctx, t.NamespacedName, pod)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && pod.UID != t.UID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading pod %s: %w", t, err)
+	}
+	return pod, nil
+}
+
+// decide completes once the pod is admitted, and otherwise reports why it waits.
+func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
+	pod, err := r.pod(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	if pod == nil {
+		// Kubernetes ends the Eviction when it sees that; a cache that is behind catches up.
+		return r.memory.denied(t), nil
+	}
+	answer, err := r.admit(ctx, t, pod)
+	switch {
+	case err != nil:
+		log.FromContext(ctx).Error(err, "Cannot decide about an eviction", "pod", t.NamespacedName)
+		return r.wait(ctx, t, eviction, "It cannot be decided now whether the pod may be evicted: "+err.Error())
+	case !answer.Allowed():
+		return r.wait(ctx, t, eviction, answer.Denial)
+	}
+	r.memory.decided(t)
+	if err := r.report(ctx, eviction, cut(admitted(answer)), true); err != nil {
+		return 0, fmt.Errorf("completing Eviction %s: %w", client.ObjectKeyFromObject(eviction), err)
+	}
+	if _, own, _ := ownOf(eviction); own.StartTime != nil {
+		r.metrics.admitted(r.clock.Since(own.StartTime.Time))
+	}
+	log.FromContext(ctx).Info("Eviction is admitted", "pod", t.NamespacedName, "eviction", eviction.Name)
+	return 0, nil
+}
+
+// admit asks the Ledger. Each attempt has a holder of its own, since the reservation of a denied attempt may be given
+// up after the next attempt begins. An attempt that was admitted is repeated with its holder.
+func (r *reconciler) admit(ctx context.Context, t target, pod *corev1.Pod) (reservation.Answer, error) {
+	holder := r.memory.get(t).holder
+	if holder == "" {
+		holder = v1alpha1.EvictionResponder + "/" + string(uuid.NewUUID())
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	answer, err := r.ledger.Admit(ctx, reservation.Request{Pod: pod, Holder: holder})
+	if err == nil && answer.Allowed() {
+		r.memory.setHolder(t, holder)
+	} else {
+		r.memory.setHolder(t, "")
+	}
+	return answer, err
+}
+
+// admitted says why a pod may be evicted.
+func admitted(answer reservation.Answer) string {
+	if len(answer.Decisions) == 0 {
+		return "No TopologyDisruptionBudget covers the pod."
+	}
+	said := make([]string, len(answer.Decisions))
+	for i, decision := range answer.Decisions {
+		said[i] = decision.Brief()
+	}
+	return "Admitted: " + strings.Join(said, " ")
+}
+
+// wait reports why the pod waits, if a report is due, and returns when to look again.
+func (r *reconciler) wait(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction, message string) (time.Duration, error) {
+	message = cut(message)
+	again := r.memory.denied(t)
+	_, own, _ := ownOf(eviction)
+	due, must := reportDue(own, message, r.clock.Now())
+	if due > 0 {
+		return shell.Sooner(again, due), nil
+	}
+	if !must && !r.reports.AllowN(r.clock.Now(), 1) {
+		return again, nil
+	}
+	if err := r.report(ctx, eviction, message, false); err != nil {
+		return 0, fmt.Errorf("reporting to Eviction %s: %w", client.ObjectKeyFromObject(eviction), err)
+	}
+	return again, nil
+}
+
+// reportDue is the time until a report is due, and whether it must not be skipped then.
+func reportDue(own *lifecyclev1alpha1.ResponderStatus, message string, now time.Time) (time.Duration, bool) {
+	if own.HeartbeatTime == nil {
+		return 0, true
+	}
+	age := now.Sub(own.HeartbeatTime.Time)
+	if own.Message == nil || *own.Message != message {
+		return newsEvery - age, age >= heartbeatEvery
+	}
+	return heartbeatEvery - age, true
+}
+
+// report writes a message, unless the Eviction has changed.
+func (r *reconciler) report(ctx context.Context, eviction *lifecyclev1alpha1.Eviction, message string, completed bool) error {
+	changed := eviction.DeepCopy()
+	_, own, _ := ownOf(changed)
+	now := metav1.NewTime(r.clock.Now().Truncate(time.Second))
+	// Another clock may be ahead, and the API server refuses times before these.
+	for _, before := range []*metav1.Time{own.StartTime, own.HeartbeatTime} {
+		if before != nil && now.Before(before) {
+			now = *before
+		}
+	}
+	own.HeartbeatTime, own.Message = &now, new(message)
+	if completed {
+		own.CompletionTime = &now
+	}
+	return shell.Changed(r.client.Status().Update(ctx, changed))
+}
+
+// cut shortens a message to what Kubernetes allows.
+func cut(message string) string {
+	characters := []rune(message)
+	if len(characters) <= maxMessage {
+		return message
+	}
+	return string(characters[:maxMessage-1]) + "…"
+}
+
+// hold renews the reservations of a pod that another responder may delete.
+func (r *reconciler) hold(ctx context.Context, t target, eviction *lifecyclev1alpha1.Eviction) (time.Duration, error) {
+	since := r.memory.get(t).renewed
+	if _, own, _ := ownOf(eviction); own.CompletionTime != nil && own.CompletionTime.After(since) {
+		since = own.CompletionTime.Time // they were made shortly before
+	}
+	now := r.clock.Now()
+	if left := since.Add(holdEvery).Sub(now); left > 0 {
+		return left, nil
+	}
+	pod, err := r.pod(ctx, t)
+	if err != nil || pod == nil || pod.DeletionTimestamp != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if err := r.ledger.Hold(ctx, pod, r.memory.get(t).holder); err != nil {
+		return 0, fmt.Errorf("holding reservations of pod %s: %w", t, err)
+	}
+	r.memory.setRenewed(t, now)
+	return holdEvery, nil
+}
+
+// giveUp gives up the reservations of a pod. Those of a controller before this one are left to expire.
+func (r *reconciler) giveUp(ctx context.Context, t target) error {
+	holder := r.memory.get(t).holder
+	if holder == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	if err := r.ledger.Undo(ctx, t.NamespacedName, t.UID, holder); err != nil {
+		return fmt.Errorf("giving reservations of pod %s up: %w", t, err)
+	}
+	r.memory.setHolder(t, "")
+	return nil
+}

@@ -1,0 +1,218 @@
+// Package responder answers EvictionRequests. A pod that names vicinity.dev/budget as a responder waits for its
+// TopologyDisruptionBudgets before any responder of lower priority has its turn. So budgets also hold against
+// responders that delete pods, which no webhook sees, and a requester does not wait for the backoff of Kubernetes'
+// evictor. The Ledger decides.
+//
+// During its turn the responder reports that it is at work, with the numbers of the budgets that do not allow the
+// eviction. Once the pod has its reservations, it completes, and Kubernetes goes on with the next responder. When all
+// requests are withdrawn, it gives the reservations up.
+//
+// # Reservations of evictions that take long
+//
+// A reservation lasts two minutes, and the next responder may take hours, for example to move data first. The pod has
+// to count as down until it is deleted: otherwise its room would be given away, and the pod deleted nevertheless. So
+// the reservations are renewed while another responder than Kubernetes' evictor may still delete the pod and somebody
+// still wants that. The renewals end, and the reservations expire within two minutes, when the pod is terminating or
+// gone, which then shows without a reservation; when only the evictor is left, which asks the webhook of evictions
+// anew; when the requests are withdrawn, or the Eviction fails or is deleted, as Kubernetes does where a responder does
+// not report for 20 minutes; or when this responder ends and none takes its place. So no reservation leaks.
+//
+// When requests are withdrawn after another responder had its turn, reservations are left to expire, since that
+// responder may not have seen the withdrawal yet. Otherwise they are given up at once, unless another eviction was
+// admitted by them as well, or a controller before this one made them: those expire.
+//
+// Nothing that matters is only in memory. Where the API is not served, nothing is watched.
+package responder
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/kit/shell"
+)
+
+// Options of the responder.
+type Options struct {
+	// Served says whether the API server serves EvictionRequests.
+	Served  func() bool
+	Workers int // Evictions that are looked at at a time
+	// Reports bounds the changes of messages in a second, for all Evictions together.
+	Reports float32
+	// Syncs, if given, counts the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// ledger is the part of reservation.Ledger that this package uses.
+type ledger interface {
+	Admit(ctx context.Context, request reservation.Request) (reservation.Answer, error)
+	Undo(ctx context.Context, pod types.NamespacedName, uid types.UID, holder string) error
+	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
+}
+
+// target is a pod to evict. Several Evictions may be about it, one after the other.
+type target struct {
+	types.NamespacedName
+	UID types.UID
+}
+
+// targetOf is the pod that an Eviction is about.
+func targetOf(eviction *lifecyclev1alpha1.Eviction) (target, bool) {
+	pod := eviction.Spec.Target.Pod
+	if pod == nil {
+		return target{}, false
+	}
+	return target{types.NamespacedName{Namespace: eviction.Namespace, Name: pod.Name}, pod.UID}, true
+}
+
+// Add adds the responder to a manager. Its cache must have what the Ledger reads.
+func Add(mgr manager.Manager, l ledger, options Options) error {
+	r := newReconciler(mgr.GetClient(), l, clock.RealClock{}, options)
+	if err := r.metrics.register(); err != nil {
+		return fmt.Errorf("registering metrics of EvictionRequests: %w", err)
+	}
+	return mgr.Add(&starter{mgr: mgr, reconciler: r, options: options})
+}
+
+// starter begins to watch once the API is served. Only the leader runs it.
+type starter struct {
+	mgr        manager.Manager
+	reconciler *reconciler
+	options    Options
+}
+
+// detectEvery is the time between two checks whether the API is served.
+const detectEvery = time.Second
+
+// Start implements manager.Runnable.
+func (s *starter) Start(ctx context.Context) error {
+	served := func(context.Context) (bool, error) { return s.options.Served(), nil }
+	if err := wait.PollUntilContextCancel(ctx, detectEvery, true, served); err != nil {
+		return nil // the program ends
+	}
+	if err := s.run(ctx); err != nil {
+		return fmt.Errorf("answering EvictionRequests: %w", err)
+	}
+	return nil
+}
+
+// indexUID is the cache's index of Evictions by the UID of their pod.
+const indexUID = "uid"
+
+// own selects Evictions of pods that name the responder. Kubernetes labels them.
+func own() labels.Selector {
+	named, err := labels.NewRequirement(v1alpha1.EvictionResponder, selection.Exists, nil)
+	if err != nil {
+		panic(err) // it is constant
+	}
+	return labels.NewSelector().Add(*named)
+}
+
+// run answers until the context ends.
+func (s *starter) run(ctx context.Context) error {
+	shared := true
+	// The leader alone needs Evictions, and the manager's cache cannot have a kind that may not be served.
+	evictions, err := cache.New(s.mgr.GetConfig(), cache.Options{
+		HTTPClient: s.mgr.GetHTTPClient(), Scheme: s.mgr.GetScheme(), Mapper: s.mgr.GetRESTMapper(),
+		ByObject: map[client.Object]cache.ByObject{
+			&lifecyclev1alpha1.Eviction{}: {Label: own(), UnsafeDisableDeepCopy: &shared},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = evictions.IndexField(ctx, &lifecyclev1alpha1.Eviction{}, indexUID, func(object client.Object) []string {
+		t, ok := targetOf(object.(*lifecyclev1alpha1.Eviction))
+		if !ok {
+			return nil
+		}
+		return []string{string(t.UID)}
+	})
+	if err != nil {
+		return err
+	}
+	r := s.reconciler
+	r.evictions = evictions
+	c, err := controller.NewTypedUnmanaged("responder", controller.TypedOptions[target]{
+		Reconciler: r, MaxConcurrentReconciles: s.options.Workers, Logger: s.mgr.GetLogger(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.Watch(source.TypedKind(evictions, &lifecyclev1alpha1.Eviction{}, r.evictionHandler())); err != nil {
+		return err
+	}
+	if err := c.Watch(source.TypedKind(s.mgr.GetCache(), &v1alpha1.TopologyDisruptionBudget{}, r.budgetHandler())); err != nil {
+		return err
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return evictions.Start(ctx) })
+	work.Go(func() error { return c.Start(ctx) })
+	return work.Wait()
+}
+
+func newReconciler(c client.Client, l ledger, now clock.PassiveClock, options Options) *reconciler {
+	waiting := newMemory()
+	r := &reconciler{
+		client: c, ledger: l, clock: now,
+		reports: rate.NewLimiter(rate.Limit(options.Reports), max(1, int(options.Reports))),
+		memory:  waiting, metrics: newMetrics(waiting),
+	}
+	if r.syncs = options.Syncs; r.syncs == nil {
+		r.syncs = shell.NewSyncs(now)
+	}
+	return r
+}
+
+func (r *reconciler) evictionHandler() handler.TypedEventHandler[*lifecyclev1alpha1.Eviction, target] {
+	return handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, eviction *lifecyclev1alpha1.Eviction) []target {
+		if t, ok := targetOf(eviction); ok {
+			return []target{t}
+		}
+		return nil
+	})
+}
+
+// budgetHandler wakes the waiting pods of a namespace when one of its budgets may allow more.
+func (r *reconciler) budgetHandler() handler.TypedEventHandler[*v1alpha1.TopologyDisruptionBudget, target] {
+	type queue = workqueue.TypedRateLimitingInterface[target]
+	wake := func(namespace string, q queue) {
+		for _, t := range r.memory.waiting() {
+			if t.Namespace == namespace {
+				q.AddAfter(t, jitter(wakeTime))
+			}
+		}
+	}
+	return handler.TypedFuncs[*v1alpha1.TopologyDisruptionBudget, target]{
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.TopologyDisruptionBudget], q queue) {
+			before, after := e.ObjectOld, e.ObjectNew
+			if after.Status.DisruptionsAllowed > 0 || after.Generation != before.Generation ||
+				after.Annotations[v1alpha1.AnnotationBreakGlass] != before.Annotations[v1alpha1.AnnotationBreakGlass] {
+				wake(after.Namespace, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.TopologyDisruptionBudget], q queue) {
+			wake(e.Object.Namespace, q)
+		},
+	}
+}

@@ -1,0 +1,186 @@
+// Package budget is the admission webhook for TopologyDisruptionBudgets. It refuses what the
+// schema cannot, such as selectors with labels that no pod can have. It warns of what is
+// allowed and hardly meant: of what has no effect, of numbers that keep pods for ever, and of
+// what goes past the budget. It refuses nothing that is stored already: all evictions under
+// such a budget are refused, and the condition Valid says why.
+//
+// # How it is installed
+//
+//	rules:          CREATE and UPDATE of topologydisruptionbudgets, vicinity.dev, v1alpha1,
+//	                scope Namespaced
+//	failurePolicy:  Ignore
+//	timeoutSeconds: 2
+//	sideEffects:    None
+package budget
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/kit/admission"
+)
+
+// Path is where the webhook is served.
+const Path = "/validate-topologydisruptionbudget"
+
+// longGlass is how long a break glass may last without a warning.
+const longGlass = 24 * time.Hour
+
+// worldTimeout bounds the read of the objects that a budget is about.
+const worldTimeout = 500 * time.Millisecond
+
+type worlds interface {
+	World(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error)
+}
+
+// Options are what the webhook depends on.
+type Options struct {
+	// Worlds reads pods, nodes and owners. Without it there are no warnings about them.
+	Worlds worlds
+	// Own is the controller's namespace. Evictions there are never held back.
+	Own string
+	// Clock is the real one if it is nil.
+	Clock clock.PassiveClock
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhook.
+func Register(mgr manager.Manager, o Options) {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	admission.Register(mgr, Path, admission.OfWrites(judge{o}.judge), admission.Options{
+		Webhook: "topologydisruptionbudget", OnFailure: admission.FailOpen, Metrics: o.Metrics,
+	})
+}
+
+type judge struct{ Options }
+
+func (j judge) judge(ctx context.Context, write admission.Write[v1alpha1.TopologyDisruptionBudget]) (admission.Verdict, error) {
+	budget, stored := write.Object.DeepCopy(), write.Stored
+	if budget.DeletionTimestamp != nil {
+		return admission.Verdict{}, nil
+	}
+	budget.Namespace = write.Namespace
+	var said admission.Verdict
+	sameSpec := stored != nil && reflect.DeepEqual(budget.Spec, stored.Spec)
+	if !sameSpec {
+		said.Faults = newFaults(&budget.Spec, stored)
+	}
+	if len(said.Faults) > 0 {
+		return said, nil
+	}
+	const glass = v1alpha1.AnnotationBreakGlass
+	if stored == nil || budget.Annotations[glass] != stored.Annotations[glass] {
+		said.Warnings = append(said.Warnings, glassWarnings(budget, j.Clock.Now())...)
+	}
+	if sameSpec {
+		return said, nil
+	}
+	said.Warnings = append(said.Warnings, j.placeWarnings(budget)...)
+	said.Warnings = append(said.Warnings, specWarnings(&budget.Spec)...)
+	world, err := j.world(ctx, budget)
+	state := coverage.StateOf(world)
+	if state.Budget.Invalid != "" {
+		return said, nil // it was stored before
+	}
+	for _, found := range coverage.Findings(world, state, disruption.Measure(&state, j.Clock.Now())) {
+		said.Warnings = append(said.Warnings, found.Message)
+	}
+	said.Warnings = append(said.Warnings, rolloutWarnings(world)...)
+	return said, err
+}
+
+// newFaults are the faults of a spec that the stored one does not have.
+func newFaults(spec *v1alpha1.TopologyDisruptionBudgetSpec, stored *v1alpha1.TopologyDisruptionBudget) []string {
+	known := map[string]bool{}
+	if stored != nil {
+		for _, fault := range coverage.Faults(&stored.Spec) {
+			known[fault.Error()] = true
+		}
+	}
+	var faults []string
+	for _, fault := range coverage.Faults(spec) {
+		if !known[fault.Error()] {
+			faults = append(faults, fault.Error())
+		}
+	}
+	return faults
+}
+
+// world has the objects that a budget is about, as far as they can be read.
+func (j judge) world(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
+	unknown := coverage.World{Budget: budget}
+	if j.Worlds == nil {
+		return unknown, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, worldTimeout)
+	defer cancel()
+	world, err := j.Worlds.World(ctx, budget)
+	if err != nil {
+		return unknown, fmt.Errorf("reading what the budget is about: %w", err)
+	}
+	return world, nil
+}
+
+func glassWarnings(budget *v1alpha1.TopologyDisruptionBudget, now time.Time) []string {
+	glass, err := coverage.BreakGlassOf(budget.Annotations)
+	switch {
+	case err != nil:
+		return []string{fmt.Sprintf("annotation %s has no effect: %v", v1alpha1.AnnotationBreakGlass, err)}
+	case glass.Until.IsZero():
+		return nil
+	case !now.Before(glass.Until):
+		return []string{fmt.Sprintf("annotation %s has no effect: it ended at %s", v1alpha1.AnnotationBreakGlass, glass.Until.Format(time.RFC3339))}
+	case glass.Until.Sub(now) > longGlass:
+		return []string{fmt.Sprintf("annotation %s lets every eviction through for more than a day, until %s", v1alpha1.AnnotationBreakGlass, glass.Until.Format(time.RFC3339))}
+	}
+	return nil
+}
+
+// placeWarnings are about the namespace of the budget.
+func (j judge) placeWarnings(budget *v1alpha1.TopologyDisruptionBudget) []string {
+	switch budget.Namespace {
+	case metav1.NamespaceSystem:
+		return []string{"budgets are not enforced in " + metav1.NamespaceSystem + ": evictions there must not depend on Vicinity"}
+	case j.Own:
+		return []string{"budgets are not enforced in " + j.Own + ", Vicinity's own namespace: it must be possible to evict Vicinity itself"}
+	}
+	return nil
+}
+
+func specWarnings(spec *v1alpha1.TopologyDisruptionBudgetSpec) (said []string) {
+	switch {
+	case spec.Selector == nil:
+		said = append(said, "spec.selector is not given: the budget covers no pod")
+	case len(spec.Selector.MatchLabels) == 0 && len(spec.Selector.MatchExpressions) == 0:
+		said = append(said, "spec.selector is empty: the budget covers all pods of the namespace, those of Jobs too")
+	}
+	if spec.SettleTime != nil && spec.MaxUnavailableDomains == nil {
+		said = append(said, "spec.settleTime has no effect without spec.maxUnavailableDomains")
+	}
+	return said
+}
+
+// rolloutWarnings are about workloads whose rollouts do not ask the budget.
+func rolloutWarnings(world coverage.World) (said []string) {
+	const most = 5
+	refs := coverage.DirectDeleters(world)
+	for _, ref := range refs[:min(len(refs), most)] {
+		said = append(said, fmt.Sprintf("%s deletes pods without asking the budget when its template changes; %s", ref.ID(), coverage.WayOut(ref.Kind)))
+	}
+	if len(refs) > most {
+		said = append(said, fmt.Sprintf("%d more workloads delete pods without asking the budget when their templates change", len(refs)-most))
+	}
+	return said
+}

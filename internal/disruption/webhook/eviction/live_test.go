@@ -1,0 +1,271 @@
+package eviction
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/test/rig"
+)
+
+// cluster is a control plane with the controllers of Kubernetes, and the webhook served by this process.
+type cluster struct {
+	rig.ControlPlane
+	objects client.Client
+	// after is called when the webhook has decided, and the API server does not know yet.
+	after     *atomic.Pointer[func()]
+	namespace string
+}
+
+// on is the cluster for a part of a test, with a namespace of its own where evictions are checked.
+func (c *cluster) on(t *testing.T) *cluster {
+	part := *c
+	part.ControlPlane = c.For(t)
+	part.namespace = strings.ToLower(strings.ReplaceAll(t.Name()[strings.LastIndex(t.Name(), "/")+1:], "_", "-"))
+	part.Make("", fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {vicinity.dev/disruption-budgets: \"true\"}}}", part.namespace))
+	part.Await("the service account", func(ctx context.Context) (string, error) {
+		_, err := part.CoreV1().ServiceAccounts(part.namespace).Get(ctx, "default", metav1.GetOptions{})
+		return "", err
+	})
+	return &part
+}
+
+func live(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{ControlPlane: rig.Start(t), after: &atomic.Pointer[func()]{}}
+	log.SetLogger(logr.Discard())
+	scheme := runtime.NewScheme()
+	c.must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+	var err error
+	c.objects, err = client.New(c.Config(), client.Options{Scheme: scheme})
+	c.must(err)
+	cached := cache.Options{}
+	reservation.CacheOptions(&cached)
+	mgr, err := manager.New(c.Config(), manager.Options{Scheme: scheme, Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}})
+	c.must(err)
+	ledger, err := reservation.New(c.Context(), mgr, reservation.Options{})
+	c.must(err)
+	ctx, cancel := context.WithCancel(c.Context())
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			c.Error(err)
+		}
+	})
+	c.Cleanup(func() {
+		cancel()
+		work.Wait()
+	})
+	c.Await("the caches", func(context.Context) (string, error) { return "", ledger.Synced(nil) })
+	c.serve(ledger)
+	return c
+}
+
+// serve serves the webhook, and registers it as the chart does.
+func (c *cluster) serve(l ledger) {
+	c.Helper()
+	metrics, err := admission.NewMetrics(prometheus.NewRegistry())
+	c.must(err)
+	decide := admission.New(newJudge(l), options(metrics))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := httptest.NewRecorder()
+		decide.ServeHTTP(answer, r)
+		if f := c.after.Swap(nil); f != nil {
+			(*f)()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer.Body.Bytes())
+	}))
+	c.Cleanup(server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	c.Make("", fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: vicinity}
+webhooks:
+- name: eviction.vicinity.dev
+  clientConfig: {url: %q, caBundle: %s}
+  admissionReviewVersions: [v1]
+  rules: [{apiGroups: [""], apiVersions: [v1], resources: [pods/eviction], operations: [CREATE], scope: Namespaced}]
+  namespaceSelector: {matchExpressions: [{key: vicinity.dev/disruption-budgets, operator: In, values: ["true"]}]}
+  matchPolicy: Equivalent
+  sideEffects: NoneOnDryRun
+  failurePolicy: Fail
+  timeoutSeconds: 10
+`, server.URL+Path, base64.StdEncoding.EncodeToString(authority)))
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+}
+
+func (c *cluster) awaitPod(name string, is func(*corev1.Pod) bool) {
+	c.Helper()
+	c.Await("pod "+name, func(ctx context.Context) (string, error) {
+		pod, err := c.CoreV1().Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && !is(pod) {
+			return fmt.Sprint(pod.Status), nil
+		}
+		return "", err
+	})
+}
+
+// pod makes a pod of some owners that is ready.
+func (c *cluster) pod(name, owners string) {
+	c.Helper()
+	c.Make(c.namespace, fmt.Sprintf(`
+{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {app: web}, ownerReferences: [%s]}, spec: {
+  nodeName: fake-1, automountServiceAccountToken: false, containers: [{name: c, image: lab/sleep}]}}`, name, owners))
+	c.awaitPod(name, isReady)
+}
+
+// budget makes a budget of one pod.
+func (c *cluster) budget() {
+	c.Helper()
+	c.Make(c.namespace, `
+apiVersion: vicinity.dev/v1alpha1
+kind: TopologyDisruptionBudget
+metadata: {name: web}
+spec: {selector: {matchLabels: {app: web}}, maxUnavailable: 1}
+`)
+}
+
+func (c *cluster) evict(pod string, change ...func(*policyv1.Eviction)) error {
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: pod}}
+	for _, f := range change {
+		f(eviction)
+	}
+	return c.PolicyV1().Evictions(c.namespace).Evict(c.Context(), eviction)
+}
+
+// awaitDenial evicts a pod without doing it until the answer is a denial with some words: the
+// webhooks have to see what was written first.
+func (c *cluster) awaitDenial(pod, words string) {
+	c.Helper()
+	c.Await("a denial that says "+words, func(context.Context) (string, error) {
+		err := c.evict(pod, func(e *policyv1.Eviction) {
+			e.DeleteOptions = &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+		})
+		if apierrors.IsTooManyRequests(err) && strings.Contains(err.Error(), words) {
+			return "", nil
+		}
+		return fmt.Sprint(err), nil
+	})
+}
+
+func (c *cluster) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func TestAgainstKubernetes(t *testing.T) {
+	c := live(t)
+	for name, test := range map[string]func(*cluster){"replaced_pod": replacedPod, "owner_of_another_kind": ownerOfAnotherKind} {
+		t.Run(name, func(t *testing.T) { test(c.on(t)) })
+	}
+}
+
+// An operator's object says by its subresource scale how many pods there are: one that it has not
+// made yet is missing.
+func ownerOfAnotherKind(c *cluster) {
+	c.Make("", `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: caches.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Cache, plural: caches, singular: cache, listKind: CacheList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {
+      spec: {type: object, properties: {replicas: {type: integer}}}, status: {type: object, properties: {replicas: {type: integer}}}}}}
+    subresources: {status: {}, scale: {specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas}}
+`)
+	owner := &unstructured.Unstructured{}
+	c.Await("the object of an operator", func(ctx context.Context) (string, error) {
+		owner.Object = map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Cache", "spec": map[string]any{"replicas": int64(3)},
+			"metadata": map[string]any{"name": "web", "namespace": c.namespace},
+		}
+		return "", c.objects.Create(ctx, owner)
+	})
+	for i := range 2 {
+		c.pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("{apiVersion: example.com/v1, kind: Cache, name: web, uid: %s, controller: true}", owner.GetUID()))
+	}
+	c.budget()
+	c.awaitDenial("web-0", "1 pod is missing")
+	c.must(c.objects.Patch(c.Context(), owner, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`))))
+	c.Await("the eviction of a pod of which there are as many as there should be", func(context.Context) (string, error) {
+		if err := c.evict("web-0"); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
+	})
+}
+
+// A pod that takes the place of the one that the eviction was for is not evicted.
+func replacedPod(c *cluster) {
+	c.pod("web-0", "")
+	c.budget()
+	c.Await("the budget", func(context.Context) (string, error) {
+		return "", c.evict("web-0", func(e *policyv1.Eviction) {
+			e.DeleteOptions = &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
+		})
+	})
+	replace := func() {
+		ctx := c.Context()
+		err := c.CoreV1().Pods(c.namespace).Delete(ctx, "web-0", metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		_, made := c.CoreV1().Pods(c.namespace).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-0", Labels: map[string]string{"app": "web"}},
+			Spec:       corev1.PodSpec{NodeName: "fake-1", AutomountServiceAccountToken: new(bool), Containers: []corev1.Container{{Name: "c", Image: "lab/sleep"}}},
+		}, metav1.CreateOptions{})
+		if err := errors.Join(err, made); err != nil {
+			c.Error(err)
+		}
+	}
+	c.after.Store(&replace)
+	if err := c.evict("web-0"); !apierrors.IsConflict(err) {
+		c.Errorf("the eviction of a pod that was replaced when it was decided about: %v", err)
+	}
+	c.awaitPod("web-0", func(pod *corev1.Pod) bool { return isReady(pod) && pod.DeletionTimestamp == nil })
+	// Nor is one whose UID is not the one that a client chose.
+	other := types.UID("11111111-2222-3333-4444-555555555555")
+	if err := c.evict("web-0", func(e *policyv1.Eviction) {
+		e.DeleteOptions = &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}
+	}); !apierrors.IsConflict(err) {
+		c.Errorf("the eviction of a pod with the UID of another one: %v", err)
+	}
+}

@@ -1,0 +1,98 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/names/location"
+)
+
+type queue = shell.Queue[reconcile.Request]
+
+func requestFor(object client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
+}
+
+// enqueueBulk has pods synced after those that changed themselves: a node or a key of many pods
+// must not keep a new pod waiting for its first PodLocator.
+func enqueueBulk(q queue, pods []corev1.Pod) {
+	requests := make([]reconcile.Request, len(pods))
+	for i := range pods {
+		requests[i] = requestFor(&pods[i])
+	}
+	low := handler.LowPriority
+	if p, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		p.AddWithOpts(priorityqueue.AddOpts{Priority: &low}, requests...)
+		return
+	}
+	for _, request := range requests {
+		q.Add(request)
+	}
+}
+
+// podChanged follows pods whose addresses or nodes change.
+func (r *reconciler) podChanged(_ context.Context, object client.Object, q queue) {
+	if pod, ok := object.(*corev1.Pod); ok && isLocatable(pod) {
+		r.arrivals.LoadOrStore(client.ObjectKeyFromObject(pod), r.clock.Now())
+	}
+	q.Add(requestFor(object))
+}
+
+// samePod compares what a PodLocator says.
+func samePod(before, after client.Object) bool {
+	a, ok := before.(*corev1.Pod)
+	b, also := after.(*corev1.Pod)
+	return ok && also && a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && isLocatable(a) == isLocatable(b) && slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+}
+
+// locatorHandler follows what anybody does to PodLocators.
+func (r *reconciler) locatorHandler() shell.Handler[reconcile.Request] {
+	wake := func(_ context.Context, object client.Object, q queue) { q.Add(requestFor(object)) }
+	h := shell.OnEvent(wake, func(before, after client.Object) bool {
+		return before.GetResourceVersion() == after.GetResourceVersion()
+	})
+	h.DeleteFunc = func(_ context.Context, e event.DeleteEvent, q queue) {
+		r.written.gone(e.Object)
+		q.Add(requestFor(e.Object))
+	}
+	return h
+}
+
+// nodeHandler follows nodes that come, go, or have other labels or ranges. Nodes report their
+// status every few minutes, mostly unchanged.
+func (r *reconciler) nodeHandler() shell.Handler[reconcile.Request] {
+	return shell.OnChange(func(ctx context.Context, node client.Object, q queue) { r.enqueuePodsOf(ctx, node.GetName(), q) }, r.sameNode)
+}
+
+// sameNode compares what PodLocators depend on.
+func (r *reconciler) sameNode(before, after client.Object) bool {
+	a, ok := before.(*corev1.Node)
+	b, also := after.(*corev1.Node)
+	if !ok || !also || !slices.Equal(location.PodRanges(a), location.PodRanges(b)) {
+		return false
+	}
+	if maps.Equal(a.Labels, b.Labels) {
+		return true
+	}
+	keys := r.labels.keys.Load() // nil before the first sync
+	return keys != nil && maps.Equal(keys.of(a), keys.of(b))
+}
+
+func (r *reconciler) enqueuePodsOf(ctx context.Context, node string, q queue) {
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.MatchingFields{indexNode: node}); err != nil {
+		log.FromContext(ctx).Error(err, "reading pods of a node", "node", node)
+		return
+	}
+	enqueueBulk(q, pods.Items)
+}

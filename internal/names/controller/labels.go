@@ -1,0 +1,163 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing/intent"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// DefaultLabels are the keys that are always copied: plans are by zone, and what Services ask
+// for by annotations is by node, zone and region.
+func DefaultLabels() []string {
+	return []string{topology.Hostname, topology.Region, topology.Zone}
+}
+
+// labelKeys are the keys of node labels to copy.
+type labelKeys struct {
+	all   bool
+	names []string // sorted
+}
+
+// of are the labels of a node to copy, nil if there are none.
+func (k labelKeys) of(node *corev1.Node) map[string]string {
+	if k.all {
+		return maps.Clone(node.Labels)
+	}
+	var copied map[string]string
+	for _, name := range k.names {
+		if value, found := node.Labels[name]; found {
+			if copied == nil {
+				copied = make(map[string]string, len(k.names))
+			}
+			copied[name] = value
+		}
+	}
+	return copied
+}
+
+// gatherTime is how long changes of Services and policies are gathered.
+const gatherTime = time.Second
+
+// labelWatcher keeps the keys, and requeues all pods when there are new ones.
+type labelWatcher struct {
+	client  client.Client
+	given   []string
+	keys    atomic.Pointer[labelKeys]
+	changes *shell.Gatherer
+}
+
+func newLabelWatcher(c client.Client, given []string) *labelWatcher {
+	return &labelWatcher{client: c, given: given, changes: shell.NewGatherer(gatherTime)}
+}
+
+// derived reports whether Services and policies say which keys there are.
+func (w *labelWatcher) derived() bool { return len(w.given) == 0 }
+
+func (w *labelWatcher) current(ctx context.Context) (labelKeys, error) {
+	if keys := w.keys.Load(); keys != nil {
+		return *keys, nil
+	}
+	keys, err := w.read(ctx)
+	if err != nil {
+		return labelKeys{}, err
+	}
+	w.keys.CompareAndSwap(nil, &keys)
+	return *w.keys.Load(), nil
+}
+
+func (w *labelWatcher) read(ctx context.Context) (labelKeys, error) {
+	names := append(DefaultLabels(), w.given...)
+	if !w.derived() {
+		slices.Sort(names)
+		return labelKeys{slices.Contains(w.given, AllLabels), slices.Compact(names)}, nil
+	}
+	var services corev1.ServiceList
+	if err := w.client.List(ctx, &services); err != nil {
+		return labelKeys{}, err
+	}
+	for i := range services.Items {
+		names = append(names, intent.KeysOfService(&services.Items[i])...)
+	}
+	var policies v1alpha1.RoutingPolicyList
+	if err := w.client.List(ctx, &policies); err != nil {
+		return labelKeys{}, err
+	}
+	for i := range policies.Items {
+		names = append(names, keysNamedBy(&policies.Items[i])...)
+	}
+	var clusterPolicies v1alpha1.ClusterRoutingPolicyList
+	if err := w.client.List(ctx, &clusterPolicies); err != nil {
+		return labelKeys{}, err
+	}
+	for i := range clusterPolicies.Items {
+		names = append(names, keysNamedBy(&clusterPolicies.Items[i])...)
+	}
+	slices.Sort(names)
+	return labelKeys{names: slices.Compact(names)}, nil
+}
+
+// keysNamedBy are the topology keys that a Service or a policy names.
+func keysNamedBy(object client.Object) []string {
+	var policy intent.Policy
+	switch o := object.(type) {
+	case *corev1.Service:
+		return intent.KeysOfService(o)
+	case *v1alpha1.RoutingPolicy:
+		policy = intent.ReadPolicy(o)
+	case *v1alpha1.ClusterRoutingPolicy:
+		policy = intent.ReadClusterPolicy(o)
+	}
+	return policy.Keys()
+}
+
+// notice notes a Service or a policy that comes, goes, or names other keys than before.
+func (w *labelWatcher) notice(context.Context, client.Object, queue) { w.changes.Notice() }
+
+func sameKeys(before, after client.Object) bool {
+	return slices.Equal(keysNamedBy(before), keysNamedBy(after))
+}
+
+// source follows the keys.
+func (w *labelWatcher) source() source.Source {
+	return w.changes.Source("reading the topology keys of Services and policies", w.refresh)
+}
+
+// refresh reads the keys anew and requeues all pods if there are more than before.
+func (w *labelWatcher) refresh(ctx context.Context, q queue) error {
+	keys, err := w.read(ctx)
+	if err != nil {
+		return err
+	}
+	before := w.keys.Swap(&keys)
+	if before == nil {
+		return nil // no sync has used any
+	}
+	more := slices.DeleteFunc(slices.Clone(keys.names), func(name string) bool {
+		_, known := slices.BinarySearch(before.names, name)
+		return known
+	})
+	if len(more) == 0 {
+		return nil
+	}
+	log.FromContext(ctx).Info("PodLocators get labels that Services or policies name now", "labels", strings.Join(more, ","))
+	var pods corev1.PodList
+	if err := w.client.List(ctx, &pods); err != nil {
+		w.keys.Store(before)
+		return err
+	}
+	enqueueBulk(q, pods.Items)
+	return nil
+}

@@ -1,0 +1,183 @@
+// Package controller keeps PodLocators: for each pod that its address alone does not locate, an
+// object of its name with its addresses, its node, and labels of that node. It does not say
+// who is near whom; a DNS server does, by these objects.
+//
+// What it does follows from pods, nodes and the labels to copy, so a restart writes nothing. It corrects PodLocators with its label,
+// and deletes them with the pod, or when PodLocators are switched off. It leaves other PodLocators alone, unless a pod needs
+// one of that name.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/podcache"
+	"vicinity.dev/vicinity/internal/kit/shell"
+)
+
+// Mode says which pods have a PodLocator.
+type Mode string
+
+// The modes.
+const (
+	// Unset makes none and removes none: in a cluster of several controllers another one may keep them.
+	Unset Mode = ""
+	// Off is none: those that a controller made before are removed.
+	Off Mode = "off"
+	// Auto is those whose addresses do not all lie in the ranges of their node.
+	Auto Mode = "auto"
+	// All is all but pods on the host network, which their node's address locates.
+	All Mode = "all"
+)
+
+// Modes are all that can be chosen.
+func Modes() []Mode { return []Mode{Off, Auto, All} }
+
+// Locates reports whether any pods have a PodLocator.
+func (m Mode) Locates() bool { return m == Auto || m == All }
+
+// Options are the choices of an administrator.
+type Options struct {
+	Mode Mode
+	// Labels are the keys of node labels to copy besides DefaultLabels, AllLabels for all of
+	// them. Without any they are those that a Service or a policy names.
+	Labels  []string
+	Workers int // pods that are synced at a time
+	// Rate and Burst bound writes, in a second and at once, so that those for many pods leave
+	// room for the rest of the program.
+	Rate  float32
+	Burst int
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+func (o Options) limiter() flowcontrol.RateLimiter {
+	return flowcontrol.NewTokenBucketRateLimiter(o.Rate, o.Burst)
+}
+
+// AllLabels stands for all labels of nodes.
+const AllLabels = "*"
+
+// indexNode is the cache's index of pods by their node.
+const indexNode = "node"
+
+// CacheOptions adds the pods that may need a PodLocator, and PodLocators, to a manager's cache,
+// which must have nodes with their labels and the ranges of their pods, Services and policies.
+// The cache may have more pods for others.
+func CacheOptions(options *cache.Options) {
+	shared := true
+	podcache.Add(options, podcache.Addresses)
+	options.ByObject[&v1alpha1.PodLocator{}] = cache.ByObject{UnsafeDisableDeepCopy: &shared}
+}
+
+// Synced is a readiness check that fails until the cache has all pods and PodLocators.
+func Synced(informers cache.Informers) func(*http.Request) error {
+	return func(request *http.Request) error {
+		for _, object := range []client.Object{&corev1.Pod{}, &v1alpha1.PodLocator{}} {
+			informer, err := informers.GetInformer(request.Context(), object, cache.BlockUntilSynced(false))
+			if err != nil {
+				return fmt.Errorf("watching %T: %w", object, err)
+			}
+			if !informer.HasSynced() {
+				return fmt.Errorf("%T: not all are known yet", object)
+			}
+		}
+		return nil
+	}
+}
+
+// Add adds the controller to a manager, whose cache must have CacheOptions if the mode locates
+// pods.
+func Add(ctx context.Context, mgr manager.Manager, options Options) error {
+	switch options.Mode {
+	case Unset:
+		return nil
+	case Off:
+		return mgr.Add(newRemoval(mgr, options))
+	}
+	if err := addIndex(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return err
+	}
+	r := newReconciler(mgr.GetClient(), recorder, clock.RealClock{}, options)
+	if err := shell.Register(r.metrics.syncs, r.metrics.writes, r.metrics.delay); err != nil {
+		return err
+	}
+	if err := r.add(mgr); err != nil {
+		return fmt.Errorf("adding the controller of PodLocators: %w", err)
+	}
+	return nil
+}
+
+func addIndex(ctx context.Context, indexer client.FieldIndexer) error {
+	err := indexer.IndexField(ctx, &corev1.Pod{}, indexNode, nodeOf)
+	if err != nil {
+		return fmt.Errorf("indexing Pods: %w", err)
+	}
+	return nil
+}
+
+func nodeOf(object client.Object) []string {
+	if pod, ok := object.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+		return []string{pod.Spec.NodeName}
+	}
+	return nil
+}
+
+// reconciler syncs the PodLocator of a pod.
+type reconciler struct {
+	client   client.Client
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	labels   *labelWatcher
+	limiter  flowcontrol.RateLimiter
+	written  written
+	arrivals sync.Map // when pods that have no PodLocator yet had their first addresses, by name
+	metrics  *metrics
+}
+
+func newReconciler(c client.Client, recorder events.EventRecorder, now clock.PassiveClock, options Options) *reconciler {
+	return &reconciler{
+		client: c, recorder: recorder, clock: now, options: options,
+		labels:  newLabelWatcher(c, options.Labels),
+		limiter: options.limiter(),
+		written: written{notes: map[types.NamespacedName]note{}},
+		metrics: newMetrics(),
+	}
+}
+
+func (r *reconciler) add(mgr manager.Manager) error {
+	warm := true
+	b := builder.ControllerManagedBy(mgr).
+		Named("locator").
+		Watches(&corev1.Pod{}, shell.OnEvent(r.podChanged, samePod)).
+		Watches(&v1alpha1.PodLocator{}, r.locatorHandler()).
+		Watches(&corev1.Node{}, r.nodeHandler()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
+	if r.labels.derived() {
+		keys := shell.OnEvent(r.labels.notice, sameKeys)
+		b = b.Watches(&corev1.Service{}, keys).
+			Watches(&v1alpha1.RoutingPolicy{}, keys).
+			Watches(&v1alpha1.ClusterRoutingPolicy{}, keys).
+			WatchesRawSource(r.labels.source())
+	}
+	return b.Complete(r)
+}

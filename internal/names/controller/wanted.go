@@ -1,0 +1,99 @@
+package controller
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/names/location"
+)
+
+// isLocatable reports whether a pod has addresses of its own on a node.
+func isLocatable(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && !pod.Spec.HostNetwork && len(pod.Status.PodIPs) > 0 &&
+		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// wanted is the PodLocator of a pod on a node, nil if it needs none. There may be no such pod
+// and no such node.
+func wanted(pod *corev1.Pod, node *corev1.Node, keys labelKeys, mode Mode) *v1alpha1.PodLocator {
+	if pod == nil || !isLocatable(pod) || mode == Auto && node != nil && inRanges(pod, node) {
+		return nil
+	}
+	created := pod.CreationTimestamp // the client writes into what it creates, and the pod is shared
+	locator := &v1alpha1.PodLocator{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name,
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
+			// Not blocking the deletion of the pod, for which one would need rights to pods.
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+		},
+		PodCreationTimestamp: &created,
+	}
+	for _, ip := range pod.Status.PodIPs {
+		locator.IPs = append(locator.IPs, ip.IP)
+	}
+	if node != nil {
+		locator.NodeName, locator.NodeLabels = node.Name, keys.of(node)
+	}
+	return locator
+}
+
+// inRanges reports whether all addresses of a pod lie in the ranges of its node.
+func inRanges(pod *corev1.Pod, node *corev1.Node) bool {
+	ranges := location.PodRanges(node)
+	for _, ip := range pod.Status.PodIPs {
+		address, err := netip.ParseAddr(ip.IP)
+		if err != nil || !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(address) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// says reports whether a PodLocator says what is wanted. It may have more labels of the node:
+// a key that nothing names any more is not worth a write for each pod.
+func says(locator, want *v1alpha1.PodLocator, node *corev1.Node) bool {
+	if !isManaged(locator) || !slices.Equal(locator.IPs, want.IPs) || locator.NodeName != want.NodeName ||
+		!locator.PodCreationTimestamp.Equal(want.PodCreationTimestamp) {
+		return false
+	}
+	for key, value := range want.NodeLabels {
+		if has, found := locator.NodeLabels[key]; !found || has != value {
+			return false
+		}
+	}
+	for key, value := range locator.NodeLabels {
+		if node == nil {
+			return false
+		}
+		if has, found := node.Labels[key]; !found || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// updated is a PodLocator with what is wanted.
+func updated(locator, want *v1alpha1.PodLocator) *v1alpha1.PodLocator {
+	after := locator.DeepCopy()
+	after.IPs, after.NodeName, after.NodeLabels = want.IPs, want.NodeName, maps.Clone(want.NodeLabels)
+	after.PodCreationTimestamp = want.PodCreationTimestamp.DeepCopy()
+	metav1.SetMetaDataLabel(&after.ObjectMeta, v1alpha1.LabelManagedBy, v1alpha1.ManagedByController)
+	return after
+}
+
+// isManaged reports whether the controller made a PodLocator. The pod that it was made for may
+// own it no more: who deletes a pod can have Kubernetes leave behind what it owns.
+func isManaged(locator *v1alpha1.PodLocator) bool {
+	return locator.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController
+}
+
+// isOwnedBy reports whether a pod is an owner of a PodLocator.
+func isOwnedBy(locator *v1alpha1.PodLocator, pod *corev1.Pod) bool {
+	return slices.ContainsFunc(locator.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == pod.UID })
+}

@@ -1,0 +1,163 @@
+// Package nodeaddresses publishes the addresses of all nodes, and the ranges of their pods,
+// for vicinity-proxy, which does not let Services take them.
+//
+// A proxy does not watch all nodes itself: each node reports its status every few minutes,
+// which thousands of proxies would receive. All of them watch one ConfigMap instead. It is
+// written only when the set changes, and the larger it is the longer after a change, which
+// bounds what the API server has to send in a second. The chart makes and deletes the
+// ConfigMap; the leader writes it.
+package nodeaddresses
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology/netset"
+)
+
+const (
+	// gatherTime is how long after a write changes are gathered, and gatherMore how much longer for
+	// each address or prefix that was published. With 5,000 addresses that are no neighbours, of
+	// 15 bytes each, and as many proxies, the API server sends 7 MB a second at most.
+	gatherTime = 5 * time.Second
+	gatherMore = 10 * time.Millisecond
+	// missingAgain is when to look again for a ConfigMap that is not there.
+	missingAgain = time.Minute
+)
+
+// The API takes a ConfigMap of 1 MiB.
+const (
+	mostNodeBytes = 700_000
+	mostPodBytes  = 200_000
+)
+
+// CacheOptions adds the one ConfigMap of a namespace to a manager's cache. The cache must
+// have nodes with their addresses and the ranges of their pods.
+func CacheOptions(options *cache.Options, namespace string) {
+	only := fields.OneTermEqualSelector("metadata.name", v1alpha1.ConfigMapNodeAddresses)
+	options.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {FieldSelector: only}}}
+}
+
+// Add adds the publisher to a manager, whose cache must have CacheOptions.
+func Add(mgr manager.Manager, namespace string) error {
+	p := newPublisher(mgr.GetClient(), clock.RealClock{}, namespace)
+	request := func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: p.object}}
+	}
+	err := builder.ControllerManagedBy(mgr).
+		Named("node-addresses").
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(request), builder.WithPredicates(predicate.Funcs{UpdateFunc: hasOtherAddresses})).
+		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(request)).
+		Complete(p)
+	if err != nil {
+		return fmt.Errorf("adding the publisher of nodes' addresses: %w", err)
+	}
+	return nil
+}
+
+// hasOtherAddresses reports whether a node has other addresses or ranges than before: each reports its
+// status every few minutes.
+func hasOtherAddresses(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Node)
+	after, also := e.ObjectNew.(*corev1.Node)
+	return !ok || !also || !slices.Equal(before.Status.Addresses, after.Status.Addresses) || !slices.Equal(podRanges(before), podRanges(after))
+}
+
+type publisher struct {
+	client client.Client
+	clock  clock.PassiveClock
+	object types.NamespacedName
+	next   time.Time // when it may be written again
+}
+
+func newPublisher(c client.Client, now clock.PassiveClock, namespace string) *publisher {
+	return &publisher{client: c, clock: now, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapNodeAddresses}}
+}
+
+// Reconcile writes the ConfigMap if it does not have what it should.
+func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	logger := log.FromContext(ctx)
+	var nodes corev1.NodeList
+	if err := p.client.List(ctx, &nodes); err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading Nodes: %w", err)
+	}
+	wanted, left := data(nodes.Items)
+	object := &corev1.ConfigMap{}
+	if err := p.client.Get(ctx, p.object, object); apierrors.IsNotFound(err) {
+		logger.Info("The addresses of nodes are not published: there is no ConfigMap for them", "configMap", p.object.String())
+		return reconcile.Result{RequeueAfter: missingAgain}, nil
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading ConfigMap %s: %w", p.object, err)
+	}
+	if maps.Equal(object.Data, wanted) && len(object.BinaryData) == 0 {
+		return reconcile.Result{}, nil
+	}
+	now := p.clock.Now()
+	if wait := p.next.Sub(now); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	object = object.DeepCopy()
+	object.Data, object.BinaryData = wanted, nil
+	if err := p.client.Update(ctx, object); err != nil {
+		return reconcile.Result{}, fmt.Errorf("writing ConfigMap %s: %w", p.object, err)
+	}
+	lines := strings.Count(wanted[v1alpha1.KeyNodeAddresses]+wanted[v1alpha1.KeyPodRanges], "\n")
+	p.next = now.Add(gatherTime + time.Duration(lines)*gatherMore)
+	logger.Info("The addresses of nodes are published", "nodes", len(nodes.Items))
+	if left > 0 {
+		logger.Error(nil, "Not all addresses of nodes are published: a ConfigMap has no room for them", "missing", left)
+	}
+	return reconcile.Result{}, nil
+}
+
+// data is the wanted content, and how many addresses and prefixes have no room in it.
+func data(nodes []corev1.Node) (wanted map[string]string, left int) {
+	var addresses []netip.Addr
+	var pods []netip.Prefix
+	for i := range nodes {
+		for _, named := range nodes[i].Status.Addresses {
+			if named.Type != corev1.NodeInternalIP && named.Type != corev1.NodeExternalIP {
+				continue
+			}
+			if address, err := netip.ParseAddr(named.Address); err == nil {
+				addresses = append(addresses, address)
+			}
+		}
+		for _, text := range podRanges(&nodes[i]) {
+			if prefix, err := netip.ParsePrefix(text); err == nil {
+				pods = append(pods, prefix)
+			}
+		}
+	}
+	nodeText, nodesLeft := netset.Of(addresses...).Truncate(mostNodeBytes)
+	podText, podsLeft := netset.New(pods).Truncate(mostPodBytes)
+	return map[string]string{v1alpha1.KeyNodeAddresses: nodeText, v1alpha1.KeyPodRanges: podText}, nodesLeft + podsLeft
+}
+
+func podRanges(node *corev1.Node) []string {
+	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
+		return []string{node.Spec.PodCIDR}
+	}
+	return node.Spec.PodCIDRs
+}

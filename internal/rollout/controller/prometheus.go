@@ -1,0 +1,193 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+const (
+	queryTimeout = 5 * time.Second
+	// queryTime is how long an answer counts.
+	queryTime = 10 * time.Second
+	// patience is how long a sync waits for an answer, and pendingTime after how long it looks for it again.
+	patience, pendingTime = 100 * time.Millisecond, time.Second
+	maxAnswer             = 1 << 20
+)
+
+// maxHeader is the most that is read of the head of an answer.
+const maxHeader = 16 << 10
+
+// newHTTPClient makes a client that goes only where a spec says, if that is allowed, and by no proxy. It keeps no connection:
+// a spec that changes all the time would leave many.
+func newHTTPClient(allowed func(netip.Addr) error) *http.Client {
+	dialer := &net.Dialer{Timeout: queryTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		return allowed(at.Addr().Unmap())
+	}}
+	return &http.Client{
+		Timeout:       queryTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader},
+	}
+}
+
+// metadata are where clouds answer about a node, and hand out its credentials, at addresses that are not link-local.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS, by IPv6
+	netip.MustParsePrefix("fd20:ce::254/128"),   // Google Cloud, by IPv6
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
+}
+
+// translated are the prefixes of NAT64, behind which the last four bytes are an address of IPv4 (RFC 6052 and RFC 8215).
+var translated = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
+
+// notOfTheNode refuses addresses that mean the controller itself, or something else on every node, such as the metadata
+// of a cloud: whoever may write a rollout has the controller connect to what its spec names. It is asked for what a name
+// has turned out to be.
+func notOfTheNode(address netip.Addr) error {
+	holds := func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) }
+	if slices.ContainsFunc(translated, holds) {
+		bytes := address.As16()
+		if err := notOfTheNode(netip.AddrFrom4([4]byte(bytes[12:]))); err != nil {
+			return fmt.Errorf("%w, also behind the NAT64 of %s", err, address)
+		}
+	}
+	if address.IsLoopback() || address.IsUnspecified() || address.IsLinkLocalUnicast() || address.IsMulticast() || slices.ContainsFunc(metadata, holds) {
+		return fmt.Errorf("spec.healthGate.prometheus.url leads to %s, where no server is asked: it must not be a loopback, link-local or multicast address, nor that of a cloud's metadata", address)
+	}
+	return nil
+}
+
+// gate is the last answer to the query of a health gate.
+type gate struct {
+	of      v1alpha1.PrometheusGate
+	at      time.Time
+	truth   rollout.Truth
+	said    string // why it is not known
+	pending chan reply
+}
+
+type reply struct {
+	truth rollout.Truth
+	err   error
+}
+
+// ask has the answer to a query not older than queryTime. A server that is slow is not waited for, since other rollouts would
+// be kept waiting: its last answer counts meanwhile, unless that is old. It reports whether one is still to come.
+func (g *gate) ask(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate, now time.Time) (pending bool) {
+	if g.of != query {
+		*g = gate{of: query}
+	}
+	if g.pending == nil {
+		if !g.at.IsZero() && now.Sub(g.at) < queryTime {
+			return false
+		}
+		if now.Sub(g.at) >= 2*queryTime {
+			g.truth, g.said = rollout.Unknown, "the server has not answered yet"
+		}
+		g.at, g.pending = now, make(chan reply, 1)
+		go func(to chan<- reply) {
+			truth, err := runQuery(context.WithoutCancel(ctx), c, query)
+			to <- reply{truth, err}
+		}(g.pending)
+	}
+	select {
+	case a := <-g.pending:
+		g.pending, g.truth, g.said = nil, a.truth, ""
+		if a.err != nil {
+			g.said = plaintext.Of(a.err.Error()) // which the server has a part in
+		}
+		return false
+	case <-time.After(patience):
+		return true
+	}
+}
+
+// runQuery asks a Prometheus server. An answer that is not understood is neither true nor false. Errors have
+// nothing of what the server says but its own message.
+func runQuery(ctx context.Context, c *http.Client, query v1alpha1.PrometheusGate) (rollout.Truth, error) {
+	server, err := url.Parse(query.URL)
+	if err != nil {
+		return rollout.Unknown, errors.New("spec.healthGate.prometheus.url is not a URL")
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.JoinPath("api/v1/query").String(),
+		strings.NewReader(url.Values{"query": {query.Query}}.Encode()))
+	if err != nil {
+		return rollout.Unknown, fmt.Errorf("the server cannot be asked: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := c.Do(request)
+	if err != nil {
+		return rollout.Unknown, fmt.Errorf("the server does not answer: %w", errors.Unwrap(err))
+	}
+	defer func() { _ = response.Body.Close() }()
+	return readAnswer(response.StatusCode, response.Body)
+}
+
+// readAnswer reads what a server answers.
+func readAnswer(code int, body io.Reader) (rollout.Truth, error) {
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			ResultType string
+			Result     json.RawMessage
+		}
+	}
+	err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(&answer)
+	switch {
+	case err != nil:
+		return rollout.Unknown, fmt.Errorf("the server answers %d, and not as Prometheus does", code)
+	case answer.Status != "success":
+		return rollout.Unknown, fmt.Errorf("the server answers %d: %.200s", code, answer.Error)
+	}
+	return truthOf(answer.Data.ResultType, answer.Data.Result)
+}
+
+// truthOf reads a result: a scalar is true if it is not 0, a vector if it has an element.
+func truthOf(kind string, result json.RawMessage) (rollout.Truth, error) {
+	switch kind {
+	case "vector":
+		var elements []json.RawMessage
+		if err := json.Unmarshal(result, &elements); err != nil {
+			return rollout.Unknown, errors.New("the vector in the server's answer cannot be read")
+		}
+		return truth(len(elements) > 0), nil
+	case "scalar":
+		var pair [2]any // the time, and the number as a string
+		err := json.Unmarshal(result, &pair)
+		text, isText := pair[1].(string)
+		number, bad := strconv.ParseFloat(text, 64)
+		if err != nil || !isText || bad != nil {
+			return rollout.Unknown, errors.New("the scalar in the server's answer cannot be read")
+		}
+		return truth(number != 0 && number == number), nil // NaN is not true
+	}
+	return rollout.Unknown, fmt.Errorf("the query has a result of type %.20q; a vector or a scalar is needed", kind)
+}
+
+func truth(is bool) rollout.Truth {
+	if is {
+		return rollout.True
+	}
+	return rollout.False
+}

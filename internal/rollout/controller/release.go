@@ -1,0 +1,541 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/requester"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/rollout"
+)
+
+// shortTime is how long old ReplicaSets have to make the pods that they lack. Then pods of the revision are released in their places.
+const shortTime = 5 * time.Second
+
+// release is a held pod to release.
+type release struct {
+	*member
+	slot   string // that it comes into, empty for one of its own
+	domain string // empty for any
+}
+
+// missing returns how many pods a Deployment lacks. A ready pod counts as there. An unready pod counts if it is alone in its
+// slot: beside another pod it will replace that one. With hopeless, unready pods of the revision do not count at all.
+func (f *fleet) missing(hopeless bool) int {
+	ready, alone := map[string]int{}, map[string]bool{}
+	for _, p := range f.members {
+		switch {
+		case podOf(p.Pod).Ready:
+			ready[p.slot]++
+		case !hopeless || p.isOf != f.revision:
+			alone[p.slot] = true
+		}
+	}
+	there := 0
+	for slot, n := range ready {
+		there += n
+		delete(alone, slot)
+	}
+	return f.desired - there - len(alone)
+}
+
+// toCome returns how many pods the ReplicaSets of old revisions still lack.
+func (f *fleet) toCome() (pods int) {
+	for _, set := range f.deployment.sets {
+		if hashOf(set) == f.revision || set.Spec.Replicas == nil {
+			continue
+		}
+		there := 0
+		for _, p := range f.members {
+			if p.set.UID == set.UID {
+				there++
+			}
+		}
+		pods += max(0, int(*set.Spec.Replicas)-there)
+	}
+	return pods
+}
+
+// replaceMissing returns the held pods to release so that the Deployment has as many pods as it should. The other held pods are
+// there to replace old ones. A pod of the revision comes in the place of one that the rollout has taken down. For other places,
+// pods of old revisions come first, since their ReplicaSets make pods only to replace and to scale. While the rollout is
+// halted, they come first everywhere. With late, the pods that old ReplicaSets do not make are not waited for.
+func (f *fleet) replaceMissing(m *rollout.Memory, halted, late bool) (list []release) {
+	lack := f.missing(m.Failure != nil)
+	if lack <= 0 {
+		return nil
+	}
+	var old, updated []*member
+	for _, p := range f.held {
+		if p.isOf == f.revision {
+			updated = append(updated, p)
+		} else {
+			old = append(old, p)
+		}
+	}
+	coming := f.toCome()
+	if !halted && m.Failure == nil {
+		for i := range m.Replacements {
+			e := &m.Replacements[i]
+			if lack > 0 && len(updated) > 0 && !slices.ContainsFunc(f.members, func(p *member) bool { return p.slot == e.Slot }) {
+				list = append(list, release{updated[0], e.Slot, e.Domain})
+				updated = updated[1:]
+				lack--
+				coming--
+			}
+		}
+	}
+	isAbandoned := func(p *member) bool { return slices.Contains(m.AbandonedRevisions, p.isOf) }
+	good := slices.DeleteFunc(slices.Clone(old), isAbandoned)
+	bad := slices.DeleteFunc(old, func(p *member) bool { return !isAbandoned(p) })
+	old = slices.Concat(good, bad)
+	for _, p := range old[:min(len(old), max(0, lack))] {
+		list = append(list, release{member: p})
+		lack--
+		coming--
+	}
+	lack = min(lack, f.missing(false)-len(list))
+	if !late {
+		lack -= max(0, coming)
+	}
+	for _, p := range updated[:min(len(updated), max(0, lack))] {
+		list = append(list, release{member: p})
+	}
+	return list
+}
+
+// keepFull releases the pods that a Deployment lacks, and takes marks off pods that stay after all.
+func (r *reconciler) keepFull(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view) (time.Duration, error) {
+	if err := r.unmark(ctx, v.fleet, &d.Status); err != nil {
+		return 0, err
+	}
+	return r.fill(ctx, n, d, v.fleet, &d.Status)
+}
+
+// fillOnly releases the pods that a Deployment lacks, where the Deployment is not updated by domain. Marks say which pods are about
+// to go for others. Other marks are taken off.
+func (r *reconciler) fillOnly(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
+	switch {
+	case t.deployment == nil:
+		return 0, nil
+	case t.revision != "":
+		n.behindSince = time.Time{}
+	case !n.isStuck(t, &d.Status, r.clock.Now()):
+		return shell.BehindWait, nil
+	}
+	pods, err := r.cachedPods(t)
+	if err != nil {
+		return 0, err
+	}
+	m := rollout.Memory{}
+	for _, pod := range pods {
+		if t.deployment.set(pod) != nil && isActive(pod) && isMarked(pod) {
+			m.Replacements = append(m.Replacements, v1alpha1.RolloutReplacement{Slot: slotOf(pod), UID: pod.UID, Stage: rollout.Evicting})
+		}
+	}
+	f := newFleet(t, pods, &m)
+	if len(m.Replacements) > 0 {
+		live, err := r.liveFleet(ctx, d, t, &m)
+		if err != nil || live == nil {
+			return 0, err
+		}
+		m.Replacements = slices.DeleteFunc(m.Replacements, func(e v1alpha1.RolloutReplacement) bool {
+			return !live.isReleased(rollout.Target{UID: string(e.UID)})
+		})
+		if err := r.unmark(ctx, live, &m); err != nil {
+			return 0, err
+		}
+	}
+	return r.fill(ctx, n, d, f, &m)
+}
+
+// isStuck reports whether the controller of a Deployment has not taken up the last change for some time, for example because a
+// quota refuses the ReplicaSet. Then the target gets the last known revision.
+func (n *notes) isStuck(t *target, s *v1alpha1.DomainRolloutStatus, now time.Time) bool {
+	if n.behindSince.IsZero() {
+		n.behindSince = now
+	}
+	if now.Before(n.behindSince.Add(shortTime)) {
+		return false
+	}
+	t.isStuck, t.revision = true, s.Revision
+	return true
+}
+
+// behind waits until the controller of a workload has seen the last change, and says so if that takes long. Meanwhile a Deployment
+// gets the pods that it lacks: those of the old template wait at the gate, too.
+func (r *reconciler) behind(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, t *target) (time.Duration, error) {
+	after, err := r.fillOnly(ctx, n, d, t)
+	if err != nil || t.revision == "" && !n.isStuck(t, &d.Status, r.clock.Now()) {
+		return shell.BehindWait, err
+	}
+	kind, name := d.Spec.TargetRef.Kind, t.object.GetName()
+	status := *d.Status.DeepCopy()
+	switch {
+	case t.deployment != nil:
+		status.WaitingFor = fmt.Sprintf("waits for Deployment %s to take up its last change; kubectl describe deployment %s says why it does not", name, name)
+	case t.object.GetDeletionTimestamp() != nil:
+		status.WaitingFor = fmt.Sprintf("%s %s is being deleted, and takes up no change", kind, name)
+	default:
+		status.WaitingFor = fmt.Sprintf("waits for %s %s to take up its last change; see whether a quota or a webhook refuses its ControllerRevision", kind, name)
+	}
+	return shell.Sooner(after, shell.BehindWait), r.store(ctx, n, d, status, false)
+}
+
+// fill releases the pods that a Deployment lacks by a live read. It returns after how long to look again.
+func (r *reconciler) fill(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, f *fleet, m *rollout.Memory) (time.Duration, error) {
+	if len(f.held) == 0 || f.missing(m.Failure != nil) <= 0 {
+		n.shortSince = time.Time{}
+		return 0, nil
+	}
+	live, err := r.liveFleet(ctx, d, f.target, m)
+	if err != nil || live == nil {
+		return 0, err
+	}
+	now := r.clock.Now()
+	if n.shortSince.IsZero() {
+		n.shortSince = now
+	}
+	late := !now.Before(n.shortSince.Add(shortTime))
+	halted := d.Spec.Paused || m.Phase == v1alpha1.PhaseAborted || m.Phase == v1alpha1.PhaseFailed || m.Phase == v1alpha1.PhasePaused
+	for _, one := range live.replaceMissing(m, halted, late) {
+		if err := r.release(ctx, d, one); err != nil {
+			return 0, err
+		}
+	}
+	if late {
+		n.shortSince = now
+	}
+	return shortTime, nil
+}
+
+// liveFleet reads the pods of a Deployment live, and after that the Deployment. In the other order, a scale-down in between would look
+// as if pods were missing. It returns nil if the Deployment has another revision by now.
+func (r *reconciler) liveFleet(ctx context.Context, d *v1alpha1.DomainRollout, t *target, m *rollout.Memory) (*fleet, error) {
+	hashes := make([]string, len(t.deployment.sets))
+	for i, set := range t.deployment.sets {
+		hashes[i] = hashOf(set)
+	}
+	those, err := labels.NewRequirement(appsv1.DefaultDeploymentUniqueLabelKey, selection.In, hashes)
+	if err != nil {
+		return nil, fmt.Errorf("selecting the pods of Deployment %s/%s: %w", d.Namespace, t.object.GetName(), err)
+	}
+	var list corev1.PodList
+	if err := r.live.List(ctx, &list, client.InNamespace(d.Namespace), client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*those)}); err != nil {
+		return nil, fmt.Errorf("reading the pods of Deployment %s/%s: %w", d.Namespace, t.object.GetName(), err)
+	}
+	live, err := readTarget(ctx, r.live, d)
+	if err != nil || live == nil {
+		return nil, err
+	}
+	if t.isStuck && live.revision == "" {
+		live.revision = t.revision
+	}
+	if live.revision != t.revision {
+		return nil, nil
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return newFleet(live, pods, m), nil
+}
+
+// due returns the targets for which something can be done now, and a function that says when to ask for a target again. A paused
+// Deployment deletes no pod, so no more pods are taken down then.
+func (f *fleet) due(targets []rollout.Target, m *rollout.Memory, asked func(uid string) time.Duration) ([]rollout.Target, func(uid string) time.Duration) {
+	again := map[string]bool{}
+	targets = slices.DeleteFunc(targets, func(t rollout.Target) bool {
+		old := f.member(t.UID)
+		isReleased := f.isReleased(t)
+		again[t.UID] = isReleased || old != nil && !f.isInTurn(old.Pod, m)
+		return old == nil || !again[t.UID] && !f.hasHeld() || !isReleased && f.deployment.paused
+	})
+	return targets, func(uid string) time.Duration {
+		if again[uid] {
+			return asked(uid)
+		}
+		return 0
+	}
+}
+
+// surge releases a new pod for an old one. The Deployment deletes the old pod when the new one is available.
+func (r *reconciler) surge(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) error {
+	refused, err := r.releaseFor(ctx, n, d, v, t)
+	if err != nil || refused == "" {
+		return err
+	}
+	live, err := r.liveFleet(ctx, d, v.target, &d.Status)
+	if err != nil || live == nil || live.isReleased(t) {
+		return err // a new pod comes for it already, so it goes, and must keep its mark
+	}
+	return r.denied(ctx, n, d, t, refused)
+}
+
+// releaseFor releases a new pod for an old one that may go, or says why the old one may not.
+func (r *reconciler) releaseFor(ctx context.Context, n *notes, d *v1alpha1.DomainRollout, v *view, t rollout.Target) (refused string, err error) {
+	m, pod := &d.Status, v.pods[t.UID]
+	if v.fleet.isReleased(t) {
+		return "", r.hold(ctx, n, pod, t)
+	}
+	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost {
+		return fmt.Sprintf("another owner has set its annotation %s; remove it", corev1.PodDeletionCost), nil
+	}
+	if !v.fleet.hasHeld() {
+		return "", nil // the next held pod is an event
+	}
+	if podOf(pod).Ready && !v.fleet.isInTurn(pod, m) {
+		// If a new pod became available now, the Deployment would delete a pod of another ReplicaSet. So this one goes
+		// first, and its place is filled afterwards.
+		return "", r.evict(ctx, n, d, v, []rollout.Target{t})
+	}
+	if other := v.fleet.foreign(pod, m); other != "" {
+		return fmt.Sprintf("pod %s has the annotation %s: %s of another owner and would go instead; remove it", other, corev1.PodDeletionCost, v1alpha1.RolloutDeletionCost), nil
+	}
+	delete(n.refused, t.UID)
+	if refused, err = r.reserve(ctx, d, pod, t); err != nil {
+		now := r.clock.Now()
+		n.unknown[t.UID] = now
+		n.deny(t, "it is not known whether its budgets admit it: "+err.Error(), false, now)
+		r.metrics.requested(requestUnknown)
+		return "", err
+	}
+	if refused != "" {
+		r.metrics.requested(requester.Denied)
+		return refused, nil
+	}
+	if err := r.mark(ctx, pod); err != nil {
+		return "", err
+	}
+	live, err := r.liveFleet(ctx, d, v.target, m)
+	if err != nil || live == nil || live.deployment.problem != nil || live.deployment.paused {
+		return "", err
+	}
+	old := live.member(t.UID)
+	if old == nil || !isMarked(old.Pod) || live.isReleased(t) || live.isTooMany(m) {
+		return "", nil // the cache will show it
+	}
+	if podOf(old.Pod).Ready && (!podOf(pod).Ready || !live.isInTurn(old.Pod, m)) {
+		return "", nil // its budgets were not asked, or the Deployment would delete another pod
+	}
+	for _, p := range live.held {
+		if p.isOf == live.revision {
+			if err := r.release(ctx, d, release{p, old.slot, t.Domain}); err != nil {
+				return "", err
+			}
+			delete(n.domains, t.Domain)
+			return "", nil
+		}
+	}
+	return "", nil
+}
+
+func (f *fleet) member(uid string) *member {
+	if i := slices.IndexFunc(f.members, func(p *member) bool { return string(p.UID) == uid }); i >= 0 {
+		return f.members[i]
+	}
+	return nil
+}
+
+func (f *fleet) hasHeld() bool {
+	return slices.ContainsFunc(f.held, func(p *member) bool { return p.isOf == f.revision })
+}
+
+// isReleased reports whether an old pod is about to go, because a new pod was released for it: the new pod is not ready yet, or the
+// Deployment has one pod more than it should.
+func (f *fleet) isReleased(t rollout.Target) bool {
+	old := f.member(t.UID)
+	return old != nil && slices.ContainsFunc(f.members, func(p *member) bool {
+		return p.slot == old.slot && p.isOf == f.revision && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
+	})
+}
+
+// isTooMany reports whether the Deployment has more pods than it should, not counting those that were released for others. It is
+// about to delete some, and would delete the wrong ones if more pods came.
+func (f *fleet) isTooMany(m *rollout.Memory) bool {
+	surplus := len(f.members) - f.desired
+	for i := range m.Replacements {
+		if t := (rollout.Target{UID: string(m.Replacements[i].UID)}); f.isReleased(t) {
+			surplus--
+		}
+	}
+	return surplus > 0
+}
+
+// isInTurn reports whether the Deployment deletes pods of a pod's ReplicaSet next: it empties the ReplicaSets of old revisions one
+// after the other.
+func (f *fleet) isInTurn(pod *corev1.Pod, m *rollout.Memory) bool {
+	for _, set := range f.deployment.sets {
+		if metav1.IsControlledBy(pod, set) {
+			return true
+		}
+		if hashOf(set) != f.revision && slices.ContainsFunc(f.members, func(p *member) bool {
+			return p.set.UID == set.UID && !isReplaced(m, p.Pod)
+		}) {
+			return false
+		}
+	}
+	return false
+}
+
+// foreign names a pod to which another owner gave the deletion cost of a mark: the ReplicaSet could delete it instead.
+func (f *fleet) foreign(pod *corev1.Pod, m *rollout.Memory) string {
+	for _, p := range f.members {
+		if metav1.IsControlledBy(pod, p.set) && p.Annotations[corev1.PodDeletionCost] == v1alpha1.RolloutDeletionCost && !isMarked(p.Pod) && !isReplaced(m, p.Pod) {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// reserve asks everything that may refuse the eviction of a pod, and returns the refusal. Nothing is asked about a pod that is not
+// ready: its Deployment deletes it as soon as it can.
+func (r *reconciler) reserve(ctx context.Context, d *v1alpha1.DomainRollout, pod *corev1.Pod, t rollout.Target) (refused string, err error) {
+	if !podOf(pod).Ready {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	outcome, err := r.evictor.Try(ctx, pod, fmt.Sprintf("DomainRollout %s updates %s", d.Name, t.Domain))
+	if err != nil {
+		return "", err
+	}
+	if outcome.State == requester.Denied || outcome.State == requester.Refused {
+		return strings.Join(outcome.Causes, "; "), nil
+	}
+	if r.options.Budgets == nil {
+		return "", nil
+	}
+	// A denied attempt may be given up after the next one began, so each attempt has a holder of its own.
+	answer, err := r.options.Budgets.Admit(ctx, reservation.Request{Pod: pod, Holder: requesterName + "/" + string(uuid.NewUUID())})
+	if err != nil {
+		return "", fmt.Errorf("reserving pod %s/%s with its budgets: %w", pod.Namespace, pod.Name, err)
+	}
+	return answer.Denial, nil
+}
+
+// hold keeps the mark and the reservation of a pod that is about to be deleted.
+func (r *reconciler) hold(ctx context.Context, n *notes, pod *corev1.Pod, t rollout.Target) error {
+	ask(n.asked, t.UID, r.clock.Now(), longestWaiting)
+	if err := r.mark(ctx, pod); err != nil || r.options.Budgets == nil || !podOf(pod).Ready {
+		return err
+	}
+	return r.options.Budgets.Hold(ctx, pod, requesterName)
+}
+
+// mark makes the ReplicaSet delete a pod before its others. Only pods for which another one is released, or is about to be, have a
+// mark: each of them may go as soon as one of the new pods is ready.
+func (r *reconciler) mark(ctx context.Context, pod *corev1.Pod) error {
+	written, set := pod.Annotations[corev1.PodDeletionCost]
+	if isMarked(pod) || set && pod.Annotations[v1alpha1.AnnotationDeletionCost] != written {
+		return nil
+	}
+	cost := v1alpha1.RolloutDeletionCost
+	return r.writeCost(ctx, pod, &cost)
+}
+
+// unmark takes the marks off pods that stay after all.
+func (r *reconciler) unmark(ctx context.Context, f *fleet, m *rollout.Memory) error {
+	for _, p := range f.members {
+		if isMarked(p.Pod) && (!isReplaced(m, p.Pod) && !f.hasSuccessor(p) || p.isOf == f.revision) {
+			if err := r.writeCost(ctx, p.Pod, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hasSuccessor reports whether a pod was released for an old pod that is still there, even if the DomainRollout was made anew and does
+// not know of it: the Deployment is about to delete one pod, and without the mark that could be any.
+func (f *fleet) hasSuccessor(old *member) bool {
+	return slices.ContainsFunc(f.members, func(p *member) bool {
+		return p.UID != old.UID && p.isOf == f.revision && slotOf(p.Pod) == old.slot && (!podOf(p.Pod).Ready || len(f.members) > f.desired)
+	})
+}
+
+func isMarked(pod *corev1.Pod) bool {
+	return pod.Annotations[corev1.PodDeletionCost] == v1alpha1.RolloutDeletionCost &&
+		pod.Annotations[v1alpha1.AnnotationDeletionCost] == v1alpha1.RolloutDeletionCost
+}
+
+// writeCost gives a pod that has not changed since it was read a deletion cost, or takes it off.
+func (r *reconciler) writeCost(ctx context.Context, pod *corev1.Pod, cost *string) error {
+	_, err := shell.AnnotatePod(ctx, r.client, pod, map[string]*string{v1alpha1.AnnotationDeletionCost: cost, corev1.PodDeletionCost: cost})
+	if err != nil && !shell.IsChanged(err) {
+		return fmt.Errorf("writing the deletion cost of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return err
+}
+
+// release lets a held pod, which was read live, be scheduled.
+func (r *reconciler) release(ctx context.Context, d *v1alpha1.DomainRollout, one release) error {
+	pod := one.DeepCopy()
+	at := slices.IndexFunc(pod.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == v1alpha1.RolloutGate })
+	operations := []shell.Operation{shell.Guard(pod), shell.Remove(fmt.Sprintf("/spec/schedulingGates/%d", at))}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+		operations = append(operations, shell.Add("/metadata/annotations", pod.Annotations))
+	}
+	released := r.clock.Now().UTC().Format(time.RFC3339)
+	operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedAt, released)[1:]...)
+	if one.slot != "" {
+		operations = append(operations, shell.SetAnnotation(pod, v1alpha1.AnnotationReleasedFor, one.slot)[1:]...)
+	}
+	isPlaced, err := r.hasNodeFor(ctx, d.Spec.TopologyKey, one.domain, pod)
+	if err != nil {
+		return err
+	}
+	if isPlaced {
+		operations = append(operations, placeIn(pod, d.Spec.TopologyKey, one.domain))
+	}
+	if err := shell.Patch(ctx, r.client, pod, operations); err != nil {
+		if shell.IsChanged(err) {
+			return err
+		}
+		return fmt.Errorf("releasing pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	r.metrics.requested(requestReleased)
+	log.FromContext(ctx).Info("Pod released", "rollout", d.Name, "pod", pod.Name, "for", one.slot, "domain", one.domain, "revision", one.isOf)
+	return nil
+}
+
+// hasNodeFor reports whether a domain has a node for a pod. The domain can be gone by now, and a new template can ask for other nodes
+// than the old one. A pod that fits nowhere in the domain would wait for ever, so it may be placed anywhere.
+func (r *reconciler) hasNodeFor(ctx context.Context, key, domain string, pod *corev1.Pod) (bool, error) {
+	if domain == "" {
+		return false, nil
+	}
+	var nodes corev1.NodeList
+	if err := r.client.List(ctx, &nodes, client.MatchingLabels{key: domain}); err != nil {
+		return false, fmt.Errorf("reading the nodes of %s: %w", domain, err)
+	}
+	affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+	return slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool {
+		matches, err := affinity.Match(&node)
+		return err == nil && matches
+	}), nil
+}
+
+// placeIn has a held pod scheduled in a domain only.
+func placeIn(pod *corev1.Pod, key, domain string) shell.Operation {
+	if pod.Spec.NodeSelector == nil {
+		return shell.Add("/spec/nodeSelector", map[string]string{key: domain})
+	}
+	return shell.Add(shell.Pointer("spec", "nodeSelector", key), domain)
+}

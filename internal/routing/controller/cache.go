@@ -1,0 +1,171 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/names/location"
+	"vicinity.dev/vicinity/internal/routing/intent"
+)
+
+// CacheOptions are those of a manager's cache: it holds what decisions need, and hands objects
+// out uncopied, since reconcilers do not change what they read.
+func CacheOptions(options Options) cache.Options {
+	shared := true
+	cached := cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}:                   {Transform: trimNode, UnsafeDisableDeepCopy: &shared},
+			&corev1.Service{}:                {UnsafeDisableDeepCopy: &shared},
+			&discoveryv1.EndpointSlice{}:     {UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.EndpointGroup{}:        {UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.RoutingPolicy{}:        {UnsafeDisableDeepCopy: &shared},
+			&corev1.Namespace{}:              {Transform: trimNamespace, UnsafeDisableDeepCopy: &shared},
+			&v1alpha1.ClusterRoutingPolicy{}: {UnsafeDisableDeepCopy: &shared},
+		},
+	}
+	if !options.Settings.WithoutGroups {
+		cached.ByObject[&coordinationv1.Lease{}] = leaseCache(options.Exclusion.Own)
+	}
+	return cached
+}
+
+// trimNode keeps of a node what decisions, the hand-over, PodLocators and the published addresses need.
+func trimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil // a tombstone
+	}
+	trimmed := &corev1.Node{
+		TypeMeta: node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion,
+			Labels: node.Labels, CreationTimestamp: node.CreationTimestamp, Annotations: location.Annotations(node),
+		},
+		Spec:   corev1.NodeSpec{Taints: intent.ControlPlaneTaints(node), PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
+		Status: corev1.NodeStatus{Addresses: node.Status.Addresses},
+	}
+	for _, name := range countedResources {
+		if quantity, found := node.Status.Allocatable[name]; found {
+			if trimmed.Status.Allocatable == nil {
+				trimmed.Status.Allocatable = corev1.ResourceList{}
+			}
+			trimmed.Status.Allocatable[name] = quantity
+		}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			trimmed.Status.Conditions = []corev1.NodeCondition{{
+				Type: condition.Type, Status: condition.Status, LastTransitionTime: condition.LastTransitionTime,
+			}}
+		}
+	}
+	return trimmed, nil
+}
+
+// countedResources are those that the capacity of a zone can be computed from.
+var countedResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
+
+// The cache's indexes of slices and groups by their Service.
+const (
+	indexSliceService = "service"
+	indexGroupService = "service"
+)
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	if err := indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexSliceService, byLabel(discoveryv1.LabelServiceName)); err != nil {
+		return fmt.Errorf("indexing EndpointSlices: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v1alpha1.EndpointGroup{}, indexGroupService, byLabel(v1alpha1.LabelService)); err != nil {
+		return fmt.Errorf("indexing EndpointGroups: %w", err)
+	}
+	return nil
+}
+
+func byLabel(label string) client.IndexerFunc {
+	return func(object client.Object) []string {
+		if value := object.GetLabels()[label]; value != "" {
+			return []string{value}
+		}
+		return nil
+	}
+}
+
+// Synced is a readiness check that fails until the cache has all objects that decisions are
+// made from.
+func Synced(informers cache.Informers, options Options) func(*http.Request) error {
+	objects := []client.Object{
+		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},
+		&v1alpha1.ClusterRoutingPolicy{}, aNamespace(),
+	}
+	if !options.Settings.WithoutGroups {
+		objects = append(objects, &coordinationv1.Lease{})
+	}
+	return func(request *http.Request) error {
+		for _, object := range objects {
+			informer, err := informers.GetInformer(request.Context(), object, cache.BlockUntilSynced(false))
+			if err != nil {
+				return fmt.Errorf("watching %T: %w", object, err)
+			}
+			if !informer.HasSynced() {
+				return fmt.Errorf("%T: not all are known yet", object)
+			}
+		}
+		return nil
+	}
+}
+
+// DefaultProxyNodes is the rule of the chart's DaemonSet by default.
+func DefaultProxyNodes() NodeRule {
+	return NodeRule{selectors: []labels.Selector{labels.SelectorFromSet(labels.Set{corev1.LabelOSStable: "linux"})}}
+}
+
+// NodeRule says which nodes run vicinity-proxy: those that one of its selectors matches, or
+// all without any. It is the value of a flag that can be given several times, the first of
+// which replaces the default.
+type NodeRule struct {
+	selectors []labels.Selector
+	given     bool // by a flag, so that it is not the default any more
+}
+
+// Matches reports whether a node with these labels runs the proxy.
+func (r *NodeRule) Matches(node map[string]string) bool {
+	return len(r.selectors) == 0 || slices.ContainsFunc(r.selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(node)) })
+}
+
+// String is the rule as a flag.
+func (r *NodeRule) String() string {
+	texts := make([]string, len(r.selectors))
+	for i, selector := range r.selectors {
+		texts[i] = selector.String()
+	}
+	return strings.Join(texts, " or ")
+}
+
+// Set adds what a flag says.
+func (r *NodeRule) Set(selector string) error {
+	parsed, err := labels.Parse(selector)
+	if err != nil {
+		return fmt.Errorf("it must be a selector of labels, such as %s=linux: %w", corev1.LabelOSStable, err)
+	}
+	if !r.given {
+		r.selectors = nil
+	}
+	r.selectors, r.given = append(r.selectors, parsed), true
+	return nil
+}
+
+// Type is what the help calls the flag's value.
+func (*NodeRule) Type() string { return "selector" }

@@ -1,0 +1,116 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing"
+)
+
+// report writes the outcome to the Service's status, with an event, if it is another than
+// before. A write to a Service wakes every proxy and Kubernetes' own controller.
+func (s *pass) report(ctx context.Context, d routing.Decision) error {
+	if s.hintsAreUncertain() && !s.record.backoff.isReported() {
+		return nil // it is known in seconds whether they stay
+	}
+	before := routing.ConditionOf(s.in.Service)
+	if !d.IsReported() {
+		if before == nil {
+			return nil
+		}
+		service := serviceObject(s.in.Service)
+		if err := shell.RemoveCondition(ctx, s.client, service, v1alpha1.ConditionTopologyRouting); err != nil {
+			return err
+		}
+		s.record.wrote(service, s.now)
+		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity does not route the Service any more")
+		return nil
+	}
+	after := s.condition(&d)
+	if before == nil && isUnremarkable(&d) || before != nil && shell.SameCondition(before, &after) {
+		s.record.pending.Reset()
+		return nil
+	}
+	if !s.hasLasted(&after) {
+		return nil
+	}
+	return s.writeOutcome(ctx, &d, after)
+}
+
+func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after metav1.Condition) error {
+	after = shell.Transition(routing.ConditionOf(s.in.Service), after, s.now)
+	service := serviceObject(s.in.Service)
+	if err := shell.WriteCondition(ctx, s.client, service, after); err != nil {
+		return err
+	}
+	s.record.wrote(service, s.now)
+	kind, reason := eventOf(d, &after)
+	s.recorder.Eventf(s.in.Service, nil, kind, reason, "Routing", "%s", after.Message)
+	return nil
+}
+
+// condition is that of a decision, and says whether its hints are lost. That does not matter to a
+// Service that vicinity-proxy serves.
+func (s *pass) condition(d *routing.Decision) metav1.Condition {
+	if s.areHintsLost(d) {
+		return routing.WithHintsLost(d.Condition())
+	}
+	return d.Condition()
+}
+
+func (s *pass) areHintsLost(d *routing.Decision) bool {
+	return s.record.backoff.isReported() && !isServed(d, s.in.Service)
+}
+
+const failingReported = 30 * time.Second
+
+// reportFailure notes that what was decided could not be written, and reports it once if that
+// goes on. It returns the error of the sync.
+func (s *pass) reportFailure(ctx context.Context, d *routing.Decision, cause error) error {
+	if shell.IsChanged(cause) || shell.IsEnding(cause) || ctx.Err() != nil {
+		return cause
+	}
+	if s.record.failing.IsZero() {
+		s.record.failing = s.now
+	}
+	if s.now.Sub(s.record.failing) < failingReported || routing.NotWritten(s.in.Service) {
+		return cause
+	}
+	after := s.condition(d)
+	return errors.Join(cause, s.writeOutcome(ctx, d, routing.WithNotWritten(after, cause)))
+}
+
+func (s *pass) hasLasted(condition *metav1.Condition) bool {
+	outcome := string(condition.Status) + condition.Reason + condition.Message
+	left := s.record.pending.Left(outcome, s.now, reportedAfter)
+	s.requeueAfter(left)
+	return left == 0
+}
+
+func isUnremarkable(d *routing.Decision) bool {
+	for i := range d.Families {
+		if d.Families[i].Outcome.Rule != allocate.RuleNoEndpoints {
+			return false
+		}
+	}
+	return d.Delivery != allocate.DeliveryNone && len(d.Notes) == 0 && len(d.Request.Warnings) == 0
+}
+
+func eventOf(d *routing.Decision, condition *metav1.Condition) (kind, reason string) {
+	kind = corev1.EventTypeNormal
+	if len(d.Request.Warnings) > 0 {
+		kind = corev1.EventTypeWarning
+	}
+	reason, warning := routing.ReadReason(condition.Reason).Event()
+	if warning {
+		kind = corev1.EventTypeWarning
+	}
+	return kind, reason
+}

@@ -1,0 +1,76 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// attempt syncs the Service web, which may fail, some time after the last.
+func (w *world) attempt(after time.Duration) error {
+	w.clock.SetTime(w.clock.Now().Add(after))
+	_, err := w.reconciler.Reconcile(context.Background(), serviceNamed("shop", "web")[0])
+	w.copyLabel("web")
+	return err
+}
+
+// A write that fails for long is told, once, and taken back when it succeeds. One that
+// fails for a moment is not.
+func TestWritesThatFailAreTold(t *testing.T) {
+	refuse := func(object client.Object, _ string) error {
+		if _, slice := object.(*discoveryv1.EndpointSlice); slice {
+			return errors.New("the rules of the shop forbid it")
+		}
+		return nil
+	}
+	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
+	if err := w.attempt(0); err != nil {
+		t.Fatal(err)
+	}
+	w.refuse = refuse
+	for range 9 {
+		if err := w.attempt(failingReported / 10); err == nil {
+			t.Fatal("no error")
+		}
+	}
+	if w.condition() != nil || len(w.told()) > 0 {
+		t.Errorf("told at once: %+v", w.condition())
+	}
+	for range 9 {
+		if err := w.attempt(failingReported); err != nil && !strings.Contains(err.Error(), "the rules of the shop") {
+			t.Fatal(err)
+		}
+	}
+	condition := w.condition()
+	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != "Allocated,NotWritten" ||
+		!strings.HasPrefix(condition.Message, "what was decided cannot be written: writing hints of EndpointSlice web-00: the rules of the shop forbid it. endpoints are divided") {
+		t.Fatalf("condition %+v", condition)
+	}
+	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning TopologyNotWritten ") {
+		t.Errorf("told %q", told)
+	}
+
+	w.refuse = nil
+	w.settle("web")
+	if condition := w.condition(); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
+		t.Errorf("condition %+v", condition)
+	}
+	w.told()
+	// It counts from anew.
+	w.refuse = refuse
+	w.strip()
+	for range 3 {
+		if err := w.attempt(failingReported / 2); err != nil {
+			break
+		}
+	}
+	if told := w.told(); len(told) > 0 {
+		t.Errorf("told %q", told)
+	}
+}

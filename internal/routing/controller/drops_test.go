@@ -1,0 +1,99 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// eachHint has a part of all hints of a slice dropped.
+func eachHint(drop func(*discoveryv1.Endpoint)) func(client.Object) {
+	return func(object client.Object) {
+		if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
+			for i := range slice.Endpoints {
+				if slice.Endpoints[i].Hints != nil {
+					drop(&slice.Endpoints[i])
+				}
+			}
+		}
+	}
+}
+
+var (
+	dropHints = eachHint(func(e *discoveryv1.Endpoint) { e.Hints = nil })
+	dropNodes = eachHint(func(e *discoveryv1.Endpoint) {
+		if e.Hints.ForNodes = nil; len(e.Hints.ForZones) == 0 {
+			e.Hints = nil
+		}
+	})
+)
+
+func dropLabel(object client.Object) {
+	if service, ok := object.(*corev1.Service); ok {
+		delete(service.Labels, v1alpha1.LabelRouted)
+	}
+}
+
+// nearNode asks for an endpoint of the own node first.
+func nearNode(keys string) *corev1.Service {
+	return aService("web", v1alpha1.AnnotationTopologyKeys, keys)
+}
+
+// An API server that takes hints and does not store them is found out by its answer: the
+// condition is not True, and few patches are sent in vain.
+func TestDroppedHintsAreNotInForce(t *testing.T) {
+	for name, test := range map[string]struct {
+		service *corev1.Service
+		drop    func(client.Object)
+		hints   string
+	}{
+		"all hints":       {preferring("web"), dropHints, "- - - - - - - - - - - -"},
+		"hints for nodes": {nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), dropNodes, twelve},
+		"the label":       {preferring("web"), dropLabel, "- - - - - - - - - - - -"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), test.service, aSlice("web", 0, twelve))...)
+			w.drop = test.drop
+			for end := w.clock.Now().Add(time.Hour); w.clock.Now().Before(end); {
+				result := w.sync("web")
+				w.copyLabel("web")
+				if result.RequeueAfter == 0 {
+					t.Fatal("it is never tried again")
+				}
+				w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+			}
+			sent := w.sent()
+			if n := len(of(sent, "*v1.EndpointSlice")) + len(of(sent, "*v1.Service")); n > 25 {
+				t.Errorf("%d patches in an hour", n)
+			}
+			condition := w.condition()
+			if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != "Allocated,HintsLost" {
+				t.Fatalf("condition %+v", condition)
+			}
+			if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning TopologyHintsLost ") {
+				t.Errorf("told %q", told)
+			}
+			if got := w.hints(); got != test.hints {
+				t.Errorf("hints %s, want %s", got, test.hints)
+			}
+			if n := testutil.ToFloat64(w.reconciler.metrics.losses); n < 3 {
+				t.Errorf("the metric counts %v", n)
+			}
+
+			// It ends by itself.
+			w.drop = nil
+			w.settle("web")
+			if condition := w.condition(); condition.Reason != "Allocated" || condition.Status != metav1.ConditionTrue {
+				t.Errorf("condition %+v", condition)
+			}
+		})
+	}
+}

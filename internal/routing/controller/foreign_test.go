@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// foreign is a slice that is written by hand.
+func foreign(number int, zones string) *discoveryv1.EndpointSlice {
+	slice := aSlice("web", number, zones)
+	delete(slice.Labels, discoveryv1.LabelManagedBy)
+	return slice
+}
+
+// marked are the names of the slices with the label for routed slices.
+func (w *world) marked() string {
+	var names []string
+	for _, slice := range w.slices("web") {
+		if slice.Labels[v1alpha1.LabelRouted] != "" {
+			names = append(names, slice.Name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// Slices that Kubernetes does not copy the label to get it from the controller, with their
+// hints, so that the webhook knows them.
+func TestForeignSlicesAreMarked(t *testing.T) {
+	w := newWorld(t, append(threeZones(), preferring("web"), foreign(0, twelve))...)
+	for range 3 {
+		result := w.sync("web")
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	}
+	if got := w.hints(); got != twelve || w.marked() != "web-00" {
+		t.Fatalf("hints %s, marked %q", got, w.marked())
+	}
+	if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) != 1 {
+		t.Errorf("sent %q, want one patch", sent)
+	}
+	// One that is planned to have no hints is marked, too: the webhook keeps it so.
+	w = newWorld(t, append(threeZones(), preferring("web"), foreign(0, "a"))...)
+	for range 3 {
+		result := w.sync("web")
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	}
+	if w.marked() != "web-00" {
+		t.Errorf("marked %q", w.marked())
+	}
+	w.sent()
+	w.settle("web")
+	if sent := of(w.sent(), "*v1.EndpointSlice"); len(sent) > 0 {
+		t.Errorf("sent %q once it is marked", sent)
+	}
+}
+
+// Vicinity leaves nothing on foreign slices that it lets go of, however that happens.
+func TestForeignSlicesAreLetGo(t *testing.T) {
+	for name, leave := range map[string]func(t *testing.T, w *world){
+		"the annotation goes": func(_ *testing.T, w *world) {
+			service := w.service("web")
+			service.Annotations = nil
+			w.update(service)
+		},
+		"the annotation and the label go while no controller runs": func(_ *testing.T, w *world) {
+			service := w.service("web")
+			service.Annotations, service.Labels, service.Status.Conditions = nil, nil, nil
+			w.update(service)
+			w.start(testOptions())
+		},
+		"the Service is deleted": func(t *testing.T, w *world) {
+			if err := w.client.Delete(t.Context(), w.service("web")); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the Service is deleted while no controller runs": func(t *testing.T, w *world) {
+			if err := w.client.Delete(t.Context(), w.service("web")); err != nil {
+				t.Fatal(err)
+			}
+			w.start(testOptions())
+		},
+		"the namespace is excluded": func(_ *testing.T, w *world) {
+			options := testOptions()
+			options.Exclusion.Namespaces = append(options.Exclusion.Namespaces, "shop")
+			w.start(options)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), preferring("web"), foreign(0, twelve))...)
+			w.settle("web")
+			if w.marked() != "web-00" {
+				t.Fatalf("marked %q", w.marked())
+			}
+			leave(t, w)
+			for range 5 {
+				result := w.sync("web")
+				w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
+			}
+			if got := w.hints(); strings.ContainsAny(got, "abc") || w.marked() != "" {
+				t.Errorf("left are hints %s, and the label on %q", got, w.marked())
+			}
+			if m := w.reconciler.memory; len(m.services) > 0 {
+				t.Errorf("remembered are %v", m.services)
+			}
+		})
+	}
+}

@@ -1,0 +1,273 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing/handover"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// leaseCache is what a manager's cache holds of Leases: those of proxies, in
+// Vicinity's own namespace.
+func leaseCache(namespace string) cache.ByObject {
+	shared := true
+	return cache.ByObject{
+		Namespaces:            map[string]cache.Config{namespace: {}},
+		Label:                 labels.SelectorFromSet(labels.Set{v1alpha1.LabelProxyLease: "true"}),
+		UnsafeDisableDeepCopy: &shared,
+	}
+}
+
+// proxyTable knows from Leases which nodes have a proxy and what it has programmed. Thousands of
+// proxies renew their Leases every few seconds, and thousands of Services may wait for all of them. So
+// a Lease that says something new wakes a Service only if that waits for no other node. Whether the
+// conditions of Services name the right nodes is checked periodically.
+type proxyTable struct {
+	client client.Client
+	clock  clock.PassiveClock
+	runs   NodeRule
+	news   *shell.Gatherer
+
+	mu       sync.Mutex
+	proxies  map[string]proxyLease // by node
+	services map[types.NamespacedName]*proxiedService
+	// list is shared by Services that are synced within listFor.
+	list   []handover.NodeProxy
+	listed time.Time
+}
+
+// proxyLease is what a Lease says, and when it was renewed by our own clock: the clocks of
+// nodes differ.
+type proxyLease struct {
+	renewed    time.Time
+	seen       time.Time
+	programmed string
+	except     string
+}
+
+// nodeNames are names of nodes, joined by commas. They are unique handles because thousands of
+// Services can miss the same thousands of nodes.
+type nodeNames = unique.Handle[string]
+
+func namesOf(nodes []string) nodeNames { return unique.Make(strings.Join(nodes, ",")) }
+
+// proxiedService is a Service that is being handed over, or was. Its condition names the nodes that
+// it waits for or that cannot serve it, missing, and those that it does not wait for, down.
+type proxiedService struct {
+	name          string // as groups and Leases have it
+	begun         []handover.GroupVersion
+	served        bool
+	missing, down nodeNames
+	// rest are the nodes of missing, without those at its beginning that are ready by now.
+	rest string
+}
+
+const (
+	// lookEvery is how often the conditions of Services are checked.
+	lookEvery = v1alpha1.LeaseFresh / 3
+	// newsFor is how long news of Leases are gathered.
+	newsFor = 200 * time.Millisecond
+	listFor = time.Second
+)
+
+func newProxyTable(c client.Client, now clock.PassiveClock, runs NodeRule) *proxyTable {
+	return &proxyTable{
+		client: c, clock: now, runs: runs, news: shell.NewGatherer(newsFor),
+		proxies: map[string]proxyLease{}, services: map[types.NamespacedName]*proxiedService{},
+	}
+}
+
+func (t *proxyTable) handler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) { t.observe(e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) { t.observe(e.ObjectNew) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) {
+			if lease, ok := e.Object.(*coordinationv1.Lease); ok && handover.LeaseNode(lease) != "" {
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				delete(t.proxies, handover.LeaseNode(lease))
+			}
+		},
+	}
+}
+
+func (t *proxyTable) observe(object client.Object) {
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok || handover.LeaseNode(lease) == "" || lease.Spec.RenewTime == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	node, now := handover.LeaseNode(lease), t.clock.Now()
+	before, known := t.proxies[node]
+	p := proxyLease{
+		renewed: lease.Spec.RenewTime.Time, seen: before.seen,
+		programmed: lease.Annotations[v1alpha1.AnnotationProgrammed], except: lease.Annotations[v1alpha1.AnnotationExcept],
+	}
+	switch {
+	case !known:
+		// It may be left of a node that is gone.
+		p.seen = p.renewed
+		if p.seen.After(now) {
+			p.seen = now
+		}
+	case !p.renewed.Equal(before.renewed):
+		p.seen = now
+	}
+	t.proxies[node] = p
+	if p.programmed != before.programmed || p.except != before.except || now.Sub(before.seen) >= v1alpha1.LeaseFresh {
+		t.news.Notice()
+	}
+}
+
+// wake wakes the Services that do not wait for any node any more.
+func (t *proxyTable) wake(_ context.Context, q queue) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, s := range t.services {
+		if s.rest != "" && t.areReady(s) {
+			q.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+	return nil
+}
+
+func (t *proxyTable) areReady(s *proxiedService) bool {
+	now := t.clock.Now()
+	for s.rest != "" {
+		node, rest, _ := strings.Cut(s.rest, ",")
+		if !t.proxy(node).Ready(s.name, s.begun, now) {
+			return false
+		}
+		s.rest = rest
+	}
+	return true
+}
+
+// proxy is what is known of a node's proxy. Its zone may be missing; then the Service waits
+// for groups that the node does not see, until the next check at worst.
+func (t *proxyTable) proxy(node string) handover.NodeProxy {
+	p := t.proxies[node]
+	known := handover.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed, Except: p.except}
+	if i, found := slices.BinarySearchFunc(t.list, node, byNode); found {
+		known.Zone = t.list[i].Zone
+	}
+	return known
+}
+
+// follow notes which proxies a Service waits for, or is without. It reports whether those that it
+// waits for have become ready meanwhile: no event wakes it then.
+func (t *proxyTable) follow(key types.NamespacedName, step handover.Step) (over bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.services, key)
+	s := &proxiedService{name: key.String(), missing: namesOf(step.Missing), down: namesOf(step.Down)}
+	switch {
+	case step.Phase == handover.PhaseServed:
+		s.served = true
+		t.services[key] = s
+	case step.Phase == handover.PhaseTaking && !step.Take:
+		s.begun, s.rest = step.Memory.Begun, s.missing.Value()
+		t.services[key] = s
+		return len(step.Missing) > 0 && t.areReady(s)
+	}
+	return false
+}
+
+func (t *proxyTable) forget(key types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.services, key)
+}
+
+func (t *proxyTable) run(ctx context.Context, q queue) error {
+	go func() {
+		ticks := time.NewTicker(lookEvery)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+			}
+			if err := t.look(ctx, q); err != nil {
+				log.FromContext(ctx).Error(err, "looking for nodes without a proxy")
+			}
+		}
+	}()
+	return nil
+}
+
+// look wakes the Services whose conditions do not name the right nodes any more. Nodes that come or
+// go and proxies that fall silent make no event that wakes them.
+func (t *proxyTable) look(ctx context.Context, q queue) error {
+	proxies, err := t.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	now := t.clock.Now()
+	unserved, down := namesOf(handover.Unserved(proxies, now)), namesOf(handover.Down(proxies, now))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, s := range t.services {
+		missing := unserved
+		if !s.served {
+			missing = namesOf(handover.Missing(s.name, proxies, s.begun, now))
+		}
+		if s.missing != missing || s.down != down {
+			q.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+	return nil
+}
+
+// nodes are those that run a proxy by the administrator's rule, also cordoned ones, those that
+// are not ready or about to be deleted: they have pods.
+func (t *proxyTable) nodes(ctx context.Context) ([]handover.NodeProxy, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.Now()
+	if t.listed.IsZero() || now.Sub(t.listed) >= listFor {
+		var list corev1.NodeList
+		if err := t.client.List(ctx, &list); err != nil {
+			return nil, err
+		}
+		t.list, t.listed = nil, now
+		for i := range list.Items {
+			node := &list.Items[i]
+			if t.runs.Matches(node.Labels) {
+				t.list = append(t.list, handover.NodeProxy{
+					Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: handover.NotReadySince(node), ReadySince: handover.ReadySince(node),
+				})
+			}
+		}
+		slices.SortFunc(t.list, func(a, b handover.NodeProxy) int { return byNode(a, b.Node) })
+	}
+	proxies := slices.Clone(t.list)
+	for i := range proxies {
+		p := t.proxies[proxies[i].Node]
+		proxies[i].Seen, proxies[i].Programmed, proxies[i].Except = p.seen, p.programmed, p.except
+	}
+	return proxies, nil
+}
+
+func byNode(p handover.NodeProxy, node string) int { return strings.Compare(p.Node, node) }

@@ -1,0 +1,131 @@
+package controller
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
+)
+
+// memory is what is known of Services between syncs. Losing it delays writes and changes no
+// decision.
+type memory struct {
+	mu       sync.Mutex
+	services map[types.NamespacedName]*record
+	reports  map[types.NamespacedName]report // for metrics
+}
+
+// record is what a sync of a Service keeps for the next one. A Service has one sync at a
+// time, so that it needs no lock.
+type record struct {
+	uid  types.UID
+	last *routing.Decision
+	// service is the resource version that the last write to the Service made, and
+	// slices those of the slices that were given hints last.
+	service  string
+	slices   map[string]string
+	trust    shell.Trust // in both
+	labelled time.Time   // when the Service got the label
+	// holdUntil is until when nothing is taken from zones, zero before the first step.
+	holdUntil time.Time
+	backoff   hintBackoff
+	failing   time.Time
+	pending   shell.Lasting[string]
+	// groups are the groups that were written, and handover what the last step of the hand-over said.
+	groups   shell.Overlay[*v1alpha1.EndpointGroup]
+	handover handover.Memory
+	quiet    quietRecord
+}
+
+func (r *record) wrote(service *corev1.Service, now time.Time) {
+	r.service = service.ResourceVersion
+	r.trust.Renew(now)
+}
+
+// distrust forgets what was written, since the cache will never show it.
+func (r *record) distrust() {
+	r.service = ""
+	r.slices = map[string]string{}
+}
+
+// grouped notes a decision whose groups are written; its hints may not be.
+func (r *record) grouped(d *routing.Decision) {
+	last := d.Essence()
+	if last.Meanwhile != nil && r.last != nil {
+		last.Meanwhile = r.last.Hinted()
+	}
+	r.last = last
+}
+
+// hinted notes a decision whose hints are written, maybe beside groups.
+func (r *record) hinted(d *routing.Decision) {
+	last := d.Essence()
+	if r.last != nil && r.last.Delivery == allocate.DeliveryGroups {
+		grouped := *r.last
+		grouped.Meanwhile = last
+		last = &grouped
+	}
+	r.last = last
+}
+
+func (r *record) prune(eps []*discoveryv1.EndpointSlice) {
+	there := make(map[string]bool, len(eps))
+	for _, slice := range eps {
+		there[slice.Name] = true
+	}
+	maps.DeleteFunc(r.slices, func(name, _ string) bool { return !there[name] })
+}
+
+func newMemory() *memory {
+	return &memory{services: map[types.NamespacedName]*record{}, reports: map[types.NamespacedName]report{}}
+}
+
+func (m *memory) record(key types.NamespacedName) (r *record, fresh bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r = m.services[key]
+	if r == nil {
+		r = &record{slices: map[string]string{}}
+		m.services[key] = r
+		return r, true
+	}
+	return r, false
+}
+
+func (m *memory) forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.services, key)
+	delete(m.reports, key)
+}
+
+func (m *memory) show(key types.NamespacedName, made report) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reports[key] = made
+}
+
+func (m *memory) keys() []types.NamespacedName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.services))
+}
+
+// each calls f for every Service. f must not use the memory.
+func (m *memory) each(f func(types.NamespacedName, *report)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, made := range m.reports {
+		f(key, &made)
+	}
+}

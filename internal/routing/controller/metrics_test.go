@@ -1,0 +1,194 @@
+package controller
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/intent"
+)
+
+// However many Services there are, there are as many series as were asked for.
+func TestMetricsOfServices(t *testing.T) {
+	// One of two families counts once, by the family that is larger.
+	second := aSlice("large", 4, "a b c")
+	second.AddressType = discoveryv1.AddressTypeIPv6
+	for i := range second.Endpoints {
+		second.Endpoints[i].Addresses = []string{fmt.Sprintf("fd00::%d", i+1)}
+	}
+	objects := append(threeZones(), aSlice("small", 0, "a b"), preferring("small"), aSlice("large", 1, twelve+" a"), second, preferring("large"),
+		aSlice("middle", 2, twelve), preferring("middle"), aSlice("hard", 3, "a"), aService("hard", v1alpha1.AnnotationSameZone, "Require"))
+	w := newWorld(t, objects...)
+	for _, name := range []string{"small", "large", "middle", "hard"} {
+		w.settle(name)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	for _, c := range w.reconciler.metrics.all() {
+		registry.MustRegister(c)
+	}
+	want := `
+# HELP vicinity_routing_endpoints Ready endpoints of all routed Services.
+# TYPE vicinity_routing_endpoints gauge
+vicinity_routing_endpoints 31
+# HELP vicinity_routing_services Services that ask for routing, by approach, delivery and state.
+# TYPE vicinity_routing_services gauge
+vicinity_routing_services{approach="Prefer",delivery="Hints",state="allocated"} 3
+vicinity_routing_services{approach="Require",delivery="Hints",state="undelivered"} 1
+# HELP vicinity_routing_service_in_zone_ratio Predicted share of the traffic of a Service that stays in its zone, for the Services with the most endpoints.
+# TYPE vicinity_routing_service_in_zone_ratio gauge
+vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="large"} 1
+vicinity_routing_service_in_zone_ratio{family="IPv6",namespace="shop",service="large"} 1
+vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="middle"} 1
+# HELP vicinity_routing_hint_writes_total Writes of hints to EndpointSlices by how they ended.
+# TYPE vicinity_routing_hint_writes_total counter
+vicinity_routing_hint_writes_total{result="done"} 4
+`
+	names := []string{"vicinity_routing_endpoints", "vicinity_routing_services", "vicinity_routing_service_in_zone_ratio", "vicinity_routing_hint_writes_total"}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	// What was written is told by approach.
+	for approach, n := range map[intent.Approach]uint64{intent.ApproachPrefer: 4, intent.ApproachRequire: 0} {
+		gathered, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range gathered {
+			if family.GetName() != "endpoint_slice_controller_changes_endpointslices_per_sync" {
+				continue
+			}
+			for _, metric := range family.GetMetric() {
+				if metric.GetLabel()[0].GetValue() == string(approach) && uint64(metric.GetHistogram().GetSampleSum()) != n {
+					t.Errorf("%s: %g written, want %d", approach, metric.GetHistogram().GetSampleSum(), n)
+				}
+			}
+		}
+	}
+}
+
+// The zones of a Service are loaded as the plan expects, one with few endpoints more than
+// the others.
+func TestMetricsOfZones(t *testing.T) {
+	keeping := aService("web", v1alpha1.AnnotationTopologyKeys, "topology.kubernetes.io/zone,*") // however few there are
+	w := newWorld(t, append(threeZones(), aSlice("web", 0, "a a a b b b b c c c c c"), keeping, aSlice("plain", 1, twelve), aService("plain"))...)
+	w.settle("web")
+	w.settle("plain")
+	want := `
+# HELP vicinity_routing_service_zone_load_ratio Predicted mean load of the endpoints in a zone, where 1 is the even share, for the Services with the most endpoints.
+# TYPE vicinity_routing_service_zone_load_ratio gauge
+vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="a"} 1.3333333333333333
+vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="b"} 1
+vicinity_routing_service_zone_load_ratio{family="IPv4",namespace="shop",service="web",zone="c"} 0.8
+`
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(w.reconciler.metrics.services)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "vicinity_routing_service_zone_load_ratio"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Figures are those of what is in force, not of what is decided.
+func TestMetricsOfWhatIsInForce(t *testing.T) {
+	hard := aService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require)
+	groups := preferring("web")
+	groups.UID = "web-uid"
+	groups.Annotations[v1alpha1.AnnotationProxy] = "true"
+	needing := aService("web", v1alpha1.AnnotationSameZone, v1alpha1.Require, v1alpha1.AnnotationProxy, "true")
+	needing.UID = "web-uid"
+	for name, test := range map[string]struct {
+		service *corev1.Service
+		drop    func(client.Object)
+		change  func(*world)
+		inZone  float64
+	}{
+		"hints":                                  {service: preferring("web"), inZone: 1},
+		"hints for nodes":                        {service: nearNode("kubernetes.io/hostname,*"), inZone: 1},
+		"hints for nodes that are not stored":    {service: nearNode("kubernetes.io/hostname,*"), drop: dropNodes, inZone: 1. / 3},
+		"what hints cannot express":              {service: hard, inZone: 1. / 3},
+		"groups that nobody uses yet":            {service: needing, inZone: 1. / 3},
+		"groups that nobody uses yet, but hints": {service: groups, inZone: 1},
+		"groups": {service: needing, inZone: 1, change: func(w *world) {
+			service := w.service("web")
+			service.Labels = map[string]string{v1alpha1.LabelServiceProxyName: v1alpha1.ServiceProxyName}
+			w.update(service)
+		}},
+		"hints that do not stay": {service: preferring("web"), inZone: 1. / 3, change: func(w *world) {
+			w.recorded().backoff.Failures = reportedLosses
+			w.strip()
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), test.service, aSlice("web", 0, twelve))...)
+			w.drop = test.drop
+			for range 5 {
+				w.sync("web")
+				w.copyLabel("web")
+				w.clock.SetTime(w.clock.Now().Add(settle))
+			}
+			if test.change != nil {
+				test.change(w)
+				w.sync("web")
+			}
+			families := w.reported("web").families
+			if len(families) != 1 || math.Abs(families[0].figures.InZone-test.inZone) > 1e-9 {
+				t.Errorf("%+v, want %g in the zone", families, test.inZone)
+			}
+		})
+	}
+}
+
+// reported is what the metrics say of a Service.
+func (w *world) reported(name string) report {
+	return w.reconciler.memory.reports[types.NamespacedName{Namespace: "shop", Name: name}]
+}
+
+// Endpoints that change their zones count however the plan is delivered.
+func TestMovedEndpointsAreCounted(t *testing.T) {
+	for name, service := range map[string]*corev1.Service{
+		"hints": preferring("web"), "groups": proxied(v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix+"optimal"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, append(threeZones(), service, aSlice("web", 0, twelve), aPolicy("optimal", v1alpha1.RoutingPolicySpec{Algorithm: "optimal"}))...)
+			registry := prometheus.NewPedanticRegistry()
+			registry.MustRegister(w.reconciler.metrics.reallocated)
+			moved := func() float64 {
+				t.Helper()
+				families, err := registry.Gather()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return families[0].GetMetric()[0].GetHistogram().GetSampleSum()
+			}
+			w.pass(0)
+			w.copyLabel("web")
+			w.acknowledge(w.newest())
+			w.settle("web")
+			if got := moved(); got != 0 {
+				t.Errorf("%g endpoints are counted before any has moved", got)
+			}
+			slice := w.slices("web")[0]
+			slice.Endpoints = slices.Delete(slice.Endpoints, 4, 7) // one is left in zone b
+			w.update(slice)
+			w.acknowledge("")
+			w.settle("web")
+			before := moved()
+			if before < 1 || before > 9 {
+				t.Errorf("%g endpoints are counted, want some of the nine", before)
+			}
+			w.settle("web")
+			if got := moved(); got != before {
+				t.Errorf("%g endpoints are counted again", got-before)
+			}
+		})
+	}
+}

@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing/capacity"
+	"vicinity.dev/vicinity/internal/routing/intent"
+)
+
+// nodeWatcher keeps the cluster that decisions are made for. When it changes, all Services that are
+// routed are synced: a node more changes the capacity of its zone, and with it most plans.
+type nodeWatcher struct {
+	client  client.Client
+	memory  *memory
+	cluster atomic.Pointer[intent.Cluster]
+	changes *shell.Gatherer
+}
+
+// gatherTime is how long changes of nodes are gathered: shorter than an autoscaler takes, and
+// longer than the events of a rack that comes up.
+const gatherTime = time.Second
+
+func newNodeWatcher(c client.Client, m *memory) *nodeWatcher {
+	return &nodeWatcher{client: c, memory: m, changes: shell.NewGatherer(gatherTime)}
+}
+
+func (w *nodeWatcher) current(ctx context.Context) (*intent.Cluster, error) {
+	if cluster := w.cluster.Load(); cluster != nil {
+		return cluster, nil
+	}
+	cluster, err := w.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !w.cluster.CompareAndSwap(nil, cluster) {
+		cluster = w.cluster.Load()
+	}
+	return cluster, nil
+}
+
+func (w *nodeWatcher) read(ctx context.Context) (*intent.Cluster, error) {
+	var list corev1.NodeList
+	if err := w.client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	return capacity.NewCluster(pointers(list.Items)), nil
+}
+
+// handler notes relevant changes of nodes. Nodes report their status every few minutes, mostly
+// unchanged.
+func (w *nodeWatcher) handler() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(context.Context, event.CreateEvent, queue) { w.changes.Notice() },
+		DeleteFunc: func(context.Context, event.DeleteEvent, queue) { w.changes.Notice() },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ queue) {
+			before, ok := e.ObjectOld.(*corev1.Node)
+			after, also := e.ObjectNew.(*corev1.Node)
+			if !ok || !also || !sameNode(before, after) {
+				w.changes.Notice()
+			}
+		},
+	}
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+func sameNode(a, b *corev1.Node) bool {
+	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) ||
+		!slices.Equal(intent.ControlPlaneTaints(a), intent.ControlPlaneTaints(b)) {
+		return false
+	}
+	for _, name := range countedResources {
+		x, y := a.Status.Allocatable[name], b.Status.Allocatable[name]
+		if x.Cmp(y) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func readiness(node *corev1.Node) corev1.ConditionStatus {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status
+		}
+	}
+	return corev1.ConditionUnknown
+}
+
+func (w *nodeWatcher) source() source.Source { return w.changes.Source("reading nodes", w.refresh) }
+
+// refresh reads the nodes anew, and requeues what depends on them. A sync that begins later uses
+// the new cluster.
+func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
+	cluster, err := w.read(ctx)
+	if err != nil {
+		return err
+	}
+	if w.cluster.Swap(cluster) == nil {
+		return nil // no sync has used any
+	}
+	for _, key := range w.memory.keys() {
+		q.Add(reconcile.Request{NamespacedName: key})
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/handover"
+	"vicinity.dev/vicinity/internal/routing/hints"
+)
+
+type reconciler struct {
+	client   client.Client
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	memory   *memory
+	nodes    *nodeWatcher
+	proxies  *proxyTable
+	metrics  *metrics
+	syncs    *shell.Syncs
+	pace     *replanPace
+	planners sync.Pool // of *allocate.Planner
+}
+
+const (
+	// settle is how long Kubernetes has to copy the label to the slices, so that the webhook
+	// keeps their hints from the first on.
+	settle = 2 * time.Second
+	// reportedAfter is how long an outcome must last to be reported: a Service that has two
+	// address families, or is being rolled out, changes in several steps.
+	reportedAfter = time.Second
+)
+
+type pass struct {
+	*reconciler
+	key           types.NamespacedName
+	in            routing.Input
+	planner       *allocate.Planner
+	record        *record
+	now           time.Time
+	again         time.Duration
+	slices, moved int
+	compared      bool // the plan was compared with a new one
+}
+
+// Reconcile syncs one Service.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	key := request.NamespacedName
+	defer r.syncs.Begin("Service " + key.String())()
+	service := new(corev1.Service)
+	err := r.client.Get(ctx, key, service)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.forget(key)
+		return r.abandon(ctx, key)
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("reading the Service: %w", err)
+	}
+	if service.DeletionTimestamp != nil {
+		r.forget(key)
+		return reconcile.Result{}, nil
+	}
+	s := &pass{reconciler: r, key: key, now: r.clock.Now(), planner: r.planners.Get().(*allocate.Planner)}
+	defer r.planners.Put(s.planner)
+	err = s.run(ctx, service)
+	result, outcome, err := shell.Finish(s.again, err)
+	r.metrics.synced(outcome)
+	return result, err
+}
+
+func (r *reconciler) forget(key types.NamespacedName) {
+	r.memory.forget(key)
+	r.proxies.forget(key)
+}
+
+// abandon releases the slices that are left of a Service that is gone: Kubernetes deletes
+// only its own.
+func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+	var eps discoveryv1.EndpointSliceList
+	if err := r.client.List(ctx, &eps, client.InNamespace(key.Namespace), client.MatchingFields{indexSliceService: key.Name}); err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	result, _, err := shell.Finish(0, r.release(ctx, pointers(eps.Items)))
+	return result, err
+}
+
+func (s *pass) requeueAfter(wait time.Duration) { s.again = shell.Sooner(s.again, wait) }
+
+func (s *pass) run(ctx context.Context, service *corev1.Service) error {
+	var fresh bool
+	if s.record, fresh = s.memory.record(s.key); !fresh && s.record.uid != service.UID {
+		s.forget(s.key)
+		s.record, fresh = s.memory.record(s.key)
+	}
+	if s.record.uid = service.UID; fresh && routing.LostHints(service) {
+		s.record.backoff.Failures = reportedLosses
+	}
+	if shell.Behind(service, s.record.service) {
+		if s.record.trust.Left(s.now) > 0 {
+			s.requeueAfter(shell.BehindWait)
+			return nil
+		}
+		s.record.distrust()
+	}
+	if err := s.read(ctx, service); err != nil {
+		return err
+	}
+	d, err := s.decide()
+	if err != nil {
+		return err
+	}
+	if d, err = s.renew(d); err != nil {
+		return err
+	}
+	if d.Delivery == allocate.DeliveryNone && d.Request.FromPolicy() == "" && !isTouched(service) && !slices.ContainsFunc(s.in.Slices, hints.IsMarked) && !d.IsReported() && len(s.in.Groups) == 0 && !s.record.groups.Pending() {
+		s.forget(s.key)
+		return nil
+	}
+	waiting, err := s.deliver(ctx, &d)
+	s.announce(&d, err == nil && !waiting)
+	switch {
+	case err != nil:
+		return s.reportFailure(ctx, &d, err)
+	case waiting:
+		return nil
+	}
+	s.record.failing = time.Time{}
+	if err := s.report(ctx, d); err != nil {
+		return err
+	}
+	s.remember(ctx, d)
+	if s.compared && !s.hintsAreUncertain() {
+		s.record.quiet.compared = true
+	}
+	return nil
+}
+
+func isTouched(service *corev1.Service) bool {
+	_, labelled := service.Labels[v1alpha1.LabelRouted]
+	return labelled || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName ||
+		routing.ConditionOf(service) != nil
+}
+
+func (s *pass) read(ctx context.Context, service *corev1.Service) error {
+	in, err := read(ctx, s.client, service)
+	if err != nil {
+		return err
+	}
+	cluster, err := s.nodes.current(ctx)
+	if err != nil {
+		return fmt.Errorf("reading Nodes: %w", err)
+	}
+	in.Groups = s.record.groups.Current(in.Groups, s.now)
+	in.Cluster, in.Settings, in.Last, in.Planner = cluster, s.options.Settings, s.record.last, s.planner
+	s.in = in
+	s.requeueAfter(s.record.groups.Left(s.now))
+	return nil
+}
+
+// read collects the objects of a Service's namespace that its decision depends on.
+func read(ctx context.Context, c client.Reader, service *corev1.Service) (in routing.Input, err error) {
+	var eps discoveryv1.EndpointSliceList
+	if err := c.List(ctx, &eps, client.InNamespace(service.Namespace), client.MatchingFields{indexSliceService: service.Name}); err != nil {
+		return in, fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	var groups v1alpha1.EndpointGroupList
+	if err := c.List(ctx, &groups, client.InNamespace(service.Namespace), client.MatchingFields{indexGroupService: service.Name}); err != nil {
+		return in, fmt.Errorf("reading EndpointGroups: %w", err)
+	}
+	var policies v1alpha1.RoutingPolicyList
+	if err := c.List(ctx, &policies, client.InNamespace(service.Namespace)); err != nil {
+		return in, fmt.Errorf("reading RoutingPolicies: %w", err)
+	}
+	in = routing.Input{Service: service, Slices: pointers(eps.Items), Groups: pointers(groups.Items), Policies: pointers(policies.Items)}
+	in.Defaults, err = defaults(ctx, c, service.Namespace)
+	return in, err
+}
+
+func (s *pass) decide() (routing.Decision, error) {
+	if s.options.Exclusion.Reason(s.key.Namespace, s.key.Name) != "" {
+		return routing.Decision{Delivery: allocate.DeliveryNone}, nil
+	}
+	return routing.Decide(s.in)
+}
+
+// deliver writes hints and groups as far as that is safe now. It is waiting if caches are
+// behind what was written, so that there is no outcome yet.
+func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
+	if d.Delivery == allocate.DeliveryGroups || len(s.in.Groups) > 0 ||
+		s.in.Service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
+		if waiting, err := s.group(ctx, d); err != nil || waiting {
+			return waiting, err
+		}
+	} else {
+		s.record.handover = handover.Memory{}
+		s.proxies.forget(s.key)
+	}
+	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
+	// A Service that has nothing to choose from is left as it is. If it has the label,
+	// another zone may be back soon.
+	if hinted := d.Hinted(); hinted.Delivery == allocate.DeliveryHints && (labelled || !hinted.NothingToChoose()) {
+		return s.route(ctx, hinted)
+	}
+	return false, s.unroute(ctx)
+}
+
+// count counts the endpoints that what was written gives to other zones. Those that both
+// groups and hints give away count once.
+func (s *pass) count(d *routing.Decision) {
+	moved := 0
+	for i := range d.Families {
+		moved += d.Families[i].Moved
+	}
+	s.moved = max(s.moved, moved)
+}
+
+func (s *pass) remember(ctx context.Context, d routing.Decision) {
+	reported := reportOf(&d, s.in.Service, s.areHintsLost(&d))
+	s.record.last = nil
+	if d.Delivery != allocate.DeliveryNone {
+		s.record.last = d.Essence()
+		s.metrics.delivered(d, s.slices, s.moved)
+	}
+	s.memory.show(s.key, reported)
+	if s.slices > 0 {
+		log.FromContext(ctx).Info("routed", "delivery", d.Delivery.Title(), "source", d.Request.Source,
+			"state", reported.state, "slices", s.slices, "moved", s.moved)
+	}
+}

@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/explain"
+)
+
+// quietRecord is since when nothing has happened to a Service. A restart begins the quiet
+// time again.
+type quietRecord struct {
+	inputs   uint64
+	since    time.Time
+	compared bool
+}
+
+// replanPace spaces the renewals of all quiet Services, so that in the long run no more
+// endpoints move than the rate allows. A renewal moves its endpoints at once, because a part
+// of a plan may overload an endpoint; the next one waits in proportion.
+type replanPace struct {
+	perEndpoint time.Duration
+	mu          sync.Mutex
+	next        time.Time
+}
+
+func newReplanPace(perMinute int) *replanPace {
+	return &replanPace{perEndpoint: time.Minute / time.Duration(max(1, perMinute))}
+}
+
+// wait is how long the next renewal has to wait.
+func (p *replanPace) wait(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next.Sub(now)
+}
+
+// moved notes a renewal that moved some endpoints.
+func (p *replanPace) moved(now time.Time, endpoints int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	p.next = p.next.Add(time.Duration(endpoints) * p.perEndpoint)
+}
+
+// hintsAreUncertain reports whether hints that were written are not stored, or were removed.
+func (s *pass) hintsAreUncertain() bool { return s.record.backoff.Failures > 0 }
+
+// renew compares a plan that is kept with a new one, when nothing has happened to the Service
+// for long. It returns the decision to deliver.
+func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
+	quiet := &s.record.quiet
+	if inputs := inputsOf(&d); inputs != quiet.inputs || quiet.since.IsZero() {
+		*quiet = quietRecord{inputs: inputs, since: s.now}
+	}
+	if !hasRule(&d, allocate.RuleKept) || s.options.ReplanAfter <= 0 || quiet.compared {
+		return d, nil
+	}
+	if left := quiet.since.Add(s.options.ReplanAfter).Sub(s.now); left > 0 {
+		s.requeueAfter(left)
+		return d, nil
+	}
+	if s.hintsAreUncertain() {
+		s.requeueAfter(s.record.backoff.Wait(s.now) + proof)
+		return d, nil
+	}
+	in := s.in
+	in.Renew = true
+	renewed, err := routing.Decide(in)
+	if err != nil {
+		return d, err
+	}
+	if hasRule(&renewed, allocate.RuleRenewed) {
+		if wait := s.pace.wait(s.now); wait > 0 {
+			s.requeueAfter(wait)
+			return d, nil
+		}
+	}
+	s.compared = true
+	return renewed, nil
+}
+
+// announce reports a renewal that is delivered, at least in part, also if its hints are lost at
+// once and have to be written again. One that is not is decided anew by the next sync.
+func (s *pass) announce(d *routing.Decision, delivered bool) {
+	if !s.compared || !hasRule(d, allocate.RuleRenewed) || s.slices == 0 && !(delivered && s.hintsAreUncertain()) {
+		return
+	}
+	most := 0 // an endpoint that both groups and hints give to other zones counts once
+	var parts []string
+	for _, plan := range plansOf(d) {
+		moved := 0
+		for i := range plan.Families {
+			f := &plan.Families[i]
+			moved += f.Moved
+			if f.Outcome.Rule != allocate.RuleRenewed {
+				continue
+			}
+			part := fmt.Sprintf("%s: %s", f.Family, explain.Change(f.Outcome.Figures, f.Outcome.Before))
+			if !slices.Contains(parts, part) {
+				parts = append(parts, part)
+			}
+		}
+		most = max(most, moved)
+	}
+	s.metrics.replans.Inc()
+	s.pace.moved(s.now, most)
+	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing",
+		"a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", most, strings.Join(parts, "; "))
+}
+
+// plansOf are the plans that a decision delivers: two while a Service waits for
+// vicinity-proxy.
+func plansOf(d *routing.Decision) []*routing.Decision {
+	if d.Meanwhile != nil {
+		return []*routing.Decision{d, d.Meanwhile}
+	}
+	return []*routing.Decision{d}
+}
+
+func hasRule(d *routing.Decision, rule allocate.Rule) bool {
+	for _, plan := range plansOf(d) {
+		for i := range plan.Families {
+			if plan.Families[i].Outcome.Rule == rule {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inputsOf is a hash of what plans are made from: the intent, zones with their capacity, and
+// the ready endpoints.
+func inputsOf(d *routing.Decision) uint64 {
+	h := fnv.New64a()
+	intent := &d.Request.Intent
+	fmt.Fprintln(h, intent.Tiers)
+	if intent.Bound != nil {
+		fmt.Fprintf(h, "%+v\n", *intent.Bound)
+	}
+	for i := range d.Families {
+		f := &d.Families[i]
+		for _, zone := range f.Region.Zones {
+			fmt.Fprintln(h, zone.Name, zone.Capacity)
+		}
+		for _, e := range f.Endpoints {
+			fmt.Fprintln(h, e.Address, e.Zone)
+		}
+	}
+	return h.Sum64()
+}

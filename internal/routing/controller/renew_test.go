@@ -1,0 +1,192 @@
+package controller
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+)
+
+// lent are hints in which an endpoint of a is still lent to b after an outage, below
+// the threshold.
+const lent = "a=b a=a a=a a=a b=b b=b b=b b=b c=c c=c c=c c=c"
+
+// lentWorld has the Service web as the controller left it after an outage.
+func lentWorld(t *testing.T, after time.Duration, annotations ...string) *world {
+	t.Helper()
+	service := aService("web", append(annotations, v1alpha1.AnnotationSameZone, v1alpha1.Prefer)...)
+	service.Labels = map[string]string{v1alpha1.LabelRouted: "true"}
+	slice := aSlice("web", 0, lent)
+	slice.Labels[v1alpha1.LabelRouted] = "true"
+	w := newWorld(t, append(threeZones(), service, slice)...)
+	options := testOptions()
+	options.ReplanAfter, options.ReplanRate = after, 60
+	w.start(options)
+	// The condition says that it is allocated.
+	current := w.service("web")
+	current.Status.Conditions = allocatedCondition()
+	if err := w.client.Status().Update(t.Context(), current); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+const own = "a a a a b b b b c c c c"
+
+// A plan with lent endpoints stays while things happen, and is replaced when the
+// Service has been quiet.
+func TestQuietServiceGetsABetterPlan(t *testing.T) {
+	w := lentWorld(t, 10*time.Minute)
+	begun := w.clock.Now()
+	if result := w.sync("web"); result.RequeueAfter != 10*time.Minute {
+		t.Errorf("to come back in %s", result.RequeueAfter)
+	}
+	if got := w.hints(); got == own {
+		t.Fatal("a kept plan is replaced at once")
+	}
+	w.settle("web")
+	if got := w.hints(); got != own || w.clock.Now().Sub(begun) < 10*time.Minute {
+		t.Errorf("after %s hints %s", w.clock.Now().Sub(begun), got)
+	}
+	replanned := w.replanned()
+	const want = "Normal TopologyReplanned a better plan replaces the one that was kept; endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %"
+	if len(replanned) != 1 || replanned[0] != want {
+		t.Errorf("told %q, want %q", replanned, want)
+	}
+	w.sent()
+	w.settle("web")
+	if sent := w.sent(); len(sent) > 0 {
+		t.Errorf("sent %q", sent)
+	}
+}
+
+// What happens to a Service starts the quiet time again, and so does a restart.
+func TestQuietTimeStartsAgain(t *testing.T) {
+	w := lentWorld(t, 10*time.Minute)
+	w.sync("web")
+	w.clock.SetTime(w.clock.Now().Add(9 * time.Minute))
+	slice := w.slices("web")[0]
+	slice.Endpoints = slice.Endpoints[:11]
+	w.update(slice)
+	w.sync("web")
+	w.clock.SetTime(w.clock.Now().Add(2 * time.Minute))
+	if result := w.sync("web"); result.RequeueAfter != 8*time.Minute {
+		t.Errorf("after a change: to come back in %s", result.RequeueAfter)
+	}
+	options := w.reconciler.options
+	w.start(options)
+	if result := w.sync("web"); result.RequeueAfter != 10*time.Minute {
+		t.Errorf("after a restart: to come back in %s", result.RequeueAfter)
+	}
+}
+
+func TestReplanIsSwitchedOff(t *testing.T) {
+	w := lentWorld(t, 0)
+	w.settle("web")
+	if got := w.hints(); got == own {
+		t.Error("a kept plan is replaced")
+	}
+}
+
+// replanned are the events about better plans among those since the last time.
+func (w *world) replanned() []string {
+	return slices.DeleteFunc(w.told(), func(event string) bool { return !strings.Contains(event, "TopologyReplanned") })
+}
+
+// A better plan that the API server does not store is written again and again, and told of once.
+func TestRenewalThatIsNotStored(t *testing.T) {
+	w := lentWorld(t, 10*time.Minute)
+	before := w.slices("web")[0].Endpoints
+	w.drop = func(object client.Object) {
+		if slice, ok := object.(*discoveryv1.EndpointSlice); ok {
+			slice.Endpoints = before
+		}
+	}
+	for end := w.clock.Now().Add(time.Hour); w.clock.Now().Before(end); {
+		result := w.sync("web")
+		if result.RequeueAfter == 0 {
+			t.Fatal("it is never tried again")
+		}
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
+	}
+	if w.recorded().quiet.compared {
+		t.Error("nothing is stored, and it is taken for done")
+	}
+	w.drop = nil
+	w.settle("web")
+	if got := w.hints(); got != own {
+		t.Errorf("hints %s", got)
+	}
+	if told, n := w.replanned(), testutil.ToFloat64(w.reconciler.metrics.replans); len(told) != 1 || n != 1 {
+		t.Errorf("told %q, the metric counts %v", told, n)
+	}
+}
+
+// While hints are removed no plan is compared.
+func TestReplanWaitsForLostHints(t *testing.T) {
+	w := lentWorld(t, time.Minute)
+	w.sync("web")
+	for range 4 {
+		w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
+		w.strip()
+		w.sync("web") // finds the loss
+		w.clock.SetTime(w.clock.Now().Add(w.recorded().backoff.Wait(w.clock.Now())))
+		w.sync("web") // writes anew
+	}
+	w.strip()
+	w.sync("web")
+	if losses, told := w.recorded().backoff.Failures, w.replanned(); losses == 0 || len(told) > 0 {
+		t.Errorf("after %d losses: told %q", losses, told)
+	}
+	w.settle("web")
+	if got, told := w.hints(), w.replanned(); got != own || len(told) != 1 {
+		t.Errorf("hints %s, told %q", got, told)
+	}
+}
+
+// The hints that a Service follows until vicinity-proxy serves it get better plans, too.
+func TestReplanWhileProxyIsAwaited(t *testing.T) {
+	w := lentWorld(t, time.Minute, v1alpha1.AnnotationProxy, "true")
+	for range 100 {
+		result := w.sync("web")
+		w.clock.SetTime(w.clock.Now().Add(max(result.RequeueAfter, time.Second)))
+	}
+	if got := w.hints(); got != own {
+		t.Fatalf("hints %s", got)
+	}
+	told := w.replanned()
+	if len(told) != 1 || !strings.Contains(told[0], "endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %") {
+		t.Errorf("told %q", told)
+	}
+}
+
+// Renewals of quiet Services wait for those before them.
+func TestReplanPace(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	p := newReplanPace(60)
+	if wait := p.wait(now); wait > 0 {
+		t.Errorf("the first waits for %s", wait)
+	}
+	p.moved(now, 30)
+	if wait := p.wait(now); wait != 30*time.Second {
+		t.Errorf("after 30 endpoints at 60 a minute: %s", wait)
+	}
+	if wait := p.wait(now.Add(31 * time.Second)); wait > 0 {
+		t.Errorf("later: %s", wait)
+	}
+}
+
+func allocatedCondition() []metav1.Condition {
+	return []metav1.Condition{{
+		Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionTrue, Reason: "Allocated",
+		Message:            "endpoints are divided among zones by optimal, the overload stays below 50 %",
+		LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+	}}
+}

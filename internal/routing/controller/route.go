@@ -1,0 +1,215 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/hints"
+)
+
+func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
+	if s.in.Service.Labels[v1alpha1.LabelRouted] != "true" {
+		if s.waitsAfterLoss() {
+			return false, nil
+		}
+		return s.mark(ctx)
+	}
+	if s.areSlicesBehind() {
+		s.requeueAfter(shell.BehindWait)
+		return true, nil
+	}
+	if left := settle - s.now.Sub(s.record.labelled); left > 0 && s.isLabelPending() {
+		s.requeueAfter(left)
+		return true, nil
+	}
+	s.watchHints(ctx)
+	if s.waitsAfterLoss() {
+		return false, nil
+	}
+	return false, s.writeStep(ctx, d)
+}
+
+// waitsAfterLoss reports whether it is too early to write again what was lost.
+func (s *pass) waitsAfterLoss() bool {
+	wait := s.record.backoff.Wait(s.now)
+	s.requeueAfter(wait)
+	return wait > 0
+}
+
+// mark gives the Service the label. Hints wait until Kubernetes has copied it to the slices.
+func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
+	stored, err := s.label(ctx, true)
+	if err != nil {
+		return false, err
+	}
+	if stored.Labels[v1alpha1.LabelRouted] != "true" {
+		s.lose(ctx, "Service")
+		return false, nil
+	}
+	s.record.labelled = s.now
+	s.requeueAfter(settle)
+	return true, nil
+}
+
+// lose notes that hints, or the label, are not stored or not there any more. A loss counts once until
+// they are written again.
+func (s *pass) lose(ctx context.Context, object string) {
+	backoff := &s.record.backoff
+	s.record.slices = map[string]string{}
+	backoff.lose(s.now)
+	s.requeueAfter(backoff.Wait(s.now))
+	s.metrics.losses.Inc()
+	log.FromContext(ctx).Info("hints do not stay", "object", object, "losses", backoff.Failures, "wait", backoff.Wait(s.now).String())
+}
+
+// unroute takes the hints and the label off a Service that Vicinity routed. Kubernetes'
+// controller rewrites the hints of its own slices once they have no label.
+func (s *pass) unroute(ctx context.Context) error {
+	s.record.slices = map[string]string{}
+	s.record.backoff = hintBackoff{}
+	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
+	if !labelled {
+		return s.release(ctx, s.in.Slices)
+	}
+	// Kubernetes leaves the slices of a Service that has become an external name alone.
+	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName
+	for _, write := range hints.Unroute(s.in.Slices).Writes {
+		if !hints.IsForeign(write.Slice) && !abandoned {
+			// Kubernetes leaves the annotations as they are.
+			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[v1alpha1.AnnotationHeld] == "" {
+				continue
+			}
+		}
+		if _, err := s.writeHints(ctx, write); err != nil {
+			return err
+		}
+		s.slices++
+	}
+	_, err := s.label(ctx, false)
+	return err
+}
+
+// release takes the hints and the label off slices that Vicinity marked itself, of a Service
+// that it does not route.
+func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSlice) error {
+	for _, write := range hints.Unroute(eps).Writes {
+		if !hints.IsMarked(write.Slice) {
+			continue
+		}
+		if _, err := r.writeHints(ctx, write); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("hints are removed from a slice of somebody else", "slice", write.Slice.Name)
+	}
+	return nil
+}
+
+// areSlicesBehind reports whether a slice in the cache is not yet as it was written last. One
+// that never will be counts as not written.
+func (s *pass) areSlicesBehind() bool {
+	for _, slice := range s.in.Slices {
+		if !shell.Behind(slice, s.record.slices[slice.Name]) {
+			continue
+		}
+		if s.record.trust.Left(s.now) > 0 {
+			return true
+		}
+		s.record.distrust()
+	}
+	return false
+}
+
+func (s *pass) isLabelPending() bool {
+	for _, slice := range s.in.Slices {
+		if !hints.IsForeign(slice) && slice.Labels[v1alpha1.LabelRouted] != "true" {
+			return true
+		}
+	}
+	return false
+}
+
+// watchHints looks whether the hints that were written last are gone.
+func (s *pass) watchHints(ctx context.Context) {
+	last := s.record.last.Hinted()
+	if last == nil {
+		return
+	}
+	for _, slice := range s.in.Slices {
+		written, mine := s.record.slices[slice.Name]
+		if !mine || written == slice.ResourceVersion {
+			continue
+		}
+		if stayed, lost := last.Stay(slice); lost > 0 && stayed == 0 {
+			s.lose(ctx, "EndpointSlice "+slice.Name)
+			return
+		}
+	}
+}
+
+func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
+	if s.record.holdUntil.IsZero() && hints.Holds(s.in.Slices) {
+		// A restarted controller does not know when the hold began, so the grace period
+		// starts again.
+		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
+	}
+	hold := s.now.Before(s.record.holdUntil)
+	step := d.Hints().Next(s.in.Slices, hold)
+	s.record.prune(s.in.Slices)
+	for i, write := range step.Writes {
+		stored, err := s.writeHints(ctx, write)
+		s.metrics.wrote(err)
+		if err != nil {
+			if i > 0 {
+				s.record.hinted(d) // what is written is part of this
+			}
+			return err
+		}
+		s.record.slices[write.Slice.Name] = stored.ResourceVersion
+		s.record.trust.Renew(s.now)
+		if !write.IsStored(stored) {
+			// The writes after it are left out: the same would happen to them.
+			s.lose(ctx, "EndpointSlice "+write.Slice.Name)
+			return nil
+		}
+		s.record.backoff.written = s.now
+		s.slices++
+	}
+	if len(step.Writes) > 0 {
+		s.count(d)
+	}
+	switch {
+	case step.Held == 0:
+		s.record.holdUntil = s.now.Add(-1)
+	case !hold:
+		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
+	}
+	if left := s.record.holdUntil.Sub(s.now); left > 0 {
+		s.requeueAfter(left)
+	}
+	if len(step.Writes) == 0 && step.Held == 0 {
+		s.record.backoff.confirm(s.now)
+	}
+	s.requeueAfter(s.record.backoff.untilProof(s.now))
+	return nil
+}
+
+// label puts the label for routed Services on, or takes it off, and returns what is stored.
+func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
+	value := ""
+	if on {
+		value = "true"
+	}
+	service := serviceObject(s.in.Service)
+	if err := shell.Patch(ctx, s.client, service, shell.SetLabel(s.in.Service, v1alpha1.LabelRouted, value)); err != nil {
+		return nil, fmt.Errorf("writing the label %s: %w", v1alpha1.LabelRouted, err)
+	}
+	s.record.wrote(service, s.now)
+	return service, nil
+}

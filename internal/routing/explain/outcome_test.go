@@ -1,0 +1,120 @@
+package explain
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/test/golden"
+)
+
+// outcomes has at least one outcome for each rule.
+func outcomes() []allocate.Outcome {
+	return []allocate.Outcome{
+		{Rule: allocate.RuleAsked},
+		{Rule: allocate.RuleNoEndpoints},
+		{Rule: allocate.RuleNoCapacity, Algorithm: allocate.Local},
+		{Rule: allocate.RuleOneZone, Algorithm: allocate.Auto, State: allocate.Downgraded},
+		{Rule: allocate.RuleOneZone, Algorithm: allocate.Optimal, Zones: 1},
+		{Rule: allocate.RuleTiers, State: allocate.Allocated},
+		{Rule: allocate.RuleTiers, State: allocate.Allocated, Figures: allocate.Figures{Unreached: 1}},
+		{Rule: allocate.RuleBelowStart, Algorithm: allocate.Optimal, Endpoints: 5, Start: 9, Padding: 3},
+		{Rule: allocate.RuleBelowStart, Algorithm: allocate.Optimal, Endpoints: 1, Start: 9},
+		{Rule: allocate.RuleInBand, Algorithm: allocate.Local, Endpoints: 8, Start: 9, Padding: 3},
+		{Rule: allocate.RuleKept, Algorithm: allocate.Local, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: 1.0 / 3}},
+		{Rule: allocate.RuleRenewed, Algorithm: allocate.Optimal, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{InZone: 1}, Before: allocate.Figures{InZone: 5.0 / 6}},
+		{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: -1e-17}},
+		{Rule: allocate.RulePlanned, Algorithm: allocate.Auto, State: allocate.Allocated, Threshold: 0.2},
+		{Rule: allocate.RulePlanned, Algorithm: allocate.Flow, State: allocate.Allocated, Threshold: 0.5},
+		{Rule: allocate.RuleKept, Algorithm: allocate.Flow, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: 0.004}},
+		{Rule: allocate.RulePlanned, Algorithm: allocate.LocalOpt, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: 0.75}},
+		{Rule: allocate.RulePlanned, Algorithm: allocate.Optimal, State: allocate.Allocated, Threshold: 0.5, Figures: allocate.Figures{Overload: 0.25, Unreached: 2}},
+		{Rule: allocate.RuleOverload, Algorithm: allocate.Local, State: allocate.Downgraded, Zone: "zone-c", Overload: 0.6, Threshold: 0.5},
+		{Rule: allocate.RuleOverload, Algorithm: allocate.LocalShared, State: allocate.Downgraded, Overload: 0.6, Threshold: 0.5},
+		{Rule: allocate.RuleOverload, Algorithm: allocate.Local, State: allocate.Downgraded, Zone: "zone-c", Overload: math.Inf(1), Threshold: 0.5},
+		{Rule: allocate.RuleNothingToSpare, Algorithm: allocate.LocalShared, State: allocate.Downgraded, Zone: "zone-c"},
+		{Rule: allocate.RuleFewEndpoints, Algorithm: allocate.Auto, State: allocate.Downgraded, Endpoints: 2, Zones: 3},
+		{Rule: allocate.RuleNodeNoZone, Algorithm: allocate.Auto, State: allocate.Downgraded},
+		{Rule: allocate.RuleNodeNoCapacity, Algorithm: allocate.Auto, State: allocate.Downgraded},
+		{Rule: allocate.RuleEndpointNoZone, Algorithm: allocate.Auto, State: allocate.Downgraded},
+		{Rule: allocate.RuleMinimums, Algorithm: allocate.Auto, State: allocate.Downgraded, Endpoints: 11, Minimum: 12, Threshold: 0.2},
+	}
+}
+
+func TestOutcomesGolden(t *testing.T) {
+	var text strings.Builder
+	for _, outcome := range outcomes() {
+		brief := Brief(outcome)
+		text.WriteString(Outcome(outcome) + "\n  " + brief + "\n")
+		// Other numbers are no other words.
+		outcome.Endpoints, outcome.Minimum, outcome.Zone = 70, 80, "c"
+		outcome.Figures.Overload += 0.01
+		if other := Brief(outcome); other != brief {
+			t.Errorf("%s: with other numbers %q", brief, other)
+		}
+	}
+	golden.Compare(t, "testdata/outcomes.txt", text.String())
+}
+
+// A rule that is added to package allocate needs a sentence here.
+func TestEveryRuleHasASentence(t *testing.T) {
+	tested := map[allocate.Rule]bool{}
+	for _, outcome := range outcomes() {
+		tested[outcome.Rule] = true
+	}
+	rules := declaredRules(t)
+	if len(rules) < 15 {
+		t.Fatalf("only %d rules found in package allocate", len(rules))
+	}
+	for name, rule := range rules {
+		if reasonOf(allocate.Outcome{Rule: rule}) == "" {
+			t.Errorf("%s has no sentence", name)
+		}
+		if !tested[rule] {
+			t.Errorf("the sentence of %s is not tested", name)
+		}
+	}
+}
+
+// declaredRules are the constants of type Rule by name.
+func declaredRules(t *testing.T) map[string]allocate.Rule {
+	t.Helper()
+	files, err := filepath.Glob("../../allocate/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]allocate.Rule{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			spec, ok := node.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if kind, ok := spec.Type.(*ast.Ident); !ok || kind.Name != "Rule" {
+				return true
+			}
+			for i, name := range spec.Names {
+				value, err := strconv.Unquote(spec.Values[i].(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rules[name.Name] = allocate.Rule(value)
+			}
+			return true
+		})
+	}
+	return rules
+}

@@ -1,0 +1,280 @@
+package intent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// CapacityType is a way to estimate the traffic that comes from a zone.
+type CapacityType string
+
+// The types of capacity.
+const (
+	CapacityNodes      CapacityType = "nodes"      // the number of nodes
+	CapacityCPU        CapacityType = "cpu"        // their allocatable CPU
+	CapacityExpression CapacityType = "expression" // what the user computes from both and more
+)
+
+// Capacity is what the traffic that comes from a zone is estimated by. The zero value
+// is the number of nodes.
+type Capacity struct {
+	Type CapacityType
+	// Expression is in CEL, over the fields of Zone as "zone".
+	Expression string
+	// NodeSelector chooses by label the nodes that count, as in "pool=web". All count
+	// if it is empty.
+	NodeSelector string
+	// WithoutControlPlane leaves out nodes that are labelled as of the control plane, as
+	// Kubernetes' own heuristic does.
+	WithoutControlPlane bool
+}
+
+// Zone is the variable "zone" of expressions. All numbers are decimal.
+type Zone struct {
+	Name   string  `cel:"name"`
+	Region string  `cel:"region"`
+	Nodes  float64 `cel:"nodes"`
+	CPU    float64 `cel:"cpu"`    // cores
+	Memory float64 `cel:"memory"` // bytes
+	Pods   float64 `cel:"pods"`
+}
+
+// capacities are those of the zones of a cluster, by a Capacity.
+type capacities struct {
+	byZone                   map[string]float64
+	withoutZone, withoutUnit int // nodes
+	fault                    string
+}
+
+func (c *Cluster) capacities(capacity Capacity) *capacities {
+	capacity.Type = cmp.Or(capacity.Type, CapacityNodes)
+	return remembered(c.tools, capacity, func() *capacities { return c.compute(capacity) })
+}
+
+func (c *Cluster) compute(capacity Capacity) *capacities {
+	made := &capacities{byZone: map[string]float64{}}
+	zones := c.sums(capacity, made)
+	for i := range zones {
+		zone := &zones[i]
+		made.byZone[zone.Name] = zone.Nodes
+		if capacity.Type == CapacityCPU {
+			made.byZone[zone.Name] = zone.CPU
+		}
+	}
+	if capacity.Type != CapacityCPU {
+		made.withoutUnit = 0
+	}
+	if capacity.Type != CapacityExpression {
+		return made
+	}
+	byZone, err := c.evaluate(capacity.Expression, slices.DeleteFunc(zones, func(z Zone) bool { return z.Nodes == 0 }))
+	if err != nil {
+		made.fault = fmt.Sprintf("capacity.expression: %v; nodes are counted instead", err)
+		return made
+	}
+	made.byZone = byZone
+	return made
+}
+
+func (c *Cluster) evaluate(expression string, zones []Zone) (map[string]float64, error) {
+	if c.tools.Evaluate == nil {
+		return nil, errors.New("expressions are not read here")
+	}
+	return c.tools.Evaluate(expression, zones)
+}
+
+func (c Capacity) counted() func(*countedNode) bool {
+	selector, err := labels.Parse(c.NodeSelector)
+	if err != nil {
+		selector = labels.Everything() // as ReadPolicy has it
+	}
+	return func(n *countedNode) bool {
+		return selector.Matches(labels.Set(n.labels)) && (!c.WithoutControlPlane || !n.controlPlane)
+	}
+}
+
+// sums adds up the selected nodes of each zone, in the order of zones, and counts
+// those that lack a zone or CPU.
+func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
+	counted := capacity.counted()
+	zones := make([]Zone, len(c.zones))
+	for i := range c.zones {
+		zones[i].Name, zones[i].Region = c.zones[i].name, c.RegionOf(c.zones[i].name)
+	}
+	for i := range c.counted {
+		n := &c.counted[i]
+		if !counted(n) {
+			continue
+		}
+		if n.cpu <= 0 {
+			counts.withoutUnit++
+		}
+		if n.zone < 0 {
+			counts.withoutZone++
+			continue
+		}
+		zones[n.zone].add(n)
+	}
+	return zones
+}
+
+func (z *Zone) add(n *countedNode) {
+	z.Nodes++
+	z.CPU += n.cpu
+	z.Memory += n.memory
+	z.Pods += n.pods
+}
+
+// Tools are what a Cluster leaves to others, so that it is a value without locks. Package
+// capacity has them.
+type Tools struct {
+	// Evaluate computes the capacity of each zone by an expression. Without it nodes are
+	// counted instead.
+	Evaluate func(expression string, zones []Zone) (map[string]float64, error)
+	// Remember gives the value that was computed for a key before, or computes it. It must be safe
+	// for concurrent use if the cluster is used so. Without it all is computed each time.
+	Remember func(key any, compute func() any) any
+}
+
+// With is the same cluster with tools.
+func (c *Cluster) With(tools Tools) *Cluster {
+	with := *c
+	with.tools = tools
+	return &with
+}
+
+func remembered[V any](tools Tools, key any, compute func() V) V {
+	if tools.Remember == nil {
+		return compute()
+	}
+	return tools.Remember(key, func() any { return compute() }).(V)
+}
+
+// shares divide the traffic of each zone among its selected nodes: by allocatable CPU where
+// that is the capacity, and else in equal parts, also where an expression gives the capacity
+// of zones.
+func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float64 {
+	counted := capacity.counted()
+	total := 0.0
+	for i := range c.zones {
+		total += known.byZone[c.zones[i].name]
+	}
+	shares := make(map[string]float64, len(c.counted))
+	if total == 0 {
+		return shares
+	}
+	weight := func(n *countedNode) float64 {
+		if capacity.Type == CapacityCPU {
+			return n.cpu
+		}
+		return 1
+	}
+	sums := make([]float64, len(c.zones))
+	selected := func(yield func(*countedNode)) {
+		for i := range c.counted {
+			if n := &c.counted[i]; n.zone >= 0 && counted(n) {
+				yield(n)
+			}
+		}
+	}
+	selected(func(n *countedNode) { sums[n.zone] += weight(n) })
+	selected(func(n *countedNode) {
+		if sums[n.zone] > 0 {
+			shares[n.name] = known.byZone[c.zones[n.zone].name] / total * weight(n) / sums[n.zone]
+		}
+	})
+	return shares
+}
+
+type nodesKey struct {
+	capacity Capacity
+	keys     string // joined
+}
+
+type nodesView struct {
+	nodes []allocate.Node
+	index map[string]int
+}
+
+// Nodes are all nodes with their domains of the keys, in the order of names. Those that do
+// not count have no share of the traffic. They must not be changed.
+func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
+	return c.view(capacity, keys).nodes
+}
+
+func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
+	return remembered(c.tools, nodesKey{capacity, strings.Join(keys, ",")}, func() *nodesView {
+		shares := c.shares(capacity, c.capacities(capacity))
+		view := &nodesView{nodes: make([]allocate.Node, 0, len(c.nodes)), index: make(map[string]int, len(c.nodes))}
+		for i, name := range c.Names() {
+			view.index[name] = i
+			view.nodes = append(view.nodes, allocate.Node{
+				Name: name, Zone: c.nodes[name].zone, Share: shares[name], Domains: c.domains(name, keys),
+			})
+		}
+		return view
+	})
+}
+
+// Places are the places of endpoints among Nodes, with their domains of the keys.
+func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint) []allocate.Place {
+	view := c.view(capacity, keys)
+	places := make([]allocate.Place, len(endpoints))
+	zone, region := slices.Index(keys, topology.Zone), slices.Index(keys, topology.Region)
+	unknown := map[string][]string{} // of nodes
+	for i := range endpoints {
+		e := &endpoints[i]
+		if at, found := view.index[e.Node]; found {
+			places[i] = allocate.Place{Node: at, Domains: view.nodes[at].Domains}
+		} else {
+			if unknown[e.Node] == nil {
+				unknown[e.Node] = c.domains(e.Node, keys)
+			}
+			places[i] = allocate.Place{Node: -1, Domains: unknown[e.Node]}
+		}
+		if zone >= 0 && places[i].Domains[zone] != e.Zone {
+			places[i].Domains = slices.Clone(places[i].Domains)
+			places[i].Domains[zone] = e.Zone
+		}
+		if region >= 0 && places[i].Domains[region] == "" && c.RegionOf(e.Zone) != "" {
+			places[i].Domains = slices.Clone(places[i].Domains)
+			places[i].Domains[region] = c.RegionOf(e.Zone)
+		}
+	}
+	return places
+}
+
+// DomainOf is the value of a key of an endpoint. If its node is unknown, as in slices written
+// by hand, the region is that of the zone.
+func (c *Cluster) DomainOf(node, zone, key string) string {
+	value := c.Domain(node, key)
+	if key == topology.Region && value == "" {
+		return c.RegionOf(zone)
+	}
+	return value
+}
+
+func (c *Cluster) domains(name string, keys []string) []string {
+	values := make([]string, len(keys))
+	for i, key := range keys {
+		values[i] = c.Domain(name, key)
+	}
+	return values
+}
+
+// Domain is the value of a key of a node. Without a label for its hostname that is its name.
+func (c *Cluster) Domain(name, key string) string {
+	value := c.nodes[name].labels[key]
+	if key == topology.Hostname && value == "" {
+		return name
+	}
+	return value
+}

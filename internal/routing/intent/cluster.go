@@ -1,0 +1,387 @@
+package intent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Cluster has the places of the nodes of a cluster. Nodes count for the capacity of their
+// zone if they are ready and take pods of users, also nodes of the control plane.
+type Cluster struct {
+	nodes   map[string]place // all, by name
+	zones   []clusterZone    // of the nodes that count, in the order of names
+	counted []countedNode    // in the order of names
+	// regions are by zone, from nodes that count or else from any.
+	regions map[string]string
+
+	proxies Proxies
+
+	tools Tools
+	// Counted is the number of nodes that count.
+	Counted int
+	// WithoutZone and WithoutCPU name the nodes that count and lack the zone label or
+	// allocatable CPU, in order.
+	WithoutZone, WithoutCPU []string
+}
+
+type place struct {
+	zone, region string
+	labels       topology.Labels
+}
+
+// clusterZone is a zone that has nodes that count.
+type clusterZone struct {
+	name    string
+	regions []string // of its nodes, in order; more than one is a mistake
+	workers bool     // it has nodes that are not of the control plane
+}
+
+// countedNode is what a node that counts adds to its zone.
+type countedNode struct {
+	name              string
+	labels            map[string]string
+	controlPlane      bool // it is labelled as one of it
+	zone              int  // index; negative if it has none
+	cpu, memory, pods float64
+}
+
+// NewCluster reads the nodes of a cluster.
+func NewCluster(nodes []*corev1.Node) *Cluster {
+	c := &Cluster{nodes: make(map[string]place, len(nodes))}
+	for _, node := range nodes {
+		at := place{node.Labels[corev1.LabelTopologyZone], node.Labels[corev1.LabelTopologyRegion], node.Labels}
+		c.nodes[node.Name] = at
+		c.proxies.add(node)
+		if !counts(node) {
+			continue
+		}
+		c.counted = append(c.counted, countedNode{
+			name:         node.Name,
+			labels:       node.Labels,
+			controlPlane: ofControlPlane(node),
+			cpu:          amount(node.Status.Allocatable.Cpu()),
+			memory:       amount(node.Status.Allocatable.Memory()),
+			pods:         amount(node.Status.Allocatable.Pods()),
+		})
+		if at.zone != "" {
+			c.addZone(at, ofControlPlane(node))
+		}
+	}
+	c.nameRegions()
+	// Sums of fractions depend on the order, and a cache lists nodes in any.
+	slices.SortFunc(c.counted, func(a, b countedNode) int { return strings.Compare(a.name, b.name) })
+	for i := range c.counted {
+		n := &c.counted[i]
+		var found bool
+		if n.zone, found = c.zone(n.labels[corev1.LabelTopologyZone]); !found {
+			n.zone = -1
+			c.WithoutZone = append(c.WithoutZone, n.name)
+		}
+		if n.cpu <= 0 {
+			c.WithoutCPU = append(c.WithoutCPU, n.name)
+		}
+	}
+	c.Counted = len(c.counted)
+	c.proxies.sort()
+	return c
+}
+
+func (c *Cluster) addZone(at place, controlPlane bool) {
+	i, found := c.zone(at.zone)
+	if !found {
+		c.zones = slices.Insert(c.zones, i, clusterZone{name: at.zone})
+	}
+	zone := &c.zones[i]
+	zone.workers = zone.workers || !controlPlane
+	if at.region != "" && !slices.Contains(zone.regions, at.region) {
+		zone.regions = append(zone.regions, at.region)
+	}
+}
+
+func (c *Cluster) nameRegions() {
+	c.regions = make(map[string]string, len(c.zones))
+	for _, at := range c.nodes {
+		if at.zone == "" || at.region == "" {
+			continue
+		}
+		if known, found := c.regions[at.zone]; !found || at.region < known {
+			c.regions[at.zone] = at.region
+		}
+	}
+	for i := range c.zones {
+		if zone := &c.zones[i]; len(zone.regions) > 0 {
+			slices.Sort(zone.regions)
+			c.regions[zone.name] = zone.regions[0]
+		}
+	}
+}
+
+// zone finds the index of a zone, or where it would be.
+func (c *Cluster) zone(name string) (index int, found bool) {
+	return slices.BinarySearchFunc(c.zones, name, func(z clusterZone, name string) int { return strings.Compare(z.name, name) })
+}
+
+func amount(quantity *resource.Quantity) float64 {
+	return max(0, quantity.AsApproximateFloat64())
+}
+
+// counts reports whether clients run on the node.
+func counts(node *corev1.Node) bool {
+	if len(ControlPlaneTaints(node)) > 0 {
+		return false
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func ofControlPlane(node *corev1.Node) bool {
+	_, labelled := node.Labels[v1alpha1.LabelControlPlane]
+	_, formerly := node.Labels[v1alpha1.LabelMaster]
+	return labelled || formerly
+}
+
+// taintCriticalAddons is the taint of servers without pods of users in k3s and the like.
+const taintCriticalAddons = "CriticalAddonsOnly"
+
+// rolePrefix begins the labels, and keys of taints, that say what a node is for.
+const rolePrefix = "node-role.kubernetes.io/"
+
+// labelEtcd may be the only such label of servers that run etcd, in RKE2 and the like.
+const labelEtcd = rolePrefix + "etcd"
+
+// ControlPlaneTaints are the taints that keep pods of users off a node of the control plane.
+// Other nodes have none, and neither have servers of small clusters that run pods of users.
+func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
+	if _, etcd := node.Labels[labelEtcd]; !etcd && !ofControlPlane(node) {
+		return nil
+	}
+	var taints []corev1.Taint
+	for _, taint := range node.Spec.Taints {
+		switch {
+		case taint.Key != taintCriticalAddons && !strings.HasPrefix(taint.Key, rolePrefix):
+		case taint.Effect == corev1.TaintEffectNoSchedule, taint.Effect == corev1.TaintEffectNoExecute:
+			taints = append(taints, corev1.Taint{Key: taint.Key, Effect: taint.Effect})
+		}
+	}
+	return taints
+}
+
+// Region has the cluster's zones and those of the endpoints. If the capacity cannot be
+// computed nodes are counted, and Fault says why.
+func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Region {
+	known := c.capacities(capacity)
+	region := allocate.Region{NodesWithoutZone: known.withoutZone, NodesWithoutCapacity: known.withoutUnit}
+	index := make(map[string]int, len(c.zones))
+	for i := range c.zones {
+		zone := &c.zones[i]
+		if capacity.WithoutControlPlane && !zone.workers {
+			continue
+		}
+		z := allocate.Zone{Name: zone.name, Region: c.RegionOf(zone.name), Capacity: known.byZone[zone.name]}
+		index[zone.name] = len(region.Zones)
+		region.Zones = append(region.Zones, z)
+	}
+	for i := range endpoints {
+		zone := endpoints[i].Zone
+		at, found := index[zone]
+		if !found {
+			at = len(region.Zones)
+			index[zone] = at
+			region.Zones = append(region.Zones, allocate.Zone{Name: zone, Region: c.RegionOf(zone)})
+		}
+		region.Zones[at].Endpoints++
+	}
+	slices.SortFunc(region.Zones, func(a, b allocate.Zone) int { return strings.Compare(a.Name, b.Name) })
+	return region
+}
+
+// Fault is a sentence about why the capacity cannot be computed, empty if it can.
+func (c *Cluster) Fault(capacity Capacity) string {
+	return c.capacities(capacity).fault
+}
+
+// Labels are those of a node, nil if it is unknown. They must not be changed.
+func (c *Cluster) Labels(node string) topology.Labels {
+	return c.nodes[node].labels
+}
+
+// Zones are the zones of all nodes, also of those that do not count, in order.
+func (c *Cluster) Zones() []string {
+	var zones []string
+	for _, at := range c.nodes {
+		if at.zone != "" {
+			zones = append(zones, at.zone)
+		}
+	}
+	slices.Sort(zones)
+	return slices.Compact(zones)
+}
+
+// RegionOf is the region of a zone, "" if it is unknown.
+func (c *Cluster) RegionOf(zone string) string { return c.regions[zone] }
+
+// Warnings say what is wrong with the nodes, each in a sentence.
+func (c *Cluster) Warnings() []string {
+	var warnings []string
+	if c.Counted == 0 {
+		warnings = append(warnings, "no node is ready, beside those that only the control plane uses, so no zone has capacity")
+	}
+	if n := len(c.WithoutZone); n > 0 {
+		warnings = append(warnings, fmt.Sprintf("%s without the label %s, left out of the capacity: %s",
+			count(n, "node"), corev1.LabelTopologyZone, some(c.WithoutZone)))
+	}
+	if n := len(c.WithoutCPU); n > 0 {
+		warnings = append(warnings, fmt.Sprintf("%s without allocatable CPU: %s", count(n, "node"), some(c.WithoutCPU)))
+	}
+	for _, zone := range c.zones {
+		if len(zone.regions) > 1 {
+			warnings = append(warnings, fmt.Sprintf("zone %q has nodes in %d regions (%s); the first counts",
+				zone.name, len(zone.regions), some(zone.regions)))
+		}
+	}
+	return warnings
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func some(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Domains are the nodes by their value of the label key, in the order of names. Nodes
+// without the label are in none.
+func (c *Cluster) Domains(key string) map[string][]string {
+	domains := map[string][]string{}
+	for name, at := range c.nodes {
+		if value := at.labels[key]; value != "" {
+			domains[value] = append(domains[value], name)
+		}
+	}
+	for _, nodes := range domains {
+		slices.Sort(nodes)
+	}
+	return domains
+}
+
+// HasNode reports whether there is a node of the name.
+func (c *Cluster) HasNode(name string) bool {
+	_, found := c.nodes[name]
+	return found
+}
+
+// Names are the names of all nodes, in order.
+func (c *Cluster) Names() []string {
+	return slices.Sorted(maps.Keys(c.nodes))
+}
+
+// ZoneOf is the zone of a slice's endpoint, "" if it is unknown. The label of its node wins,
+// as in proxies: slices do not follow it. A zone in a slice that no label can have counts as
+// unknown.
+func (c *Cluster) ZoneOf(e *discoveryv1.Endpoint) string {
+	if e.NodeName != nil {
+		if zone := c.nodes[*e.NodeName].zone; zone != "" {
+			return zone
+		}
+	}
+	if e.Zone == nil || !c.canBeZone(*e.Zone) {
+		return ""
+	}
+	return *e.Zone
+}
+
+// canBeZone reports whether a node can be in the zone.
+func (c *Cluster) canBeZone(zone string) bool {
+	if _, found := c.zone(zone); found {
+		return true
+	}
+	return len(validation.IsValidLabelValue(zone)) == 0
+}
+
+// ImpossibleZones are the zones of endpoints that no label can have, in order.
+func (c *Cluster) ImpossibleZones(eps []*discoveryv1.EndpointSlice) []string {
+	var zones []string
+	for _, slice := range eps {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if e.Zone != nil && *e.Zone != "" && c.ZoneOf(e) == "" && !slices.Contains(zones, *e.Zone) {
+				zones = append(zones, *e.Zone)
+			}
+		}
+	}
+	slices.Sort(zones)
+	return zones
+}
+
+// Proxies are the nodes whose kube-proxy is known to ignore some hints of EndpointSlices. The
+// API does not have the version of kube-proxy: that of the kubelet stands for it, since
+// distributions update both together. It does not say either whether a node runs another
+// proxy.
+type Proxies struct {
+	// Nodes is the number of all nodes.
+	Nodes int
+	// Windows are nodes whose kube-proxy ignores all hints, in order.
+	Windows []string
+	// WithoutHints are other nodes whose kube-proxy follows hints only of Services with an
+	// annotation for it, and WithoutNodeHints those whose kube-proxy ignores hints for nodes,
+	// both in order. The chart needs a control plane whose supported nodes are newer than the
+	// former, but some nodes are left behind for years.
+	WithoutHints, WithoutNodeHints []string
+}
+
+// The first releases whose kube-proxy follows hints without an annotation, and hints for nodes.
+var (
+	releaseHints     = version.MajorMinor(1, 31)
+	releaseNodeHints = version.MajorMinor(1, 34)
+)
+
+// Proxies are those of the cluster's nodes.
+func (c *Cluster) Proxies() Proxies { return c.proxies }
+
+func (p *Proxies) add(node *corev1.Node) {
+	p.Nodes++
+	if node.Labels[corev1.LabelOSStable] == string(corev1.Windows) || strings.EqualFold(node.Status.NodeInfo.OperatingSystem, string(corev1.Windows)) {
+		p.Windows = append(p.Windows, node.Name)
+		return
+	}
+	release, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
+	if err != nil {
+		return // nothing is known of it
+	}
+	if release.LessThan(releaseHints) {
+		p.WithoutHints = append(p.WithoutHints, node.Name)
+	}
+	if release.LessThan(releaseNodeHints) {
+		p.WithoutNodeHints = append(p.WithoutNodeHints, node.Name)
+	}
+}
+
+func (p *Proxies) sort() {
+	slices.Sort(p.Windows)
+	slices.Sort(p.WithoutHints)
+	slices.Sort(p.WithoutNodeHints)
+}

@@ -1,0 +1,150 @@
+package intent
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/allocate"
+)
+
+// IsHeadless reports whether clients get the addresses of the Service's endpoints from DNS,
+// past all proxies.
+func IsHeadless(service *corev1.Service) bool {
+	return service.Spec.ClusterIP == corev1.ClusterIPNone && service.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+// GivesNames reports whether any endpoint has a name under that of the Service. Kubernetes
+// writes it for a pod whose subdomain is the Service: the pods of a StatefulSet have their
+// governing Service as such.
+func GivesNames(eps []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(eps, func(slice *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hostname != nil && *e.Hostname != "" })
+	})
+}
+
+// ProxySlices are the slices of a Service as proxies read them. Its slices may be written by
+// others than Kubernetes: one with the label of headless Services has no endpoints for proxies.
+func ProxySlices(service *corev1.Service, eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	if IsHeadless(service) || !slices.ContainsFunc(eps, isForNames) {
+		return eps
+	}
+	read := slices.Clone(eps)
+	for i, slice := range read {
+		if isForNames(slice) {
+			empty := *slice
+			empty.Endpoints = nil
+			read[i] = &empty
+		}
+	}
+	return read
+}
+
+func isForNames(slice *discoveryv1.EndpointSlice) bool {
+	_, labelled := slice.Labels[corev1.IsHeadlessService]
+	return labelled
+}
+
+// peers says why the members of a headless Service may find each other by its name, so that
+// each of them needs all. It is empty for most.
+func (w written) peers() string {
+	switch {
+	case !IsHeadless(w.service):
+		return ""
+	case w.service.Spec.PublishNotReadyAddresses:
+		return "its members may find each other by its name, since publishNotReadyAddresses is true"
+	case w.options.GivesNames && len(w.service.Spec.Selector) == 0:
+		return "its members may find each other by its name, since endpoints have names under it"
+	case w.options.GivesNames:
+		return "its members may find each other by its name, since pods have names under it, as those of a StatefulSet"
+	}
+	return ""
+}
+
+// byNames makes the request that of a headless Service.
+func (r *Request) byNames(from written) {
+	r.Headless = true
+	// The label asks for hints, and its tiers for records.
+	r.OwnZone = false
+	switch {
+	case r.Source == "":
+		r.NoPlan = "headless (clusterIP: None): nothing is asked for, so DNS gives all endpoints to every client"
+	case r.Upstream:
+		r.NoPlan = fmt.Sprintf("headless (clusterIP: None): Kubernetes does nothing about %s there, and Vicinity leaves it alone, so DNS gives all endpoints to every client", r.Source)
+	case r.AsksNothing():
+		r.NoPlan = fmt.Sprintf("headless (clusterIP: None): DNS gives all endpoints to every client, as %s asks", r.Source)
+	default:
+		r.Hides = r.hides(from.peers())
+	}
+}
+
+// hides says what clients miss of a Service whose members may find each other by it.
+func (r *Request) hides(peers string) string {
+	if peers == "" {
+		return ""
+	}
+	hidden := "those that are not near it"
+	if r.Intent.Tiers.Hard() {
+		hidden += ", and all where none is near"
+	}
+	return fmt.Sprintf("%s: %s hides from each client %s; names of single pods stay", peers, r.Source, hidden)
+}
+
+// withoutWeights is the bound for a headless Service: DNS gives a client an endpoint or does
+// not. The warning says which weights are left out.
+func withoutWeights(bound allocate.Bound) (plain allocate.Bound, warning string) {
+	if !bound.Algorithm.Weighted() {
+		return bound, ""
+	}
+	plain = allocate.ThresholdsOf(bound).Bound(DefaultAlgorithm(false))
+	return plain, fmt.Sprintf("the algorithm %s weighs endpoints, which the DNS records of a headless Service cannot; %s holds", bound.Algorithm, plain.Algorithm)
+}
+
+// NeedOfGroups is what hints can never express of an intent, as the rest of a sentence. It is
+// empty if there is nothing.
+func NeedOfGroups(intent allocate.Intent) string {
+	switch {
+	case intent.Tiers.Hard():
+		return "requires what hints cannot: where no endpoint is near, a stock proxy uses all of them"
+	case intent.Bound != nil && intent.Bound.Algorithm.Weighted():
+		return "uses the algorithm " + string(intent.Bound.Algorithm) + ", whose weights hints cannot carry"
+	}
+	return ""
+}
+
+// What is said of Services if the administrator has switched a delivery off.
+const (
+	GroupsAreOff = "delivery by groups is switched off in this cluster"
+	HintsAreOff  = "delivery by hints is switched off in this cluster"
+)
+
+// Exclusion says which Services' slices Vicinity never touches. The zero value is that of
+// the API server alone.
+type Exclusion struct {
+	// Own is Vicinity's own namespace, empty if none is known.
+	Own string
+	// Namespaces are those that the administrator excludes.
+	Namespaces []string
+}
+
+// DefaultExcluded are the namespaces that are excluded by default.
+func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
+
+// apiService is the Service of the API server, which rewrites its slices itself.
+const apiService = "kubernetes"
+
+// Reason is why a Service is left alone, empty for most.
+func (e Exclusion) Reason(namespace, service string) string {
+	switch {
+	case namespace == metav1.NamespaceDefault && service == apiService:
+		return "the API server writes its slices"
+	case namespace == e.Own && e.Own != "":
+		return fmt.Sprintf("namespace %s is Vicinity's own", namespace)
+	case slices.Contains(e.Namespaces, namespace):
+		return fmt.Sprintf("namespace %s is excluded by --exclude-namespaces", namespace)
+	}
+	return ""
+}

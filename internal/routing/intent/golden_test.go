@@ -1,0 +1,160 @@
+package intent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/test/golden"
+)
+
+func TestRequestOf(t *testing.T) { compare(t, "services", 45, asked(t)) }
+
+func TestRequestOfPolicies(t *testing.T) { compare(t, "policies", 20, asked(t)) }
+
+func TestRequestOfClusterPolicies(t *testing.T) { compare(t, "clusterpolicies", 13, asked(t)) }
+
+func TestRequestOfHeadlessServices(t *testing.T) { compare(t, "headless", 18, asked(t)) }
+
+// A policy that a Service names is part of what is written on it; one that selects it is
+// somebody else's, and has no effect where it cannot hold.
+func TestImpossible(t *testing.T) { compare(t, "faults", 22, asked(t)) }
+
+// A policy that says nothing has the defaults of its algorithm, and what is stored in spite of
+// the schema falls back to them.
+func TestReadPolicyFallsBack(t *testing.T) { compare(t, "read", 52, readPolicy) }
+
+// question is a Service with the policies that may count for it.
+type question struct {
+	Service         *corev1.Service                  `json:"service"`
+	Policies        []*v1alpha1.RoutingPolicy        `json:"policies"`
+	ClusterPolicies []*v1alpha1.ClusterRoutingPolicy `json:"clusterPolicies"`
+	TakeOverAuto    bool                             `json:"takeOverAuto"`
+	GivesNames      bool                             `json:"givesNames"`
+}
+
+// compare goes through the questions of a file and compares the answers with what the file says
+// above each: after the name of the case there is a line of comment for each line of the answer.
+// A file with fewer than least cases has lost some.
+// Services are named web in the namespace shop and labelled app=web, unless they say otherwise.
+func compare(t *testing.T, file string, least int, answer func(question) []string) {
+	t.Helper()
+	path := filepath.Join("testdata", "requests", file+".yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var written []string
+	for document := range strings.SplitSeq(string(text), "---\n") {
+		var comments, manifest []string
+		for line := range strings.Lines(document) {
+			if comment, is := strings.CutPrefix(line, "# "); is {
+				comments = append(comments, strings.TrimSuffix(comment, "\n"))
+			} else {
+				manifest = append(manifest, line)
+			}
+		}
+		var q question
+		if err := yaml.UnmarshalStrict([]byte(strings.Join(manifest, "")), &q); err != nil {
+			t.Fatalf("%s: %v", comments[0], err)
+		}
+		complete(&q)
+		got := answer(q)
+		if want := comments[1:]; !golden.IsUpdate() && !slices.Equal(got, want) {
+			t.Errorf("%s\ngot\n  %s\nwant\n  %s", comments[0], strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+		}
+		written = append(written, "# "+strings.Join(append(comments[:1], got...), "\n# ")+"\n"+strings.Join(manifest, ""))
+	}
+	if len(written) < least {
+		t.Fatalf("%s has %d cases, want at least %d", path, len(written), least)
+	}
+	golden.Compare(t, path, strings.Join(written, "---\n"))
+}
+
+func complete(q *question) {
+	if s := q.Service; s != nil && s.Namespace == "" {
+		s.Namespace, s.Name = "shop", "web"
+		if s.Labels == nil {
+			s.Labels = map[string]string{}
+		}
+		s.Labels["app"] = "web"
+	}
+	for _, policy := range q.Policies {
+		if policy.Namespace == "" {
+			policy.Namespace = "shop"
+		}
+	}
+}
+
+// asked says what a Service asks for and what is impossible of it. The order of policies does not matter.
+func asked(t *testing.T) func(question) []string {
+	return func(q question) []string {
+		before := q.Service.DeepCopy()
+		answer := func() []string {
+			request := RequestOf(q.Service, q.Policies, Options{TakeOverAuto: q.TakeOverAuto, GivesNames: q.GivesNames, Defaults: q.ClusterPolicies})
+			if err := request.Intent.Validate(); err != nil || request.Headless && (request.Groups || request.WithGroups(true).Groups) {
+				t.Errorf("%+v is not valid: %v", request, err)
+			}
+			lines := describe(request)
+			for _, fault := range Impossible(q.Service, q.Policies) {
+				lines = append(lines, "impossible: "+fault)
+			}
+			return lines
+		}
+		lines := answer()
+		slices.Reverse(q.Policies)
+		slices.Reverse(q.ClusterPolicies)
+		if others := answer(); !slices.Equal(lines, others) || !reflect.DeepEqual(q.Service, before) {
+			t.Errorf("in another order it asks for %q instead of %q, or the Service %+v is changed", others, lines, q.Service)
+		}
+		return lines
+	}
+}
+
+// describe says a request in lines, without what is usual.
+func describe(r Request) []string {
+	lines := []string{strings.TrimSpace(string(r.Approach) + " " + strings.Join(r.Intent.Tiers, ","))}
+	add := func(what string, texts ...string) {
+		for _, text := range texts {
+			if text != "" {
+				lines = append(lines, what+": "+text)
+			}
+		}
+	}
+	if b := r.Intent.Bound; b != nil {
+		add("bound", fmt.Sprintf("%s below %g, start %s, padding %d", b.Algorithm, b.OverloadThreshold, b.Start, b.Padding))
+	}
+	if usual := (Capacity{Type: CapacityNodes}); r.Capacity != usual {
+		add("capacity", fmt.Sprintf("%+v", r.Capacity))
+	}
+	add("from", r.Source)
+	add("policy", r.Policy)
+	add("policy of the cluster", r.ClusterPolicy)
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"selected", r.Selected}, {"own zone", r.OwnZone}, {"upstream", r.Upstream}, {"groups", r.Groups}, {"headless", r.Headless}} {
+		if flag.set {
+			lines = append(lines, flag.name)
+		}
+	}
+	add("no plan", r.NoPlan)
+	add("hides", r.Hides)
+	add("declined", r.Declined)
+	add("warning", r.Warnings...)
+	return lines
+}
+
+// readPolicy says what a policy asks for.
+func readPolicy(q question) []string {
+	read := ReadPolicy(q.Policies[0])
+	return describe(Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Warnings: read.Faults})
+}

@@ -1,0 +1,428 @@
+package intent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Policy is what a RoutingPolicy or a ClusterRoutingPolicy asks for.
+type Policy struct {
+	Intent   allocate.Intent
+	Approach Approach
+	Capacity Capacity
+	// Places says that the policy names the places to prefer. One that does not bounds those
+	// of spec.trafficDistribution.
+	Places bool
+	// unnamed says that the policy names no algorithm. The bound has the default of hints.
+	unnamed bool
+	// Faults are sentences about values that are not allowed, each with what holds instead.
+	// For expressions see Cluster.Fault.
+	Faults []string
+}
+
+// ReadPolicy reads a policy. A value that is not allowed falls back to its default.
+func ReadPolicy(policy *v1alpha1.RoutingPolicy) Policy {
+	return readSpec(&policy.Spec)
+}
+
+// ReadClusterPolicy reads a policy of the cluster like any other.
+func ReadClusterPolicy(policy *v1alpha1.ClusterRoutingPolicy) Policy {
+	read := readSpec(&policy.Spec.RoutingPolicySpec)
+	selector := policy.Spec.NamespaceSelector
+	if selector == nil {
+		read.Faults = append(read.Faults, "spec.namespaceSelector: it is not given; the policy chooses no namespace")
+	} else if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		read.Faults = append(read.Faults, fmt.Sprintf("spec.namespaceSelector: %v; the policy chooses no namespace", err))
+	}
+	return read
+}
+
+func readSpec(spec *v1alpha1.RoutingPolicySpec) Policy {
+	r := policyReader{spec: spec}
+	r.places()
+	bound := r.bound()
+	if r.bounded {
+		r.read.Intent.Bound = bound
+	}
+	r.capacity()
+	if _, err := metav1.LabelSelectorAsSelector(spec.Selector); err != nil {
+		r.fault("spec.selector: %v; the policy selects no Service", err)
+	}
+	return r.read
+}
+
+type policyReader struct {
+	spec *v1alpha1.RoutingPolicySpec
+	read Policy
+	// bounded says that a bound applies to the places.
+	bounded bool
+}
+
+func (r *policyReader) fault(format string, args ...any) {
+	r.read.Faults = append(r.read.Faults, fmt.Sprintf(format, args...))
+}
+
+func (r *policyReader) places() {
+	if len(r.spec.Keys) > 0 {
+		tiers := slices.Clone(topology.Tiers(r.spec.Keys))
+		err := validateKeys(tiers)
+		if err == nil {
+			if r.spec.Mode != "" || r.spec.Level != "" {
+				r.fault("spec.mode and spec.level have no effect together with spec.keys")
+			}
+			r.read.Places, r.read.Approach, r.read.Intent.Tiers = true, ApproachKeys, tiers
+			r.bounded = boundable(tiers)
+			return
+		}
+		r.fault("spec.keys: %v; they have no effect", err)
+	}
+	mode := oneOf(r, "spec.mode", r.spec.Mode, v1alpha1.Prefer, [3]v1alpha1.Mode{v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require})
+	level := oneOf(r, "spec.level", r.spec.Level, v1alpha1.Zone, [3]v1alpha1.Level{v1alpha1.Node, v1alpha1.Zone, v1alpha1.Region})
+	r.read.Places = r.spec.Mode != "" || r.spec.Level != ""
+	r.read.Approach = Approach(mode)
+	r.read.Intent.Tiers = levelTiers(mode, level)
+	r.bounded = boundable(r.read.Intent.Tiers)
+}
+
+// boundable reports whether a bound can hold: endpoints are divided among zones, so
+// zones must be preferred and something wider allowed.
+func boundable(tiers topology.Tiers) bool {
+	if !slices.Contains(tiers, topology.Zone) {
+		return false
+	}
+	last := tiers[len(tiers)-1]
+	return last == topology.Anywhere || last == topology.Region
+}
+
+func levelTiers(mode v1alpha1.Mode, level v1alpha1.Level) topology.Tiers {
+	key := map[v1alpha1.Level]string{
+		v1alpha1.Node: topology.Hostname, v1alpha1.Zone: topology.Zone, v1alpha1.Region: topology.Region,
+	}[level]
+	switch {
+	case mode == v1alpha1.Balanced:
+		return nil
+	case mode == v1alpha1.Require:
+		return topology.Tiers{key}
+	case level == v1alpha1.Node:
+		return topology.Tiers{key, topology.Zone, topology.Anywhere}
+	}
+	return topology.Tiers{key, topology.Anywhere}
+}
+
+func oneOf[S ~string](r *policyReader, field string, value, otherwise S, allowed [3]S) S {
+	switch {
+	case slices.Contains(allowed[:], value):
+		return value
+	case value != "":
+		r.fault("%s: %q is unknown; allowed are %s, %s and %s; %s holds", field, value, allowed[0], allowed[1], allowed[2], otherwise)
+	}
+	return otherwise
+}
+
+func policyAlgorithms() []allocate.Algorithm {
+	return []allocate.Algorithm{allocate.Optimal, allocate.Flow, allocate.Local, allocate.LocalShared, allocate.LocalWeighted, allocate.LocalOpt}
+}
+
+func (r *policyReader) bound() *allocate.Bound {
+	bound := allocate.DefaultBound(DefaultAlgorithm(false))
+	r.read.unnamed = true
+	if algorithm := allocate.Algorithm(r.spec.Algorithm); algorithm != "" {
+		if slices.Contains(policyAlgorithms(), algorithm) {
+			bound, r.read.unnamed = allocate.DefaultBound(algorithm), false
+		} else {
+			r.fault("spec.algorithm: %q is unknown; allowed are %s; %s holds, or %s by groups", algorithm, list(policyAlgorithms()),
+				DefaultAlgorithm(false), DefaultAlgorithm(true))
+		}
+	}
+	var asked allocate.Thresholds
+	if text := r.spec.OverloadThreshold; text != "" {
+		if threshold, err := parseThreshold(text); err == nil {
+			asked.Overload = &threshold
+		} else {
+			r.fault("spec.overloadThreshold: %q is not allowed; %v; %g%% holds", text, err, 100*bound.OverloadThreshold)
+		}
+	}
+	if value := r.spec.StartingThreshold; value != nil {
+		if start, err := parseStart(*value); err == nil {
+			asked.Start = &start
+		} else {
+			r.fault("spec.startingThreshold: %s is not allowed; %v; %s holds", quoted(*value), err, bound.Start)
+		}
+	}
+	if padding := r.spec.Padding; padding != nil {
+		if *padding >= 0 && *padding <= maxPadding {
+			number := int(*padding)
+			asked.Padding = &number
+		} else {
+			r.fault("spec.padding: %d is not allowed; it must be from 0 to %d; %d holds", *padding, maxPadding, asked.Apply(bound).Padding)
+		}
+	}
+	bound = asked.Apply(bound)
+	return &bound
+}
+
+func (r *policyReader) capacity() {
+	given, capacity := r.spec.Capacity, &r.read.Capacity
+	capacity.Type = CapacityNodes
+	types := [3]v1alpha1.CapacityType{v1alpha1.CapacityNodes, v1alpha1.CapacityCPU, v1alpha1.CapacityExpression}
+	switch oneOf(r, "spec.capacity.type", given.Type, v1alpha1.CapacityNodes, types) {
+	case v1alpha1.CapacityCPU:
+		capacity.Type = CapacityCPU
+	case v1alpha1.CapacityExpression:
+		if given.Expression == "" {
+			r.fault("spec.capacity.expression: it is empty; nodes are counted instead")
+			break
+		}
+		capacity.Type, capacity.Expression = CapacityExpression, given.Expression
+	}
+	if given.Expression != "" && given.Type != v1alpha1.CapacityExpression {
+		r.fault("spec.capacity.expression has no effect unless spec.capacity.type is %s", v1alpha1.CapacityExpression)
+	}
+	if r.spec.NodeSelector == nil {
+		return
+	}
+	selector, err := metav1.LabelSelectorAsSelector(r.spec.NodeSelector)
+	if err != nil {
+		r.fault("spec.nodeSelector: %s; all nodes count", plaintext.Line(err.Error())) // keys are in it as they are
+		return
+	}
+	capacity.NodeSelector = selector.String()
+}
+
+func list[S ~string](names []S) string {
+	words := make([]string, len(names))
+	for i, name := range names {
+		words[i] = string(name)
+	}
+	return strings.Join(words, ", ")
+}
+
+// The kinds of policies.
+const (
+	kindPolicy        = "RoutingPolicy"
+	kindClusterPolicy = "ClusterRoutingPolicy"
+)
+
+type anyPolicy struct {
+	kind, name string
+	created    metav1.Time
+	spec       *v1alpha1.RoutingPolicySpec
+	read       func() Policy
+}
+
+func (p *anyPolicy) String() string { return p.kind + " " + p.name }
+
+func ofNamespace(policy *v1alpha1.RoutingPolicy) anyPolicy {
+	return anyPolicy{kindPolicy, policy.Name, policy.CreationTimestamp, &policy.Spec, func() Policy { return ReadPolicy(policy) }}
+}
+
+func ofCluster(policy *v1alpha1.ClusterRoutingPolicy) anyPolicy {
+	return anyPolicy{kindClusterPolicy, policy.Name, policy.CreationTimestamp, &policy.Spec.RoutingPolicySpec, func() Policy { return ReadClusterPolicy(policy) }}
+}
+
+// namespacePolicies are those of a namespace, the oldest first, then by name.
+func namespacePolicies(namespace string, policies []*v1alpha1.RoutingPolicy) []anyPolicy {
+	var own []anyPolicy
+	for _, policy := range policies {
+		if policy.Namespace == namespace {
+			own = append(own, ofNamespace(policy))
+		}
+	}
+	return byAge(own)
+}
+
+// clusterPolicies are those of the cluster, the oldest first, then by name.
+func clusterPolicies(policies []*v1alpha1.ClusterRoutingPolicy) []anyPolicy {
+	var all []anyPolicy
+	for _, policy := range policies {
+		all = append(all, ofCluster(policy))
+	}
+	return byAge(all)
+}
+
+func byAge(policies []anyPolicy) []anyPolicy {
+	slices.SortStableFunc(policies, func(a, b anyPolicy) int {
+		return cmp.Or(a.created.Compare(b.created.Time), strings.Compare(a.name, b.name))
+	})
+	return policies
+}
+
+// ForNamespace are the policies that choose a namespace with such labels.
+func ForNamespace(policies []*v1alpha1.ClusterRoutingPolicy, of map[string]string) []*v1alpha1.ClusterRoutingPolicy {
+	var chosen []*v1alpha1.ClusterRoutingPolicy
+	for _, policy := range policies {
+		// Without a selector it chooses none.
+		selector, err := metav1.LabelSelectorAsSelector(policy.Spec.NamespaceSelector)
+		if err == nil && selector.Matches(labels.Set(of)) {
+			chosen = append(chosen, policy)
+		}
+	}
+	return chosen
+}
+
+func namedPolicy(from written) (request Request, warnings []string) {
+	mode := from.service.Annotations[v1alpha1.AnnotationTopologyMode]
+	name, named := strings.CutPrefix(mode, v1alpha1.PolicyPrefix)
+	if !named {
+		return Request{}, nil
+	}
+	for i := range from.policies {
+		policy := &from.policies[i]
+		if policy.name != name {
+			continue
+		}
+		source := annotation(v1alpha1.AnnotationTopologyMode, mode)
+		if fault := policyLocalKeys(from.service, policy); fault != "" {
+			return Request{}, []string{source + ": " + fault}
+		}
+		return policyRequest(from, policy, source), nil
+	}
+	return Request{}, []string{fmt.Sprintf("annotation %s: no RoutingPolicy %q is known in namespace %q",
+		v1alpha1.AnnotationTopologyMode, name, from.service.Namespace)}
+}
+
+func selectingPolicy(from written) (request Request, warnings []string) {
+	return selected(from, from.policies), nil
+}
+
+func clusterPolicy(from written) (request Request, warnings []string) {
+	return selected(from, clusterPolicies(from.options.Defaults)), nil
+}
+
+func selected(from written, policies []anyPolicy) (request Request) {
+	declined := declines(from)
+	var first *anyPolicy
+	var faults, others []string
+	for i := range policies {
+		policy := &policies[i]
+		if !policy.selects(from.service.Labels) {
+			continue
+		}
+		if declined != "" {
+			return Request{Declined: fmt.Sprintf("%s selects the Service and has no effect: %s", policy, declined)}
+		}
+		switch fault := policyLocalKeys(from.service, policy); {
+		case fault != "":
+			faults = append(faults, fault)
+		case first == nil:
+			first = policy
+		default:
+			others = append(others, policy.name)
+		}
+	}
+	if first == nil {
+		refused := Request{Warnings: faults}
+		if unroutable(from.service) != "" { // so that it makes no difference
+			refused.SelectedWarnings = len(faults)
+		}
+		return refused
+	}
+	request = policyRequest(from, first, first.String()+" by its selector")
+	request.Selected = true
+	request.Warnings = append(faults, request.Warnings...)
+	if len(others) > 0 {
+		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: %s %s",
+			first.kind, strings.Join(others, ", ")))
+	}
+	request.SelectedWarnings = len(request.Warnings)
+	return request
+}
+
+// selects reports whether a policy is for Services with such labels without being named. A
+// ClusterRoutingPolicy cannot be named, so it is for all if it has no selector.
+func (p *anyPolicy) selects(of map[string]string) bool {
+	if p.spec.Selector == nil {
+		return p.kind == kindClusterPolicy
+	}
+	selector, err := metav1.LabelSelectorAsSelector(p.spec.Selector)
+	return err == nil && selector.Matches(labels.Set(of))
+}
+
+func policyRequest(from written, policy *anyPolicy, source string) Request {
+	read := policy.read()
+	request := Request{Intent: read.Intent, Approach: read.Approach, Capacity: read.Capacity, Source: source}
+	request.unnamed = read.unnamed && read.Intent.Bound != nil
+	if bound := read.Intent.Bound; bound != nil && IsHeadless(from.service) {
+		plain, warning := withoutWeights(*bound)
+		request.Intent.Bound = &plain
+		if warning != "" {
+			request.Warnings = append(request.Warnings, policy.String()+": "+warning)
+		}
+	}
+	if policy.kind == kindClusterPolicy {
+		request.ClusterPolicy = policy.name
+	} else {
+		request.Policy = policy.name
+	}
+	for _, fault := range read.Faults {
+		request.Warnings = append(request.Warnings, policy.String()+": "+fault)
+	}
+	if distribution := from.service.Spec.TrafficDistribution; distribution != nil && !read.Places {
+		if tiers := distributionTiers(*distribution); tiers != nil {
+			request.Intent.Tiers = tiers
+			request.bounds = distributionSource(*distribution)
+			request.Source = request.bounds + ", bounded by " + source
+		}
+	}
+	return request
+}
+
+// Limits of what a policy may say, as in its schema.
+const (
+	maxPadding   = 1000
+	maxEndpoints = 1_000_000
+)
+
+var (
+	percentage = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,2})?%$`)
+	perZone    = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,2})?x$`)
+	digits     = regexp.MustCompile(`^[0-9]+$`)
+)
+
+func parseThreshold(text string) (float64, error) {
+	if percentage.MatchString(text) {
+		n, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+		if err == nil && n > 0 && n <= 1000 {
+			return n / 100, nil
+		}
+	}
+	return 0, errors.New(`it must be a percentage above 0 and at most 1000, such as "50%"`)
+}
+
+func parseStart(value intstr.IntOrString) (allocate.Start, error) {
+	switch {
+	case value.Type == intstr.Int:
+		if value.IntVal >= 0 && value.IntVal <= maxEndpoints {
+			return allocate.Start{Endpoints: int(value.IntVal)}, nil
+		}
+	case perZone.MatchString(value.StrVal):
+		if n, err := strconv.ParseFloat(strings.TrimSuffix(value.StrVal, "x"), 64); err == nil {
+			return allocate.Start{PerZone: n}, nil
+		}
+	case digits.MatchString(value.StrVal):
+		return allocate.Start{}, fmt.Errorf(`it must be a number, which is written without quotes: %s, or one for each zone, such as "3x"`, value.StrVal)
+	}
+	return allocate.Start{}, fmt.Errorf(`it must be a number of endpoints from 0 to %d, such as 12, or one for each zone, such as "3x"`, maxEndpoints)
+}
+
+// quoted is a value as in its manifest.
+func quoted(value intstr.IntOrString) string {
+	if value.Type == intstr.Int {
+		return value.String()
+	}
+	return strconv.Quote(value.StrVal)
+}

@@ -1,0 +1,416 @@
+// Package intent turns API objects into values of package allocate: what a Service asks
+// for, the zones with their capacity, and the endpoints of a Service.
+//
+// It decides nothing about traffic, and never changes its input, which may be shared with
+// a cache.
+package intent
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
+	"vicinity.dev/vicinity/internal/topology"
+)
+
+// Request is what a Service asks for.
+type Request struct {
+	Intent allocate.Intent
+	// Approach is the kind of intent, as metrics tell them apart.
+	Approach Approach
+	// Capacity is what the traffic of a zone is estimated by.
+	Capacity Capacity
+	// Source is where it is written, as in "annotation
+	// endpointslice.kubernetes.io/same-zone: Prefer", empty if nothing is asked for.
+	Source string
+	// Policy and ClusterPolicy name the RoutingPolicy or the ClusterRoutingPolicy that
+	// counts, if one does.
+	Policy        string
+	ClusterPolicy string
+	// Selected says that the policy selects the Service, which does not name it.
+	Selected bool
+	// SelectedWarnings is how many of Warnings are about policies that select the Service.
+	SelectedWarnings int
+	// Declined is why a policy that selects the Service has no effect, empty if none does.
+	Declined string
+	// OwnZone says that every endpoint is hinted to its own zone only, even if a zone has
+	// none then.
+	OwnZone bool
+	// Upstream says that Kubernetes' own controllers do what is asked for.
+	Upstream bool
+	// Groups says that the Service is for vicinity-proxy.
+	Groups bool
+	// Headless says that clients find the endpoints by DNS. What it answers is read from
+	// groups, and no proxy has to do with it.
+	Headless bool
+	// Hides is what clients miss of a headless Service whose members may find each other by
+	// it, since the Service itself asks for a plan. It is empty for most.
+	Hides string
+	// NoPlan is why no plan can be made for the Service, empty for most.
+	NoPlan string
+	// Warnings are sentences about what is written and has no effect.
+	Warnings []string
+
+	// unnamed says that no algorithm is named: the bound has the default of the delivery.
+	unnamed bool
+	// bounds is the Source of a preference that a policy bounds.
+	bounds string
+}
+
+// Approach is a kind of intent.
+type Approach string
+
+// The approaches.
+const (
+	ApproachBalanced Approach = "Balanced"
+	ApproachRequire  Approach = "Require" // tiers that end, as Require makes them
+	ApproachPrefer   Approach = "Prefer"
+	ApproachAuto     Approach = "Auto"
+	ApproachKeys     Approach = "Keys" // tiers that the user lists
+)
+
+// Approaches lists all approaches.
+func Approaches() []Approach {
+	return []Approach{ApproachBalanced, ApproachRequire, ApproachPrefer, ApproachAuto, ApproachKeys}
+}
+
+// Options are the administrator's.
+type Options struct {
+	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for, instead of Kubernetes.
+	TakeOverAuto bool
+	// Defaults are the policies of the Service's namespace: see ForNamespace.
+	Defaults []*v1alpha1.ClusterRoutingPolicy
+	// GivesNames says that pods have names under that of the Service, as far as that is known.
+	GivesNames bool
+}
+
+// RequestOf reads what a Service asks for. Of several ways to ask, the first in the list of
+// rows counts. Policies of other namespaces are ignored. The intent is always valid.
+func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, options Options) Request {
+	from := written{service: service, options: options, policies: namespacePolicies(service.Namespace, policies)}
+	var request Request
+	for _, row := range rows() {
+		asked, warnings := row(from)
+		request.Warnings = append(request.Warnings, warnings...)
+		switch {
+		case request.Source == "":
+			asked.Warnings = append(request.Warnings, asked.Warnings...)
+			asked.SelectedWarnings += request.SelectedWarnings
+			asked.Declined = cmp.Or(request.Declined, asked.Declined)
+			request = asked
+		case asked.Source != "" && overrides(request, asked):
+			request.Warnings = append(request.Warnings, fmt.Sprintf("%s has no effect: %s comes first", asked.Source, request.Source))
+		}
+	}
+	request.bounds = ""
+	if request.Approach == "" {
+		request.Approach = approachOf(request.Intent)
+	}
+	if request.Capacity.Type == "" {
+		request.Capacity.Type = CapacityNodes
+	}
+	var warning string
+	if request.Groups, warning = groups(service); warning != "" {
+		request.Warnings = append(request.Warnings, warning)
+	}
+	request.NoPlan = unroutable(service)
+	if IsHeadless(service) {
+		request.byNames(from)
+	}
+	return request.WithGroups(request.Groups)
+}
+
+// AsksNothing reports whether all clients are to use all endpoints.
+func (r *Request) AsksNothing() bool {
+	return len(r.Intent.Tiers) == 0 && r.Intent.Bound == nil
+}
+
+// WithGroups is the request for vicinity-proxy, or for hints. For a headless Service it is
+// the same: DNS has no weights.
+func (r Request) WithGroups(groups bool) Request {
+	groups = groups && !r.Headless
+	r.Groups = groups
+	if r.unnamed {
+		bound := *r.Intent.Bound
+		bound.Algorithm = DefaultAlgorithm(groups)
+		r.Intent.Bound = &bound
+	}
+	return r
+}
+
+// DefaultAlgorithm is the algorithm of a bound that names none. Groups can carry weights.
+func DefaultAlgorithm(groups bool) allocate.Algorithm {
+	if groups {
+		return allocate.Flow
+	}
+	return allocate.Optimal
+}
+
+func groups(service *corev1.Service) (wanted bool, warning string) {
+	value, given := service.Annotations[v1alpha1.AnnotationProxy]
+	proxy := service.Labels[v1alpha1.LabelServiceProxyName]
+	switch {
+	case !given || value == "false":
+	case IsHeadless(service) && value == "true":
+		warning = fmt.Sprintf("annotation %s: true has no effect: the Service is headless (clusterIP: None), so no proxy serves it", v1alpha1.AnnotationProxy)
+	case value != "true":
+		warning = fmt.Sprintf("annotation %s: %q is unknown; allowed are true and false", v1alpha1.AnnotationProxy, value)
+	case proxy != "" && proxy != v1alpha1.ServiceProxyName:
+		warning = fmt.Sprintf("annotation %s: true has no effect: label %s gives the Service to %q", v1alpha1.AnnotationProxy, v1alpha1.LabelServiceProxyName, proxy)
+	default:
+		wanted = true
+	}
+	return wanted, warning
+}
+
+// overrides reports whether a warning is due that first overrides second. It is not if
+// second is a policy, which is for many Services, nor if both are the two usual ways to ask
+// for the same zone.
+func overrides(first, second Request) bool {
+	switch {
+	case second.Policy != "", second.ClusterPolicy != "", first.bounds == second.Source:
+		return false
+	}
+	return !first.OwnZone || !slices.Equal(first.Intent.Tiers, second.Intent.Tiers)
+}
+
+func approachOf(intent allocate.Intent) Approach {
+	switch {
+	case intent.Tiers.Hard():
+		return ApproachRequire
+	case len(intent.Tiers) > 0 || intent.Bound != nil:
+		return ApproachPrefer
+	}
+	return ApproachBalanced
+}
+
+type written struct {
+	service  *corev1.Service
+	policies []anyPolicy // of the namespace, in the order of precedence
+	options  Options
+}
+
+// row reads one way to ask. The Source of the request is empty if the Service does not use
+// it, or not in a valid way. Warnings beside the request are about what is invalid.
+type row func(written) (request Request, warnings []string)
+
+// rows lists the ways to ask, in the order of precedence.
+func rows() []row {
+	return []row{balanced, nearness, topologyKeys, namedPolicy, ownZone, selectingPolicy, auto, trafficDistribution, clusterPolicy}
+}
+
+// FromPolicy is the policy that counts, as in "RoutingPolicy near", empty if none does.
+func (r *Request) FromPolicy() string {
+	switch {
+	case r.Policy != "":
+		return kindPolicy + " " + r.Policy
+	case r.ClusterPolicy != "":
+		return kindClusterPolicy + " " + r.ClusterPolicy
+	}
+	return ""
+}
+
+// unroutable is why neither proxies nor DNS choose among the Service's endpoints, empty if
+// they do. Local policies are for proxies, so that they mean nothing to a headless Service.
+func unroutable(service *corev1.Service) string {
+	switch {
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		return fmt.Sprintf("type ExternalName: the Service is a name for %q and has no endpoints", service.Spec.ExternalName)
+	case IsHeadless(service):
+		return ""
+	case service.Spec.InternalTrafficPolicy != nil && *service.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal:
+		return "internalTrafficPolicy: Local: each node uses its own endpoints only, so there is nothing to divide"
+	}
+	return ""
+}
+
+func balanced(from written) (request Request, warnings []string) {
+	if from.service.Annotations[v1alpha1.AnnotationSameZone] == v1alpha1.Balanced {
+		request.Source = annotation(v1alpha1.AnnotationSameZone, v1alpha1.Balanced)
+	}
+	return request, nil
+}
+
+type level struct {
+	annotation, key string
+}
+
+// levels are the kinds of places, the narrowest first. To require one is to require all
+// after it.
+func levels() []level {
+	return []level{
+		{v1alpha1.AnnotationSameNode, topology.Hostname},
+		{v1alpha1.AnnotationSameZone, topology.Zone},
+		{v1alpha1.AnnotationSameRegion, topology.Region},
+	}
+}
+
+func nearness(from written) (request Request, warnings []string) {
+	var sources []string
+	required, bounded := false, false
+	for _, level := range levels() {
+		value, given := from.service.Annotations[level.annotation]
+		switch {
+		case !given || value == v1alpha1.Balanced:
+			continue
+		case value != v1alpha1.Prefer && value != v1alpha1.Require:
+			warnings = append(warnings, fmt.Sprintf("annotation %s: %q is unknown; allowed are %s, %s and %s",
+				level.annotation, value, v1alpha1.Balanced, v1alpha1.Prefer, v1alpha1.Require))
+			continue
+		}
+		sources = append(sources, level.annotation+": "+value)
+		if required {
+			continue
+		}
+		request.Intent.Tiers = append(request.Intent.Tiers, level.key)
+		required = value == v1alpha1.Require
+		bounded = bounded || level.key == topology.Zone && value == v1alpha1.Prefer
+	}
+	if len(sources) == 0 {
+		return Request{}, warnings
+	}
+	if !required {
+		request.Intent.Tiers = append(request.Intent.Tiers, topology.Anywhere)
+	}
+	if bounded {
+		request.Intent.Bound, request.unnamed = new(allocate.DefaultBound(DefaultAlgorithm(false))), true
+	}
+	request.Source = "annotation " + sources[0]
+	if len(sources) > 1 {
+		request.Source = "annotations " + strings.Join(sources, ", ")
+	}
+	return request, warnings
+}
+
+func topologyKeys(from written) (request Request, warnings []string) {
+	list, given := from.service.Annotations[v1alpha1.AnnotationTopologyKeys]
+	if !given {
+		return Request{}, nil
+	}
+	tiers, err := ParseTopologyKeys(list)
+	if err != nil {
+		return Request{}, []string{fmt.Sprintf("annotation %s: %v", v1alpha1.AnnotationTopologyKeys, err)}
+	}
+	if fault := localKeys(from.service, tiers, writtenKeys(list)); fault != "" {
+		return Request{}, []string{fault}
+	}
+	return Request{
+		Intent:   allocate.Intent{Tiers: tiers},
+		Approach: ApproachKeys,
+		Source:   writtenKeys(list),
+	}, nil
+}
+
+func ownZone(from written) (request Request, warnings []string) {
+	if from.service.Labels[v1alpha1.LabelOwnZone] != "true" {
+		return Request{}, nil
+	}
+	return Request{
+		Intent:  allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}},
+		Source:  fmt.Sprintf("label %s: %q", v1alpha1.LabelOwnZone, "true"),
+		OwnZone: true,
+	}, nil
+}
+
+// auto reads Kubernetes' own heuristic from the older annotation or, if there is
+// none, from the newer one.
+func auto(from written) (request Request, warnings []string) {
+	name, value := heuristic(from.service)
+	switch {
+	case isAuto(value):
+	case name == v1alpha1.AnnotationTopologyAwareHints && strings.HasPrefix(value, v1alpha1.PolicyPrefix):
+		return Request{}, []string{fmt.Sprintf("annotation %s: %q has no effect; a RoutingPolicy is named in %s",
+			name, value, v1alpha1.AnnotationTopologyMode)}
+	case value == "", disabled(value), strings.Contains(value, "/"):
+		return Request{}, nil // a value with a slash is a policy's or another controller's
+	default:
+		return Request{}, []string{fmt.Sprintf("annotation %s: %q is unknown; allowed are Auto, Disabled and, in %s, %sNAME for a RoutingPolicy",
+			name, value, v1alpha1.AnnotationTopologyMode, v1alpha1.PolicyPrefix)}
+	}
+	return Request{
+		Intent:   allocate.Intent{Tiers: topology.Tiers{topology.Zone, topology.Anywhere}, Bound: new(allocate.DefaultBound(allocate.Auto))},
+		Approach: ApproachAuto,
+		Capacity: AutoCapacity(),
+		Source:   annotation(name, value),
+		// Kubernetes does nothing about it where the Service is headless: to take it over
+		// must not hide members from each other.
+		Upstream: !from.options.TakeOverAuto || from.peers() != "",
+	}, nil
+}
+
+// heuristic is what the Service says about who writes its hints: the older annotation or,
+// if there is none, the newer one.
+func heuristic(service *corev1.Service) (name, value string) {
+	if value, given := service.Annotations[v1alpha1.AnnotationTopologyAwareHints]; given {
+		return v1alpha1.AnnotationTopologyAwareHints, value
+	}
+	return v1alpha1.AnnotationTopologyMode, service.Annotations[v1alpha1.AnnotationTopologyMode]
+}
+
+func isAuto(value string) bool { return value == "Auto" || value == "auto" }
+
+func disabled(value string) bool { return value == "Disabled" || value == "disabled" }
+
+// HintedUpstream reports whether Kubernetes itself writes hints for the Service.
+func HintedUpstream(service *corev1.Service) bool {
+	_, value := heuristic(service)
+	return isAuto(value) || service.Spec.TrafficDistribution != nil
+}
+
+// declines is why policies cannot select the Service, empty for most: it wants no hints,
+// another controller writes them, or clients need all of its members.
+func declines(from written) string {
+	switch name, value := heuristic(from.service); {
+	case disabled(value):
+		return annotation(name, value) + " opts out of it"
+	case strings.Contains(value, "/") && !strings.HasPrefix(value, v1alpha1.PolicyPrefix):
+		return annotation(name, value) + " leaves the hints to another controller"
+	}
+	if peers := from.peers(); peers != "" {
+		return peers + "; DNS gives all of them, unless the Service itself asks for a plan"
+	}
+	return ""
+}
+
+func trafficDistribution(from written) (request Request, warnings []string) {
+	if from.service.Spec.TrafficDistribution == nil {
+		return Request{}, nil
+	}
+	value := *from.service.Spec.TrafficDistribution
+	tiers := distributionTiers(value)
+	if tiers == nil {
+		return Request{}, []string{fmt.Sprintf("spec.trafficDistribution: %q is unknown; allowed are %s, %s and %s", value,
+			corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode, corev1.ServiceTrafficDistributionPreferClose)}
+	}
+	return Request{Intent: allocate.Intent{Tiers: tiers}, Source: distributionSource(value), Upstream: true}, nil
+}
+
+// distributionTiers are the tiers of a spec.trafficDistribution, nil if it is unknown.
+func distributionTiers(value string) topology.Tiers {
+	switch value {
+	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
+		return topology.Tiers{topology.Zone, topology.Anywhere}
+	case corev1.ServiceTrafficDistributionPreferSameNode:
+		return topology.Tiers{topology.Hostname, topology.Zone, topology.Anywhere}
+	}
+	return nil
+}
+
+func distributionSource(value string) string {
+	return "spec.trafficDistribution: " + value
+}
+
+func annotation(name, value string) string {
+	return "annotation " + name + ": " + plaintext.Of(value)
+}
+
+// AutoCapacity is the capacity of Kubernetes' own heuristic.
+func AutoCapacity() Capacity {
+	return Capacity{Type: CapacityCPU, WithoutControlPlane: true}
+}

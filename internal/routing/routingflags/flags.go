@@ -1,0 +1,49 @@
+// Package routingflags declares the flags of vicinity-controller that its decisions depend
+// on: for the controller, and for the commands that decide as the controller of a cluster
+// was told to.
+package routingflags
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/groups"
+	"vicinity.dev/vicinity/internal/routing/intent"
+)
+
+// AddNamespace declares the flag of Vicinity's own namespace.
+func AddNamespace(flags *pflag.FlagSet, namespace *string) {
+	flags.StringVar(namespace, "namespace", *namespace, "namespace of Vicinity itself; the POD_NAMESPACE variable by default")
+}
+
+// Add declares the others. What a flag does not say stays as it is.
+func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *intent.Exclusion) {
+	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services are left alone, beside Vicinity's own")
+	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "do what topology-mode: Auto asks of Kubernetes, too")
+	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", s.ShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
+	switchOff(flags, &s.WithoutHints, "hints", "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
+	switchOff(flags, &s.WithoutGroups, "groups", "write EndpointGroups for Services that ask for vicinity-proxy, and for headless ones")
+	flags.IntVar(&s.GroupSize, "group-size", s.GroupSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", groups.MaxSize))
+}
+
+// switchOff declares a flag that is true unless something is switched off.
+func switchOff(flags *pflag.FlagSet, off *bool, name, usage string) {
+	flags.VarPF((*opposite)(off), name, "", usage).NoOptDefVal = "true"
+}
+
+// opposite is a flag that keeps the opposite of what is said.
+type opposite bool
+
+func (o *opposite) Set(text string) error {
+	value, err := strconv.ParseBool(text)
+	*o = opposite(!value)
+	return err
+}
+
+func (o *opposite) String() string { return strconv.FormatBool(!bool(*o)) }
+
+// Type is that of a flag that needs no value.
+func (*opposite) Type() string { return "bool" }

@@ -1,0 +1,123 @@
+package routingflags
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+
+	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/intent"
+)
+
+// ControllerSelector finds the controller's Deployment: no value of the chart changes these
+// labels.
+const ControllerSelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=controller"
+
+// Running are the settings of a cluster's controller that decisions depend on.
+type Running struct {
+	routing.Settings
+	// Exclusion says which Services it leaves alone.
+	Exclusion intent.Exclusion
+	// Stopped is why no controller runs; it is empty if one does, or if that is not known.
+	Stopped string
+}
+
+// Defaults are the settings of a controller without flags.
+func Defaults() Running {
+	return Running{Settings: routing.DefaultSettings(), Exclusion: intent.Exclusion{Namespaces: intent.DefaultExcluded()}}
+}
+
+// ControllerOf is the Deployment of the controller, of those that ControllerSelector finds, nil if there is none. The
+// note says that there are several, if there are.
+func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1.Deployment, note string) {
+	if len(found) == 0 {
+		return nil, ""
+	}
+	found = slices.Clone(found)
+	SortControllers(found, called)
+	controller = found[0]
+	names := []string{controller.Namespace + "/" + controller.Name}
+	for _, d := range found[1:] {
+		if scaledDown(d) == 0 {
+			names = append(names, d.Namespace+"/"+d.Name)
+		}
+	}
+	if len(names) == 1 {
+		return controller, ""
+	}
+	why := "though no webhook that is known calls its namespace"
+	if controller.Namespace == called {
+		why = "whose namespace the webhooks of the cluster call"
+	}
+	return controller, fmt.Sprintf("Deployments %s have the labels of vicinity-controller; the first is taken for it, %s", strings.Join(names, " and "), why)
+}
+
+// SortControllers sorts Deployments of controllers. Whoever may write a Deployment can give it these labels, so those of
+// the namespace that the webhooks of the cluster call are first. Those that are to have no pods are last, and names
+// decide among others.
+func SortControllers(found []*appsv1.Deployment, called string) {
+	elsewhere := func(d *appsv1.Deployment) int {
+		if d.Namespace == called {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(found, func(a, b *appsv1.Deployment) int {
+		return cmp.Or(elsewhere(a)-elsewhere(b), scaledDown(a)-scaledDown(b), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+	})
+}
+
+func scaledDown(d *appsv1.Deployment) int {
+	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+		return 1
+	}
+	return 0
+}
+
+// RunningOf are the settings that the cluster's controller was started with, and the defaults
+// where that cannot be known. Notes say what is not known, or not as it should be.
+func RunningOf(controller *appsv1.Deployment) (running Running, notes []string) {
+	running = Defaults()
+	if controller == nil {
+		running.Stopped = "no vicinity-controller is installed"
+		return running, []string{running.Stopped + ", so nothing is written; its default flags are assumed"}
+	}
+	if controller.Status.ReadyReplicas == 0 {
+		running.Stopped = fmt.Sprintf("Deployment %s/%s has no ready pod", controller.Namespace, controller.Name)
+		notes = append(notes, running.Stopped+", so nothing is written")
+	}
+	running.Exclusion.Own = controller.Namespace
+	for _, container := range controller.Spec.Template.Spec.Containers {
+		if err := running.apply(container.Args); err != nil {
+			notes = append(notes, fmt.Sprintf("Deployment %s/%s has a flag that makes no sense (%v); its default flags are assumed",
+				controller.Namespace, controller.Name, err))
+		}
+	}
+	return running, notes
+}
+
+// apply takes over flags of the controller, or none of them if one makes no sense.
+func (r *Running) apply(args []string) error {
+	given := *r
+	flags := SetOf("vicinity-controller")
+	Add(flags, &given.Settings, &given.Exclusion)
+	AddNamespace(flags, &given.Exclusion.Own)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	*r = given
+	return nil
+}
+
+// SetOf is for the arguments of a program, of which unknown ones do not matter.
+func SetOf(program string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(program, pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	return flags
+}

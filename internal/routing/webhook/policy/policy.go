@@ -1,0 +1,118 @@
+// Package policy is the admission webhook for RoutingPolicies and ClusterRoutingPolicies.
+// It refuses what the schema cannot: an expression that is no CEL, gives no number or may
+// cost too much, and selectors with labels that no object can have. It warns of what needs
+// vicinity-proxy. It refuses nothing that is stored already: such a policy falls back to
+// its defaults, and other parts of it can be changed.
+package policy
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/routing/capacity"
+	"vicinity.dev/vicinity/internal/routing/intent"
+)
+
+// Path is where the webhook for RoutingPolicies is served, and ClusterPath where the one
+// for ClusterRoutingPolicies is.
+const (
+	Path        = "/validate-routingpolicy"
+	ClusterPath = "/validate-clusterroutingpolicy"
+)
+
+// Options are what the webhook depends on.
+type Options struct {
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhooks.
+func Register(mgr manager.Manager, o Options) {
+	options := func(name string) admission.Options {
+		return admission.Options{Webhook: name, OnFailure: admission.FailOpen, Metrics: o.Metrics}
+	}
+	admission.Register(mgr, Path, admission.OfWrites(judge), options("routingpolicy"))
+	admission.Register(mgr, ClusterPath, admission.OfWrites(judgeCluster), options("clusterroutingpolicy"))
+}
+
+func judge(_ context.Context, write admission.Write[v1alpha1.RoutingPolicy]) (admission.Verdict, error) {
+	policy := write.Object
+	if policy.DeletionTimestamp != nil {
+		return admission.Verdict{}, nil
+	}
+	given := written{spec: &policy.Spec, read: intent.ReadPolicy(policy)}
+	if write.Stored != nil {
+		given.stored = &write.Stored.Spec
+	}
+	return given.verdict(), nil
+}
+
+func judgeCluster(_ context.Context, write admission.Write[v1alpha1.ClusterRoutingPolicy]) (admission.Verdict, error) {
+	policy := write.Object
+	if policy.DeletionTimestamp != nil {
+		return admission.Verdict{}, nil
+	}
+	given := written{spec: &policy.Spec.RoutingPolicySpec, namespaces: policy.Spec.NamespaceSelector, read: intent.ReadClusterPolicy(policy)}
+	if write.Stored != nil {
+		given.stored, given.storedNamespaces = &write.Stored.Spec.RoutingPolicySpec, write.Stored.Spec.NamespaceSelector
+	}
+	return given.verdict(), nil
+}
+
+type written struct {
+	spec, stored                 *v1alpha1.RoutingPolicySpec
+	namespaces, storedNamespaces *metav1.LabelSelector
+	read                         intent.Policy
+}
+
+func (w *written) verdict() admission.Verdict {
+	if w.stored != nil && reflect.DeepEqual(w.spec, w.stored) && reflect.DeepEqual(w.namespaces, w.storedNamespaces) {
+		return admission.Verdict{}
+	}
+	var said admission.Verdict
+	for _, fault := range w.faults() {
+		said.Faults = append(said.Faults, fault.Error())
+	}
+	if need := intent.NeedOfGroups(w.read.Intent); need != "" {
+		said.Warnings = append(said.Warnings, fmt.Sprintf("the policy %s; it has full effect on Services annotated with %s: \"true\", which vicinity-proxy serves",
+			need, v1alpha1.AnnotationProxy))
+	}
+	return said
+}
+
+// faults are about parts of the policy that are not stored already.
+func (w *written) faults() field.ErrorList {
+	spec, stored := w.spec, w.stored
+	if stored == nil {
+		stored = new(v1alpha1.RoutingPolicySpec)
+	}
+	var all field.ErrorList
+	path := field.NewPath("spec")
+	given := spec.Capacity
+	if given.Type == v1alpha1.CapacityExpression && given != stored.Capacity {
+		if err := capacity.Check(given.Expression); err != nil {
+			all = append(all, field.Invalid(path.Child("capacity", "expression"), given.Expression, err.Error()))
+		}
+	}
+	for _, selector := range []struct {
+		name          string
+		given, stored *metav1.LabelSelector
+	}{
+		{"selector", spec.Selector, stored.Selector},
+		{"nodeSelector", spec.NodeSelector, stored.NodeSelector},
+		{"namespaceSelector", w.namespaces, w.storedNamespaces},
+	} {
+		if !reflect.DeepEqual(selector.given, selector.stored) {
+			all = append(all, validation.ValidateLabelSelector(selector.given, validation.LabelSelectorValidationOptions{}, path.Child(selector.name))...)
+		}
+	}
+	return all
+}

@@ -1,0 +1,177 @@
+// Package service is the admission webhook for Services. It refuses what is impossible,
+// such as topology keys that are no keys, and warns of what has no effect, such as an
+// annotation with an unknown value. It refuses nothing that is stored already: a Service
+// that was written while the webhook was down can be changed like any other. The routing
+// controller decides by the same rules, so that without the webhook the same things have
+// no effect.
+package service
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/routing/intent"
+)
+
+// Path is where the webhook is served.
+const Path = "/validate-service"
+
+// Options are what the webhook depends on.
+type Options struct {
+	// TakeOverAuto, WithoutGroups and WithoutHints are as the routing controller has them.
+	TakeOverAuto, WithoutGroups, WithoutHints bool
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhook. The manager's scheme must have the policies;
+// its cache has them from the start then.
+func Register(mgr manager.Manager, o Options) {
+	j := judge{Options: o, objects: mgr.GetClient()}
+	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
+		Webhook: "service", OnFailure: admission.FailOpen, Metrics: o.Metrics,
+	})
+}
+
+type judge struct {
+	Options
+	objects client.Reader
+}
+
+func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service]) (admission.Verdict, error) {
+	service, stored := write.Object, write.Stored
+	if service.DeletionTimestamp != nil || stored != nil && sameWords(service, stored) {
+		return admission.Verdict{}, nil
+	}
+	policies, defaults, err := j.list(ctx, write.Namespace)
+	var known []string
+	if stored != nil {
+		known = intent.Impossible(inNamespace(stored, write.Namespace), policies)
+	}
+	named := inNamespace(service, write.Namespace)
+	faults := slices.DeleteFunc(intent.Impossible(named, policies), func(fault string) bool { return slices.Contains(known, fault) })
+	if len(faults) > 0 {
+		return admission.Verdict{Faults: faults}, nil
+	}
+	if err != nil {
+		return admission.Verdict{}, err // what a Service asks for may be in a policy
+	}
+	return admission.Verdict{Warnings: j.warnings(intent.RequestOf(named, policies, intent.Options{
+		TakeOverAuto: j.TakeOverAuto && !j.WithoutHints, Defaults: defaults, GivesNames: stored != nil && j.givesNames(ctx, named),
+	}))}, nil
+}
+
+// givesNames reports whether pods are known to have names under a headless Service. Where
+// that cannot be read a warning less is given.
+func (j judge) givesNames(ctx context.Context, service *corev1.Service) bool {
+	if !intent.IsHeadless(service) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var list discoveryv1.EndpointSliceList
+	if err := j.objects.List(ctx, &list, client.InNamespace(service.Namespace),
+		client.MatchingLabels{discoveryv1.LabelServiceName: service.Name}); err != nil {
+		return false
+	}
+	eps := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	for i := range list.Items {
+		eps[i] = &list.Items[i]
+	}
+	return intent.GivesNames(eps)
+}
+
+// inNamespace is the Service with its namespace, which a review's object may lack.
+func inNamespace(service *corev1.Service, namespace string) *corev1.Service {
+	named := service.DeepCopy()
+	named.Namespace = namespace
+	return named
+}
+
+func sameWords(service, stored *corev1.Service) bool {
+	return maps.Equal(service.Annotations, stored.Annotations) && maps.Equal(service.Labels, stored.Labels) &&
+		reflect.DeepEqual(service.Spec, stored.Spec)
+}
+
+// listTimeout is how long a review waits for a cache that is not filled yet.
+const listTimeout = 500 * time.Millisecond
+
+func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1.RoutingPolicy, defaults []*v1alpha1.ClusterRoutingPolicy, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var list v1alpha1.RoutingPolicyList
+	if err := j.objects.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, nil, fmt.Errorf("listing RoutingPolicies of %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		policies = append(policies, &list.Items[i])
+	}
+	var all v1alpha1.ClusterRoutingPolicyList
+	if err := j.objects.List(ctx, &all); err != nil {
+		return policies, nil, fmt.Errorf("listing ClusterRoutingPolicies: %w", err)
+	}
+	for i := range all.Items {
+		defaults = append(defaults, &all.Items[i])
+	}
+	if len(defaults) == 0 {
+		return policies, nil, nil
+	}
+	found := new(metav1.PartialObjectMetadata)
+	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err = j.objects.Get(ctx, client.ObjectKey{Name: namespace}, found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return policies, nil, nil // it is newer than what is in memory
+	case err != nil:
+		return policies, nil, fmt.Errorf("reading namespace %s: %w", namespace, err)
+	}
+	return policies, intent.ForNamespace(defaults, found.Labels), nil
+}
+
+func (j judge) warnings(request intent.Request) []string {
+	said := slices.Clone(request.Warnings)
+	if request.Groups && j.WithoutGroups {
+		request = request.WithGroups(false)
+		said = append(said, fmt.Sprintf("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, intent.GroupsAreOff))
+	}
+	switch {
+	case request.Source == "" || request.Upstream:
+	case request.Headless && request.AsksNothing():
+	case request.Headless && j.WithoutGroups:
+		said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, intent.GroupsAreOff))
+	case request.Headless:
+		if request.Hides != "" {
+			said = append(said, request.Hides)
+		}
+	case request.NoPlan != "":
+		// A policy is for many Services, of which some have no use for it.
+		if request.FromPolicy() == "" {
+			said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
+		}
+	case request.Groups:
+	case j.WithoutHints:
+		said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, intent.HintsAreOff))
+	default:
+		switch need := intent.NeedOfGroups(request.Intent); {
+		case need == "":
+		case j.WithoutGroups:
+			said = append(said, fmt.Sprintf("%s %s, and %s", request.Source, need, intent.GroupsAreOff))
+		default:
+			said = append(said, fmt.Sprintf("%s %s; annotate the Service with %s: \"true\" to have it served by vicinity-proxy", request.Source, need, v1alpha1.AnnotationProxy))
+		}
+	}
+	return said
+}

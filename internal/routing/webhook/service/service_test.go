@@ -1,0 +1,237 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/admission"
+)
+
+// reader lists policies, and no slices.
+type reader struct {
+	client.Reader
+	policies []v1alpha1.RoutingPolicy
+	// defaults are for namespaces such as shop, which is labelled near=yes.
+	defaults []v1alpha1.ClusterRoutingPolicy
+	err      error
+}
+
+func (r reader) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	namespace, ok := object.(*metav1.PartialObjectMetadata)
+	if !ok || namespace.Kind != "Namespace" || key.Name != "shop" {
+		return errors.New("only the metadata of the namespace shop is expected")
+	}
+	namespace.Labels = map[string]string{"near": "yes"}
+	return r.err
+}
+
+func (r reader) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var o client.ListOptions
+	for _, option := range options {
+		option.ApplyToList(&o)
+	}
+	if all, ok := list.(*v1alpha1.ClusterRoutingPolicyList); ok {
+		all.Items = slices.Clone(r.defaults)
+		return r.err
+	}
+	if _, ok := list.(*discoveryv1.EndpointSliceList); ok {
+		return r.err
+	}
+	policies, ok := list.(*v1alpha1.RoutingPolicyList)
+	if !ok || o.Namespace != "shop" {
+		return errors.New("only policies of the namespace shop are expected")
+	}
+	policies.Items = slices.Clone(r.policies)
+	return r.err
+}
+
+// of makes a Service from lines of annotations, as a review has it: without namespace.
+func of(lines ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{}}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, "=")
+		s.Annotations[name] = value
+	}
+	return s
+}
+
+const (
+	sameZone = "endpointslice.kubernetes.io/same-zone="
+	keys     = "vicinity.dev/topology-keys="
+	mode     = "service.kubernetes.io/topology-mode="
+	proxy    = "vicinity.dev/proxy=true"
+)
+
+func with(s *corev1.Service, change func(*corev1.Service)) *corev1.Service {
+	change(s)
+	return s
+}
+
+func headless(s *corev1.Service) {
+	s.Spec.ClusterIP, s.Spec.Selector = corev1.ClusterIPNone, map[string]string{"app": "web"}
+}
+
+// early has a headless Service publish addresses that are not ready.
+func early(s *corev1.Service) {
+	headless(s)
+	s.Spec.PublishNotReadyAddresses = true
+}
+
+func local(s *corev1.Service) {
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func TestJudge(t *testing.T) {
+	racks := v1alpha1.RoutingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "racks"}, Spec: v1alpha1.RoutingPolicySpec{Keys: []string{"rack", "*"}},
+	}
+	weighted := v1alpha1.RoutingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "weighted"}, Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-opt"},
+	}
+	const requires = ` requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; annotate the Service with vicinity.dev/proxy: "true" to have it served by vicinity-proxy`
+	for _, test := range []struct {
+		name             string
+		object, stored   *corev1.Service
+		faults, warnings []string // how they begin
+	}{
+		{name: "nothing", object: of()},
+		{name: "all well", object: of(sameZone + "Prefer")},
+		{name: "hard with groups", object: of(sameZone+"Require", proxy)},
+		{
+			name: "hard without groups", object: of(sameZone + "Require"),
+			warnings: []string{"annotation endpointslice.kubernetes.io/same-zone: Require" + requires},
+		},
+		{
+			name: "weighted by a policy", object: of(mode + "vicinity.dev/weighted"),
+			warnings: []string{"annotation service.kubernetes.io/topology-mode: vicinity.dev/weighted uses the algorithm local-opt, whose weights hints cannot carry; annotate"},
+		},
+		{name: "headless", object: with(of(sameZone+"Require"), headless)},
+		{
+			name: "members of their own", object: with(of(sameZone+"Require"), early),
+			warnings: []string{"its members may find each other by its name, since publishNotReadyAddresses is true: annotation endpointslice.kubernetes.io/same-zone: Require hides from each client those that are not near it, and all where none is near; names"},
+		},
+		{
+			name:   "keys of a policy with a local policy already",
+			stored: with(of(mode+"vicinity.dev/racks"), local), object: with(of(mode+"vicinity.dev/racks", "other=x"), local),
+			warnings: []string{`annotation service.kubernetes.io/topology-mode: vicinity.dev/racks: spec.keys of RoutingPolicy racks`},
+		},
+		{
+			name: "made impossible", stored: of(keys + "zone,*"), object: with(of(keys+"zone,*"), local),
+			faults: []string{`annotation vicinity.dev/topology-keys: "zone,*" cannot be together`},
+		},
+		{
+			// It was written while the webhook was away.
+			name: "impossible already", stored: of(keys + "*,zone"), object: of(keys+"*,zone", "other=x"),
+			warnings: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 2`},
+		},
+		{
+			name: "impossible in another way", stored: of(keys + "*,zone"), object: of(keys + "*,zone,rack"),
+			faults: []string{`annotation vicinity.dev/topology-keys: topology keys: "*" is key 1 of 3`},
+		},
+		{
+			name: "nothing new", stored: of(sameZone + "prefer"),
+			object: with(of(sameZone+"prefer"), func(s *corev1.Service) { s.Finalizers = []string{"example.com/x"} }),
+		},
+		{
+			name: "about to go", stored: of(), object: with(of(keys+"*,zone"), func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{} }),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			j := judge{objects: reader{policies: []v1alpha1.RoutingPolicy{racks, weighted}}}
+			before := test.object.DeepCopy()
+			said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
+			begin(t, "faults", said.Faults, test.faults)
+			begin(t, "warnings", said.Warnings, test.warnings)
+			if err != nil {
+				t.Error(err)
+			}
+			if before.Namespace != test.object.Namespace {
+				t.Error("the Service is changed")
+			}
+		})
+	}
+}
+
+// begin compares how sentences begin.
+func begin(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("%s %q, want %q", what, got, want)
+	}
+}
+
+// Without the policies it is not known what a Service asks for, but what is impossible
+// is so whatever they say.
+func TestJudgeWithoutPolicies(t *testing.T) {
+	j := judge{objects: reader{err: errors.New("no connection")}}
+	said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
+	if len(said.Faults)+len(said.Warnings) > 0 || err == nil || err.Error() != "listing RoutingPolicies of shop: no connection" {
+		t.Errorf("%+v", said)
+	}
+	said, err = j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
+	if len(said.Faults) != 1 || err != nil {
+		t.Errorf("%+v", said)
+	}
+}
+
+// A policy of the cluster counts where it chooses the namespace.
+func TestJudgeByClusterPolicy(t *testing.T) {
+	hard := v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hard"}}
+	hard.Spec.Mode = v1alpha1.Require
+	for label, want := range map[string][]string{
+		"yes": {"ClusterRoutingPolicy hard by its selector requires what hints cannot"},
+		"no":  nil,
+	} {
+		hard.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": label}}
+		j := judge{objects: reader{defaults: []v1alpha1.ClusterRoutingPolicy{hard}}}
+		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
+		begin(t, "warnings", said.Warnings, want)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSwitchedOff warns of what has no effect in a cluster whose administrator has switched
+// a delivery off.
+func TestSwitchedOff(t *testing.T) {
+	const prefer, require, none = sameZone + "Prefer", sameZone + "Require", "headless=yes"
+	const hintsOff, groupsOff = "has no effect: delivery by hints is switched off", "annotation vicinity.dev/proxy has no effect: delivery by groups is switched off"
+	noHints, noGroups := Options{WithoutHints: true, TakeOverAuto: true}, Options{WithoutGroups: true}
+	for _, test := range []struct {
+		options Options
+		lines   []string
+		want    []string
+	}{
+		{noHints, []string{prefer}, []string{hintsOff}},
+		{noHints, []string{mode + "Auto"}, nil}, // Kubernetes does it
+		{noGroups, []string{prefer, proxy}, []string{groupsOff}},
+		{noGroups, []string{require}, []string{"and delivery by groups is switched off in this cluster"}},
+		{noGroups, []string{none, require}, []string{"same-zone: Require has no effect: delivery by groups is switched off"}},
+	} {
+		j := judge{Options: test.options, objects: reader{}}
+		object := of(test.lines...)
+		if test.lines[0] == none {
+			headless(object)
+		}
+		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: object, Namespace: "shop"})
+		if len(said.Warnings) != len(test.want) || len(said.Faults) > 0 || err != nil {
+			t.Errorf("%+v, %q: %+v, want %q", test.options, test.lines, said, test.want)
+			continue
+		}
+		for i, want := range test.want {
+			if !strings.Contains(said.Warnings[i], want) {
+				t.Errorf("%+v, %q: %q, want %q", test.options, test.lines, said.Warnings[i], want)
+			}
+		}
+	}
+}

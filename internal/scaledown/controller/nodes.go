@@ -1,0 +1,110 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// usableTrust is how long a live reading of the nodes counts: denied repairs ask again and again.
+const usableTrust = time.Minute
+
+// nodes says in which domains pods can be. All workloads share what was read: in a large cluster these are many nodes.
+type nodes struct {
+	cached, live client.Reader
+	clock        clock.PassiveClock
+
+	mu     sync.Mutex
+	known  []corev1.Node // of the cache, nil after a change
+	usable []corev1.Node // that take pods, as they were read last, which the cache does not tell
+	read   time.Time
+}
+
+// forget has nodes read anew, since one came, went or has other labels.
+func (o *nodes) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.known = nil
+}
+
+// domainsOf are the domains with a node for the pods of a workload.
+func (o *nodes) domainsOf(ctx context.Context, c *current) ([]string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known == nil {
+		var list corev1.NodeList
+		if err := o.cached.List(ctx, &list); err != nil {
+			return nil, fmt.Errorf("reading nodes: %w", err)
+		}
+		o.known = list.Items
+	}
+	return domainsFor(c, o.known), nil
+}
+
+// usableDomainsOf are the domains with a node that takes the pods of a workload.
+func (o *nodes) usableDomainsOf(ctx context.Context, c *current) ([]string, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := o.clock.Now(); o.usable == nil || now.Sub(o.read) >= usableTrust {
+		var list corev1.NodeList
+		if err := o.live.List(ctx, &list); err != nil {
+			return nil, fmt.Errorf("reading nodes: %w", err)
+		}
+		o.usable, o.read = []corev1.Node{}, now
+		for i := range list.Items {
+			if node := &list.Items[i]; takesPods(node) {
+				o.usable = append(o.usable, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
+			}
+		}
+	}
+	return domainsFor(c, o.usable), nil
+}
+
+// setOf is the ReplicaSet of the pod that domainsFor asks about.
+func setOf(c *current) types.UID {
+	if len(c.pods) == 0 {
+		return ""
+	}
+	return metav1.GetControllerOfNoCopy(anyPod(c)).UID
+}
+
+// anyPod is the first by name. The pods of a workload ask the same of nodes.
+func anyPod(c *current) *corev1.Pod { return c.pods[slices.Min(slices.Collect(maps.Keys(c.pods)))] }
+
+// domainsFor are the domains of nodes by what the pods of a workload ask of these.
+func domainsFor(c *current, nodes []corev1.Node) []string {
+	names := []string{}
+	if len(c.pods) == 0 {
+		return names
+	}
+	affinity, found := nodeaffinity.GetRequiredNodeAffinity(anyPod(c)), map[string]bool{}
+	for i := range nodes {
+		domain, labelled := nodes[i].Labels[c.key]
+		if !labelled || found[domain] {
+			continue
+		}
+		if matches, err := affinity.Match(&nodes[i]); err == nil && matches {
+			found[domain] = true
+			names = append(names, domain)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// takesPods reports whether a node takes pods. Tolerations do not count: rather too little is repaired than too much.
+func takesPods(node *corev1.Node) bool {
+	return !node.Spec.Unschedulable && !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule
+	})
+}

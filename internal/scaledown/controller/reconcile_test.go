@@ -1,0 +1,487 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/requester"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
+)
+
+const zones = corev1.LabelTopologyZone
+
+func TestCostsAreWrittenWhereTheyAreWrong(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(4, v1alpha1.AnnotationKeepSpread, zones)
+	w.pods("web-1", "a1x", "a2x", "a3x", "b1x")
+	if after := w.sync(web); after != 0 {
+		t.Errorf("it is looked at again after %s", after)
+	}
+	w.wrote("a1x=-3", "a2x=-2", "b1x=-1", "a3x=-1")
+	w.sync(web)
+	w.wrote()
+
+	w.r = newReconciler(*w.r) // a restart
+	w.sync(web)
+	w.wrote()
+
+	w.pods("web-1", "b2x")
+	w.sync(web)
+	w.wrote("b2x=-2")
+	w.delete("a2x") // the order of the others is right
+	w.sync(web)
+	w.wrote()
+	// One that is about to go needs none, and counts no more.
+	change(w, &corev1.Pod{}, "b2x", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/wait"} })
+	w.delete("b2x")
+	w.sync(web)
+	w.wrote()
+	w.said()
+}
+
+func TestWhoAsks(t *testing.T) {
+	keep := v1alpha1.AnnotationKeepSpread
+	for _, test := range []struct {
+		name, namespace string
+		workload        []string
+		want            []string
+		said            []string
+	}{
+		{name: "no one"},
+		{name: "the workload", workload: []string{keep, zones}, want: []string{"a1x=-2", "b1x=-1", "a2x=-1"}},
+		{name: "its namespace", namespace: zones, want: []string{"a1x=-2", "b1x=-1", "a2x=-1"}},
+		{name: "the workload asks not to", namespace: zones, workload: []string{keep, ""}},
+		{name: "the workload asks for other domains", namespace: zones, workload: []string{keep, "rack.example/name"}},
+		{name: "what is no label", workload: []string{keep, "zone a"}, said: []string{eventInvalid}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			if test.namespace != "" {
+				change(w, &corev1.Namespace{}, "shop", func(n *corev1.Namespace) { n.Annotations = map[string]string{keep: test.namespace} })
+			}
+			w.deploy(3, test.workload...)
+			w.pods("web-1", "a1x", "a2x", "b1x")
+			w.sync(web)
+			w.sync(web)
+			w.wrote(test.want...)
+			w.said(test.said...)
+		})
+	}
+}
+
+func TestBareReplicaSet(t *testing.T) {
+	w := newWorld(t)
+	w.set("solo", 3, nil, v1alpha1.AnnotationKeepSpread, zones)
+	w.pods("solo", "a1x", "a2x", "b1x")
+	solo := web
+	solo.kind, solo.Name = pacing.ReplicaSet, "solo"
+	w.sync(solo)
+	w.wrote("a1x=-2", "b1x=-1", "a2x=-1")
+	// One that a Deployment adopts is synced with it.
+	change(w, &appsv1.ReplicaSet{}, "solo", func(s *appsv1.ReplicaSet) {
+		s.OwnerReferences = []metav1.OwnerReference{*controlledBy(pacing.Deployment, "web")}
+	})
+	w.pods("solo", "a3x")
+	w.sync(solo)
+	w.wrote()
+	if n := len(w.r.notes.Keys()); n != 0 {
+		t.Errorf("%d workloads are remembered", n)
+	}
+}
+
+func TestCostsOfOthersAreKept(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
+	w.pods("web-1", "a1x", "a2x", "b1x")
+	setCost := func(cost string) {
+		change(w, &corev1.Pod{}, "a1x", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.PodDeletionCost: cost} })
+	}
+	setCost("7")
+	w.sync(web)
+	w.sync(web)
+	w.wrote("a2x=-2", "b1x=-1")
+	w.said(eventForeign)
+	// Also one that was ours before.
+	change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "-9" })
+	w.sync(web)
+	w.wrote()
+	w.said(eventNoRoom)
+	change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { delete(p.Annotations, corev1.PodDeletionCost) })
+	setCost("-1")
+	w.sync(web)
+	w.said()
+	w.writes = nil
+	change(w, &corev1.Pod{}, "a1x", func(p *corev1.Pod) { delete(p.Annotations, corev1.PodDeletionCost) })
+	w.sync(web)
+	w.said()
+	setCost("008") // which Kubernetes does not accept
+	w.sync(web)
+	w.said(eventForeign)
+	change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "-3" })
+	w.sync(web)
+	w.said(eventNoRoom)
+}
+
+func TestCostsGoWhenTheyAreAskedForNoMore(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
+	w.pods("web-1", "a1x", "a2x", "b1x")
+	w.sync(web)
+	change(w, &corev1.Pod{}, "a2x", func(p *corev1.Pod) { p.Annotations[corev1.PodDeletionCost] = "5" })
+	w.writes = nil
+	change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Annotations = nil })
+	w.sync(web)
+	w.wrote("a1x=", "a2x=5", "b1x=")
+	w.sync(web)
+	w.wrote()
+	if n := len(w.r.notes.Keys()); n != 0 {
+		t.Errorf("%d workloads are remembered", n)
+	}
+}
+
+func TestDomainsWithoutAllowanceLast(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(4, v1alpha1.AnnotationKeepSpread, zones)
+	w.pods("web-1", "a1x", "a2x", "b1x", "c1x")
+	budget := &v1alpha1.TopologyDisruptionBudget{ObjectMeta: meta("web", "tdb", nil)}
+	budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	budget.Spec.NodeSelectorTerm = &v1alpha1.NodeSelectorTerm{MatchExpressions: []v1alpha1.NodeSelectorRequirement{{Key: zones, Operator: corev1.NodeSelectorOpExists}}}
+	status := func(a, b int32) func(*v1alpha1.TopologyDisruptionBudget) {
+		return func(b1 *v1alpha1.TopologyDisruptionBudget) {
+			b1.Status.ObservedGeneration, b1.Status.DisruptionsAllowed = 1, a+b
+			b1.Status.Domains = []v1alpha1.DomainStatus{{Domain: "a", Allowed: a}, {Domain: "b", Allowed: b}}
+		}
+	}
+	status(0, 1)(budget)
+	w.create(budget)
+	w.sync(web)
+	w.wrote("c1x=-1", "b1x=-1", "a1x=999998", "a2x=999999")
+
+	// For a moment zone b has none, as while a pod of it restarts.
+	change(w, &v1alpha1.TopologyDisruptionBudget{}, "web", status(1, 0))
+	if after := w.sync(web); after != blockedTime {
+		t.Errorf("it is looked at again after %s", after)
+	}
+	w.pass(blockedTime / 2)
+	change(w, &v1alpha1.TopologyDisruptionBudget{}, "web", status(0, 1))
+	w.sync(web)
+	w.wrote()
+	change(w, &v1alpha1.TopologyDisruptionBudget{}, "web", status(1, 0))
+	w.sync(web)
+	w.pass(blockedTime)
+	w.sync(web)
+	w.wrote("a1x=-2", "a2x=-1", "b1x=999999")
+	// With broken glass it does not matter, and the order is right again.
+	change(w, &v1alpha1.TopologyDisruptionBudget{}, "web", func(b *v1alpha1.TopologyDisruptionBudget) {
+		b.Annotations = map[string]string{v1alpha1.AnnotationBreakGlass: w.clock.Now().Add(time.Hour).Format(time.RFC3339) + " a test"}
+	})
+	w.sync(web)
+	w.pass(blockedTime)
+	w.sync(web)
+	w.wrote()
+	for _, pod := range w.spread() {
+		if pod.Blocked {
+			t.Errorf("%s is blocked", pod.Name)
+		}
+	}
+}
+
+// skewed is a Deployment whose rolling update has left a skew: five pods in a, one in b, none in c.
+func skewed(t *testing.T, annotations ...string) *world {
+	w := newWorld(t)
+	w.deploy(6, append(annotations, v1alpha1.AnnotationKeepSpread, zones)...)
+	w.pods("web-1", "a1x", "a1y", "a2x", "a2y", "a3x", "b1x")
+	return w
+}
+
+func TestRepair(t *testing.T) {
+	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
+	if after := w.sync(web); after != quietTime {
+		t.Errorf("it is looked at again after %s", after)
+	}
+	if n := w.r.misplaced(); n != 3 {
+		t.Errorf("%d pods are misplaced", n)
+	}
+	w.pass(quietTime)
+	w.sync(web)
+	w.asked("a1x")
+	w.said(eventRepair)
+	// Nothing while the next one is not there, or is not ready.
+	w.pass(time.Hour)
+	w.sync(web)
+	w.asked()
+	w.pods("web-1", "c1x")
+	if after := w.sync(web); after != quietTime {
+		t.Errorf("it is looked at again after %s", after)
+	}
+	w.pass(quietTime)
+	w.outcome = requester.Denied
+	if after := w.sync(web); after != repairAgain {
+		t.Errorf("it is looked at again after %s", after)
+	}
+	w.outcome = requester.Evicted
+	w.sync(web)
+	w.asked("a2x", "a2x")
+	w.said(eventRepair)
+	// Two of six pods over three zones were evicted: no more, though it is not the best yet.
+	w.pods("web-1", "b3x")
+	w.sync(web)
+	w.pass(time.Hour)
+	w.sync(web)
+	w.sync(web)
+	w.asked()
+	w.said(eventRepairEnds)
+	change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Generation++ })
+	w.sync(web)
+	w.pass(quietTime)
+	w.sync(web)
+	w.asked("a1y")
+	w.pods("web-1", "c2x")
+	w.pass(time.Hour)
+	w.sync(web)
+	w.asked()
+	if n := w.r.misplaced(); n != 0 {
+		t.Errorf("%d pods are misplaced", n)
+	}
+}
+
+// A pod that lands no better than the one before makes the next eviction wait.
+func TestRepairBacksOff(t *testing.T) {
+	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
+	w.sync(web)
+	w.pass(quietTime)
+	w.sync(web)
+	w.asked("a1x")
+	w.pods("web-1", "a1z")
+	w.sync(web)
+	w.pass(quietTime)
+	if after := w.sync(web); after != repairBackoff-quietTime {
+		t.Errorf("it is looked at again after %s", after)
+	}
+	// Nor does a change of the replicas make it land better, as by an autoscaler.
+	change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Generation++ })
+	w.sync(web)
+	w.asked()
+	w.pass(repairBackoff)
+	w.sync(web)
+	if len(w.requests) != 1 {
+		t.Errorf("evictor was asked for %q", w.requests)
+	}
+}
+
+// A cache that still has the pod that was evicted says nothing about the one that replaces it.
+func TestRepairAwaitsThatThePodGoes(t *testing.T) {
+	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
+	w.sync(web)
+	w.pass(quietTime)
+	w.lags = true
+	w.sync(web)
+	for range 3 {
+		if after := w.sync(web); after != repairAgain {
+			t.Errorf("it is looked at again after %s", after)
+		}
+	}
+	w.asked("a1x")
+	w.lags = false
+	w.delete("a1x")
+	w.pods("web-1", "c1x")
+	w.sync(web)
+	w.pass(quietTime)
+	w.sync(web)
+	w.asked("a2x")
+}
+
+func TestRepairIsNotFor(t *testing.T) {
+	for name, edit := range map[string]func(*world){
+		"who does not ask for it": func(w *world) {
+			change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { delete(d.Annotations, v1alpha1.AnnotationRepairSpread) })
+		},
+		"an update under way": func(w *world) { w.set("web-2", 1, controlledBy(pacing.Deployment, "web")) },
+		"a scale-down under way": func(w *world) {
+			change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32(5)) })
+		},
+		"a pod that is not ready": func(w *world) {
+			w.delete("b1x")
+			w.unready("web-1", "b1x")
+		},
+		"a pod that is terminating": func(w *world) {
+			w.pods("web-1", "c1x")
+			change(w, &corev1.Pod{}, "c1x", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/wait"} })
+			w.delete("c1x")
+		},
+		"zones that take no pods": func(w *world) {
+			for _, zone := range []string{"b", "c"} {
+				for i := range 3 {
+					change(w, &corev1.Node{}, fmt.Sprintf("%s%d", zone, i+1), func(n *corev1.Node) {
+						n.Spec.Unschedulable = zone == "b"
+						n.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}}
+					})
+				}
+			}
+		},
+		"zones where the pods may not be": func(w *world) {
+			for _, pod := range []string{"a1x", "a1y", "a2x", "a2y", "a3x", "b1x"} {
+				change(w, &corev1.Pod{}, pod, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{zones: "a"} })
+			}
+			w.delete("b1x")
+			w.pods("web-1", "a3y")
+			change(w, &corev1.Pod{}, "a3y", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{zones: "a"} })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
+			edit(w)
+			w.sync(web)
+			w.pass(quietTime)
+			w.sync(web)
+			w.pass(longestRepairBackoff)
+			w.sync(web)
+			w.asked()
+		})
+	}
+}
+
+// An eviction that waits for its turn is withdrawn when it would help no more.
+func TestRepairIsWithdrawn(t *testing.T) {
+	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
+	w.sync(web)
+	w.pass(quietTime)
+	w.outcome = requester.Waiting
+	w.sync(web)
+	w.sync(web)
+	w.asked("a1x", "a1x")
+	change(w, &appsv1.Deployment{}, "web", func(d *appsv1.Deployment) { delete(d.Annotations, v1alpha1.AnnotationRepairSpread) })
+	w.sync(web)
+	w.sync(web)
+	w.asked("not a1x")
+}
+
+// While a scale-down that budgets bound says which pods go next, no cost is written or removed, until the last of these pods has gone or
+// its time is over.
+func TestPacedScaleDownsGoFirst(t *testing.T) {
+	for _, asked := range []string{zones, ""} {
+		w := newWorld(t)
+		w.deploy(4, v1alpha1.AnnotationKeepSpread, asked)
+		w.pods("web-1", "a1x", "a2x", "b1x", "b2x")
+		for name, left := range map[string]time.Duration{"b1x": time.Minute, "b2x": 2 * time.Minute} {
+			change(w, &corev1.Pod{}, name, func(p *corev1.Pod) {
+				p.Annotations = map[string]string{
+					corev1.PodDeletionCost: "-1", v1alpha1.AnnotationDeletionCost: "-1", v1alpha1.AnnotationGoesUntil: w.clock.Now().Add(left).Format(time.RFC3339),
+				}
+			})
+		}
+		if got := w.sync(web); got != 2*time.Minute {
+			t.Errorf("asked for %q, the next look is after %s", asked, got)
+		}
+		w.wrote()
+		w.delete("b2x")
+		if got := w.sync(web); got != time.Minute {
+			t.Errorf("asked for %q, without one the next look is after %s", asked, got)
+		}
+		w.wrote()
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+		w.sync(web)
+		switch {
+		case asked == "":
+			w.wrote("b1x=")
+		case len(w.writes) == 0:
+			t.Error("after it, no cost is written")
+		}
+		pod := &corev1.Pod{}
+		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "b1x"}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if until, found := pod.Annotations[v1alpha1.AnnotationGoesUntil]; found && asked == "" {
+			t.Errorf("it goes until %s", until)
+		}
+	}
+}
+
+// turn is a limiter that does something while a write waits for its turn.
+type turn struct {
+	flowcontrol.RateLimiter
+	meanwhile func()
+}
+
+func (t turn) Wait(context.Context) error {
+	t.meanwhile()
+	return nil
+}
+
+// A scale-down that begins while a write waits for its turn comes first.
+func TestPacedScaleDownsBeginMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.deploy(3, v1alpha1.AnnotationKeepSpread, zones)
+	w.pods("web-1", "a1x", "a2x", "b1x")
+	w.r.limiter = turn{meanwhile: func() {
+		change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{v1alpha1.AnnotationGoesUntil: w.clock.Now().Add(time.Minute).Format(time.RFC3339)}
+		})
+	}}
+	w.sync(web)
+	w.wrote()
+}
+
+// While a rollout says which pod goes next, nothing is written to the pods of its Deployment, and its mark stays.
+func TestRolloutsGoFirst(t *testing.T) {
+	for _, asked := range []string{zones, ""} {
+		w := newWorld(t)
+		w.deploy(3, v1alpha1.AnnotationKeepSpread, asked)
+		w.pods("web-1", "a1x", "a2x", "b1x")
+		cost := v1alpha1.RolloutDeletionCost
+		change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.PodDeletionCost: cost, v1alpha1.AnnotationDeletionCost: cost}
+		})
+		w.sync(web)
+		w.wrote()
+		change(w, &corev1.Pod{}, "b1x", func(p *corev1.Pod) { p.Annotations = nil })
+		w.sync(web)
+		if (len(w.writes) > 0) != (asked != "") {
+			t.Errorf("asked for %q, after the rollout written is %q", asked, w.writes)
+		}
+	}
+}
+
+// lists is how often all nodes were read since the last look.
+func (w *world) lists(want int) {
+	w.t.Helper()
+	if w.nodeLists != want {
+		w.t.Errorf("nodes were read %d times, want %d", w.nodeLists, want)
+	}
+	w.nodeLists = 0
+}
+
+// Nodes are read again when they change, not in each sync.
+func TestNodesAreReadWhenTheyChange(t *testing.T) {
+	w := skewed(t)
+	for range 5 {
+		w.sync(web)
+	}
+	w.lists(1)
+	if n := w.r.misplaced(); n != 3 {
+		t.Errorf("%d pods are misplaced", n)
+	}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[workload]())
+	defer queue.ShutDown()
+	for i := range 3 {
+		node := &corev1.Node{}
+		change(w, node, fmt.Sprintf("c%d", i+1), func(n *corev1.Node) { n.Labels = nil })
+		w.r.nodeChanged(t.Context(), node, queue)
+	}
+	w.sync(web)
+	w.sync(web)
+	w.lists(1)
+	if n := w.r.misplaced(); n != 2 {
+		t.Errorf("without nodes in zone c %d pods are misplaced", n)
+	}
+}

@@ -1,0 +1,163 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"vicinity.dev/vicinity/internal/disruption/requester"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/scaledown/spread"
+)
+
+const (
+	// quietTime is how long the pods of a Deployment must stay the same before each eviction.
+	quietTime = 30 * time.Second
+	// repairAgain is when to ask again about an eviction that is under way or was denied.
+	repairAgain = 15 * time.Second
+	// After a pod that made the spread no better, the next eviction waits.
+	repairBackoff, longestRepairBackoff = 2 * time.Minute, time.Hour
+
+	repairRequester = "vicinity.dev/spread"
+)
+
+// repair is what is known of the repair of a Deployment.
+type repair struct {
+	generation int64     // that evicted is about
+	set        types.UID // the ReplicaSet that the backoff is about
+	evicted    int
+	misplaced  int // pods, before the last eviction; 0 if the next one need not be better
+	backoff    shell.Backoff
+	quiet      shell.Lasting[string]
+	asked      *corev1.Pod // whose eviction was requested and is not known to have happened
+	gone       types.UID   // of the pod that was evicted last
+}
+
+// repair evicts a pod of a Deployment if that can make its spread better, unless a rolling update is under way. It returns after how
+// long to look again.
+func (r *reconciler) repair(ctx context.Context, n *notes, c *current, pods []spread.Pod) (time.Duration, error) {
+	d, ok := c.owner.(*appsv1.Deployment)
+	if !ok {
+		return 0, nil
+	}
+	domains, err := r.nodes.domainsOf(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	misplaced := spread.Misplaced(pods, domains)
+	n.misplaced.Store(int64(misplaced))
+	p := &n.repair
+	if p.generation != d.Generation {
+		p.generation, p.evicted, p.misplaced = d.Generation, 0, 0
+	}
+	// The backoff outlives a generation: an autoscaler changes the Deployment often, and pods land no better for that.
+	if set := setOf(c); p.set != set {
+		p.set, p.backoff = set, shell.Backoff{}
+	}
+	if p.asked != nil && (c.pods[p.asked.Name] == nil || c.pods[p.asked.Name].UID != p.asked.UID) {
+		p.asked, p.evicted = nil, p.evicted+1
+	}
+	if c.hasPod(p.gone) {
+		return repairAgain, nil // the cache does not show yet that it goes
+	}
+	if !c.repairs || misplaced == 0 || !isSettled(d, c) {
+		p.quiet.Reset()
+		n.announce(r, d, eventRepairEnds, "")
+		return 0, r.withdraw(ctx, n)
+	}
+	if p.misplaced > 0 && p.asked == nil {
+		if misplaced >= p.misplaced {
+			p.backoff.Fail(r.clock.Now(), repairBackoff, longestRepairBackoff)
+		} else {
+			p.backoff = shell.Backoff{}
+		}
+		p.misplaced = 0
+	}
+	most := (len(pods) + len(domains) - 1) / len(domains)
+	if p.evicted >= most {
+		n.announce(r, d, eventRepairEnds, fmt.Sprintf("%d pods are not where they would be with the best spread over %s, and %d were evicted for that since the last change of the Deployment; no more are. See where the scheduler can place them", misplaced, c.key, p.evicted))
+		return 0, nil
+	}
+	now := r.clock.Now()
+	names := fmt.Sprint(slices.Sorted(maps.Keys(c.pods)))
+	if left := max(p.quiet.Left(names, now, r.quiet), p.backoff.Wait(now)); left > 0 {
+		return left, nil
+	}
+	return r.evict(ctx, n, c, pods, misplaced)
+}
+
+// isSettled reports whether a Deployment has all of its pods, ready and of one ReplicaSet, and no others.
+func isSettled(d *appsv1.Deployment, c *current) bool {
+	if d.Spec.Replicas == nil || c.terminating > 0 || len(c.pods) != int(*d.Spec.Replicas) {
+		return false
+	}
+	for i := range c.sets {
+		wanted := c.sets[i].Spec.Replicas
+		if wanted == nil || *wanted != 0 && *wanted != *d.Spec.Replicas {
+			return false
+		}
+	}
+	for _, pod := range c.pods {
+		if !shell.IsReady(pod) || pod.Spec.NodeName == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// evict requests the eviction of the pod that goes next.
+func (r *reconciler) evict(ctx context.Context, n *notes, c *current, pods []spread.Pod, misplaced int) (time.Duration, error) {
+	domains, err := r.nodes.usableDomainsOf(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	p := &n.repair
+	next, found := spread.Repair(pods, domains, r.clock.Now())
+	if p.asked != nil && (!found || next.Name != p.asked.Name) {
+		if err := r.withdraw(ctx, n); err != nil {
+			return 0, err
+		}
+	}
+	if !found { // until a node changes, which no event may tell
+		p.backoff.Fail(r.clock.Now(), repairBackoff, longestRepairBackoff)
+		return p.backoff.Wait(r.clock.Now()), nil
+	}
+	pod := c.pods[next.Name]
+	reason := fmt.Sprintf("%s %s has more pods than the others of %s", c.key, next.Domain, c.workload)
+	outcome, err := r.evictor.Request(ctx, pod, repairRequester, reason)
+	if err != nil {
+		return 0, err
+	}
+	r.metrics.repaired(outcome.State)
+	log.FromContext(ctx).V(1).Info("repairing", "pod", pod.Name, "domain", next.Domain, "outcome", outcome.State)
+	switch outcome.State {
+	case requester.Evicted:
+		p.evicted, p.misplaced, p.asked, p.gone = p.evicted+1, misplaced, nil, pod.UID
+		r.recorder.Eventf(c.owner, pod, corev1.EventTypeNormal, eventRepair, "Evict", "Pod %s is evicted: %s", pod.Name, reason)
+	case requester.Waiting:
+		p.asked, p.misplaced = pod, misplaced
+	case requester.Refused:
+		p.backoff.Fail(r.clock.Now(), repairBackoff, longestRepairBackoff)
+		return p.backoff.Wait(r.clock.Now()), nil
+	}
+	return repairAgain, nil
+}
+
+// withdraw takes back what was requested.
+func (r *reconciler) withdraw(ctx context.Context, n *notes) error {
+	if n.repair.asked == nil {
+		return nil
+	}
+	if err := r.evictor.Withdraw(ctx, n.repair.asked, repairRequester); err != nil {
+		return err
+	}
+	n.repair.asked = nil
+	return nil
+}

@@ -1,0 +1,210 @@
+// Package controller keeps the pods of Deployments and ReplicaSets spread over failure domains when they become fewer, where the
+// workload or its namespace has v1alpha1.AnnotationKeepSpread. It writes deletion costs, by which ReplicaSets choose what they
+// delete. Package spread decides which costs.
+//
+// It never writes to a pod whose cost another owner has set, and writes nothing where the order is already right. Beside a cost it
+// writes v1alpha1.AnnotationDeletionCost with the same value, so that a restarted controller knows its own costs and writes
+// nothing. Both go when the workload no longer asks for it.
+//
+// # Repair
+//
+// A rolling update brings new pods before the old ones have gone, so it may end with a skew although every pod went in the right
+// order. With v1alpha1.AnnotationRepairSpread, the controller evicts pods of a Deployment that has been quiet for a while, one at
+// a time and as budgets allow, as long as another domain has two pods less. Each generation of the Deployment has a bound of
+// evictions. After a pod that made the spread no better, the next eviction waits longer. Both are kept in memory: a
+// restarted controller begins anew, after the Deployment has been quiet again.
+//
+// # Paced scale-downs
+//
+// A second controller goes on with scale-downs that budgets did not allow whole, of workloads with v1alpha1.PaceClamp, until
+// the workload has the replicas that v1alpha1.AnnotationWantedReplicas names. It decides nothing: it asks package pacing
+// whether the next step is allowed. If it is, it writes the workload as it is, and the webhook in internal/scaledown/webhook/scale makes
+// the step of that write, with its reservations.
+//
+// It looks when pods or budgets change, and otherwise after a wait that doubles and is never the same twice, so that workloads that
+// wait for one budget do not all ask at once. A workload that was given more replicas meanwhile, or that
+// is no longer to be paced, stays as it is, and its annotations go. All that is remembered is in
+// these, so a restart changes nothing.
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	disruptionrequester "vicinity.dev/vicinity/internal/disruption/requester"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
+)
+
+// Options are the choices of an administrator.
+type Options struct {
+	// Budgets says that TopologyDisruptionBudgets are kept: the pods of domains without allowance go last.
+	Budgets bool
+	Workers int // workloads that are synced at a time
+	// Rate and Burst bound writes of costs, in a second and at once.
+	Rate  float32
+	Burst int
+	// Syncs, if given, know the syncs under way.
+	Syncs *shell.Syncs
+}
+
+// workload names one. The pods of a Deployment are spread together, and those of a ReplicaSet of none.
+type workload struct {
+	types.NamespacedName
+	kind pacing.Kind
+}
+
+func (w workload) String() string { return string(w.kind) + " " + w.NamespacedName.String() }
+
+// workloadOf returns the workload that a ReplicaSet belongs to.
+func workloadOf(set *appsv1.ReplicaSet) workload {
+	if owner := metav1.GetControllerOf(set); isOf(owner, pacing.Deployment) {
+		return workload{types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}, pacing.Deployment}
+	}
+	return workload{client.ObjectKeyFromObject(set), pacing.ReplicaSet}
+}
+
+// isOf reports whether an owner is of a kind.
+func isOf(owner *metav1.OwnerReference, k pacing.Kind) bool {
+	return owner != nil && owner.Kind == string(k) && strings.HasPrefix(owner.APIVersion, appsv1.GroupName+"/")
+}
+
+// indexController is the cache's index of pods and ReplicaSets by the UID of what controls them.
+const indexController = "scaledown.controller"
+
+func controllerOf(object client.Object) []string {
+	if owner := metav1.GetControllerOf(object); isOf(owner, pacing.Deployment) || isOf(owner, pacing.ReplicaSet) {
+		return []string{string(owner.UID)}
+	}
+	return nil
+}
+
+func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for _, object := range []client.Object{&corev1.Pod{}, &appsv1.ReplicaSet{}} {
+		if err := indexer.IndexField(ctx, object, indexController, controllerOf); err != nil {
+			return fmt.Errorf("indexing %T by controller: %w", object, err)
+		}
+	}
+	return nil
+}
+
+// evictor is the part of requester.Requester that repairs use.
+type evictor interface {
+	Request(ctx context.Context, pod *corev1.Pod, requester, reason string) (disruptionrequester.Outcome, error)
+	Withdraw(ctx context.Context, pod *corev1.Pod, requester string) error
+}
+
+// Add adds the controller to a manager, whose cache must have reservation.CacheOptions.
+func Add(ctx context.Context, mgr manager.Manager, evicts evictor, options Options) error {
+	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	recorder, err := shell.NewRecorder(ctx, mgr, "vicinity-controller")
+	if err != nil {
+		return err
+	}
+	r := newReconciler(reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), evictor: evicts, recorder: recorder, clock: clock.RealClock{}, options: options,
+	})
+	if err := r.metrics.register(); err != nil {
+		return err
+	}
+	if err := r.add(mgr); err != nil {
+		return fmt.Errorf("adding the controller of scale-downs: %w", err)
+	}
+	return nil
+}
+
+// reconciler syncs the deletion costs of the pods of a workload.
+type reconciler struct {
+	client   client.Client
+	live     client.Reader // not of a cache
+	nodes    *nodes
+	evictor  evictor
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	options  Options
+	quiet    time.Duration // before and between repairs
+	limiter  flowcontrol.RateLimiter
+	notes    *shell.Notes[workload, notes]
+	metrics  *metrics
+}
+
+func newReconciler(r reconciler) *reconciler {
+	r.quiet = cmp.Or(r.quiet, quietTime)
+	r.limiter = flowcontrol.NewTokenBucketRateLimiter(r.options.Rate, r.options.Burst)
+	r.nodes = &nodes{cached: r.client, live: r.live, clock: r.clock}
+	r.notes = &shell.Notes[workload, notes]{}
+	r.metrics = newMetrics(&r)
+	return &r
+}
+
+// notes are what is known of a workload that asks for something.
+type notes struct {
+	written   map[types.UID]shell.Written // by pod
+	announced map[string]bool             // by the reason of an event
+	blocked   blocked
+	repair    repair
+	misplaced atomic.Int64 // pods, which metrics read
+}
+
+func newNotes() *notes {
+	return &notes{written: map[types.UID]shell.Written{}, announced: map[string]bool{}}
+}
+
+// misplaced is how many pods of all workloads are in the wrong domains.
+func (r *reconciler) misplaced() int {
+	sum := int64(0)
+	for _, n := range r.notes.All() {
+		sum += n.misplaced.Load()
+	}
+	return int(sum)
+}
+
+// metrics are those of the controller.
+type metrics struct {
+	syncs, writes, repairs *prometheus.CounterVec
+	workloads, misplaced   prometheus.GaugeFunc
+}
+
+func newMetrics(r *reconciler) *metrics {
+	return &metrics{
+		syncs: shell.NewCounter("vicinity_scaledown_syncs_total", "Syncs of the deletion costs of Deployments and ReplicaSets by how they ended.",
+			"result", shell.Outcomes()...),
+		writes: shell.NewCounter("vicinity_scaledown_cost_writes_total", "Writes of deletion costs to pods by how they ended.", "result", shell.Outcomes()...),
+		repairs: shell.NewCounter("vicinity_scaledown_repairs_total",
+			"Requests to evict a pod so that the one that replaces it makes a spread better, by what became of them.", "outcome",
+			disruptionrequester.Evicted, disruptionrequester.Waiting, disruptionrequester.Denied, disruptionrequester.Gone, disruptionrequester.Refused),
+		workloads: shell.NewGauge("vicinity_scaledown_workloads", "Deployments and ReplicaSets whose pods are kept spread.",
+			func() int { return len(r.notes.Keys()) }),
+		misplaced: shell.NewGauge("vicinity_scaledown_misplaced_pods",
+			"Pods of Deployments that are kept spread in other domains than they would be with the best spread.", r.misplaced),
+	}
+}
+
+func (m *metrics) register() error {
+	return shell.Register(m.syncs, m.writes, m.repairs, m.workloads, m.misplaced)
+}
+
+func (m *metrics) synced(outcome shell.Outcome) { m.syncs.WithLabelValues(string(outcome)).Inc() }
+
+func (m *metrics) wrote(err error) { m.writes.WithLabelValues(string(shell.OutcomeOf(err))).Inc() }
+
+func (m *metrics) repaired(state disruptionrequester.State) {
+	m.repairs.WithLabelValues(string(state)).Inc()
+}

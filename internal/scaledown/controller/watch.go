@@ -1,0 +1,109 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
+)
+
+const (
+	// gatherTime is how long changes of pods are gathered for a workload. A scale-down that comes sooner
+	// finds the costs of before.
+	gatherTime = 200 * time.Millisecond
+	// nodeGatherTime is the same for nodes, which all workloads depend on.
+	nodeGatherTime = 5 * time.Second
+)
+
+type queue = shell.Queue[workload]
+
+func (r *reconciler) add(mgr manager.Manager) error {
+	warm := true
+	b := builder.TypedControllerManagedBy[workload](mgr).
+		Named("scaledown").
+		Watches(&appsv1.Deployment{}, shell.OnEvent(ownerChanged, sameOwner)).
+		Watches(&appsv1.ReplicaSet{}, shell.OnEvent(ownerChanged, sameOwner)).
+		Watches(&corev1.Pod{}, shell.OnChange(r.podChanged, samePod)).
+		Watches(&corev1.Node{}, shell.OnChange(r.nodeChanged, shell.SameLabels)).
+		WatchesMetadata(&corev1.Namespace{}, shell.OnChange(r.namespaceChanged, shell.SameAnnotations)).
+		WithOptions(controller.TypedOptions[workload]{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
+	if r.options.Budgets {
+		b = b.Watches(&v1alpha1.TopologyDisruptionBudget{}, shell.OnEvent(r.budgetChanged, nil))
+	}
+	return b.Complete(r)
+}
+
+// ownerChanged follows what workloads ask for, and how many pods.
+func ownerChanged(_ context.Context, object client.Object, q queue) {
+	if set, ok := object.(*appsv1.ReplicaSet); ok {
+		q.AddAfter(workloadOf(set), gatherTime)
+		return
+	}
+	q.AddAfter(workload{client.ObjectKeyFromObject(object), pacing.Deployment}, gatherTime)
+}
+
+func sameOwner(before, after client.Object) bool {
+	return before.GetGeneration() == after.GetGeneration() && shell.SameAnnotations(before, after)
+}
+
+// samePod compares what the order of pods depends on.
+func samePod(before, after client.Object) bool {
+	a, ok := before.(*corev1.Pod)
+	b, also := after.(*corev1.Pod)
+	return ok && also && a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase && shell.IsReady(a) == shell.IsReady(b) &&
+		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		maps.Equal(a.Annotations, b.Annotations) && slices.Equal(controllerOf(a), controllerOf(b))
+}
+
+// podChanged has the workload of a pod synced. One whose ReplicaSet is not known is, when that comes.
+func (r *reconciler) podChanged(ctx context.Context, pod client.Object, q queue) {
+	owner := metav1.GetControllerOf(pod)
+	if !isOf(owner, pacing.ReplicaSet) {
+		return
+	}
+	set := &appsv1.ReplicaSet{}
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: pod.GetNamespace(), Name: owner.Name}, set); err == nil {
+		q.AddAfter(workloadOf(set), gatherTime)
+	}
+}
+
+func (r *reconciler) nodeChanged(_ context.Context, _ client.Object, q queue) {
+	r.nodes.forget()
+	for _, w := range r.notes.Keys() {
+		q.AddAfter(w, nodeGatherTime)
+	}
+}
+
+// namespaceChanged follows what namespaces ask for.
+func (r *reconciler) namespaceChanged(ctx context.Context, namespace client.Object, q queue) {
+	var sets appsv1.ReplicaSetList
+	if err := r.client.List(ctx, &sets, client.InNamespace(namespace.GetName())); err != nil {
+		log.FromContext(ctx).Error(err, "reading the ReplicaSets of a namespace", "namespace", namespace.GetName())
+		return
+	}
+	for i := range sets.Items {
+		q.AddAfter(workloadOf(&sets.Items[i]), gatherTime)
+	}
+}
+
+// budgetChanged follows what budgets allow.
+func (r *reconciler) budgetChanged(_ context.Context, budget client.Object, q queue) {
+	for _, w := range r.notes.Keys() {
+		if w.Namespace == budget.GetNamespace() {
+			q.AddAfter(w, gatherTime)
+		}
+	}
+}

@@ -1,0 +1,394 @@
+// Package pacing says how far a workload may be scaled down now. The pods of a scale-down go in an order; as many of the first ones
+// may go as TopologyDisruptionBudgets would let evict. Pods that no budget covers may always go.
+//
+// The controllers of Kubernetes delete these pods without asking. So their evictions are reserved before a smaller number is let
+// through: two scale-downs, or a scale-down and an eviction, never use the same allowance. The reserved pods must be those that go:
+//
+//   - A StatefulSet deletes the highest ordinals.
+//   - A ReplicaSet chooses by its ranking (package spread). Where that falls back to the age of pods, which depends on when it looks
+//     and may be equal, the reserved pods first get a deletion cost below that of all others. All reserved pods get
+//     v1alpha1.AnnotationGoesUntil, so that internal/scaledown/controller leaves the costs of the workload alone. The mark outlives
+//     a reservation that is given up. If other pods would go all the same once the marks are written, none may go. A cost of
+//     another owner stays: then another pod may go.
+//   - A Deployment lets its one ReplicaSet choose. During a rolling update it has several with pods. Which pods would go is not
+//     known then, so none may go.
+//
+// A budget expects no more pods than the workload should have. So it stops counting a pod of a scale-down as soon as that is being
+// deleted, although the pod may serve for long. Nothing more is let through while a covered pod of the workload is being deleted.
+package pacing
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
+	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/scaledown/spread"
+)
+
+// ledger is the part of reservation.Ledger that a Pacer uses.
+type ledger interface {
+	ControlledPods(ctx context.Context, namespace string, selector labels.Selector, owner types.UID) ([]*corev1.Pod, error)
+	Forecast(ctx context.Context, pods []*corev1.Pod) (admitted int, denial string, err error)
+	Admit(context.Context, reservation.Request) (reservation.Answer, error)
+	GiveUp(pod types.NamespacedName, uid types.UID, holder string)
+	Hold(ctx context.Context, pod *corev1.Pod, holder string) error
+	Covering(namespace string, labels map[string]string) []types.NamespacedName
+}
+
+// Pacer answers questions about scale-downs.
+type Pacer struct {
+	ledger ledger
+	live   client.Reader
+	writer client.Writer
+	clock  clock.PassiveClock
+}
+
+// New makes a Pacer. It reads workloads live. The ledger's pods are as new as these.
+func New(books ledger, live client.Reader, writer client.Writer) *Pacer {
+	return &Pacer{ledger: books, live: live, writer: writer, clock: clock.RealClock{}}
+}
+
+// Question asks how far a workload may be scaled down.
+type Question struct {
+	Workload Workload // as it is stored
+	Wanted   int32
+	Holder   string // of reservations
+	// Whole reserves nothing unless all pods may go that would.
+	Whole bool
+	// DryRun reserves nothing.
+	DryRun bool
+}
+
+// Answer says how far a workload may be scaled down.
+type Answer struct {
+	// Replicas is what the workload may have now: at least what is wanted, and at most what it has. The evictions of the pods that
+	// go are reserved, except in a dry run, and except where Whole is asked for and not all pods may go.
+	Replicas int32
+	// Denial says why Replicas is not what is wanted. It is empty if it is.
+	Denial string
+}
+
+// mostAtOnce bounds the pods that go at once, together the reservations that are requested at a time.
+const (
+	mostAtOnce = 500
+	together   = 32
+	// costsSeen is how long the controller of ReplicaSets has to see costs before it can see the smaller number, which comes by
+	// another watch. It has longer if Vicinity's own watch does not show the costs yet.
+	costsSeen = 500 * time.Millisecond
+)
+
+// Ask answers a question.
+func (p *Pacer) Ask(ctx context.Context, q Question) (Answer, error) {
+	leaving, err := p.leavingOf(ctx, q)
+	if err != nil {
+		return Answer{}, err
+	}
+	if leaving.refusal != "" {
+		return Answer{Replicas: q.Workload.Replicas, Denial: leaving.refusal}, nil
+	}
+	n, denial, err := p.ledger.Forecast(ctx, leaving.pods)
+	if err != nil {
+		return Answer{}, fmt.Errorf("asking the budgets of %s: %w", q.Workload, err)
+	}
+	if n > mostAtOnce && !q.Whole {
+		n, denial = mostAtOnce, fmt.Sprintf("No more than %d pods go at once.", mostAtOnce)
+	}
+	answer := Answer{Replicas: leaving.replicasWithout(n), Denial: denial}
+	if q.DryRun || n == 0 || q.Whole && n < len(leaving.pods) {
+		return answer, nil
+	}
+	reserved, denial, err := p.reserve(ctx, leaving.pods[:n], q.Holder)
+	made := leaving.pods[:reserved]
+	if err == nil && (reserved == n || !q.Whole) {
+		var others string
+		if others, err = p.mark(ctx, leaving, reserved); others != "" {
+			reserved, denial = 0, others
+		}
+	}
+	if err != nil || reserved < len(made) || reserved < n && q.Whole {
+		p.giveUp(made, q.Holder)
+	}
+	if reserved < n {
+		answer = Answer{Replicas: leaving.replicasWithout(reserved), Denial: denial}
+	}
+	return answer, err
+}
+
+// leaving has the pods that would go, in their order.
+type leaving struct {
+	workload Workload
+	selector labels.Selector
+	owner    types.UID // of the pods
+	wanted   int32
+	pods     []*corev1.Pod
+	// staying are the other pods of a ReplicaSet.
+	staying []*corev1.Pod
+	refusal string // why none may go now, apart from budgets
+}
+
+// replicasWithout returns the replicas with which no more than the first n pods go.
+func (l leaving) replicasWithout(n int) int32 {
+	if n == len(l.pods) {
+		return l.wanted
+	}
+	fewest := int32(len(l.pods) + len(l.staying) - n)
+	if l.workload.Kind == StatefulSet {
+		ordinal, _ := ordinalOf(l.pods[n])
+		fewest = ordinal - l.workload.start + 1
+	}
+	return min(l.workload.Replicas, max(l.wanted, fewest))
+}
+
+func (p *Pacer) leavingOf(ctx context.Context, q Question) (leaving, error) {
+	l := leaving{workload: q.Workload, owner: q.Workload.Object.GetUID(), wanted: q.Wanted}
+	var err error
+	if l.selector, err = q.Workload.labelSelector(); err != nil {
+		return l, err
+	}
+	if q.Workload.Kind == Deployment {
+		set, unknown, err := p.onlySet(ctx, q.Workload, l.selector)
+		if err != nil || set == nil {
+			l.refusal = unknown
+			return l, err
+		}
+		l.owner = set.UID
+	}
+	pods, err := p.ledger.ControlledPods(ctx, q.Workload.Object.GetNamespace(), l.selector, l.owner)
+	if err != nil {
+		return l, err
+	}
+	l.refusal = p.stillGoing(pods)
+	pods = slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) })
+	if q.Workload.Kind == StatefulSet {
+		l.pods = ordered(pods, q.Workload.start+q.Wanted)
+		return l, nil
+	}
+	l.pods, l.staying = ranked(pods, len(pods)-int(q.Wanted), p.clock.Now())
+	return l, nil
+}
+
+// stillGoing names the covered pods that are still being deleted, if there are any.
+func (p *Pacer) stillGoing(pods []*corev1.Pod) string {
+	var names []string
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil && p.isCovered(pod) {
+			names = append(names, pod.Name)
+		}
+	}
+	slices.Sort(names)
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("Pod %s is still being deleted.", names[0])
+	}
+	return fmt.Sprintf("%d pods are still being deleted, %s among them.", len(names), names[0])
+}
+
+func (p *Pacer) isCovered(pod *corev1.Pod) bool {
+	return len(p.ledger.Covering(pod.Namespace, pod.Labels)) > 0
+}
+
+// onlySet returns the ReplicaSet of a Deployment that has pods or should have some. It is nil if there is none. If there are several,
+// which one would shrink is not known, and unknown says so.
+func (p *Pacer) onlySet(ctx context.Context, w Workload, selector labels.Selector) (*appsv1.ReplicaSet, string, error) {
+	var sets appsv1.ReplicaSetList
+	if err := p.live.List(ctx, &sets, client.InNamespace(w.Object.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, "", fmt.Errorf("reading the ReplicaSets of %s: %w", w, err)
+	}
+	var found *appsv1.ReplicaSet
+	for i := range sets.Items {
+		set := &sets.Items[i]
+		if !metav1.IsControlledBy(set, w.Object) || Of(set).Replicas == 0 && set.Status.Replicas == 0 {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Sprintf("A rolling update of %s is under way, and which pods would go is not known until it has ended.", w), nil
+		}
+		found = set
+	}
+	return found, "", nil
+}
+
+// ordered returns the pods of a StatefulSet from an ordinal on, the highest first.
+func ordered(pods []*corev1.Pod, from int32) []*corev1.Pod {
+	found := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
+		ordinal, ok := ordinalOf(pod)
+		return !ok || ordinal < from
+	})
+	slices.SortFunc(found, func(a, b *corev1.Pod) int {
+		first, _ := ordinalOf(a)
+		second, _ := ordinalOf(b)
+		return cmp.Compare(second, first)
+	})
+	return found
+}
+
+func ordinalOf(pod *corev1.Pod) (int32, bool) {
+	n, err := strconv.ParseInt(pod.Name[strings.LastIndex(pod.Name, "-")+1:], 10, 32)
+	return int32(n), err == nil
+}
+
+// ranked returns the pods that a ReplicaSet deletes if it has n too many, in their order, and the others.
+func ranked(pods []*corev1.Pod, n int, now time.Time) (gone, others []*corev1.Pod) {
+	all := make([]spread.Pod, len(pods))
+	byName := map[string]*corev1.Pod{}
+	for i, pod := range pods {
+		all[i], byName[pod.Name] = RankedPod(pod), pod
+	}
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	for i, p := range spread.Removed(all, all[0].Set, len(all), now) {
+		if i < n {
+			gone = append(gone, byName[p.Name])
+		} else {
+			others = append(others, byName[p.Name])
+		}
+	}
+	return gone, others
+}
+
+// reserve reserves the evictions of pods. It gives up those after the first one that is refused.
+func (p *Pacer) reserve(ctx context.Context, pods []*corev1.Pod, holder string) (reserved int, denial string, err error) {
+	type result struct {
+		answer reservation.Answer
+		err    error
+	}
+	results := make([]result, len(pods))
+	// Pods that were left out when the context ends would look as if they were reserved.
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), together, len(pods), func(i int) {
+		results[i].answer, results[i].err = p.ledger.Admit(ctx, reservation.Request{Pod: pods[i], Holder: holder})
+	})
+	reserved = slices.IndexFunc(results, func(r result) bool { return r.err != nil || !r.answer.Allowed() })
+	if reserved < 0 {
+		return len(pods), "", nil
+	}
+	p.giveUp(pods[reserved:], holder)
+	if reserved == 0 {
+		err = results[0].err
+	}
+	if failed := results[reserved].err; failed != nil {
+		return reserved, failed.Error(), err
+	}
+	return reserved, results[reserved].answer.Denial, nil
+}
+
+func (p *Pacer) giveUp(pods []*corev1.Pod, holder string) {
+	for _, pod := range pods {
+		p.ledger.GiveUp(client.ObjectKeyFromObject(pod), pod.UID, holder)
+	}
+}
+
+// mark makes a ReplicaSet delete the first n of the pods that would go, and no others. If others would go all the same, it says so.
+func (p *Pacer) mark(ctx context.Context, l leaving, n int) (others string, err error) {
+	all := slices.Concat(l.pods, l.staying)
+	if l.workload.Kind == StatefulSet || n == 0 || n == len(all) || !slices.ContainsFunc(all, p.isCovered) {
+		return "", nil
+	}
+	tied, below := tiesOf(all, n)
+	failed := make([]error, n)
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), together, n, func(i int) {
+		switch {
+		case RankedPod(all[i]).Foreign:
+		case tied[i]:
+			failed[i] = p.write(ctx, all[i], below)
+		default:
+			failed[i] = p.write(ctx, all[i], "")
+		}
+	})
+	if err := errors.Join(failed...); err != nil {
+		return "", err
+	}
+	if err := command.Pause(ctx, costsSeen); err != nil {
+		return "", err
+	}
+	pods, err := p.ledger.ControlledPods(ctx, l.workload.Object.GetNamespace(), l.selector, l.owner)
+	if err != nil {
+		return "", err
+	}
+	first, _ := ranked(slices.DeleteFunc(pods, func(pod *corev1.Pod) bool { return !isActive(pod) }), n, p.clock.Now())
+	for _, pod := range first {
+		if !slices.ContainsFunc(all[:n], func(reserved *corev1.Pod) bool { return reserved.UID == pod.UID }) {
+			return fmt.Sprintf("Which pods would go has changed just now: pod %s would.", pod.Name), nil
+		}
+	}
+	return "", nil
+}
+
+// tiesOf finds which of the first n pods a ReplicaSet tells from the others by age alone. It also returns a cost below all of theirs,
+// empty if there is none.
+func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
+	pods, lowest := make([]spread.Pod, len(all)), int64(0)
+	for i, pod := range all {
+		pods[i] = RankedPod(pod)
+		lowest = min(lowest, int64(pods[i].Cost))
+	}
+	ranking := spread.NewRanking(pods, time.Time{})
+	tied = make([]bool, n)
+	for i := range tied {
+		tied[i] = slices.ContainsFunc(pods[n:], func(other spread.Pod) bool { return !ranking.TellsApart(&pods[i], &other) })
+	}
+	if lowest > math.MinInt32 {
+		below = strconv.FormatInt(lowest-1, 10)
+	}
+	return tied, below
+}
+
+// write marks a pod as one that goes, with a deletion cost unless that is empty.
+func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
+	annotations := map[string]string{v1alpha1.AnnotationGoesUntil: p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339)}
+	metadata := map[string]any{"uid": pod.UID, "annotations": annotations}
+	if cost != "" { // it must not replace one that another owner has set meanwhile
+		metadata["resourceVersion"] = pod.ResourceVersion
+		annotations[corev1.PodDeletionCost], annotations[v1alpha1.AnnotationDeletionCost] = cost, cost
+	}
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	if err := p.writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, body)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("marking Pod %s/%s as one that goes: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// Hold extends the reservations and the marks of pods that were let through and have not gone yet. A controller of Kubernetes may take
+// longer than a reservation lasts: a StatefulSet deletes one pod after the other.
+func (p *Pacer) Hold(ctx context.Context, w Workload, holder string) error {
+	l, err := p.leavingOf(ctx, Question{Workload: w, Wanted: w.Replicas})
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, pod := range l.pods {
+		failed = append(failed, p.ledger.Hold(ctx, pod, holder))
+	}
+	for _, pod := range l.pods {
+		if _, marked := pod.Annotations[v1alpha1.AnnotationGoesUntil]; marked && !RankedPod(pod).Foreign {
+			failed = append(failed, p.write(ctx, pod, ""))
+		}
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,212 @@
+package pacing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/scaledown/spread"
+)
+
+// Kind is the kind of a workload that can be scaled down.
+type Kind string
+
+// The kinds.
+const (
+	Deployment  Kind = "Deployment"
+	StatefulSet Kind = "StatefulSet"
+	ReplicaSet  Kind = "ReplicaSet"
+)
+
+// Kinds are all of them.
+func Kinds() []Kind { return []Kind{Deployment, StatefulSet, ReplicaSet} }
+
+// New is an empty object of the kind.
+func (k Kind) New() client.Object {
+	switch k {
+	case StatefulSet:
+		return &appsv1.StatefulSet{}
+	case ReplicaSet:
+		return &appsv1.ReplicaSet{}
+	default:
+		return &appsv1.Deployment{}
+	}
+}
+
+// Workload is a workload as it is stored.
+type Workload struct {
+	Kind     Kind
+	Object   client.Object
+	Replicas int32
+	// Wanted is the number of replicas at which a scale-down under way ends, and Paced the number that it gave the workload last.
+	// Both are nil without a scale-down.
+	Wanted, Paced *int32
+
+	selector *metav1.LabelSelector
+	start    int32 // the lowest ordinal
+}
+
+// String names the workload for people.
+func (w Workload) String() string {
+	return fmt.Sprintf("%s %s/%s", w.Kind, w.Object.GetNamespace(), w.Object.GetName())
+}
+
+// Of reads a workload.
+func Of(object client.Object) Workload {
+	w := Workload{Object: object}
+	var replicas *int32
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		w.Kind, w.selector, replicas = Deployment, o.Spec.Selector, o.Spec.Replicas
+	case *appsv1.StatefulSet:
+		w.Kind, w.selector, replicas = StatefulSet, o.Spec.Selector, o.Spec.Replicas
+		w.start = ptr.Deref(o.Spec.Ordinals, appsv1.StatefulSetOrdinals{}).Start
+	case *appsv1.ReplicaSet:
+		w.Kind, w.selector, replicas = ReplicaSet, o.Spec.Selector, o.Spec.Replicas
+	}
+	w.Replicas = ptr.Deref(replicas, 1)
+	w.Wanted = readNumber(object.GetAnnotations()[v1alpha1.AnnotationWantedReplicas])
+	w.Paced = readNumber(object.GetAnnotations()[v1alpha1.AnnotationPacedReplicas])
+	return w
+}
+
+// readNumber is nil for what is no number of replicas.
+func readNumber(text string) *int32 {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return nil
+	}
+	return new(int32(n))
+}
+
+// OfDeployment reports whether a Deployment controls the workload. Then the Deployment was asked about.
+func (w Workload) OfDeployment() bool {
+	owner := metav1.GetControllerOfNoCopy(w.Object)
+	return w.Kind == ReplicaSet && owner != nil && owner.Kind == string(Deployment)
+}
+
+// ReadMode reads the namespace of a workload, and returns the workload's mode.
+func ReadMode(ctx context.Context, namespaces client.Reader, w Workload) (string, error) {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := namespaces.Get(ctx, types.NamespacedName{Name: w.Object.GetNamespace()}, namespace); err != nil {
+		return "", fmt.Errorf("reading Namespace %s: %w", w.Object.GetNamespace(), err)
+	}
+	return w.Mode(namespace.Labels), nil
+}
+
+// Mode says how the scale-downs of a workload are bounded: v1alpha1.PaceDeny, PaceClamp, or empty for not at all. Any other value
+// denies, so that the mistake is seen. The labels are those of the workload's namespace.
+func (w Workload) Mode(namespace map[string]string) string {
+	mode, labelled := namespace[v1alpha1.PaceScaleDown]
+	if !labelled || w.OfDeployment() {
+		return ""
+	}
+	if own, annotated := w.Object.GetAnnotations()[v1alpha1.PaceScaleDown]; annotated {
+		mode = own
+	} else if mode == v1alpha1.PaceAnnotated {
+		return ""
+	}
+	if mode != "" && mode != v1alpha1.PaceClamp {
+		return v1alpha1.PaceDeny
+	}
+	return mode
+}
+
+// Read reads a workload. It returns nil if there is none.
+func Read(ctx context.Context, reader client.Reader, kind Kind, key types.NamespacedName) (*Workload, error) {
+	object := kind.New()
+	if err := reader.Get(ctx, key, object); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading %s %s: %w", kind, key, err)
+	}
+	w := Of(object)
+	return &w, nil
+}
+
+// Note has the annotations of a workload say what is wanted of it, or takes those off that are nil. It returns the workload as it is
+// stored then, of which the webhook may have made a step. It fails if the workload has changed since it was read.
+func Note(ctx context.Context, writer client.Writer, w Workload, annotations map[string]*string) (Workload, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": w.Object.GetUID(), "resourceVersion": w.Object.GetResourceVersion(), "annotations": annotations,
+	}})
+	if err != nil {
+		return Workload{}, err
+	}
+	stored := w.Kind.New()
+	stored.SetNamespace(w.Object.GetNamespace())
+	stored.SetName(w.Object.GetName())
+	if err := writer.Patch(ctx, stored, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return Workload{}, err
+	}
+	return Of(stored), nil
+}
+
+func (w Workload) labelSelector() (labels.Selector, error) {
+	selector, err := metav1.LabelSelectorAsSelector(w.selector)
+	if err != nil {
+		return nil, fmt.Errorf("reading the selector of %s: %w", w, err)
+	}
+	return selector, nil
+}
+
+var phases = map[corev1.PodPhase]spread.Phase{corev1.PodUnknown: spread.Unknown, corev1.PodRunning: spread.Running}
+
+// RankedPod returns a pod of a ReplicaSet as package spread sees it, without its domain.
+func RankedPod(pod *corev1.Pod) spread.Pod {
+	p := spread.Pod{
+		Name: pod.Name, Set: metav1.GetControllerOfNoCopy(pod).Name, Node: pod.Spec.NodeName,
+		Phase: phases[pod.Status.Phase], UID: string(pod.UID), Created: pod.CreationTimestamp.Time,
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			p.Ready, p.ReadySince = true, c.LastTransitionTime.Time
+		}
+	}
+	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set {
+		p.Cost, p.Foreign = deletionCost(cost), pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost
+	}
+	return p
+}
+
+// deletionCost reads a cost as ReplicaSets do. A value that they do not accept is 0.
+func deletionCost(text string) int32 {
+	if strings.HasPrefix(text, "+") || strings.HasPrefix(text, "0") {
+		return 0
+	}
+	cost, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(cost)
+}
+
+// isActive reports whether a ReplicaSet counts a pod.
+func isActive(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+}
+
+// GoesUntil returns until when the deletion cost of a pod must stay as it is, because the pod goes by a paced scale-down. It is zero
+// if the pod does not, if the time is over, or if no Pacer can have written it.
+func GoesUntil(pod *corev1.Pod, now time.Time) time.Time {
+	until, err := time.Parse(time.RFC3339, pod.Annotations[v1alpha1.AnnotationGoesUntil])
+	if err != nil || !until.After(now) || until.After(now.Add(disruption.ReservationTime+disruption.ClockSkew)) {
+		return time.Time{}
+	}
+	return until
+}

@@ -1,0 +1,204 @@
+package ordinal
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/scaledown/spread"
+)
+
+// selectedNode is the annotation of a claim whose volume is being made for a node: the scheduler lets the pod go to no other.
+const selectedNode = "volume.kubernetes.io/selected-node"
+
+// volumes says where the volumes of a pod let it be.
+type volumes struct {
+	pinned bool // one is for some nodes alone
+	// unbound is a claim, or an ephemeral volume, that may be bound without regard to where the pod goes.
+	unbound string
+}
+
+func (j judge) volumesOf(ctx context.Context, namespace string, pod *corev1.Pod) (found volumes, err error) {
+	for i := range pod.Spec.Volumes {
+		if ephemeral := pod.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil { // its claim comes after the pod
+			waits, err := j.waits(ctx, ephemeral.VolumeClaimTemplate.Spec.StorageClassName)
+			if err != nil {
+				return volumes{}, err
+			}
+			if !waits {
+				found.unbound = pod.Spec.Volumes[i].Name
+			}
+		}
+		source := pod.Spec.Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{}
+		exists, err := j.read(ctx, types.NamespacedName{Namespace: namespace, Name: source.ClaimName}, claim)
+		switch {
+		case err != nil:
+			return volumes{}, fmt.Errorf("reading PersistentVolumeClaim %s: %w", source.ClaimName, err)
+		case !exists:
+			continue
+		case claim.Spec.VolumeName != "":
+			pinned, err := j.isForSomeNodes(ctx, claim.Spec.VolumeName)
+			if err != nil {
+				return volumes{}, err
+			}
+			found.pinned = found.pinned || pinned
+		case claim.Annotations[selectedNode] != "":
+			found.pinned = true
+		default:
+			waits, err := j.waits(ctx, claim.Spec.StorageClassName)
+			if err != nil {
+				return volumes{}, err
+			}
+			if !waits {
+				found.unbound = source.ClaimName
+			}
+		}
+	}
+	return found, nil
+}
+
+func (j judge) isForSomeNodes(ctx context.Context, name string) (bool, error) {
+	volume := &corev1.PersistentVolume{}
+	if _, err := j.read(ctx, types.NamespacedName{Name: name}, volume); err != nil {
+		return false, fmt.Errorf("reading PersistentVolume %s: %w", name, err)
+	}
+	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+		return true, nil
+	}
+	// The scheduler goes by these labels of a volume as well.
+	for _, key := range []string{
+		corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+	} {
+		if _, labelled := volume.Labels[key]; labelled {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// waits reports whether a claim of a StorageClass is bound where its pod goes. The default class is not looked up.
+func (j judge) waits(ctx context.Context, name *string) (bool, error) {
+	if name == nil || *name == "" {
+		return false, nil
+	}
+	class := &storagev1.StorageClass{}
+	if _, err := j.read(ctx, types.NamespacedName{Name: *name}, class); err != nil {
+		return false, fmt.Errorf("reading StorageClass %s: %w", *name, err)
+	}
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
+}
+
+// read reads an object, false if there is none.
+func (j judge) read(ctx context.Context, key types.NamespacedName, object client.Object) (bool, error) {
+	err := j.live.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// countingDomains returns the key of a spread constraint under which a pod with a node affinity for one domain would stay pending: the
+// scheduler counts only domains that the affinity allows. If there are fewer than minDomains, no domain may have more pods than
+// maxSkew.
+func countingDomains(spec *corev1.PodSpec) string {
+	for i := range spec.TopologySpreadConstraints {
+		c := &spec.TopologySpreadConstraints[i]
+		counts := c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor
+		if c.WhenUnsatisfiable == corev1.DoNotSchedule && c.MinDomains != nil && *c.MinDomains > 1 && counts {
+			return c.TopologyKey
+		}
+	}
+	return ""
+}
+
+// nodesTrust is how long a reading of the nodes counts. Pods of a StatefulSet that are made at once share one. It is shorter than it
+// takes to cordon a node, evict a pod and make it again: the pod must not get a domain that was just drained.
+const nodesTrust = 500 * time.Millisecond
+
+// recentNodes are the nodes a moment ago. The manager's cache does not have what says whether they take pods.
+type recentNodes struct {
+	live  client.Reader
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	read  time.Time
+	nodes []corev1.Node // with what placesOf looks at
+}
+
+func (r *recentNodes) list(ctx context.Context) ([]corev1.Node, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.Now()
+	if !r.read.IsZero() && now.Sub(r.read) < nodesTrust {
+		return r.nodes, nil
+	}
+	var list corev1.NodeList
+	// The API server answers from its memory, which is as good here.
+	if err := r.live.List(ctx, &list, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}); err != nil {
+		return nil, fmt.Errorf("reading nodes: %w", err)
+	}
+	r.read, r.nodes = now, make([]corev1.Node, len(list.Items))
+	for i := range list.Items {
+		node := &list.Items[i]
+		r.nodes[i] = corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels},
+			Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
+		}
+	}
+	return r.nodes, nil
+}
+
+// placesOf returns the domains that a pod can be in, sorted by name. They include domains without a usable node, which come back. Nodes
+// of the control plane never take such a pod, so they make no domain.
+func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Place {
+	affinity := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+	usable := map[string]bool{}
+	for i := range nodes {
+		node := &nodes[i]
+		domain, found := node.Labels[key]
+		matches, err := affinity.Match(node)
+		if !found || !matches || err != nil {
+			continue
+		}
+		if isKeptOff(spec, node, isControlPlane) {
+			continue
+		}
+		usable[domain] = usable[domain] || !node.Spec.Unschedulable && !isKeptOff(spec, node, func(*corev1.Taint) bool { return true })
+	}
+	var places []spread.Place
+	for _, name := range slices.Sorted(maps.Keys(usable)) {
+		places = append(places, spread.Place{Name: name, Usable: usable[name]})
+	}
+	return places
+}
+
+// isKeptOff reports whether one of some taints keeps a pod off a node.
+func isKeptOff(spec *corev1.PodSpec, node *corev1.Node, some func(*corev1.Taint) bool) bool {
+	_, found := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, spec.Tolerations, func(taint *corev1.Taint) bool {
+		return taint.Effect != corev1.TaintEffectPreferNoSchedule && some(taint)
+	}, true)
+	return found
+}
+
+func isControlPlane(taint *corev1.Taint) bool {
+	return taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster
+}

@@ -1,0 +1,147 @@
+// Package ordinal is the admission webhook for new pods of StatefulSets with v1alpha1.AnnotationSpreadOrdinals in their pod
+// template. Their ordinals take turns over failure domains. A StatefulSet deletes its highest ordinals first, so the pods that
+// stay when it is scaled down are spread as evenly as can be. spread.Assign gives an ordinal its domain, and the webhook
+// gives the pod a required node affinity for it.
+//
+// A pod whose volume is for some nodes already stays as it is: it must go where its data is. A pod with a bad value, a pod that no
+// domain takes now, and a pod that could stay pending for ever in its domain are made as they are, with a warning.
+//
+// # How it is installed
+//
+//	rules:             CREATE of pods, v1, scope Namespaced
+//	objectSelector:    apps.kubernetes.io/pod-index exists
+//	namespaceSelector: not the namespaces that are left alone
+//	matchConditions:   the annotation is there, and a StatefulSet of apps controls the pod
+//	failurePolicy:     Ignore
+//	timeoutSeconds:    2
+//	sideEffects:       None
+package ordinal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/scaledown/spread"
+)
+
+// Path is where the webhook is served.
+const Path = "/spread-ordinals"
+
+// Options are what the webhook depends on.
+type Options struct {
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhook.
+func Register(mgr manager.Manager, o Options) {
+	live := mgr.GetAPIReader()
+	j := judge{nodes: &recentNodes{live: live, clock: clock.RealClock{}}, live: live, log: mgr.GetLogger().WithName("webhook").WithName("ordinal")}
+	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
+		Webhook: "ordinal", OnFailure: admission.FailOpen, Metrics: o.Metrics,
+	})
+}
+
+type judge struct {
+	nodes *recentNodes
+	live  client.Reader
+	log   logr.Logger
+}
+
+func (j judge) judge(ctx context.Context, write admission.Write[corev1.Pod]) (admission.Verdict, error) {
+	pod := write.Object
+	key, asks := pod.Annotations[v1alpha1.AnnotationSpreadOrdinals]
+	ordinal, counted := ordinalOf(pod)
+	if write.Stored != nil || !asks || !counted || pod.Spec.NodeName != "" {
+		return admission.Verdict{Result: admission.Skipped}, nil
+	}
+	if reasons := content.IsLabelKey(key); len(reasons) > 0 {
+		return j.warn(write, fmt.Sprintf("annotation %s: %.100q is not a label key: %s; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, key, strings.Join(reasons, "; "))), nil
+	}
+	if constraint := countingDomains(&pod.Spec); constraint != "" {
+		return j.warn(write, fmt.Sprintf("annotation %s: the spread constraint by %s has minDomains, and would count only the domain that the pod is given; set its nodeAffinityPolicy to Ignore; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, constraint)), nil
+	}
+	volumes, err := j.volumesOf(ctx, write.Namespace, pod)
+	switch {
+	case err != nil:
+		return admission.Verdict{}, err
+	case volumes.pinned:
+		return admission.Verdict{Result: admission.Unchanged}, nil
+	case volumes.unbound != "":
+		return j.warn(write, fmt.Sprintf("annotation %s: volume %s may be made before the pod has a node, and in another domain; name a StorageClass with volumeBindingMode: WaitForFirstConsumer; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, volumes.unbound)), nil
+	}
+	nodes, err := j.nodes.list(ctx)
+	if err != nil {
+		return admission.Verdict{}, err
+	}
+	places := placesOf(&pod.Spec, key, nodes)
+	domain, ok := spread.Assign(ordinal, places)
+	if !ok {
+		return j.warn(write, fmt.Sprintf("annotation %s: of %d domains by the label %s of nodes none has a node that takes ordinal %d now; the pod is made without a domain",
+			v1alpha1.AnnotationSpreadOrdinals, len(places), key, ordinal)), nil
+	}
+	patch, err := patch(&pod.Spec, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{domain}})
+	return admission.Verdict{Result: admission.Changed, Patch: patch}, err
+}
+
+// warn is the verdict about a pod that is made as it is. Only the StatefulSet controller sees the warning, so it is logged, too.
+func (j judge) warn(write admission.Write[corev1.Pod], warning string) admission.Verdict {
+	j.log.Info("Pod is given no domain", "namespace", write.Namespace, "pod", write.Object.Name, "reason", warning)
+	return admission.Verdict{Warnings: []string{warning}}
+}
+
+// ordinalOf returns the ordinal of a pod, false if no StatefulSet made it.
+func ordinalOf(pod *corev1.Pod) (int, bool) {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil || owner.Kind != "StatefulSet" || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group != appsv1.GroupName {
+		return 0, false
+	}
+	ordinal, err := strconv.Atoi(pod.Labels[appsv1.PodIndexLabel])
+	return ordinal, err == nil
+}
+
+// patch has a pod require something of its node beside what it requires already. One of its terms has to match, so each of
+// them gets the requirement.
+func patch(spec *corev1.PodSpec, requirement corev1.NodeSelectorRequirement) ([]byte, error) {
+	const affinity = "/spec/affinity"
+	required := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{requirement}}}}
+	node := &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}
+	switch there := spec.Affinity; {
+	case there == nil:
+		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity, Value: &corev1.Affinity{NodeAffinity: node}}})
+	case there.NodeAffinity == nil:
+		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity + "/nodeAffinity", Value: node}})
+	case there.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil:
+		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity + "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution", Value: required}})
+	}
+	var operations []admission.Operation
+	for i, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		path := fmt.Sprintf("%s/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/%d/matchExpressions", affinity, i)
+		switch {
+		case len(term.MatchExpressions) > 0:
+			operations = append(operations, admission.Operation{Op: "add", Path: path + "/-", Value: requirement})
+		case len(term.MatchFields) > 0:
+			operations = append(operations, admission.Operation{Op: "add", Path: path, Value: []corev1.NodeSelectorRequirement{requirement}})
+		}
+		// An empty term matches no node, and would match some with the requirement.
+	}
+	return json.Marshal(operations)
+}

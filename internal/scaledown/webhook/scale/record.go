@@ -1,0 +1,194 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
+)
+
+const (
+	// lookEvery is how often the leader looks at records. It leaves a record alone at the first look: the API server needs a moment
+	// to store the write that it has just got an answer about.
+	lookEvery = time.Second
+	// patience is how long a write may take to be stored. One that is not stored by then was refused elsewhere, or has conflicted.
+	patience = 5 * time.Second
+)
+
+// record is what is wanted of a workload whose scale was written.
+type record struct {
+	Request   types.UID   `json:"request"` // so that two records of a workload never read the same
+	Kind      pacing.Kind `json:"kind"`
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	UID       types.UID   `json:"uid"`
+	// Replicas are those that the write gives the workload. What is wanted counts once it has them.
+	Replicas int32 `json:"replicas"`
+	// Wanted is nil if nothing more is.
+	Wanted *int32 `json:"wanted,omitempty"`
+}
+
+// errNotStored says that the write, which a record is about, is not stored.
+var errNotStored = errors.New("its write is not stored")
+
+// records are in a ConfigMap from before the answer to a write until the leader has the workload say what is wanted of it. So a
+// process that ends in between loses nothing.
+type records struct {
+	live   client.Reader
+	writer client.Writer
+	object types.NamespacedName
+	clock  clock.Clock
+	log    logr.Logger
+	// seen are records that the leader has seen, as they are stored, and since when.
+	seen map[types.UID]observation
+}
+
+type observation struct {
+	text  string
+	since time.Time
+}
+
+func newRecords(live client.Reader, writer client.Writer, namespace string, log logr.Logger) *records {
+	return &records{
+		live: live, writer: writer, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapScaleDowns},
+		clock: clock.RealClock{}, log: log, seen: map[types.UID]observation{},
+	}
+}
+
+// store stores a record, in place of an older one of the workload.
+func (r *records) store(ctx context.Context, what record) error {
+	encoded, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"data": map[types.UID]string{what.UID: string(encoded)}})
+	if err != nil {
+		return err
+	}
+	if err := r.patch(ctx, types.MergePatchType, body); err != nil {
+		return fmt.Errorf("storing what is wanted of %s %s/%s in ConfigMap %s: %w", what.Kind, what.Namespace, what.Name, r.object, err)
+	}
+	return nil
+}
+
+// annotate writes the annotations of a workload by its record, and removes that.
+func (r *records) annotate(ctx context.Context, uid types.UID, text string) error {
+	var what record
+	if err := json.Unmarshal([]byte(text), &what); err != nil || what.UID != uid {
+		r.log.Info("A record of a scale-down makes no sense, and is removed", "record", text)
+		return r.remove(ctx, uid, text)
+	}
+	w, err := pacing.Read(ctx, r.live, what.Kind, types.NamespacedName{Namespace: what.Namespace, Name: what.Name})
+	if err != nil {
+		return err
+	}
+	if w != nil && w.Object.GetUID() == uid && w.Replicas != what.Replicas {
+		return fmt.Errorf("%w: %s has %d replicas, and was given %d", errNotStored, w, w.Replicas, what.Replicas)
+	}
+	all, err := r.stored(ctx)
+	switch {
+	case err != nil:
+		return err
+	case all[string(uid)] != text: // another process was quicker, or a newer one counts
+		return nil
+	case w == nil || w.Object.GetUID() != uid:
+		return r.remove(ctx, uid, text)
+	}
+	values := map[string]*string{v1alpha1.AnnotationWantedReplicas: nil, v1alpha1.AnnotationPacedReplicas: nil}
+	if what.Wanted != nil && *what.Wanted < what.Replicas {
+		values[v1alpha1.AnnotationWantedReplicas] = new(strconv.Itoa(int(*what.Wanted)))
+		values[v1alpha1.AnnotationPacedReplicas] = new(strconv.Itoa(int(what.Replicas)))
+	}
+	if _, err := pacing.Note(ctx, r.writer, *w, values); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing what is wanted of %s: %w", w, err)
+	}
+	return r.remove(ctx, uid, text)
+}
+
+// remove removes a record, unless a newer one is in its place.
+func (r *records) remove(ctx context.Context, uid types.UID, text string) error {
+	path := "/data/" + string(uid)
+	body, err := json.Marshal([]admission.Operation{{Op: "test", Path: path, Value: text}, {Op: "remove", Path: path}})
+	if err != nil {
+		return err
+	}
+	if err := r.patch(ctx, types.JSONPatchType, body); err != nil {
+		if all, unread := r.stored(ctx); unread == nil && all[string(uid)] != text {
+			return nil
+		}
+		return fmt.Errorf("removing a record of ConfigMap %s: %w", r.object, err)
+	}
+	return nil
+}
+
+func (r *records) patch(ctx context.Context, kind types.PatchType, body []byte) error {
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.object.Namespace, Name: r.object.Name}}
+	return r.writer.Patch(ctx, object, client.RawPatch(kind, body))
+}
+
+func (r *records) stored(ctx context.Context) (map[string]string, error) {
+	object := &corev1.ConfigMap{}
+	if err := r.live.Get(ctx, r.object, object); err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", r.object, err)
+	}
+	return object.Data, nil
+}
+
+// Start implements manager.Runnable.
+func (r *records) Start(ctx context.Context) error {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+			r.log.Error(err, "Scale-downs are not noted on their workloads; the next look follows")
+		}
+	}, lookEvery)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (r *records) NeedLeaderElection() bool { return true }
+
+// look has the workloads of records that are not new say what is wanted of them.
+func (r *records) look(ctx context.Context) error {
+	all, err := r.stored(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	now, known := r.clock.Now(), r.seen
+	r.seen = map[types.UID]observation{}
+	for key, text := range all {
+		uid := types.UID(key)
+		was, found := known[uid]
+		if !found || was.text != text {
+			r.seen[uid] = observation{text, now}
+			continue
+		}
+		r.seen[uid] = was
+		err := r.annotate(ctx, uid, text)
+		if errors.Is(err, errNotStored) {
+			if now.Sub(was.since) < patience {
+				continue
+			}
+			r.log.Info("A scale-down does not go on", "record", text, "error", err.Error())
+			err = r.remove(ctx, uid, text)
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}

@@ -1,0 +1,173 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
+)
+
+// written returns a cluster with a StatefulSet of nine replicas and the ConfigMap of records, which holds data.
+func written(t *testing.T, data map[string]string) client.Client {
+	t.Helper()
+	return fake.NewClientBuilder().WithObjects(
+		stored(""),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: v1alpha1.ConfigMapScaleDowns}, Data: data},
+	).Build()
+}
+
+func aRecord(replicas int32, wanted *int32) record {
+	return record{Request: "1", Kind: pacing.StatefulSet, Namespace: "shop", Name: "db", UID: "set-1", Replicas: replicas, Wanted: wanted}
+}
+
+// state is what the StatefulSet says is wanted of it, and how many records there are.
+func state(t *testing.T, c client.Client) (wanted string, records int) {
+	t.Helper()
+	var set appsv1.StatefulSet
+	var kept corev1.ConfigMap
+	err := errors.Join(
+		c.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "db"}, &set),
+		c.Get(t.Context(), types.NamespacedName{Namespace: system, Name: v1alpha1.ConfigMapScaleDowns}, &kept),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Annotations[v1alpha1.AnnotationWantedReplicas], len(kept.Data)
+}
+
+// A process that ends between its answer and the annotations loses no scale-down: the leader goes on with what it has stored.
+func TestLeaderGoesOnWithRecords(t *testing.T) {
+	for name, test := range map[string]struct {
+		record record
+		wanted string
+	}{
+		"a write that was stored":         {aRecord(9, new(int32(3))), "3"},
+		"one that was refused elsewhere":  {aRecord(7, new(int32(3))), ""},
+		"one that has nothing more go":    {aRecord(9, nil), ""},
+		"one that was given what it asks": {aRecord(9, new(int32(9))), ""},
+		"one of a workload that has gone": {record{Kind: pacing.StatefulSet, Namespace: "shop", Name: "other", UID: "set-2", Replicas: 9, Wanted: new(int32(3))}, ""},
+		"one of another of its name":      {record{Kind: pacing.StatefulSet, Namespace: "shop", Name: "db", UID: "set-2", Replicas: 9, Wanted: new(int32(3))}, ""},
+	} {
+		c := written(t, nil)
+		if err := newRecords(c, c, system, logr.Discard()).store(t.Context(), test.record); err != nil {
+			t.Fatal(err)
+		}
+		leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+		leader.clock = now
+		if err := leader.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if wanted, records := state(t, c); wanted != "" || records != 1 {
+			t.Errorf("%s: at the first look %q is wanted, and there are %d records", name, wanted, records)
+		}
+		now.Step(patience)
+		if err := leader.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if wanted, records := state(t, c); wanted != test.wanted || records != 0 {
+			t.Errorf("%s: %q is wanted, and there are %d records", name, wanted, records)
+		}
+	}
+}
+
+// A write of annotations that conflicts, or a server that does not answer, leaves the record for the next time.
+func TestLeaderTriesRecordsAgain(t *testing.T) {
+	fails := 2
+	c := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if _, of := object.(*appsv1.StatefulSet); of && fails > 0 {
+				fails--
+				return apierrors.NewConflict(schema.GroupResource{Resource: "statefulsets"}, "db", nil)
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+	})
+	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+	leader.clock = now
+	if err := leader.store(t.Context(), aRecord(9, new(int32(3)))); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if err := leader.look(t.Context()); (err != nil) != (i == 1 || i == 2) {
+			t.Errorf("look %d: %v", i, err)
+		}
+		now.Step(patience)
+	}
+	if wanted, records := state(t, c); wanted != "3" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// Of two records of a workload the newer one counts, whoever stored it.
+func TestNewerRecordCounts(t *testing.T) {
+	c := written(t, nil)
+	kept := newRecords(c, c, system, logr.Discard())
+	older, newer := aRecord(9, new(int32(3))), aRecord(9, new(int32(5)))
+	newer.Request = "2"
+	if err := errors.Join(kept.store(t.Context(), older), kept.store(t.Context(), newer)); err != nil {
+		t.Fatal(err)
+	}
+	first, second := string(text(t, older)), string(text(t, newer))
+	if err := errors.Join(kept.annotate(t.Context(), "set-1", first), kept.remove(t.Context(), "set-1", first)); err != nil {
+		t.Error(err)
+	}
+	if wanted, records := state(t, c); wanted != "" || records != 1 {
+		t.Errorf("after the older %q is wanted, and there are %d records", wanted, records)
+	}
+	if err := kept.annotate(t.Context(), "set-1", second); err != nil {
+		t.Error(err)
+	}
+	if wanted, records := state(t, c); wanted != "5" || records != 0 {
+		t.Errorf("after the newer %q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// Records that cannot be read, or stand under another workload's key, are deleted without effect.
+func TestRecordsOfNonsense(t *testing.T) {
+	c := written(t, map[string]string{"set-1": "{", "set-9": `{"uid":"set-1","kind":"StatefulSet","namespace":"shop","name":"db","replicas":9,"wanted":1}`})
+	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+	leader.clock = now
+	for range 2 {
+		if err := leader.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now.Step(patience)
+	}
+	if wanted, records := state(t, c); wanted != "" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// Where what is wanted cannot be stored the write is refused, rather than forgotten later.
+func TestWriteThatCannotBeRecorded(t *testing.T) {
+	none := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return errors.New("no room")
+		},
+	})
+	kept := newRecords(none, none, system, logr.Discard())
+	namespaces := fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
+	j := judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: namespaces, live: none, keep: kept.store}
+	request := &admission.Request{Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}
+	_, err := j.judge(t.Context(), request, []byte(`{"spec":{"replicas":3}}`), nil)
+	if err == nil || !strings.Contains(err.Error(), "storing what is wanted of StatefulSet shop/db in ConfigMap vicinity-system/vicinity-scale-downs: no room") {
+		t.Error(err)
+	}
+}

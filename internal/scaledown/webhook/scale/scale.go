@@ -1,0 +1,276 @@
+// Package scale is the admission webhook that holds scale-downs to TopologyDisruptionBudgets, in namespaces with the label
+// v1alpha1.PaceScaleDown. Package pacing says how far a workload may be scaled down now. The webhook is asked about writes of
+// workloads and of their subresource scale.
+//
+// With PaceDeny a scale-down that budgets do not allow whole is refused with the code 429, and what would be
+// allowed now. With PaceClamp the number is raised to that, and the one that was asked for is kept in
+// v1alpha1.AnnotationWantedReplicas: the controller in internal/scaledown/controller goes on with it, by writes that change nothing, of
+// which the webhook makes the next step. So all steps are reserved in one place, and field managers see
+// that the number is still of who wrote it: a server-side apply of the same manifest conflicts with no one.
+//
+// The object of a write of the subresource has no annotations. What it wants is stored in a ConfigMap before the answer. The leader
+// writes the annotations a moment later: before, they would make the write conflict, if it carries the version of the workload as
+// those of a HorizontalPodAutoscaler do. A write of the number that is wanted already changes nothing.
+//
+// # How it is installed
+//
+//	rules:             UPDATE of deployments, statefulsets, replicasets and their scale, apps/v1, a path for each kind
+//	namespaceSelector: vicinity.dev/pace-scale-down exists
+//	matchConditions:   the number becomes smaller, or of the subresource stays the same; or it is the controller
+//	                   that writes; and no Deployment controls the ReplicaSet
+//	failurePolicy:     Fail
+//	timeoutSeconds:    5
+//	sideEffects:       NoneOnDryRun
+package scale
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/scaledown/pacing"
+)
+
+// Path is where the webhook of a kind is served.
+func Path(kind pacing.Kind) string { return "/pace-" + strings.ToLower(string(kind)) }
+
+// timeout is how long a review may take. The API server waits 5 s, and then does not say what was slow.
+const timeout = 4 * time.Second
+
+// pacer is the part of pacing.Pacer that the webhook asks.
+type pacer interface {
+	Ask(context.Context, pacing.Question) (pacing.Answer, error)
+}
+
+// Options are what the webhook depends on.
+type Options struct {
+	Pacer *pacing.Pacer
+	// User is the controller's name at the API server, and Namespace where v1alpha1.ConfigMapScaleDowns is.
+	User, Namespace string
+	// Metrics are those of all webhooks of the process.
+	Metrics *admission.Metrics
+}
+
+// Register has a manager serve the webhooks. Its cache must have the metadata of namespaces.
+func Register(mgr manager.Manager, o Options) error {
+	kept := newRecords(mgr.GetAPIReader(), mgr.GetClient(), o.Namespace, mgr.GetLogger().WithName("webhook").WithName("scale"))
+	if err := mgr.Add(kept); err != nil {
+		return fmt.Errorf("adding the follower of records: %w", err)
+	}
+	for _, kind := range pacing.Kinds() {
+		j := judge{kind: kind, user: o.User, pacer: o.Pacer, namespaces: mgr.GetClient(), live: mgr.GetAPIReader(), keep: kept.store}
+		admission.Register(mgr, Path(kind), admission.OfRequests(j.judge), options(o.Metrics))
+	}
+	return nil
+}
+
+func options(m *admission.Metrics) admission.Options {
+	return admission.Options{
+		Webhook: "scale", OnFailure: admission.FailClosed, Unjudged: admission.Failed, Metrics: m,
+		Complaint: "Scale-down is refused, since it cannot be judged",
+		Advice:    "Try again. If it lasts, see the log of vicinity-controller. To let scale-downs through, remove the label " + v1alpha1.PaceScaleDown + " of the namespace",
+	}
+}
+
+// judge judges writes of one kind of workload.
+type judge struct {
+	kind       pacing.Kind
+	user       string
+	pacer      pacer
+	namespaces client.Reader
+	live       client.Reader
+	// keep stores what is wanted of a workload. It counts once the workload has the replicas of the record.
+	keep func(context.Context, record) error
+}
+
+func (j judge) judge(ctx context.Context, request *admission.Request, object, stored []byte) (admission.Verdict, error) {
+	if request.Operation != "UPDATE" {
+		return admission.Verdict{Result: admission.Skipped}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	w, err := j.read(ctx, request, object, stored)
+	if err != nil || w == nil || w.after.Replicas < 0 { // which the API server refuses
+		return admission.Verdict{Result: admission.Skipped}, err
+	}
+	mode, err := pacing.ReadMode(ctx, j.namespaces, w.after)
+	if err != nil {
+		return admission.Verdict{}, err
+	}
+	switch mode {
+	case v1alpha1.PaceDeny:
+		return j.deny(ctx, w)
+	case v1alpha1.PaceClamp:
+		return j.clamp(ctx, w)
+	}
+	return admission.Verdict{Result: admission.Skipped}, nil
+}
+
+// write is that of a workload, or of its scale.
+type write struct {
+	// before is the workload as it is stored, and after as it is written. A write of the scale changes the replicas only.
+	before, after pacing.Workload
+	ofScale       bool
+	dryRun        bool
+	// next says that the controller asks for the next step.
+	next    bool
+	request types.UID
+	holder  string
+}
+
+// record makes the record of a write: what it gives the workload, and what is wanted.
+func (w *write) record(kind pacing.Kind, replicas int32, wanted *int32) record {
+	o := w.before.Object
+	return record{Request: w.request, Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Replicas: replicas, Wanted: wanted}
+}
+
+// read reads a write. It returns nil if the workload has gone.
+func (j judge) read(ctx context.Context, request *admission.Request, object, stored []byte) (*write, error) {
+	w := &write{ofScale: request.SubResource == "scale", dryRun: request.DryRun, request: types.UID(request.UID), holder: "scale/" + request.UID}
+	if !w.ofScale {
+		before, after := j.kind.New(), j.kind.New()
+		if err := json.Unmarshal(stored, before); err != nil {
+			return nil, fmt.Errorf("reading the stored %s: %w", j.kind, err)
+		}
+		if err := json.Unmarshal(object, after); err != nil {
+			return nil, fmt.Errorf("reading the %s: %w", j.kind, err)
+		}
+		w.before, w.after = pacing.Of(before), pacing.Of(after)
+		w.next = request.User == j.user && w.after.Wanted != nil && isSpecSame(stored, object)
+		return w, nil
+	}
+	var scale struct {
+		Spec struct {
+			Replicas int32 `json:"replicas"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(object, &scale); err != nil {
+		return nil, fmt.Errorf("reading the scale: %w", err)
+	}
+	before, err := pacing.Read(ctx, j.live, j.kind, types.NamespacedName{Namespace: request.Namespace, Name: request.Name})
+	if before == nil || err != nil {
+		return nil, err
+	}
+	w.before, w.after = *before, *before
+	w.after.Replicas = scale.Spec.Replicas
+	return w, nil
+}
+
+// isSpecSame compares the specs of workloads as the API server writes them. The controller also restores templates, for
+// DomainRollouts, and then asks for no next step.
+func isSpecSame(stored, object []byte) bool {
+	var before, after struct{ Spec json.RawMessage }
+	return json.Unmarshal(stored, &before) == nil && json.Unmarshal(object, &after) == nil && bytes.Equal(before.Spec, after.Spec)
+}
+
+// deny refuses a scale-down that is not allowed whole.
+func (j judge) deny(ctx context.Context, w *write) (admission.Verdict, error) {
+	if w.after.Replicas >= w.before.Replicas {
+		return admission.Verdict{}, nil
+	}
+	answer, err := j.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: w.after.Replicas, Holder: w.holder, DryRun: w.dryRun, Whole: true})
+	if err != nil || answer.Replicas <= w.after.Replicas {
+		return admission.Verdict{}, err
+	}
+	return admission.Verdict{Denial: admission.TryAgain(fmt.Sprintf("%s, asked for %d. %s", may(w.before, answer.Replicas), w.after.Replicas, answer.Denial))}, nil
+}
+
+func may(w pacing.Workload, replicas int32) string {
+	if replicas >= w.Replicas {
+		return fmt.Sprintf("%s may not become smaller than %d now", w, w.Replicas)
+	}
+	return fmt.Sprintf("%s may become %d now", w, replicas)
+}
+
+// clamp lets as many pods go as may.
+func (j judge) clamp(ctx context.Context, w *write) (admission.Verdict, error) {
+	wanted := w.after.Replicas
+	switch known := w.before.Wanted; {
+	case w.next:
+		wanted = *w.after.Wanted
+	case wanted >= w.before.Replicas:
+		return j.end(ctx, w)
+	case known != nil && *known == wanted:
+		// The controller goes on with it.
+		return j.grant(ctx, w, wanted, w.before.Replicas, "")
+	}
+	answer, err := j.pacer.Ask(ctx, pacing.Question{Workload: w.before, Wanted: wanted, Holder: w.holder, DryRun: w.dryRun})
+	if err != nil {
+		if w.next {
+			return admission.Verdict{}, err
+		}
+		// Nothing goes for now, and the controller tries again.
+		answer = pacing.Answer{Replicas: w.before.Replicas, Denial: err.Error()}
+	}
+	return j.grant(ctx, w, wanted, answer.Replicas, answer.Denial)
+}
+
+// end is the verdict about a write that scales nothing down. It also ends a scale-down that the workload's annotations do not have
+// yet.
+func (j judge) end(ctx context.Context, w *write) (admission.Verdict, error) {
+	if w.ofScale && !w.dryRun {
+		return admission.Verdict{}, j.keep(ctx, w.record(j.kind, w.after.Replicas, nil))
+	}
+	return admission.Verdict{}, nil
+}
+
+// grant gives a workload as many replicas as it may have.
+func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, denial string) (admission.Verdict, error) {
+	verdict := admission.Verdict{Result: admission.Changed}
+	if replicas > wanted && denial != "" && !w.next {
+		verdict.Warnings = []string{fmt.Sprintf("%s, and goes on to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
+	}
+	var patch []admission.Operation
+	if replicas != w.after.Replicas {
+		patch = append(patch, admission.Operation{Op: "add", Path: "/spec/replicas", Value: replicas})
+	}
+	if w.ofScale {
+		if !w.dryRun && (w.before.Wanted == nil && replicas > wanted || w.before.Wanted != nil && *w.before.Wanted != wanted) {
+			if err := j.keep(ctx, w.record(j.kind, replicas, &wanted)); err != nil {
+				return admission.Verdict{}, err
+			}
+		}
+	} else {
+		patch = append(patch, marks(w.after.Object, wanted, replicas)...)
+	}
+	if len(patch) == 0 {
+		verdict.Result = admission.Unchanged
+		return verdict, nil
+	}
+	var err error
+	verdict.Patch, err = json.Marshal(patch)
+	return verdict, err
+}
+
+// marks returns the changes by which a workload's annotations say what is wanted of it. There are none if it has that already.
+func marks(object client.Object, wanted, replicas int32) (patch []admission.Operation) {
+	values := map[string]string{}
+	if replicas > wanted {
+		values = map[string]string{v1alpha1.AnnotationWantedReplicas: strconv.Itoa(int(wanted)), v1alpha1.AnnotationPacedReplicas: strconv.Itoa(int(replicas))}
+	}
+	there := object.GetAnnotations()
+	if there == nil && len(values) > 0 {
+		return []admission.Operation{{Op: "add", Path: "/metadata/annotations", Value: values}}
+	}
+	for _, name := range []string{v1alpha1.AnnotationWantedReplicas, v1alpha1.AnnotationPacedReplicas} {
+		path := "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1")
+		has, found := there[name]
+		switch value, is := values[name]; {
+		case is && value != has:
+			patch = append(patch, admission.Operation{Op: "add", Path: path, Value: value})
+		case !is && found:
+			patch = append(patch, admission.Operation{Op: "remove", Path: path})
+		}
+	}
+	return patch
+}

@@ -1,0 +1,164 @@
+package conventions_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// kind is what a package may do and import. A package imports packages of lower kinds, and those of its
+// own kind as the comments say.
+type kind int
+
+const (
+	// wire is the API types: the words on the wire.
+	wire kind = iota
+	// ground is pure, and imports the standard library and ground.
+	ground
+	// front decides for a room. It is pure, and imports API types, ground and other fronts besides.
+	front
+	// kit is shared by back doors and views: clients, libraries, flags. It imports kit besides.
+	kit
+	// judge is a view that is as pure as a front.
+	judge
+	// door is a back door of a room: it reads, calls and writes. It imports doors of its own room only.
+	door
+	// view prints. It imports other views, and no door.
+	view
+	// wiring is a program.
+	wiring
+	// checks import all but the lab.
+	checks
+	// laboratory imports all.
+	laboratory
+)
+
+var kindNames = [...]string{"wire", "ground", "front", "kit", "judge", "door", "view", "wiring", "checks", "laboratory"}
+
+func (k kind) String() string { return kindNames[k] }
+
+// house has the kind of each package: that of the longest folder here that the package is in.
+var house = map[string]kind{
+	"api":    wire,
+	"charts": wire,
+
+	"internal/topology":  ground,
+	"internal/plaintext": ground,
+	"internal/allocate":  ground,
+	"internal/simulate":  ground,
+
+	"internal/endpoint": front,
+
+	"internal/routing":              front,
+	"internal/routing/capacity":     kit, // evaluates CEL
+	"internal/routing/routingflags": kit,
+	"internal/routing/controller":   door,
+	"internal/routing/webhook":      door,
+
+	"internal/proxy":            door,
+	"internal/proxy/compile":    front,
+	"internal/proxy/ruleset":    front,
+	"internal/proxy/view":       front,
+	"internal/proxy/proxyflags": kit,
+	"internal/proxy/netlink":    kit,
+	"internal/proxy/kernel":     kit, // the command line reads a node's rules
+
+	"internal/names":            front,
+	"internal/names/controller": door,
+	"plugin":                    door,
+
+	"internal/disruption":             front,
+	"internal/disruption/reservation": kit, // all that evict ask the ledger
+	"internal/disruption/requester":   kit, // all that evict do it by this
+	"internal/disruption/controller":  door,
+	"internal/disruption/responder":   door,
+	"internal/disruption/webhook":     door,
+
+	"internal/rollout":            front,
+	"internal/rollout/controller": door,
+
+	"internal/scaledown":        door,
+	"internal/scaledown/spread": front,
+
+	"internal/kit": kit,
+
+	"internal/inspect": judge,
+	"internal/report":  view,
+	"internal/console": view,
+	"internal/cli":     view,
+
+	"cmd":        wiring,
+	"test":       checks,
+	"lab":        laboratory,
+	"monitoring": laboratory,
+}
+
+// kindOf finds the kind of a package.
+func kindOf(path string) (kind, bool) {
+	for folder := path; ; {
+		if k, ok := house[folder]; ok {
+			return k, true
+		}
+		i := strings.LastIndexByte(folder, '/')
+		if i < 0 {
+			return 0, false
+		}
+		folder = folder[:i]
+	}
+}
+
+// roomOf is the folder that a package's room is in.
+func roomOf(path string) string {
+	parts := strings.SplitN(path, "/", 3)
+	return strings.Join(parts[:min(len(parts), 2)], "/")
+}
+
+// within reports whether a package is in a folder or below it.
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
+
+// mayImport reports whether a package may import another one of the project.
+func mayImport(from, to string) bool {
+	importer, _ := kindOf(from)
+	imported, ok := kindOf(to)
+	switch {
+	case !ok: // a violation of its own
+		return true
+	case importer == door && imported == door, importer == wiring && imported == wiring:
+		return roomOf(from) == roomOf(to)
+	case importer == door && imported == judge, importer == view && imported == door:
+		return false
+	}
+	return imported <= importer
+}
+
+// TestImportsFollowTheHouse also fails for a row of house without a package.
+func TestImportsFollowTheHouse(t *testing.T) {
+	packages := list(t)
+	used := map[string]bool{}
+	for _, p := range packages {
+		if !ours(p.ImportPath) {
+			continue
+		}
+		k, ok := kindOf(p.path())
+		if !ok {
+			t.Errorf("%s has no kind: give it one in house, in test/conventions", p.path())
+			continue
+		}
+		for folder := range house {
+			used[folder] = used[folder] || within(p.path(), folder)
+		}
+		for _, imported := range p.Imports {
+			path := pkg{ImportPath: imported}.path()
+			if ours(imported) && !mayImport(p.path(), path) {
+				other, _ := kindOf(path)
+				t.Errorf("%s (%s) imports %s (%s)", p.path(), k, path, other)
+			}
+		}
+	}
+	for folder := range house {
+		if !used[folder] {
+			t.Errorf("house has %s, and no package is there", folder)
+		}
+	}
+}
