@@ -73,7 +73,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"a zone key", "", "-f - --zone-key a/b/c", `--zone-key "a/b/c" is no key of a label`, 2},
 		{"a group key", "", "-f - --group-by -", `--group-by "-" is no key of a label`, 2},
 		{"no budget", "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n", "-f -", "no budget is in the manifests; convert reads PodDisruptionBudget (policy/v1", 1},
-		{"a field", pdb + "spec: {maxUnavailable: x}\n", "-f -", `standard input: document 1: PodDisruptionBudget web: spec.maxUnavailable: "x" is not allowed; it must be a number from 0, or a percentage`, 1},
+		{"a field", pdb + "spec: {maxUnavailable: x}\n", "-f -", `standard input: document 1: PodDisruptionBudget web: spec.maxUnavailable: Invalid value: "x": must be a number`, 1},
 		{"no spec", pdb, "-f -", "spec is missing", 1},
 		{"no name", "apiVersion: policy/v1\nkind: PodDisruptionBudget\nspec: {}\n", "-f -", "metadata.name is missing", 1},
 		{"no object", "- 1\n", "-f -", "not a Kubernetes object", 1},
