@@ -205,7 +205,7 @@ func TestAdoptKeepsClientsFromTheGone(t *testing.T) {
 	if at := send(); at == "2" {
 		t.Error("the client is led to what went, for ever")
 	}
-	if _, due := b.Due(); due || len(b.buried) > 0 {
-		t.Errorf("still kept from the gone are clients in %d maps", len(b.buried))
+	if _, due := b.Due(); due || len(b.withRemoved) > 0 {
+		t.Errorf("still kept from the gone are clients in %d maps", len(b.withRemoved))
 	}
 }

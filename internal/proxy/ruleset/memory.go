@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// tombstone is a removed target that clients may still be remembered with.
-type tombstone struct {
+// removedTarget is a removed target that clients may still be remembered with.
+type removedTarget struct {
 	target netip.AddrPort
 	until  time.Time // packets on their way may have clients remembered with it until then
 }
 
-// mostTombstones bounds the rules of a draw chain. While more addresses are gone, it ignores what
+// mostRemovedTargets bounds the rules of a draw chain. While more addresses are gone, it ignores what
 // is remembered.
-const mostTombstones = 32
+const mostRemovedTargets = 32
 
 // recall returns the rules that forget clients whose endpoint is gone, and lead all others to
 // theirs. They compare addresses alone, since the kernel compares what fits into one register.
@@ -26,7 +26,7 @@ func (p *part) recall() [][]Statement {
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)
 	addresses = slices.Compact(addresses)
-	if len(addresses) > mostTombstones {
+	if len(addresses) > mostRemovedTargets {
 		return nil
 	}
 	var rules [][]Statement
@@ -36,25 +36,25 @@ func (p *part) recall() [][]Statement {
 	return append(rules, []Statement{HasProtocol{p.protocol()}, Translate{Key: []Value{SourceAddress}, Map: p.name}})
 }
 
-// bury keeps clients of a map from targets that are gone, and no longer from those that are there.
+// trackRemoved keeps clients of a map from targets that are gone, and no longer from those that are there.
 // It reports whether that changes anything.
-func (t *Table) bury(p *part, gone, there []netip.AddrPort, until time.Time) bool {
-	kept := slices.DeleteFunc(slices.Clone(p.gone), func(one tombstone) bool {
+func (t *Table) trackRemoved(p *part, gone, there []netip.AddrPort, until time.Time) bool {
+	kept := slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool {
 		return contains(there, one.target) || contains(gone, one.target)
 	})
 	changed := len(kept) < len(p.gone)
 	for _, target := range gone {
-		kept = append(kept, tombstone{target, until})
+		kept = append(kept, removedTarget{target, until})
 	}
 	t.setGone(p, kept)
 	return changed || len(gone) > 0
 }
 
-func (t *Table) setGone(p *part, gone []tombstone) {
+func (t *Table) setGone(p *part, gone []removedTarget) {
 	if p.gone = gone; len(gone) > 0 {
-		t.buried[p] = true
+		t.withRemoved[p] = true
 	} else {
-		delete(t.buried, p)
+		delete(t.withRemoved, p)
 	}
 }
 
@@ -62,18 +62,18 @@ func (t *Table) setGone(p *part, gone []tombstone) {
 // removes the rules about targets that no packet on its way can have had remembered since.
 func (t *Table) Forgotten(set string, at time.Time) {
 	p := t.parts[set]
-	if p != nil && slices.ContainsFunc(p.gone, func(one tombstone) bool { return one.over(at) }) {
+	if p != nil && slices.ContainsFunc(p.gone, func(one removedTarget) bool { return one.over(at) }) {
 		t.recalled[p] = at
 	}
 }
 
-func (t tombstone) over(at time.Time) bool { return !t.until.After(at) }
+func (t removedTarget) over(at time.Time) bool { return !t.until.After(at) }
 
-// unbury ends what is over, and returns the maps that change.
-func (t *Table) unbury() []*part {
+// dropRemoved ends what is over, and returns the maps that change.
+func (t *Table) dropRemoved() []*part {
 	var all []*part
 	for p, at := range t.recalled {
-		t.setGone(p, slices.DeleteFunc(slices.Clone(p.gone), func(one tombstone) bool { return one.over(at) }))
+		t.setGone(p, slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool { return one.over(at) }))
 		all = append(all, p)
 	}
 	clear(t.recalled)
@@ -101,7 +101,7 @@ type loss struct {
 
 // reviseMemories finds the maps that remember clients of targets that are gone.
 func (r *revision) reviseMemories() {
-	revised := r.unbury()
+	revised := r.dropRemoved()
 	known := make(map[string]bool)
 	for _, change := range r.revised {
 		for _, m := range r.memories(change) {
@@ -117,7 +117,7 @@ func (r *revision) reviseMemories() {
 			gone := without(m.before, m.after)
 			// What is still to be forgotten must not be what came since.
 			pending := len(p.gone) > 0 && !slices.Equal(distinct(m.before), distinct(m.after))
-			if r.bury(p, gone, distinct(m.after), r.due) {
+			if r.trackRemoved(p, gone, distinct(m.after), r.due) {
 				revised = append(revised, p)
 			}
 			if len(gone) > 0 || r.held != nil || pending {
@@ -136,7 +136,7 @@ func (r *revision) reviseMemories() {
 				p.found = append([]netip.AddrPort{}, r.held.remembered(p.name)...)
 			default:
 				gone := r.held.remembered(p.name)
-				r.bury(p, gone, nil, r.due)
+				r.trackRemoved(p, gone, nil, r.due)
 				r.lose("", p, gone)
 				r.forget = append(r.forget, Forget{Set: p.name})
 			}

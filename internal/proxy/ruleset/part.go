@@ -71,7 +71,7 @@ type part struct {
 	found   []netip.AddrPort
 	timeout time.Duration
 	sources []netip.Prefix
-	gone    []tombstone // targets of clients in the map that these must not be led to
+	gone    []removedTarget // targets of clients in the map that these must not be led to
 }
 
 // parsePart makes a part of what its name tells. It is nil for a name that no part has.

@@ -109,17 +109,17 @@ func (r *revision) adopt() {
 	for _, s := range r.held.strays {
 		r.lingering.deferSlots(s.of, s.slots, r.due)
 	}
-	buried := make(map[string][]tombstone)
-	for p := range r.buried {
+	withRemoved := make(map[string][]removedTarget)
+	for p := range r.withRemoved {
 		for _, one := range p.gone {
-			buried[p.name] = append(buried[p.name], tombstone{one.target, r.due})
+			withRemoved[p.name] = append(withRemoved[p.name], removedTarget{one.target, r.due})
 		}
 	}
 	clear(r.parts)
-	clear(r.buried)
+	clear(r.withRemoved)
 	for _, p := range r.held.parts {
 		r.parts[p.name] = p
-		r.setGone(p, buried[p.name])
+		r.setGone(p, withRemoved[p.name])
 		r.touch(p)
 	}
 }

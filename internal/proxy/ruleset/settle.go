@@ -87,7 +87,7 @@ func (r *revision) expire() {
 		slices.SortFunc(expired[kind], compareParts)
 		for _, p := range expired[kind] {
 			delete(r.parts, p.name)
-			delete(r.buried, p)
+			delete(r.withRemoved, p)
 			delete(r.recalled, p)
 			if p.foreign {
 				// Others may be deleted before it that it leads to.

@@ -361,7 +361,7 @@ func TestManyThatWentSwitchTheMemoryOff(t *testing.T) {
 		}
 		return sp
 	}
-	b.program(t, start, port(mostTombstones+2))
+	b.program(t, start, port(mostRemovedTargets+2))
 	b.program(t, start, port(1))
 	if text := b.Text(); strings.Contains(text, "delete @") || strings.Contains(text, "saddr map @affinity-tcp") {
 		t.Errorf("clients are looked up:\n%s", text)

@@ -18,12 +18,12 @@ type Table struct {
 	hairpin []netip.Addr // sorted
 
 	// parts are the chains and maps that not every table has.
-	parts      map[string]*part
-	clusterIPs map[netip.Addr]int32 // how many fronts make an address one of Services
-	lingering  lingering
-	buried     map[*part]bool      // maps that may remember clients with removed targets
-	recalled   map[*part]time.Time // those of them whose clients were forgotten, and when
-	due        time.Time           // when what the last Commit took out of use may go
+	parts       map[string]*part
+	clusterIPs  map[netip.Addr]int32 // how many fronts make an address one of Services
+	lingering   lingering
+	withRemoved map[*part]bool      // maps that may remember clients with removed targets
+	recalled    map[*part]time.Time // those of them whose clients were forgotten, and when
+	due         time.Time           // when what the last Commit took out of use may go
 
 	staged        map[string]*port // what the next Commit changes, nil for a port that goes
 	stagedConfig  *Config
@@ -35,17 +35,17 @@ type Table struct {
 // whatever the kernel holds, unless Adopt says what that is.
 func NewTable(config Config) *Table {
 	return &Table{
-		progress:   newProgress(),
-		config:     config.normal(),
-		ports:      make(map[string]*port),
-		claims:     newClaims(),
-		parts:      make(map[string]*part),
-		clusterIPs: make(map[netip.Addr]int32),
-		lingering:  newLingering(),
-		buried:     make(map[*part]bool),
-		recalled:   make(map[*part]time.Time),
-		staged:     make(map[string]*port),
-		listing:    &Listing{Unread: true},
+		progress:    newProgress(),
+		config:      config.normal(),
+		ports:       make(map[string]*port),
+		claims:      newClaims(),
+		parts:       make(map[string]*part),
+		clusterIPs:  make(map[netip.Addr]int32),
+		lingering:   newLingering(),
+		withRemoved: make(map[*part]bool),
+		recalled:    make(map[*part]time.Time),
+		staged:      make(map[string]*port),
+		listing:     &Listing{Unread: true},
 	}
 }
 
@@ -115,7 +115,7 @@ func (t *Table) Commit(now time.Time) Commit {
 func (t *Table) Written(now time.Time) {
 	if until := now.Add(t.config.Linger); until.After(t.due) {
 		t.lingering.extend(t.due, until)
-		for p := range t.buried {
+		for p := range t.withRemoved {
 			for i := range p.gone {
 				if p.gone[i].until.Equal(t.due) {
 					p.gone[i].until = until
