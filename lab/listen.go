@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -12,19 +11,15 @@ import (
 	"vicinity.dev/vicinity/lab/shape"
 )
 
-// ListenTLS listens on a free port where the lab's API server reaches it, for webhooks of
-// tests. It verifies the certificate by authority, which is PEM.
-func (c *Cluster) ListenTLS(ctx context.Context) (listener net.Listener, authority []byte, err error) {
+// ListenTLS listens on a free port where the API server of a lab with a network reaches it, for
+// webhooks of tests. It verifies the certificate by authority, which is PEM.
+func (c *Cluster) ListenTLS() (listener net.Listener, authority []byte, err error) {
 	s := c.Shape()
 	ca, err := controlplane.OpenAuthority(c.dir.PKI(""))
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the authority of lab %q: %w", s.Name, err)
 	}
-	addr := shape.APIServer
-	if s.ControlPlaneOnly {
-		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	pair, err := ca.Issue(controlplane.Identity{Name: "vicinity-lab-test", IPs: []netip.Addr{addr}})
+	pair, err := ca.Issue(controlplane.Identity{Name: "vicinity-lab-test", IPs: []netip.Addr{shape.APIServer}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -32,12 +27,7 @@ func (c *Cluster) ListenTLS(ctx context.Context) (listener net.Listener, authori
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the certificate of a listener: %w", err)
 	}
-	address := netip.AddrPortFrom(addr, 0).String()
-	if s.ControlPlaneOnly {
-		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
-	} else {
-		listener, err = fabric.Listen(shape.FabricNamespace(s.Name), "tcp", address)
-	}
+	listener, err = fabric.Listen(shape.FabricNamespace(s.Name), "tcp", netip.AddrPortFrom(shape.APIServer, 0).String())
 	if err != nil {
 		return nil, nil, err
 	}

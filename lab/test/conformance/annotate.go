@@ -215,7 +215,7 @@ func (a *annotator) start(ctx context.Context, cluster *lab.Cluster) error {
 	if err != nil {
 		return err
 	}
-	listener, authority, err := cluster.ListenTLS(ctx)
+	listener, authority, err := cluster.ListenTLS()
 	if err != nil {
 		return err
 	}

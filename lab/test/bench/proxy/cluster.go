@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
@@ -225,21 +226,25 @@ var groupResource = v1alpha1.GroupVersion.WithResource("endpointgroups")
 const look = 2 * time.Second
 
 func (c *cluster) until(ctx context.Context, what string, missing func(counted) string) error {
-	ticker := time.NewTicker(look)
-	defer ticker.Stop()
-	for {
+	text := ""
+	err := poll(ctx, what, look, func(ctx context.Context) (bool, error) {
 		n, err := c.count(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
-		text := missing(n)
-		if text == "" {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s (%s): %w", what, text, context.Cause(ctx))
-		case <-ticker.C:
-		}
+		text = missing(n)
+		return text == "", nil
+	})
+	if err != nil && text != "" {
+		return fmt.Errorf("%w: %s", err, text)
 	}
+	return err
+}
+
+func poll(ctx context.Context, what string, pause time.Duration, done func(context.Context) (bool, error)) error {
+	err := wait.PollUntilContextCancel(ctx, pause, true, done)
+	if ctx.Err() != nil {
+		return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+	}
+	return err
 }

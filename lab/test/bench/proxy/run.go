@@ -425,26 +425,19 @@ func (b *bench) weightsSettled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	last := -1
-	for {
+	return poll(ctx, "groups to give zones weights", holdTime, func(ctx context.Context) (bool, error) {
 		if err := b.served(ctx, b.cluster.made+1); err != nil {
-			return err
+			return false, err
 		}
 		weighted, endpoints, err := b.cluster.readGroups(ctx)
-		if err != nil {
-			return err
-		}
 		// What shrinks is held for less than the pause between two looks.
-		if weighted == b.cluster.made && endpoints == last {
-			return nil
+		if err != nil || weighted == b.cluster.made && endpoints == last {
+			return err == nil, err
 		}
 		b.Say("%d of %d Services have weights, and groups %d endpoints", weighted, b.cluster.made, endpoints)
 		last = endpoints
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for groups to give zones weights: %w", context.Cause(ctx))
-		case <-time.After(holdTime):
-		}
-	}
+		return false, nil
+	})
 }
 
 // holdTime is longer than the controller holds what shrinks.
@@ -468,7 +461,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 		for _, one := range []struct {
 			into *received
 			zone string
-		}{{&b.figures.own, fmt.Sprintf("%q", b.cluster.node.Zone)}, {&b.figures.all, "null"}} {
+		}{{&b.figures.all, "null"}, {&b.figures.own, fmt.Sprintf("%q", b.cluster.node.Zone)}} {
 			label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%s}}}`, one.zone)
 			if _, err := b.API.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{}); err != nil {
 				return err
@@ -488,9 +481,7 @@ func (b *bench) measureSubsets(ctx context.Context) error {
 				return err
 			}
 		}
-		label := fmt.Sprintf(`{"metadata":{"labels":{"topology.kubernetes.io/zone":%q}}}`, b.cluster.node.Zone)
-		_, err = b.API.CoreV1().Nodes().Patch(ctx, b.cluster.node.Name, types.MergePatchType, []byte(label), metav1.PatchOptions{})
-		return err
+		return nil
 	})
 }
 
@@ -500,7 +491,7 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleTime, errors.New("the controller takes too long"))
 	defer cancel()
 	want := zones*b.cluster.made + 1
-	for {
+	return poll(ctx, "groups to have the endpoints of their zones alone", look, func(ctx context.Context) (bool, error) {
 		err := b.cluster.until(ctx, "groups for each zone", func(n counted) string {
 			if n.groups != want || n.passing > 0 {
 				return fmt.Sprintf("there are %d groups, want %d, and %d of Services that are being handed over", n.groups, want, n.passing)
@@ -508,20 +499,16 @@ func (b *bench) subsetsSettled(ctx context.Context, zones int) error {
 			return ""
 		})
 		if err != nil {
-			return err
+			return false, err
 		}
 		// What shrinks is held for a while.
 		_, endpoints, err := b.cluster.readGroups(ctx)
 		if err != nil || endpoints == perService*b.cluster.made+1 {
-			return err
+			return err == nil, err
 		}
 		b.Say("there are %d endpoints in groups, want %d", endpoints, perService*b.cluster.made+1)
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for groups to have the endpoints of their zones alone: %w", context.Cause(ctx))
-		case <-time.After(look):
-		}
-	}
+		return false, nil
+	})
 }
 
 // measureCrowd gives one Service as many endpoints as were asked for, and measures how
@@ -545,21 +532,12 @@ func (b *bench) measureCrowd(ctx context.Context) error {
 				return err
 			}
 			b.figures.crowdWritten = time.Since(begun)
-			ticker := time.NewTicker(seldom)
-			defer ticker.Stop()
-			for {
-				now, err := b.metric(limited, "vicinity_proxy_endpoints", `family="IPv4"`)
-				if err != nil {
-					return err
-				}
-				if now >= before+float64(b.endpoints) {
-					break
-				}
-				select {
-				case <-limited.Done():
-					return fmt.Errorf("%.0f endpoints are programmed: %w", now-before, context.Cause(limited))
-				case <-ticker.C:
-				}
+			err = poll(limited, "endpoints to be programmed", seldom, func(ctx context.Context) (bool, error) {
+				now, err := b.metric(ctx, "vicinity_proxy_endpoints", `family="IPv4"`)
+				return now >= before+float64(b.endpoints), err
+			})
+			if err != nil {
+				return err
 			}
 			b.figures.crowd, b.figures.crowded, b.figures.crowdLoad = b.endpoints, time.Since(begun), meter.LoadNow()
 			spent, err := p.CPU()
