@@ -154,8 +154,7 @@ func (c *Cluster) revise(ctx context.Context, do func(context.Context, *rest.Con
 	if err := do(ctx, client.Config()); err != nil {
 		return err
 	}
-	_, err = client.waitVicinity(ctx)
-	return err
+	return client.waitVicinity(ctx)
 }
 
 func (c *Cluster) install(ctx context.Context, prepare func() (release.Chart, release.Values, error), set []string) error {
@@ -191,11 +190,10 @@ func (c *Cluster) install(ctx context.Context, prepare func() (release.Chart, re
 	if err := release.Apply(ctx, client.Config(), chart, values); err != nil {
 		return err
 	}
-	works, err := client.waitVicinity(ctx)
-	if err != nil {
+	if err := client.waitVicinity(ctx); err != nil {
 		return err
 	}
-	c.logf("Vicinity %s works after %.1f s: %s", chart.Version(), time.Since(begun).Seconds(), works)
+	c.logf("Vicinity %s works after %.1f s", chart.Version(), time.Since(begun).Seconds())
 	return nil
 }
 
@@ -331,65 +329,42 @@ func nodeAffinity(nodes []shape.Node) map[string]any {
 	}}
 }
 
-// waitVicinity waits until enabled components are available and the webhooks answer, and
-// describes what works.
-func (c *Client) waitVicinity(ctx context.Context) (works string, err error) {
+// waitVicinity waits until enabled components are available and the webhooks answer.
+func (c *Client) waitVicinity(ctx context.Context) error {
 	// Without kube-proxy the controller reaches the API server through these.
-	proxies, err := c.waitProxies(ctx)
+	proxies, err := c.AppsV1().DaemonSets(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: proxySelector})
 	if err != nil {
-		return "", err
+		return fmt.Errorf("looking for DaemonSet %s: %w", proxyDaemonSet, err)
 	}
-	controller, err := c.waitController(ctx)
-	if err != nil {
-		return "", err
+	if len(proxies.Items) > 0 {
+		if err := c.WaitDaemonSet(ctx, release.Namespace, proxyDaemonSet); err != nil {
+			return errors.Join(err, c.explainPods(ctx, release.Namespace, proxySelector))
+		}
 	}
-	parts := slices.DeleteFunc([]string{controller, proxies}, func(part string) bool { return part == "" })
-	if len(parts) == 0 {
-		return "all of it is switched off", nil
+	controllers, err := c.controllers(ctx)
+	if err != nil || len(controllers) == 0 {
+		return err
 	}
-	return strings.Join(parts, ", "), nil
+	if err := c.waitController(ctx); err != nil {
+		return errors.Join(err, c.explainPods(ctx, release.Namespace, controllerSelector))
+	}
+	return nil
 }
 
-func (c *Client) waitProxies(ctx context.Context) (works string, err error) {
-	found, err := c.AppsV1().DaemonSets(release.Namespace).List(ctx, metav1.ListOptions{LabelSelector: proxySelector})
-	if err != nil {
-		return "", fmt.Errorf("looking for DaemonSet %s: %w", proxyDaemonSet, err)
-	}
-	if len(found.Items) == 0 {
-		return "", nil
-	}
-	if err := c.WaitDaemonSet(ctx, release.Namespace, proxyDaemonSet); err != nil {
-		return "", errors.Join(err, c.explainPods(ctx, release.Namespace, proxySelector))
-	}
-	pods, err := c.podsOf(ctx, release.Namespace, proxySelector)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("vicinity-proxy on %d nodes", len(pods)), nil
-}
-
-func (c *Client) waitController(ctx context.Context) (works string, err error) {
-	found, err := c.controllers(ctx)
-	if err != nil || len(found) == 0 {
-		return "", err
-	}
+func (c *Client) waitController(ctx context.Context) error {
 	if err := c.WaitDeployment(ctx, release.Namespace, controllerDeployment); err != nil {
-		return "", errors.Join(err, c.explainPods(ctx, release.Namespace, controllerSelector))
+		return err
 	}
 	webhooks, err := c.webhooks(ctx, release.Name)
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, name := range webhooks {
 		if err := c.waitWebhook(ctx, name); err != nil {
-			return "", errors.Join(err, c.explainPods(ctx, release.Namespace, controllerSelector))
+			return err
 		}
 	}
-	pods, err := c.podsOf(ctx, release.Namespace, controllerSelector)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("controller on %s, webhooks answer", strings.Join(nodesOf(pods), ", ")), nil
+	return nil
 }
 
 // controllers are the controller's Deployments: one, or none if it is not installed.
@@ -409,15 +384,6 @@ func (c *Client) podsOf(ctx context.Context, namespace, selector string) ([]core
 	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return pods, nil
-}
-
-func nodesOf(pods []corev1.Pod) []string {
-	var nodes []string
-	for i := range pods {
-		nodes = append(nodes, pods[i].Spec.NodeName)
-	}
-	slices.Sort(nodes)
-	return nodes
 }
 
 const explainTime = 5 * time.Second
