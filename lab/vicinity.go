@@ -1,13 +1,11 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -376,16 +374,6 @@ func (c *Client) controllers(ctx context.Context) ([]appsv1.Deployment, error) {
 	return found.Items, nil
 }
 
-func (c *Client) podsOf(ctx context.Context, namespace, selector string) ([]corev1.Pod, error) {
-	list, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, fmt.Errorf("listing pods of %s: %w", namespace, err)
-	}
-	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
-	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	return pods, nil
-}
-
 const explainTime = 5 * time.Second
 
 // explainPods returns an error that says why the pods of a selector do not work. It ignores
@@ -393,20 +381,20 @@ const explainTime = 5 * time.Second
 func (c *Client) explainPods(ctx context.Context, namespace, selector string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 	defer cancel()
-	pods, err := c.podsOf(ctx, namespace, selector)
+	pods, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return err
+		return fmt.Errorf("listing pods of %s: %w", namespace, err)
 	}
 	var all []error
-	for i := range pods {
-		all = append(all, c.explainPod(ctx, &pods[i]))
+	for i := range pods.Items {
+		all = append(all, c.explainPod(ctx, &pods.Items[i]))
 	}
 	return errors.Join(all...)
 }
 
 // explainPod says what a pod that is not ready waits for, with the end of its log.
 func (c *Client) explainPod(ctx context.Context, pod *corev1.Pod) error {
-	if kube.PodReady(pod) {
+	if kube.PodReady(pod) || pod.DeletionTimestamp != nil {
 		return nil
 	}
 	state := string(pod.Status.Phase)

@@ -71,9 +71,6 @@ func Open(s shape.Shape) (*Fabric, error) {
 	return f, nil
 }
 
-// Down removes the network.
-func (f *Fabric) Down() error { return Down(f.shape.Name) }
-
 // Down removes all network namespaces of the lab with a name, if there are any. Processes
 // in them must be stopped before.
 func Down(lab string) error {

@@ -43,7 +43,7 @@ func up(t *testing.T, s shape.Shape) *fabric.Fabric {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := f.Down(); err != nil {
+		if err := fabric.Down(s.Name); err != nil {
 			t.Error(err)
 		}
 		if left, err := fabric.Namespaces(s.Name); err != nil || len(left) > 0 {
@@ -221,7 +221,7 @@ func TestLabsSideBySide(t *testing.T) {
 	}
 	reaches(a, b)
 	reaches(c, d)
-	if err := f.Down(); err != nil {
+	if err := fabric.Down(first.Name); err != nil {
 		t.Fatal(err)
 	}
 	reaches(c, d)
