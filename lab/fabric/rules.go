@@ -56,7 +56,6 @@ const (
 	fromRegister = unix.NFT_REG32_00
 	toRegister   = unix.NFT_REG32_01
 	nameLength   = 16
-	zoneLength   = 4
 )
 
 type rules struct {

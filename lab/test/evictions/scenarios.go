@@ -272,7 +272,7 @@ func (f *Field) Recycle(ctx context.Context, o RecycleOptions) (figures RecycleF
 
 // RetryFigures are what drainers that are refused all the time cost.
 type RetryFigures struct {
-	Asked, Refused int
+	Refused int
 	// Failed are those that were not answered in time, and so not evicted either.
 	Failed  int
 	Failure string // of one of them
@@ -320,7 +320,6 @@ func (f *Field) Retry(ctx context.Context, during time.Duration, pods []string) 
 					return
 				}
 				mu.Lock()
-				figures.Asked++
 				switch {
 				case apierrors.IsTooManyRequests(err):
 					figures.Refused++
