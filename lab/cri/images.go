@@ -115,11 +115,6 @@ func (n *node) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runt
 	return &runtimeapi.ListImagesResponse{}, nil
 }
 
-// RemoveImage removes nothing.
-func (n *node) RemoveImage(context.Context, *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
-	return &runtimeapi.RemoveImageResponse{}, nil
-}
-
 // ImageFsInfo says that images take no space.
 func (n *node) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	none := []*runtimeapi.FilesystemUsage{{

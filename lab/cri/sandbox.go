@@ -332,8 +332,3 @@ func hasLabels(labels, wanted map[string]string) bool {
 	}
 	return true
 }
-
-// UpdatePodSandboxResources has nothing to limit.
-func (n *node) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
-}
