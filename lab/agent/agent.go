@@ -64,7 +64,7 @@ func Run(ctx context.Context, o Options) error {
 	for _, f := range []func(context.Context){a.renewLeases, a.watchPods, a.watchNodes, a.watchControl} {
 		work.Go(func() { f(ctx) })
 	}
-	<-ctx.Done()
+	o.State.Follow(ctx, a.Log, func(lab state.Lab) { a.setNodes(ctx, lab.Shape) })
 	work.Wait()
 	return nil
 }

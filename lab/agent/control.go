@@ -13,7 +13,7 @@ import (
 )
 
 // stoppedFolder holds an empty file for each stopped node, by its name. The agent reads the
-// folder, and lab.json for nodes that were added or removed, every controlPeriod.
+// folder every controlPeriod.
 const (
 	stoppedFolder = "stopped"
 	controlPeriod = 100 * time.Millisecond
@@ -55,33 +55,14 @@ func StoppedNodes(d state.Dir) ([]string, error) {
 	return names, nil
 }
 
-// watchControl applies changes of the control files and of lab.json until the context ends.
+// watchControl stops and starts nodes as the control files say, until the context ends.
 func (a *agent) watchControl(ctx context.Context) {
-	ticker := time.NewTicker(controlPeriod)
-	defer ticker.Stop()
-	var read time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for sleep(ctx, controlPeriod) {
 		stopped, err := StoppedNodes(a.State)
 		if err != nil {
 			a.Log.Error("control files cannot be read", "error", err)
 			continue
 		}
 		a.setStopped(stopped)
-		info, err := os.Stat(filepath.Join(a.State.Path(), "lab.json"))
-		if err != nil || info.ModTime().Equal(read) {
-			continue
-		}
-		read = info.ModTime()
-		lab, err := a.State.Load()
-		if err != nil {
-			a.Log.Error("the lab's shape cannot be read", "error", err)
-			continue
-		}
-		a.setNodes(ctx, lab.Shape)
 	}
 }

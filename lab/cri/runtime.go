@@ -5,10 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"vicinity.dev/vicinity/lab/image"
 	"vicinity.dev/vicinity/lab/process"
@@ -73,9 +71,6 @@ type host struct {
 	nodes map[string]*node
 }
 
-// reloadPeriod is how often lab.json is read for nodes that were added or removed.
-const reloadPeriod = 100 * time.Millisecond
-
 // Run serves the kubelets of a lab until the context ends. Containers go on running, and
 // the next Run adopts them.
 func Run(ctx context.Context, o Options) error {
@@ -98,31 +93,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	var work sync.WaitGroup
 	defer work.Wait()
-	return r.follow(ctx, &work)
-}
-
-// follow serves the nodes that lab.json has, until the context ends.
-func (r *host) follow(ctx context.Context, work *sync.WaitGroup) error {
-	ticker := time.NewTicker(reloadPeriod)
-	defer ticker.Stop()
-	var read time.Time
-	for {
-		info, err := os.Stat(filepath.Join(r.State.Path(), "lab.json"))
-		if err == nil && !info.ModTime().Equal(read) {
-			lab, err := r.State.Load()
-			if err != nil {
-				r.Log.Error("the lab's shape cannot be read", "error", err)
-			} else {
-				read = info.ModTime()
-				r.setNodes(ctx, lab.Shape, work)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	o.State.Follow(ctx, r.Log, func(lab state.Lab) { r.setNodes(ctx, lab.Shape, &work) })
+	return nil
 }
 
 // setNodes serves nodes that are new in the shape, and ends the containers of those that

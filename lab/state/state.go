@@ -8,10 +8,12 @@
 package state
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -247,6 +249,31 @@ func (d Dir) Load() (Lab, error) {
 		return Lab{}, fmt.Errorf("loading lab %q: reading %s: %w", d.Name(), d.join(labFile), err)
 	}
 	return lab, nil
+}
+
+const followPeriod = 100 * time.Millisecond
+
+// Follow calls a function with the content of lab.json, at once and after each change, until the
+// context ends.
+func (d Dir) Follow(ctx context.Context, log *slog.Logger, do func(Lab)) {
+	ticker := time.NewTicker(followPeriod)
+	defer ticker.Stop()
+	var read time.Time
+	for {
+		if info, err := os.Stat(d.join(labFile)); err == nil && !info.ModTime().Equal(read) {
+			if lab, err := d.Load(); err != nil {
+				log.Error("the lab's shape cannot be read", "error", err)
+			} else {
+				read = info.ModTime()
+				do(lab)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
 }
 
 // Remove removes the folder, but not one that is no lab's. What marks it as a lab's goes
