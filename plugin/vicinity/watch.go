@@ -53,21 +53,21 @@ func startWatching(config *rest.Config, c *cluster) (*watches, error) {
 	follow(ctx, w, &followed[*corev1.Node]{
 		resource: resourceNodes, version: corev1.SchemeGroupVersion, set: c.setNode,
 		forget: func(k objectKey) { c.where.DeleteNode(k.name) },
-	}, &corev1.Node{})
+	})
 	follow(ctx, w, &followed[*v1alpha1.PodLocator]{
 		resource: resourceLocators, version: v1alpha1.GroupVersion, set: c.setLocator,
 		forget: func(k objectKey) { c.where.DeletePod(k.namespace.Value(), k.name) },
-	}, &v1alpha1.PodLocator{})
+	})
 	follow(ctx, w, &followed[*discoveryv1.EndpointSlice]{
 		resource: resourceSlices, version: discoveryv1.SchemeGroupVersion, selector: names.Selector, set: c.setSlice,
 		service: func(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] },
 		forget:  func(k objectKey) { c.deleteSlice(k.namespace.Value(), k.service, k.name) },
-	}, &discoveryv1.EndpointSlice{})
+	})
 	follow(ctx, w, &followed[*v1alpha1.EndpointGroup]{
 		resource: resourceGroups, version: v1alpha1.GroupVersion, selector: names.Selector, set: c.setGroup,
 		service: func(g *v1alpha1.EndpointGroup) string { return g.Spec.Service },
 		forget:  func(k objectKey) { c.deleteGroup(k.namespace.Value(), k.service, k.name) },
-	}, &v1alpha1.EndpointGroup{})
+	})
 	return w, nil
 }
 
@@ -97,7 +97,7 @@ type kept interface {
 
 // follow keeps the cluster up to date by a resource. One of Vicinity's that the API server does not have is like
 // one without objects.
-func follow[T kept](ctx context.Context, w *watches, f *followed[T], example T) {
+func follow[T kept](ctx context.Context, w *watches, f *followed[T]) {
 	f.known, f.synced = map[objectName]objectKey{}, sync.OnceFunc(func() { w.cluster.missing.Add(-1) })
 	source := &watcher.Optional{
 		ListerWatcher: watcher.Selected(w.clients.Group(f.version), f.resource, f.selector),
@@ -111,7 +111,7 @@ func follow[T kept](ctx context.Context, w *watches, f *followed[T], example T) 
 		Again: absentRetry, MostAgain: absentRetry,
 	}
 	store := &watcher.Store[T]{Set: f.add, Remove: func(o T) { f.drop(nameOf(o)) }, Replace: f.replace}
-	reflector := watcher.Reflector("vicinity/"+f.resource, source, example, store, cache.ReflectorOptions{})
+	reflector := watcher.Reflector("vicinity/"+f.resource, source, store, cache.ReflectorOptions{})
 	w.running.Go(func() { reflector.RunWithContext(ctx) })
 }
 

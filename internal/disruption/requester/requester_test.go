@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
@@ -32,8 +31,8 @@ func yes() bool { return true }
 
 func no() bool { return false }
 
-func newPod(name string, responders ...string) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)}}
+func newPod(responders ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web"}}
 	for _, responder := range responders {
 		pod.Spec.EvictionResponders = append(pod.Spec.EvictionResponders, corev1.EvictionResponder{Name: responder, Priority: new(int32(1000))})
 	}
@@ -121,7 +120,7 @@ func TestAnswersToEvictions(t *testing.T) {
 				}
 				return test.err
 			})
-			got, err := New(api.client(t), no).Request(t.Context(), newPod("web", v1alpha1.EvictionResponder), drain, "maintenance")
+			got, err := New(api.client(t), no).Request(t.Context(), newPod(v1alpha1.EvictionResponder), drain, "maintenance")
 			if got.State != test.want || !slices.Equal(got.Causes, test.causes) || (err != nil) != test.unknown {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -134,9 +133,9 @@ func TestAnswersToEvictions(t *testing.T) {
 
 // Where requests are served, only pods with responders have them.
 func TestPodsWithoutRespondersAreEvicted(t *testing.T) {
-	grouped := newPod("web", v1alpha1.EvictionResponder)
+	grouped := newPod(v1alpha1.EvictionResponder)
 	grouped.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{}
-	for name, pod := range map[string]*corev1.Pod{"no responders": newPod("web"), "of a PodGroup": grouped} {
+	for name, pod := range map[string]*corev1.Pod{"no responders": newPod(), "of a PodGroup": grouped} {
 		asked := 0
 		r := New(evictions(func(*policyv1.Eviction) error { asked++; return nil }).client(t), yes)
 		if got, err := r.Request(t.Context(), pod, drain, ""); err != nil || got.State != Evicted || asked != 1 {
@@ -157,7 +156,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	pod := newPod("web", v1alpha1.EvictionResponder)
+	pod := newPod(v1alpha1.EvictionResponder)
 	client := fake.NewClientset(pod)
 	client.PrependReactor("update", "evictionrequests", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.GetSubresource() == "" {
@@ -259,11 +258,11 @@ func TestWithdraw(t *testing.T) {
 
 // A pod that has ended is not asked for again, whatever has become of its request.
 func TestPodsThatHaveEnded(t *testing.T) {
-	other := newPod("web", v1alpha1.EvictionResponder)
+	other := newPod(v1alpha1.EvictionResponder)
 	other.UID = "another"
-	finished := newPod("web", v1alpha1.EvictionResponder)
+	finished := newPod(v1alpha1.EvictionResponder)
 	finished.Status.Phase = corev1.PodFailed
-	ending := newPod("web", v1alpha1.EvictionResponder)
+	ending := newPod(v1alpha1.EvictionResponder)
 	ending.DeletionTimestamp, ending.Finalizers = new(metav1.Now()), []string{"example.com/wait"}
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
@@ -277,7 +276,7 @@ func TestPodsThatHaveEnded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, err := New(client, yes).Request(context.Background(), newPod("web", v1alpha1.EvictionResponder), drain, "")
+		got, err := New(client, yes).Request(context.Background(), newPod(v1alpha1.EvictionResponder), drain, "")
 		if err != nil || got.State != test.want || len(client.Actions()) != 1 {
 			t.Errorf("%s: %+v after %v, %v", name, got, client.Actions(), err)
 		}

@@ -17,7 +17,8 @@ type Store[T any] struct {
 }
 
 // Reflector makes a reflector that keeps a store up to date while it runs.
-func Reflector[T runtime.Object](resource string, source cache.ListerWatcher, example T, store *Store[T], options cache.ReflectorOptions) *cache.Reflector {
+func Reflector[T runtime.Object](resource string, source cache.ListerWatcher, store *Store[T], options cache.ReflectorOptions) *cache.Reflector {
+	var example T // its type is all that counts
 	options.Name = resource
 	return cache.NewReflectorWithOptions(source, example, reflected[T]{store}, options)
 }

@@ -94,7 +94,7 @@ func (w *Watches) Run(ctx context.Context) {
 	}
 	w.mu.Unlock()
 
-	follow(ctx, w, ResourceServices, w.api.Services(), &corev1.Service{}, &watcher.Store[*corev1.Service]{
+	follow(ctx, w, ResourceServices, w.api.Services(), &watcher.Store[*corev1.Service]{
 		Trim:   w.trimmer.Service,
 		Set:    func(service *corev1.Service) { c.Fill(func() { c.SetService(service) }) },
 		Remove: func(service *corev1.Service) { c.Fill(func() { c.RemoveService(KeyOf(service)) }) },
@@ -103,7 +103,7 @@ func (w *Watches) Run(ctx context.Context) {
 			w.has(ResourceServices)
 		},
 	})
-	follow(ctx, w, ResourceNodes, w.api.Node(w.scope.Node), &corev1.Node{}, &watcher.Store[*corev1.Node]{
+	follow(ctx, w, ResourceNodes, w.api.Node(w.scope.Node), &watcher.Store[*corev1.Node]{
 		Trim:   w.trimmer.Node,
 		Set:    w.setNode,
 		Remove: func(*corev1.Node) { w.setNode(nil) },
@@ -117,7 +117,7 @@ func (w *Watches) Run(ctx context.Context) {
 		},
 	})
 	if w.scope.Slices {
-		follow(ctx, w, ResourceSlices, w.api.Slices(), &discoveryv1.EndpointSlice{}, &watcher.Store[*discoveryv1.EndpointSlice]{
+		follow(ctx, w, ResourceSlices, w.api.Slices(), &watcher.Store[*discoveryv1.EndpointSlice]{
 			Trim:   w.trimmer.Slice,
 			Set:    func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.SetSlice(slice) }) },
 			Remove: func(slice *discoveryv1.EndpointSlice) { c.Fill(func() { c.RemoveSlice(KeyOf(slice)) }) },
@@ -203,7 +203,7 @@ func (w *Watches) follow(zone string) {
 			ListerWatcher: source, Lacks: apierrors.IsNotFound, After: w.absentAfter, Absent: func(error) { w.groupsAbsent(started) },
 		}
 	}
-	follow(ctx, w, ResourceGroups, source, &v1alpha1.EndpointGroup{}, w.groupStore(started))
+	follow(ctx, w, ResourceGroups, source, w.groupStore(started))
 }
 
 // groupStore takes the groups of a watch while the watch is current.
@@ -255,9 +255,9 @@ func (w *Watches) groupsAbsent(of *groupWatch) {
 }
 
 // follow keeps a store up to date until the context ends. It stays as it is while the API is away.
-func follow[T runtime.Object](ctx context.Context, w *Watches, resource string, source cache.ListerWatcher, example T, store *watcher.Store[T]) {
+func follow[T runtime.Object](ctx context.Context, w *Watches, resource string, source cache.ListerWatcher, store *watcher.Store[T]) {
 	log := w.log.WithName(resource)
-	reflector := watcher.Reflector(resource, source, example, store, cache.ReflectorOptions{Logger: &log})
+	reflector := watcher.Reflector(resource, source, store, cache.ReflectorOptions{Logger: &log})
 	w.running.Go(func() { reflector.RunWithContext(ctx) })
 }
 

@@ -29,7 +29,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		w.has(ResourceRanges)
 	}
 	follow(ctx, w,
-		ResourceRanges, w.readable(w.api.ServiceRanges(), rangesUnread), &networkingv1.ServiceCIDR{},
+		ResourceRanges, w.readable(w.api.ServiceRanges(), rangesUnread),
 		&watcher.Store[*networkingv1.ServiceCIDR]{
 			Set:    func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.SetRange(one) }) },
 			Remove: func(one *networkingv1.ServiceCIDR) { c.Fill(func() { c.RemoveRange(one) }) },
@@ -47,7 +47,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		w.has(ResourceConfigMaps)
 	}
 	follow(ctx, w,
-		ResourceConfigMaps, w.readable(w.api.NodeAddresses(w.scope.Namespace), func(err error) { unpublished(err.Error()) }), &corev1.ConfigMap{},
+		ResourceConfigMaps, w.readable(w.api.NodeAddresses(w.scope.Namespace), func(err error) { unpublished(err.Error()) }),
 		&watcher.Store[*corev1.ConfigMap]{
 			Set: w.setNodeAddresses,
 			Remove: func(*corev1.ConfigMap) {

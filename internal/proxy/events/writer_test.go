@@ -47,19 +47,19 @@ func withEvents(t *testing.T, test func(*testing.T, *Writer, *eventsAPI)) {
 	})
 }
 
-func aboutService(name string) *corev1.ObjectReference {
-	return &corev1.ObjectReference{Kind: "Service", Namespace: "shop", Name: name, APIVersion: "v1", UID: "7"}
+func aboutService() *corev1.ObjectReference {
+	return &corev1.ObjectReference{Kind: "Service", Namespace: "shop", Name: "web", APIVersion: "v1", UID: "7"}
 }
 
 func TestEventsAreComplete(t *testing.T) {
 	withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
-		w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", strings.Repeat("é", mostNote))
+		w.Record(aboutService(), corev1.EventTypeWarning, "PortNotProgrammed", strings.Repeat("é", mostNote))
 		synctest.Wait()
 		if len(api.created) != 1 {
 			t.Fatalf("%d events were created", len(api.created))
 		}
 		e := api.created[0]
-		if e.Namespace != "shop" || !strings.HasPrefix(e.Name, "web.") || e.EventTime.IsZero() || e.Regarding != *aboutService("web") ||
+		if e.Namespace != "shop" || !strings.HasPrefix(e.Name, "web.") || e.EventTime.IsZero() || e.Regarding != *aboutService() ||
 			e.Type != corev1.EventTypeWarning || e.Reason != "PortNotProgrammed" || e.Action == "" || e.ReportingController != "vicinity-proxy" ||
 			e.ReportingInstance != "vicinity-proxy-node-a" || e.Note != strings.Repeat("é", mostNote/2) {
 			t.Errorf("the event is %+v", e)
@@ -83,14 +83,14 @@ func TestEventsThatFail(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			withEvents(t, func(t *testing.T, w *Writer, api *eventsAPI) {
 				api.fails = test.err
-				w.Record(aboutService("web"), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
+				w.Record(aboutService(), corev1.EventTypeWarning, "PortNotProgrammed", "the port is taken")
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				if api.tries != test.tries || api.failures != test.failures {
 					t.Errorf("%d tries and %d failures, want %d and %d", api.tries, api.failures, test.tries, test.failures)
 				}
 				api.fails = nil
-				w.Record(aboutService("web"), corev1.EventTypeNormal, "ElementsProgrammed", "all of it is programmed")
+				w.Record(aboutService(), corev1.EventTypeNormal, "ElementsProgrammed", "all of it is programmed")
 				synctest.Wait()
 				if len(api.created) != 1 {
 					t.Errorf("%d events were created afterwards", len(api.created))

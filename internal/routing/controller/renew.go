@@ -93,7 +93,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 // announce reports a renewal that is delivered, at least in part, also if its hints are lost at
 // once and have to be written again. One that is not is decided anew by the next sync.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
-	if !s.compared || !hasRule(d, allocate.RuleRenewed) || s.slices == 0 && !(delivered && s.hintsAreUncertain()) {
+	if !s.compared || !hasRule(d, allocate.RuleRenewed) || s.slices == 0 && (!delivered || !s.hintsAreUncertain()) {
 		return
 	}
 	most := 0 // an endpoint that both groups and hints give to other zones counts once

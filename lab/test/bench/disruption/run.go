@@ -131,7 +131,7 @@ func (b *bench) refuse(ctx context.Context) error {
 		names = append(names, refused[i].Name)
 	}
 	b.Say("%d drainers ask in vain", len(names))
-	b.figures.retry, err = idle.Retry(ctx, b.size.retry, names)
+	b.figures.retry, err = idle.Retry(ctx, b.retry, names)
 	return err
 }
 
