@@ -105,8 +105,8 @@ func (f flags) controllerManager() []string {
 		// Each controller is a user of its own, as in real clusters: admission webhooks
 		// tell them apart.
 		"--use-service-account-credentials",
-		"--node-monitor-period="+f.shape.Timing.MonitorPeriod.String(),
-		"--node-monitor-grace-period="+f.shape.Timing.MonitorGrace.String(),
+		"--node-monitor-period="+f.shape.Timing.MonitorPeriod.Duration.String(),
+		"--node-monitor-grace-period="+f.shape.Timing.MonitorGrace.Duration.String(),
 		// The pods of a lost zone go about as soon as those of a lost node, and not those of another
 		// node every 10 seconds. A rate of 1 is none: the controller takes the limiter of a zone
 		// that is lost in part, which lets nothing pass, for one of that rate, and keeps it.
