@@ -15,6 +15,9 @@ import (
 // Apply carries out a transaction, all of it or nothing. Packets see the table as it was before or as it is
 // after. A packet on its way may see one and then the other. New chains come first, see stages.
 //
+// Where the kernel does not permit so long a transaction, Apply carries it out in parts, one after another. The
+// kernel limits only processes that lack CAP_NET_ADMIN in the first user namespace.
+//
 // A *Refusal says that the kernel has done nothing, and why. After any other error Read tells what it has done.
 func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	if t.Empty() {
@@ -84,7 +87,12 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 	if !errors.As(err, &f) {
 		return err
 	}
-	return e.refusal(t, f)
+	refusal := e.refusal(t, f)
+	if errors.As(err, &partly{}) {
+		// A Refusal would say that the kernel has done nothing.
+		return fmt.Errorf("%s: %w, after a part of the transaction was done", refusal.What, f)
+	}
+	return refusal
 }
 
 // reserve makes room for the elements of a transaction.

@@ -307,6 +307,31 @@ func TestManyElements(t *testing.T) {
 	}
 }
 
+func TestLongTransactionsAreSplit(t *testing.T) {
+	c := newNamespace(t).open(t)
+	c.ForbidLong()
+	th := newThings(ruleset.IPv4)
+	add, want := manySlots(th, 30_000)
+	apply(t, c, add)
+	wantListing(t, c, want)
+
+	// An error after the first part is no Refusal, which would say that nothing was done.
+	bad := ruleset.Change{Kind: ruleset.AddElements, Set: &th.ips, Elements: []ruleset.Element{{Key: key(th.address)}}}
+	add.Changes = append(add.Changes, bad)
+	err := c.Apply(t.Context(), add)
+	var refusal *kernel.Refusal
+	if !errors.Is(err, unix.ENOENT) || errors.As(err, &refusal) || !strings.Contains(err.Error(), "to set ips") {
+		t.Errorf("Apply = %v, want an error that is no Refusal and names the set", err)
+	}
+	left, err := c.Read(th.family)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left.Sets) != 1 || len(left.Sets[0].Elements) == 0 {
+		t.Errorf("nothing is left of the first part: %v", left)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	th := newThings(ruleset.IPv4)
 	slots := th.elements()[th.slots.Name]

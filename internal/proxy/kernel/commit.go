@@ -16,15 +16,46 @@ const tries = 5
 
 var errNoAnswer = errors.New("the kernel did not answer")
 
-// commit has the kernel carry out all messages or none. The first begins a batch and the last ends it. The error
-// is a *netlink.Failure if the kernel refuses them.
+// partly reports that the kernel carried out the beginning of a transaction, and no more.
+type partly struct {
+	error
+}
+
+func (p partly) Unwrap() error { return p.error }
+
+// commit has the kernel carry out messages, of which the first begins a batch and the last ends it: at once if the
+// kernel takes them at once, else in parts. The error is a *netlink.Failure if the kernel refuses them.
 func (c *Conn) commit(ctx context.Context, m *netlink.Messages) error {
 	if err := c.asker.Socket.Widen(len(m.Bytes)); err != nil {
 		return err
 	}
-	if limit := c.asker.Socket.Limit(); len(m.Bytes) > limit {
-		return fmt.Errorf("the transaction has %d bytes, and the kernel permits %d; raise net.core.wmem_max", len(m.Bytes), limit)
+	limit := c.asker.Socket.Limit()
+	if len(m.Bytes) <= limit {
+		return c.commitBatch(ctx, m)
 	}
+	var part netlink.Messages
+	for from := 1; from < len(m.Starts)-1; {
+		end := fill(&part, m, from, limit)
+		if end == from {
+			return fmt.Errorf("a message has %d bytes, and the kernel permits %d; raise net.core.wmem_max", len(m.Message(from)), limit)
+		}
+		if err := c.commitBatch(ctx, &part); err != nil {
+			var f *netlink.Failure
+			if errors.As(err, &f) && f.Message > 0 {
+				f.Message += from - 1
+			}
+			if from > 1 {
+				return partly{err}
+			}
+			return err
+		}
+		from = end
+	}
+	return nil
+}
+
+// commitBatch has the kernel carry out all messages or none.
+func (c *Conn) commitBatch(ctx context.Context, m *netlink.Messages) error {
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -79,4 +110,18 @@ func endBatch(m *netlink.Messages) {
 	m.Acknowledge()
 	m.Begin(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	m.End()
+}
+
+// fill makes a batch of the messages that begin with the given one, as many as fit, and returns the first that does
+// not.
+func fill(part, m *netlink.Messages, from, room int) (end int) {
+	part.Reset()
+	beginBatch(part)
+	used := 2 * len(part.Bytes) // the end is as long as the beginning
+	for end = from; end < len(m.Starts)-1 && used+len(m.Message(end)) <= room; end++ {
+		used += len(m.Message(end))
+		part.Append(m.Message(end))
+	}
+	endBatch(part)
+	return end
 }

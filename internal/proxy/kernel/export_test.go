@@ -9,6 +9,17 @@ import (
 // Older is the comparison of versions.
 var Older = older
 
+// ForbidLong limits transactions as the kernel does for a process without CAP_NET_ADMIN in the first user namespace.
+func (c *Conn) ForbidLong() {
+	const most = 100 << 10
+	c.asker.Socket.SetOption = func(fd, level, option, value int) error {
+		if option == unix.SO_SNDBUFFORCE {
+			return unix.EPERM
+		}
+		return unix.SetsockoptInt(fd, level, option, min(value, most))
+	}
+}
+
 // NarrowNotices leaves room for hardly any notice of what others change.
 func (c *Conn) NarrowNotices(t testing.TB) {
 	t.Helper()
