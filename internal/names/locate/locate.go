@@ -80,6 +80,8 @@ type Index struct {
 	mu    sync.RWMutex
 	nodes map[string]*entry
 	pods  map[podName]*entry
+	// copied has the copies of labels in PodLocators by the name of their node, which may be unknown.
+	copied map[string]*copiedLabels
 	// claims are those for each prefix, the one that counts first. An address is a prefix of full length.
 	claims map[netip.Prefix][]claim
 	// lengths4 and lengths6 are the lengths of the prefixes of each family, the longest first.
@@ -99,8 +101,12 @@ type entry struct {
 	addresses []netip.Addr
 	ranges    []netip.Prefix
 	created   int64 // in seconds since 1970
-	// copied are the labels that PodLocators have of this node. They are kept once for all of them.
-	copied map[string]string
+}
+
+// copiedLabels are what PodLocators say of the labels of one node. They have equal copies, of which one is kept.
+type copiedLabels struct {
+	labels map[string]string
+	pods   int
 }
 
 // claim says that a prefix belongs to an entry.
@@ -114,7 +120,9 @@ type length struct{ bits, claims int }
 
 // New returns an index that knows nothing.
 func New() *Index {
-	return &Index{nodes: map[string]*entry{}, pods: map[podName]*entry{}, claims: map[netip.Prefix][]claim{}}
+	return &Index{
+		nodes: map[string]*entry{}, pods: map[podName]*entry{}, copied: map[string]*copiedLabels{}, claims: map[netip.Prefix][]claim{},
+	}
 }
 
 // Lookup finds the client with an address, of either family. An IPv4 address may come mapped
@@ -142,11 +150,7 @@ func (x *Index) SetNode(name string, n Node) {
 			fresh.ranges = append(fresh.ranges, unmapped(prefix).Masked())
 		}
 	}
-	old := x.nodes[name]
-	if old != nil {
-		fresh.copied = old.copied
-	}
-	x.nodes[name] = x.replace(old, fresh)
+	x.nodes[name] = x.replace(x.nodes[name], fresh)
 }
 
 // DeleteNode forgets a node. PodLocators that name it have their own labels again.
@@ -163,22 +167,32 @@ func (x *Index) SetPod(namespace, name string, p Pod) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	key := podName{unique.Make(namespace), name}
-	fresh := &entry{source: PodLocator, node: p.Node, labels: x.share(p.Node, p.Labels), addresses: hosts(p.IPs), created: p.Created.Unix()}
+	fresh := &entry{source: PodLocator, node: p.Node, addresses: hosts(p.IPs), created: p.Created.Unix()}
 	if p.Node == "" && len(p.Labels) == 0 || len(fresh.addresses) == 0 {
-		x.remove(x.pods[key])
-		delete(x.pods, key)
+		x.removePod(key)
 		return
 	}
-	x.pods[key] = x.replace(x.pods[key], fresh)
+	fresh.labels = x.share(p.Node, p.Labels)
+	old := x.pods[key]
+	if old != nil {
+		x.unshare(old.node)
+	}
+	x.pods[key] = x.replace(old, fresh)
 }
 
 // DeletePod forgets the PodLocator of a pod.
 func (x *Index) DeletePod(namespace, name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	key := podName{unique.Make(namespace), name}
-	x.remove(x.pods[key])
-	delete(x.pods, key)
+	x.removePod(podName{unique.Make(namespace), name})
+}
+
+func (x *Index) removePod(key podName) {
+	if old := x.pods[key]; old != nil {
+		x.unshare(old.node)
+		x.remove(old)
+		delete(x.pods, key)
+	}
 }
 
 // locationOf is where a claim is. The labels of a known node count before those of a PodLocator.
@@ -190,16 +204,26 @@ func (x *Index) locationOf(c claim) Location {
 	return at
 }
 
-// share returns the labels of the PodLocator of a node that was set before if they are equal.
+// share returns the labels that another PodLocator of the node has, if they are equal. The caller owes an unshare.
 func (x *Index) share(node string, labels map[string]string) map[string]string {
-	n := x.nodes[node]
-	if n == nil {
-		return labels
+	c := x.copied[node]
+	if c == nil {
+		c = &copiedLabels{}
+		x.copied[node] = c
 	}
-	if !maps.Equal(n.copied, labels) {
-		n.copied = labels
+	c.pods++
+	if !maps.Equal(c.labels, labels) {
+		c.labels = labels
 	}
-	return n.copied
+	return c.labels
+}
+
+// unshare forgets the labels of a node with its last PodLocator.
+func (x *Index) unshare(node string) {
+	c := x.copied[node]
+	if c.pods--; c.pods == 0 {
+		delete(x.copied, node)
+	}
 }
 
 // replace puts an entry in the place of another, which may be nil, and returns the one that is known then. An

@@ -3,6 +3,7 @@ package locate
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"testing"
 )
 
@@ -69,4 +70,17 @@ func TestOrder(t *testing.T) {
 	expect(t, x, "10.0.1.7", Location{"n2", zone("b"), PodRange})
 	expect(t, x, "192.0.2.1", Location{})
 	expect(t, x, "fd00:1::7", Location{})
+}
+
+// The labels of PodLocators of one node are kept once, also while the node is not listed yet: there may be many
+// thousands of pods.
+func TestPodLocatorsShareLabels(t *testing.T) {
+	x := New()
+	x.SetPod("default", "p1", Pod{IPs: addrs("10.0.0.1"), Node: "n1", Labels: zone("a")})
+	x.SetPod("default", "p2", Pod{IPs: addrs("10.0.0.2"), Node: "n1", Labels: zone("a")})
+	one, _ := x.Lookup(netip.MustParseAddr("10.0.0.1"))
+	other, _ := x.Lookup(netip.MustParseAddr("10.0.0.2"))
+	if reflect.ValueOf(one.Labels).Pointer() != reflect.ValueOf(other.Labels).Pointer() {
+		t.Error("each pod has labels of its own")
+	}
 }
