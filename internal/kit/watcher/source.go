@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -17,6 +18,12 @@ func Selected(client rest.Interface, resource, selector string) cache.ListerWatc
 	return ListFirst{cache.NewFilteredListWatchFromClient(client, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
 	})}
+}
+
+// Named is the object of a resource with a name.
+func Named(client rest.Interface, resource, namespace, name string) cache.ListerWatcher {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
+	return ListFirst{cache.NewListWatchFromClient(client, resource, namespace, only)}
 }
 
 // ListFirst lists objects before it watches them. A list by watch, which the client library

@@ -68,8 +68,7 @@ func (c *Client) ServiceRanges() cache.ListerWatcher {
 
 // NodeAddresses is the object that vicinity-controller has in its namespace.
 func (c *Client) NodeAddresses(namespace string) cache.ListerWatcher {
-	only := fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ConfigMapNodeAddresses)
-	return watcher.ListFirst{ListWatch: cache.NewListWatchFromClient(c.clients.Group(corev1.SchemeGroupVersion), ResourceConfigMaps, namespace, only)}
+	return watcher.Named(c.clients.Group(corev1.SchemeGroupVersion), ResourceConfigMaps, namespace, v1alpha1.ConfigMapNodeAddresses)
 }
 
 // Groups are those that a label selector selects.
