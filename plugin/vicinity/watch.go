@@ -55,7 +55,7 @@ func startWatching(config *rest.Config, c *cluster) (*watches, error) {
 		forget: func(k objectKey) { c.where.DeleteNode(k.name) },
 	})
 	follow(ctx, w, &followed[*v1alpha1.PodLocator]{
-		resource: resourceLocators, version: v1alpha1.GroupVersion, set: c.setLocator,
+		resource: resourceLocators, version: v1alpha1.GroupVersion, empty: &v1alpha1.PodLocatorList{}, set: c.setLocator,
 		forget: func(k objectKey) { c.where.DeletePod(k.namespace.Value(), k.name) },
 	})
 	follow(ctx, w, &followed[*discoveryv1.EndpointSlice]{
@@ -64,7 +64,7 @@ func startWatching(config *rest.Config, c *cluster) (*watches, error) {
 		forget:  func(k objectKey) { c.deleteSlice(k.namespace.Value(), k.service, k.name) },
 	})
 	follow(ctx, w, &followed[*v1alpha1.EndpointGroup]{
-		resource: resourceGroups, version: v1alpha1.GroupVersion, selector: names.Selector, set: c.setGroup,
+		resource: resourceGroups, version: v1alpha1.GroupVersion, empty: &v1alpha1.EndpointGroupList{}, selector: names.Selector, set: c.setGroup,
 		service: func(g *v1alpha1.EndpointGroup) string { return g.Spec.Service },
 		forget:  func(k objectKey) { c.deleteGroup(k.namespace.Value(), k.service, k.name) },
 	})
@@ -101,8 +101,8 @@ func follow[T kept](ctx context.Context, w *watches, f *followed[T]) {
 	f.known, f.synced = map[objectName]objectKey{}, sync.OnceFunc(func() { w.cluster.missing.Add(-1) })
 	source := &watcher.Optional{
 		ListerWatcher: watcher.Selected(w.clients.Group(f.version), f.resource, f.selector),
-		Lacks:         func(err error) bool { return f.version == v1alpha1.GroupVersion && apierrors.IsNotFound(err) },
-		Absent:        func(error) { f.replace(nil, "") },
+		Lacks:         func(err error) bool { return f.empty != nil && apierrors.IsNotFound(err) },
+		Empty:         f.empty,
 		Failed: func(err error) {
 			if apierrors.IsForbidden(err) {
 				log.Errorf("The role of this server does not allow it to list %s, so it is not ready: %v", f.resource, err)
@@ -120,6 +120,8 @@ func follow[T kept](ctx context.Context, w *watches, f *followed[T]) {
 type followed[T kept] struct {
 	resource string
 	version  schema.GroupVersion
+	// empty is the list of a resource that the API server may lack, nil for others.
+	empty    runtime.Object
 	selector string
 	set      func(T)
 	forget   func(objectKey)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,9 +49,11 @@ type Optional struct {
 	cache.ListerWatcher
 	// Lacks reports whether an error says that there is no such source.
 	Lacks func(error) bool
-	// Absent is called with that error, once, when the API has said so for as long as After.
+	// Absent is called with that error, once, when the API has said so for as long as After. It may be nil.
 	After  time.Duration
 	Absent func(error)
+	// Empty is the list of an absent source. Without it the client library gets the error, and logs it each time.
+	Empty runtime.Object
 	// Failed is called with each other error. It may be nil.
 	Failed func(error)
 	// Again is the time between questions from then on, doubled up to MostAgain. Zero leaves it to
@@ -85,17 +88,30 @@ func (o *Optional) ListWithContext(ctx context.Context, options metav1.ListOptio
 	}
 	if !o.reported {
 		o.reported = true
-		o.Absent(err)
+		if o.Absent != nil {
+			o.Absent(err)
+		}
 	}
 	o.wait = min(max(o.Again, 2*o.wait), o.MostAgain)
+	if o.Empty != nil {
+		return o.Empty.DeepCopyObject(), nil
+	}
+	o.pause(ctx)
+	return list, err
+}
+
+func (o *Optional) pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(o.wait):
 	}
-	return list, err
 }
 
-// WatchWithContext watches objects.
+// WatchWithContext watches objects. What the API lacks is listed again after a while.
 func (o *Optional) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if o.reported && o.Empty != nil {
+		o.pause(ctx)
+		return nil, apierrors.NewResourceExpired("the resource was absent") // which the client library does not log
+	}
 	return cache.ToWatcherWithContext(o.ListerWatcher).WatchWithContext(ctx, options)
 }

@@ -1,0 +1,67 @@
+package watcher
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// A source that is absent is asked again, and its list is taken once the API has it. With an empty list for the time
+// before, nothing is logged.
+func TestOptional(t *testing.T) {
+	for name, empty := range map[string]runtime.Object{"with the error": nil, "with an empty list": &corev1.PodList{}} {
+		t.Run(name, func(t *testing.T) {
+			lists, absent, errors := 0, 0, 0
+			watched := make(chan struct{})
+			inner := &cache.ListWatch{
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					if lists++; lists <= 2 {
+						return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
+					}
+					return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}}, nil
+				},
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+					close(watched)
+					return watch.NewFake(), nil
+				},
+			}
+			source := &Optional{ListerWatcher: ListFirst{inner}, Lacks: apierrors.IsNotFound, Absent: func(error) { absent++ }, Empty: empty}
+			var replaced []int
+			store := &Store[*corev1.Pod]{Replace: func(list []*corev1.Pod, _ string) { replaced = append(replaced, len(list)) }}
+			ctx, stop := context.WithCancel(klog.NewContext(t.Context(), funcr.New(func(_, line string) {
+				if strings.Contains(line, "Failed to watch") {
+					errors++
+				}
+			}, funcr.Options{})))
+			options := cache.ReflectorOptions{Backoff: &wait.Backoff{Duration: time.Millisecond, Steps: 1}}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				Reflector("pods", source, &corev1.Pod{}, store, options).RunWithContext(ctx)
+			}()
+			<-watched
+			stop()
+			<-ended
+			wantReplaced, wantErrors := []int{1}, 2
+			if empty != nil {
+				wantReplaced, wantErrors = []int{0, 0, 1}, 0
+			}
+			if absent != 1 || lists != 3 || errors != wantErrors || !slices.Equal(replaced, wantReplaced) {
+				t.Errorf("absent %d times, %d lists, %d errors logged, replaced by lists of %v", absent, lists, errors, replaced)
+			}
+		})
+	}
+}
