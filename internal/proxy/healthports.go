@@ -14,6 +14,7 @@ import (
 
 type answerer interface {
 	Set(ctx context.Context, addresses []netip.Addr, services map[types.NamespacedName]health.Service) map[types.NamespacedName]error
+	Broken() bool
 	Close()
 }
 
@@ -36,7 +37,7 @@ func (h *healthPorts) set(ctx context.Context, addresses []netip.Addr, services 
 }
 
 func (h *healthPorts) retry(ctx context.Context) {
-	if len(h.failures) > 0 {
+	if len(h.failures) > 0 || h.answerer.Broken() {
 		h.failures = h.answerer.Set(ctx, h.addresses, h.services)
 	}
 }

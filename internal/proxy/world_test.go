@@ -67,6 +67,8 @@ func (h *fakeHealthPorts) Set(_ context.Context, addresses []netip.Addr, service
 	return h.fail
 }
 
+func (*fakeHealthPorts) Broken() bool { return false }
+
 func (*fakeHealthPorts) Close() {}
 
 // fakeFlows keeps where connections may go.

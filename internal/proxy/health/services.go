@@ -41,6 +41,8 @@ type Services struct {
 	// local is how many endpoints of each Service are on the node.
 	local map[types.NamespacedName]int
 	open  map[port]openPort
+	// broken says that an open port failed since the last Set.
+	broken bool
 }
 
 // port is where the health checks of a Service are answered.
@@ -85,6 +87,7 @@ func (s *Services) Set(ctx context.Context, addresses []netip.Addr, services map
 		}
 	}
 	s.closeAllBut(wanted)
+	s.broken = false
 	failures := map[types.NamespacedName]error{}
 	for p := range wanted {
 		if _, isOpen := s.open[p]; isOpen {
@@ -95,6 +98,13 @@ func (s *Services) Set(ctx context.Context, addresses []netip.Addr, services map
 		}
 	}
 	return failures
+}
+
+// Broken reports whether an open port failed since the last call of Set, which opens it again.
+func (s *Services) Broken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
 }
 
 // Close closes all ports.
@@ -122,10 +132,21 @@ func (s *Services) serve(ctx context.Context, p port) error {
 	if err != nil {
 		return err
 	}
-	server := httpserver.New(s.handler(p.service), s.limit)
-	s.open[p] = openPort{listener, server}
-	go func() { _ = server.Serve(listener) }() // it ends when it is closed
+	opened := openPort{listener, httpserver.New(s.handler(p.service), s.limit)}
+	s.open[p] = opened
+	go s.answer(p, opened)
 	return nil
+}
+
+// answer answers at a port until it is closed. For lack of memory it may end before.
+func (s *Services) answer(p port, opened openPort) {
+	_ = opened.server.Serve(opened.listener) // the next Set says what is wrong
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[p] == opened {
+		delete(s.open, p)
+		s.broken = true
+	}
 }
 
 // serviceReport is the answer, with the names of kube-proxy's.

@@ -134,3 +134,29 @@ func TestPortsThatAreTaken(t *testing.T) {
 		t.Errorf("opened %d times", opened)
 	}
 }
+
+// A port that fails by itself, as for lack of memory, is opened again.
+func TestBrokenPortsAreOpenedAgain(t *testing.T) {
+	opened := 0
+	services := newServices(NewState(clocktesting.NewFakePassiveClock(start)), func(context.Context, string, string) (net.Listener, error) {
+		listener, err := net.Listen("tcp4", "127.0.0.1:0")
+		if opened++; err == nil && opened == 1 {
+			err = listener.Close() // so that Accept fails
+		}
+		return listener, err
+	})
+	defer services.Close()
+	set := func() {
+		services.Set(t.Context(), []netip.Addr{loopback}, map[types.NamespacedName]Service{web: {Port: 1234}})
+	}
+	set()
+	for end := time.Now().Add(time.Minute); !services.Broken(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it is not known that the port failed")
+		}
+	}
+	set()
+	if opened != 2 || services.Broken() {
+		t.Errorf("opened %d times", opened)
+	}
+}

@@ -15,6 +15,7 @@ import (
 // listener answers HTTP requests with one line that names this process, so that a pod can ask too.
 type listener struct {
 	at     netip.AddrPort
+	opened net.Listener
 	server *http.Server
 }
 
@@ -29,7 +30,7 @@ func listenTCP(at netip.AddrPort) (net.Listener, error) {
 	return config.Listen(context.Background(), "tcp", at.String())
 }
 
-// newListener listens at the first of the candidates that can be listened at: at the port if it
+// newListener opens a listener, which answers nothing before serve. It listens at the first of the candidates that can be listened at: at the port if it
 // is free, else at any port. The error is that of the first candidate.
 func newListener(open listenFunc, candidates []netip.Addr, port uint16, line string) (*listener, error) {
 	failure := errors.New("the node has no such address")
@@ -37,7 +38,7 @@ func newListener(open listenFunc, candidates []netip.Addr, port uint16, line str
 		for _, number := range []uint16{port, 0} {
 			opened, err := open(netip.AddrPortFrom(address, number))
 			if err == nil {
-				return serve(opened, line)
+				return answering(opened, line)
 			}
 			if i == 0 && number == port {
 				failure = err
@@ -47,7 +48,7 @@ func newListener(open listenFunc, candidates []netip.Addr, port uint16, line str
 	return nil, failure
 }
 
-func serve(opened net.Listener, line string) (*listener, error) {
+func answering(opened net.Listener, line string) (*listener, error) {
 	at, ok := opened.Addr().(*net.TCPAddr)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("listening at %s: it is no address of TCP", opened.Addr()), opened.Close())
@@ -56,8 +57,18 @@ func serve(opened net.Listener, line string) (*listener, error) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, line) // the client may have gone
 	}), httpserver.NewLimit(mostConnections))
-	go func() { _ = server.Serve(opened) }() // it ends when it is closed
-	return &listener{netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port()), server}, nil
+	return &listener{netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port()), opened, server}, nil
 }
 
-func (l *listener) close() { _ = l.server.Close() }
+// serve answers until the listener is closed. It returns an error if it ends before, as for lack of memory.
+func (l *listener) serve() error {
+	if err := l.server.Serve(l.opened); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (l *listener) close() {
+	_ = l.server.Close()
+	_ = l.opened.Close() // the server does not know it before serve begins
+}

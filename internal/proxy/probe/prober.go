@@ -115,7 +115,25 @@ func (p *Prober) Serve(family ruleset.Family, addresses []netip.Addr) netip.Addr
 	if f.unserved != nil {
 		return netip.AddrPort{}
 	}
+	go p.answer(f, f.listener)
 	return f.listener.at
+}
+
+// answer answers until a listener is closed. If it fails before, another one is asked for.
+func (p *Prober) answer(f *probed, l *listener) {
+	err := l.serve()
+	if err == nil {
+		return
+	}
+	p.mu.Lock()
+	isCurrent := f.listener == l
+	if isCurrent {
+		f.listener, f.unserved = nil, err
+	}
+	p.mu.Unlock()
+	if isCurrent {
+		p.options.Unserved()
+	}
 }
 
 // Aim sets what to probe, and nothing else is probed.

@@ -218,6 +218,31 @@ func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
 	}
 }
 
+// A listener that fails by itself, as for lack of memory, is replaced.
+func TestBrokenListenersAreReplaced(t *testing.T) {
+	n := &network{t: t}
+	unserved := make(chan struct{}, 1)
+	opened := 0
+	p := New(Options{
+		Listen: func(at netip.AddrPort) (net.Listener, error) {
+			l, err := n.listen(at)
+			if opened++; err == nil && opened == 1 {
+				err = l.(named).Listener.Close() // so that Accept fails
+			}
+			return l, err
+		},
+		Unserved: func() { unserved <- struct{}{} },
+	})
+	t.Cleanup(p.close)
+	addresses := []netip.Addr{node}
+	p.Serve(ruleset.IPv4, addresses)
+	<-unserved
+	p.Serve(ruleset.IPv4, addresses)
+	if opened != 2 {
+		t.Errorf("it listens %d times", opened)
+	}
+}
+
 // Pods ask by HTTP, and read which node they are on. Silent connections keep nobody from an answer.
 func TestAnswers(t *testing.T) {
 	const line = "vicinity-proxy on node node-a\n"
@@ -225,7 +250,14 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(l.close)
+	served := make(chan error, 1)
+	go func() { served <- l.serve() }()
+	t.Cleanup(func() {
+		l.close()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 	for range 10 * mostConnections {
 		conn, err := net.Dial("tcp", l.at.String())
 		if err != nil {
