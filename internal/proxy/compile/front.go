@@ -97,15 +97,16 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 
 // sourcesOf are the ranges that may connect to the addresses of load balancers, nil for all. As
 // in kube-proxy only ranges of the family count, a Service without any lets all clients connect,
-// and the older annotation is ignored. Nobody may connect if no range can be read.
+// and the older annotation is ignored. Nobody may connect if a range cannot be read, which may be the only one of the
+// family.
 func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balancer []netip.Addr, notes *[]string) []netip.Prefix {
 	var sources []netip.Prefix
-	unread := 0
+	unread := false
 	for _, text := range service.Spec.LoadBalancerSourceRanges {
 		prefix, ok := parsePrefix(text)
 		switch {
 		case !ok:
-			unread++
+			unread = true
 		case familyOf(prefix.Addr()) != family:
 		case prefix.Bits() == 0:
 			return nil
@@ -114,12 +115,11 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 		}
 	}
 	if len(sources) == 0 {
-		all := len(service.Spec.LoadBalancerSourceRanges)
 		switch {
-		case all == 0 || len(balancer) == 0:
+		case len(service.Spec.LoadBalancerSourceRanges) == 0 || len(balancer) == 0:
 			return nil
-		case unread == all:
-			*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no range can be read, so no %s client may connect", familyName(family)))
+		case unread:
+			*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no readable range is of family %s, so no %[1]s client may connect", familyName(family)))
 			return []netip.Prefix{}
 		}
 		*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no range is of family %s, so all %[1]s clients may connect", familyName(family)))

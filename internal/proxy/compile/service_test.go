@@ -97,7 +97,17 @@ func TestServiceOfSlices(t *testing.T) {
 				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
 				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from",
 				"  cluster 1",
-				"note: spec.loadBalancerSourceRanges: no range can be read, so no IPv4 client may connect",
+				"note: spec.loadBalancerSourceRanges: no readable range is of family IPv4, so no IPv4 client may connect",
+			},
+		},
+		{
+			name:    "one that cannot be read, besides those of another family, lets nobody in",
+			service: testService(balancer("198.51.100.1"), ranges("192.0.2.0/33", "fd00::/8")), endpoints: "1@a1",
+			want: []string{
+				"  192.0.2.1:30080/TCP -> cluster masqueraded, else reject",
+				"  198.51.100.1:80/TCP -> cluster masqueraded, else reject, from",
+				"  cluster 1",
+				"note: spec.loadBalancerSourceRanges: no readable range is of family IPv4, so no IPv4 client may connect",
 			},
 		},
 		{
