@@ -47,7 +47,7 @@ func (c *command) serve(ctx context.Context) error {
 	}
 	defer conn.Close()
 	c.trackConnections(log)
-	if o.WithoutIPv6, err = lacksIPv6(ctx, conn); err != nil {
+	if o.WithoutIPv6, err = lacksIPv6(ctx, kernel.HasIPv6, conn); err != nil {
 		return err
 	}
 	if o.WithoutIPv6 {
@@ -124,10 +124,15 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	return conn, nil
 }
 
+// supportChecker checks what the kernel can do. It is a *kernel.Conn outside of tests.
+type supportChecker interface {
+	CheckSupport(ctx context.Context, family ruleset.Family) error
+}
+
 // lacksIPv6 reports whether the kernel has no IPv6. It is an error if the kernel has IPv6 and cannot
 // do what rules need: half of the addresses of Services would not work, silently.
-func lacksIPv6(ctx context.Context, conn *kernel.Conn) (bool, error) {
-	if has, err := kernel.HasIPv6(); err != nil || !has {
+func lacksIPv6(ctx context.Context, hasIPv6 func() (bool, error), conn supportChecker) (bool, error) {
+	if has, err := hasIPv6(); err != nil || !has {
 		return err == nil, err
 	}
 	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {

@@ -1,15 +1,51 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
+
+	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
+
+// fakeKernel lacks what rules need if it has an error.
+type fakeKernel struct{ err error }
+
+func (k fakeKernel) CheckSupport(context.Context, ruleset.Family) error { return k.err }
+
+// The proxy does without IPv6 only if the kernel has none. A kernel that has IPv6 and lacks a module is an error.
+func TestLackOfIPv6(t *testing.T) {
+	missing := errors.New("its module nft_fib_ipv6 may be missing")
+	for _, test := range []struct {
+		name            string
+		has             bool
+		hasErr, support error
+		lacks           bool
+		want            string
+	}{
+		{name: "it has all", has: true},
+		{name: "it has no IPv6", lacks: true, support: missing},
+		{name: "a module is missing", has: true, support: missing, want: missing.Error() + "; to do without IPv6, start the kernel with ipv6.disable=1"},
+		{name: "it is not known", hasErr: errors.New("too many open files"), want: "too many open files"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			lacks, err := lacksIPv6(t.Context(), func() (bool, error) { return test.has, test.hasErr }, fakeKernel{test.support})
+			if lacks != test.lacks || (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%t, %v; want %t, %q", lacks, err, test.lacks, test.want)
+			}
+		})
+	}
+}
 
 // What is to be set of the kernel is set as flags say, and what cannot be ends nothing.
 func TestSettingsOfTheKernel(t *testing.T) {
@@ -50,4 +86,48 @@ func TestSettingsOfTheKernel(t *testing.T) {
 	missing := &command{switches: t.TempDir()}
 	missing.conntrackAccounting, missing.conntrack.UDP = true, 1e9
 	missing.prepare(t.Context(), logr.Discard())
+}
+
+// slowMetrics is gathered until it is released.
+type slowMetrics struct{ began, release chan struct{} }
+
+func (slowMetrics) Describe(chan<- *prometheus.Desc) {}
+
+func (m slowMetrics) Collect(chan<- prometheus.Metric) {
+	m.began <- struct{}{}
+	<-m.release
+}
+
+// Eight requests for metrics are answered at once, as the docs say. One more is refused.
+func TestScrapesAreBounded(t *testing.T) {
+	const documented = 8
+	slow := slowMetrics{make(chan struct{}), make(chan struct{})}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(slow)
+	handler := metricsHandler(registry)
+	scrape := func() int {
+		recorder := httptest.NewRecorder()
+		handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		return recorder.Code
+	}
+	codes := make(chan int, documented+1)
+	for range documented {
+		go func() { codes <- scrape() }()
+		<-slow.began
+	}
+	go func() { codes <- scrape() }()
+	select {
+	case code := <-codes:
+		if code != http.StatusServiceUnavailable {
+			t.Errorf("one more is answered with %d", code)
+		}
+	case <-slow.began:
+		t.Error("one more is gathered")
+	}
+	close(slow.release)
+	for range documented {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("one of them is answered with %d", code)
+		}
+	}
 }

@@ -3,6 +3,10 @@ package cluster
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 )
 
@@ -21,5 +25,30 @@ func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
 	c.Fill(func() { c.SetService(aService("web", "10.96.0.1")) })
 	if !told || taken {
 		t.Errorf("told: %t, could be taken before: %t", told, taken)
+	}
+}
+
+// After a restore of the cluster an object may have changed and have the resource version that it had.
+func TestRestoredObjectsAreReadAgain(t *testing.T) {
+	c := NewCatalogue(clock.RealClock{}, func() {})
+	fill := func(address, version string) {
+		service, slice := aService("web", address), &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-x", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{address}}},
+		}
+		service.ResourceVersion, slice.ResourceVersion = "5", "5"
+		c.Fill(func() {
+			c.replaceServices([]*corev1.Service{service}, version)
+			c.replaceSlices([]*discoveryv1.EndpointSlice{slice}, version)
+		})
+	}
+	fill("10.96.0.1", "9")
+	fill("10.96.0.2", "6")
+	entry := c.Entry(types.NamespacedName{Namespace: "shop", Name: "web"})
+	if got := entry.Service.Spec.ClusterIP; got != "10.96.0.2" {
+		t.Errorf("the Service still has the address %s", got)
+	}
+	if len(entry.Slices) != 1 || entry.Slices[0].Endpoints[0].Addresses[0] != "10.96.0.2" {
+		t.Errorf("the slices are %v", entry.Slices)
 	}
 }

@@ -172,6 +172,22 @@ func TestZoneChanges(t *testing.T) {
 	}
 }
 
+// A watch that was replaced before it had a list changes nothing any more.
+func TestReplacedWatchesDoNotCount(t *testing.T) {
+	known := NewCatalogue(clock.RealClock{}, func() {})
+	w := NewWatches(clustertest.NewAPI(), known, Scope{Node: "node-a"}, logr.Discard())
+	stop := func() {}
+	w.current, w.next = &groupWatch{zone: "a", stop: stop}, &groupWatch{zone: "b", stop: stop}
+	replaced := w.groupStore(&groupWatch{zone: "c", stop: stop})
+	group := aGroup("web", "web-1", "10.1.1.1")
+	if replaced.Set(group); known.Count(ResourceGroups) != 0 {
+		t.Error("its group counts")
+	}
+	if replaced.Replace([]*v1alpha1.EndpointGroup{group}, "6"); known.Count(ResourceGroups) != 0 {
+		t.Error("its list counts")
+	}
+}
+
 // Where the API does not have groups, slices will do if they are watched.
 func TestAPIWithoutGroups(t *testing.T) {
 	a := clustertest.NewAPI()

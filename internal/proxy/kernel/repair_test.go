@@ -1,6 +1,8 @@
 package kernel_test
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +75,46 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 			wantTable(t, w.conn, w.family, table)
 			if after := chain(); after != before {
 				t.Errorf("the repaired chain is\n%s\ninstead of\n%s", after, before)
+			}
+		})
+	}
+}
+
+// The first and the last address of adjacent source ranges get in, and their neighbours do not.
+func TestSourcesBesideOneAnother(t *testing.T) {
+	for _, a := range worlds {
+		t.Run(fmt.Sprint("family ", a.family), func(t *testing.T) {
+			w := newWorld(t, a)
+			w.serve(t)
+			var friends, strangers, all []netip.Addr
+			var sources, own []netip.Prefix
+			next := a.stranger
+			for i := range 22 {
+				if all = append(all, next); i%11 == 10 {
+					strangers = append(strangers, next)
+				} else {
+					friends = append(friends, next)
+					sources = append(sources, netip.PrefixFrom(next, next.BitLen()))
+				}
+				next = next.Next()
+			}
+			for _, address := range all[1:] {
+				own = append(own, netip.PrefixFrom(address, a.wideBits))
+			}
+			addAddresses(t, w.client, "eth0", own)
+			guarded := a.front(2, 80)
+			guarded.ClusterIP, guarded.Sources = false, sources
+			table := ruleset.NewTable(a.config())
+			stage(t, w.conn, table, ruleset.ServicePort{Name: "a/g:", Cluster: a.all(1, 2), Fronts: []ruleset.FrontEnd{guarded}})
+			for _, friend := range friends {
+				if _, err := w.client.connect(friend, to(guarded), 5*time.Second); err != nil {
+					t.Errorf("%s is kept out of %s: %v", friend, sources, err)
+				}
+			}
+			for _, stranger := range strangers {
+				if _, err := w.client.connect(stranger, to(guarded), 300*time.Millisecond); err == nil {
+					t.Errorf("%s gets in", stranger)
+				}
 			}
 		})
 	}
