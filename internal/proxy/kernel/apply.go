@@ -82,7 +82,7 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 		}
 	}
 	endBatch(m)
-	err := c.commit(ctx, m)
+	err := c.commit(ctx, m, func(message int) bool { return e.canSplit(t, message) })
 	var f *netlink.Failure
 	if !errors.As(err, &f) {
 		return err
@@ -93,6 +93,14 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 		return fmt.Errorf("%s: %w, after a part of the transaction was done", refusal.What, f)
 	}
 	return refusal
+}
+
+// canSplit reports whether another transaction may begin with a message. A chain stays whole: the kernel keeps the
+// unnamed sets of its ranges only together with a rule.
+func (e *encoder) canSplit(t ruleset.Transaction, message int) bool {
+	change := e.origins[message].change
+	kind := t.Changes[change].Kind
+	return kind == ruleset.AddElements || kind == ruleset.DeleteElements || change != e.origins[message-1].change
 }
 
 // reserve makes room for the elements of a transaction.

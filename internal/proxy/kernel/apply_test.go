@@ -332,6 +332,23 @@ func TestLongTransactionsAreSplit(t *testing.T) {
 	}
 }
 
+// A chain is not split: its ranges are sets without a name, which the kernel keeps only together with a rule.
+func TestChainsAreNotSplit(t *testing.T) {
+	c := newNamespace(t).open(t)
+	c.ForbidLong()
+	add := ruleset.Transaction{Family: ruleset.IPv4, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}}
+	for i := range 3000 {
+		sources := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12")}
+		add.Changes = append(add.Changes, ruleset.Change{Kind: ruleset.AddChain, Chain: &ruleset.Chain{
+			Name: fmt.Sprint("sources-", i), Rules: []ruleset.Rule{{Family: ruleset.IPv4, Statements: []ruleset.Statement{
+				ruleset.InPrefixes{Value: ruleset.SourceAddress, Prefixes: sources},
+				ruleset.Decide{Verdict: ruleset.Verdict{Kind: ruleset.VerdictDrop}},
+			}}},
+		}})
+	}
+	apply(t, c, add)
+}
+
 func TestRefusals(t *testing.T) {
 	th := newThings(ruleset.IPv4)
 	slots := th.elements()[th.slots.Name]

@@ -24,8 +24,9 @@ type partly struct {
 func (p partly) Unwrap() error { return p.error }
 
 // commit has the kernel carry out messages, of which the first begins a batch and the last ends it: at once if the
-// kernel takes them at once, else in parts. The error is a *netlink.Failure if the kernel refuses them.
-func (c *Conn) commit(ctx context.Context, m *netlink.Messages) error {
+// kernel takes them at once, else in parts. canSplit reports whether a part may begin with a message. The error is a
+// *netlink.Failure if the kernel refuses them.
+func (c *Conn) commit(ctx context.Context, m *netlink.Messages, canSplit func(message int) bool) error {
 	if err := c.asker.Socket.Widen(len(m.Bytes)); err != nil {
 		return err
 	}
@@ -35,10 +36,16 @@ func (c *Conn) commit(ctx context.Context, m *netlink.Messages) error {
 	}
 	var part netlink.Messages
 	for from := 1; from < len(m.Starts)-1; {
-		end := fill(&part, m, from, limit)
+		end := endOfPart(m, from, limit, canSplit)
 		if end == from {
-			return fmt.Errorf("a message has %d bytes, and the kernel permits %d; raise net.core.wmem_max", len(m.Message(from)), limit)
+			return fmt.Errorf("a change takes more than the %d bytes that the kernel permits; raise net.core.wmem_max", limit)
 		}
+		part.Reset()
+		beginBatch(&part)
+		for i := from; i < end; i++ {
+			part.Append(m.Message(i))
+		}
+		endBatch(&part)
 		if err := c.commitBatch(ctx, &part); err != nil {
 			var f *netlink.Failure
 			if errors.As(err, &f) && f.Message > 0 {
@@ -112,16 +119,18 @@ func endBatch(m *netlink.Messages) {
 	m.End()
 }
 
-// fill makes a batch of the messages that begin with the given one, as many as fit, and returns the first that does
-// not.
-func fill(part, m *netlink.Messages, from, room int) (end int) {
-	part.Reset()
-	beginBatch(part)
-	used := 2 * len(part.Bytes) // the end is as long as the beginning
-	for end = from; end < len(m.Starts)-1 && used+len(m.Message(end)) <= room; end++ {
-		used += len(m.Message(end))
-		part.Append(m.Message(end))
+// endOfPart returns where a part ends that begins with a message: before another one, as late as the limit allows.
+func endOfPart(m *netlink.Messages, from, limit int, canSplit func(message int) bool) int {
+	last := len(m.Starts) - 1 // which ends the batch, and is as long as the first
+	used := 2 * len(m.Message(0))
+	end := from
+	for i := from; i < last; i++ {
+		if used += len(m.Message(i)); used > limit {
+			break
+		}
+		if i+1 == last || canSplit(i+1) {
+			end = i + 1
+		}
 	}
-	endBatch(part)
 	return end
 }
