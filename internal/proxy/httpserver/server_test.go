@@ -127,6 +127,16 @@ func await(t *testing.T, limit *Limit, what string, condition func([]held) bool)
 	}
 }
 
+// A request, an answer and an idle connection each have a time limit of at most a minute.
+func TestTimeouts(t *testing.T) {
+	server := New(says(""), NewLimit(1))
+	for what, within := range map[string]time.Duration{"a request": server.ReadTimeout, "an answer": server.WriteTimeout, "an idle connection": server.IdleTimeout} {
+		if within <= 0 || within > time.Minute {
+			t.Errorf("%s may take %s", what, within)
+		}
+	}
+}
+
 func says(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 }
