@@ -169,7 +169,7 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 	return nil
 }
 
-// addChain writes a chain without its rules.
+// named writes a message that names a set or a chain and says no more of it.
 func (e *encoder) named(o origin, kind uint16, attributes [2]uint16, name string) {
 	e.begin(o, kind, 0)
 	e.messages.Name(attributes[0], e.name)
@@ -183,7 +183,7 @@ func (e *encoder) table(o origin, kind uint16) {
 	e.messages.End()
 }
 
-// rules writes the rules of a chain, each with its fingerprint.
+// addChain writes a chain without its rules.
 func (e *encoder) addChain(o origin, chain *ruleset.Chain) {
 	m := e.messages
 	e.begin(o, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE)
