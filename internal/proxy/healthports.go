@@ -6,9 +6,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
+	"vicinity.dev/vicinity/internal/proxy/events"
 	"vicinity.dev/vicinity/internal/proxy/health"
 )
 
@@ -25,6 +28,15 @@ type healthPorts struct {
 	addresses []netip.Addr
 	services  map[types.NamespacedName]health.Service
 	failures  map[types.NamespacedName]error
+	// closed are the Services of failures.
+	closed  map[types.NamespacedName]*closedPort
+	metrics *metrics
+	log     logr.Logger
+}
+
+type closedPort struct {
+	since    time.Time
+	reported bool
 }
 
 // set opens and closes ports so that load balancers are answered for the Services.
@@ -39,6 +51,26 @@ func (h *healthPorts) set(ctx context.Context, addresses []netip.Addr, services 
 func (h *healthPorts) retry(ctx context.Context) {
 	if len(h.failures) > 0 || h.answerer.Broken() {
 		h.failures = h.answerer.Set(ctx, h.addresses, h.services)
+	}
+}
+
+// report logs and counts each port that stays closed for longer than kube-proxy may hold it.
+func (h *healthPorts) report(now time.Time) {
+	maps.DeleteFunc(h.closed, func(name types.NamespacedName, _ *closedPort) bool { return h.failures[name] == nil })
+	for name, err := range h.failures {
+		port := h.closed[name]
+		if port == nil {
+			port = &closedPort{since: now}
+			if h.closed == nil {
+				h.closed = map[types.NamespacedName]*closedPort{}
+			}
+			h.closed[name] = port
+		}
+		if !port.reported && now.Sub(port.since) >= events.HealthPortWarnAfter {
+			port.reported = true
+			h.metrics.failed(stepHealth)
+			h.log.Info("Load balancers cannot ask for a Service", "service", name.String(), "port", h.services[name].Port, "cause", err.Error())
+		}
 	}
 }
 

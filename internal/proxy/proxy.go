@@ -148,17 +148,22 @@ func (p *Proxy) account() error {
 
 func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	o := &p.options
-	w := events.NewWarnings(events.Options{
-		Node: o.NodeName, Record: p.events.Record, Reference: p.reference,
-		HealthPortTold: func(service types.NamespacedName, note string) {
-			p.metrics.failed(stepHealth)
-			o.Log.Info("Load balancers cannot ask for a Service", "service", service.String(), "cause", note)
-		},
-	})
 	made := &programmer{
-		settings: o.settings(), loaded: o.Programmed, bounds: newBounds(o.Elements), catalogue: p.catalogue, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log, health: p.health,
-		warnings: w, flows: p.cleaner, onProgrammed: p.keeper.Tell, scheduler: newScheduler(o.MinSyncPeriod), checks: checks{period: o.SyncPeriod, aside: func(do func()) { go do() }}, wake: wake,
-		healthPorts: &healthPorts{answerer: health.NewServices(p.health)},
+		settings:     o.settings(),
+		loaded:       o.Programmed,
+		bounds:       newBounds(o.Elements),
+		catalogue:    p.catalogue,
+		clock:        clock.RealClock{},
+		metrics:      p.metrics,
+		log:          o.Log,
+		health:       p.health,
+		warnings:     events.NewWarnings(events.Options{Node: o.NodeName, Record: p.events.Record, Reference: p.reference}),
+		flows:        p.cleaner,
+		onProgrammed: p.keeper.Tell,
+		scheduler:    newScheduler(o.MinSyncPeriod),
+		checks:       checks{period: o.SyncPeriod, aside: func(do func()) { go do() }},
+		wake:         wake,
+		healthPorts:  &healthPorts{answerer: health.NewServices(p.health), metrics: p.metrics, log: o.Log},
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
 			stale: p.cleaner.disconnect, forget: p.cleaner.forget,

@@ -103,7 +103,7 @@ func (w *world) restart() {
 		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(view.Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), onProgrammed: func(a lease.Acknowledgement) { w.version, w.except = a.Version, a.Except },
 		scheduler: newScheduler(20 * time.Millisecond), checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
-		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}},
+		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}, metrics: numbers, log: logr.Discard()},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),
 			stale: func(stale []ruleset.Stale) { w.stale = append(w.stale, stale...) },
@@ -120,7 +120,6 @@ func (w *world) restart() {
 		Reference: func(name types.NamespacedName) *corev1.ObjectReference {
 			return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
 		},
-		HealthPortTold: func(types.NamespacedName, string) { numbers.failed(stepHealth) },
 	})
 	p.begin()
 	w.programmer = p

@@ -32,8 +32,6 @@ type Options struct {
 	Record func(about *corev1.ObjectReference, eventType, reason, note string)
 	// Reference finds the object that an event is about, nil if there is none.
 	Reference func(types.NamespacedName) *corev1.ObjectReference
-	// HealthPortTold is called with each event about a port for health checks.
-	HealthPortTold func(service types.NamespacedName, note string)
 }
 
 const (
@@ -258,9 +256,6 @@ func (w *Warnings) tell(k *kind, about subject, now time.Time) {
 		return
 	}
 	one.told, one.at = one.note, now
-	if k == healthPortTaken {
-		w.HealthPortTold(about.service, one.note)
-	}
 }
 
 // event writes an event if the budget of its reason allows it, and reports whether it does.

@@ -23,7 +23,7 @@ type recorded struct {
 func newRecorded() *recorded {
 	r := &recorded{}
 	r.Warnings = NewWarnings(Options{
-		Node: "node-a", HealthPortTold: func(types.NamespacedName, string) {},
+		Node: "node-a",
 		Record: func(about *corev1.ObjectReference, eventType, reason, note string) {
 			r.events = append(r.events, fmt.Sprintf("%s %s %s: %s", about.Name, eventType, reason, note))
 		},
