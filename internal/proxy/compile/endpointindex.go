@@ -23,8 +23,8 @@ type endpointIndex struct {
 	// object, zero where an object lacks it.
 	objectPorts [][]namedPort
 	ports       []uint16
-	// run is scratch of visit.
-	run []endpointEntry
+	// same is scratch of visit.
+	same []endpointEntry
 }
 
 type namedPort struct {
@@ -154,29 +154,29 @@ func (x *endpointIndex) sort() {
 
 // visit calls a function for each address and port number, with all their entries,
 // the one that counts first. The entries are valid until it returns.
-func (x *endpointIndex) visit(see func(run []endpointEntry, port uint16)) {
+func (x *endpointIndex) visit(each func(same []endpointEntry, port uint16)) {
 	for begin, end := 0, 0; begin < len(x.entries); begin = end {
 		for end = begin + 1; end < len(x.entries) && x.entries[end].sameAddress(x.entries[begin]); end++ {
 		}
-		same := x.entries[begin:end]
-		if len(same) == 1 {
-			if port := x.ports[same[0].object()]; port != 0 {
-				see(same, port)
+		entries := x.entries[begin:end]
+		if len(entries) == 1 {
+			if port := x.ports[entries[0].object()]; port != 0 {
+				each(entries, port)
 			}
 			continue
 		}
-		for i, e := range same {
+		for i, e := range entries {
 			port := x.ports[e.object()]
-			if port == 0 || slices.ContainsFunc(same[:i], func(seen endpointEntry) bool { return x.ports[seen.object()] == port }) {
+			if port == 0 || slices.ContainsFunc(entries[:i], func(seen endpointEntry) bool { return x.ports[seen.object()] == port }) {
 				continue
 			}
-			x.run = x.run[:0]
-			for _, other := range same[i:] {
+			x.same = x.same[:0]
+			for _, other := range entries[i:] {
 				if x.ports[other.object()] == port {
-					x.run = append(x.run, other)
+					x.same = append(x.same, other)
 				}
 			}
-			see(x.run, port)
+			each(x.same, port)
 		}
 	}
 }
@@ -187,18 +187,18 @@ func (x *endpointIndex) known(got *supply, view string) {
 	got.known.View = view
 	chosen := slices.Concat(got.cluster, got.local)
 	slices.SortFunc(chosen, netip.AddrPort.Compare)
-	x.visit(func(run []endpointEntry, number uint16) {
-		target := run[0].target(number)
+	x.visit(func(same []endpointEntry, number uint16) {
+		target := same[0].target(number)
 		_, used := slices.BinarySearchFunc(chosen, target, netip.AddrPort.Compare)
 		switch {
 		case used:
-		case slices.ContainsFunc(run, endpointEntry.serves):
+		case slices.ContainsFunc(same, endpointEntry.serves):
 			got.known.Serving = append(got.known.Serving, target)
 		default:
 			got.known.Silent = append(got.known.Silent, target)
 			return
 		}
-		if view != "" && run[0].ready() && !slices.ContainsFunc(run, endpointEntry.atHome) {
+		if view != "" && same[0].ready() && !slices.ContainsFunc(same, endpointEntry.atHome) {
 			got.known.Fleeting = append(got.known.Fleeting, target)
 		}
 	})
@@ -249,7 +249,7 @@ type census struct {
 	localReady, localLeaving int
 }
 
-func (c *census) see(e endpointEntry) {
+func (c *census) count(e endpointEntry) {
 	switch {
 	case e.ready():
 		c.ready++

@@ -107,7 +107,7 @@ func (d *grouped) endpoints() Endpoints {
 func (d *grouped) supply(port portKey, n need) supply {
 	d.choosePort(port)
 	var seen census
-	d.visit(func(run []endpointEntry, _ uint16) { seen.see(run[0]) })
+	d.visit(func(same []endpointEntry, _ uint16) { seen.count(same[0]) })
 	got := seen.supply(need{local: n.local}, 0)
 	got.exists = got.exists || d.anyReady
 	if n.cluster {
@@ -122,9 +122,9 @@ func (d *grouped) supply(port portKey, n need) supply {
 		got.beyond = d.choice.Hard() && got.exists && len(got.cluster) == 0
 	}
 	if n.local {
-		d.visit(func(run []endpointEntry, number uint16) {
-			if seen.local(run[0]) {
-				got.local = append(got.local, run[0].target(number))
+		d.visit(func(same []endpointEntry, number uint16) {
+			if seen.local(same[0]) {
+				got.local = append(got.local, same[0].target(number))
 			}
 		})
 	}
@@ -136,9 +136,9 @@ func (d *grouped) supply(port portKey, n need) supply {
 func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.choice.Begin() {
 		most = 0
-		d.visit(func(run []endpointEntry, _ uint16) {
-			if run[0].taking(lastResort) {
-				most += d.approach(run)
+		d.visit(func(same []endpointEntry, _ uint16) {
+			if same[0].taking(lastResort) {
+				most += d.approach(same)
 			}
 		})
 	}
@@ -149,15 +149,15 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.weighted {
 		got.weights = make([]uint32, 0, most)
 	}
-	d.visit(func(run []endpointEntry, number uint16) {
-		if !run[0].taking(lastResort) {
+	d.visit(func(same []endpointEntry, number uint16) {
+		if !same[0].taking(lastResort) {
 			return
 		}
-		weight := d.weight(run)
+		weight := d.weight(same)
 		if weight == 0 {
 			return
 		}
-		got.cluster = append(got.cluster, run[0].target(number))
+		got.cluster = append(got.cluster, same[0].target(number))
 		if d.weighted {
 			got.weights = append(got.weights, uint32(weight))
 		}
@@ -169,10 +169,10 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 
 // approach notes the rank of an endpoint. It returns how many endpoints it adds at most to
 // those of the nearest ranks.
-func (d *grouped) approach(run []endpointEntry) int {
+func (d *grouped) approach(same []endpointEntry) int {
 	more := 0
-	for _, r := range run {
-		if d.same(r, run[0]) && d.choice.Consider(d.uses[r.object()], r.rank()) {
+	for _, r := range same {
+		if d.same(r, same[0]) && d.choice.Consider(d.uses[r.object()], r.rank()) {
 			more = 1
 		}
 	}
@@ -181,10 +181,10 @@ func (d *grouped) approach(run []endpointEntry) int {
 
 // weight is the weight of an endpoint: the greatest of its groups, and zero if the node does
 // not use it.
-func (d *grouped) weight(run []endpointEntry) int {
+func (d *grouped) weight(same []endpointEntry) int {
 	weight := 0
-	for _, r := range run {
-		if i := r.object(); d.weights[i] > weight && d.choice.Takes(d.uses[i], r.rank()) && d.same(r, run[0]) {
+	for _, r := range same {
+		if i := r.object(); d.weights[i] > weight && d.choice.Takes(d.uses[i], r.rank()) && d.same(r, same[0]) {
 			weight = d.weights[i]
 		}
 	}

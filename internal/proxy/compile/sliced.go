@@ -108,10 +108,10 @@ func (d *sliced) supply(port portKey, n need) supply {
 	d.choosePort(port)
 	var seen census
 	var ready kubeproxy.Ready
-	d.visit(func(run []endpointEntry, _ uint16) {
-		seen.see(run[0])
-		if run[0].ready() {
-			count(&ready, run[0])
+	d.visit(func(same []endpointEntry, _ uint16) {
+		seen.count(same[0])
+		if same[0].ready() {
+			count(&ready, same[0])
 		}
 	})
 	hint, allowed := bestHint(ready)
@@ -119,8 +119,8 @@ func (d *sliced) supply(port portKey, n need) supply {
 		allowed = seen.leaving
 	}
 	got := seen.supply(n, allowed)
-	d.visit(func(run []endpointEntry, number uint16) {
-		r := run[0]
+	d.visit(func(same []endpointEntry, number uint16) {
+		r := same[0]
 		if n.cluster && r.taking(ready.UsesTerminating()) && r.order&hint == hint {
 			got.cluster = append(got.cluster, r.target(number))
 		}
