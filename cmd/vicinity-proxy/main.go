@@ -44,9 +44,9 @@ func newCommand() *cobra.Command {
 		Use:   "vicinity-proxy",
 		Short: "Serve Services on a node by topology",
 		Long: `Serve Services on a node by topology: program nftables so that clients on the node reach
-the endpoints that their zone is to use, as EndpointGroups say.
+the endpoints that EndpointGroups choose for their zone.
 
-It leaves the rules in place when it ends, and changes none that is right when it starts.`,
+The rules stay in place when the proxy ends. When it starts, it changes only rules that are wrong.`,
 		Version:           version.Read().Version,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
@@ -55,22 +55,23 @@ It leaves the rules in place when it ends, and changes none that is right when i
 	}
 	flags := made.Flags()
 	made.RunE = func(made *cobra.Command, _ []string) error {
-		if err := c.settle(flags); err != nil {
+		if err := c.complete(flags); err != nil {
 			return err
 		}
 		return c.run(made.Context(), made.OutOrStdout())
 	}
 	flags.SortFlags = false
-	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node, and end")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have if --max-elements were no bound, and end")
-	flags.BoolVar(&c.initOnly, "init-only", false, "have the kernel track and count connections as --conntrack-accounting and the other flags of conntrack say, which takes more rights than serving Services, and end; what fails is only told")
-	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's settings for networks, for containers whose own /proc/sys is read-only")
-	flags.BoolP("version", "v", false, "print the version, and end")
+	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node and exit")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have without the limit of --max-elements, and exit")
+	flags.BoolVar(&c.initOnly, "init-only", false, "set the kernel's connection tracking as the --conntrack flags say, and exit. This needs more rights than serving Services. A setting that fails is logged, and the exit code is still 0")
+	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's network settings; set it in a container whose own /proc/sys is read-only")
+	flags.BoolP("version", "v", false, "print the version and exit")
 	c.addFlags(flags)
 	return made
 }
 
-func (c *command) settle(flags *pflag.FlagSet) error {
+// complete sets the defaults that depend on other flags, and checks all of them.
+func (c *command) complete(flags *pflag.FlagSet) error {
 	if err := c.replaceKubeProxy(flags); err != nil {
 		return err
 	}

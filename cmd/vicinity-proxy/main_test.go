@@ -129,7 +129,7 @@ func TestSettingsFollowAllServices(t *testing.T) {
 			if err := flags.Parse(test.flags); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.settle(flags); err != nil {
+			if err := c.complete(flags); err != nil {
 				t.Fatal(err)
 			}
 			if c.health != test.want.health || c.metrics != test.want.metrics || c.conntrack != test.want.conntrack {

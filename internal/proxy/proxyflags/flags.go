@@ -28,18 +28,18 @@ type Flags struct {
 
 // Add declares the flags, which gives them their defaults.
 func (f *Flags) Add(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.AllServices, "all-services", false, "serve Services without EndpointGroups too, by their EndpointSlices, instead of kube-proxy")
-	flags.StringSliceVar(&f.NodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of the node's addresses that take NodePorts, or primary for those that the node's object names first")
-	flags.StringSliceVar(&f.ExternalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes, in which addresses of nodes are allowed, too, also as those of load balancers. Cluster IPs of others and addresses of the API server and of pods are never allowed")
-	flags.StringVar(&f.Pods.Mode, view.FlagPodMode, "", "how traffic of pods is told from other traffic, as kube-proxy does: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix; by default by --cluster-cidr, and by the prefixes of the node's own pods for IPv4 or IPv6 where that has none")
-	flags.StringSliceVar(&f.Pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes that pods get their addresses from; by default those of the node's own pods")
-	flags.StringVar(&f.Pods.Bridge, view.FlagPodBridge, "", "bridge that traffic of pods comes in by, with --detect-local-mode=BridgeInterface")
-	flags.StringVar(&f.Pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "what the names of interfaces begin with that traffic of pods comes in by, with --detect-local-mode=InterfaceNamePrefix")
-	flags.BoolVar(&f.MasqueradeAll, "masquerade-all", false, "give all connections to addresses of Services the node's address as their source")
-	flags.IntVar(&f.MasqueradeBit, "masquerade-bit", bits.TrailingZeros32(ruleset.DefaultMasqueradeMark), "bit of packet marks by which connections are chosen that get the node's address as their source, 0 to 31; nobody else may use it, and kube-proxy has 14")
-	flags.IntVar(&f.Elements.Service, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take; what is beyond that is left out. 0 for half of --max-elements")
-	flags.IntVar(&f.Elements.Total, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take; Services for which none are left wait. 0 for as many as three quarters of the memory have room for that the program may use, at 1024 bytes each, or 4194304 if that has no limit")
-	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each port of a Service with session affinity, in each IP family and for endpoints on the node apart, 1 to 65535; those that come later are served without affinity until others expire. All are forgotten once when the value changes")
+	flags.BoolVar(&f.AllServices, "all-services", false, "replace kube-proxy: serve also Services without EndpointGroups, by their EndpointSlices")
+	flags.StringSliceVar(&f.NodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of the node's addresses that take NodePorts, or primary for the first address of each family in the Node object")
+	flags.StringSliceVar(&f.ExternalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes. Within the prefixes, Services may claim addresses of nodes too, also for load balancers. They can never claim cluster IPs of other Services, or addresses of pods or of the API server")
+	flags.StringVar(&f.Pods.Mode, view.FlagPodMode, "", "how traffic of pods is recognized, as in kube-proxy: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. By default --cluster-cidr is used, and for an IP family without a prefix there, the pod CIDR of the node")
+	flags.StringSliceVar(&f.Pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes that pods get their addresses from. By default the pod CIDRs of the node")
+	flags.StringVar(&f.Pods.Bridge, view.FlagPodBridge, "", "with --detect-local-mode=BridgeInterface, the bridge through which traffic of pods arrives")
+	flags.StringVar(&f.Pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "with --detect-local-mode=InterfaceNamePrefix, the prefix of the names of interfaces through which traffic of pods arrives")
+	flags.BoolVar(&f.MasqueradeAll, "masquerade-all", false, "masquerade all connections to addresses of Services: their source becomes an address of the node")
+	flags.IntVar(&f.MasqueradeBit, "masquerade-bit", bits.TrailingZeros32(ruleset.DefaultMasqueradeMark), "bit of the packet mark, 0 to 31, that marks connections to masquerade. No other program may use it; kube-proxy uses 14")
+	flags.IntVar(&f.Elements.Service, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take. The proxy leaves out what exceeds this. 0 for half of --max-elements")
+	flags.IntVar(&f.Elements.Total, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take. Services that find none left wait. 0 for one element for each 1024 bytes of three quarters of the memory limit, or 4194304 without a memory limit")
+	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each port of a Service with session affinity, 1 to 65535. Each IP family counts separately, and so do endpoints on the node. Further clients are served without affinity until others expire. A change of this value forgets all clients")
 }
 
 // Settings returns what the flags say, or an error about the first of them that makes no sense. view.BoundsWithin
