@@ -177,16 +177,21 @@ func (r *reconciler) next(ctx context.Context, d *v1alpha1.DomainRollout, v *vie
 }
 
 // isAsked reports whether the answer to the query can matter. It cannot while only a person or a new revision can make the rollout
-// go on.
+// go on. It decides by causes, not by the stored phase: once a person lets a failed or a stopped revision go on, the very next step
+// needs the answer.
 func isAsked(s *rollout.State) bool {
-	if s.Spec.Paused {
+	m, approved := &s.Memory, &s.Spec.Approved
+	switch {
+	case s.Spec.Paused:
 		return false
+	case m.Revision != s.Revision:
+		return true
+	case s.Spec.Stop.Revision == m.Revision && m.Revision != "", m.RollingBack:
+		return false
+	case m.Failure != nil:
+		return approved.Revision == m.Revision && !approved.FailuresBefore.Before(m.Failure.Time.Time)
 	}
-	switch s.Memory.Phase {
-	case v1alpha1.PhaseComplete, v1alpha1.PhaseFailed, v1alpha1.PhaseRollingBack, v1alpha1.PhaseAborted:
-		return s.Memory.Revision != s.Revision
-	}
-	return true
+	return m.Phase != v1alpha1.PhaseComplete
 }
 
 // store writes a status if it says anything new, and always before the step is carried out: the write fails if another controller

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -398,25 +397,35 @@ func TestNodesThatCeaseToMatch(t *testing.T) {
 
 // Prometheus is not asked while nothing depends on it.
 func TestWhenPrometheusIsAsked(t *testing.T) {
-	for _, test := range []struct {
-		phase    v1alpha1.RolloutPhase
-		revision string
-		paused   bool
-		want     bool
+	failure := &v1alpha1.RolloutFailure{Time: metav1.Unix(1000, 0)}
+	failed := func(approved string, before time.Time) func(*rollout.State) {
+		return func(s *rollout.State) {
+			s.Memory.Phase, s.Memory.Failure = v1alpha1.PhaseFailed, failure
+			s.Spec.Approved = rollout.Approved{Revision: approved, FailuresBefore: before}
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*rollout.State)
+		want   bool
 	}{
-		{phase: v1alpha1.PhaseProgressing, want: true},
-		{phase: v1alpha1.PhasePaused, want: true}, // before a domain that waits for approval
-		{phase: v1alpha1.PhaseProgressing, paused: true},
-		{phase: v1alpha1.PhaseComplete},
-		{phase: v1alpha1.PhaseComplete, revision: "3", want: true},
-		{phase: v1alpha1.PhaseFailed},
-		{phase: v1alpha1.PhaseRollingBack},
-		{phase: v1alpha1.PhaseAborted},
+		"progressing":                 {func(*rollout.State) {}, true},
+		"a domain waits for approval": {func(s *rollout.State) { s.Memory.Phase = v1alpha1.PhasePaused }, true},
+		"complete":                    {func(s *rollout.State) { s.Memory.Phase = v1alpha1.PhaseComplete }, false},
+		"another revision":            {func(s *rollout.State) { s.Memory.Phase, s.Revision = v1alpha1.PhaseComplete, "3" }, true},
+		"paused":                      {func(s *rollout.State) { s.Spec.Paused = true }, false},
+		"paused, another revision":    {func(s *rollout.State) { s.Spec.Paused, s.Revision = true, "3" }, false},
+		"stopped":                     {func(s *rollout.State) { s.Spec.Stop.Revision = "2" }, false},
+		"stopped no more":             {func(s *rollout.State) { s.Memory.Phase = v1alpha1.PhaseAborted }, true},
+		"rolling back":                {func(s *rollout.State) { s.Memory.Phase, s.Memory.RollingBack = v1alpha1.PhaseRollingBack, true }, false},
+		"failed":                      {failed("", time.Time{}), false},
+		"failed and approved":         {failed("2", failure.Time.Time), true},
+		"failed after the approval":   {failed("2", failure.Time.Add(-time.Second)), false},
+		"another revision approved":   {failed("1", failure.Time.Time), false},
 	} {
-		s := &rollout.State{Revision: cmp.Or(test.revision, "2"), Memory: rollout.Memory{Revision: "2", Phase: test.phase}}
-		s.Spec.Paused = test.paused
+		s := &rollout.State{Revision: "2", Memory: rollout.Memory{Revision: "2", Phase: v1alpha1.PhaseProgressing}}
+		test.change(s)
 		if got := isAsked(s); got != test.want {
-			t.Errorf("%+v: %t", test, got)
+			t.Errorf("%s: %t", name, got)
 		}
 	}
 }
