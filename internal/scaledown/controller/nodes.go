@@ -16,31 +16,46 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// usableTrust is how long a live reading of the nodes counts: denied repairs ask again and again.
-const usableTrust = time.Minute
+const (
+	// usableTrust is how long a live reading of the nodes counts: denied repairs ask again and again.
+	usableTrust = time.Minute
+	// usableTimeout bounds that reading. Other repairs wait for it.
+	usableTimeout = 10 * time.Second
+)
 
 // nodes says in which domains pods can be. All workloads share what was read: in a large cluster these are many nodes.
 type nodes struct {
 	cached, live client.Reader
 	clock        clock.PassiveClock
 
-	mu     sync.Mutex
-	known  []corev1.Node // of the cache, nil after a change
-	usable []corev1.Node // that take pods, as they were read last, which the cache does not tell
-	read   time.Time
+	knownMu sync.Mutex
+	known   []corev1.Node // of the cache, nil after a change
+
+	usableMu sync.Mutex    // held for a whole live reading, so the handler of nodes must not take it
+	usable   []corev1.Node // that take pods, as they were read last, which the cache does not tell
+	read     time.Time
 }
 
 // forget has nodes read anew, since one came, went or has other labels.
 func (o *nodes) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.knownMu.Lock()
+	defer o.knownMu.Unlock()
 	o.known = nil
 }
 
 // domainsOf are the domains with a node for the pods of a workload.
 func (o *nodes) domainsOf(ctx context.Context, c *current) ([]string, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	known, err := o.readKnown(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return domainsFor(c, known), nil
+}
+
+// readKnown reads the nodes of the cache. The caller must not change them.
+func (o *nodes) readKnown(ctx context.Context) ([]corev1.Node, error) {
+	o.knownMu.Lock()
+	defer o.knownMu.Unlock()
 	if o.known == nil {
 		var list corev1.NodeList
 		if err := o.cached.List(ctx, &list); err != nil {
@@ -48,26 +63,39 @@ func (o *nodes) domainsOf(ctx context.Context, c *current) ([]string, error) {
 		}
 		o.known = list.Items
 	}
-	return domainsFor(c, o.known), nil
+	return o.known, nil
 }
 
 // usableDomainsOf are the domains with a node that takes the pods of a workload.
 func (o *nodes) usableDomainsOf(ctx context.Context, c *current) ([]string, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now := o.clock.Now(); o.usable == nil || now.Sub(o.read) >= usableTrust {
-		var list corev1.NodeList
-		if err := o.live.List(ctx, &list); err != nil {
-			return nil, fmt.Errorf("reading nodes: %w", err)
-		}
-		o.usable, o.read = []corev1.Node{}, now
-		for i := range list.Items {
-			if node := &list.Items[i]; takesPods(node) {
-				o.usable = append(o.usable, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
-			}
+	usable, err := o.readUsable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return domainsFor(c, usable), nil
+}
+
+// readUsable reads the nodes that take pods. The caller must not change them.
+func (o *nodes) readUsable(ctx context.Context) ([]corev1.Node, error) {
+	o.usableMu.Lock()
+	defer o.usableMu.Unlock()
+	now := o.clock.Now()
+	if o.usable != nil && now.Sub(o.read) < usableTrust {
+		return o.usable, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, usableTimeout)
+	defer cancel()
+	var list corev1.NodeList
+	if err := o.live.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("reading nodes: %w", err)
+	}
+	o.usable, o.read = []corev1.Node{}, now
+	for i := range list.Items {
+		if node := &list.Items[i]; takesPods(node) {
+			o.usable = append(o.usable, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}})
 		}
 	}
-	return domainsFor(c, o.usable), nil
+	return o.usable, nil
 }
 
 // setOf is the ReplicaSet of the pod that domainsFor asks about.

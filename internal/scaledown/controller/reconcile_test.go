@@ -485,3 +485,62 @@ func TestNodesAreReadWhenTheyChange(t *testing.T) {
 		t.Errorf("without nodes in zone c %d pods are misplaced", n)
 	}
 }
+
+// Workloads whose repairs are denied share what was read of nodes for a while.
+func TestDeniedRepairsReadNodesSeldom(t *testing.T) {
+	w := skewed(t, v1alpha1.AnnotationRepairSpread, "true")
+	w.outcome = requester.Denied
+	w.sync(web)
+	w.pass(quietTime)
+	w.lists(1)
+	for range 8 {
+		w.sync(web)
+		w.pass(repairAgain)
+	}
+	if len(w.requests) != 8 {
+		t.Errorf("evictor was asked for %q", w.requests)
+	}
+	w.lists(2)
+}
+
+// slowNodes calls a function while it lists nodes.
+type slowNodes struct {
+	client.Reader
+	meanwhile func(context.Context)
+}
+
+func (s slowNodes) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	s.meanwhile(ctx)
+	return s.Reader.List(ctx, list, options...)
+}
+
+// A live reading of the nodes ends after a while. Until then only other repairs wait for it, not syncs or the informer.
+func TestSlowReadingOfNodes(t *testing.T) {
+	w := skewed(t)
+	c, err := w.r.read(t.Context(), web)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.r.nodes.live = slowNodes{w.client, func(ctx context.Context) {
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("it may take for ever")
+		}
+		done := make(chan error)
+		go func() {
+			w.r.nodes.forget()
+			_, err := w.r.nodes.domainsOf(t.Context(), c)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("the domains of a workload wait for it")
+		}
+	}}
+	if found, err := w.r.nodes.usableDomainsOf(t.Context(), c); err != nil || len(found) != 3 {
+		t.Errorf("usable are %q, %v", found, err)
+	}
+}
