@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -18,6 +21,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
 
@@ -26,7 +30,11 @@ const (
 	// to store the write that it has just got an answer about.
 	lookEvery = time.Second
 	// patience is how long a write may take to be stored. One that is not stored by then was refused elsewhere, or has conflicted.
-	patience = 5 * time.Second
+	// It also bounds each attempt to note a record, because webhooks of other owners may be slow to judge the annotations.
+	patience = 15 * time.Second
+	// maxAttempts is how many records are noted at a time, and longestBackoff how long one that fails again and again waits.
+	maxAttempts    = 10
+	longestBackoff = time.Minute
 )
 
 // record is what is wanted of a workload whose scale was written.
@@ -53,20 +61,27 @@ type records struct {
 	object types.NamespacedName
 	clock  clock.Clock
 	log    logr.Logger
-	// seen are records that the leader has seen, as they are stored, and since when.
-	seen map[types.UID]observation
+	// seen are the records that the leader has seen, and attempts those that it is noting.
+	seen     map[types.UID]*observation
+	attempts errgroup.Group
 }
 
+// observation is a record as it is stored, and since when.
 type observation struct {
 	text  string
 	since time.Time
+	busy  atomic.Bool // an attempt is under way, and has the backoff for itself
+	// backoff spaces attempts that fail.
+	backoff shell.Backoff
 }
 
 func newRecords(live client.Reader, writer client.Writer, namespace string, log logr.Logger) *records {
-	return &records{
+	r := &records{
 		live: live, writer: writer, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapScaleDowns},
-		clock: clock.RealClock{}, log: log, seen: map[types.UID]observation{},
+		clock: clock.RealClock{}, log: log,
 	}
+	r.attempts.SetLimit(maxAttempts)
+	return r
 }
 
 // store stores a record, in place of an older one of the workload.
@@ -155,40 +170,64 @@ func (r *records) Start(ctx context.Context) error {
 			r.log.Error(err, "Scale-downs are not noted on their workloads; the next look follows")
 		}
 	}, lookEvery)
-	return nil
+	return r.attempts.Wait()
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (r *records) NeedLeaderElection() bool { return true }
 
-// look has the workloads of records that are not new say what is wanted of them.
+// look begins an attempt for each record that is neither new nor to wait. It does not wait for attempts, so that a record of one
+// workload holds up no other.
 func (r *records) look(ctx context.Context) error {
-	all, err := r.stored(ctx)
+	reading, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	all, err := r.stored(reading)
 	if err != nil {
 		return err
 	}
-	var failed []error
 	now, known := r.clock.Now(), r.seen
-	r.seen = map[types.UID]observation{}
+	r.seen = make(map[types.UID]*observation, len(all))
 	for key, text := range all {
 		uid := types.UID(key)
-		was, found := known[uid]
-		if !found || was.text != text {
-			r.seen[uid] = observation{text, now}
+		o := known[uid]
+		if o == nil || o.text != text {
+			r.seen[uid] = &observation{text: text, since: now}
 			continue
 		}
-		r.seen[uid] = was
-		err := r.annotate(ctx, uid, text)
-		if errors.Is(err, errNotStored) {
-			if now.Sub(was.since) < patience {
-				continue
-			}
-			r.log.Info("A scale-down does not go on", "record", text, "error", err.Error())
-			err = r.remove(ctx, uid, text)
+		r.seen[uid] = o
+		if o.busy.Load() || o.backoff.Wait(now) > 0 {
+			continue
 		}
-		if err != nil {
-			failed = append(failed, err)
+		o.busy.Store(true)
+		begun := r.attempts.TryGo(func() error {
+			defer o.busy.Store(false)
+			r.attempt(ctx, uid, o)
+			return nil
+		})
+		if !begun { // the next look may have room
+			o.busy.Store(false)
 		}
 	}
-	return errors.Join(failed...)
+	return nil
+}
+
+// attempt has the workload of a record say what is wanted of it. If that fails, the next attempt waits, longer each time.
+func (r *records) attempt(ctx context.Context, uid types.UID, o *observation) {
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := r.annotate(bounded, uid, o.text)
+	if errors.Is(err, errNotStored) {
+		if r.clock.Since(o.since) < patience {
+			return
+		}
+		r.log.Info("A scale-down does not go on", "record", o.text, "error", err.Error())
+		err = r.remove(bounded, uid, o.text)
+	}
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	o.backoff.Fail(r.clock.Now(), lookEvery, longestBackoff)
+	if !apierrors.IsConflict(err) {
+		r.log.Error(err, "A scale-down is not noted on its workload, and is tried again", "record", o.text)
+	}
 }

@@ -3,8 +3,12 @@ package scale
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -52,6 +56,14 @@ func state(t *testing.T, c client.Client) (wanted string, records int) {
 	return set.Annotations[v1alpha1.AnnotationWantedReplicas], len(kept.Data)
 }
 
+// looks has the leader look at the records, and waits for its attempts.
+func looks(t *testing.T, leader *records) {
+	t.Helper()
+	if err := errors.Join(leader.look(t.Context()), leader.attempts.Wait()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A process that ends between its answer and the annotations loses no scale-down: the leader goes on with what it has stored.
 func TestLeaderGoesOnWithRecords(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -71,16 +83,12 @@ func TestLeaderGoesOnWithRecords(t *testing.T) {
 		}
 		leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
 		leader.clock = now
-		if err := leader.look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		looks(t, leader)
 		if wanted, records := state(t, c); wanted != "" || records != 1 {
 			t.Errorf("%s: at the first look %q is wanted, and there are %d records", name, wanted, records)
 		}
 		now.Step(patience)
-		if err := leader.look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		looks(t, leader)
 		if wanted, records := state(t, c); wanted != test.wanted || records != 0 {
 			t.Errorf("%s: %q is wanted, and there are %d records", name, wanted, records)
 		}
@@ -104,15 +112,74 @@ func TestLeaderTriesRecordsAgain(t *testing.T) {
 	if err := leader.store(t.Context(), aRecord(9, new(int32(3)))); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 4 {
-		if err := leader.look(t.Context()); (err != nil) != (i == 1 || i == 2) {
-			t.Errorf("look %d: %v", i, err)
-		}
+	for range 4 {
+		looks(t, leader)
 		now.Step(patience)
 	}
 	if wanted, records := state(t, c); wanted != "3" || records != 0 {
 		t.Errorf("%q is wanted, and there are %d records", wanted, records)
 	}
+}
+
+// A workload whose annotations are not taken, because a webhook hangs or refuses them, holds up no other workload. It is tried again
+// seldom, and is noted in the end.
+func TestRecordsDoNotWaitForOneAnother(t *testing.T) {
+	for name, fail := range map[string]func(context.Context) error{
+		"hangs":   func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"refuses": func(context.Context) error { return apierrors.NewForbidden(schema.GroupResource{}, "db", nil) },
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testFailingRecord(t, fail) }) })
+	}
+}
+
+func testFailingRecord(t *testing.T, fail func(context.Context) error) {
+	var failing atomic.Bool
+	var tried atomic.Int32
+	failing.Store(true)
+	c := interceptor.NewClient(written(t, nil).(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			if object.GetName() == "db" && failing.Load() {
+				tried.Add(1)
+				return fail(ctx)
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	leader := newRecords(c, c, system, logr.Discard())
+	if err := leader.store(ctx, aRecord(9, new(int32(3)))); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxAttempts {
+		set := stored("")
+		set.Name, set.UID = fmt.Sprintf("other-%d", i), types.UID(fmt.Sprintf("other-%d", i))
+		what := aRecord(9, new(int32(3)))
+		what.Name, what.UID = set.Name, set.UID
+		if err := errors.Join(c.Create(ctx, set), leader.store(ctx, what)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := leader.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	time.Sleep(10 * time.Second)
+	if wanted, records := state(t, c); wanted != "" || records != 1 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+	time.Sleep(10 * time.Minute)
+	if n := tried.Load(); n < 5 || n > 20 {
+		t.Errorf("it was tried %d times in ten minutes", n)
+	}
+	failing.Store(false)
+	time.Sleep(longestBackoff + patience + lookEvery)
+	if wanted, records := state(t, c); wanted != "3" || records != 0 {
+		t.Errorf("in the end %q is wanted, and there are %d records", wanted, records)
+	}
+	cancel()
+	work.Wait()
 }
 
 // Of two records of a workload the newer one counts, whoever stored it.
@@ -139,15 +206,36 @@ func TestNewerRecordCounts(t *testing.T) {
 	}
 }
 
+// What is wanted is noted also where the API server stores the write late, as after a slow webhook of another owner.
+func TestWriteThatIsStoredLate(t *testing.T) {
+	c := written(t, nil)
+	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
+	leader.clock = now
+	if err := leader.store(t.Context(), aRecord(7, new(int32(3)))); err != nil {
+		t.Fatal(err)
+	}
+	for range patience / lookEvery {
+		looks(t, leader)
+		now.Step(lookEvery)
+	}
+	set := stored("")
+	set.Spec.Replicas = new(int32(7))
+	if err := c.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	looks(t, leader)
+	if wanted, records := state(t, c); wanted != "3" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
 // Records that cannot be read, or stand under another workload's key, are deleted without effect.
 func TestRecordsOfNonsense(t *testing.T) {
 	c := written(t, map[string]string{"set-1": "{", "set-9": `{"uid":"set-1","kind":"StatefulSet","namespace":"shop","name":"db","replicas":9,"wanted":1}`})
 	leader, now := newRecords(c, c, system, logr.Discard()), clocktesting.NewFakeClock(time.Now())
 	leader.clock = now
 	for range 2 {
-		if err := leader.look(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		looks(t, leader)
 		now.Step(patience)
 	}
 	if wanted, records := state(t, c); wanted != "" || records != 0 {
