@@ -206,6 +206,59 @@ func TestNewerRecordCounts(t *testing.T) {
 	}
 }
 
+// A HorizontalPodAutoscaler writes the scale with the version of the workload that it has read, and no write conflicts: the leader
+// notes what is wanted only after the write is stored. In each step, it looks between the webhook's answer and that.
+func TestWritesWithAVersionDoNotConflict(t *testing.T) {
+	c := written(t, nil)
+	leader, asks := newRecords(c, c, system, logr.Discard()), &allowing{}
+	j := judge{kind: pacing.StatefulSet, pacer: asks, namespaces: pacedNamespaces(), live: c, keep: leader.store}
+	for i, step := range []struct {
+		allowed, asked int32
+		given          int32
+		wanted         string // by the annotation afterwards
+	}{
+		{allowed: 9, asked: 3, given: 9, wanted: "3"},
+		{allowed: 7, asked: 3, given: 9, wanted: "3"}, // the controller goes on with it
+		{allowed: 7, asked: 2, given: 7, wanted: "2"},
+		{allowed: 7, asked: 12, given: 12, wanted: ""},
+		{allowed: 5, asked: 5, given: 5, wanted: ""},
+	} {
+		var set appsv1.StatefulSet
+		if err := c.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "db"}, &set); err != nil {
+			t.Fatal(err)
+		}
+		asks.replicas = step.allowed
+		patch := judgeScale(t, j, i, step.asked).Patch
+		if step.given != step.asked && !strings.Contains(string(patch), fmt.Sprintf(`"value":%d}`, step.given)) {
+			t.Errorf("step %d: the patch is %s", i, patch)
+		}
+		looks(t, leader)
+		set.Spec.Replicas = &step.given
+		if err := c.Update(t.Context(), &set); err != nil {
+			t.Errorf("step %d: %v", i, err)
+		}
+		looks(t, leader)
+		if wanted, records := state(t, c); wanted != step.wanted || records != 0 {
+			t.Errorf("step %d: %q is wanted, and there are %d records", i, wanted, records)
+		}
+	}
+}
+
+// judgeScale has the webhook judge a write of the scale.
+func judgeScale(t *testing.T, j judge, number int, replicas int32) admission.Verdict {
+	t.Helper()
+	request := &admission.Request{UID: fmt.Sprint(number), Operation: "UPDATE", SubResource: "scale", Namespace: "shop", Name: "db"}
+	verdict, err := j.judge(t.Context(), request, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdict
+}
+
+func pacedNamespaces() client.Reader {
+	return fake.NewClientBuilder().WithObjects(paced(v1alpha1.PaceClamp)).Build()
+}
+
 // What is wanted is noted also where the API server stores the write late, as after a slow webhook of another owner.
 func TestWriteThatIsStoredLate(t *testing.T) {
 	c := written(t, nil)
@@ -225,6 +278,21 @@ func TestWriteThatIsStoredLate(t *testing.T) {
 	}
 	looks(t, leader)
 	if wanted, records := state(t, c); wanted != "3" || records != 0 {
+		t.Errorf("%q is wanted, and there are %d records", wanted, records)
+	}
+}
+
+// A scale-down that is cancelled before the workload says what is wanted does not go on.
+func TestScaleDownThatIsCancelled(t *testing.T) {
+	c := written(t, nil)
+	leader := newRecords(c, c, system, logr.Discard())
+	j := judge{kind: pacing.StatefulSet, pacer: &allowing{replicas: 9}, namespaces: pacedNamespaces(), live: c, keep: leader.store}
+	judgeScale(t, j, 1, 3)
+	judgeScale(t, j, 2, 9)
+	for range 2 {
+		looks(t, leader)
+	}
+	if wanted, records := state(t, c); wanted != "" || records != 0 {
 		t.Errorf("%q is wanted, and there are %d records", wanted, records)
 	}
 }
