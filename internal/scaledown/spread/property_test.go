@@ -2,6 +2,7 @@ package spread
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -39,9 +40,9 @@ func drawPod(t *rapid.T, number, sets, domains int) Pod {
 	return p
 }
 
-func drawPods(t *rapid.T) []Pod {
+func drawPods(t *rapid.T, most int) []Pod {
 	domains, sets := rapid.IntRange(1, 4).Draw(t, "domains"), rapid.IntRange(1, 2).Draw(t, "sets")
-	pods := make([]Pod, rapid.IntRange(0, 16).Draw(t, "pods"))
+	pods := make([]Pod, rapid.IntRange(0, most).Draw(t, "pods"))
 	for i := range pods {
 		pods[i] = drawPod(t, i, sets, domains)
 	}
@@ -91,7 +92,7 @@ func partOf(p *Pod) int {
 // node, of those among which there is a choice.
 func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pods := drawPods(t)
+		pods := drawPods(t, 16)
 		plan := NewPlan(pods)
 		write(t, pods, plan)
 		if again := NewPlan(pods); len(again.Changes) > 0 {
@@ -123,6 +124,69 @@ func TestEachPodThatGoesIsOfTheFullestDomain(t *testing.T) {
 				}
 			}
 			left = slices.DeleteFunc(left, func(p Pod) bool { return p.Name == gone.Name })
+		}
+	})
+}
+
+// squares is less for a spread that is better: it is the least for the one that is best by any measure, as the
+// largest domain or the difference to the smallest.
+func squares(counts map[string]int) int {
+	sum := 0
+	for _, n := range counts {
+		sum += n * n
+	}
+	return sum
+}
+
+// However many pods go, no other choice of as many would have left a better spread.
+func TestEveryPrefixLeavesTheBestSpread(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pods := drawPods(t, 10)
+		for i := range pods {
+			pods[i].Foreign, pods[i].Blocked = false, false
+		}
+		write(t, pods, NewPlan(pods))
+		order := Removed(pods, "s1", len(pods), now)
+		n := rapid.IntRange(0, len(order)).Draw(t, "removed")
+		counts := occupied(pods).domains
+		if n == 0 {
+			return
+		}
+		after := maps.Clone(counts)
+		for i := range order[:n] {
+			if order[i].Node != "" {
+				after[order[i].Domain]--
+			}
+		}
+		// Pods that have to go, and those among which there is a choice.
+		last, fixed := classOf(&order[n-1]), 0
+		var choice []Pod
+		base := maps.Clone(counts)
+		for i := range order {
+			switch c := classOf(&order[i]).compare(last); {
+			case c < 0:
+				fixed++
+				if order[i].Node != "" {
+					base[order[i].Domain]--
+				}
+			case c == 0:
+				choice = append(choice, order[i])
+			}
+		}
+		if !last.assigned {
+			return
+		}
+		for subset := range 1 << len(choice) {
+			other, size := maps.Clone(base), 0
+			for i := range choice {
+				if subset>>i&1 == 1 {
+					other[choice[i].Domain]--
+					size++
+				}
+			}
+			if size == n-fixed && squares(other) < squares(after) {
+				t.Fatalf("%d of %v go, %v are left; it could be %v", n, counts, after, other)
+			}
 		}
 	})
 }
@@ -177,6 +241,35 @@ func tiersOf(pods []Pod, domain string) int {
 		}
 	}
 	return most
+}
+
+// A repair ends with the best spread where the pods that come land in the emptiest domain, and takes as many
+// evictions as there are misplaced pods.
+func TestRepairsEnd(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		domains := []string{"d1", "d2", "d3"}[:rapid.IntRange(1, 3).Draw(t, "domains")]
+		pods := make([]Pod, rapid.IntRange(0, 20).Draw(t, "pods"))
+		for i := range pods {
+			d := rapid.SampledFrom(domains).Draw(t, "domain")
+			pods[i] = Pod{Name: fmt.Sprintf("p%d", i), Set: "s", Domain: d, Node: d + "-n", Phase: Running, Ready: true}
+		}
+		for misplaced := Misplaced(pods, domains); ; misplaced-- {
+			if got := Misplaced(pods, domains); got != misplaced {
+				t.Fatalf("%d pods are misplaced, want %d", got, misplaced)
+			}
+			evict, found := Repair(pods, domains, now)
+			if !found {
+				if misplaced != 0 {
+					t.Fatalf("%d pods are misplaced, and none is moved", misplaced)
+				}
+				return
+			}
+			counts := occupied(pods).domains
+			emptiest := slices.MinFunc(domains, func(a, b string) int { return counts[a] - counts[b] })
+			i := slices.IndexFunc(pods, func(p Pod) bool { return p.Name == evict.Name })
+			pods[i].Domain, pods[i].Node = emptiest, emptiest+"-n"
+		}
+	})
 }
 
 // difference is how many more pods the fullest of some domains has than the emptiest.
