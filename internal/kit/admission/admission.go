@@ -24,6 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 // FailurePolicy is the answer to a request that cannot be judged. Each webhook names one.
@@ -63,7 +65,7 @@ type Denial struct {
 
 // AddPatch is a JSON patch that adds one value.
 func AddPatch(path string, value any) ([]byte, error) {
-	return json.Marshal([]map[string]any{{"op": "add", "path": path, "value": value}})
+	return json.Marshal([]shell.Operation{shell.Add(path, value)})
 }
 
 // TryAgain refuses a request for now. Clients are not told when to try again: those that find

@@ -8,13 +8,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 )
 
-// Operation is one of a JSON patch.
-type Operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
 // OfRequests makes Judges of a function about requests, with the texts of their object and of the stored one. Either is nil if there
 // is none, and both are valid until the function returns.
 func OfRequests(judge func(ctx context.Context, r *Request, object, stored []byte) (Verdict, error)) func() Judge {

@@ -43,6 +43,9 @@ func Replace(path string, value any) Operation { return Operation{"replace", pat
 // Remove is the operation that takes a member away that is there.
 func Remove(path string) Operation { return Operation{"remove", path, nil} }
 
+// Test is the operation that fails unless a member has a value.
+func Test(path string, value any) Operation { return Operation{"test", path, value} }
+
 // Pointer is the path of an operation to a member, whose names may have slashes.
 func Pointer(names ...string) string {
 	path := ""
@@ -55,7 +58,7 @@ func Pointer(names ...string) string {
 // Guard is the operation that fails unless the object is still the one that was read. An
 // object of the same name that was made later has another resource version, too.
 func Guard(object client.Object) Operation {
-	return Operation{"test", "/metadata/resourceVersion", object.GetResourceVersion()}
+	return Test("/metadata/resourceVersion", object.GetResourceVersion())
 }
 
 // SetLabel is a guarded patch that gives an object a label, or takes one that it has off if

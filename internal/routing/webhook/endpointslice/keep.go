@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 // plan is what the hints of endpoints say of the plan of their Service. Of several endpoints
@@ -211,20 +212,13 @@ func isValid(h *discoveryv1.EndpointHints) bool {
 	return true
 }
 
-// operation is one of a JSON patch. One that does not apply fails the request, whatever the
-// failure policy, so each must be possible.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-// set gives a member a value, or removes one that is there if it is not wanted.
-func set(path string, value any, wanted bool) operation {
+// set gives a member a value, or removes one that is there if it is not wanted. An operation that does not apply fails the request,
+// whatever the failure policy, so each must be possible.
+func set(path string, value any, wanted bool) shell.Operation {
 	if !wanted {
-		return operation{Op: "remove", Path: path}
+		return shell.Remove(path)
 	}
-	return operation{Op: "add", Path: path, Value: value}
+	return shell.Add(path, value)
 }
 
 // labelPath is where a slice has the label for routed slices, as patches write it.
@@ -232,7 +226,7 @@ const labelPath = "/metadata/labels/vicinity.dev~1routed"
 
 // changes write the hints and the label that are kept. All else of the object stays as it is, and
 // so do fields that this version of the API does not know.
-func changes(object, kept *discoveryv1.EndpointSlice) (patch []operation) {
+func changes(object, kept *discoveryv1.EndpointSlice) (patch []shell.Operation) {
 	for i := range object.Endpoints {
 		if want := kept.Endpoints[i].Hints; !equality.Semantic.DeepEqual(object.Endpoints[i].Hints, want) {
 			patch = append(patch, set(fmt.Sprintf("/endpoints/%d/hints", i), want, want != nil))
@@ -260,7 +254,7 @@ func withoutTriggerTime(annotations map[string]string) map[string]string {
 	return rest
 }
 
-func restorations(object, stored *discoveryv1.EndpointSlice) (patch []operation) {
+func restorations(object, stored *discoveryv1.EndpointSlice) (patch []shell.Operation) {
 	if !maps.Equal(object.Annotations, stored.Annotations) {
 		patch = append(patch, set("/metadata/annotations", stored.Annotations, len(stored.Annotations) > 0))
 	}

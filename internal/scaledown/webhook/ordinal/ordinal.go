@@ -36,6 +36,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
@@ -126,20 +127,20 @@ func patch(spec *corev1.PodSpec, requirement corev1.NodeSelectorRequirement) ([]
 	node := &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}
 	switch there := spec.Affinity; {
 	case there == nil:
-		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity, Value: &corev1.Affinity{NodeAffinity: node}}})
+		return admission.AddPatch(affinity, &corev1.Affinity{NodeAffinity: node})
 	case there.NodeAffinity == nil:
-		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity + "/nodeAffinity", Value: node}})
+		return admission.AddPatch(affinity+"/nodeAffinity", node)
 	case there.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil:
-		return json.Marshal([]admission.Operation{{Op: "add", Path: affinity + "/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution", Value: required}})
+		return admission.AddPatch(affinity+"/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution", required)
 	}
-	var operations []admission.Operation
+	var operations []shell.Operation
 	for i, term := range spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		path := fmt.Sprintf("%s/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/%d/matchExpressions", affinity, i)
 		switch {
 		case len(term.MatchExpressions) > 0:
-			operations = append(operations, admission.Operation{Op: "add", Path: path + "/-", Value: requirement})
+			operations = append(operations, shell.Add(path+"/-", requirement))
 		case len(term.MatchFields) > 0:
-			operations = append(operations, admission.Operation{Op: "add", Path: path, Value: []corev1.NodeSelectorRequirement{requirement}})
+			operations = append(operations, shell.Add(path, []corev1.NodeSelectorRequirement{requirement}))
 		}
 		// An empty term matches no node, and would match some with the requirement.
 	}

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
-	"vicinity.dev/vicinity/internal/kit/admission"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
@@ -136,8 +135,8 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) erro
 
 // remove removes a record, unless a newer one is in its place.
 func (r *records) remove(ctx context.Context, uid types.UID, text string) error {
-	path := "/data/" + string(uid)
-	body, err := json.Marshal([]admission.Operation{{Op: "test", Path: path, Value: text}, {Op: "remove", Path: path}})
+	path := shell.Pointer("data", string(uid))
+	body, err := json.Marshal([]shell.Operation{shell.Test(path, text), shell.Remove(path)})
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
 
@@ -230,9 +231,9 @@ func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, deni
 	if replicas > wanted && denial != "" && !w.next {
 		verdict.Warnings = []string{fmt.Sprintf("%s, and goes on to %d as budgets allow it. %s", may(w.before, replicas), wanted, denial)}
 	}
-	var patch []admission.Operation
+	var patch []shell.Operation
 	if replicas != w.after.Replicas {
-		patch = append(patch, admission.Operation{Op: "add", Path: "/spec/replicas", Value: replicas})
+		patch = append(patch, shell.Add("/spec/replicas", replicas))
 	}
 	if w.ofScale {
 		if !w.dryRun && (w.before.Wanted == nil && replicas > wanted || w.before.Wanted != nil && *w.before.Wanted != wanted) {
@@ -253,23 +254,23 @@ func (j judge) grant(ctx context.Context, w *write, wanted, replicas int32, deni
 }
 
 // marks returns the changes by which a workload's annotations say what is wanted of it. There are none if it has that already.
-func marks(object client.Object, wanted, replicas int32) (patch []admission.Operation) {
+func marks(object client.Object, wanted, replicas int32) (patch []shell.Operation) {
 	values := map[string]string{}
 	if replicas > wanted {
 		values = map[string]string{v1alpha1.AnnotationWantedReplicas: strconv.Itoa(int(wanted)), v1alpha1.AnnotationPacedReplicas: strconv.Itoa(int(replicas))}
 	}
 	there := object.GetAnnotations()
 	if there == nil && len(values) > 0 {
-		return []admission.Operation{{Op: "add", Path: "/metadata/annotations", Value: values}}
+		return []shell.Operation{shell.Add("/metadata/annotations", values)}
 	}
 	for _, name := range []string{v1alpha1.AnnotationWantedReplicas, v1alpha1.AnnotationPacedReplicas} {
-		path := "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1")
+		path := shell.Pointer("metadata", "annotations", name)
 		has, found := there[name]
 		switch value, is := values[name]; {
 		case is && value != has:
-			patch = append(patch, admission.Operation{Op: "add", Path: path, Value: value})
+			patch = append(patch, shell.Add(path, value))
 		case !is && found:
-			patch = append(patch, admission.Operation{Op: "remove", Path: path})
+			patch = append(patch, shell.Remove(path))
 		}
 	}
 	return patch
