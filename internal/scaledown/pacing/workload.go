@@ -18,6 +18,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
@@ -100,10 +101,9 @@ func (w Workload) OfDeployment() bool {
 
 // ReadMode reads the namespace of a workload, and returns the workload's mode.
 func ReadMode(ctx context.Context, namespaces client.Reader, w Workload) (string, error) {
-	namespace := &metav1.PartialObjectMetadata{}
-	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	if err := namespaces.Get(ctx, types.NamespacedName{Name: w.Object.GetNamespace()}, namespace); err != nil {
-		return "", fmt.Errorf("reading Namespace %s: %w", w.Object.GetNamespace(), err)
+	namespace, err := shell.ReadNamespace(ctx, namespaces, w.Object.GetNamespace())
+	if err != nil {
+		return "", err
 	}
 	return w.Mode(namespace.Labels), nil
 }

@@ -16,13 +16,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -129,14 +128,9 @@ func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1
 	if len(defaults) == 0 {
 		return policies, nil, nil
 	}
-	found := new(metav1.PartialObjectMetadata)
-	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	err = j.objects.Get(ctx, client.ObjectKey{Name: namespace}, found)
-	switch {
-	case apierrors.IsNotFound(err):
-		return policies, nil, nil // it is newer than what is in memory
-	case err != nil:
-		return policies, nil, fmt.Errorf("reading namespace %s: %w", namespace, err)
+	found, err := shell.ReadNamespace(ctx, j.objects, namespace)
+	if err != nil { // one that is not found is newer than what is in memory
+		return policies, nil, client.IgnoreNotFound(err)
 	}
 	return policies, intent.ForNamespace(defaults, found.Labels), nil
 }
