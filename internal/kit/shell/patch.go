@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -138,13 +137,6 @@ func isGuardFailed(err error) bool {
 	}
 	details := status.Status().Details
 	return (details == nil || details.Kind == "") && status.Status().Message == testFailed
-}
-
-// IsReady reports whether a pod is ready.
-func IsReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // AnnotatePod gives a pod annotations, and takes those off that are nil. It returns the pod as the API server stores it. The error is

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/disruption/requester"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
@@ -105,7 +106,7 @@ func isSettled(d *appsv1.Deployment, c *current) bool {
 		}
 	}
 	for _, pod := range c.pods {
-		if !shell.IsReady(pod) || pod.Spec.NodeName == "" {
+		if ready, _ := coverage.Readiness(pod); !ready || pod.Spec.NodeName == "" {
 			return false
 		}
 	}

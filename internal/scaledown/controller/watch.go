@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/pacing"
 )
@@ -63,7 +64,12 @@ func sameOwner(before, after client.Object) bool {
 func samePod(before, after client.Object) bool {
 	a, ok := before.(*corev1.Pod)
 	b, also := after.(*corev1.Pod)
-	return ok && also && a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase && shell.IsReady(a) == shell.IsReady(b) &&
+	if !ok || !also {
+		return false
+	}
+	readyA, _ := coverage.Readiness(a)
+	readyB, _ := coverage.Readiness(b)
+	return a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && a.Status.Phase == b.Status.Phase && readyA == readyB &&
 		(a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
 		maps.Equal(a.Annotations, b.Annotations) && slices.Equal(controllerOf(a), controllerOf(b))
 }

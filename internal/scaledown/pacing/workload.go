@@ -18,6 +18,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
@@ -173,11 +174,7 @@ func RankedPod(pod *corev1.Pod) spread.Pod {
 		Name: pod.Name, Set: metav1.GetControllerOfNoCopy(pod).Name, Node: pod.Spec.NodeName,
 		Phase: phases[pod.Status.Phase], UID: string(pod.UID), Created: pod.CreationTimestamp.Time,
 	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			p.Ready, p.ReadySince = true, c.LastTransitionTime.Time
-		}
-	}
+	p.Ready, p.ReadySince = coverage.Readiness(pod)
 	if cost, set := pod.Annotations[corev1.PodDeletionCost]; set {
 		p.Cost, p.Foreign = deletionCost(cost), pod.Annotations[v1alpha1.AnnotationDeletionCost] != cost
 	}
