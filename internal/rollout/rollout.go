@@ -180,8 +180,11 @@ const (
 	False
 )
 
-// Memory is what has to be stored between steps: the status of the DomainRollout. Next leaves the words in it, the history, the
-// conditions and the version of the pods to the caller.
+// Memory is what has to be stored between steps: the status of the DomainRollout.
+//
+// Next reads and writes Phase, Revision, PreviousRevision, AbandonedRevisions, Wave, CurrentDomains, LastDomains, ProvenDomains,
+// BakingSince, RollingBack, QueryPassed, Failure and Replacements. It writes Domains anew in each step, and reads them only after
+// the caller stored PhaseInvalid. It leaves ObservedGeneration, PodsObserved, WaitingFor, History and Conditions to the caller.
 type Memory = v1alpha1.DomainRolloutStatus
 
 const (
