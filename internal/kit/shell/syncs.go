@@ -30,7 +30,7 @@ func NewSyncs(now clock.PassiveClock) *Syncs {
 	return &Syncs{clock: now, begun: map[*syncing]time.Time{}}
 }
 
-// Begin notes a sync until end is called. Without Syncs, which is nil, nobody asks.
+// Begin notes a sync until end is called. Begin does nothing on nil Syncs.
 func (s *Syncs) Begin(what string) (end func()) {
 	if s == nil {
 		return func() {}
