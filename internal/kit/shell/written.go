@@ -153,12 +153,15 @@ func (n *Notes[K, V]) Of(key K, initial func() *V) *V {
 	return n.of[key]
 }
 
-// Has reports whether there is a note of a thing.
-func (n *Notes[K, V]) Has(key K) bool {
+// Get returns the note of a thing, nil if there is none.
+func (n *Notes[K, V]) Get(key K) *V {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.of[key] != nil
+	return n.of[key]
 }
+
+// Has reports whether there is a note of a thing.
+func (n *Notes[K, V]) Has(key K) bool { return n.Get(key) != nil }
 
 // Forget drops the note of a thing.
 func (n *Notes[K, V]) Forget(key K) {

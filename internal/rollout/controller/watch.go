@@ -152,7 +152,8 @@ func (r *reconciler) nodeHandler() handlerFuncs {
 func (r *reconciler) budgetHandler(same func(before, after client.Object) bool) handlerFuncs {
 	return shell.OnChange(func(ctx context.Context, o client.Object, q queue) {
 		requests := slices.DeleteFunc(r.rollouts(ctx, o.GetNamespace(), v1alpha1.RolloutTarget{}), func(request reconcile.Request) bool {
-			return !r.notes.Of(request.NamespacedName, newNotes).isDenied.Load()
+			n := r.notes.Get(request.NamespacedName)
+			return n == nil || !n.isDenied.Load()
 		})
 		enqueue(requests, gatherTime, q)
 	}, same)
