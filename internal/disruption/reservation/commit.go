@@ -61,23 +61,23 @@ func (q *queue) process(batch []*job) {
 		}
 		budget, err := q.read()
 		if err != nil {
-			q.finish(batch, result{err: err})
+			q.finishAll(batch, result{err: err})
 			return
 		}
 		if budget == nil {
 			q.ledger.forgetQueue(q.key)
-			q.finish(batch, result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}})
+			q.finishAll(batch, result{decision: disruption.Decision{Budget: q.key.String(), Allowed: true, Rule: disruption.RuleNotCovered}})
 			return
 		}
 		c, err := q.gather(budget)
 		if err != nil {
 			q.admitByBreakGlass(batch, budget)
-			q.finish(batch, result{err: err})
+			q.finishAll(batch, result{err: err})
 			return
 		}
 		results := c.decide(batch)
 		if c.unchanged() {
-			q.finish(batch, results...)
+			q.finish(batch, results)
 			return
 		}
 		if q.enter(slot) { // much may have changed since
@@ -94,7 +94,7 @@ func (q *queue) process(batch []*job) {
 			q.readLive = waited || !q.isSeenAfter(budget)
 			waited = true
 		case isRefused(err):
-			q.finish(batch, result{err: fmt.Errorf("writing the status of budget %s: %w", q.key, err)})
+			q.finishAll(batch, result{err: fmt.Errorf("writing the status of budget %s: %w", q.key, err)})
 			return
 		default:
 			// It may be stored now or later. The next read says so; otherwise that write and the next one that changes
@@ -165,7 +165,7 @@ func (q *queue) store(c *commit, batch []*job, results []result) error {
 	for i := range results {
 		results[i].stored = true
 	}
-	q.finish(batch, results...)
+	q.finish(batch, results)
 	return nil
 }
 
@@ -202,7 +202,7 @@ func isRefused(err error) bool {
 func (q *queue) dropEnded(batch []*job) (rest []*job) {
 	for _, j := range batch {
 		if j.ctx.Err() != nil {
-			q.finish([]*job{j}, result{err: q.stoppedWaiting(j)})
+			q.finishOne(j, result{err: q.stoppedWaiting(j)})
 		} else {
 			rest = append(rest, j)
 		}
@@ -210,15 +210,25 @@ func (q *queue) dropEnded(batch []*job) (rest []*job) {
 	return rest
 }
 
-// finish answers jobs with a result for each, or with one for all. It gives up what may be reserved for a request that
-// is not told that it was admitted.
-func (q *queue) finish(batch []*job, results ...result) {
+// finish answers each job with its own result.
+func (q *queue) finish(batch []*job, results []result) {
 	for i, j := range batch {
-		r := results[min(i, len(results)-1)]
-		admitted := j.answer(r) && r.err == nil && r.denial == nil && r.decision.Allowed
-		if j.maybeStored && !admitted {
-			q.ledger.giveUp([]types.NamespacedName{q.key}, j.uid, j.holder)
-		}
+		q.finishOne(j, results[i])
+	}
+}
+
+// finishAll answers all jobs with the same result.
+func (q *queue) finishAll(batch []*job, r result) {
+	for _, j := range batch {
+		q.finishOne(j, r)
+	}
+}
+
+// finishOne answers a job. It gives up what may be reserved for a request that is not told that it was admitted.
+func (q *queue) finishOne(j *job, r result) {
+	admitted := j.answer(r) && r.err == nil && r.denial == nil && r.decision.Allowed
+	if j.maybeStored && !admitted {
+		q.ledger.giveUp([]types.NamespacedName{q.key}, j.uid, j.holder)
 	}
 }
 
