@@ -206,10 +206,7 @@ func (r *reconciler) webhookHandler() handler.EventHandler {
 
 // ownerHandler follows how many pods workloads ask for, where these may be, and how they roll out.
 func (r *reconciler) ownerHandler() handler.EventHandler {
-	same := func(before, after client.Object) bool {
-		return equality.Semantic.DeepEqual(coverage.OfObject(before), coverage.OfObject(after))
-	}
-	return follow(same, func(object client.Object, q queue) {
+	return follow(coverage.SameWorkload[client.Object], func(object client.Object, q queue) {
 		if w := coverage.OfObject(object); w != nil {
 			r.gather(q, object.GetNamespace(), w.Template.Labels)
 		}

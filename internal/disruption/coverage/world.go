@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,6 +108,11 @@ func OfObject(object any) *Workload {
 		return new(OfDaemonSet(o))
 	}
 	return nil
+}
+
+// SameWorkload reports whether nothing changed that budgets read of a workload.
+func SameWorkload[O any](before, after O) bool {
+	return equality.Semantic.DeepEqual(OfObject(before), OfObject(after))
 }
 
 // OfDeployment reads a Deployment.

@@ -43,7 +43,7 @@ func racks(t *testing.T, nodes ...client.Object) (s *server, r *replica, pods []
 	}
 	s = newServer(t, objects...)
 	r = s.replica()
-	r.world.nodes = func() map[string]*corev1.Node {
+	r.world.nodes.gather = func(string) map[string]*corev1.Node {
 		return map[string]*corev1.Node{"old-1": inRack("old-1", "1"), "old-2": inRack("old-2", "2")}
 	}
 	r.sees(s.budget("web"))

@@ -31,7 +31,7 @@ func TestPodsOfABudgetAreEnough(t *testing.T) {
 			workloads = append(workloads, made)
 		}
 		workloads = append(workloads, coverage.OfScale(coverage.Ref{APIVersion: "apps/v1", Kind: "Deployment", Name: "d", UID: "d"}, int32(rapid.IntRange(0, 9).Draw(rt, "its replicas"))))
-		r.world.workloads = func(string) []coverage.Workload { return workloads }
+		r.world.workloads.gather = func(string) []coverage.Workload { return workloads }
 		for i := range rapid.IntRange(0, 12).Draw(rt, "pods") {
 			pod := aPod(i, 10+i)
 			pod.Namespace = sampled("namespace", shop, shop, "other")

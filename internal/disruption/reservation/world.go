@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -21,13 +24,14 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 )
 
-// world reads the stores of informers. That of pods says how new they are.
+// world reads the stores of informers. That of pods says how new they are. Nodes and workloads are gathered once and kept
+// until one of them changes.
 type world struct {
 	pods, budgets, pdbs toolscache.Indexer
 	selectors           *selectors
 	departures          *expiring[types.UID, string] // the versions at which pods went
-	nodes               func() map[string]*corev1.Node
-	workloads           func(namespace string) []coverage.Workload
+	nodes               memo[map[string]*corev1.Node]
+	workloads           memo[[]coverage.Workload]
 	units               func(namespace string) map[string]string
 	scales              *scales
 	lost                *lostNodes
@@ -79,11 +83,11 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 	if w.pdbs, err = watch(&policyv1.PodDisruptionBudget{}, nil, nil); err != nil {
 		return nil, err
 	}
-	nodes, err := watch(&corev1.Node{}, nil, nil)
+	nodes, err := watch(&corev1.Node{}, forgetOnChange(&w.nodes, coverage.SameNode), nil)
 	if err != nil {
 		return nil, err
 	}
-	w.nodes = func() map[string]*corev1.Node {
+	w.nodes.gather = func(string) map[string]*corev1.Node {
 		all := nodes.List()
 		byName := make(map[string]*corev1.Node, len(all))
 		for _, object := range all {
@@ -95,13 +99,13 @@ func newWorld(ctx context.Context, mgr manager.Manager, scales *scales, lost *lo
 	}
 	var workloads []toolscache.Indexer
 	for _, kind := range workloadKinds() {
-		store, err := watch(kind, nil, nil)
+		store, err := watch(kind, forgetOnChange(&w.workloads, coverage.SameWorkload[client.Object]), nil)
 		if err != nil {
 			return nil, err
 		}
 		workloads = append(workloads, store)
 	}
-	w.workloads = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
+	w.workloads.gather = func(namespace string) []coverage.Workload { return workloadsOf(workloads, namespace) }
 	kinds, err := GroupKinds(mgr.GetScheme(), mgr.GetRESTMapper())
 	if err != nil {
 		return nil, err
@@ -183,13 +187,14 @@ func (w *world) pod(key types.NamespacedName) *corev1.Pod {
 // of is the world of a budget. It reads the pods last, after requests that take a while.
 func (w *world) of(ctx context.Context, budget *v1alpha1.TopologyDisruptionBudget) (coverage.World, error) {
 	found := coverage.World{
-		Budget: budget, Nodes: w.nodes(), Workloads: w.workloads(budget.Namespace), Units: w.units(budget.Namespace),
+		Budget: budget, Nodes: w.nodes.get(metav1.NamespaceNone), Workloads: w.workloads.get(budget.Namespace), Units: w.units(budget.Namespace),
 	}
 	found.Pods = w.podsOf(budget, found.Workloads)
 	missing := coverage.OwnerRefs(found)
 	if len(missing) == 0 {
 		return w.located(ctx, found)
 	}
+	found.Workloads = slices.Clone(found.Workloads) // others read the same slice
 	for _, ref := range missing {
 		workload, err := w.scales.of(ctx, budget.Namespace, ref)
 		if err != nil {
@@ -211,7 +216,10 @@ func (w *world) located(ctx context.Context, found coverage.World) (coverage.Wor
 	if err != nil {
 		return found, err
 	}
-	maps.Copy(found.Nodes, read)
+	if len(read) > 0 {
+		found.Nodes = maps.Clone(found.Nodes) // others read the same map
+		maps.Copy(found.Nodes, read)
+	}
 	return found, nil
 }
 
@@ -313,3 +321,51 @@ func (w *world) podHandler() toolscache.ResourceEventHandler {
 
 // departureTime is how long the versions of deletions are kept: longer than any reservation lasts.
 const departureTime = 5 * time.Minute
+
+// memo gathers a value for each namespace, and keeps it until an object of the namespace changes. Callers share the value
+// and must not change it.
+type memo[T any] struct {
+	gather func(namespace string) T
+
+	mu    sync.Mutex
+	known map[string]T
+}
+
+// get gathers under the lock: an object that changes meanwhile is forgotten after the value is kept, not before.
+func (m *memo[T]) get(namespace string) T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	value, found := m.known[namespace]
+	if !found {
+		if m.known == nil {
+			m.known = map[string]T{}
+		}
+		value = m.gather(namespace)
+		m.known[namespace] = value
+	}
+	return value
+}
+
+func (m *memo[T]) forget(object any) {
+	if o, ok := object.(client.Object); ok {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.known, o.GetNamespace())
+	}
+}
+
+// forgetOnChange handles the events of the objects that a memo gathers from. An update that leaves an object the same
+// keeps the value.
+func forgetOnChange[T any, O client.Object](m *memo[T], same func(before, after O) bool) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: m.forget,
+		UpdateFunc: func(before, after any) {
+			b, ok := before.(O)
+			a, also := after.(O)
+			if !ok || !also || !same(b, a) {
+				m.forget(after)
+			}
+		},
+		DeleteFunc: func(object any) { m.forget(deleted(object)) },
+	}
+}

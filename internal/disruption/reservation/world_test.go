@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,18 +135,51 @@ func (s *server) replica() *replica {
 		selectors: newSelectors(), pods: indexer(), budgets: indexer(), pdbs: indexer(), scales: newScales(s.WithWatch, s.clock), lost: newLostNodes(s.WithWatch, s.clock),
 		departures: newExpiring[types.UID, string](s.clock, departureTime),
 	}
-	w.nodes = func() map[string]*corev1.Node {
+	w.nodes.gather = func(string) map[string]*corev1.Node {
 		nodes := map[string]*corev1.Node{}
 		for _, zone := range []string{"a", "b", "c"} {
-			nodes[zone] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+			nodes[zone] = aNode(zone)
 		}
 		return nodes
 	}
-	w.workloads = func(string) []coverage.Workload { return nil }
+	w.workloads.gather = func(string) []coverage.Workload { return nil }
 	w.units = func(string) map[string]string { return nil }
 	l := newLedger(s.WithWatch, w, Options{Clock: s.clock, Metrics: newMetrics()}, logr.Discard())
 	w.gone, w.changed = l.forgetQueue, l.undoLateWrites
 	return &replica{l, s}
+}
+
+// Nodes and workloads are gathered again only when one changes in what budgets read of it.
+func TestMemosForgetChanges(t *testing.T) {
+	gathered := map[string]int{}
+	gather := func(namespace string) int { gathered[namespace]++; return gathered[namespace] }
+	nodes, workloads := memo[int]{gather: gather}, memo[int]{gather: gather}
+	node, set := aNode("a"), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "web"}}
+	beating, moved := node.DeepCopy(), node.DeepCopy()
+	beating.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
+	moved.Labels = map[string]string{corev1.LabelTopologyZone: "b"}
+	counted, scaled := set.DeepCopy(), set.DeepCopy()
+	counted.Status.ReadyReplicas, scaled.Spec.Replicas = 3, new(int32(3))
+	onNode, onSet := forgetOnChange(&nodes, coverage.SameNode), forgetOnChange(&workloads, coverage.SameWorkload[client.Object])
+	want := func(what string, node, inShop, elsewhere int) {
+		t.Helper()
+		if n, s, e := nodes.get(""), workloads.get(shop), workloads.get("other"); n != node || s != inShop || e != elsewhere {
+			t.Errorf("after %s: %d gathers of nodes, %d and %d of workloads, want %d, %d and %d", what, n, s, e, node, inShop, elsewhere)
+		}
+	}
+	want("the start", 1, 1, 1)
+	onNode.OnUpdate(node, beating)
+	onSet.OnUpdate(set, counted)
+	want("changes that no budget reads", 1, 1, 1)
+	onNode.OnUpdate(node, moved)
+	onSet.OnUpdate(set, scaled)
+	want("updates", 2, 2, 1)
+	onNode.OnAdd(node, false)
+	onSet.OnAdd(set, false)
+	want("creations", 3, 3, 1)
+	onNode.OnDelete(node)
+	onSet.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: set})
+	want("deletions", 4, 4, 1)
 }
 
 // sees puts objects in the caches.
@@ -229,6 +263,11 @@ func aPod(i, version int) *corev1.Pod {
 			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour)),
 		}}},
 	}
+}
+
+// aNode is a node of a zone, and has its name.
+func aNode(zone string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: zone, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 }
 
 func terminating(pod *corev1.Pod, version int) *corev1.Pod {
