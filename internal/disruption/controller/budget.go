@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -54,6 +55,8 @@ const (
 	gatherTime = time.Second
 	// nodeGatherTime is the same for nodes, which all budgets depend on.
 	nodeGatherTime = 5 * time.Second
+	// projectionRetry is when to try again to write the PodDisruptionBudgets of a budget, after they were refused.
+	projectionRetry = 30 * time.Second
 )
 
 // ledger is the part of reservation.Ledger that this package uses.
@@ -123,10 +126,15 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	after, err := r.sync(ctx, request.NamespacedName)
 	result, outcome, err := shell.Finish(after, err)
 	r.metrics.synced(outcome)
+	if err != nil && after > 0 {
+		log.FromContext(ctx).Error(err, "writing PodDisruptionBudgets failed, and the status is up to date", "retryAfter", after.String())
+		return reconcile.Result{RequeueAfter: after}, nil
+	}
 	return result, err
 }
 
-// sync returns when to sync again, zero for never.
+// sync returns when to sync again, zero for never. It returns both a time and an error if only the PodDisruptionBudgets
+// failed. The growing pauses after an error would delay the status as well, which time alone can change.
 func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	if err := r.client.Get(ctx, key, &v1alpha1.TopologyDisruptionBudget{}); apierrors.IsNotFound(err) {
 		r.memory.forget(key)
@@ -149,14 +157,19 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	}
 	projected, err := r.projection.sync(ctx, report)
 	if err != nil {
-		return 0, err
+		return shell.Sooner(projectionRetry, r.nextChange(report)), err
 	}
 	if r.memory.setProjected(key, projected) {
 		if report, err = r.refresh(ctx, key, enforced); err != nil || report == nil {
 			return 0, err
 		}
 	}
-	return until(r.clock.Now(), report.Next, blockedAt(report.Budget.Status.Conditions)), nil
+	return r.nextChange(report), nil
+}
+
+// nextChange is the time until time alone changes the status, zero for never.
+func (r *reconciler) nextChange(report *reservation.Report) time.Duration {
+	return until(r.clock.Now(), report.Next, blockedAt(report.Budget.Status.Conditions))
 }
 
 // refresh brings the status of a budget up to date and writes events about changes. The report is nil if there is no

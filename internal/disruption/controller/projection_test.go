@@ -2,14 +2,17 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 func projectOptions() Options {
@@ -193,6 +197,38 @@ func TestForeignPDBsStay(t *testing.T) {
 	w.drop(w.budget("web"))
 	w.refresh("web")
 	w.pdbs("nobody keeps 3 in ?")
+}
+
+// A budget whose PodDisruptionBudgets are refused, as by a quota, keeps its own schedule.
+func TestRefusedPDBs(t *testing.T) {
+	w := newWorld(t, append(aShop(), perZone("web", 1))...)
+	w.start(projectOptions())
+	w.label(shop, marks)
+	w.refuse = func(what string) error {
+		if strings.HasPrefix(what, "create pdb") {
+			return apierrors.NewForbidden(policyv1.Resource("poddisruptionbudgets"), "web", errors.New("exceeded quota"))
+		}
+		return nil
+	}
+	create := "create pdb " + pdbName("web", "a")
+	ready(w, "web-1", false)
+	ready(w, "web-3", false)
+	blocked := w.clock.Now().Add(blockedAfter)
+	if after := w.sync("web", status, create).RequeueAfter; after != projectionRetry {
+		t.Errorf("it is synced again after %s, want %s", after, projectionRetry)
+	}
+	w.clock.SetTime(blocked.Add(-time.Second))
+	if after := w.sync("web", create).RequeueAfter; after != time.Second {
+		t.Errorf("it is synced again after %s, before which it is not blocked", after)
+	}
+	w.clock.SetTime(blocked)
+	w.sync("web", status, create)
+	w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionFalse, reasonBlocked)
+	if failed := testutil.ToFloat64(w.r.metrics.syncs.WithLabelValues(string(shell.Failed))); failed != 3 {
+		t.Errorf("%g failures are counted, want 3", failed)
+	}
+	w.refuse = nil
+	w.sync("web", create, "create pdb "+pdbName("web", "b"), status)
 }
 
 // Of two budgets that could select the same pods only the older one is projected.
