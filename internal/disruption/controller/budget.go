@@ -99,7 +99,7 @@ type reconciler struct {
 	ledger     ledger
 	memory     *memory
 	namespaces *namespaces
-	projection projection
+	projection *projection
 	nodes      *shell.Gatherer
 	turns      *turns
 	metrics    *metrics
@@ -113,7 +113,7 @@ func newReconciler(b base, l ledger) *reconciler {
 	return &reconciler{
 		base: b, ledger: l, memory: m,
 		namespaces: newNamespaces(b),
-		projection: projection{b},
+		projection: newProjection(b),
 		nodes:      shell.NewGatherer(nodeGatherTime),
 		turns:      newTurns(b.options.Rate),
 		metrics:    newMetrics(m, b.clock, b.options.Top),

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/keymutex"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -49,19 +50,38 @@ func (v verdict) isProjected() bool {
 //
 // Kubernetes refuses to evict a pod that two PodDisruptionBudgets select. So there is none where
 // that of somebody else, or of another budget, could select one of the pods.
-type projection struct{ base }
+type projection struct {
+	base
+	// creating has the namespaces where PodDisruptionBudgets are created, one budget at a time.
+	creating keymutex.KeyMutex
+}
+
+func newProjection(b base) *projection {
+	return &projection{base: b, creating: keymutex.NewHashed(b.options.Workers)}
+}
 
 // sync writes the PodDisruptionBudgets of a budget, and deletes those that it should not have. The
 // verdict says why they are there or not; it is nil if the budget never had any and they are switched off.
 func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict, error) {
 	b := r.Budget
-	there, err := p.pdbsIn(ctx, b.Namespace)
+	there, err := pdbsIn(ctx, p.client, b.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	said, err := p.judge(ctx, r, there)
 	if err != nil {
 		return nil, err
+	}
+	if said.isProjected() && lacksPDB(r, there) {
+		// The cache may lack those that another sync created a moment ago, for the same pods.
+		p.creating.LockKey(b.Namespace)
+		defer func() { _ = p.creating.UnlockKey(b.Namespace) }()
+		if there, err = pdbsIn(ctx, p.live, b.Namespace); err != nil {
+			return nil, err
+		}
+		if said, err = p.judge(ctx, r, there); err != nil {
+			return nil, err
+		}
 	}
 	want := map[string]bool{}
 	if said.isProjected() {
@@ -82,16 +102,31 @@ func (p *projection) sync(ctx context.Context, r *reservation.Report) (*verdict,
 
 // remove deletes the PodDisruptionBudgets of a budget that is gone.
 func (p *projection) remove(ctx context.Context, budget client.ObjectKey) error {
-	there, err := p.pdbsIn(ctx, budget.Namespace)
+	there, err := pdbsIn(ctx, p.client, budget.Namespace)
 	if err != nil {
 		return err
 	}
 	return p.delete(ctx, there, budget.Name, func(*policyv1.PodDisruptionBudget) bool { return false })
 }
 
-func (p *projection) pdbsIn(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error) {
+// lacksPDB reports whether a zone of a budget has no PodDisruptionBudget.
+func lacksPDB(r *reservation.Report, there []policyv1.PodDisruptionBudget) bool {
+	return slices.ContainsFunc(r.Measures.Domains, func(zone disruption.DomainMeasure) bool {
+		return find(there, pdbName(r.Budget.Name, zone.Domain)) == nil
+	})
+}
+
+func find(there []policyv1.PodDisruptionBudget, name string) *policyv1.PodDisruptionBudget {
+	i := slices.IndexFunc(there, func(pdb policyv1.PodDisruptionBudget) bool { return pdb.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &there[i]
+}
+
+func pdbsIn(ctx context.Context, c client.Reader, namespace string) ([]policyv1.PodDisruptionBudget, error) {
 	var list policyv1.PodDisruptionBudgetList
-	if err := p.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("reading PodDisruptionBudgets: %w", err)
 	}
 	return list.Items, nil
@@ -230,8 +265,8 @@ func (p *projection) write(
 	want.Spec.Selector.MatchExpressions = append(want.Spec.Selector.MatchExpressions, metav1.LabelSelectorRequirement{
 		Key: corev1.LabelTopologyZone, Operator: metav1.LabelSelectorOpIn, Values: []string{zone.Domain},
 	})
-	i := slices.IndexFunc(there, func(pdb policyv1.PodDisruptionBudget) bool { return pdb.Name == name })
-	if i < 0 {
+	has := find(there, name)
+	if has == nil {
 		err := p.client.Create(ctx, want)
 		if apierrors.IsAlreadyExists(err) {
 			err = shell.ErrChanged
@@ -241,7 +276,6 @@ func (p *projection) write(
 		}
 		return nil
 	}
-	has := &there[i]
 	if owner := ownerOf(has); owner == nil || owner.UID != b.UID {
 		return nil // somebody else's, or of an earlier budget of the name, which is deleted
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -19,9 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/disruption/reservation"
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
@@ -249,6 +253,46 @@ func TestOlderBudgetIsProjected(t *testing.T) {
 	w.drop(w.budget("old"))
 	w.refresh("young", "old")
 	w.pdbs("young keeps 0 in a", "young keeps 0 in b")
+}
+
+// Two budgets that select the same pods and are created together, before the cache shows either: one is projected.
+func TestOneOfTwoAtOnceIsProjected(t *testing.T) {
+	w := newWorld(t, append(aShop(), perZone("one", 1), perZone("two", 1))...)
+	b := w.r.base
+	b.options = projectOptions()
+	b.client = interceptor.NewClient(w.client, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			switch list.(type) {
+			case *policyv1.PodDisruptionBudgetList, *v1alpha1.TopologyDisruptionBudgetList:
+				return nil // as the cache has it
+			}
+			return c.List(ctx, list, options...)
+		},
+	})
+	p := newProjection(b)
+	var syncs errgroup.Group
+	verdicts := make([]*verdict, 2)
+	for i, name := range []string{"one", "two"} {
+		report, err := w.r.ledger.Refresh(t.Context(), types.NamespacedName{Namespace: shop, Name: name}, func(*reservation.Report) []metav1.Condition { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		syncs.Go(func() (err error) {
+			verdicts[i], err = p.sync(t.Context(), report)
+			return err
+		})
+	}
+	if err := syncs.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	winner := "one"
+	if !verdicts[0].isProjected() {
+		winner = "two"
+	}
+	if verdicts[0].isProjected() == verdicts[1].isProjected() {
+		t.Errorf("the verdicts are %v and %v", *verdicts[0], *verdicts[1])
+	}
+	w.pdbs(winner+" keeps 1 in a", winner+" keeps 1 in b")
 }
 
 // Switched off, what was made goes, and budgets that said something say that.

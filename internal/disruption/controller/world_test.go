@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -45,6 +47,7 @@ type world struct {
 	clock    *clocktesting.FakePassiveClock
 	recorder *events.FakeRecorder
 	r        *reconciler
+	mu       sync.Mutex
 	// writes are what was sent since the last look, in order.
 	writes []string
 	// refuse, if set, answers a write instead of the API server.
@@ -74,6 +77,8 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 	sent := func(operation string, object client.Object, body string) error {
 		what := fmt.Sprintf("%s %T %s", operation, object, object.GetName())
 		what = strings.NewReplacer("*v1.PartialObjectMetadata", "namespace", "*v1.PodDisruptionBudget", "pdb", "*v1alpha1.TopologyDisruptionBudget", "budget").Replace(what)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.writes = append(w.writes, strings.TrimSpace(what+" "+body))
 		if w.refuse != nil {
 			return w.refuse(what)
@@ -86,8 +91,8 @@ func newWorld(t testing.TB, objects ...client.Object) *world {
 				if err := sent("create", object, ""); err != nil {
 					return err
 				}
-				if made++; object.GetUID() == "" {
-					object.SetUID(types.UID(fmt.Sprintf("made-%d", made)))
+				if object.GetUID() == "" {
+					object.SetUID(uuid.NewUUID())
 				}
 				return c.Create(ctx, object, options...)
 			},
@@ -342,7 +347,7 @@ func namespace(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 }
 
-// made is how many objects have got a UID.
+// made is how many budgets were made.
 var made int
 
 // perZone is a budget of so many pods in each zone.
