@@ -40,12 +40,34 @@ func enqueueBulk(q queue, pods []corev1.Pod) {
 	}
 }
 
-// podChanged follows pods whose addresses or nodes change.
-func (r *reconciler) podChanged(_ context.Context, object client.Object, q queue) {
-	if pod, ok := object.(*corev1.Pod); ok && isLocatable(pod) {
-		r.arrivals.LoadOrStore(client.ObjectKeyFromObject(pod), r.clock.Now())
+// podHandler follows pods whose addresses or nodes change, and notes when a pod gets its first addresses. A standby notes it
+// too, and syncs none, so the note goes with the pod.
+func (r *reconciler) podHandler() shell.Handler[reconcile.Request] {
+	h := shell.OnEvent(func(_ context.Context, pod client.Object, q queue) { q.Add(requestFor(pod)) }, samePod)
+	created, updated, deleted := h.CreateFunc, h.UpdateFunc, h.DeleteFunc
+	h.CreateFunc = func(ctx context.Context, e event.CreateEvent, q queue) {
+		if pod, ok := e.Object.(*corev1.Pod); ok && !e.IsInInitialList && isLocatable(pod) {
+			r.noteArrival(pod)
+		}
+		created(ctx, e, q)
 	}
-	q.Add(requestFor(object))
+	h.UpdateFunc = func(ctx context.Context, e event.UpdateEvent, q queue) {
+		before, ok := e.ObjectOld.(*corev1.Pod)
+		after, also := e.ObjectNew.(*corev1.Pod)
+		if ok && also && !isLocatable(before) && isLocatable(after) {
+			r.noteArrival(after)
+		}
+		updated(ctx, e, q)
+	}
+	h.DeleteFunc = func(ctx context.Context, e event.DeleteEvent, q queue) {
+		r.arrivals.Delete(client.ObjectKeyFromObject(e.Object))
+		deleted(ctx, e, q)
+	}
+	return h
+}
+
+func (r *reconciler) noteArrival(pod *corev1.Pod) {
+	r.arrivals.LoadOrStore(client.ObjectKeyFromObject(pod), r.clock.Now())
 }
 
 // samePod compares what a PodLocator says.

@@ -150,7 +150,7 @@ type reconciler struct {
 	labels   *labelWatcher
 	limiter  flowcontrol.RateLimiter
 	written  written
-	arrivals sync.Map // when pods that have no PodLocator yet had their first addresses, by name
+	arrivals sync.Map // when pods without a PodLocator got their first addresses, by name
 	metrics  *metrics
 }
 
@@ -168,7 +168,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 	warm := true
 	b := builder.ControllerManagedBy(mgr).
 		Named("locator").
-		Watches(&corev1.Pod{}, shell.OnEvent(r.podChanged, samePod)).
+		Watches(&corev1.Pod{}, r.podHandler()).
 		Watches(&v1alpha1.PodLocator{}, r.locatorHandler()).
 		Watches(&corev1.Node{}, r.nodeHandler()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -279,6 +280,41 @@ func TestLabelsTooMany(t *testing.T) {
 	w.update(node)
 	w.sync("web", "update web")
 	w.says("web", "10.9.0.1 on n1: zone=a")
+}
+
+// The delay of a PodLocator counts from when a pod gets its first addresses. Pods of the first list have theirs for longer.
+func TestArrivals(t *testing.T) {
+	w := newWorld(t)
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	pending, located, moved := aPod("web", "n1"), aPod("web", "n1", "10.9.0.1"), aPod("web", "n1", "10.9.0.2")
+	pods := w.reconciler.podHandler()
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	update := func(before, after *corev1.Pod) {
+		pods.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, q)
+	}
+	for _, test := range []struct {
+		name string
+		send func()
+		want bool
+	}{
+		{"of the first list", func() { pods.Create(t.Context(), event.CreateEvent{Object: located, IsInInitialList: true}, q) }, false},
+		{"another address", func() { update(located, moved) }, false},
+		{"created without one", func() { pods.Create(t.Context(), event.CreateEvent{Object: pending}, q) }, false},
+		{"the first address", func() { update(pending, located) }, true},
+		{"gone", func() { pods.Delete(t.Context(), event.DeleteEvent{Object: located}, q) }, false},
+		{"created with one", func() { pods.Create(t.Context(), event.CreateEvent{Object: located}, q) }, true},
+	} {
+		test.send()
+		if _, noted := w.reconciler.arrivals.Load(key); noted != test.want {
+			t.Errorf("%s: it is noted: %t", test.name, noted)
+		}
+		if got, _, _ := q.GetWithPriority(); got.NamespacedName != key {
+			t.Errorf("%s: queued is %s", test.name, got)
+		} else {
+			q.Done(got)
+		}
+	}
 }
 
 func TestFailedWrites(t *testing.T) {
