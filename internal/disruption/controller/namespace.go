@@ -55,8 +55,9 @@ func (n *namespaces) mark(name string) (m mark, known bool) {
 	return m, known
 }
 
-// note keeps the state of the label, and has the budgets of the namespace synced if it changed.
-func (n *namespaces) note(name string, m mark) {
+// note keeps the state of the label, and has the budgets of the namespace synced if it changed. While changed is full, it
+// waits until the context ends.
+func (n *namespaces) note(ctx context.Context, name string, m mark) {
 	n.mu.Lock()
 	before, known := n.marks[name]
 	n.marks[name] = m
@@ -64,7 +65,10 @@ func (n *namespaces) note(name string, m mark) {
 	if !known || before.failure != m.failure {
 		namespace := aNamespace()
 		namespace.Name = name
-		n.changed <- event.GenericEvent{Object: namespace}
+		select {
+		case n.changed <- event.GenericEvent{Object: namespace}:
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -123,7 +127,7 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 			return 0, fmt.Errorf("reading Namespace %s: %w", name, err)
 		}
 		if read.Labels[v1alpha1.LabelBudgets] == "true" {
-			n.note(name, mark{})
+			n.note(ctx, name, mark{})
 			return 0, nil
 		}
 	}
@@ -149,7 +153,7 @@ func (n *namespaces) set(ctx context.Context, name string) error {
 		noted.written.Note(stored, n.clock.Now())
 		log.FromContext(ctx).Info("evictions in the namespace are checked from now on", "namespace", name)
 	}
-	n.note(name, noted)
+	n.note(ctx, name, noted)
 	return err
 }
 

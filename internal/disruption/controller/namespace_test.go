@@ -5,11 +5,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -44,6 +46,26 @@ func TestLabelGoesByBudgets(t *testing.T) {
 	stored := namespace(shop)
 	if !w.exists(stored) || len(stored.Labels) != 1 {
 		t.Errorf("left are the labels %v", stored.Labels)
+	}
+}
+
+// A process that ends does not wait for budgets that are synced no more.
+func TestFullQueueOfNamespaces(t *testing.T) {
+	w := newWorld(t, namespace(shop), perZone("web", 1))
+	for range waitingNamespaces {
+		w.r.namespaces.changed <- event.GenericEvent{Object: aNamespace()}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.r.namespaces.note(ctx, shop, mark{})
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("the sync of the namespace hangs")
 	}
 }
 
