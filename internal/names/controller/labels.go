@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
@@ -123,11 +125,19 @@ func keysNamedBy(object client.Object) []string {
 	return policy.Keys()
 }
 
-// notice notes a Service or a policy that comes, goes, or names other keys than before.
-func (w *labelWatcher) notice(context.Context, client.Object, queue) { w.changes.Notice() }
-
-func sameKeys(before, after client.Object) bool {
-	return slices.Equal(keysNamedBy(before), keysNamedBy(after))
+// handler follows Services and policies that come or go and name keys, or name other keys than before.
+func (w *labelWatcher) handler() shell.Handler[reconcile.Request] {
+	h := shell.OnEvent(func(_ context.Context, object client.Object, _ queue) {
+		if len(keysNamedBy(object)) > 0 {
+			w.changes.Notice()
+		}
+	}, nil)
+	h.UpdateFunc = func(_ context.Context, e event.UpdateEvent, _ queue) {
+		if !slices.Equal(keysNamedBy(e.ObjectOld), keysNamedBy(e.ObjectNew)) {
+			w.changes.Notice()
+		}
+	}
+	return h
 }
 
 // source follows the keys.

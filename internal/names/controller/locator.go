@@ -173,7 +173,7 @@ func (r *reconciler) add(mgr manager.Manager) error {
 		Watches(&corev1.Node{}, r.nodeHandler()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, EnableWarmup: &warm})
 	if r.labels.derived() {
-		keys := shell.OnEvent(r.labels.notice, sameKeys)
+		keys := r.labels.handler()
 		b = b.Watches(&corev1.Service{}, keys).
 			Watches(&v1alpha1.RoutingPolicy{}, keys).
 			Watches(&v1alpha1.ClusterRoutingPolicy{}, keys).

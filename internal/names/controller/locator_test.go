@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -280,6 +282,45 @@ func TestLabelsTooMany(t *testing.T) {
 	w.update(node)
 	w.sync("web", "update web")
 	w.says("web", "10.9.0.1 on n1: zone=a")
+}
+
+// Most Services name no key, and are no reason to read all of them again.
+func TestKeysThatChange(t *testing.T) {
+	plain := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s"}}
+	naming := plain.DeepCopy()
+	naming.Annotations = map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}
+	synctest.Test(t, func(t *testing.T) {
+		labels, reads := newLabelWatcher(nil, nil), 0
+		count := labels.changes.Source("reading keys", func(context.Context, queue) error { reads++; return nil })
+		if err := count.Start(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		handler := labels.handler()
+		update := func(before, after client.Object) {
+			handler.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, nil)
+		}
+		for _, test := range []struct {
+			name string
+			send func()
+			want int
+		}{
+			{"created without keys", func() { handler.Create(t.Context(), event.CreateEvent{Object: plain}, nil) }, 0},
+			{"another change", func() { update(naming, naming) }, 0},
+			{"deleted without keys", func() { handler.Delete(t.Context(), event.DeleteEvent{Object: plain}, nil) }, 0},
+			{"created", func() { handler.Create(t.Context(), event.CreateEvent{Object: naming}, nil) }, 1},
+			{"names keys now", func() { update(plain, naming) }, 1},
+			{"names none any more", func() { update(naming, plain) }, 1},
+			{"deleted", func() { handler.Delete(t.Context(), event.DeleteEvent{Object: naming}, nil) }, 1},
+		} {
+			reads = 0
+			test.send()
+			time.Sleep(2 * gatherTime)
+			synctest.Wait()
+			if reads != test.want {
+				t.Errorf("%s: the keys are read %d times, want %d", test.name, reads, test.want)
+			}
+		}
+	})
 }
 
 // The delay of a PodLocator counts from when a pod gets its first addresses. Pods of the first list have theirs for longer.
