@@ -55,12 +55,12 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 		drop    func(client.Object)
 		hints   string
 	}{
-		"all hints":       {preferring("web"), dropHints, "- - - - - - - - - - - -"},
-		"hints for nodes": {nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), dropNodes, twelve},
-		"the label":       {preferring("web"), dropLabel, "- - - - - - - - - - - -"},
+		"all hints":       {preferring("web"), dropHints, "- - - - - - - - - - - - | - - -"},
+		"hints for nodes": {nearNode("kubernetes.io/hostname,topology.kubernetes.io/zone,*"), dropNodes, twelve + " | a b c"},
+		"the label":       {preferring("web"), dropLabel, "- - - - - - - - - - - - | - - -"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, append(threeZones(), test.service, aSlice("web", 0, twelve))...)
+			w := newWorld(t, append(threeZones(), test.service, aSlice("web", 0, twelve), aSlice("web", 1, "a b c"))...)
 			w.drop = test.drop
 			for end := w.clock.Now().Add(time.Hour); w.clock.Now().Before(end); {
 				result := w.sync("web")

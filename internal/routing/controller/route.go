@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -162,7 +163,11 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	hold := s.now.Before(s.record.holdUntil)
 	step := d.Hints().Next(s.in.Slices, hold)
 	s.record.prune(s.in.Slices)
+	lost := ""
 	for i, write := range step.Writes {
+		if lost != "" && write.ChangesNodesOnly() {
+			continue // the same would happen to it
+		}
 		stored, err := s.writeHints(ctx, write)
 		s.metrics.wrote(err)
 		if err != nil {
@@ -174,8 +179,12 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 		s.record.slices[write.Slice.Name] = stored.ResourceVersion
 		s.record.trust.Renew(s.now)
 		if !write.IsStored(stored) {
-			// The writes after it are left out: the same would happen to them.
-			s.lose(ctx, "EndpointSlice "+write.Slice.Name)
+			lost = cmp.Or(lost, "EndpointSlice "+write.Slice.Name)
+			if write.AreZonesStored(stored) {
+				continue
+			}
+			// The next write may take from a zone what this one was to give it.
+			s.lose(ctx, lost)
 			return nil
 		}
 		s.record.backoff.written = s.now
@@ -192,6 +201,10 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	}
 	if left := s.record.holdUntil.Sub(s.now); left > 0 {
 		s.requeueAfter(left)
+	}
+	if lost != "" {
+		s.lose(ctx, lost)
+		return nil
 	}
 	if len(step.Writes) == 0 && step.Held == 0 {
 		s.record.backoff.confirm(s.now)

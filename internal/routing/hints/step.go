@@ -24,9 +24,14 @@ type Write struct {
 	Marked bool
 }
 
-func (w *Write) needed() bool {
-	return w.Changed > 0 || w.Held != w.Slice.Annotations[v1alpha1.AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
+func (w *Write) needed() bool { return w.Changed > 0 || w.changesMetadata() }
+
+func (w *Write) changesMetadata() bool {
+	return w.Held != w.Slice.Annotations[v1alpha1.AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
 }
+
+// ChangesNodesOnly reports whether the write changes nothing but the nodes of hints.
+func (w *Write) ChangesNodesOnly() bool { return w.AreZonesStored(w.Slice) && !w.changesMetadata() }
 
 // IsForeign reports whether a slice is written by somebody else than Kubernetes' own
 // controller, as one by hand or one that is mirrored from Endpoints.
@@ -45,6 +50,12 @@ func IsMarked(slice *discoveryv1.EndpointSlice) bool {
 func (w *Write) IsStored(stored *discoveryv1.EndpointSlice) bool {
 	return (!w.Marked || !IsForeign(w.Slice) || IsMarked(stored)) &&
 		slices.EqualFunc(w.Endpoints, stored.Endpoints, func(a, b discoveryv1.Endpoint) bool { return Same(a.Hints, b.Hints) })
+}
+
+// AreZonesStored reports whether the zones of all hints of the write are there after it. Its nodes may
+// be missing.
+func (w *Write) AreZonesStored(stored *discoveryv1.EndpointSlice) bool {
+	return slices.EqualFunc(w.Endpoints, stored.Endpoints, func(a, b discoveryv1.Endpoint) bool { return slices.Equal(Zones(&a), Zones(&b)) })
 }
 
 // Step is the way from what slices say to what plans want, as far as it can be gone now.
