@@ -61,7 +61,7 @@ func compile(expression string) (cel.Program, error) {
 		return nil, languageError(issues)
 	}
 	if out := ast.OutputType(); !out.IsExactType(cel.DoubleType) && !out.IsExactType(cel.IntType) && !out.IsExactType(cel.UintType) {
-		return nil, fmt.Errorf("it gives a %s; it must give a number", strings.ToLower(strings.TrimPrefix(out.String(), "translate.")))
+		return nil, fmt.Errorf("it gives a %s; it must give a number", strings.ToLower(strings.TrimPrefix(out.String(), "intent.")))
 	}
 	cost, err := env.EstimateCost(ast, names{})
 	if err != nil {
