@@ -1,4 +1,4 @@
-// Package capacity gives clusters what package translate leaves to others: the language
+// Package capacity gives clusters what package intent leaves to others: the language
 // in which users write how much traffic comes from a zone, and a memory that goroutines
 // can share.
 package capacity
@@ -11,20 +11,31 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// mostRemembered is how many capacities, and views of its nodes, a cluster remembers. Each view is as
-// large as the cluster.
-const mostRemembered = 64
+// How much a cluster remembers. Each view of its nodes is as large as the cluster, and each capacity may
+// be an expression to compile, of which one tenant can write many.
+const (
+	mostCapacities = 1000
+	mostViews      = 32
+)
 
 // NewCluster reads the nodes of a cluster. It can be used concurrently.
 func NewCluster(nodes []*corev1.Node) *intent.Cluster {
-	m := &memory{values: map[any]any{}}
-	return intent.NewCluster(nodes).With(intent.Tools{Evaluate: Evaluate, Remember: m.remember})
+	return intent.NewCluster(nodes).With(tools())
+}
+
+func tools() intent.Tools {
+	return intent.Tools{
+		Evaluate: Evaluate, RememberCapacity: newMemory(mostCapacities).remember, RememberNodes: newMemory(mostViews).remember,
+	}
 }
 
 type memory struct {
+	most   int
 	mu     sync.Mutex
 	values map[any]any
 }
+
+func newMemory(most int) *memory { return &memory{most: most, values: map[any]any{}} }
 
 // remember starts over when the memory is full.
 func (m *memory) remember(key any, compute func() any) any {
@@ -37,7 +48,7 @@ func (m *memory) remember(key any, compute func() any) any {
 	value = compute() // which may remember something else
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.values) >= mostRemembered {
+	if len(m.values) >= m.most {
 		clear(m.values)
 	}
 	m.values[key] = value

@@ -143,12 +143,34 @@ func TestCheck(t *testing.T) {
 
 // A memory does not grow for ever.
 func TestMemoryIsLimited(t *testing.T) {
-	m := &memory{values: map[any]any{}}
-	for i := range 10 * mostRemembered {
+	m := newMemory(3)
+	for i := range 100 {
 		computed := m.remember(i, func() any { return i })
 		again := m.remember(i, func() any { return -1 })
-		if computed != i || again != i || len(m.values) > mostRemembered {
+		if computed != i || again != i || len(m.values) > 3 {
 			t.Fatalf("%d values, of %d %v, then %v", len(m.values), i, computed, again)
 		}
+	}
+}
+
+// As many expressions as the memory has room for are computed once, however many views of the nodes are
+// made beside them.
+func TestExpressionsAreComputedOnce(t *testing.T) {
+	computed := 0
+	counting := tools()
+	counting.Evaluate = func(string, []intent.Zone) (map[string]float64, error) {
+		computed++
+		return nil, nil
+	}
+	cluster := pools().With(counting)
+	for range 2 {
+		for i := range mostCapacities {
+			capacity := intent.Capacity{Type: intent.CapacityExpression, Expression: fmt.Sprint(i)}
+			cluster.Region(capacity, nil)
+			cluster.Nodes(capacity, []string{"pool"})
+		}
+	}
+	if computed != mostCapacities {
+		t.Errorf("%d expressions are computed %d times", mostCapacities, computed)
 	}
 }

@@ -56,7 +56,7 @@ type capacities struct {
 
 func (c *Cluster) capacities(capacity Capacity) *capacities {
 	capacity.Type = cmp.Or(capacity.Type, CapacityNodes)
-	return remembered(c.tools, capacity, func() *capacities { return c.compute(capacity) })
+	return remembered(c.tools.RememberCapacity, capacity, func() *capacities { return c.compute(capacity) })
 }
 
 func (c *Cluster) compute(capacity Capacity) *capacities {
@@ -139,10 +139,14 @@ type Tools struct {
 	// Evaluate computes the capacity of each zone by an expression. Without it nodes are
 	// counted instead.
 	Evaluate func(expression string, zones []Zone) (map[string]float64, error)
-	// Remember gives the value that was computed for a key before, or computes it. It must be safe
-	// for concurrent use if the cluster is used so. Without it all is computed each time.
-	Remember func(key any, compute func() any) any
+	// RememberCapacity gives the capacity of zones that was computed for a key before, or computes it;
+	// RememberNodes does so for views of the nodes, each of which is as large as the cluster. They must
+	// be safe for concurrent use if the cluster is used so. Without them all is computed each time.
+	RememberCapacity, RememberNodes Remember
 }
+
+// Remember gives the value that was computed for a key before, or computes it.
+type Remember func(key any, compute func() any) any
 
 // With is the same cluster with tools.
 func (c *Cluster) With(tools Tools) *Cluster {
@@ -151,11 +155,11 @@ func (c *Cluster) With(tools Tools) *Cluster {
 	return &with
 }
 
-func remembered[V any](tools Tools, key any, compute func() V) V {
-	if tools.Remember == nil {
+func remembered[V any](remember Remember, key any, compute func() V) V {
+	if remember == nil {
 		return compute()
 	}
-	return tools.Remember(key, func() any { return compute() }).(V)
+	return remember(key, func() any { return compute() }).(V)
 }
 
 // shares divide the traffic of each zone among its selected nodes: by allocatable CPU where
@@ -211,7 +215,7 @@ func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
 }
 
 func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
-	return remembered(c.tools, nodesKey{capacity, strings.Join(keys, ",")}, func() *nodesView {
+	return remembered(c.tools.RememberNodes, nodesKey{capacity, strings.Join(keys, ",")}, func() *nodesView {
 		shares := c.shares(capacity, c.capacities(capacity))
 		view := &nodesView{nodes: make([]allocate.Node, 0, len(c.nodes)), index: make(map[string]int, len(c.nodes))}
 		for i, name := range c.Names() {
