@@ -36,21 +36,28 @@ func newReplanPace(perMinute int) *replanPace {
 	return &replanPace{perEndpoint: time.Minute / time.Duration(max(1, perMinute))}
 }
 
-// wait is how long the next renewal has to wait.
-func (p *replanPace) wait(now time.Time) time.Duration {
+// take takes the turn of a renewal that moves some endpoints, or returns how long it has to wait. Workers
+// that find better plans at the same time take one turn after the other.
+func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.next.Sub(now)
+	if wait = p.next.Sub(now); wait > 0 {
+		return wait
+	}
+	p.next = now.Add(p.timeOf(endpoints))
+	return 0
 }
 
-// moved notes a renewal that moved some endpoints.
-func (p *replanPace) moved(now time.Time, endpoints int) {
+// giveBack returns the turn of a renewal of which nothing is delivered.
+func (p *replanPace) giveBack(endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.next.Before(now) {
-		p.next = now
-	}
-	p.next = p.next.Add(time.Duration(endpoints) * p.perEndpoint)
+	p.next = p.next.Add(-p.timeOf(endpoints))
+}
+
+// timeOf is how long the next renewal waits for one that moves some endpoints.
+func (p *replanPace) timeOf(endpoints int) time.Duration {
+	return time.Duration(endpoints) * p.perEndpoint
 }
 
 // hintsAreUncertain reports whether hints that were written are not stored, or were removed.
@@ -81,7 +88,7 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 		return d, err
 	}
 	if hasRule(&renewed, allocate.RuleRenewed) {
-		if wait := s.pace.wait(s.now); wait > 0 {
+		if wait := s.pace.take(s.now, endpointsMoved(&renewed)); wait > 0 {
 			s.requeueAfter(wait)
 			return d, nil
 		}
@@ -91,18 +98,19 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 }
 
 // announce reports a renewal that is delivered, at least in part, also if its hints are lost at
-// once and have to be written again. One that is not is decided anew by the next sync.
+// once and have to be written again. One that is not is decided anew by the next sync, in another turn.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
-	if !s.compared || !hasRule(d, allocate.RuleRenewed) || s.slices == 0 && (!delivered || !s.hintsAreUncertain()) {
+	if !s.compared || !hasRule(d, allocate.RuleRenewed) {
 		return
 	}
-	most := 0 // an endpoint that both groups and hints give to other zones counts once
+	if s.slices == 0 && (!delivered || !s.hintsAreUncertain()) {
+		s.pace.giveBack(endpointsMoved(d))
+		return
+	}
 	var parts []string
 	for _, plan := range plansOf(d) {
-		moved := 0
 		for i := range plan.Families {
 			f := &plan.Families[i]
-			moved += f.Moved
 			if f.Outcome.Rule != allocate.RuleRenewed {
 				continue
 			}
@@ -111,12 +119,24 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 				parts = append(parts, part)
 			}
 		}
-		most = max(most, moved)
 	}
 	s.metrics.replans.Inc()
-	s.pace.moved(s.now, most)
 	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing",
-		"a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", most, strings.Join(parts, "; "))
+		"a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", endpointsMoved(d), strings.Join(parts, "; "))
+}
+
+// endpointsMoved is how many endpoints a decision gives to other zones. One that both groups and hints give
+// away counts once.
+func endpointsMoved(d *routing.Decision) int {
+	most := 0
+	for _, plan := range plansOf(d) {
+		moved := 0
+		for i := range plan.Families {
+			moved += plan.Families[i].Moved
+		}
+		most = max(most, moved)
+	}
+	return most
 }
 
 // plansOf are the plans that a decision delivers: two while a Service waits for

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -171,15 +172,42 @@ func TestReplanWhileProxyIsAwaited(t *testing.T) {
 func TestReplanPace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := newReplanPace(60)
-	if wait := p.wait(now); wait > 0 {
+	if wait := p.take(now, 30); wait > 0 {
 		t.Errorf("the first waits for %s", wait)
 	}
-	p.moved(now, 30)
-	if wait := p.wait(now); wait != 30*time.Second {
+	if wait := p.take(now, 1); wait != 30*time.Second {
 		t.Errorf("after 30 endpoints at 60 a minute: %s", wait)
 	}
-	if wait := p.wait(now.Add(31 * time.Second)); wait > 0 {
+	if wait := p.take(now.Add(31*time.Second), 20); wait > 0 {
 		t.Errorf("later: %s", wait)
+	}
+	p.giveBack(20)
+	if wait := p.take(now.Add(31*time.Second), 1); wait > 0 {
+		t.Errorf("after a turn that was given back: %s", wait)
+	}
+}
+
+// A renewal takes its turn when it is decided, and gives it back if it cannot be written.
+func TestRenewalThatIsNotWrittenGivesItsTurnBack(t *testing.T) {
+	w := lentWorld(t, time.Minute)
+	w.sync("web")
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	taken := time.Duration(0)
+	w.refuse = func(object client.Object, _ string) error {
+		if _, is := object.(*discoveryv1.EndpointSlice); !is {
+			return nil
+		}
+		taken = w.reconciler.pace.take(w.clock.Now(), 1)
+		return errors.New("refused")
+	}
+	if _, err := w.reconciler.Reconcile(t.Context(), serviceNamed("shop", "web")[0]); err == nil {
+		t.Fatal("no slice is written")
+	}
+	if taken <= 0 {
+		t.Error("another renewal goes on beside it")
+	}
+	if wait := w.reconciler.pace.take(w.clock.Now(), 1); wait > 0 {
+		t.Errorf("the next waits for %s", wait)
 	}
 }
 
