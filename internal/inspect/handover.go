@@ -11,7 +11,6 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing/handover"
 	"vicinity.dev/vicinity/internal/routing/intent"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // HandOverState is how far a Service is on its way between kube-proxy and vicinity-proxy.
@@ -138,7 +137,7 @@ func NodeProxies(nodes []*corev1.Node, leases []*coordinationv1.Lease) []NodePro
 	}
 	proxies := make([]NodeProxy, 0, len(nodes))
 	for _, node := range nodes {
-		p := NodeProxy{NodeProxy: handover.NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: handover.NotReadySince(node)}}
+		p := NodeProxy{NodeProxy: handover.OfNode(node)}
 		if lease := byNode[node.Name]; lease != nil && lease.Spec.RenewTime != nil {
 			p.Seen = lease.Spec.RenewTime.Time
 			p.Programmed, p.Except = lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]

@@ -23,7 +23,6 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing/handover"
-	"vicinity.dev/vicinity/internal/topology"
 )
 
 // leaseCache is what a manager's cache holds of Leases: those of proxies, in
@@ -255,9 +254,7 @@ func (t *proxyTable) nodes(ctx context.Context) ([]handover.NodeProxy, error) {
 		for i := range list.Items {
 			node := &list.Items[i]
 			if t.runs.Matches(node.Labels) {
-				t.list = append(t.list, handover.NodeProxy{
-					Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: handover.NotReadySince(node), ReadySince: handover.ReadySince(node),
-				})
+				t.list = append(t.list, handover.OfNode(node))
 			}
 		}
 		slices.SortFunc(t.list, func(a, b handover.NodeProxy) int { return byNode(a, b.Node) })

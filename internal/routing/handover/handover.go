@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/topology"
 )
 
 // DownAfter is how long a node is not ready until it counts as down, if its proxy is
@@ -47,8 +48,8 @@ func NotReadySince(node *corev1.Node) time.Time {
 	return since
 }
 
-// ReadySince is since when a node is ready, zero if it is not or that is not known.
-func ReadySince(node *corev1.Node) time.Time {
+// readySince is since when a node is ready, zero if it is not or that is not known.
+func readySince(node *corev1.Node) time.Time {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
 			return condition.LastTransitionTime.Time
@@ -102,6 +103,11 @@ type NodeProxy struct {
 	Programmed, Except string
 	// NotReady is since when the node is not ready, zero if it is, and ReadySince since when it is.
 	NotReady, ReadySince time.Time
+}
+
+// OfNode is what is known of a node's proxy without its Lease.
+func OfNode(node *corev1.Node) NodeProxy {
+	return NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: NotReadySince(node), ReadySince: readySince(node)}
 }
 
 // Memory is what the caller keeps between steps.
