@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -69,8 +70,16 @@ type nodeNames = unique.Handle[string]
 
 func namesOf(nodes []string) nodeNames { return unique.Make(strings.Join(nodes, ",")) }
 
+func listOf(names nodeNames) []string {
+	if names.Value() == "" {
+		return nil
+	}
+	return strings.Split(names.Value(), ",")
+}
+
 // proxiedService is a Service that is being handed over, or was. Its condition names the nodes that
-// it waits for or that cannot serve it, missing, and those that it does not wait for, down.
+// it waits for or that cannot serve it, missing, and those that it does not wait for, down. Nothing but
+// rest changes.
 type proxiedService struct {
 	name          string // as groups and Leases have it
 	begun         []handover.GroupVersion
@@ -224,15 +233,26 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 		return err
 	}
 	now := t.clock.Now()
-	unserved, down := namesOf(handover.Unserved(proxies, now)), namesOf(handover.Down(proxies, now))
+	unserved, down := handover.Unserved(proxies, now), namesOf(handover.Down(proxies, now))
+	// Thousands of Services can wait for thousands of nodes. Leases and syncs do not wait until all are judged.
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key, s := range t.services {
+	services := maps.Clone(t.services)
+	t.mu.Unlock()
+	named := map[nodeNames][]string{}
+	maps.DeleteFunc(services, func(_ types.NamespacedName, s *proxiedService) bool {
+		if _, known := named[s.missing]; !known {
+			named[s.missing] = listOf(s.missing)
+		}
 		missing := unserved
 		if !s.served {
-			missing = namesOf(handover.Missing(s.name, proxies, s.begun, now))
+			missing = handover.Missing(s.name, proxies, s.begun, now)
 		}
-		if s.missing != missing || s.down != down {
+		return s.down == down && slices.Equal(named[s.missing], missing)
+	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, s := range services {
+		if t.services[key] == s { // not synced meanwhile
 			q.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
