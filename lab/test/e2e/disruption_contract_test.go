@@ -141,7 +141,7 @@ webhooks:
   timeoutSeconds: 1
 `, s.namespace)
 	check(s.Apply(ctx, "", other))
-	defer func() { err = errors.Join(err, s.Delete(context.WithoutCancel(ctx), "", other)) }()
+	defer undo(&err, func() error { return s.Delete(context.WithoutCancel(ctx), "", other) })
 	pods := must(f.Pods(ctx, workload, f.Zones()[1]))
 	check(kube.Wait(ctx, "the other webhook to refuse", func(ctx context.Context) (string, error) {
 		if f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}) == nil {

@@ -80,14 +80,14 @@ func (s *scene) withoutWebhooks(ctx context.Context, workload string) (message s
 	f := s.field()
 	other := s.field()
 	other.Namespace = must(s.MakeNamespace(ctx, "free"))
-	defer func() { err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), other.Namespace)) }()
+	defer undo(&err, func() error { return s.RemoveNamespace(context.WithoutCancel(ctx), other.Namespace) })
 	free := evictions.Workload{Name: "free", Replicas: 3}
 	check(other.Run(ctx, "", free))
 	check(s.replicas(ctx, 0))
-	defer func() {
+	defer undo(&err, func() error {
 		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, s.replicas(ctx, 2), s.vicinityWorks(ctx))
-	}()
+		return errors.Join(s.replicas(ctx, 2), s.vicinityWorks(ctx))
+	})
 	pods := must(f.Pods(ctx, workload, ""))
 	check(kube.Wait(ctx, "evictions to fail", func(ctx context.Context) (string, error) {
 		failed := f.Evict(ctx, pods[0].Name, &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
@@ -185,11 +185,12 @@ func evictionsInLostZone(ctx context.Context, s *scene) (figure string, err erro
 		return errors.Join(append(failed, s.vicinityWorks(ctx))...)
 	}
 	healed := false
-	defer func() {
-		if !healed {
-			err = errors.Join(err, heal(context.WithoutCancel(ctx)))
+	defer undo(&err, func() error {
+		if healed {
+			return nil
 		}
-	}()
+		return heal(context.WithoutCancel(ctx))
+	})
 	begun := time.Now()
 	for _, node := range f.Nodes(lost) {
 		check(s.cluster.StopNode(ctx, node))

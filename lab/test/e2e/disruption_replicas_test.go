@@ -36,7 +36,7 @@ func evictionsWithoutAReplica(ctx context.Context, s *scene) (figure string, err
 		LeaseDuration: second(40), LeaseRenewal: second(10), MonitorPeriod: second(5), MonitorGrace: second(50), Toleration: second(300),
 	}
 	cluster := must(lab.Up(ctx, wanted, s.options))
-	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
+	defer undo(&err, func() error { return cluster.Down(context.WithoutCancel(ctx)) })
 	check(cluster.InstallVicinity(ctx, "disruption.enabled=true"))
 	client := must(cluster.Client())
 	own := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}

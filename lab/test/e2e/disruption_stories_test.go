@@ -106,10 +106,10 @@ func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
 	if f.Namespace, err = s.MakeNamespace(ctx, fmt.Sprintf("story-%d", t.number)); err != nil {
 		return "", err
 	}
-	defer func() {
+	defer undo(&err, func() error {
 		ctx := context.WithoutCancel(ctx)
-		err = errors.Join(err, s.removeStory(ctx, f.Namespace, manifests), s.RemoveNamespace(ctx, f.Namespace))
-	}()
+		return errors.Join(s.removeStory(ctx, f.Namespace, manifests), s.RemoveNamespace(ctx, f.Namespace))
+	})
 	if err := f.Apply(ctx, f.Namespace, manifests); err != nil {
 		return "", err
 	}
@@ -133,7 +133,7 @@ func (s *scene) tell(ctx context.Context, t tale) (figure string, err error) {
 	}
 	defer h.Stop()
 	nodes := t.drains(f, pods)
-	defer func() { err = errors.Join(err, f.SetSchedulable(context.WithoutCancel(ctx), true, nodes...)) }()
+	defer undo(&err, func() error { return f.SetSchedulable(context.WithoutCancel(ctx), true, nodes...) })
 	var beside error
 	done := make(chan struct{})
 	go func() {

@@ -284,7 +284,7 @@ func faultsOfController() faultBatch {
 // are undone, it finds nothing.
 func faultsFound(ctx context.Context, s *scene) (figure string, err error) {
 	scratch := must(os.MkdirTemp("", "doctor-"))
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer undo(&err, func() error { return os.RemoveAll(scratch) })
 	check(s.allowDoctor(ctx))
 	check(errors.Join(s.Apply(ctx, s.namespace, lab.EchoManifests("echo", 2)), s.WaitDeployment(ctx, s.namespace, "echo")))
 	if err := s.findsOnly(ctx, nil); err != nil {
@@ -307,12 +307,13 @@ const faultTime = 90 * time.Second
 
 func (s *scene) findsFaults(ctx context.Context, batch faultBatch, setting string) (err error) {
 	undone := false
-	defer func() {
-		// What is left would be found in the next promise, too.
-		if !undone {
-			err = errors.Join(err, s.bash(context.WithoutCancel(ctx), setting+batch.undoes()))
+	defer undo(&err, func() error {
+		if undone {
+			return nil
 		}
-	}()
+		// What is left would be found in the next promise, too.
+		return s.bash(context.WithoutCancel(ctx), setting+batch.undoes())
+	})
 	within, cancel := context.WithTimeout(ctx, faultTime)
 	defer cancel()
 	if err := s.bash(within, setting+batch.injects()); err != nil {
@@ -348,11 +349,12 @@ func leftoversFound(ctx context.Context, s *scene) (figure string, err error) {
 		return "", fmt.Errorf("before it is uninstalled: %w", err)
 	}
 	installed := false
-	defer func() {
-		if !installed {
-			err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster))
+	defer undo(&err, func() error {
+		if installed {
+			return nil
 		}
-	}()
+		return installZones(context.WithoutCancel(ctx), s.cluster)
+	})
 	check(s.cluster.RemoveVicinity(ctx))
 	left := []string{
 		"leftover-services Service vicinity.dev/routed", "leftover-slices EndpointSlice vicinity.dev/routed", "leftover-objects CustomResourceDefinition vicinity",

@@ -390,15 +390,21 @@ func (p promise) show(ctx context.Context, s *scene) (figure string, err error) 
 
 // kept checks a promise, which check and must may end.
 func (p promise) kept(ctx context.Context, s *scene) (figure string, err error) {
-	defer func() {
-		thrown := recover()
-		if failed, is := thrown.(failure); is {
-			figure, err = "", failed.error
-		} else if thrown != nil {
-			panic(thrown)
-		}
-	}()
+	defer undo(&err, func() error { return nil })
 	return p.keep(ctx, s)
+}
+
+// undo is deferred by what keeps a promise, with its result, to put right again what others use. It does so
+// also where check ends the promise, and the error has both.
+func undo(err *error, change func() error) {
+	thrown := recover()
+	if failed, is := thrown.(failure); is {
+		*err, thrown = failed.error, nil
+	}
+	*err = errors.Join(*err, change())
+	if thrown != nil {
+		panic(thrown)
+	}
 }
 
 // failure is the error that ends a promise.

@@ -194,7 +194,7 @@ func (d *daily) serversRun(ctx context.Context) error {
 func (d *daily) loseZone(ctx context.Context, zone string) (err error) {
 	others := slices.DeleteFunc(d.Zones(), func(name string) bool { return name == zone })
 	err = d.under(ctx, others, func(ctx context.Context) (err error) {
-		defer func() { err = errors.Join(err, d.cluster.HealZone(context.WithoutCancel(ctx), zone)) }()
+		defer undo(&err, func() error { return d.cluster.HealZone(context.WithoutCancel(ctx), zone) })
 		if err := d.cluster.CutZone(ctx, zone, true); err != nil {
 			return err
 		}

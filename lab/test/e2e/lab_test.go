@@ -322,9 +322,7 @@ func scale(ctx context.Context, s *scene) (figure string, err error) {
 	}))
 	begun := time.Now()
 	cluster := must(lab.Up(ctx, wanted, s.options))
-	defer func() {
-		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx), wanted.Name, s.options))
-	}()
+	defer undo(&err, func() error { return lab.Down(context.WithoutCancel(ctx), wanted.Name, s.options) })
 	up := time.Since(begun)
 	client := must(cluster.Client())
 	begun = time.Now()
@@ -382,7 +380,7 @@ func upAndDown(ctx context.Context, s *scene) (figure string, err error) {
 	const most = time.Minute
 	program := second{options: s.options, name: fmt.Sprintf("second-%d", os.Getpid())}
 	before := must(program.machine())
-	defer func() { err = errors.Join(err, program.run(context.WithoutCancel(ctx), "down")) }()
+	defer undo(&err, func() error { return program.run(context.WithoutCancel(ctx), "down") })
 	check(program.killUp(ctx))
 	begun := time.Now()
 	check(program.run(ctx, "up"))

@@ -24,7 +24,7 @@ func dropIn(ctx context.Context, s *scene) (figure string, err error) {
 	text := must(os.ReadFile(root + "/docs/dns.md"))
 	with := must(documentedBlock(string(text), "corefile", "vicinity cluster.local"))
 	without := withoutLine(with, "vicinity cluster.local")
-	defer func() { err = errors.Join(err, configureNames(context.WithoutCancel(ctx), s.cluster)) }()
+	defer undo(&err, func() error { return configureNames(context.WithoutCancel(ctx), s.cluster) })
 	check(s.cluster.ConfigureDNS(ctx, lab.DNSOptions{Kind: shape.DNSCoreDNS, Corefile: without}))
 	check(s.namedPods(ctx, headlessOf("near", keysAnnotation, zoneKey)+headlessOf("whole"), inEachZone...))
 	check(s.Apply(ctx, s.namespace, resolvedManifests))

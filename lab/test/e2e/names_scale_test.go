@@ -51,7 +51,7 @@ func locatorsAtScale(ctx context.Context, s *scene) (figure string, err error) {
 		pods = 50000
 	}
 	c := must(newCrowd(ctx, s, pods))
-	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
+	defer undo(&err, func() error { return c.close(context.WithoutCancel(ctx)) })
 	check(c.start())
 	begun := time.Now()
 	check(c.write(crowdRate, pods, c.add))

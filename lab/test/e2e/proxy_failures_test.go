@@ -168,7 +168,7 @@ func zoneChanged(ctx context.Context, s *scene) (figure string, err error) {
 	endpoints := []string{"zone-a-1", "zone-a-1", "zone-b-1", "zone-b-2", "zone-c-1", "zone-c-2"}
 	check(s.placed(ctx, annotated(keysAnnotation, zoneKey+",*"), endpoints...))
 	check(s.answersOnlyFrom(ctx, node, "zone-a"))
-	defer func() { err = errors.Join(err, s.labelNode(context.WithoutCancel(ctx), node, "zone-a")) }()
+	defer undo(&err, func() error { return s.labelNode(context.WithoutCancel(ctx), node, "zone-a") })
 	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		for _, zone := range []string{"zone-b", "zone-c", "zone-a"} {
 			if err := s.labelNode(ctx, node, zone); err != nil {
@@ -239,7 +239,7 @@ func apiServerAway(ctx context.Context, s *scene) (figure string, err error) {
 	asking := must(s.askSteadily(ctx, names))
 	defer asking.stop()
 	const component = "kube-apiserver"
-	defer func() { err = errors.Join(err, s.cluster.StartComponent(context.WithoutCancel(ctx), component)) }()
+	defer undo(&err, func() error { return s.cluster.StartComponent(context.WithoutCancel(ctx), component) })
 	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		if err := s.cluster.KillComponent(ctx, component); err != nil {
 			return err
@@ -512,7 +512,7 @@ func proxyProbed(ctx context.Context, s *scene) (figure string, err error) {
 		_, err := s.nft(ctx, node, "table "+table+"; delete table "+table) // also if there is none
 		return err
 	}
-	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
+	defer undo(&err, func() error { return remove(context.WithoutCancel(ctx)) })
 	var noticed time.Duration
 	u := must(s.unharmed(ctx, func(ctx context.Context, t *traffic) error {
 		if _, err := s.nft(ctx, node, fmt.Sprintf("table %s { chain output { type nat hook output priority -102; %s daddr %s dnat to %s; }; }",

@@ -324,7 +324,7 @@ func withoutKubeProxy(ctx context.Context, s *scene) (figure string, err error) 
 	wanted.Name, wanted.Proxy = fmt.Sprintf("alone-%d", os.Getpid()), shape.ProxyVicinity
 	begun := time.Now()
 	cluster := must(lab.Up(ctx, wanted, s.options))
-	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
+	defer undo(&err, func() error { return cluster.Down(context.WithoutCancel(ctx)) })
 	check(cluster.InstallVicinity(ctx, quickValues...))
 	took := time.Since(begun)
 	client := must(cluster.Client())

@@ -38,7 +38,7 @@ func tooLarge(ctx context.Context, s *scene) (figure string, err error) {
 		wanted.Zones[z].Nodes = wanted.Zones[z].Nodes[:1]
 	}
 	cluster := must(lab.Up(ctx, wanted, s.options))
-	defer func() { err = errors.Join(err, cluster.Down(context.WithoutCancel(ctx))) }()
+	defer undo(&err, func() error { return cluster.Down(context.WithoutCancel(ctx)) })
 	check(cluster.InstallVicinity(ctx, quickValues...))
 	client := must(cluster.Client())
 	large := &scene{Client: client, cluster: cluster, namespace: metav1.NamespaceDefault, options: s.options}

@@ -83,7 +83,7 @@ func dropsOnly(ctx context.Context, name string, clients []string, dropped, reac
 		if err := change(netlink.AddrReplace); err != nil {
 			return fmt.Errorf("giving the fabric the address %s: %w", address, err)
 		}
-		defer func() { err = errors.Join(err, change(netlink.AddrDel)) }()
+		defer undo(&err, func() error { return change(netlink.AddrDel) })
 		// The kernel completes connections without accept.
 		listener, err := fabric.Listen(outside, "tcp", netip.AddrPortFrom(address, 0).String())
 		if err != nil {

@@ -55,7 +55,7 @@ func tenantsTakeNothing(ctx context.Context, s *scene) (figure string, err error
 	check(s.servedBy(ctx, "ledger", true))
 	tenant := &scene{Client: s.Client, cluster: s.cluster, options: s.options}
 	tenant.namespace = must(s.MakeNamespace(ctx, "tenant"))
-	defer func() { err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), tenant.namespace)) }()
+	defer undo(&err, func() error { return s.RemoveNamespace(context.WithoutCancel(ctx), tenant.namespace) })
 	addresses := must(s.addressesOf(ctx))
 	check(tenant.Apply(ctx, tenant.namespace, lab.EchoManifests("taker", 3)+"---\n"+takingService(addresses)))
 	check(tenant.WaitDeployment(ctx, tenant.namespace, "taker"))

@@ -64,7 +64,7 @@ func packageInto(ctx context.Context, sources, folder string) error {
 // compares all files.
 func reproducible(ctx context.Context, _ *scene) (figure string, err error) {
 	folder := must(os.MkdirTemp("", "release-"))
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	defer undo(&err, func() error { return os.RemoveAll(folder) })
 	again := filepath.Join(folder, "package")
 	check(packageInto(ctx, root, again))
 	before := must(checksums(packageFolder))
@@ -218,12 +218,12 @@ func packagedBefore(ctx context.Context) (folder, of string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+	defer undo(&err, func() error { return os.RemoveAll(temporary) })
 	remove, err := ofCommit(ctx, temporary+"/sources")
 	if err != nil {
 		return "", "", err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	defer undo(&err, remove)
 	return folder, of, packageInto(ctx, temporary+"/sources", folder)
 }
 
@@ -251,7 +251,7 @@ func upgradedAndBack(ctx context.Context, s *scene) (figure string, err error) {
 	before, of, err := packagedBefore(ctx)
 	check(err)
 	check(crdsDiffer(before, packageFolder))
-	defer func() { err = errors.Join(err, installZones(context.WithoutCancel(ctx), s.cluster)) }()
+	defer undo(&err, func() error { return installZones(context.WithoutCancel(ctx), s.cluster) })
 	// Installed anew, with the CRDs of then.
 	check(s.withoutVicinity(ctx))
 	if err := s.cluster.InstallRelease(ctx, before, "disruption.enabled=true", "proxy.maxUnavailable=50%"); err != nil {

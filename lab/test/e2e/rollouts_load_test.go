@@ -53,7 +53,7 @@ func updatedUnderLoad(ctx context.Context, s *scene) (figure string, err error) 
 	for _, node := range s.cluster.Shape().FakeNodeList() {
 		silent = append(silent, node.Name)
 	}
-	defer func() { err = errors.Join(err, s.field().SetSchedulable(context.WithoutCancel(ctx), true, silent...)) }()
+	defer undo(&err, func() error { return s.field().SetSchedulable(context.WithoutCancel(ctx), true, silent...) })
 	check(s.field().SetSchedulable(ctx, false, silent...))
 	check(s.serve(ctx, echoSet(), 6))
 	check(s.PatchService(ctx, s.namespace, "echo", preferZone))

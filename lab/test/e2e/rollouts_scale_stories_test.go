@@ -80,7 +80,7 @@ func (s *scene) shrinkStory(ctx context.Context, w shrunk, manifests, name strin
 	if w.Namespace, err = s.MakeNamespace(ctx, fmt.Sprintf("%s-%d", name, w.number)); err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), w.Namespace)) }()
+	defer undo(&err, func() error { return s.RemoveNamespace(context.WithoutCancel(ctx), w.Namespace) })
 	if err := w.Apply(ctx, w.Namespace, manifests); err != nil {
 		return "", err
 	}

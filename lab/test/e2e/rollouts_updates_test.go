@@ -25,7 +25,7 @@ func (s *scene) inNamespace(ctx context.Context, name string, do func(context.Co
 	if part.namespace, err = s.MakeNamespace(ctx, name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.RemoveNamespace(context.WithoutCancel(ctx), part.namespace)) }()
+	defer undo(&err, func() error { return s.RemoveNamespace(context.WithoutCancel(ctx), part.namespace) })
 	return do(ctx, &part)
 }
 

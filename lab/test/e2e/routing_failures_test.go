@@ -325,7 +325,7 @@ func webhookAway(ctx context.Context, s *scene) (figure string, err error) {
 	check(s.route(ctx, 12, preferZone))
 	must(s.converged(ctx, "echo", 12))
 	check(s.replicas(ctx, 0))
-	defer func() { err = errors.Join(err, s.replicas(context.WithoutCancel(ctx), 2)) }()
+	defer undo(&err, func() error { return s.replicas(context.WithoutCancel(ctx), 2) })
 	took := must(s.replaced(ctx))
 	// Proxies look once a second.
 	check(s.settled(ctx))

@@ -88,13 +88,13 @@ spec: {capacity: {type: CPU}}
 			away = append(away, node.Name)
 		}
 	}
-	defer func() {
+	defer undo(&err, func() (err error) {
 		ctx := context.WithoutCancel(ctx)
 		for name := range withoutCPU {
 			err = errors.Join(err, s.Delete(ctx, "", nodeManifest(name, "", "")))
 		}
-		err = errors.Join(err, s.labelZone(ctx, true, all...), s.takesOverAuto(ctx, false))
-	}()
+		return errors.Join(err, s.labelZone(ctx, true, all...), s.takesOverAuto(ctx, false))
+	})
 	check(s.Apply(ctx, s.namespace, policy))
 	check(s.routeBesideAuto(ctx, `{"metadata":{"annotations":{"service.kubernetes.io/topology-mode":"vicinity.dev/by-cpu"}}}`))
 	bothWarn := func(warning, echo, auto string) error {
