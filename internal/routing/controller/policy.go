@@ -71,21 +71,31 @@ func (p policyReconciler) Reconcile(ctx context.Context, request reconcile.Reque
 	return again, nil
 }
 
+// followers counts the Services that follow a policy.
 func (p policyReconciler) followers(ctx context.Context, policy types.NamespacedName) (n int32, err error) {
 	var services corev1.ServiceList
 	if err := p.client.List(ctx, &services, client.InNamespace(policy.Namespace)); err != nil {
 		return 0, fmt.Errorf("reading Services: %w", err)
 	}
+	known := map[string]policySet{} // by namespace
 	for i := range services.Items {
 		service := &services.Items[i]
 		if service.DeletionTimestamp != nil || p.options.Exclusion.Reason(service.Namespace, service.Name) != "" {
 			continue
 		}
-		in, err := read(ctx, p.client, service)
-		if err != nil {
-			return 0, err
+		set, found := known[service.Namespace]
+		if !found {
+			if set, err = policiesOf(ctx, p.client, service.Namespace); err != nil {
+				return 0, err
+			}
+			known[service.Namespace] = set
 		}
-		in.Settings = p.options.Settings
+		in := routing.Input{Service: service, Policies: set.own, Defaults: set.defaults, Settings: p.options.Settings}
+		if intent.IsHeadless(service) { // the names of its endpoints matter
+			if in.Slices, err = slicesOf(ctx, p.client, service); err != nil {
+				return 0, err
+			}
+		}
 		request := routing.RequestOf(in)
 		if policyOf(client.ObjectKeyFromObject(service), &request) == policy {
 			n++
@@ -160,6 +170,22 @@ func trimNamespace(object any) (any, error) {
 			Labels: namespace.Labels, Annotations: v1alpha1.OwnAnnotations(namespace.Annotations), DeletionTimestamp: namespace.DeletionTimestamp,
 		},
 	}, nil
+}
+
+// policySet are the policies of a namespace, and those of the cluster that choose it.
+type policySet struct {
+	own      []*v1alpha1.RoutingPolicy
+	defaults []*v1alpha1.ClusterRoutingPolicy
+}
+
+func policiesOf(ctx context.Context, c client.Reader, namespace string) (set policySet, err error) {
+	var list v1alpha1.RoutingPolicyList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return set, fmt.Errorf("reading RoutingPolicies: %w", err)
+	}
+	set.own = pointers(list.Items)
+	set.defaults, err = defaults(ctx, c, namespace)
+	return set, err
 }
 
 // defaults are the ClusterRoutingPolicies that choose a namespace, none while the cache does

@@ -176,21 +176,26 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 
 // read collects the objects of a Service's namespace that its decision depends on.
 func read(ctx context.Context, c client.Reader, service *corev1.Service) (in routing.Input, err error) {
-	var eps discoveryv1.EndpointSliceList
-	if err := c.List(ctx, &eps, client.InNamespace(service.Namespace), client.MatchingFields{indexSliceService: service.Name}); err != nil {
-		return in, fmt.Errorf("reading EndpointSlices: %w", err)
+	in.Service = service
+	if in.Slices, err = slicesOf(ctx, c, service); err != nil {
+		return in, err
 	}
 	var groups v1alpha1.EndpointGroupList
 	if err := c.List(ctx, &groups, client.InNamespace(service.Namespace), client.MatchingFields{indexGroupService: service.Name}); err != nil {
 		return in, fmt.Errorf("reading EndpointGroups: %w", err)
 	}
-	var policies v1alpha1.RoutingPolicyList
-	if err := c.List(ctx, &policies, client.InNamespace(service.Namespace)); err != nil {
-		return in, fmt.Errorf("reading RoutingPolicies: %w", err)
-	}
-	in = routing.Input{Service: service, Slices: pointers(eps.Items), Groups: pointers(groups.Items), Policies: pointers(policies.Items)}
-	in.Defaults, err = defaults(ctx, c, service.Namespace)
+	in.Groups = pointers(groups.Items)
+	set, err := policiesOf(ctx, c, service.Namespace)
+	in.Policies, in.Defaults = set.own, set.defaults
 	return in, err
+}
+
+func slicesOf(ctx context.Context, c client.Reader, service *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
+	var eps discoveryv1.EndpointSliceList
+	if err := c.List(ctx, &eps, client.InNamespace(service.Namespace), client.MatchingFields{indexSliceService: service.Name}); err != nil {
+		return nil, fmt.Errorf("reading EndpointSlices: %w", err)
+	}
+	return pointers(eps.Items), nil
 }
 
 func (s *pass) decide() (routing.Decision, error) {
