@@ -126,6 +126,27 @@ func TestNodeThatIsBackByNow(t *testing.T) {
 	r.want(pods[1], "y", false)
 }
 
+// A node that gets another domain takes its pods with it, also those with a reservation.
+func TestNodeThatGetsAnotherDomain(t *testing.T) {
+	s, r, pods := racks(t)
+	of := map[string]string{"new": "1", "old-1": "1", "old-2": "2"}
+	r.world.nodes = func() map[string]*corev1.Node {
+		nodes := map[string]*corev1.Node{}
+		for name, rack := range of {
+			nodes[name] = inRack(name, rack)
+		}
+		return nodes
+	}
+	r.want(pods[1], "x", true)
+	of["old-2"] = "1" // where the reservation is
+	r.want(pods[3], "y", false)
+	of["old-1"] = "3" // with its reservation
+	r.want(pods[2], "y", false)
+	r.want(pods[3], "y", true)
+	r.want(pods[0], "z", false)
+	s.wantReservations("web-1 by x", "web-3 by y")
+}
+
 // scaled has subresources scale, as far as a function says so.
 type scaled struct {
 	client.SubResourceClient
