@@ -342,8 +342,6 @@ func (c *Cluster) ImpossibleZones(eps []*discoveryv1.EndpointSlice) []string {
 // distributions update both together. It does not say either whether a node runs another
 // proxy.
 type Proxies struct {
-	// Nodes is the number of all nodes.
-	Nodes int
 	// Windows are nodes whose kube-proxy ignores all hints, in order.
 	Windows []string
 	// WithoutHints are other nodes whose kube-proxy follows hints only of Services with an
@@ -363,7 +361,6 @@ var (
 func (c *Cluster) Proxies() Proxies { return c.proxies }
 
 func (p *Proxies) add(node *corev1.Node) {
-	p.Nodes++
 	if node.Labels[corev1.LabelOSStable] == string(corev1.Windows) || strings.EqualFold(node.Status.NodeInfo.OperatingSystem, string(corev1.Windows)) {
 		p.Windows = append(p.Windows, node.Name)
 		return
