@@ -128,7 +128,7 @@ images of a folder instead. --set says values of the chart; "lab vicinity" chang
 runs on every node.
 
 Pods resolve the cluster's names by vicinity-dns, if its program is beside this one; "lab dns"
-changes that later. A file says it by dns, with the values of --dns.
+changes that later, unless the lab came up with --dns none. A file says it by dns, with the values of --dns.
 
 A shape is said by flags, or for more by a file:
 
