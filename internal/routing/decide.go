@@ -26,6 +26,7 @@ func Decide(in Input) (Decision, error) {
 	if err != nil || !d.improves(&kept) {
 		return kept, err
 	}
+	d.noteBefore(&kept)
 	return d, nil
 }
 

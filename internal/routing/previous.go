@@ -91,8 +91,8 @@ func (d *Decision) renewed() bool {
 }
 
 // improves reports whether the new plans are worth more than those that could be kept, by what is
-// delivered of both, and notes what the latter would give. A plan that is better by itself may be none
-// for nodes that look for endpoints of their own, nor for hints, which cannot express every one.
+// delivered of both. A plan that is better by itself may be none for nodes that look for endpoints of
+// their own, nor for hints, which cannot express every one.
 func (d *Decision) improves(kept *Decision) bool {
 	if d.Meanwhile.renewed() && !d.Meanwhile.improves(kept.Meanwhile) {
 		return false
@@ -103,10 +103,21 @@ func (d *Decision) improves(kept *Decision) bool {
 			continue
 		}
 		before := kept.family(f.Family)
-		f.Outcome.Before = before.Outcome.Figures
-		if before.hints.Wanted && !f.hints.Wanted || !allocate.Renews(f.Outcome.Figures, f.Outcome.Before) {
+		if before.hints.Wanted && !f.hints.Wanted || !allocate.Renews(f.Outcome.Figures, before.Outcome.Figures) {
 			return false
 		}
 	}
 	return true
+}
+
+// noteBefore notes in the new plans what those that could be kept would give.
+func (d *Decision) noteBefore(kept *Decision) {
+	if d.Meanwhile.renewed() {
+		d.Meanwhile.noteBefore(kept.Meanwhile)
+	}
+	for i := range d.Families {
+		if f := &d.Families[i]; f.Outcome.Rule == allocate.RuleRenewed {
+			f.Outcome.Before = kept.family(f.Family).Outcome.Figures
+		}
+	}
 }
