@@ -130,7 +130,7 @@ func TestNodeThatIsBackByNow(t *testing.T) {
 func TestNodeThatGetsAnotherDomain(t *testing.T) {
 	s, r, pods := racks(t)
 	of := map[string]string{"new": "1", "old-1": "1", "old-2": "2"}
-	r.world.nodes = func() map[string]*corev1.Node {
+	r.world.nodes.gather = func(string) map[string]*corev1.Node {
 		nodes := map[string]*corev1.Node{}
 		for name, rack := range of {
 			nodes[name] = inRack(name, rack)
@@ -139,8 +139,10 @@ func TestNodeThatGetsAnotherDomain(t *testing.T) {
 	}
 	r.want(pods[1], "x", true)
 	of["old-2"] = "1" // where the reservation is
+	r.world.nodes.forget(inRack("old-2", "1"))
 	r.want(pods[3], "y", false)
 	of["old-1"] = "3" // with its reservation
+	r.world.nodes.forget(inRack("old-1", "3"))
 	r.want(pods[2], "y", false)
 	r.want(pods[3], "y", true)
 	r.want(pods[0], "z", false)

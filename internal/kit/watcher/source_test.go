@@ -50,7 +50,7 @@ func TestOptional(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				Reflector("pods", source, &corev1.Pod{}, store, options).RunWithContext(ctx)
+				Reflector("pods", source, store, options).RunWithContext(ctx)
 			}()
 			<-watched
 			stop()

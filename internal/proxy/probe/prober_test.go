@@ -227,7 +227,7 @@ func TestBrokenListenersAreReplaced(t *testing.T) {
 		Listen: func(at netip.AddrPort) (net.Listener, error) {
 			l, err := n.listen(at)
 			if opened++; err == nil && opened == 1 {
-				err = l.(named).Listener.Close() // so that Accept fails
+				err = l.(named).Close() // so that Accept fails
 			}
 			return l, err
 		},
