@@ -131,7 +131,7 @@ func (b *bench) refuse(ctx context.Context) error {
 		names = append(names, refused[i].Name)
 	}
 	b.Say("%d drainers ask in vain", len(names))
-	b.figures.retry, err = idle.Retry(ctx, b.retry, names)
+	b.figures.retry, err = idle.Retry(ctx, b.retry, names, map[string]int{w.Name: w.Replicas})
 	return err
 }
 
