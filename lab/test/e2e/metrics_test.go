@@ -364,7 +364,6 @@ var jobs = map[string]int{"vicinity-controller": 2, "vicinity-proxy": 3, "vicini
 // show more.
 var quiet = []string{
 	"Vicinity / Cluster: Writes of hints (B)",
-	"Vicinity / Cluster: Writes of hints (C)",
 	"Vicinity / Cluster: Work that waits (A)",
 	"Vicinity / Cluster: Endpoints that moved to other zones (B)",
 	"Vicinity / Disruption and rollouts: Blocked the longest (A)",
