@@ -333,7 +333,7 @@ notices: release-maker ## Write the licences and notices of all that is linked t
 	@mv bin/THIRD_PARTY_NOTICES.new bin/THIRD_PARTY_NOTICES
 
 .PHONY: generate
-generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags and values, licences, and golden files anew
+generate: $(TOOLS)/controller-gen ## Write the API's generated files, the references of flags, licences, and golden files anew
 	$(TOOLS)/controller-gen object crd paths=./api/... output:crd:dir=charts/vicinity/crds
 	@for module in $(MODULES); do (cd "$$module" && packages=$$($(GOLDEN)) && { [ -z "$$packages" ] || $(GO) test $$packages -update; }) || exit; done
 

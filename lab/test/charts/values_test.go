@@ -2,7 +2,6 @@ package charts_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,8 +12,6 @@ import (
 	"time"
 
 	"helm.sh/helm/v4/pkg/strvals"
-
-	"vicinity.dev/vicinity/test/golden"
 )
 
 // schema is as much of a JSON schema as the chart's has.
@@ -23,7 +20,6 @@ type schema struct {
 	Type                 any                `json:"type"`
 	Enum                 []string           `json:"enum"`
 	Pattern              string             `json:"pattern"`
-	Minimum              *int               `json:"minimum"`
 	Maximum              *int               `json:"maximum"`
 	Properties           map[string]*schema `json:"properties"`
 	AdditionalProperties any                `json:"additionalProperties"`
@@ -315,50 +311,4 @@ func TestDurationsAreThoseThatTheProgramsTake(t *testing.T) {
 	if found != len(longest) {
 		t.Errorf("found %d durations, want %d", found, len(longest))
 	}
-}
-
-const (
-	installDocument = "../../../docs/install.md"
-	tableBegin      = "<!-- values: written by make generate -->\n"
-	tableEnd        = "<!-- end of values -->\n"
-)
-
-// table are all values for people to read.
-func table(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	b.WriteString("| value | default | says |\n| --- | --- | --- |\n")
-	for _, v := range values(t) {
-		text, err := json.Marshal(v.byDefault)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", v.name(), text, v.said())
-	}
-	return b.String()
-}
-
-// said is a description with what is allowed.
-func (v value) said() string {
-	text := v.Description
-	if len(v.Enum) > 0 {
-		text += " One of " + strings.Join(v.Enum, ", ") + "."
-	}
-	if v.Minimum != nil && v.Maximum != nil {
-		text += fmt.Sprintf(" From %d to %d.", *v.Minimum, *v.Maximum)
-	}
-	return text
-}
-
-func TestDocumentedValuesAreCurrent(t *testing.T) {
-	text, err := os.ReadFile(installDocument)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, begun := strings.Cut(string(text), tableBegin)
-	_, after, ended := strings.Cut(rest, tableEnd)
-	if !begun || !ended {
-		t.Fatalf("%s has no place for the values: %q and %q", installDocument, tableBegin, tableEnd)
-	}
-	golden.Compare(t, installDocument, before+tableBegin+table(t)+tableEnd+after)
 }
