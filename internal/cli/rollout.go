@@ -91,7 +91,7 @@ func (r *clusterReader) listRollouts(ctx context.Context, namespace string) ([]*
 	return list, nil
 }
 
-var errNoRollouts = errors.New("the cluster has no DomainRollouts, since Vicinity's CRDs are not installed, or are of a version without them: apply charts/vicinity/crds (docs/install.md)")
+var errNoRollouts = errors.New("the cluster does not serve DomainRollouts: Vicinity's CRDs are missing or old; apply those of the packaged chart (docs/install.md)")
 
 // rolloutNotFound names the DomainRollouts of the namespace, or the one that updates a workload of the name.
 func (r *clusterReader) rolloutNotFound(ctx context.Context, name string) error {
