@@ -71,7 +71,7 @@ func TestTrafficFromOneZone(t *testing.T) {
 
 // The link of each limit leads to a section.
 func TestLimitsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/concepts/limits.md")
+	text, err := os.ReadFile("../../../docs/concepts/routing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 		LimitOneEndpoint, LimitEndpointsInOneZone, LimitFewEndpoints, LimitEndpointsNoZone,
 		LimitZonesWithoutNodes, LimitTrafficFromOneZone, LimitAutoscaling,
 	} {
-		if !strings.Contains(sections, "\n##-"+name+"\n") {
+		if !strings.Contains(sections, "\n###-"+name+"\n") {
 			t.Errorf("no section has the link %s", newLimit(name, "").Link)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // Limit is something about a Service that no plan mends.
 type Limit struct {
-	// Name is that of its section in docs/concepts/limits.md. It is stable.
+	// Name is that of its section in docs/concepts/routing.md. It is stable.
 	Name string `json:"name"`
 	// Text is a sentence.
 	Text string `json:"text"`
@@ -30,7 +30,7 @@ const (
 )
 
 func newLimit(name, format string, args ...any) Limit {
-	return Limit{name, fmt.Sprintf(format, args...), "docs/concepts/limits.md#" + name}
+	return Limit{name, fmt.Sprintf(format, args...), "docs/concepts/routing.md#" + name}
 }
 
 // Warnings are sentences about unfortunate places of the endpoints.
