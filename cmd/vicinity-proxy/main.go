@@ -62,9 +62,9 @@ The rules stay in place when the proxy ends. When it starts, it changes only rul
 	}
 	flags.SortFlags = false
 	flags.BoolVar(&c.cleanup, "cleanup", false, "delete all rules of the proxy from this node and exit")
-	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have without the limit of --max-elements, and exit")
-	flags.BoolVar(&c.initOnly, "init-only", false, "set the kernel's connection tracking as the --conntrack flags say, and exit. This needs more rights than serving Services. A setting that fails is logged, and the exit code is still 0")
-	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's network settings; set it in a container whose own /proc/sys is read-only")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print the rules that the node would have without --max-elements, and exit")
+	flags.BoolVar(&c.initOnly, "init-only", false, "apply the --conntrack flags to the kernel and exit. A setting that fails is logged; the exit code is 0")
+	flags.StringVar(&c.switches, "sysctl-folder", accounting.DefaultSwitches, "folder of the kernel's network settings, if /proc/sys of the container is read-only")
 	flags.BoolP("version", "v", false, "print the version and exit")
 	c.addFlags(flags)
 	return made

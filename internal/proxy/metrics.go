@@ -74,40 +74,40 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 	milliseconds := prometheus.ExponentialBuckets(0.001, 2, 14)
 	m := &metrics{
 		syncs: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "vicinity_proxy_sync_duration_seconds", Help: "How long it takes to program what has changed.", Buckets: milliseconds,
+			Name: "vicinity_proxy_sync_duration_seconds", Help: "Time that a sync takes to program changes.", Buckets: milliseconds,
 		}, []string{"result"}),
 		latency: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "vicinity_proxy_change_latency_seconds", Help: "Time from the first news of a change of a Service until it is programmed.", Buckets: milliseconds,
 		}),
 		programming: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as EndpointSlices and groups tell it, until it is programmed.",
+			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as recorded in EndpointSlices and groups, until it is programmed.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
 		}),
 		sizes: factory.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "vicinity_proxy_transaction_changes", Help: "Changes of rules and elements in a transaction of the kernel.",
+			Name: "vicinity_proxy_transaction_changes", Help: "Changes of rules and elements in one kernel transaction.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 10),
 		}, []string{"family"}),
-		results:     counter("transactions_total", "Transactions of the kernel by how they ended.", "family", "result"),
-		failures:    counter("failures_total", "Work that failed and did not hold up programming, by what it was.", "step"),
-		foreign:     counter("foreign_changes_total", "Times that rules were found changed by somebody else, and put right.", "family"),
-		anew:        counter("rewrites_total", "Times that all rules were made anew, since the kernel's could not be read while others changed theirs, or the kernel refused to have them put right.", "family"),
-		deleted:     counter("connection_cleanups_total", "Times that tracked connections to endpoints that went were looked for, by how that ended.", "result"),
+		results:     counter("transactions_total", "Kernel transactions, by result.", "family", "result"),
+		failures:    counter("failures_total", "Failures that did not hold up programming, by step.", "step"),
+		foreign:     counter("foreign_changes_total", "Times that the proxy repaired rules that another program had changed.", "family"),
+		anew:        counter("rewrites_total", "Times that all rules were replaced because they could not be read or repaired.", "family"),
+		deleted:     counter("connection_cleanups_total", "Cleanups of tracked connections to removed endpoints, by result.", "result"),
 		received:    counter("received_bytes_total", "Bytes that lists and watches received, by resource.", "resource"),
-		probes:      counter("probes_total", "Probes whether packets of the node come through the rules, by how they ended.", "family", "result"),
+		probes:      counter("probes_total", "Probes of whether packets of the node pass the rules, by result.", "family", "result"),
 		services:    gauge("services", "Services that the rules serve."),
 		ports:       gauges("service_ports", "Ports of Services that the rules serve.", "family"),
-		endpoints:   gauges("endpoints", "Endpoints of the Services that the rules serve, as far as this node knows them.", "family"),
-		elements:    gauges("elements", "Elements of the kernel's sets that the rules of Services take at most.", "family"),
+		endpoints:   gauges("endpoints", "Endpoints of the served Services that this node knows.", "family"),
+		elements:    gauges("elements", "Upper bound of the elements that the rules of Services take in kernel sets.", "family"),
 		maxElements: gauge("max_elements", "Elements that the rules of all Services may take."),
-		waiting:     gauge("waiting_services", "Services of which only a part is programmed, or nothing, since there are too many elements."),
+		waiting:     gauge("waiting_services", "Services that are not programmed whole, because they take too many elements."),
 		unreachable: gauge("unreachable_service_ports",
-			"Ports of Services that clients of this node do not reach, since all endpoints are beyond what the Service allows."),
+			"Ports of Services that clients of this node cannot reach, because the Service allows none of its endpoints for them."),
 		refused:      gauges("refused_service_ports", "Ports of Services that the kernel refuses.", "family"),
-		disputed:     gauges("disputed_fronts", "Addresses and ports that several Services want, of which one gets each.", "family"),
-		probeFailing: gauges("probe_failing", "Whether probes show that packets of the node do not come through the rules, for which the node acknowledges nothing.", "family"),
+		disputed:     gauges("disputed_fronts", "Addresses and ports that several Services claim; one Service gets each.", "family"),
+		probeFailing: gauges("probe_failing", "Whether probes show that packets of the node bypass the rules, so the node acknowledges nothing.", "family"),
 		refusedAddresses: gauges("refused_addresses",
-			"External IPs and addresses of load balancers that Services claim and do not get on this node, by why.", "reason"),
-		synced: gauge("last_sync_timestamp_seconds", "When all changes that had come were programmed last."),
+			"External IPs and load balancer addresses that Services claim and this node refuses, by reason.", "reason"),
+		synced: gauge("last_sync_timestamp_seconds", "Time when all known changes were last programmed."),
 	}
 	for _, number := range families {
 		for _, result := range []string{resultDone, resultError} {
@@ -134,7 +134,7 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 	for _, resource := range cluster.Resources {
 		m.received.WithLabelValues(resource)
 		factory.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "vicinity_proxy_objects", Help: "Objects that are known, by resource.", ConstLabels: prometheus.Labels{"resource": resource},
+			Name: "vicinity_proxy_objects", Help: "Objects that the proxy knows, by resource.", ConstLabels: prometheus.Labels{"resource": resource},
 		}, func() float64 { return float64(count(resource)) })
 	}
 	return m

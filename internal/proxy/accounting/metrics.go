@@ -21,16 +21,16 @@ func describe() descriptions {
 		return prometheus.NewDesc("vicinity_proxy_"+name, help, labels, nil)
 	}
 	return descriptions{
-		connections: describe("connections_total", "Connections to Services from this node, by where they went.",
+		connections: describe("connections_total", "Connections to Services from this node, by zones.",
 			"namespace", "service", "source_zone", "destination_zone"),
-		bytes: describe("bytes_total", "Bytes of connections to Services from this node, by where they went.",
+		bytes: describe("bytes_total", "Bytes of connections to Services from this node, by zones and direction.",
 			"namespace", "service", "source_zone", "destination_zone", "direction"),
-		switches: describe("accounting_enabled", "Whether the kernel is set to count bytes of connections, and to report their ends.", "what"),
-		open:     describe("accounting_open_connections", "Open connections to Services that are remembered."),
+		switches: describe("accounting_enabled", "Whether the kernel counts bytes of connections, and whether it reports their ends.", "what"),
+		open:     describe("accounting_open_connections", "Open connections to Services that the proxy remembers."),
 		lost:     describe("accounting_losses_total", "Times that the kernel had no room for reports of ended connections."),
-		readings: describe("accounting_readings_total", "Readings of all open connections, by how they ended.", "result"),
+		readings: describe("accounting_readings_total", "Readings of all open connections, by result.", "result"),
 		readingSeconds: describe("accounting_reading_cpu_seconds_total",
-			"Time of a processor that readings of all open connections took."),
+			"CPU time that readings of all open connections took."),
 		readingPauses: describe("accounting_reading_interval_seconds", "Time between readings of all open connections."),
 	}
 }

@@ -25,33 +25,33 @@ func gathered(t *testing.T) *Accountant {
 
 func TestMetrics(t *testing.T) {
 	const want = `
-# HELP vicinity_proxy_accounting_enabled Whether the kernel is set to count bytes of connections, and to report their ends.
+# HELP vicinity_proxy_accounting_enabled Whether the kernel counts bytes of connections, and whether it reports their ends.
 # TYPE vicinity_proxy_accounting_enabled gauge
 vicinity_proxy_accounting_enabled{what="bytes"} 1
 vicinity_proxy_accounting_enabled{what="ends"} 1
 # HELP vicinity_proxy_accounting_losses_total Times that the kernel had no room for reports of ended connections.
 # TYPE vicinity_proxy_accounting_losses_total counter
 vicinity_proxy_accounting_losses_total 0
-# HELP vicinity_proxy_accounting_open_connections Open connections to Services that are remembered.
+# HELP vicinity_proxy_accounting_open_connections Open connections to Services that the proxy remembers.
 # TYPE vicinity_proxy_accounting_open_connections gauge
 vicinity_proxy_accounting_open_connections 1
-# HELP vicinity_proxy_accounting_reading_cpu_seconds_total Time of a processor that readings of all open connections took.
+# HELP vicinity_proxy_accounting_reading_cpu_seconds_total CPU time that readings of all open connections took.
 # TYPE vicinity_proxy_accounting_reading_cpu_seconds_total counter
 vicinity_proxy_accounting_reading_cpu_seconds_total 0
 # HELP vicinity_proxy_accounting_reading_interval_seconds Time between readings of all open connections.
 # TYPE vicinity_proxy_accounting_reading_interval_seconds gauge
 vicinity_proxy_accounting_reading_interval_seconds 15
-# HELP vicinity_proxy_accounting_readings_total Readings of all open connections, by how they ended.
+# HELP vicinity_proxy_accounting_readings_total Readings of all open connections, by result.
 # TYPE vicinity_proxy_accounting_readings_total counter
 vicinity_proxy_accounting_readings_total{result="done"} 1
 vicinity_proxy_accounting_readings_total{result="failed"} 0
-# HELP vicinity_proxy_bytes_total Bytes of connections to Services from this node, by where they went.
+# HELP vicinity_proxy_bytes_total Bytes of connections to Services from this node, by zones and direction.
 # TYPE vicinity_proxy_bytes_total counter
 vicinity_proxy_bytes_total{destination_zone="zone-1",direction="reply",namespace="shop",service="service-80",source_zone="zone-a"} 2000
 vicinity_proxy_bytes_total{destination_zone="zone-1",direction="request",namespace="shop",service="service-80",source_zone="zone-a"} 100
 vicinity_proxy_bytes_total{destination_zone="zone-2",direction="reply",namespace="",service="other",source_zone="zone-a"} 2
 vicinity_proxy_bytes_total{destination_zone="zone-2",direction="request",namespace="",service="other",source_zone="zone-a"} 1
-# HELP vicinity_proxy_connections_total Connections to Services from this node, by where they went.
+# HELP vicinity_proxy_connections_total Connections to Services from this node, by zones.
 # TYPE vicinity_proxy_connections_total counter
 vicinity_proxy_connections_total{destination_zone="zone-1",namespace="shop",service="service-80",source_zone="zone-a"} 1
 vicinity_proxy_connections_total{destination_zone="zone-2",namespace="",service="other",source_zone="zone-a"} 1

@@ -28,18 +28,18 @@ type Flags struct {
 
 // Add declares the flags, which gives them their defaults.
 func (f *Flags) Add(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.AllServices, "all-services", false, "replace kube-proxy: serve also Services without EndpointGroups, by their EndpointSlices")
-	flags.StringSliceVar(&f.NodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of the node's addresses that take NodePorts, or primary for the first address of each family in the Node object")
-	flags.StringSliceVar(&f.ExternalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes. Within the prefixes, Services may claim addresses of nodes too, also for load balancers. They can never claim cluster IPs of other Services, or addresses of pods or of the API server")
-	flags.StringVar(&f.Pods.Mode, view.FlagPodMode, "", "how traffic of pods is recognized, as in kube-proxy: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. By default --cluster-cidr is used, and for an IP family without a prefix there, the pod CIDR of the node")
-	flags.StringSliceVar(&f.Pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes that pods get their addresses from. By default the pod CIDRs of the node")
-	flags.StringVar(&f.Pods.Bridge, view.FlagPodBridge, "", "with --detect-local-mode=BridgeInterface, the bridge through which traffic of pods arrives")
-	flags.StringVar(&f.Pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "with --detect-local-mode=InterfaceNamePrefix, the prefix of the names of interfaces through which traffic of pods arrives")
-	flags.BoolVar(&f.MasqueradeAll, "masquerade-all", false, "masquerade all connections to addresses of Services: their source becomes an address of the node")
-	flags.IntVar(&f.MasqueradeBit, "masquerade-bit", bits.TrailingZeros32(ruleset.DefaultMasqueradeMark), "bit of the packet mark, 0 to 31, that marks connections to masquerade. No other program may use it; kube-proxy uses 14")
-	flags.IntVar(&f.Elements.Service, "max-service-elements", 0, "elements of the kernel's sets that the rules of one Service may take. The proxy leaves out what exceeds this. 0 for half of --max-elements")
-	flags.IntVar(&f.Elements.Total, "max-elements", 0, "elements of the kernel's sets that the rules of all Services may take. Services that find none left wait. 0 for one element for each 1024 bytes of three quarters of the memory limit, or 4194304 without a memory limit")
-	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each port of a Service with session affinity, 1 to 65535. Each IP family counts separately, and so do endpoints on the node. Further clients are served without affinity until others expire. A change of this value forgets all clients")
+	flags.BoolVar(&f.AllServices, "all-services", false, "replace kube-proxy: serve Services without EndpointGroups too")
+	flags.StringSliceVar(&f.NodePortAddresses, "nodeport-addresses", []string{"primary"}, "prefixes of node addresses that take NodePorts, or primary for the first of each IP family in the Node object")
+	flags.StringSliceVar(&f.ExternalIPs, view.FlagExternalIPs, []string{view.AllExternalIPs}, "addresses that Services may claim by spec.externalIPs: all, none, or prefixes. Prefixes may include addresses of nodes")
+	flags.StringVar(&f.Pods.Mode, view.FlagPodMode, "", "how to recognize traffic of pods, as in kube-proxy: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	flags.StringSliceVar(&f.Pods.ClusterCIDRs, view.FlagClusterCIDR, nil, "prefixes of the pods' addresses. By default the pod CIDRs of the node")
+	flags.StringVar(&f.Pods.Bridge, view.FlagPodBridge, "", "bridge by which traffic of pods arrives, with BridgeInterface")
+	flags.StringVar(&f.Pods.InterfacePrefix, view.FlagPodInterfacePrefix, "", "prefix of the interfaces by which traffic of pods arrives, with InterfaceNamePrefix")
+	flags.BoolVar(&f.MasqueradeAll, "masquerade-all", false, "masquerade all connections to addresses of Services")
+	flags.IntVar(&f.MasqueradeBit, "masquerade-bit", bits.TrailingZeros32(ruleset.DefaultMasqueradeMark), "bit of the packet mark for masquerading, 0 to 31. No other program may use it; kube-proxy uses 14")
+	flags.IntVar(&f.Elements.Service, "max-service-elements", 0, "elements of kernel sets that one Service may take; 0 for half of --max-elements")
+	flags.IntVar(&f.Elements.Total, "max-elements", 0, "elements of kernel sets that all Services may take; 0 to derive it from the memory limit, or 4194304 without one")
+	flags.IntVar(&f.MaxAffinityClients, "max-affinity-clients", ruleset.MostAffinityClients, "clients that the node remembers for each Service port with session affinity, 1 to 65535. A change forgets all clients")
 }
 
 // Settings returns what the flags say, or an error about the first of them that makes no sense. view.BoundsWithin
