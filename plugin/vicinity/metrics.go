@@ -27,7 +27,7 @@ var (
 	}, []string{"server", "outcome"})
 	clientCount = promauto.NewCounterVec(prometheus.CounterOpts{
 		Namespace: plugin.Namespace, Subsystem: pluginName, Name: "clients_total",
-		Help: "Clients of such answers by how they were located.",
+		Help: "Clients of these answers, by how they were located.",
 	}, []string{"server", "located"})
 	objectCount = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: plugin.Namespace, Subsystem: pluginName, Name: "objects",
@@ -35,6 +35,6 @@ var (
 	}, []string{"resource"})
 	malformedCount = promauto.NewCounterVec(prometheus.CounterOpts{
 		Namespace: plugin.Namespace, Subsystem: pluginName, Name: "malformed_objects_total",
-		Help: "Objects received with an address or range that is none, by resource.",
+		Help: "Objects received with an invalid address or range, by resource.",
 	}, []string{"resource"})
 )
