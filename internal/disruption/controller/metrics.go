@@ -26,11 +26,11 @@ func newMetrics(m *memory, now clock.PassiveClock, top int) *metrics {
 	made := &metrics{
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_budget_syncs_total",
-			Help: "Syncs of TopologyDisruptionBudgets by how they ended.",
+			Help: "Syncs of TopologyDisruptionBudgets, by result.",
 		}, []string{"result"}),
 		writes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_budget_status_writes_total",
-			Help: "Writes of the status of TopologyDisruptionBudgets by the controller, without those of reservations.",
+			Help: "Writes of the status of TopologyDisruptionBudgets by the controller, except for reservations.",
 		}),
 		budgets: newCollector(m, now, top),
 	}
@@ -76,10 +76,10 @@ func newCollector(m *memory, now clock.PassiveClock, top int) *collector {
 	one := []string{"namespace", "budget"}
 	return &collector{
 		memory: m, clock: now, top: top,
-		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets by whether evictions are checked and by what they allow.", []string{"enforced", "state"}, nil),
-		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget lets be evicted now, for those that allow the least.", one, nil),
-		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget lets be evicted now, for those that allow the least.", append(one, "group", "domain"), nil),
-		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget allowed an eviction last, for those that allow the least.", one, nil),
+		budgets:       prometheus.NewDesc("vicinity_budgets", "TopologyDisruptionBudgets, by whether evictions are checked and by state.", []string{"enforced", "state"}, nil),
+		allowed:       prometheus.NewDesc("vicinity_budget_allowed_disruptions", "Pods that a TopologyDisruptionBudget allows to evict now, for those that allow the least.", one, nil),
+		domainAllowed: prometheus.NewDesc("vicinity_budget_domain_allowed_disruptions", "Pods of a failure domain that a TopologyDisruptionBudget allows to evict now, for those that allow the least.", append(one, "group", "domain"), nil),
+		blocked:       prometheus.NewDesc("vicinity_budget_blocked_seconds", "Time since a TopologyDisruptionBudget last allowed an eviction, for those that allow the least.", one, nil),
 	}
 }
 

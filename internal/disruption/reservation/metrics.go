@@ -50,7 +50,7 @@ func newMetrics() *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_eviction_decisions_total",
-			Help: "Decisions about evictions in namespaces with a TopologyDisruptionBudget, dry runs among them, by what decided.",
+			Help: "Decisions about evictions in namespaces with a TopologyDisruptionBudget, including dry runs, by reason.",
 		}, []string{"result", "reason"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_eviction_decision_duration_seconds",
@@ -59,7 +59,7 @@ func newMetrics() *Metrics {
 		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_budget_writes_total",
-			Help: "Writes of the status of TopologyDisruptionBudgets by how they ended.",
+			Help: "Writes of the status of TopologyDisruptionBudgets, by result.",
 		}, []string{"result"}),
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_budget_write_batch_size",
@@ -69,11 +69,11 @@ func newMetrics() *Metrics {
 	}
 	m.expired = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "vicinity_eviction_reservations_expired_total",
-		Help: "Reservations that expired while their pods were there: evictions that were admitted and did not happen.",
+		Help: "Reservations that expired while their pods still existed: admitted evictions that did not happen.",
 	})
 	m.reservations = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "vicinity_eviction_reservations",
-		Help: "Evictions that were admitted and are not known to have happened, in all TopologyDisruptionBudgets.",
+		Help: "Evictions that were admitted and not observed yet, in all TopologyDisruptionBudgets.",
 	}, func() float64 {
 		if held := m.held.Load(); held != nil {
 			return float64((*held)())

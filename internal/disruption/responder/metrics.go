@@ -20,7 +20,7 @@ func newMetrics(m *memory) *metrics {
 	made := &metrics{
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_responder_syncs_total",
-			Help: "Syncs of pods with EvictionRequests by how they ended.",
+			Help: "Syncs of pods with EvictionRequests, by result.",
 		}, []string{"result"}),
 		waiting: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "vicinity_responder_waiting_pods",

@@ -52,7 +52,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"webhook"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_webhook_requests_total",
-			Help: "Requests that the admission webhooks of Vicinity answered, by what became of them.",
+			Help: "Requests that the admission webhooks of Vicinity answered, by result.",
 		}, []string{"webhook", "result"}),
 	}
 	for _, c := range []prometheus.Collector{m.duration, m.requests} {

@@ -168,10 +168,10 @@ type metrics struct {
 // newMetrics makes the metrics, with the series that are known from the start.
 func newMetrics() *metrics {
 	m := &metrics{
-		syncs: shell.NewCounter("vicinity_locator_syncs_total", "Syncs of PodLocators by how they ended.", "result", shell.Outcomes()...),
+		syncs: shell.NewCounter("vicinity_locator_syncs_total", "Syncs of PodLocators, by result.", "result", shell.Outcomes()...),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_locator_writes_total",
-			Help: "Writes of PodLocators by what was done and how it ended.",
+			Help: "Writes of PodLocators, by operation and result.",
 		}, []string{"operation", "result"}),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "vicinity_locator_delay_seconds",

@@ -185,14 +185,14 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{
-		syncs: shell.NewCounter("vicinity_rollout_syncs_total", "Syncs of DomainRollouts by how they ended.", "result", shell.Outcomes()...),
+		syncs: shell.NewCounter("vicinity_rollout_syncs_total", "Syncs of DomainRollouts, by result.", "result", shell.Outcomes()...),
 		requests: shell.NewCounter("vicinity_rollout_evictions_total",
-			"Requests to evict a pod so that an updated one comes, by what became of them, pods of abandoned revisions that were deleted, and pods of Deployments that were released.", "outcome",
+			"Evictions requested for rollouts, pods of abandoned revisions that were deleted, and pods of Deployments that were released, by outcome.", "outcome",
 			disruptionrequester.Evicted, disruptionrequester.Waiting, disruptionrequester.Denied, disruptionrequester.Gone, disruptionrequester.Refused, requestUnknown, requestDeleted, requestReleased),
-		events: shell.NewCounter("vicinity_rollout_events_total", "What happened to DomainRollouts, by the reason of the event.", "event",
+		events: shell.NewCounter("vicinity_rollout_events_total", "Events of DomainRollouts, by reason.", "event",
 			rollout.RolloutBegan, rollout.RolloutRestarted, rollout.RollbackBegan, rollout.WaveBegan, rollout.WaveDone, rollout.RolloutPaused,
 			rollout.RolloutResumed, rollout.RolloutFailed, rollout.RolloutAborted, rollout.RolloutComplete),
-		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vicinity_rollouts", Help: "DomainRollouts by phase."}, []string{"phase"}),
+		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vicinity_rollouts", Help: "DomainRollouts, by phase."}, []string{"phase"}),
 	}
 	for _, phase := range []v1alpha1.RolloutPhase{
 		v1alpha1.PhaseWaiting, v1alpha1.PhaseProgressing, v1alpha1.PhaseBaking, v1alpha1.PhasePaused, v1alpha1.PhaseFailed,

@@ -40,7 +40,7 @@ func newMetrics(m *memory, top int) *metrics {
 		}, []string{"approach"}),
 		reallocated: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "endpoint_slice_controller_reallocated_endpoints_per_sync",
-			Help:    "Endpoints that other zones use after a sync of a Service than before.",
+			Help:    "Endpoints that serve other zones after a sync of a Service than before.",
 			Buckets: prometheus.ExponentialBucketsRange(1, 4096, 13),
 		}),
 		endpoints: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -50,15 +50,15 @@ func newMetrics(m *memory, top int) *metrics {
 		}),
 		syncs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_routing_syncs_total",
-			Help: "Syncs of Services by how they ended.",
+			Help: "Syncs of Services, by result.",
 		}, []string{"result"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "vicinity_routing_hint_writes_total",
-			Help: "Writes of hints to EndpointSlices by how they ended.",
+			Help: "Writes of hints to EndpointSlices, by result.",
 		}, []string{"result"}),
 		losses: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_routing_hint_losses_total",
-			Help: "Times that hints of a Service were found removed by somebody else, or not stored as they were written.",
+			Help: "Times that another program removed hints of a Service, or that they were not stored as written.",
 		}),
 		replans: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "vicinity_routing_replans_total",

@@ -49,7 +49,7 @@ vicinity_routing_services{approach="Require",delivery="Hints",state="undelivered
 vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="large"} 1
 vicinity_routing_service_in_zone_ratio{family="IPv6",namespace="shop",service="large"} 1
 vicinity_routing_service_in_zone_ratio{family="IPv4",namespace="shop",service="middle"} 1
-# HELP vicinity_routing_hint_writes_total Writes of hints to EndpointSlices by how they ended.
+# HELP vicinity_routing_hint_writes_total Writes of hints to EndpointSlices, by result.
 # TYPE vicinity_routing_hint_writes_total counter
 vicinity_routing_hint_writes_total{result="done"} 4
 `

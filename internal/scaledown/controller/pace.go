@@ -109,7 +109,7 @@ type stepper struct {
 
 func newStepper(r stepper) *stepper {
 	r.notes = &shell.Notes[workload, pace]{}
-	r.steps = shell.NewCounter("vicinity_pacing_steps_total", "Steps by which scale-downs that budgets did not allow whole go on, by how they ended.",
+	r.steps = shell.NewCounter("vicinity_pacing_steps_total", "Steps of scale-downs that budgets allowed only in part, by result.",
 		"result", shell.Outcomes()...)
 	r.underway = shell.NewGauge("vicinity_pacing_workloads", "Workloads whose scale-down waits for budgets.", func() int { return len(r.notes.Keys()) })
 	return &r

@@ -184,16 +184,16 @@ type metrics struct {
 
 func newMetrics(r *reconciler) *metrics {
 	return &metrics{
-		syncs: shell.NewCounter("vicinity_scaledown_syncs_total", "Syncs of the deletion costs of Deployments and ReplicaSets by how they ended.",
+		syncs: shell.NewCounter("vicinity_scaledown_syncs_total", "Syncs of the deletion costs of Deployments and ReplicaSets, by result.",
 			"result", shell.Outcomes()...),
-		writes: shell.NewCounter("vicinity_scaledown_cost_writes_total", "Writes of deletion costs to pods by how they ended.", "result", shell.Outcomes()...),
+		writes: shell.NewCounter("vicinity_scaledown_cost_writes_total", "Writes of deletion costs to pods, by result.", "result", shell.Outcomes()...),
 		repairs: shell.NewCounter("vicinity_scaledown_repairs_total",
-			"Requests to evict a pod so that the one that replaces it makes a spread better, by what became of them.", "outcome",
+			"Evictions requested to improve a spread, by outcome.", "outcome",
 			disruptionrequester.Evicted, disruptionrequester.Waiting, disruptionrequester.Denied, disruptionrequester.Gone, disruptionrequester.Refused),
 		workloads: shell.NewGauge("vicinity_scaledown_workloads", "Deployments and ReplicaSets whose pods are kept spread.",
 			func() int { return len(r.notes.Keys()) }),
 		misplaced: shell.NewGauge("vicinity_scaledown_misplaced_pods",
-			"Pods of Deployments that are kept spread in other domains than they would be with the best spread.", r.misplaced),
+			"Pods of spread Deployments that the best spread would place in other domains.", r.misplaced),
 	}
 }
 
