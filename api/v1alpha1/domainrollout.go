@@ -512,8 +512,8 @@ type RolloutReplacement struct {
 	// pod is the name of the old pod.
 	Pod string `json:"pod"`
 
-	// uid is that of the old pod. It is empty if the stage is Replaced and the
-	// pod that came instead was to be replaced again and was not let go.
+	// uid is that of the old pod. It is empty if the pod has another revision,
+	// was down already, and its eviction was refused: its stage is Replaced.
 	UID types.UID `json:"uid"`
 
 	// stage is Evicting until the old pod has gone, Gone until there is a new

@@ -71,12 +71,11 @@ type EndpointGroupSpec struct {
 	// +optional
 	Tiers []string `json:"tiers,omitempty"`
 
-	// consumers are the zones that the endpoints are meant for. A node uses
-	// every group that it sees, as far as the tiers allow, but for one: of a
-	// group that is localOnly, does not name the node's zone here, and has an
-	// endpoint that is at home in that zone, it knows only what is on the node
-	// itself. A group that a zone is not to use at all is kept from its sight
-	// by the label not-for.vicinity.dev/ of that zone.
+	// consumers are the zones that the endpoints are for. A node uses every
+	// group that it sees, within the tiers. The exception is a localOnly group
+	// that does not name the node's zone here, but has an endpoint at home in
+	// that zone: of it the node uses only endpoints on itself. The label
+	// not-for.vicinity.dev/ZONE hides a group from a zone.
 	//
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=map
@@ -187,10 +186,10 @@ type GroupEndpoint struct {
 	// +optional
 	Terminating bool `json:"terminating,omitempty"`
 
-	// domains are the values of the tiers' labels on the endpoint's node, but
-	// for those that zone and node say already. An empty value says that the
-	// endpoint is in no such place, not even in that of its node: the nodes
-	// there would overload it, and look for a farther tier.
+	// domains are the values of the tiers' labels on the endpoint's node,
+	// without its zone and its name. An empty value takes the endpoint out of
+	// the domain of its node: the nodes there would overload it, and use a
+	// farther tier instead.
 	//
 	// +optional
 	Domains map[string]string `json:"domains,omitempty"`

@@ -50,14 +50,13 @@ const LabelRouted = "vicinity.dev/routed"
 // is kept.
 const ConditionTopologyRouting = "vicinity.dev/TopologyRouting"
 
-// AnnotationHeld is the annotation of an EndpointSlice in which the controller keeps
-// which zones its endpoints have hints for that the plan takes from them: by those
-// zones, joined by commas, the addresses. It is written with the hints, so that a
-// controller that starts while something is held finds the plan that was decided.
+// AnnotationHeld is the annotation of an EndpointSlice that lists hints which the plan
+// takes away, but which stay for a while: the addresses, by their zones joined by commas.
+// It is written with the hints, so that a controller that starts then can read the plan.
 const AnnotationHeld = "vicinity.dev/held"
 
-// AnnotationGroupMarks is the annotation of an EndpointGroup in which the controller
-// keeps what tells the plan from what is held for a while. Proxies do not need it.
+// AnnotationGroupMarks is the annotation of an EndpointGroup by which the controller
+// tells planned endpoints from those that stay for a while. Proxies do not need it.
 const AnnotationGroupMarks = "vicinity.dev/marks"
 
 // LabelManagedBy is the label of PodLocators and PodDisruptionBudgets that the controller
@@ -96,9 +95,9 @@ const LabelEvictionRequests = "vicinity.dev/eviction-requests"
 // EvictionResponder is the name by which Vicinity answers EvictionRequests.
 const EvictionResponder = "vicinity.dev/budget"
 
-// EvictionResponderPriority is the priority of EvictionResponder. Those that are lower come
-// after it: the controller of the pod, with 10000, and Kubernetes' evictor. What has to come
-// before budgets are asked can be higher.
+// EvictionResponderPriority is the priority of EvictionResponder. The controller of the pod, with
+// 10000, and Kubernetes' evictor come after it. A responder that must act before the budgets needs
+// a higher one.
 const EvictionResponderPriority = 90000
 
 // AnnotationEvictionReason is the annotation of EvictionRequests and evictions of Vicinity
@@ -140,8 +139,8 @@ const AnnotationKeepSpread = "vicinity.dev/keep-spread"
 // that cost: where the two differ, another owner has set it.
 const AnnotationDeletionCost = "vicinity.dev/deletion-cost"
 
-// AnnotationGoesUntil is the annotation of a pod that is to go by a paced scale-down. It says, as RFC 3339, until when
-// nothing else is to write deletion costs to pods of its workload.
+// AnnotationGoesUntil is the annotation of a pod that a paced scale-down removes. Until its time, as RFC 3339, nothing else
+// writes deletion costs to pods of the workload.
 const AnnotationGoesUntil = "vicinity.dev/goes-until"
 
 // AnnotationRepairSpread is the annotation of a Deployment with AnnotationKeepSpread, or of its namespace, that has
@@ -154,7 +153,7 @@ const AnnotationSpreadOrdinals = "vicinity.dev/spread-ordinals"
 
 // PaceScaleDown is the label of a namespace, and the annotation of a Deployment, a StatefulSet or a ReplicaSet in such a
 // namespace, that has budgets bound its scale-downs. The annotation wins over the label; if it is empty, the workload
-// is left alone. The label is what the API server chooses by whether to ask the webhook.
+// is left alone. The API server asks the webhook only in namespaces with the label.
 const PaceScaleDown = "vicinity.dev/pace-scale-down"
 
 // Values of PaceScaleDown.
@@ -167,13 +166,13 @@ const (
 	PaceAnnotated = "Annotated"
 )
 
-// ConfigMapScaleDowns is the ConfigMap, in the namespace of Vicinity, of what writes of the subresource scale want of workloads
-// with PaceClamp, until their annotations say so.
+// ConfigMapScaleDowns is the ConfigMap, in the namespace of Vicinity, with the replicas that writes of the subresource scale
+// asked for under PaceClamp, until the annotations of the workloads have them.
 const ConfigMapScaleDowns = "vicinity-scale-downs"
 
 // AnnotationWantedReplicas is the annotation of a workload whose scale-down is under way by PaceClamp: the replicas
-// that were asked for. AnnotationPacedReplicas is beside it: the replicas that it was given last. One that has more was
-// scaled up meanwhile.
+// that were asked for. AnnotationPacedReplicas beside it has the replicas that the controller set last. A workload with
+// more was scaled up meanwhile.
 const (
 	AnnotationWantedReplicas = "vicinity.dev/wanted-replicas"
 	AnnotationPacedReplicas  = "vicinity.dev/paced-replicas"

@@ -2,9 +2,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PodLocator says where a pod is, for who knows no more of a client than its
-// address, as a DNS server. It has the name of its pod. The controller writes
-// it; it is not for people to write.
+// PodLocator says where a pod is, for programs that know only the address of
+// a client, such as a DNS server. It has the name of its pod. The controller
+// writes it; users do not.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=pl

@@ -9,7 +9,7 @@ const (
 	ServiceProxyName      = "vicinity"
 )
 
-// What proxies and the controller tell each other by Leases.
+// Names in the Leases by which proxies report to the controller.
 const (
 	// ProxyLeasePrefix and the name of a node are the name of the Lease of the node's proxy. A
 	// Lease of any other name says nothing about the node, whoever holds it.
@@ -19,9 +19,9 @@ const (
 	// AnnotationProgrammed is the annotation of such a Lease with the highest resource
 	// version of groups in hand-over that the proxy has programmed.
 	AnnotationProgrammed = "vicinity.dev/programmed"
-	// AnnotationExcept is the annotation with the Services that this says nothing about,
-	// as namespace/name, by commas: of these the proxy cannot program all groups. The name
-	// AllServices stands for all of the namespace.
+	// AnnotationExcept is the annotation with the Services that AnnotationProgrammed does not
+	// cover, as namespace/name, by commas: the proxy cannot program all their groups. The
+	// name AllServices stands for all of the namespace.
 	AnnotationExcept = "vicinity.dev/programmed-except"
 	// AllServices is the name, in AnnotationExcept, of all Services of a namespace.
 	AllServices = "*"

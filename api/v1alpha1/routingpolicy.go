@@ -83,8 +83,8 @@ type RoutingPolicySpec struct {
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// level is the kind of place that mode speaks of: Zone, which is the
-	// default, Node or Region. Who prefers the node prefers its zone next.
+	// level is the place that mode is about: Zone, which is the default, Node or
+	// Region. With the mode Prefer, a Node is followed by its zone.
 	//
 	// +optional
 	Level Level `json:"level,omitempty"`
@@ -125,11 +125,10 @@ type RoutingPolicySpec struct {
 	// +optional
 	OverloadThreshold string `json:"overloadThreshold,omitempty"`
 
-	// startingThreshold is the number of endpoints from which on they are
-	// divided among zones: a number such as 12, or one for each zone such as
-	// "3x". Unless it is given it is that of the algorithm: optimal has none,
-	// since its plans keep the overload threshold at any size; the others
-	// have "3x".
+	// startingThreshold is how many endpoints a Service must have for them to
+	// be divided among zones: a number such as 12, or one for each zone such as
+	// "3x". The default of optimal and flow is none, since their plans keep the
+	// overload threshold at any size; that of the others is "3x".
 	//
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=8
@@ -137,10 +136,10 @@ type RoutingPolicySpec struct {
 	// +optional
 	StartingThreshold *intstr.IntOrString `json:"startingThreshold,omitempty"`
 
-	// padding is by how many endpoints the starting threshold must be passed,
-	// upwards and downwards, for anything to change, so that a Service whose
-	// size wavers keeps its state. Unless it is given it is 3 where there is a
-	// starting threshold, and 0 where there is none.
+	// padding is how many endpoints a Service must be above or below the
+	// starting threshold for its state to change, so that small changes of its
+	// size change nothing. The default is 3 with a starting threshold, and 0
+	// without.
 	//
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// TopologyDisruptionBudget bounds how many pods of a workload may be down at
+// TopologyDisruptionBudget limits how many pods of a workload may be down at
 // a time in each failure domain. It is a PodDisruptionBudget with a topology:
-// evictions beyond it are refused, to be tried again.
+// evictions beyond it are refused, and may be retried.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -105,9 +105,9 @@ type TopologyDisruptionBudgetSpec struct {
 	// +optional
 	GroupBy string `json:"groupBy,omitempty"`
 
-	// settleTime is how long the pods of a domain have to be ready for the
-	// domain not to count as disturbed any more, at most 24h. It matters to
-	// maxUnavailableDomains alone.
+	// settleTime is how long all pods of a domain must be ready before the
+	// domain no longer counts as disturbed, at most 24h. Only
+	// maxUnavailableDomains uses it.
 	//
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -151,9 +151,9 @@ type NodeSelectorTerm struct {
 // +kubebuilder:validation:XValidation:rule="!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || self.values.size() == 0",message="Exists and DoesNotExist take no values",reason=FieldValueForbidden,fieldPath=".values"
 // +kubebuilder:validation:XValidation:rule="!(self.operator in ['Gt', 'Lt']) || has(self.values) && self.values.size() == 1 && self.values[0].matches('^[0-9]{1,18}$')",message="Gt and Lt need exactly one value, a whole number in quotes",fieldPath=".values"
 type NodeSelectorRequirement struct {
-	// key is that of the label. Keys of zone and region that begin with
-	// failure-domain.beta.kubernetes.io mean those of topology.kubernetes.io on
-	// nodes that have no others.
+	// key is the key of the label. failure-domain.beta.kubernetes.io/zone and
+	// /region mean topology.kubernetes.io/zone and /region on nodes without the
+	// former.
 	//
 	// +kubebuilder:validation:MaxLength=317
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$') && self.indexOf('/') <= 253",messageExpression="'\"' + self + '\" is not a key that a node label can have, such as topology.kubernetes.io/zone'"
@@ -277,9 +277,9 @@ type Reservation struct {
 	// expires is when the reservation ends if the pod has not gone.
 	Expires metav1.Time `json:"expires"`
 
-	// holder is the request that made the reservation, and gives it up if it is
-	// refused elsewhere. It is empty once another request for the same pod was
-	// admitted by it.
+	// holder is the request that made the reservation, and gives it up if the
+	// eviction is refused elsewhere. It is empty once the reservation has
+	// admitted another request for the same pod.
 	//
 	// +optional
 	Holder string `json:"holder,omitempty"`
