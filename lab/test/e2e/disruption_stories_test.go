@@ -16,18 +16,19 @@ import (
 	"vicinity.dev/vicinity/test/kube"
 )
 
-// story is the YAML of one of the proposal's stories, from the documentation.
+// story is the YAML of one of the proposal's stories, from the documentation. Stories without a workload of their own share a
+// Deployment.
 func story(number int) (string, error) {
 	text, err := os.ReadFile(root + "/docs/disruption.md")
 	if err != nil {
 		return "", err
 	}
-	_, block, found := strings.Cut(string(text), fmt.Sprintf("```yaml\n# story: %d\n", number))
-	if !found {
-		return "", fmt.Errorf("docs/disruption.md has no YAML of story %d", number)
+	block, err := documentedBlock(string(text), "yaml", fmt.Sprintf("# story: %d", number))
+	if err != nil || strings.Contains(block, "replicas:") {
+		return block, err
 	}
-	block, _, _ = strings.Cut(block, "```")
-	return block, nil
+	deployment, err := documentedBlock(string(text), "yaml", "# stories: Deployment")
+	return block + "\n---\n" + deployment, err
 }
 
 // tale is how a story is checked.
