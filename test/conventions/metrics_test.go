@@ -241,7 +241,7 @@ func metricsOf(families []*dto.MetricFamily) map[string]metric {
 	return all
 }
 
-var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| ?([^|]*?) ?\\| ([^|]*) \\| ([^|]+) \\|$")
+var metricRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (\\w+) \\| ?([^|]*?) ?\\| ([^|]*) \\|$")
 
 // documentedMetrics are those that tables of a document have in their rows.
 func documentedMetrics(document string) map[string]metric {
