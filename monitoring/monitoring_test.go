@@ -189,7 +189,7 @@ func TestRulesAskForWhatThereIs(t *testing.T) {
 			if r.For > 0 {
 				after = r.For.String()
 			}
-			row := fmt.Sprintf("\n| `%s` | %s | %s | [%s](runbooks/%s) |\n", r.Alert, r.Labels["severity"], after, strings.TrimSuffix(runbook, ".md"), runbook)
+			row := fmt.Sprintf("\n| [`%s`](runbooks/%s) | %s | %s |\n", r.Alert, runbook, r.Labels["severity"], after)
 			if !strings.Contains(about, row) {
 				t.Errorf("%s does not have the row %s", document, row)
 			}
@@ -201,7 +201,7 @@ func TestRulesAskForWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-	if rows := strings.Count(about, "\n| `Vicinity"); rows != alerts {
+	if rows := strings.Count(about, "\n| [`Vicinity"); rows != alerts {
 		t.Errorf("%s lists %d alerts, want %d", document, rows, alerts)
 	}
 }
