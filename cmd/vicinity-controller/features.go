@@ -194,14 +194,14 @@ func (p *program) addWebhooks(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("registering metrics of webhooks: %w", err)
 	}
-	w, s := &p.webhooks, &p.routing.Settings
+	w := &p.webhooks
 	if w.endpointSlices {
 		if err := endpointslice.Register(p.Manager, endpointslice.Options{User: p.user(), Exclusion: p.routing.Exclusion, Metrics: answered}); err != nil {
 			return fmt.Errorf("adding the webhook of EndpointSlices: %w", err)
 		}
 	}
 	if w.services {
-		service.Register(p.Manager, service.Options{TakeOverAuto: s.TakeOverAuto, WithoutGroups: s.WithoutGroups, WithoutHints: s.WithoutHints, Metrics: answered})
+		service.Register(p.Manager, service.Options{Settings: p.routing.Settings, Metrics: answered})
 	}
 	if w.policies {
 		policy.Register(p.Manager, policy.Options{Metrics: answered})

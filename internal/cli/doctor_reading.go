@@ -166,7 +166,7 @@ func (d *doctorReader) installation(ctx context.Context) error {
 		controller = controllers[0]
 	}
 	running, _ := routingflags.RunningOf(controller) // one with flags that make no sense does not start, which is a finding
-	d.in.Exclusion, d.in.TakesAuto = running.Exclusion, running.TakeOverAuto
+	d.in.Exclusion, d.in.TakesAuto = running.Exclusion, running.TakesOverAuto()
 	if _, unread := d.in.Unread[doctor.SourceDeployments]; !unread && len(controllers) == 0 && d.namespace != metav1.NamespaceAll {
 		d.in.Unread[doctor.SourceDeployments] = fmt.Sprintf("there is no vicinity-controller in namespace %s, and -n looks nowhere else", d.namespace)
 	}

@@ -195,7 +195,7 @@ func foresee(in *Reading, cluster *intent.Cluster, families intent.Families, alg
 		return explain.Question{Delivery: d, Algorithms: carried(d)}
 	}
 	p := Planner{
-		Manifests: situation{in, families}, Policies: in.Policies, Cluster: cluster, TakeOverAuto: in.Settings.TakeOverAuto,
+		Manifests: situation{in, families}, Policies: in.Policies, Cluster: cluster, TakeOverAuto: in.Settings.TakesOverAuto(),
 		Question: question(allocate.DeliveryHints), Groups: question(allocate.DeliveryGroups),
 	}
 	sections, err := p.Sections(in.Service)

@@ -33,7 +33,7 @@ func Decide(in Input) (Decision, error) {
 // RequestOf is what the Service of an input asks for.
 func RequestOf(in Input) routingintent.Request {
 	return routingintent.RequestOf(in.Service, in.Policies, routingintent.Options{
-		TakeOverAuto: in.Settings.TakeOverAuto && !in.Settings.WithoutHints, Defaults: in.Defaults, GivesNames: routingintent.GivesNames(in.Slices),
+		TakeOverAuto: in.Settings.TakesOverAuto(), Defaults: in.Defaults, GivesNames: routingintent.GivesNames(in.Slices),
 	})
 }
 

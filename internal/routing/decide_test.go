@@ -245,3 +245,20 @@ func TestDecideRemembersWhatSlicesDoNotSay(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// Hints deliver topology-mode: Auto, so it is left to Kubernetes while they are switched off.
+func TestTakesOverAuto(t *testing.T) {
+	for _, test := range []struct {
+		settings Settings
+		want     bool
+	}{
+		{Settings{}, false},
+		{Settings{TakeOverAuto: true}, true},
+		{Settings{TakeOverAuto: true, WithoutGroups: true}, true},
+		{Settings{TakeOverAuto: true, WithoutHints: true}, false},
+	} {
+		if got := test.settings.TakesOverAuto(); got != test.want {
+			t.Errorf("%+v: %t, want %t", test.settings, got, test.want)
+		}
+	}
+}

@@ -61,6 +61,9 @@ type Settings struct {
 	WithoutGroups, WithoutHints bool
 }
 
+// TakesOverAuto reports whether Vicinity does what topology-mode: Auto asks for. Auto is delivered by hints only.
+func (s *Settings) TakesOverAuto() bool { return s.TakeOverAuto && !s.WithoutHints }
+
 // DefaultShrinkGrace is the default of Settings.ShrinkGrace.
 const DefaultShrinkGrace = 10 * time.Second
 

@@ -22,6 +22,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
 	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -30,8 +31,8 @@ const Path = "/validate-service"
 
 // Options are what the webhook depends on.
 type Options struct {
-	// TakeOverAuto, WithoutGroups and WithoutHints are as the routing controller has them.
-	TakeOverAuto, WithoutGroups, WithoutHints bool
+	// Settings are those of the routing controller.
+	routing.Settings
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
 }
@@ -69,7 +70,7 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service])
 		return admission.Verdict{}, err // what a Service asks for may be in a policy
 	}
 	return admission.Verdict{Warnings: j.warnings(intent.RequestOf(named, policies, intent.Options{
-		TakeOverAuto: j.TakeOverAuto && !j.WithoutHints, Defaults: defaults, GivesNames: stored != nil && j.givesNames(ctx, named),
+		TakeOverAuto: j.TakesOverAuto(), Defaults: defaults, GivesNames: stored != nil && j.givesNames(ctx, named),
 	}))}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
+	"vicinity.dev/vicinity/internal/routing"
 )
 
 // reader lists policies, and no slices.
@@ -206,7 +207,7 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 func TestSwitchedOff(t *testing.T) {
 	const prefer, require, none = sameZone + "Prefer", sameZone + "Require", "headless=yes"
 	const hintsOff, groupsOff = "has no effect: delivery by hints is switched off", "annotation vicinity.dev/proxy has no effect: delivery by groups is switched off"
-	noHints, noGroups := Options{WithoutHints: true, TakeOverAuto: true}, Options{WithoutGroups: true}
+	noHints, noGroups := Options{Settings: routing.Settings{WithoutHints: true, TakeOverAuto: true}}, Options{Settings: routing.Settings{WithoutGroups: true}}
 	for _, test := range []struct {
 		options Options
 		lines   []string
