@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
@@ -77,20 +78,20 @@ func (p policyReconciler) followers(ctx context.Context, policy types.Namespaced
 	if err := p.client.List(ctx, &services, client.InNamespace(policy.Namespace)); err != nil {
 		return 0, fmt.Errorf("reading Services: %w", err)
 	}
-	known := map[string]policySet{} // by namespace
+	known := map[string]Policies{} // by namespace
 	for i := range services.Items {
 		service := &services.Items[i]
 		if service.DeletionTimestamp != nil || p.options.Exclusion.Reason(service.Namespace, service.Name) != "" {
 			continue
 		}
-		set, found := known[service.Namespace]
+		policies, found := known[service.Namespace]
 		if !found {
-			if set, err = policiesOf(ctx, p.client, service.Namespace); err != nil {
+			if policies, err = ReadPolicies(ctx, p.client, service.Namespace); err != nil {
 				return 0, err
 			}
-			known[service.Namespace] = set
+			known[service.Namespace] = policies
 		}
-		in := routing.Input{Service: service, Policies: set.own, Defaults: set.defaults, Settings: p.options.Settings}
+		in := routing.Input{Service: service, Policies: policies.Own, Defaults: policies.Defaults, Settings: p.options.Settings}
 		if intent.IsHeadless(service) { // the names of its endpoints matter
 			if in.Slices, err = slicesOf(ctx, p.client, service); err != nil {
 				return 0, err
@@ -172,45 +173,33 @@ func trimNamespace(object any) (any, error) {
 	}, nil
 }
 
-// policySet are the policies of a namespace, and those of the cluster that choose it.
-type policySet struct {
-	own      []*v1alpha1.RoutingPolicy
-	defaults []*v1alpha1.ClusterRoutingPolicy
+// Policies are the policies that a Service of a namespace can follow.
+type Policies struct {
+	Own      []*v1alpha1.RoutingPolicy
+	Defaults []*v1alpha1.ClusterRoutingPolicy // they select the namespace
 }
 
-func policiesOf(ctx context.Context, c client.Reader, namespace string) (set policySet, err error) {
-	var list v1alpha1.RoutingPolicyList
-	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return set, fmt.Errorf("reading RoutingPolicies: %w", err)
+// ReadPolicies reads the policies of a namespace. Defaults are empty while the cache lacks the namespace: its event
+// requeues the Services. Beside an error it returns the policies that it has read.
+func ReadPolicies(ctx context.Context, c client.Reader, namespace string) (p Policies, err error) {
+	var own v1alpha1.RoutingPolicyList
+	if err := c.List(ctx, &own, client.InNamespace(namespace)); err != nil {
+		return p, fmt.Errorf("reading RoutingPolicies of %s: %w", namespace, err)
 	}
-	set.own = pointers(list.Items)
-	set.defaults, err = defaults(ctx, c, namespace)
-	return set, err
-}
-
-// defaults are the ClusterRoutingPolicies that choose a namespace, none while the cache does
-// not have it: its event requeues the Services.
-func defaults(ctx context.Context, c client.Reader, namespace string) ([]*v1alpha1.ClusterRoutingPolicy, error) {
-	policies, err := clusterPolicies(ctx, c)
-	if err != nil || len(policies) == 0 {
-		return nil, err
+	p.Own = pointers(own.Items)
+	var defaults v1alpha1.ClusterRoutingPolicyList
+	if err := c.List(ctx, &defaults); err != nil {
+		return p, fmt.Errorf("reading ClusterRoutingPolicies: %w", err)
 	}
-	found := aNamespace()
-	if err := c.Get(ctx, types.NamespacedName{Name: namespace}, found); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("reading the namespace: %w", err)
+	if len(defaults.Items) == 0 {
+		return p, nil
 	}
-	return intent.ForNamespace(policies, found.Labels), nil
-}
-
-func clusterPolicies(ctx context.Context, c client.Reader) ([]*v1alpha1.ClusterRoutingPolicy, error) {
-	var list v1alpha1.ClusterRoutingPolicyList
-	if err := c.List(ctx, &list); err != nil {
-		return nil, fmt.Errorf("reading ClusterRoutingPolicies: %w", err)
+	found, err := shell.ReadNamespace(ctx, c, namespace)
+	if err != nil {
+		return p, client.IgnoreNotFound(err)
 	}
-	return pointers(list.Items), nil
+	p.Defaults = intent.ForNamespace(pointers(defaults.Items), found.Labels)
+	return p, nil
 }
 
 func policyOf(service types.NamespacedName, request *intent.Request) types.NamespacedName {

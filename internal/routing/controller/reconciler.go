@@ -185,8 +185,8 @@ func read(ctx context.Context, c client.Reader, service *corev1.Service) (in rou
 		return in, fmt.Errorf("reading EndpointGroups: %w", err)
 	}
 	in.Groups = pointers(groups.Items)
-	set, err := policiesOf(ctx, c, service.Namespace)
-	in.Policies, in.Defaults = set.own, set.defaults
+	policies, err := ReadPolicies(ctx, c, service.Namespace)
+	in.Policies, in.Defaults = policies.Own, policies.Defaults
 	return in, err
 }
 

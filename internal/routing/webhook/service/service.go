@@ -21,8 +21,8 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
-	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/controller"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
@@ -46,6 +46,9 @@ func Register(mgr manager.Manager, o Options) {
 	})
 }
 
+// listTimeout is how long a review waits for a cache that is not filled yet.
+const listTimeout = 500 * time.Millisecond
+
 type judge struct {
 	Options
 	objects client.Reader
@@ -56,22 +59,28 @@ func (j judge) judge(ctx context.Context, write admission.Write[corev1.Service])
 	if service.DeletionTimestamp != nil || stored != nil && sameWords(service, stored) {
 		return admission.Verdict{}, nil
 	}
-	policies, defaults, err := j.list(ctx, write.Namespace)
+	policies, err := j.readPolicies(ctx, write.Namespace)
 	var known []string
 	if stored != nil {
-		known = intent.Impossible(inNamespace(stored, write.Namespace), policies)
+		known = intent.Impossible(inNamespace(stored, write.Namespace), policies.Own)
 	}
 	named := inNamespace(service, write.Namespace)
-	faults := slices.DeleteFunc(intent.Impossible(named, policies), func(fault string) bool { return slices.Contains(known, fault) })
+	faults := slices.DeleteFunc(intent.Impossible(named, policies.Own), func(fault string) bool { return slices.Contains(known, fault) })
 	if len(faults) > 0 {
 		return admission.Verdict{Faults: faults}, nil
 	}
 	if err != nil {
 		return admission.Verdict{}, err // what a Service asks for may be in a policy
 	}
-	return admission.Verdict{Warnings: j.warnings(intent.RequestOf(named, policies, intent.Options{
-		TakeOverAuto: j.TakesOverAuto(), Defaults: defaults, GivesNames: stored != nil && j.givesNames(ctx, named),
+	return admission.Verdict{Warnings: j.warnings(intent.RequestOf(named, policies.Own, intent.Options{
+		TakeOverAuto: j.TakesOverAuto(), Defaults: policies.Defaults, GivesNames: stored != nil && j.givesNames(ctx, named),
 	}))}, nil
+}
+
+func (j judge) readPolicies(ctx context.Context, namespace string) (controller.Policies, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return controller.ReadPolicies(ctx, j.objects, namespace)
 }
 
 // givesNames reports whether pods are known to have names under a headless Service. Where
@@ -104,36 +113,6 @@ func inNamespace(service *corev1.Service, namespace string) *corev1.Service {
 func sameWords(service, stored *corev1.Service) bool {
 	return maps.Equal(service.Annotations, stored.Annotations) && maps.Equal(service.Labels, stored.Labels) &&
 		reflect.DeepEqual(service.Spec, stored.Spec)
-}
-
-// listTimeout is how long a review waits for a cache that is not filled yet.
-const listTimeout = 500 * time.Millisecond
-
-func (j judge) list(ctx context.Context, namespace string) (policies []*v1alpha1.RoutingPolicy, defaults []*v1alpha1.ClusterRoutingPolicy, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	var list v1alpha1.RoutingPolicyList
-	if err := j.objects.List(ctx, &list, client.InNamespace(namespace)); err != nil {
-		return nil, nil, fmt.Errorf("listing RoutingPolicies of %s: %w", namespace, err)
-	}
-	for i := range list.Items {
-		policies = append(policies, &list.Items[i])
-	}
-	var all v1alpha1.ClusterRoutingPolicyList
-	if err := j.objects.List(ctx, &all); err != nil {
-		return policies, nil, fmt.Errorf("listing ClusterRoutingPolicies: %w", err)
-	}
-	for i := range all.Items {
-		defaults = append(defaults, &all.Items[i])
-	}
-	if len(defaults) == 0 {
-		return policies, nil, nil
-	}
-	found, err := shell.ReadNamespace(ctx, j.objects, namespace)
-	if err != nil { // one that is not found is newer than what is in memory
-		return policies, nil, client.IgnoreNotFound(err)
-	}
-	return policies, intent.ForNamespace(defaults, found.Labels), nil
 }
 
 func (j judge) warnings(request intent.Request) []string {

@@ -175,7 +175,7 @@ func begin(t *testing.T, what string, got, want []string) {
 func TestJudgeWithoutPolicies(t *testing.T) {
 	j := judge{objects: reader{err: errors.New("no connection")}}
 	said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
-	if len(said.Faults)+len(said.Warnings) > 0 || err == nil || err.Error() != "listing RoutingPolicies of shop: no connection" {
+	if len(said.Faults)+len(said.Warnings) > 0 || err == nil || err.Error() != "reading RoutingPolicies of shop: no connection" {
 		t.Errorf("%+v", said)
 	}
 	said, err = j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
