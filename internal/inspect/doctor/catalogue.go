@@ -81,7 +81,7 @@ var (
 	kubeRouterIgnoresHint = define("kube-router-ignores-hints", Problem, "kube-router, with its service proxy", "Its service proxy does not go by hints, so Services that ask for near endpoints use all of them.", runbookHints)
 	kubeProxyVersion      = define("kube-proxy-version", Warning, "kube-proxy, newer than the API server or more than three minor releases older", "Kubernetes supports no such pair; before 1.31 kube-proxy goes by few hints, and before 1.34 by none for nodes.", runbookVersions)
 	windowsIgnoresHints   = define("windows-ignores-hints", Notice, "a node with Windows", "kube-proxy on Windows does not go by hints: clients on this node use all endpoints.", runbookHints)
-	nodeIgnoresNodeHints  = define("node-ignores-node-hints", Notice, "a node whose kubelet is older than 1.34", "kube-proxy is mostly of the kubelet's release, and does not go by hints for nodes before 1.34: clients on this node use all endpoints that their zone may use.", runbookVersions)
+	nodeIgnoresNodeHints  = define("node-ignores-node-hints", Notice, "a node without Windows whose kubelet is older than 1.34", "kube-proxy is mostly of the kubelet's release, and does not go by hints for nodes before 1.34: clients on this node use all endpoints that their zone may use.", runbookVersions)
 	kubeProxyIPVS         = define("kube-proxy-ipvs", Notice, "kube-proxy in the mode `ipvs`", "It goes by hints, but kube-proxy 1.37 says that the mode is deprecated, off by default in 1.40 and gone in 1.43.", runbookVersions)
 
 	controllerNotReady   = define("controller-not-ready", Problem, "vicinity-controller, without a ready pod", "Nothing is written: plans do not follow pods, webhooks get no answer, and evictions under budgets and paced scale-downs are refused.", runbookDown)

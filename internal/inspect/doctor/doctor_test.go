@@ -43,6 +43,16 @@ func lease(r *Reading, name string) *coordinationv1.Lease {
 	panic("there is no Lease " + name)
 }
 
+// oldKubelet gives a node of a cluster of 1.36 a kubelet of 1.33.
+func oldKubelet(r *Reading, node *corev1.Node) {
+	r.Version = "v1.36.2"
+	for _, n := range r.Nodes {
+		n.Status.NodeInfo.KubeletVersion = "v1.36.2"
+	}
+	r.Networks.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "kube-proxy:v1.36.2"
+	node.Status.NodeInfo.KubeletVersion = "v1.33.1"
+}
+
 // fault is something wrong, and the finding that tells of it.
 type fault struct {
 	id     check
@@ -135,15 +145,12 @@ func faults() []fault {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-router"}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7},
 			})
 		})},
-		{id: nodeIgnoresNodeHints, object: "Node node-a1", inject: set(func(r *Reading) {
-			r.Version = "v1.36.2"
-			for _, n := range r.Nodes {
-				n.Status.NodeInfo.KubeletVersion = "v1.36.2"
-			}
-			r.Networks.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "kube-proxy:v1.36.2"
-			r.Nodes[0].Status.NodeInfo.KubeletVersion = "v1.33.1"
-		})},
+		{id: nodeIgnoresNodeHints, object: "Node node-a1", inject: set(func(r *Reading) { oldKubelet(r, r.Nodes[0]) })},
 		{id: windowsIgnoresHints, object: "Node node-b1", inject: set(func(r *Reading) { r.Nodes[2].Labels[corev1.LabelOSStable] = "windows" })},
+		{id: windowsIgnoresHints, object: "Node node-b1", inject: set(func(r *Reading) {
+			oldKubelet(r, r.Nodes[2])
+			r.Nodes[2].Status.NodeInfo.OperatingSystem = "windows"
+		})},
 
 		{id: controllerNotReady, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) { r.Controllers[0].Status.ReadyReplicas = 0 })},
 		{id: controllerShort, object: "Deployment vicinity-system/vicinity-controller", inject: set(func(r *Reading) { r.Controllers[0].Status.ReadyReplicas = 1 })},

@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // OldestKubernetes is the oldest release that Vicinity is tried with.
@@ -29,7 +31,7 @@ func (e *examination) kubernetes() {
 		if fault := skew(server, kubelet); fault != "" {
 			e.add(kubeletVersion, objectOf("Node", node), fmt.Sprintf("The kubelet is %s, which is %s (%s).", kubelet, fault, e.Version),
 				"kubectl get nodes -o wide")
-		} else if release, err := version.ParseGeneric(kubelet); err == nil && release.LessThan(version.MajorMinor(1, 34)) {
+		} else if release, err := version.ParseGeneric(kubelet); err == nil && release.LessThan(version.MajorMinor(1, 34)) && !intent.IsWindows(node) {
 			e.add(nodeIgnoresNodeHints, objectOf("Node", node), fmt.Sprintf("The kubelet is %s.", kubelet), "kubectl get nodes -o wide")
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
+
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // Networks are programs of others that serve Services, as far as DaemonSets and ConfigMaps tell. Distributions
@@ -63,7 +65,7 @@ func (e *examination) networks() {
 		}
 	}
 	for _, node := range e.Nodes {
-		if node.Labels[corev1.LabelOSStable] == string(corev1.Windows) || strings.EqualFold(node.Status.NodeInfo.OperatingSystem, string(corev1.Windows)) {
+		if intent.IsWindows(node) {
 			e.add(windowsIgnoresHints, objectOf("Node", node), fmt.Sprintf("Node %s runs Windows.", node.Name), "kubectl get nodes -L "+corev1.LabelOSStable)
 		}
 	}

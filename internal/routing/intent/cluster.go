@@ -361,7 +361,7 @@ var (
 func (c *Cluster) Proxies() Proxies { return c.proxies }
 
 func (p *Proxies) add(node *corev1.Node) {
-	if node.Labels[corev1.LabelOSStable] == string(corev1.Windows) || strings.EqualFold(node.Status.NodeInfo.OperatingSystem, string(corev1.Windows)) {
+	if IsWindows(node) {
 		p.Windows = append(p.Windows, node.Name)
 		return
 	}
@@ -375,6 +375,11 @@ func (p *Proxies) add(node *corev1.Node) {
 	if release.LessThan(releaseNodeHints) {
 		p.WithoutNodeHints = append(p.WithoutNodeHints, node.Name)
 	}
+}
+
+// IsWindows reports whether a node runs Windows, where kube-proxy ignores all hints.
+func IsWindows(node *corev1.Node) bool {
+	return node.Labels[corev1.LabelOSStable] == string(corev1.Windows) || strings.EqualFold(node.Status.NodeInfo.OperatingSystem, string(corev1.Windows))
 }
 
 func (p *Proxies) sort() {
