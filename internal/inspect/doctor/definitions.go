@@ -24,8 +24,6 @@ func (d *Definition) plural() string {
 	return name
 }
 
-const applyCRDs = "kubectl apply --server-side --force-conflicts -f charts/vicinity/crds/"
-
 // definitions is about CRDs that are missing or older than the controller needs. Those of another version of
 // Vicinity than this program's are not compared.
 func (e *examination) definitions() {
@@ -38,11 +36,10 @@ func (e *examination) definitions() {
 	}
 	compare := !e.isOtherVersion()
 	// Of another version it is known only what this program has.
-	elsewhere, apply := "", applyCRDs
+	elsewhere, apply := "", e.applyCRDs()
 	if !compare {
 		elsewhere = fmt.Sprintf(", which version %s has, the one of this program; %s is of %s, so take the CRDs of %[3]s",
 			e.Charts[0], objectOf("Deployment", e.Controllers[0]), e.controllerChart())
-		apply = "tar -xzf vicinity-" + strings.ReplaceAll(e.controllerChart(), "_", "+") + ".tgz vicinity/crds && kubectl apply --server-side --force-conflicts -f vicinity/crds/"
 	}
 	for i := range e.Needed {
 		needed := &e.Needed[i]
@@ -64,11 +61,11 @@ func (e *examination) definitions() {
 		for _, version := range slices.Sorted(maps.Keys(needed.Versions)) {
 			schema, served := found.Versions[version]
 			if !served || !found.Established {
-				e.add(crdNotReady, object, fmt.Sprintf("CRD %s does not serve the version %s.", needed.Name, version), applyCRDs)
+				e.add(crdNotReady, object, fmt.Sprintf("CRD %s does not serve the version %s.", needed.Name, version), apply)
 				continue
 			}
 			if missing := lacking("", needed.Versions[version], schema); len(missing) > 0 {
-				e.add(crdOld, object, fmt.Sprintf("CRD %s lacks %s that this version has: %s.", needed.Name, counted(len(missing), "field"), firstOf(missing)), applyCRDs)
+				e.add(crdOld, object, fmt.Sprintf("CRD %s lacks %s that this version has: %s.", needed.Name, counted(len(missing), "field"), firstOf(missing)), apply)
 			}
 		}
 	}

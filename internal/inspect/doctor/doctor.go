@@ -235,7 +235,16 @@ func (e *examination) release() string {
 	return "vicinity"
 }
 
-// upgrade is the command that writes anew what the chart has.
+// chartFile is the packaged chart of the running controller. Unlike the chart in the sources it has the digests of images.
+func (e *examination) chartFile() string {
+	return "vicinity-" + cmp.Or(strings.ReplaceAll(e.controllerChart(), "_", "+"), "VERSION") + ".tgz"
+}
+
+// upgrade is the command that writes the objects of the chart again.
 func (e *examination) upgrade() string {
-	return "helm upgrade " + e.release() + " charts/vicinity -n " + e.home() + " --reset-then-reuse-values"
+	return "helm upgrade " + e.release() + " " + e.chartFile() + " -n " + e.home() + " --reset-then-reuse-values"
+}
+
+func (e *examination) applyCRDs() string {
+	return "helm show crds " + e.chartFile() + " | kubectl apply --server-side --force-conflicts -f -"
 }

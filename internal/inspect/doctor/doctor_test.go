@@ -446,19 +446,17 @@ func TestFindingsAreDocumented(t *testing.T) {
 // Which version's CRDs are to be applied is said where the controller is of another version than the program.
 func TestMissingCRDsAreThoseOfTheController(t *testing.T) {
 	for _, test := range []struct {
-		name           string
-		change         func(*Reading)
-		without, apply string
+		name    string
+		change  func(*Reading)
+		without string
 	}{
 		{
 			"read", func(r *Reading) { r.Definitions = r.Definitions[1:] }, "The cluster has no CRD ",
-			"tar -xzf vicinity-9.8.7+fix.tgz vicinity/crds && kubectl apply --server-side --force-conflicts -f vicinity/crds/",
 		},
 		{
 			"served", func(r *Reading) {
 				r.Unread[SourceDefinitions], r.Definitions, r.Served = "you may not", nil, r.Served[1:]
 			}, "The API server does not serve ",
-			"tar -xzf vicinity-9.8.7+fix.tgz vicinity/crds && kubectl apply --server-side --force-conflicts -f vicinity/crds/",
 		},
 	} {
 		r := healthy(t)
@@ -470,9 +468,25 @@ func TestMissingCRDsAreThoseOfTheController(t *testing.T) {
 				found = append(found, f)
 			}
 		}
+		const apply = "helm show crds vicinity-9.8.7+fix.tgz | kubectl apply --server-side --force-conflicts -f -"
 		const end = "; Deployment vicinity-system/vicinity-controller is of 9.8.7_fix, so take the CRDs of 9.8.7_fix."
-		if len(found) != 1 || !strings.HasPrefix(found[0].What, test.without) || !strings.HasSuffix(found[0].What, end) || found[0].Next != test.apply {
+		if len(found) != 1 || !strings.HasPrefix(found[0].What, test.without) || !strings.HasSuffix(found[0].What, end) || found[0].Next != apply {
 			t.Errorf("%s: found %+v", test.name, found)
+		}
+	}
+}
+
+// The command takes the packaged chart of the running controller.
+func TestUpgradeNamesTheChartOfTheController(t *testing.T) {
+	for chart, want := range map[string]string{
+		"vicinity-9.8.7_fix": "helm upgrade vicinity vicinity-9.8.7+fix.tgz -n vicinity-system --reset-then-reuse-values",
+		"":                   "helm upgrade vicinity vicinity-VERSION.tgz -n vicinity-system --reset-then-reuse-values",
+	} {
+		r := healthy(t)
+		r.Controllers[0].Labels[labelChart] = chart
+		r.Webhooks = r.Webhooks[1:]
+		if got := Examine(r).Findings[0]; got.check != webhookMissing || got.Next != want {
+			t.Errorf("chart %q: found %+v, want the command %s", chart, got, want)
 		}
 	}
 }
