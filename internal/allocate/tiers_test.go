@@ -9,6 +9,7 @@ import (
 
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/test/nearest"
 )
 
 func parseTiers(t testing.TB, list string) topology.Tiers {
@@ -46,8 +47,8 @@ func nodes(z allocate.Zone) []topology.Labels {
 }
 
 // A zone has the endpoints that one of its nodes could be given, wherever in their
-// zones the endpoints are. This plays all places of up to four zones through Select.
-func TestNearestAgreesWithSelect(t *testing.T) {
+// zones the endpoints are. This tries all places of up to four zones.
+func TestNearestTriesAllPlaces(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		var r allocate.Region
 		for i := range rapid.IntRange(1, 4).Draw(t, "zones") {
@@ -65,8 +66,8 @@ func TestNearestAgreesWithSelect(t *testing.T) {
 		}
 		reach := map[[2]string]bool{}
 		var homes []string
-		var play func(zone int, placed []topology.Endpoint)
-		play = func(zone int, placed []topology.Endpoint) {
+		var play func(zone int, placed []topology.Labels)
+		play = func(zone int, placed []topology.Labels) {
 			if zone < len(r.Zones) {
 				if r.Zones[zone].Endpoints == 0 {
 					play(zone+1, placed)
@@ -74,15 +75,14 @@ func TestNearestAgreesWithSelect(t *testing.T) {
 				}
 				homes = append(homes, r.Zones[zone].Name)
 				for _, node := range nodes(r.Zones[zone]) {
-					play(zone+1, append(slices.Clone(placed), topology.Endpoint{Node: node, Ready: true}))
+					play(zone+1, append(slices.Clone(placed), node))
 				}
 				homes = homes[:len(homes)-1]
 				return
 			}
 			for _, z := range r.Zones {
 				for _, client := range nodes(z) {
-					_, matching := tiers.Select(client, placed)
-					for _, i := range matching {
+					for _, i := range nearest.Select(tiers, client, placed) {
 						reach[[2]string{z.Name, homes[i]}] = true
 					}
 				}

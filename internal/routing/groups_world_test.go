@@ -15,6 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 	"vicinity.dev/vicinity/internal/routing/groups"
 	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/test/nearest"
 )
 
 // fataler is a test, or one try of a property.
@@ -238,7 +239,7 @@ func (r reader) used(all map[string]*v1alpha1.EndpointGroup, tiered bool) map[st
 	zone := r.labels[topology.Zone]
 	type class struct {
 		addresses []string
-		endpoints []topology.Endpoint
+		nodes     []topology.Labels
 	}
 	classes := map[string]*class{}
 	for _, g := range all {
@@ -266,12 +267,15 @@ func (r reader) used(all map[string]*v1alpha1.EndpointGroup, tiered bool) map[st
 			classes[tiers] = &class{}
 		}
 		for _, e := range g.Spec.Endpoints {
+			if e.NotReady {
+				continue
+			}
 			labels := topology.Labels{topology.Hostname: e.Node, topology.Zone: e.Zone}
 			for key, value := range e.Domains {
 				labels[key] = value
 			}
 			classes[tiers].addresses = append(classes[tiers].addresses, e.Address)
-			classes[tiers].endpoints = append(classes[tiers].endpoints, topology.Endpoint{Node: labels, Ready: !e.NotReady})
+			classes[tiers].nodes = append(classes[tiers].nodes, labels)
 		}
 	}
 	used := map[string]bool{}
@@ -280,8 +284,7 @@ func (r reader) used(all map[string]*v1alpha1.EndpointGroup, tiered bool) map[st
 		if list != "" {
 			tiers = strings.Split(list, ",")
 		}
-		_, matching := tiers.Select(r.labels, class.endpoints)
-		for _, i := range matching {
+		for _, i := range nearest.Select(tiers, r.labels, class.nodes) {
 			used[class.addresses[i]] = true
 		}
 	}

@@ -1,13 +1,13 @@
-// Package topology says what a domain is and which endpoints are near a client.
+// Package topology defines domains, and the ordered keys by which a client chooses endpoints.
 //
 // A domain is a value of a node label: the zone "a" is the set of nodes labelled
-// topology.kubernetes.io/zone=a. Tiers are an ordered list of such label keys, the
-// nearest first. The first tier in which any ready endpoint shares the client's
-// value wins; "*" as the last tier means "anywhere". Tiers without "*" are hard:
-// when nothing matches, the client reaches nothing.
+// topology.kubernetes.io/zone=a. Tiers are an ordered list of label keys, nearest first.
+// A client uses the first tier in which any ready endpoint shares its value of the key.
+// A node without the label, or with an empty value, shares nothing. "*", which can only be
+// the last tier, matches every endpoint. Tiers without "*" are hard: when nothing
+// matches, the client reaches nothing.
 //
-// The package does not read clusters, and it does not decide how much traffic an
-// endpoint can bear: that is package allocate.
+// Package endpoint follows tiers on a node, and package allocate for whole zones.
 package topology
 
 import (
@@ -29,7 +29,7 @@ const Anywhere = "*"
 // MaxKeys bounds the number of tiers of one Service, since each is compared for each node.
 const MaxKeys = 16
 
-// Labels are the labels of a node: the places that it is in.
+// Labels are the labels of a node.
 type Labels map[string]string
 
 // Tiers are label keys in the order of preference, Anywhere possibly the last.
@@ -53,8 +53,8 @@ func ParseTiers(list string) (Tiers, error) {
 	return tiers, nil
 }
 
-// Validate says what is wrong with the tiers, naming the key and its place. It
-// leaves the syntax of label keys to the caller, which has Kubernetes' own rules.
+// Validate checks the number and the order of keys. The syntax of label keys is left to the caller, which has
+// Kubernetes' own rules.
 func (t Tiers) Validate() error {
 	if len(t) > MaxKeys {
 		return fmt.Errorf("topology keys: %d keys given, at most %d are allowed", len(t), MaxKeys)
@@ -72,7 +72,7 @@ func (t Tiers) Validate() error {
 	return nil
 }
 
-// Noun is what people call a domain of a key.
+// Noun returns the word for a domain of a key.
 func Noun(key string) string {
 	switch key {
 	case Zone, "failure-domain.beta.kubernetes.io/zone":
@@ -85,8 +85,7 @@ func Noun(key string) string {
 	return "domain"
 }
 
-// IsFine reports whether places of a key are finer than zones. Keys without a meaning of
-// their own, as that of racks, are.
+// IsFine reports whether domains of a key are taken to be finer than zones, as hosts and racks are.
 func IsFine(key string) bool {
 	return key != Zone && key != Region && key != Anywhere
 }
@@ -99,45 +98,4 @@ func (t Tiers) Hard() bool {
 // String is the form that ParseTiers reads.
 func (t Tiers) String() string {
 	return strings.Join(t, ",")
-}
-
-// Matches reports whether an endpoint on a node with the given labels is in the
-// client's domain of key. A domain needs a value: nodes without the label, or with
-// an empty one, share nothing.
-func Matches(key string, client, endpoint Labels) bool {
-	if key == Anywhere {
-		return true
-	}
-	value := client[key]
-	return value != "" && endpoint[key] == value
-}
-
-// Endpoint is an endpoint to match.
-type Endpoint struct {
-	Node  Labels // of the node that it runs on
-	Ready bool
-}
-
-// None is the tier that Select returns when no tier serves the client.
-const None = -1
-
-// Select returns the index of the first tier in which any ready endpoint matches
-// the client, and the indexes of the ready endpoints that do. Without tiers every
-// ready endpoint matches, as tier 0. If nothing matches the tier is None.
-func (t Tiers) Select(client Labels, endpoints []Endpoint) (tier int, matching []int) {
-	tiers := t
-	if len(tiers) == 0 {
-		tiers = Tiers{Anywhere}
-	}
-	for tier, key := range tiers {
-		for i := range endpoints {
-			if endpoints[i].Ready && Matches(key, client, endpoints[i].Node) {
-				matching = append(matching, i)
-			}
-		}
-		if len(matching) > 0 {
-			return tier, matching
-		}
-	}
-	return None, nil
 }

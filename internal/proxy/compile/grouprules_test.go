@@ -15,6 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/endpoint"
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/topology"
+	"vicinity.dev/vicinity/test/nearest"
 )
 
 // groupReader is a node that reads groups as the API documents them.
@@ -133,12 +134,11 @@ func (r groupReader) taken(all map[string][]said, takes func(said) bool) map[str
 		if text != "" {
 			tiers = strings.Split(text, ",")
 		}
-		var endpoints []topology.Endpoint
+		var nodes []topology.Labels
 		for _, s := range list {
-			endpoints = append(endpoints, topology.Endpoint{Node: r.labels(s), Ready: true})
+			nodes = append(nodes, r.labels(s))
 		}
-		_, near := tiers.Select(r.own(), endpoints)
-		for _, i := range near {
+		for _, i := range nearest.Select(tiers, r.own(), nodes) {
 			weight, _ := r.uses(list[i].group)
 			weights[ats[text][i]] = max(weights[ats[text][i]], weight)
 		}
