@@ -82,7 +82,7 @@ func stockUses(s *Stock) []explain.Use {
 	for _, p := range parts {
 		clients := explain.ZoneName(p.zone)
 		if ofZone[p.zone] > 1 {
-			clients = plaintext.Count(int64(p.nodes), "node", "nodes") + " of " + clients
+			clients = plaintext.Plural(p.nodes, "node") + " of " + clients
 		}
 		uses = append(uses, explain.Use{Zone: clients, Uses: p.uses})
 	}

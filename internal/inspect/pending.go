@@ -40,13 +40,13 @@ func (in *Reading) pending(d routing.Decision) []string {
 			state = "written, and does not stay"
 		}
 		sentences = append(sentences, fmt.Sprintf("%s: the hints of %s in %s differ from the plan", state,
-			plaintext.Count(int64(endpoints), "endpoint", "endpoints"), plaintext.Count(int64(written), "slice", "slices")))
+			plaintext.Plural(endpoints, "endpoint"), plaintext.Plural(written, "slice")))
 	}
 	switch {
 	case d.Delivery == allocate.DeliveryGroups && !slices.Contains(in.Unread, KindSlices) && !slices.Contains(in.Unread, KindGroups):
 		return append(sentences, in.pendingGroups(d)...)
 	case d.Delivery != allocate.DeliveryGroups && len(in.Groups) > 0:
-		sentences = append(sentences, "not removed yet: "+plaintext.Count(int64(len(in.Groups)), "group", "groups"))
+		sentences = append(sentences, "not removed yet: "+plaintext.Plural(len(in.Groups), "group"))
 	}
 	return sentences
 }

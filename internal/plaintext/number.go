@@ -9,12 +9,18 @@ import (
 )
 
 // Count is a number that is not negative with its noun, as in "1,200 endpoints".
-func Count(n int64, one, many string) string {
+func Count[N int | int64](n N, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return Thousands(n) + " " + many
+	return Thousands(int64(n)) + " " + many
 }
+
+// Plural is Count with a regular noun.
+func Plural[N int | int64](n N, noun string) string { return Count(n, noun, noun+"s") }
+
+// PluralVerb is Plural with a verb, as in "3 pods are".
+func PluralVerb(n int, noun, one, many string) string { return Count(n, noun+" "+one, noun+"s "+many) }
 
 // Thousands writes a number with separators.
 func Thousands(n int64) string {
@@ -63,22 +69,6 @@ func Fixed(x float64, places int) string {
 		s = strings.TrimPrefix(s, "-") // rounding
 	}
 	return s
-}
-
-// Plural is a number with its regular noun, as in "3 pods".
-func Plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// PluralVerb is a number with its noun and verb, as in "3 pods are".
-func PluralVerb(n int, noun, one, many string) string {
-	if n == 1 {
-		return Plural(n, noun) + " " + one
-	}
-	return Plural(n, noun) + " " + many
 }
 
 // maxNames bounds the bytes of a List.

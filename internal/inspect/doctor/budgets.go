@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption/coverage"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // budgets is about TopologyDisruptionBudgets, by what the controller found, and by what their specs can never
@@ -104,7 +105,7 @@ func (e *examination) pdbs() {
 					e.add(pdbCoversNothing, object, fmt.Sprintf("The selector of %s matches no pod, and no Deployment or StatefulSet either.", object), next)
 				}
 			case s.DisruptionsAllowed == 0 && s.CurrentHealthy >= s.ExpectedPods && s.DesiredHealthy >= max(s.ExpectedPods, wantedPods(pdb.Spec.Selector, templates[pdb.Namespace])):
-				e.add(pdbBlocks, object, fmt.Sprintf("%s allows no eviction: %d of %s must be healthy, and all are.", object, s.DesiredHealthy, counted(int(s.ExpectedPods), "pod")), next)
+				e.add(pdbBlocks, object, fmt.Sprintf("%s allows no eviction: %d of %s must be healthy, and all are.", object, s.DesiredHealthy, plaintext.Plural(int(s.ExpectedPods), "pod")), next)
 			}
 		}
 		matches, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
@@ -120,7 +121,7 @@ func (e *examination) pdbs() {
 	for object, names := range covering {
 		if len(names) > 1 {
 			slices.Sort(names)
-			e.add(pdbsOverlap, object, fmt.Sprintf("The pods of %s are under %s: %s.", object, counted(len(names), "PodDisruptionBudget"), strings.Join(names, ", ")),
+			e.add(pdbsOverlap, object, fmt.Sprintf("The pods of %s are under %s: %s.", object, plaintext.Plural(len(names), "PodDisruptionBudget"), strings.Join(names, ", ")),
 				"kubectl get pdb"+object.at())
 		}
 	}

@@ -65,7 +65,7 @@ func (e *examination) definitions() {
 				continue
 			}
 			if missing := lacking("", needed.Versions[version], schema); len(missing) > 0 {
-				e.add(crdOld, object, fmt.Sprintf("CRD %s lacks %s that this version has: %s.", needed.Name, counted(len(missing), "field"), firstOf(missing)), apply)
+				e.add(crdOld, object, fmt.Sprintf("CRD %s lacks %s that this version has: %s.", needed.Name, plaintext.Plural(len(missing), "field"), firstOf(missing)), apply)
 			}
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // labelVersion and labelChart say, on objects of the chart, of which version they are.
@@ -122,7 +124,7 @@ func (e *examination) installation() {
 	for _, set := range e.Proxies {
 		object := objectOf("DaemonSet", set)
 		if n := set.Status.NumberUnavailable; n > 0 {
-			e.add(proxyNotReady, object, fmt.Sprintf("%s is not available on %s of %d.", object, counted(int(n), "node"), set.Status.DesiredNumberScheduled), pods(object, "proxy"))
+			e.add(proxyNotReady, object, fmt.Sprintf("%s is not available on %s of %d.", object, plaintext.Plural(int(n), "node"), set.Status.DesiredNumberScheduled), pods(object, "proxy"))
 		}
 	}
 	e.versions()
@@ -134,7 +136,7 @@ func (e *examination) controller(d *appsv1.Deployment) {
 	case ready == 0:
 		e.add(controllerNotReady, object, fmt.Sprintf("%s has no ready pod, and should have %d.", object, wanted), pods(object, "controller"))
 	case ready < wanted:
-		e.add(controllerShort, object, fmt.Sprintf("%s has %s, and should have %d.", object, counted(int(ready), "ready pod"), wanted), pods(object, "controller"))
+		e.add(controllerShort, object, fmt.Sprintf("%s has %s, and should have %d.", object, plaintext.Plural(int(ready), "ready pod"), wanted), pods(object, "controller"))
 	}
 }
 

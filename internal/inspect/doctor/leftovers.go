@@ -8,6 +8,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/inspect"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/routing"
 )
 
@@ -62,7 +63,7 @@ func (e *examination) left(c check, object Object, how string, names []string, n
 	if len(names) == 0 {
 		return
 	}
-	e.add(c, object, fmt.Sprintf("Left without a vicinity-controller: %s %s (%s).", counted(len(names), object.Kind), how, firstOf(names)), next)
+	e.add(c, object, fmt.Sprintf("Left without a vicinity-controller: %s %s (%s).", plaintext.Plural(len(names), object.Kind), how, firstOf(names)), next)
 }
 
 func labelledNamespaces(namespaces []*corev1.Namespace) []string {

@@ -68,7 +68,7 @@ func (e *examination) zones() {
 	case len(zones) == 0 && len(nodes) == 1:
 		return // there is nothing to choose between
 	case len(zones) == 0:
-		e.add(zonesMissing, clusterObject, fmt.Sprintf("None of %s has the label %s.", counted(len(nodes), "node"), corev1.LabelTopologyZone),
+		e.add(zonesMissing, clusterObject, fmt.Sprintf("None of %s has the label %s.", plaintext.Plural(len(nodes), "node"), corev1.LabelTopologyZone),
 			"kubectl get nodes -L "+corev1.LabelTopologyZone)
 		return
 	}
@@ -85,7 +85,7 @@ func (e *examination) zones() {
 		z, object := zones[name], Object{Kind: "Zone", Name: name}
 		selector := "kubectl get nodes -l " + corev1.LabelTopologyZone + "=" + name
 		if z.ready == 0 {
-			e.add(zoneWithoutReadyNode, object, fmt.Sprintf("None of %s of zone %q is ready.", counted(z.nodes, "node"), name), selector)
+			e.add(zoneWithoutReadyNode, object, fmt.Sprintf("None of %s of zone %q is ready.", plaintext.Plural(z.nodes, "node"), name), selector)
 		}
 		if len(z.regions) > 1 {
 			e.add(zoneInTwoRegions, object, fmt.Sprintf("Zone %q has nodes in different regions: %s.", name, regionText(z.regions)), selector+" -L "+corev1.LabelTopologyRegion)
@@ -96,7 +96,7 @@ func (e *examination) zones() {
 			if zones[other].nodes < z.nodes {
 				less, other = other, less
 			}
-			e.add(zonesLookAlike, Object{Kind: "Zone", Name: less}, fmt.Sprintf("Zone %q, of %s, looks like zone %q.", less, counted(zones[less].nodes, "node"), other),
+			e.add(zonesLookAlike, Object{Kind: "Zone", Name: less}, fmt.Sprintf("Zone %q, of %s, looks like zone %q.", less, plaintext.Plural(zones[less].nodes, "node"), other),
 				"kubectl get nodes -l "+corev1.LabelTopologyZone+"="+less)
 			alike[key] = other
 		} else {
@@ -136,5 +136,3 @@ func notReadyReason(node *corev1.Node) string {
 	}
 	return ""
 }
-
-func counted(n int, noun string) string { return plaintext.Count(int64(n), noun, noun+"s") }

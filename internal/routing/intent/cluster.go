@@ -14,6 +14,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/plaintext"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -236,6 +237,9 @@ func (c *Cluster) Zones() []string {
 // RegionOf is the region of a zone, "" if it is unknown.
 func (c *Cluster) RegionOf(zone string) string { return c.regions[zone] }
 
+// mostNamed is how many nodes or regions a warning names.
+const mostNamed = 5
+
 // Warnings say what is wrong with the nodes, each in a sentence.
 func (c *Cluster) Warnings() []string {
 	var warnings []string
@@ -244,33 +248,18 @@ func (c *Cluster) Warnings() []string {
 	}
 	if n := len(c.WithoutZone); n > 0 {
 		warnings = append(warnings, fmt.Sprintf("%s without the label %s, left out of the capacity: %s",
-			count(n, "node"), corev1.LabelTopologyZone, some(c.WithoutZone)))
+			plaintext.Plural(n, "node"), corev1.LabelTopologyZone, plaintext.FirstOf(c.WithoutZone, mostNamed)))
 	}
 	if n := len(c.WithoutCPU); n > 0 {
-		warnings = append(warnings, fmt.Sprintf("%s without allocatable CPU: %s", count(n, "node"), some(c.WithoutCPU)))
+		warnings = append(warnings, fmt.Sprintf("%s without allocatable CPU: %s", plaintext.Plural(n, "node"), plaintext.FirstOf(c.WithoutCPU, mostNamed)))
 	}
 	for _, zone := range c.zones {
 		if len(zone.regions) > 1 {
 			warnings = append(warnings, fmt.Sprintf("zone %q has nodes in %d regions (%s); the first counts",
-				zone.name, len(zone.regions), some(zone.regions)))
+				zone.name, len(zone.regions), plaintext.FirstOf(zone.regions, mostNamed)))
 		}
 	}
 	return warnings
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func some(names []string) string {
-	const most = 5
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }
 
 // Domains are the nodes by their value of the label key, in the order of names. Nodes
