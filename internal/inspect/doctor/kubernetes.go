@@ -71,12 +71,3 @@ func isVirtual(node *corev1.Node) bool { return node.Labels["type"] == "virtual-
 func (e *examination) isPassing(node *corev1.Node) bool {
 	return node.DeletionTimestamp != nil || e.now().Sub(node.CreationTimestamp.Time) < settling
 }
-
-func isReady(node *corev1.Node) bool {
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}

@@ -12,6 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing/handover"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 const (
@@ -122,7 +123,7 @@ func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coo
 	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: v1alpha1.ProxyLeasePrefix + node.Name}
 	next := "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
 	if lease == nil {
-		if now := e.now(); isReady(node) && now.Sub(node.CreationTimestamp.Time) > settling && now.Sub(set.CreationTimestamp.Time) > settling {
+		if now := e.now(); intent.IsReady(node) && now.Sub(node.CreationTimestamp.Time) > settling && now.Sub(set.CreationTimestamp.Time) > settling {
 			e.add(proxyLeaseMissing, object, fmt.Sprintf("There is no Lease of vicinity-proxy on node %s.", node.Name), next)
 		}
 		return
@@ -131,7 +132,7 @@ func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coo
 	show := "kubectl -n " + lease.Namespace + " get lease " + lease.Name + " -o yaml"
 	age, renewed := e.age(lease)
 	switch {
-	case !isReady(node):
+	case !intent.IsReady(node):
 	case !renewed || age >= v1alpha1.LeaseFresh:
 		e.add(proxyLeaseStale, object, fmt.Sprintf("The Lease of vicinity-proxy on node %s was last renewed %s ago.", node.Name, age.Round(time.Second)), next)
 	case lease.Annotations[v1alpha1.AnnotationProbeFailure] != "":

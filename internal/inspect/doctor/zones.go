@@ -36,7 +36,7 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 			zones[name] = z
 		}
 		z.nodes++
-		if isReady(node) {
+		if intent.IsReady(node) {
 			z.ready++
 		}
 		region := node.Labels[corev1.LabelTopologyRegion]
@@ -53,13 +53,13 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 // zones is about the labels of nodes, and about nodes that no zone counts.
 func (e *examination) zones() {
 	nodes := slices.DeleteFunc(slices.Clone(e.Nodes), func(node *corev1.Node) bool {
-		return e.isPassing(node) && (!isReady(node) || node.Labels[corev1.LabelTopologyZone] == "")
+		return e.isPassing(node) && (!intent.IsReady(node) || node.Labels[corev1.LabelTopologyZone] == "")
 	})
 	if len(nodes) == 0 {
 		return
 	}
 	for _, node := range nodes {
-		if !isReady(node) {
+		if !intent.IsReady(node) {
 			e.add(nodeNotReady, objectOf("Node", node), fmt.Sprintf("Node %s is not ready%s.", node.Name, notReadyReason(node)), "kubectl describe node "+node.Name)
 		}
 	}

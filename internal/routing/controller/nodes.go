@@ -78,7 +78,7 @@ func (w *nodeWatcher) handler() handler.EventHandler {
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 func sameNode(a, b *corev1.Node) bool {
-	if !maps.Equal(a.Labels, b.Labels) || readiness(a) != readiness(b) ||
+	if !maps.Equal(a.Labels, b.Labels) || intent.IsReady(a) != intent.IsReady(b) ||
 		!slices.Equal(intent.ControlPlaneTaints(a), intent.ControlPlaneTaints(b)) {
 		return false
 	}
@@ -89,15 +89,6 @@ func sameNode(a, b *corev1.Node) bool {
 		}
 	}
 	return true
-}
-
-func readiness(node *corev1.Node) corev1.ConditionStatus {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status
-		}
-	}
-	return corev1.ConditionUnknown
 }
 
 func (w *nodeWatcher) source() source.Source { return w.changes.Source("reading nodes", w.refresh) }

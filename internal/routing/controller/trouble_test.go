@@ -24,6 +24,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/routing"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/topology"
 )
 
@@ -581,7 +582,7 @@ func (p *play) anyNodeReady() bool {
 	if err := p.client.List(context.Background(), &list); err != nil {
 		p.t.Fatal(err)
 	}
-	return slices.ContainsFunc(list.Items, func(node corev1.Node) bool { return readiness(&node) == corev1.ConditionTrue })
+	return slices.ContainsFunc(list.Items, func(node corev1.Node) bool { return intent.IsReady(&node) })
 }
 
 // checkHints compares hints with what is decided.

@@ -140,15 +140,14 @@ func amount(quantity *resource.Quantity) float64 {
 
 // counts reports whether clients run on the node.
 func counts(node *corev1.Node) bool {
-	if len(ControlPlaneTaints(node)) > 0 {
-		return false
-	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return len(ControlPlaneTaints(node)) == 0 && IsReady(node)
+}
+
+// IsReady reports whether a node is ready.
+func IsReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 func ofControlPlane(node *corev1.Node) bool {
