@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/bools"
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
@@ -123,21 +124,11 @@ func RolloutStatusOf(d *v1alpha1.DomainRollout) RolloutStatus {
 
 // CompareBudgets orders budgets: those that block first, then by namespace and name.
 func CompareBudgets(a, b BudgetStatus) int {
-	return cmp.Or(trueFirst(a.Blocking(), b.Blocking()), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+	return cmp.Or(bools.Compare(b.Blocking(), a.Blocking()), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
 // CompareRollouts orders rollouts: those that move or failed first, then by namespace and name.
 func CompareRollouts(a, b RolloutStatus) int {
-	urgent := trueFirst(a.Moving || a.Failure != "", b.Moving || b.Failure != "")
+	urgent := bools.Compare(b.Moving || b.Failure != "", a.Moving || a.Failure != "")
 	return cmp.Or(urgent, strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
-}
-
-func trueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/bools"
 )
 
 // replace takes down pods of the wave, and says what it waits for.
@@ -63,7 +64,7 @@ func (r *run) replaceIn(d *domain) (wait Wait) {
 	most := r.Spec.MaxUnavailable.Of(d.Pods)
 	// Pods that are down already come first, then those of the last slots.
 	slices.SortStableFunc(d.old, func(a, b *Pod) int {
-		return cmp.Or(compareBool(a.Ready, b.Ready), -cmp.Compare(r.index[a.Slot], r.index[b.Slot]), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(bools.Compare(a.Ready, b.Ready), -cmp.Compare(r.index[a.Slot], r.index[b.Slot]), cmp.Compare(a.Name, b.Name))
 	})
 	for _, p := range d.old {
 		refusal, refused := r.refusal(p)
@@ -237,16 +238,6 @@ func (r *run) againHealthy() {
 			r.again(p.Since.Add(r.Spec.ReadyFor))
 		}
 	}
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // deadline is when something that began at a time has failed.

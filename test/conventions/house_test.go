@@ -79,7 +79,8 @@ var house = map[string]kind{
 	"internal/scaledown":        door,
 	"internal/scaledown/spread": front,
 
-	"internal/kit": kit,
+	"internal/kit":       kit,
+	"internal/kit/bools": ground,
 
 	"internal/inspect": judge,
 	"internal/report":  view,

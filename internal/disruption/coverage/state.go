@@ -12,6 +12,7 @@ import (
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/kit/bools"
 )
 
 // StateOf is the state of a budget.
@@ -138,7 +139,7 @@ func domainsOf(measures []disruption.DomainMeasure) []v1alpha1.DomainStatus {
 	listed := slices.Clone(measures)
 	if len(listed) > MaxDomains {
 		slices.SortStableFunc(listed, func(a, b disruption.DomainMeasure) int {
-			return cmp.Or(cmp.Compare(a.Allowed, b.Allowed), compareBools(b.Disturbed, a.Disturbed), comparePlaces(a, b))
+			return cmp.Or(cmp.Compare(a.Allowed, b.Allowed), bools.Compare(b.Disturbed, a.Disturbed), comparePlaces(a, b))
 		})
 		listed = listed[:MaxDomains]
 	}
@@ -155,16 +156,6 @@ func domainsOf(measures []disruption.DomainMeasure) []v1alpha1.DomainStatus {
 
 func comparePlaces(a, b disruption.DomainMeasure) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Domain, b.Domain))
-}
-
-func compareBools(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 func count(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }

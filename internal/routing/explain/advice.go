@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"vicinity.dev/vicinity/internal/allocate"
+	"vicinity.dev/vicinity/internal/kit/bools"
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
@@ -194,7 +195,7 @@ func apportion(have []int, shares []float64, total int) []int {
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(
-			cmp.Compare(boolInt(have[b] > want[b] && shares[b] > 0), boolInt(have[a] > want[a] && shares[a] > 0)),
+			bools.Compare(have[b] > want[b] && shares[b] > 0, have[a] > want[a] && shares[a] > 0),
 			cmp.Compare(rest[b], rest[a]),
 		)
 	})
@@ -205,13 +206,6 @@ func apportion(have []int, shares []float64, total int) []int {
 		}
 	}
 	return want
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // placed adds pods one by one where most are lacking.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 
+	"vicinity.dev/vicinity/internal/kit/bools"
 	"vicinity.dev/vicinity/internal/routing"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
@@ -43,7 +44,7 @@ func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1
 	controller = found[0]
 	names := []string{controller.Namespace + "/" + controller.Name}
 	for _, d := range found[1:] {
-		if scaledDown(d) == 0 {
+		if !isScaledToZero(d) {
 			names = append(names, d.Namespace+"/"+d.Name)
 		}
 	}
@@ -61,22 +62,16 @@ func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1
 // the namespace that the webhooks of the cluster call are first. Those that are to have no pods are last, and names
 // decide among others.
 func SortControllers(found []*appsv1.Deployment, called string) {
-	elsewhere := func(d *appsv1.Deployment) int {
-		if d.Namespace == called {
-			return 0
-		}
-		return 1
-	}
 	slices.SortFunc(found, func(a, b *appsv1.Deployment) int {
-		return cmp.Or(elsewhere(a)-elsewhere(b), scaledDown(a)-scaledDown(b), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+		return cmp.Or(
+			bools.Compare(a.Namespace != called, b.Namespace != called), bools.Compare(isScaledToZero(a), isScaledToZero(b)),
+			strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name),
+		)
 	})
 }
 
-func scaledDown(d *appsv1.Deployment) int {
-	if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
-		return 1
-	}
-	return 0
+func isScaledToZero(d *appsv1.Deployment) bool {
+	return d.Spec.Replicas != nil && *d.Spec.Replicas == 0
 }
 
 // RunningOf are the settings that the cluster's controller was started with, and the defaults

@@ -25,6 +25,8 @@ import (
 	"math"
 	"sort"
 	"time"
+
+	"vicinity.dev/vicinity/internal/kit/bools"
 )
 
 // Phase is how far a pod has come, in the order in which ReplicaSets delete pods.
@@ -68,18 +70,7 @@ func classOf(p *Pod) class { return class{p.Node != "", p.Phase, p.Ready} }
 
 // compare is negative if pods of the first class go before those of the second one.
 func (a class) compare(b class) int {
-	return cmp.Or(compareBool(a.assigned, b.assigned), cmp.Compare(a.phase, b.phase), compareBool(a.ready, b.ready))
-}
-
-// compareBool has false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
+	return cmp.Or(bools.Compare(a.assigned, b.assigned), cmp.Compare(a.phase, b.phase), bools.Compare(a.ready, b.ready))
 }
 
 // occupancy is how many pods there are.
@@ -156,7 +147,7 @@ func (r Ranking) compareAge(since, other time.Time, a, b *Pod) int {
 	case since.Equal(other):
 		return 0
 	case since.IsZero() || other.IsZero():
-		return compareBool(!since.IsZero(), !other.IsZero())
+		return bools.Compare(!since.IsZero(), !other.IsZero())
 	}
 	return cmp.Or(cmp.Compare(r.magnitude(since), r.magnitude(other)), cmp.Compare(a.UID, b.UID), 1)
 }
