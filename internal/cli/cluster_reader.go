@@ -86,7 +86,7 @@ func (r *clusterReader) services(ctx context.Context, namespace string) ([]*core
 
 func (r *clusterReader) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	list, err := listAll[corev1.Node](ctx, r.typed.CoreV1().Nodes(), metav1.ListOptions{})
-	return list, r.optional(inspect.KindNodes, "where traffic comes from is unknown, and so is the plan", err)
+	return list, r.optional(inspect.KindNodes, "the origin of traffic is unknown, and so is the plan", err)
 }
 
 func (r *clusterReader) slices(ctx context.Context, namespace, selector string) ([]*discoveryv1.EndpointSlice, error) {

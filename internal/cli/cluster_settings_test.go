@@ -141,7 +141,7 @@ func TestControllerIsThatWhichWebhooksCall(t *testing.T) {
 		return admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: "vicinity-webhook"}}
 	}
 	const both = "Deployments vicinity-system/vicinity-controller and a-tenant/vicinity-controller have the labels of vicinity-controller; " +
-		"the first is taken for it, whose namespace the webhooks of the cluster call"
+		"the first one is used, because the webhooks of the cluster call its namespace"
 	for name, test := range map[string]struct {
 		webhooks runtime.Object
 		own      string
@@ -150,7 +150,7 @@ func TestControllerIsThatWhichWebhooksCall(t *testing.T) {
 		"no webhooks": {
 			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: calls("vicinity-system")}}},
 			"a-tenant", "Deployments a-tenant/vicinity-controller and vicinity-system/vicinity-controller have the labels of vicinity-controller; " +
-				"the first is taken for it, though no webhook that is known calls its namespace",
+				"the first one is used, although no known webhook calls its namespace",
 		},
 		"a mutating one": {
 			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "vicinity", Labels: label}, Webhooks: []admissionregistrationv1.MutatingWebhook{{ClientConfig: calls("vicinity-system")}}},

@@ -244,7 +244,7 @@ func TestDeliveredToDNSServers(t *testing.T) {
 	c := newNamedCluster(t)
 	_, stdout, _ := c.run(t.Context(), "explain", "spread")
 	wants(t, stdout,
-		"delivery: Groups, for DNS servers: vicinity-dns answers from 4 groups; any other gives all endpoints to every client\n",
+		"delivery: Groups, for DNS servers: vicinity-dns answers from 4 groups; other servers give all endpoints to every client\n",
 		"state: delivered; ", "expected of clients that ask vicinity-dns: ", "clients in zone-c get from vicinity-dns: 2 own + 2 of zone-a\n")
 	_, stdout, _ = c.run(t.Context(), "explain", "fresh")
 	wants(t, stdout, "delivery: Groups, for DNS servers; none is written, so every client gets all endpoints\n", "state: planned; ", "clients in zone-a, zone-b will get from vicinity-dns: 1 own\n")

@@ -76,7 +76,7 @@ func deliveryText(e *inspect.Explanation) string {
 	case e.Delivery == allocate.DeliveryGroups && e.Headless && e.Groups == 0:
 		return "Groups, for DNS servers; none is written, so every client gets all endpoints"
 	case e.Delivery == allocate.DeliveryGroups && e.Headless:
-		return "Groups, for DNS servers: vicinity-dns answers from " + groups + "; any other gives all endpoints to every client"
+		return "Groups, for DNS servers: vicinity-dns answers from " + groups + "; other servers give all endpoints to every client"
 	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0 && e.Written != nil && !*e.Written:
 		return "Groups, for vicinity-proxy; none is written yet"
 	case e.Delivery == allocate.DeliveryGroups && e.Groups == 0:

@@ -150,7 +150,7 @@ func (r *nodeReader) readProxy(ctx context.Context) error {
 				}
 			}
 			if err := r.apply(&container); err != nil {
-				r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has a flag that makes no sense (%v); its default flags are assumed", set.Namespace, set.Name, err))
+				r.leaveOut(fmt.Sprintf("DaemonSet %s/%s has an invalid flag (%v); default flags are assumed", set.Namespace, set.Name, err))
 			}
 		}
 		if selector := set.Spec.Template.Spec.NodeSelector; !labels.SelectorFromSet(selector).Matches(labels.Set(r.in.Node.Labels)) {

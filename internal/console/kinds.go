@@ -75,7 +75,7 @@ func kinds(o Options) []kind {
 		}, core.Services(o.Namespace)),
 		reads(kind{
 			name: inspect.KindNodes, right: "nodes", wide: true, object: &corev1.Node{}, slim: slimNode,
-			without: "where traffic comes from is unknown, and so are plans",
+			without: "the origin of traffic is unknown, and so are plans",
 		}, core.Nodes()),
 		reads(kind{
 			name: inspect.KindSlices, right: "endpointslices.discovery.k8s.io", object: &discoveryv1.EndpointSlice{}, slim: slimObject,

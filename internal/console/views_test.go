@@ -250,7 +250,7 @@ func TestWhatIfView(t *testing.T) {
 // Who may not read a kind is told which right is missing; the rest works.
 func TestMissingRights(t *testing.T) {
 	for resource, says := range map[string]string{
-		"nodes":                     "Nodes may not be read, so where traffic comes from is unknown, and so are plans. Missing right: list and watch nodes in the whole cluster",
+		"nodes":                     "Nodes may not be read, so the origin of traffic is unknown, and so are plans. Missing right: list and watch nodes in the whole cluster",
 		"services":                  "Services may not be read, so no Service is shown",
 		"endpointslices":            "Missing right: list and watch endpointslices.discovery.k8s.io in the whole cluster",
 		"namespaces":                "Namespaces may not be read",

@@ -16,7 +16,7 @@ import (
 // maxMessage is the length that a message is cut to: what an event can carry, too.
 const maxMessage = 1000
 
-const hintsLost = "the hints do not stay: something changes or removes them, as another mutating webhook can, and Kubernetes where Vicinity's webhook is not served"
+const hintsLost = "the hints do not stay: another webhook or controller removes them, or Vicinity's webhook for EndpointSlices is not served"
 
 // IsReported reports whether there is anything to keep of the decision. Of a Service
 // that asks for nothing there is not, nor of one that a policy chose which has no use for
@@ -72,17 +72,17 @@ func (d Decision) Condition() metav1.Condition {
 	return condition
 }
 
-const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints cannot express what is asked for: until then all zones use all endpoints"
+const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints cannot express its plan: until then all zones use all endpoints"
 
 const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + intent.HintsAreOff + ": until then all zones use all endpoints"
 
 // answered is what the condition says of a headless Service: the controller cannot see
 // which DNS server clients ask.
-const answered = "delivered to DNS servers: vicinity-dns answers by that; any other gives all endpoints to every client"
+const answered = "delivered to DNS servers: vicinity-dns follows the plan; other servers give all endpoints to every client"
 
 // unreached is what the condition says of zones that what is asked for keeps from all
 // endpoints.
-const unreached = "there are zones that reach no endpoint, since what is asked for allows no farther one"
+const unreached = "some zones reach no endpoint, because the requirement allows no farther one"
 
 func (d Decision) leavesZones() bool {
 	return slices.ContainsFunc(d.Families, func(f FamilyDecision) bool {
@@ -130,9 +130,9 @@ func WithHintsLost(condition metav1.Condition) metav1.Condition {
 // LostHints reports whether the Service's condition says that hints did not stay.
 func LostHints(service *corev1.Service) bool { return TroubleHintsLost.of(service) }
 
-// WithNotWritten is the condition while what was decided cannot be written.
+// WithNotWritten is the condition while the decision cannot be written.
 func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
-	return TroubleNotWritten.with(condition, "what was decided cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
+	return TroubleNotWritten.with(condition, "the decision cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
 }
 
 // NotWritten reports whether the Service's condition says that what was decided could

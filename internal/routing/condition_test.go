@@ -91,7 +91,7 @@ func checkTroubles(t *testing.T, service *corev1.Service, d Decision, got metav1
 	}
 	service.Status.Conditions = []metav1.Condition{unwritten}
 	if !NotWritten(service) || LostHints(service) || unwritten.Status != metav1.ConditionFalse ||
-		!strings.HasPrefix(unwritten.Message, "what was decided cannot be written: it may change labels only. ") {
+		!strings.HasPrefix(unwritten.Message, "the decision cannot be written: it may change labels only. ") {
 		t.Errorf("not written: %+v", unwritten)
 	}
 	// All are as the API server takes them, and read back as the same state.

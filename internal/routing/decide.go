@@ -81,10 +81,10 @@ func decide(in Input) (Decision, error) {
 		return Decision{}, err
 	}
 	if zones := in.Cluster.ImpossibleZones(in.Slices); len(zones) > 0 {
-		d.note("zone %q of an endpoint is none that a node can have, and counts as unknown", zones[0])
+		d.note("an endpoint has the zone %q, which no node label can have, so it counts as unknown", zones[0])
 	}
 	if slices.ContainsFunc(in.Slices, isOfNames) {
-		d.note("EndpointSlices of host names (addressType FQDN) are left out: %s addresses", d.needing())
+		d.note("EndpointSlices with addressType FQDN are ignored: %s addresses", d.needing())
 	}
 	return d, nil
 }
@@ -96,7 +96,7 @@ func isOfNames(slice *discoveryv1.EndpointSlice) bool {
 
 func (d *Decision) needing() string {
 	if d.Request.Headless {
-		return "the records are"
+		return "DNS records need"
 	}
 	return "proxies need"
 }

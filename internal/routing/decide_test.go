@@ -116,7 +116,7 @@ func TestDecideHints(t *testing.T) {
 		},
 		{
 			name: "hard tiers have no hints", service: routedService(sameZone, "Require"), nodes: three,
-			slices: slicesOf("a b=b c"), delivery: allocate.DeliveryHints, want: "- - -", note: "what is asked for requires what hints cannot",
+			slices: slicesOf("a b=b c"), delivery: allocate.DeliveryHints, want: "- - -", note: "the Service requires a near endpoint, which hints cannot express",
 		},
 		{
 			name: "node first: own nodes beside zones, but for one that would overload its own", service: preferNode(routedService(sameZone, "Prefer")), nodes: three,
@@ -222,7 +222,7 @@ func TestDecideDualStack(t *testing.T) {
 	if condition.Reason != "IPv4:Allocated,IPv6:Waiting" || condition.Status != metav1.ConditionTrue {
 		t.Errorf("got %s %s", condition.Status, condition.Reason)
 	}
-	if !strings.Contains(condition.Message, "EndpointSlices of host names (addressType FQDN) are left out") {
+	if !strings.Contains(condition.Message, "EndpointSlices with addressType FQDN are ignored") {
 		t.Errorf("message %q", condition.Message)
 	}
 	service.Status.Conditions[0].Reason = "IPv4:Waiting,IPv6:Waiting"

@@ -49,11 +49,11 @@ func (d *Decision) planHints(in Input) {
 	instead := byGroups(in.Settings)
 	if need := intent.NeedOfGroups(d.Request.Intent); need != "" {
 		d.Undelivered = true
-		d.note("what is asked for %s; so there are no hints, and %s is needed", need, instead)
+		d.note("the Service %s; no hints are written, use %s", need, instead)
 		return
 	}
 	if _, lost := hints.NodeKey(d.Request.Intent.Tiers); len(lost) > 0 {
-		d.note("hints express one kind of place finer than a zone, and only as the first; %s needs %s", strings.Join(lost, ", "), instead)
+		d.note("hints express only one key finer than a zone, and only as the first; %s needs %s", strings.Join(lost, ", "), instead)
 	}
 	for i := range d.Families {
 		d.planFamilyHints(&d.Families[i], in, instead)
@@ -76,7 +76,7 @@ func (d *Decision) planFamilyHints(f *FamilyDecision, in Input, instead string) 
 	}
 	tiers, fault := NodeTiers(in.Cluster, d.Request, allocate.DeliveryHints, f.Endpoints)
 	if fault != "" {
-		d.note("%s; %s can", fault, instead)
+		d.note("%s; use %s", fault, instead)
 	}
 	if tiers != nil {
 		f.planNodes(in, tiers)

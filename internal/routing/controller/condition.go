@@ -30,7 +30,7 @@ func (s *pass) report(ctx context.Context, d routing.Decision) error {
 			return err
 		}
 		s.record.wrote(service, s.now)
-		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity does not route the Service any more")
+		s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyNotRouted", "Routing", "Vicinity no longer routes the Service")
 		return nil
 	}
 	after := s.condition(&d)

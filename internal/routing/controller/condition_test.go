@@ -49,7 +49,7 @@ func TestWritesThatFailAreTold(t *testing.T) {
 	}
 	condition := w.condition()
 	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != "Allocated,NotWritten" ||
-		!strings.HasPrefix(condition.Message, "what was decided cannot be written: writing hints of EndpointSlice web-00: the rules of the shop forbid it. endpoints are divided") {
+		!strings.HasPrefix(condition.Message, "the decision cannot be written: writing hints of EndpointSlice web-00: the rules of the shop forbid it. endpoints are divided") {
 		t.Fatalf("condition %+v", condition)
 	}
 	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning TopologyNotWritten ") {

@@ -62,7 +62,7 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			if sent := w.sent(); len(sent) != 1 || !strings.HasPrefix(sent[0], "*v1.Service/status web") {
 				t.Errorf("sent %q", sent)
 			}
-			if c := w.condition(); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "Allocated" || !strings.Contains(c.Message, "vicinity-dns answers by that") {
+			if c := w.condition(); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "Allocated" || !strings.Contains(c.Message, "vicinity-dns follows the plan") {
 				t.Errorf("condition %+v", c)
 			}
 			if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated") {

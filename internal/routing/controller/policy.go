@@ -141,7 +141,7 @@ func (p policyReconciler) status(ctx context.Context, policy *anyPolicy) (v1alph
 	}
 	accepted := metav1.Condition{
 		Type: v1alpha1.Accepted, Status: metav1.ConditionTrue, Reason: "Accepted",
-		Message: "all of the policy holds", ObservedGeneration: policy.object.GetGeneration(),
+		Message: "all values are valid", ObservedGeneration: policy.object.GetGeneration(),
 	}
 	if len(faults) > 0 {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, "Fallback", strings.Join(faults, ". ")

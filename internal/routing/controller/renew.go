@@ -122,7 +122,7 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 	}
 	s.metrics.replans.Inc()
 	s.recorder.Eventf(s.in.Service, nil, corev1.EventTypeNormal, "TopologyReplanned", "Routing",
-		"a better plan replaces the one that was kept; endpoints that serve other zones now: %d. %s", endpointsMoved(d), strings.Join(parts, "; "))
+		"a better plan replaces the previous one; endpoints that now serve other zones: %d. %s", endpointsMoved(d), strings.Join(parts, "; "))
 }
 
 // endpointsMoved is how many endpoints a decision gives to other zones. One that both groups and hints give

@@ -57,7 +57,7 @@ func TestQuietServiceGetsABetterPlan(t *testing.T) {
 		t.Errorf("after %s hints %s", w.clock.Now().Sub(begun), got)
 	}
 	replanned := w.replanned()
-	const want = "Normal TopologyReplanned a better plan replaces the one that was kept; endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %"
+	const want = "Normal TopologyReplanned a better plan replaces the previous one; endpoints that now serve other zones: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %"
 	if len(replanned) != 1 || replanned[0] != want {
 		t.Errorf("told %q, want %q", replanned, want)
 	}

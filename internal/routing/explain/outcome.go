@@ -40,14 +40,14 @@ func reasonOf(o allocate.Outcome) string {
 	case allocate.RuleNoEndpoints:
 		return "no endpoint is ready"
 	case allocate.RuleNoCapacity:
-		return "no zone has capacity, so where traffic comes from is unknown"
+		return "no zone has capacity, so the origin of traffic is unknown"
 	case allocate.RuleOneZone:
 		if o.Zones == 1 {
 			return "one zone has all nodes and all endpoints, so there is nothing to choose"
 		}
 		return fmt.Sprintf("fewer than 2 zones have capacity, so %s has nothing to divide", asked(o))
 	case allocate.RuleTiers:
-		return "nearest: each zone uses its nearest endpoints, whatever load that makes" + reach(o)
+		return "nearest: each zone uses its nearest endpoints, however high the load is" + reach(o)
 	case allocate.RuleBelowStart, allocate.RuleInBand:
 		// The numbers say which of the two it is; the way out is the same.
 		return fmt.Sprintf("%s, starts at %s", plaintext.Plural(o.Endpoints, "endpoint"), start(o))

@@ -66,9 +66,9 @@ func Limits(region allocate.Region) []Limit {
 	var limits []Limit
 	switch {
 	case endpoints == 1:
-		limits = append(limits, newLimit(LimitOneEndpoint, "there is one endpoint only: when it fails, nothing is left"))
+		limits = append(limits, newLimit(LimitOneEndpoint, "there is only one endpoint: when it fails, the Service is down"))
 	case len(homes) == 1 && withCapacity > 1 && without == 0:
-		limits = append(limits, newLimit(LimitEndpointsInOneZone, "all %d endpoints are in %s: when it fails, nothing is left", endpoints, homes[0]))
+		limits = append(limits, newLimit(LimitEndpointsInOneZone, "all %d endpoints are in %s: when it fails, the Service is down", endpoints, homes[0]))
 	}
 	if endpoints > 1 && endpoints < withCapacity {
 		limits = append(limits, newLimit(LimitFewEndpoints, "%d endpoints are fewer than the %d zones: some traffic has to leave its zone", endpoints, withCapacity))
@@ -114,5 +114,5 @@ func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit
 // Autoscaled says that the named autoscalers set the number of endpoints of a Service whose
 // zones use different ones.
 func Autoscaled(autoscalers []string) Limit {
-	return newLimit(LimitAutoscaling, "%s scales by the mean load of all pods, in which the load of one zone is diluted", strings.Join(autoscalers, ", "))
+	return newLimit(LimitAutoscaling, "%s scales by the mean load of all pods, which hides the load of a single zone", strings.Join(autoscalers, ", "))
 }

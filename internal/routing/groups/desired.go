@@ -240,7 +240,7 @@ func (w *want) widen() (notes []string) {
 					s.extra = append(s.extra, zone)
 				}
 			}
-			notes = append(notes, fmt.Sprintf("not all endpoints have port %q, and none that has it is planned for zone %s: the zone uses all that do, whatever load that makes", key.name, zone))
+			notes = append(notes, fmt.Sprintf("no endpoint that the plan gives to zone %s has port %q: the zone uses all endpoints that have it, however high the load is", zone, key.name))
 		}
 	}
 	return notes
@@ -327,7 +327,7 @@ func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
 		}
 		ports, unnumbered := groupPorts(slice.Ports)
 		for _, name := range unnumbered {
-			notes = append(notes, fmt.Sprintf("port %q of slice %s has no number and is left out of the groups", name, slice.Name))
+			notes = append(notes, fmt.Sprintf("port %q of EndpointSlice %s has no number, so groups leave it out", name, slice.Name))
 		}
 		key := portsKey(ports)
 		if parts[key] == nil {

@@ -173,7 +173,7 @@ func (h State) Next(now time.Time) Step {
 	case ours:
 		return Step{
 			Phase: PhaseReturning, Release: true, After: h.Grace, Memory: Memory{Returned: now},
-			Notes: []string{"kube-proxy serves the Service again; its groups go as soon as all nodes had time to notice"},
+			Notes: []string{"kube-proxy serves the Service again; its groups are deleted once all nodes have had time to notice"},
 		}
 	}
 	return h.returning(now)
@@ -194,7 +194,7 @@ func (h State) unproxied(ours bool) Step {
 func (h State) served(now time.Time) Step {
 	step := Step{Phase: PhaseServed, Missing: Unserved(h.Proxies, now), Down: Down(h.Proxies, now)}
 	if len(step.Missing) > 0 {
-		step.Notes = []string{fmt.Sprintf("no vicinity-proxy answers on %s, where the Service does not work: start it there, or remove the annotation %s",
+		step.Notes = []string{fmt.Sprintf("vicinity-proxy does not answer on %s, so the Service does not work there: start it, or remove the annotation %s",
 			nodesText(step.Missing), v1alpha1.AnnotationProxy)}
 	}
 	step.noteDown()
@@ -209,24 +209,24 @@ func (h State) taking(now time.Time) Step {
 		return step
 	case h.Unsliced != "":
 		step.Memory.Begun = nil
-		step.Notes = []string{fmt.Sprintf("kube-proxy goes on serving the Service until Kubernetes has made its EndpointSlices of %s", h.Unsliced)}
+		step.Notes = []string{fmt.Sprintf("kube-proxy serves the Service until Kubernetes has made its EndpointSlices of %s", h.Unsliced)}
 		return step
 	case !h.begun():
 		step.Memory.Begun = versions(h.Groups)
 	}
 	if len(h.Proxies) == 0 {
-		step.Notes = []string{"kube-proxy goes on serving the Service: there is no node that vicinity-proxy is to run on"}
+		step.Notes = []string{"kube-proxy still serves the Service: no node is selected for vicinity-proxy"}
 		return step
 	}
 	step.Missing, step.Down = Missing(h.Service, h.Proxies, step.Memory.Begun, now), Down(h.Proxies, now)
 	switch {
 	case len(step.Down) == len(h.Proxies):
-		step.Notes = []string{"kube-proxy goes on serving the Service: all nodes that vicinity-proxy is to run on are down"}
+		step.Notes = []string{"kube-proxy still serves the Service: all nodes that are selected for vicinity-proxy are down"}
 		return step
 	case len(step.Missing) == 0:
 		step.Take = true
 	default:
-		step.Notes = []string{fmt.Sprintf("kube-proxy goes on serving the Service until vicinity-proxy is ready on %s", nodesText(step.Missing))}
+		step.Notes = []string{fmt.Sprintf("kube-proxy serves the Service until vicinity-proxy is ready on %s", nodesText(step.Missing))}
 	}
 	step.noteDown()
 	return step
@@ -234,7 +234,7 @@ func (h State) taking(now time.Time) Step {
 
 func (s *Step) noteDown() {
 	if len(s.Down) > 0 {
-		s.Notes = append(s.Notes, fmt.Sprintf("not waited for is vicinity-proxy on %s, down for more than %d minutes", nodesText(s.Down), int(DownAfter.Minutes())))
+		s.Notes = append(s.Notes, fmt.Sprintf("nothing waits for vicinity-proxy on %s, down for more than %d minutes", nodesText(s.Down), int(DownAfter.Minutes())))
 	}
 }
 

@@ -95,7 +95,7 @@ func TestHandOverNext(t *testing.T) {
 			state: State{Wanted: true, ProxyName: "vicinity", Unsliced: corev1.IPv6Protocol, Groups: groups, Written: true, Proxies: ready},
 			want:  "Served",
 		},
-		{name: "no node", state: State{Wanted: true, Groups: groups, Written: true}, want: "Taking", note: "there is no node that vicinity-proxy is to run on"},
+		{name: "no node", state: State{Wanted: true, Groups: groups, Written: true}, want: "Taking", note: "no node is selected for vicinity-proxy"},
 		{
 			name:  "a node without a proxy is not ready since a while",
 			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-299 * time.Second), time.Time{}}),
@@ -104,12 +104,12 @@ func TestHandOverNext(t *testing.T) {
 		{
 			name:  "a node is down, and its Lease is old",
 			state: taking(NodeProxy{"c1", "c", stale, "200", "", now.Add(-300 * time.Second), time.Time{}}),
-			want:  "Taking take", note: "not waited for is vicinity-proxy on node c1, down for more than 5 minutes",
+			want:  "Taking take", note: "nothing waits for vicinity-proxy on node c1, down for more than 5 minutes",
 		},
 		{
 			name:  "one node is down, and another has no proxy",
 			state: taking(NodeProxy{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour), time.Time{}}, NodeProxy{"c2", "c", time.Time{}, "", "", time.Time{}, time.Time{}}),
-			want:  "Taking c2", note: "ready on node c2. not waited for is vicinity-proxy on node c1",
+			want:  "Taking c2", note: "ready on node c2. nothing waits for vicinity-proxy on node c1",
 		},
 		{
 			name:  "a node is not ready since long, and its proxy lives",
@@ -122,15 +122,15 @@ func TestHandOverNext(t *testing.T) {
 				Wanted: true, Groups: groups, Written: true,
 				Proxies: []NodeProxy{{"c1", "c", time.Time{}, "", "", now.Add(-time.Hour), time.Time{}}},
 			},
-			want: "Taking", note: "all nodes that vicinity-proxy is to run on are down",
+			want: "Taking", note: "all nodes that are selected for vicinity-proxy are down",
 		},
 		{name: "served", state: served(), want: "Served"},
-		{name: "served, and a node has no proxy", state: served(NodeProxy{"new", "b", time.Time{}, "", "", time.Time{}, time.Time{}}), want: "Served new", note: "no vicinity-proxy answers on node new"},
+		{name: "served, and a node has no proxy", state: served(NodeProxy{"new", "b", time.Time{}, "", "", time.Time{}, time.Time{}}), want: "Served new", note: "vicinity-proxy does not answer on node new"},
 		{name: "served, and a node has just become ready", state: served(NodeProxy{"new", "b", time.Time{}, "", "", time.Time{}, now.Add(-44 * time.Second)}), want: "Served"},
 		{
 			name:  "served, a node is not ready, and another is down",
 			state: served(NodeProxy{"c1", "c", stale, "", "", now.Add(-time.Minute), time.Time{}}, NodeProxy{"c2", "c", stale, "", "", now.Add(-time.Hour), time.Time{}}),
-			want:  "Served", note: "not waited for is vicinity-proxy on node c2",
+			want:  "Served", note: "nothing waits for vicinity-proxy on node c2",
 		},
 		{name: "not wanted any more", state: State{ProxyName: "vicinity", Groups: groups, Grace: 10 * time.Second}, want: "Returning release 10s"},
 		{name: "kube-proxy takes over", state: State{Groups: groups, Grace: 10 * time.Second, Memory: Memory{Returned: now.Add(-4 * time.Second)}}, want: "Returning 6s"},

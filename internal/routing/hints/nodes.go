@@ -43,7 +43,7 @@ func NodeFault(cluster *intent.Cluster, key string, endpoints []intent.Endpoint)
 		domains = cluster.Domains(key)
 	}
 	if cluster.HasNode(NoNode) {
-		reason = "a node is called " + NoNode + ", which stands for none in hints"
+		reason = "a node has the name " + NoNode + ", by which hints name no node"
 	}
 	for _, e := range endpoints {
 		if reason == "" {
@@ -53,7 +53,7 @@ func NodeFault(cluster *intent.Cluster, key string, endpoints []intent.Endpoint)
 	if reason == "" {
 		return ""
 	}
-	return fmt.Sprintf("%s is not looked at: %s", key, reason)
+	return fmt.Sprintf("hints ignore %s: %s", key, reason)
 }
 
 // domainFault says why the nodes of the endpoint's domain cannot be hinted to. Without
@@ -66,7 +66,7 @@ func domainFault(domains map[string][]string, value string, e intent.Endpoint) s
 	case value == "":
 		return "the node of an endpoint has no such label"
 	case len(domains[value]) > v1alpha1.MaxHints:
-		return "one of its domains has more nodes than an endpoint can be hinted to"
+		return "one of its domains has more nodes than an endpoint can have hints for"
 	}
 	return ""
 }

@@ -96,17 +96,17 @@ func (in *Input) zones(set allocate.ConsumerSet, home string, regions map[string
 	zones := slices.DeleteFunc(set.Zones(), func(zone string) bool { return zone == "" })
 	if len(zones) > v1alpha1.MaxHints && in.Intent.Bound == nil {
 		zones = nearestZones(zones, home, regions)
-		limits.note("an endpoint can be hinted to %d zones at most; zones beyond that use all endpoints, unless %s is asked for", v1alpha1.MaxHints, in.Instead)
+		limits.note("an endpoint can have hints for at most %d zones; other zones use all endpoints, unless the Service has %s", v1alpha1.MaxHints, in.Instead)
 	}
 	switch {
 	case len(zones) == 0 && home == "":
 		limits.Undelivered = true
-		limits.note("an endpoint has no zone, and hints for the others would leave it without traffic; so there are none, and %s is needed", in.Instead)
+		limits.note("an endpoint has no zone, and hints for the others would take its traffic; no hints are written, use %s", in.Instead)
 	case len(zones) == 0:
 		return []string{home}
 	case len(zones) > v1alpha1.MaxHints:
 		limits.Undelivered = true
-		limits.note("hints cannot express the plan: an endpoint serves more than %d zones; so there are none, and %s is needed", v1alpha1.MaxHints, in.Instead)
+		limits.note("hints cannot express the plan, because an endpoint serves more than %d zones; no hints are written, use %s", v1alpha1.MaxHints, in.Instead)
 	}
 	return zones
 }

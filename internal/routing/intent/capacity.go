@@ -86,7 +86,7 @@ func (c *Cluster) compute(capacity Capacity) *capacities {
 
 func (c *Cluster) evaluate(expression string, zones []Zone) (map[string]float64, error) {
 	if c.tools.Evaluate == nil {
-		return nil, errors.New("expressions are not read here")
+		return nil, errors.New("CEL expressions are not supported here")
 	}
 	return c.tools.Evaluate(expression, zones)
 }

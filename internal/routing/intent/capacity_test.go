@@ -141,7 +141,7 @@ func TestCapacityByExpression(t *testing.T) {
 	}{
 		{able, "cores", "a=4 b=16 c=0", ""},
 		{able, "bytes", "a=1 b=1 c=0", "capacity.expression: it is unknown; nodes are counted instead"},
-		{pools(), "cores", "a=1 b=1 c=0", "capacity.expression: expressions are not read here; nodes are counted instead"},
+		{pools(), "cores", "a=1 b=1 c=0", "capacity.expression: CEL expressions are not supported here; nodes are counted instead"},
 	} {
 		if got := capacitiesOf(test.cluster.Region(capacity(test.expression), nil)); got != test.want {
 			t.Errorf("%s: got %s, want %s", test.expression, got, test.want)

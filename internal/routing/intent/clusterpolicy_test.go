@@ -41,8 +41,8 @@ func TestForNamespace(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"near":   "",
-		"none":   "spec.namespaceSelector: it is not given; the policy chooses no namespace",
-		"faulty": `spec.namespaceSelector: "Near" is not a valid label selector operator; the policy chooses no namespace`,
+		"none":   "spec.namespaceSelector: it is missing; the policy selects no namespace",
+		"faulty": `spec.namespaceSelector: "Near" is not a valid label selector operator; the policy selects no namespace`,
 	} {
 		at := slices.IndexFunc(policies, func(p *v1alpha1.ClusterRoutingPolicy) bool { return p.Name == name })
 		if got := strings.Join(ReadClusterPolicy(policies[at]).Faults, " "); got != want {

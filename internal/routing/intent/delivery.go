@@ -73,7 +73,7 @@ func (r *Request) byNames(from written) {
 	case r.Source == "":
 		r.NoPlan = "headless (clusterIP: None): nothing is asked for, so DNS gives all endpoints to every client"
 	case r.Upstream:
-		r.NoPlan = fmt.Sprintf("headless (clusterIP: None): Kubernetes does nothing about %s there, and Vicinity leaves it alone, so DNS gives all endpoints to every client", r.Source)
+		r.NoPlan = fmt.Sprintf("headless (clusterIP: None): neither Kubernetes nor Vicinity acts on %s there, so DNS gives all endpoints to every client", r.Source)
 	case r.AsksNothing():
 		r.NoPlan = fmt.Sprintf("headless (clusterIP: None): DNS gives all endpoints to every client, as %s asks", r.Source)
 	default:
@@ -86,9 +86,9 @@ func (r *Request) hides(peers string) string {
 	if peers == "" {
 		return ""
 	}
-	hidden := "those that are not near it"
+	hidden := "members that are not near it"
 	if r.Intent.Tiers.Hard() {
-		hidden += ", and all where none is near"
+		hidden += ", and all members where none is near"
 	}
 	return fmt.Sprintf("%s: %s hides from each client %s; names of single pods stay", peers, r.Source, hidden)
 }
@@ -100,7 +100,7 @@ func withoutWeights(bound allocate.Bound) (plain allocate.Bound, warning string)
 		return bound, ""
 	}
 	plain = allocate.ThresholdsOf(bound).Bound(DefaultAlgorithm(false))
-	return plain, fmt.Sprintf("the algorithm %s weighs endpoints, which the DNS records of a headless Service cannot; %s holds", bound.Algorithm, plain.Algorithm)
+	return plain, fmt.Sprintf("DNS records of a headless Service have no weights, which algorithm %s needs; %s is used", bound.Algorithm, plain.Algorithm)
 }
 
 // NeedOfGroups is what hints can never express of an intent, as the rest of a sentence. It is
@@ -108,7 +108,7 @@ func withoutWeights(bound allocate.Bound) (plain allocate.Bound, warning string)
 func NeedOfGroups(intent allocate.Intent) string {
 	switch {
 	case intent.Tiers.Hard():
-		return "requires what hints cannot: where no endpoint is near, a stock proxy uses all of them"
+		return "requires a near endpoint, which hints cannot express: where none is near, a stock proxy uses all"
 	case intent.Bound != nil && intent.Bound.Algorithm.Weighted():
 		return "uses the algorithm " + string(intent.Bound.Algorithm) + ", whose weights hints cannot carry"
 	}

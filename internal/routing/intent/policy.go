@@ -44,9 +44,9 @@ func ReadClusterPolicy(policy *v1alpha1.ClusterRoutingPolicy) Policy {
 	read := readSpec(&policy.Spec.RoutingPolicySpec)
 	selector := policy.Spec.NamespaceSelector
 	if selector == nil {
-		read.Faults = append(read.Faults, "spec.namespaceSelector: it is not given; the policy chooses no namespace")
+		read.Faults = append(read.Faults, "spec.namespaceSelector: it is missing; the policy selects no namespace")
 	} else if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-		read.Faults = append(read.Faults, fmt.Sprintf("spec.namespaceSelector: %v; the policy chooses no namespace", err))
+		read.Faults = append(read.Faults, fmt.Sprintf("spec.namespaceSelector: %v; the policy selects no namespace", err))
 	}
 	return read
 }
@@ -128,7 +128,7 @@ func oneOf[S ~string](r *policyReader, field string, value, otherwise S, allowed
 	case slices.Contains(allowed[:], value):
 		return value
 	case value != "":
-		r.fault("%s: %q is unknown; allowed are %s, %s and %s; %s holds", field, value, allowed[0], allowed[1], allowed[2], otherwise)
+		r.fault("%s: %q is unknown; allowed are %s, %s and %s; %s is used", field, value, allowed[0], allowed[1], allowed[2], otherwise)
 	}
 	return otherwise
 }
@@ -144,7 +144,7 @@ func (r *policyReader) bound() *allocate.Bound {
 		if slices.Contains(policyAlgorithms(), algorithm) {
 			bound, r.read.unnamed = allocate.DefaultBound(algorithm), false
 		} else {
-			r.fault("spec.algorithm: %q is unknown; allowed are %s; %s holds, or %s by groups", algorithm, list(policyAlgorithms()),
+			r.fault("spec.algorithm: %q is unknown; allowed are %s; %s is used, or %s by groups", algorithm, list(policyAlgorithms()),
 				DefaultAlgorithm(false), DefaultAlgorithm(true))
 		}
 	}
@@ -153,14 +153,14 @@ func (r *policyReader) bound() *allocate.Bound {
 		if threshold, err := parseThreshold(text); err == nil {
 			asked.Overload = &threshold
 		} else {
-			r.fault("spec.overloadThreshold: %q is not allowed; %v; %g%% holds", text, err, 100*bound.OverloadThreshold)
+			r.fault("spec.overloadThreshold: %q is not allowed; %v; %g%% is used", text, err, 100*bound.OverloadThreshold)
 		}
 	}
 	if value := r.spec.StartingThreshold; value != nil {
 		if start, err := parseStart(*value); err == nil {
 			asked.Start = &start
 		} else {
-			r.fault("spec.startingThreshold: %s is not allowed; %v; %s holds", quoted(*value), err, bound.Start)
+			r.fault("spec.startingThreshold: %s is not allowed; %v; %s is used", quoted(*value), err, bound.Start)
 		}
 	}
 	if padding := r.spec.Padding; padding != nil {
@@ -168,7 +168,7 @@ func (r *policyReader) bound() *allocate.Bound {
 			number := int(*padding)
 			asked.Padding = &number
 		} else {
-			r.fault("spec.padding: %d is not allowed; it must be from 0 to %d; %d holds", *padding, maxPadding, asked.Apply(bound).Padding)
+			r.fault("spec.padding: %d is not allowed; it must be from 0 to %d; %d is used", *padding, maxPadding, asked.Apply(bound).Padding)
 		}
 	}
 	bound = asked.Apply(bound)
@@ -335,7 +335,7 @@ func selected(from written, policies []anyPolicy) (request Request) {
 	request.Selected = true
 	request.Warnings = append(faults, request.Warnings...)
 	if len(others) > 0 {
-		request.Warnings = append(request.Warnings, fmt.Sprintf("these select the Service too and have no effect, since of several the oldest counts, then the first by name: %s %s",
+		request.Warnings = append(request.Warnings, fmt.Sprintf("of several policies the oldest counts, then the first by name; these have no effect: %s %s",
 			first.kind, strings.Join(others, ", ")))
 	}
 	request.SelectedWarnings = len(request.Warnings)

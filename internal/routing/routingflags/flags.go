@@ -21,12 +21,12 @@ func AddNamespace(flags *pflag.FlagSet, namespace *string) {
 
 // Add declares the others. What a flag does not say stays as it is.
 func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *intent.Exclusion) {
-	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services are left alone, beside Vicinity's own")
-	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "do what topology-mode: Auto asks of Kubernetes, too")
+	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services Vicinity ignores, besides its own")
+	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "plan for topology-mode: Auto, too, instead of Kubernetes")
 	flags.DurationVar(&s.ShrinkGrace, "shrink-grace", s.ShrinkGrace, "how long zones keep endpoints that a new plan takes from them")
 	switchOff(flags, &s.WithoutHints, "hints", "write hints to EndpointSlices of Services that ask for a plan and not for vicinity-proxy")
 	switchOff(flags, &s.WithoutGroups, "groups", "write EndpointGroups for Services that ask for vicinity-proxy, and for headless ones")
-	flags.IntVar(&s.GroupSize, "group-size", s.GroupSize, fmt.Sprintf("endpoints that a group is filled to, at most %d", groups.MaxSize))
+	flags.IntVar(&s.GroupSize, "group-size", s.GroupSize, fmt.Sprintf("endpoints to fill a group with, at most %d", groups.MaxSize))
 }
 
 // switchOff declares a flag that is true unless something is switched off.

@@ -51,11 +51,11 @@ func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1
 	if len(names) == 1 {
 		return controller, ""
 	}
-	why := "though no webhook that is known calls its namespace"
+	why := "although no known webhook calls its namespace"
 	if controller.Namespace == called {
-		why = "whose namespace the webhooks of the cluster call"
+		why = "because the webhooks of the cluster call its namespace"
 	}
-	return controller, fmt.Sprintf("Deployments %s have the labels of vicinity-controller; the first is taken for it, %s", strings.Join(names, " and "), why)
+	return controller, fmt.Sprintf("Deployments %s have the labels of vicinity-controller; the first one is used, %s", strings.Join(names, " and "), why)
 }
 
 // SortControllers sorts Deployments of controllers. Whoever may write a Deployment can give it these labels, so those of
@@ -89,7 +89,7 @@ func RunningOf(controller *appsv1.Deployment) (running Running, notes []string) 
 	running.Exclusion.Own = controller.Namespace
 	for _, container := range controller.Spec.Template.Spec.Containers {
 		if err := running.apply(container.Args); err != nil {
-			notes = append(notes, fmt.Sprintf("Deployment %s/%s has a flag that makes no sense (%v); its default flags are assumed",
+			notes = append(notes, fmt.Sprintf("Deployment %s/%s has an invalid flag (%v); default flags are assumed",
 				controller.Namespace, controller.Name, err))
 		}
 	}

@@ -167,7 +167,7 @@ type Options struct {
 // and whole, is filled from its start then, also while another replica leads.
 func Register(mgr manager.Manager, o Options) error {
 	if o.User == "" {
-		return errors.New("the user of the routing controller is not known, and its own writes would be taken for those of others")
+		return errors.New("the user of the routing controller is unknown, so its own writes would count as those of others")
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, serviceIndex, serviceOf); err != nil {
 		return fmt.Errorf("indexing slices by their Service: %w", err)
@@ -179,7 +179,7 @@ func Register(mgr manager.Manager, o Options) error {
 func admissionOptions(o Options) admission.Options {
 	return admission.Options{
 		Webhook: "endpointslice", OnFailure: admission.FailOpen, Unjudged: admission.Failed,
-		Complaint: "Slice is not kept as it should be", Metrics: o.Metrics,
+		Complaint: "Hints of an EndpointSlice are not kept", Metrics: o.Metrics,
 	}
 }
 

@@ -98,7 +98,7 @@ func TestJudge(t *testing.T) {
 	weighted := v1alpha1.RoutingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "weighted"}, Spec: v1alpha1.RoutingPolicySpec{Algorithm: "local-opt"},
 	}
-	const requires = ` requires what hints cannot: where no endpoint is near, a stock proxy uses all of them; annotate the Service with vicinity.dev/proxy: "true" to have it served by vicinity-proxy`
+	const requires = ` requires a near endpoint, which hints cannot express: where none is near, a stock proxy uses all; annotate the Service with vicinity.dev/proxy: "true" to have it served by vicinity-proxy`
 	for _, test := range []struct {
 		name             string
 		object, stored   *corev1.Service
@@ -118,7 +118,7 @@ func TestJudge(t *testing.T) {
 		{name: "headless", object: with(of(sameZone+"Require"), headless)},
 		{
 			name: "members of their own", object: with(of(sameZone+"Require"), early),
-			warnings: []string{"its members may find each other by its name, since publishNotReadyAddresses is true: annotation endpointslice.kubernetes.io/same-zone: Require hides from each client those that are not near it, and all where none is near; names"},
+			warnings: []string{"its members may find each other by its name, since publishNotReadyAddresses is true: annotation endpointslice.kubernetes.io/same-zone: Require hides from each client members that are not near it, and all members where none is near; names"},
 		},
 		{
 			name:   "keys of a policy with a local policy already",
@@ -189,7 +189,7 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 	hard := v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hard"}}
 	hard.Spec.Mode = v1alpha1.Require
 	for label, want := range map[string][]string{
-		"yes": {"ClusterRoutingPolicy hard by its selector requires what hints cannot"},
+		"yes": {"ClusterRoutingPolicy hard by its selector requires a near endpoint, which hints cannot express"},
 		"no":  nil,
 	} {
 		hard.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": label}}
