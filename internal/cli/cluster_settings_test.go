@@ -82,12 +82,12 @@ func TestServicesThatAreLeftAlone(t *testing.T) {
 	}{
 		{
 			name: "excluded by default", namespace: metav1.NamespaceSystem, annotations: prefer,
-			delivery: "None: vicinity-controller leaves the Service alone, since namespace kube-system is excluded by --exclude-namespaces",
+			delivery: "None: vicinity-controller ignores the Service, because namespace kube-system is excluded by --exclude-namespaces",
 			noEffect: "annotation endpointslice.kubernetes.io/same-zone: Prefer",
 		},
 		{
 			name: "Vicinity's own", namespace: "vicinity-system", annotations: grouped,
-			delivery: "None: vicinity-controller leaves the Service alone, since namespace vicinity-system is Vicinity's own",
+			delivery: "None: vicinity-controller ignores the Service, because namespace vicinity-system is Vicinity's own",
 			noEffect: "annotation vicinity.dev/proxy",
 		},
 		{

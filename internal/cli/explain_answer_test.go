@@ -32,7 +32,7 @@ func TestExplainSaysWhatIsNext(t *testing.T) {
 		{name: "nothing is asked for", slice: even(), want: []string{"annotate the Service with endpointslice.kubernetes.io/same-zone: Prefer: in-zone 33.3 % -> 100 %"}},
 		{
 			name: "hints do not stay", annotations: prefer, slice: even(), condition: routing.WithHintsLost(condition),
-			want: []string{"find out what takes the hints away (docs/runbooks/hints-do-not-survive.md)"},
+			want: []string{"find what removes the hints (docs/runbooks/hints-do-not-survive.md)"},
 		},
 		{
 			name: "writes are refused", annotations: prefer, slice: even(), condition: routing.WithNotWritten(condition, errors.New("denied")),
@@ -40,13 +40,13 @@ func TestExplainSaysWhatIsNext(t *testing.T) {
 		},
 		{
 			name: "hints cannot say it", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Require}, slice: even(),
-			want: []string{`annotate the Service with vicinity.dev/proxy: "true", where vicinity-proxy runs on every node`},
+			want: []string{`annotate the Service with vicinity.dev/proxy: "true" if vicinity-proxy runs on every node`},
 		},
 		{
 			name: "a node has no proxy", annotations: map[string]string{v1alpha1.AnnotationSameZone: v1alpha1.Prefer, v1alpha1.AnnotationProxy: "true"}, slice: hinted(),
 			want: []string{
 				"look at the nodes that the condition names, with --node NODE (docs/runbooks/proxy.md)",
-				"wait some seconds; if it is not written then, look at the controller (docs/runbooks/controller-down.md)",
+				"wait some seconds; if it is still not written, look at the controller (docs/runbooks/controller-down.md)",
 			},
 		},
 		{
@@ -56,7 +56,7 @@ func TestExplainSaysWhatIsNext(t *testing.T) {
 					panic(err)
 				}
 			},
-			want: []string{"have vicinity-controller run: no vicinity-controller is installed (docs/runbooks/controller-down.md)"},
+			want: []string{"start vicinity-controller: no vicinity-controller is installed (docs/runbooks/controller-down.md)"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -249,7 +249,7 @@ func TestDeliveredToDNSServers(t *testing.T) {
 	_, stdout, _ = c.run(t.Context(), "explain", "fresh")
 	wants(t, stdout, "delivery: Groups, for DNS servers; none is written, so every client gets all endpoints\n", "state: planned; ", "clients in zone-a, zone-b will get from vicinity-dns: 1 own\n")
 	_, stdout, _ = c.run(t.Context(), "status", "-o", "json")
-	wants(t, stdout, `"state": "delivered"`, `"state": "planned"`, "that is for clients that ask vicinity-dns; any other DNS server gives every client all endpoints")
+	wants(t, stdout, `"state": "delivered"`, `"state": "planned"`, "only vicinity-dns follows the plan; other DNS servers give every client all endpoints")
 	if strings.Contains(stdout, `"state": "allocated"`) {
 		t.Errorf("a headless Service is allocated:\n%s", stdout)
 	}

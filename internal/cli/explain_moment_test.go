@@ -68,8 +68,8 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	_, stdout, _ := c.run(t.Context(), "explain", "held", "--all")
 	wants(t, stdout, `
   written:
-    the plan takes from zone-b what it keeps for a moment: 10.0.0.1, 10.0.0.2
-    the plan takes from zone-b and zone-c what it keeps for a moment: 10.0.0.3
+    for a moment longer zone-b may use 10.0.0.1, 10.0.0.2, against the plan
+    for a moment longer zone-b and zone-c may use 10.0.0.3, against the plan
 `)
 	if strings.Contains(stdout, "not written yet") {
 		t.Errorf("something is not written:\n%s", stdout)
@@ -87,7 +87,7 @@ func TestExplainWhatIsHeld(t *testing.T) {
 		t.Errorf("written %t, held %v", document.Written, document.Held)
 	}
 	_, stdout, _ = c.run(t.Context(), "status", "-o", "wide")
-	wants(t, stdout, "the plan takes from zone-b what it keeps for a moment: 10.0.0.1, 10.0.0.2")
+	wants(t, stdout, "for a moment longer zone-b may use 10.0.0.1, 10.0.0.2, against the plan")
 
 	// A hint that nobody holds has to be written.
 	hint(3, "zone-b")
@@ -103,7 +103,7 @@ func TestExplainWhatIsHeld(t *testing.T) {
 	c = newFakeCluster(t)
 	c.add(t, service, slice)
 	_, stdout, _ = c.run(t.Context(), "explain", "held")
-	wants(t, stdout, "written, and does not stay: the hints of 1 endpoint in 1 slice differ from the plan")
+	wants(t, stdout, "written and lost again: the hints of 1 endpoint in 1 slice differ from the plan")
 }
 
 // Until vicinity-proxy serves a Service stock proxies follow hints, which are the plan

@@ -265,7 +265,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 	}{
 		{
 			name: "handed over, without groups", service: proxiedService(),
-			want: []string{"served by: nobody; the label service.kubernetes.io/service-proxy-name gives it to vicinity-proxy, and it has no group"},
+			want: []string{"served by: no proxy; the label service.kubernetes.io/service-proxy-name names vicinity-proxy, and the Service has no group"},
 		},
 		{
 			name: "rules that packets do not pass", service: proxiedService(notHandedOver), groups: []*v1alpha1.EndpointGroup{near},
@@ -288,7 +288,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 				without(leases)(c)
 				c.objects = append(c.objects, aLease(time.Hour, "100"))
 			},
-			want: []string{"served by: kube-proxy; vicinity-proxy would, but the Lease of the node's proxy was last renewed 1h0m0s ago", "hand-over: it waits for this node"},
+			want: []string{"served by: kube-proxy; vicinity-proxy should serve it, but the Lease of the node's proxy was last renewed 1h0m0s ago", "hand-over: it waits for this node"},
 		},
 		{
 			name: "another proxy", groups: []*v1alpha1.EndpointGroup{near},
@@ -307,7 +307,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 				forged.Namespace = "shop"
 				c.objects = append(c.objects, forged)
 			},
-			want: []string{"but no Lease says that vicinity-proxy lives on the node"},
+			want: []string{"but no Lease shows that vicinity-proxy runs on the node"},
 		},
 		{
 			name: "a Lease of the namespace of another proxy than the controller's", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
@@ -317,7 +317,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 				set.Namespace, forged.Namespace = "a-shop", "a-shop"
 				c.objects = append(c.objects, aController(), set, forged)
 			},
-			want: []string{"but no Lease says that vicinity-proxy lives on the node"},
+			want: []string{"but no Lease shows that vicinity-proxy runs on the node"},
 		},
 		{
 			name: "a Lease that another node holds", service: proxiedService(), groups: []*v1alpha1.EndpointGroup{near},
@@ -327,7 +327,7 @@ func TestExplainNodeSaysWhoServes(t *testing.T) {
 				lease.Spec.HolderIdentity = new("a2")
 				c.objects = append(c.objects, lease)
 			},
-			want: []string{"but no Lease says that vicinity-proxy lives on the node"},
+			want: []string{"but no Lease shows that vicinity-proxy runs on the node"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -84,7 +84,7 @@ func deliveryText(e *inspect.Explanation) string {
 	case e.Delivery == allocate.DeliveryGroups:
 		return "Groups, for vicinity-proxy, which serves the Service from " + groups
 	case e.LeftAlone != "":
-		return "None: vicinity-controller leaves the Service alone, since " + e.LeftAlone
+		return "None: vicinity-controller ignores the Service, because " + e.LeftAlone
 	case e.Upstream && !e.Headless:
 		return "None by Vicinity: Kubernetes does itself what is asked for"
 	}

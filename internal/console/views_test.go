@@ -237,7 +237,7 @@ func TestWhatIfView(t *testing.T) {
 		t.Errorf("got %+v", v.Families[0].Then)
 	}
 	holds(t, w.get(t, "/whatif?service=shop/web&endpoints=0", 200), "no endpoint is left")
-	holds(t, w.get(t, "/whatif?service=shop/web&zone=a", 200), "gone", "no pod comes elsewhere")
+	holds(t, w.get(t, "/whatif?service=shop/web&zone=a", 200), "gone", "lost pods are not replaced")
 	for query, says := range map[string]string{
 		"service=web": "it must be NAMESPACE/NAME", "service=shop/web&zone=z": `zone &#34;z&#34; has no node; allowed are a, b, c`, "service=shop/web&endpoints=x": "it must be a number from 0 to 10000",
 		"service=shop/web&endpoints=10001": "it must be from 0 to 10000", "service=shop/web&algorithm=odd": "algorithm &#34;odd&#34; is unknown", "service=shop/web&algorithm=flow": "cannot be delivered by hints",
@@ -293,7 +293,7 @@ func TestWithoutVicinity(t *testing.T) {
 		return strings.Contains(w.get(t, "/services", 200), "Traffic is not measured: vicinity-proxy is not installed")
 	})
 	holds(t, w.get(t, "/services", 200), "no vicinity-controller is installed")
-	holds(t, w.get(t, "/services/shop/web", 200), "have vicinity-controller run")
+	holds(t, w.get(t, "/services/shop/web", 200), "start vicinity-controller")
 }
 
 // While the cluster does not answer the pages show what was read, and say since when.

@@ -96,7 +96,7 @@ func (e *Explanation) Advise() error {
 	var next []string
 	add := func(format string, args ...any) { next = append(next, fmt.Sprintf(format, args...)) }
 	if in.Stopped != "" {
-		add("have vicinity-controller run: %s (%s)", in.Stopped, runbookController)
+		add("start vicinity-controller: %s (%s)", in.Stopped, runbookController)
 	}
 	for _, kind := range []string{KindNodes, KindSlices} {
 		if slices.Contains(in.Unread, kind) {
@@ -114,9 +114,9 @@ func (e *Explanation) Advise() error {
 		add("run ready pods that the Service selects")
 	case !e.Undelivered:
 	case in.Settings.WithoutGroups:
-		add("switch delivery by groups on (--groups of vicinity-controller), where vicinity-proxy runs on every node, or prefer what the Service requires")
+		add("switch delivery by groups on (--groups of vicinity-controller) if vicinity-proxy runs on every node, or ask for Prefer instead of Require")
 	default:
-		add("annotate the Service with %s: \"true\", where vicinity-proxy runs on every node", v1alpha1.AnnotationProxy)
+		add("annotate the Service with %s: \"true\" if vicinity-proxy runs on every node", v1alpha1.AnnotationProxy)
 	}
 	if ready && e.AwaitsProxy {
 		add("look at the nodes that the condition names, with --node NODE (%s)", runbookProxy)
@@ -147,13 +147,13 @@ func (e *Explanation) writes() string {
 	case in.Stopped != "" || len(e.Pending) == 0:
 		return ""
 	case routing.LostHints(in.Service):
-		return "find out what takes the hints away (" + runbookHints + ")"
+		return "find what removes the hints (" + runbookHints + ")"
 	case routing.NotWritten(in.Service):
 		return "find out what refuses the writes of the controller (" + runbookRefused + ")"
 	case len(e.Held) > 0:
-		return "wait some seconds, until zones let go of endpoints"
+		return "wait some seconds until zones have released their endpoints"
 	}
-	return "wait some seconds; if it is not written then, look at the controller (" + runbookController + ")"
+	return "wait some seconds; if it is still not written, look at the controller (" + runbookController + ")"
 }
 
 // improvement is what would keep more of the traffic near, if something small does: to ask

@@ -130,7 +130,7 @@ type NameKey struct {
 func ExplainName(in NameReading) (*NameExplanation, error) {
 	name, ofService := names.Parse(in.Name, []string{in.Zone})
 	if !ofService {
-		return nil, fmt.Errorf("%s is the name of no Service in the zone %s", in.Name, in.Zone)
+		return nil, fmt.Errorf("no Service in the domain %s has the name %s", in.Zone, in.Name)
 	}
 	service := in.Service.Service
 	v := nameView{in: &in, name: name, e: &NameExplanation{
@@ -186,7 +186,7 @@ func (v *nameView) explain() error {
 	}
 	if zone, prefers := v.name.Preferred(); prefers && v.in.Plan && v.groups != nil && v.groups.Sliced {
 		v.client, v.anyClient = v.groups.ClientIn(zone), true
-		v.e.Why = append(v.e.Why, "with the directive plan the name gives what a client in that zone gets of the Service's name; nothing else is known of such a client")
+		v.e.Why = append(v.e.Why, "with the directive plan the name answers like the Service's name for a client in that zone; nothing else is known of that client")
 	} else if why := v.unchanged(); why != "" {
 		v.e.Rule, v.e.Why = RuleUnchanged, append(v.e.Why, why)
 		v.advise()
@@ -234,13 +234,13 @@ func (v *nameView) unchanged() string {
 	_, prefers := v.name.Preferred()
 	switch {
 	case pinned:
-		return "Vicinity leaves names that are confined to a zone as they are"
+		return "Vicinity does not change names that are confined to a zone"
 	case prefers && !v.in.Plan:
-		return "Vicinity leaves names with a zone as they are; --plan is for servers whose Corefile has the directive plan"
+		return "Vicinity does not change names with a zone; --plan is for servers whose Corefile has the directive plan"
 	case prefers:
-		return "the directive plan is for headless Services with groups and EndpointSlices, so the name is left as it is"
+		return "the directive plan is for headless Services with groups and EndpointSlices, so Vicinity does not change the name"
 	case !v.name.IsService():
-		return "names of endpoints are left as they are"
+		return "Vicinity does not change names of endpoints"
 	case !intent.IsHeadless(service):
 		return "only names of headless Services depend on the client"
 	}

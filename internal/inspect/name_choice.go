@@ -56,15 +56,15 @@ func (v *nameView) chosenText(a *NameAnswer, chosen endpoint.Chosen) string {
 	case len(a.Records) == 0:
 		return fmt.Sprintf("the keys do not end with %s, and none of %s shares one of them with the client", topology.Anywhere, v.endpointsFor())
 	case chosen.All:
-		return "nothing is meant for the client, so it gets everything"
+		return "the plan has nothing for the client, so it gets all endpoints"
 	case chosen.Tier == topology.Anywhere:
 		return "no endpoint shares a key with the client, and the keys end with " + topology.Anywhere
 	case chosen.Tier != "":
-		return fmt.Sprintf("those that share %s=%s with the client", chosen.Tier, v.client.Value(chosen.Tier))
+		return fmt.Sprintf("the endpoints that share %s=%s with the client", chosen.Tier, v.client.Value(chosen.Tier))
 	case len(a.Records) == a.Of:
-		return "the plan has all for " + v.zoneText()
+		return "the plan gives all endpoints to " + v.zoneText()
 	}
-	return "those that the plan has for " + v.zoneText()
+	return "the endpoints that the plan gives to " + v.zoneText()
 }
 
 func (v *nameView) zoneText() string {
@@ -98,7 +98,7 @@ func (v *nameView) tell() {
 	case RuleWhole:
 		e.Why = append(e.Why, v.wholeText()...)
 	case RuleLeftOver:
-		e.Why = append(e.Why, "its groups have none of these addresses, and there is no EndpointSlice with the label "+names.Selector+": they are left of when the Service was headless")
+		e.Why = append(e.Why, "its groups have none of these addresses, and there is no EndpointSlice with the label "+names.Selector+": they are left over from when the Service was headless")
 	}
 	for _, warning := range d.Request.Warnings {
 		if !slices.Contains(e.Warnings, warning) {
@@ -110,11 +110,11 @@ func (v *nameView) tell() {
 	}
 	for _, slice := range in.Slices {
 		if _, counts := slice.Labels[names.Selector]; !counts {
-			e.Warnings = append(e.Warnings, fmt.Sprintf("the DNS server does not read EndpointSlice %s, which lacks the label %s: what no group has of it yet is nowhere near a client", slice.Name, names.Selector))
+			e.Warnings = append(e.Warnings, fmt.Sprintf("the DNS server does not read EndpointSlice %s, which lacks the label %s: endpoints that no group has yet are near no client", slice.Name, names.Selector))
 		}
 	}
 	if slices.ContainsFunc(e.Answers, func(a NameAnswer) bool { return len(a.Records) < a.Of }) {
-		e.NotKnown = append(e.NotKnown, "which DNS server the client asks: any but vicinity-dns gives every client all")
+		e.NotKnown = append(e.NotKnown, "which DNS server the client asks: only vicinity-dns follows the plan")
 	}
 }
 
@@ -122,9 +122,9 @@ func (v *nameView) wholeText() []string {
 	in, d := v.in.Service, &v.decision
 	switch {
 	case in.LeftAlone != "":
-		return []string{"vicinity-controller leaves the Service alone, since " + in.LeftAlone}
+		return []string{"vicinity-controller ignores the Service, because " + in.LeftAlone}
 	case v.undelivered():
-		return []string{"the Service asks for what is near, and no group of it is written yet"}
+		return []string{"the Service asks for near endpoints, and no group of it is written yet"}
 	case len(d.Notes) > 0:
 		return d.Notes
 	case d.Request.NoPlan != "":
@@ -145,7 +145,7 @@ func (v *nameView) advise() {
 	}
 	decides := v.e.Rule == RuleGroups
 	if in.Stopped != "" && (decides || v.undelivered()) {
-		add("have vicinity-controller run: %s (%s)", in.Stopped, runbookController)
+		add("start vicinity-controller: %s (%s)", in.Stopped, runbookController)
 	}
 	switch address := v.in.Client.Addresses[0]; {
 	case !decides || v.placeUnknown() || v.e.Client.Located != unlocated || v.anyClient || len(v.e.Keys) == 0:
@@ -190,7 +190,7 @@ func (v *nameView) advise() {
 		if routing.NotWritten(in.Service) {
 			add("find out what refuses the writes of the controller (%s)", runbookRefused)
 		} else {
-			add("wait some seconds; if the groups do not follow the plan then, look at the controller (%s)", runbookController)
+			add("wait some seconds; if the groups still do not follow the plan, look at the controller (%s)", runbookController)
 		}
 	}
 	if alias := v.e.Alias + "."; v.e.Alias != "" && names.Within(alias, v.in.Zone) {

@@ -28,7 +28,7 @@ func (e *nodeView) rule(family ruleset.Family, port *ruleset.ServicePort) NodeRu
 			continue
 		}
 		if len(rule.Tiers) > 0 && !slices.Equal(rule.Tiers, group.Spec.Tiers) {
-			rule.Why = "groups differ in their tiers, which change just now; those of one are shown"
+			rule.Why = "the tiers of the groups are changing; the tiers of one group are shown"
 			break
 		}
 		rule.Tiers = group.Spec.Tiers
@@ -129,9 +129,9 @@ func (e *nodeView) stockPorts() []stock.Port {
 func stockRule(choice stock.Choice, node, zone string) string {
 	switch choice.Mode {
 	case kubeproxy.SameNode:
-		return "those that hints give to the node " + node
+		return "the endpoints that hints give to the node " + node
 	case kubeproxy.SameZone:
-		return "those that hints give to the zone " + zone
+		return "the endpoints that hints give to the zone " + zone
 	}
 	return "all endpoints"
 }

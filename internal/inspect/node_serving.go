@@ -19,21 +19,21 @@ func (e *nodeView) servedBy() (who, why string) {
 	name, named := e.Service.Labels[v1alpha1.LabelServiceProxyName]
 	switch {
 	case spec.Type == corev1.ServiceTypeExternalName:
-		return "nobody", "it is another name of " + spec.ExternalName
+		return "no proxy", "it is another name of " + spec.ExternalName
 	case spec.ClusterIP == corev1.ClusterIPNone || spec.ClusterIP == "":
-		return "nobody", "it is headless: clients connect to endpoints that they look up by its name"
+		return "no proxy", "it is headless: clients connect to endpoints that they look up by its name"
 	case named && name != v1alpha1.ServiceProxyName:
-		return cmp.Or(name, "another proxy"), "the label " + v1alpha1.LabelServiceProxyName + " gives it to that proxy"
+		return cmp.Or(name, "another proxy"), "the label " + v1alpha1.LabelServiceProxyName + " names that proxy"
 	case named && !e.Installed:
-		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, which is not installed", v1alpha1.LabelServiceProxyName)
+		return "no proxy", fmt.Sprintf("the label %s names vicinity-proxy, which is not installed", v1alpha1.LabelServiceProxyName)
 	case named && !e.served():
-		return "nobody", fmt.Sprintf("the label %s gives it to vicinity-proxy, and it has no group", v1alpha1.LabelServiceProxyName)
+		return "no proxy", fmt.Sprintf("the label %s names vicinity-proxy, and the Service has no group", v1alpha1.LabelServiceProxyName)
 	case named && e.proxyFault() != "":
-		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that; but " + e.proxyFault() + ", so the rules are those of before, or none"
+		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " names vicinity-proxy, but " + e.proxyFault() + ": its rules are old or missing"
 	case named:
-		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " gives it to that"
+		return "vicinity-proxy", "the label " + v1alpha1.LabelServiceProxyName + " names vicinity-proxy"
 	case e.served() && e.proxyFault() != "":
-		return "kube-proxy", "vicinity-proxy would, but " + e.proxyFault()
+		return "kube-proxy", "vicinity-proxy should serve it, but " + e.proxyFault()
 	case e.served() && e.Settings.AllServices:
 		return "vicinity-proxy", "it serves all Services, and its rules come before those of kube-proxy, where there is one"
 	case e.served():
@@ -57,7 +57,7 @@ func (e *nodeView) proxyFault() string {
 	case slices.Contains(e.Unread, KindLeases):
 		return ""
 	case e.Lease == nil || e.Lease.Spec.RenewTime == nil:
-		return "no Lease says that vicinity-proxy lives on the node"
+		return "no Lease shows that vicinity-proxy runs on the node"
 	}
 	if age := e.Now.Sub(e.Lease.Spec.RenewTime.Time); age >= v1alpha1.LeaseFresh {
 		return fmt.Sprintf("the Lease of the node's proxy was last renewed %s ago", age.Round(time.Second))
@@ -74,13 +74,13 @@ func (e *nodeView) handOver() string {
 	case slices.Contains(e.Unread, KindLeases) || slices.Contains(e.Unread, KindGroups):
 		return ""
 	case name == v1alpha1.ServiceProxyName && !wanted:
-		return "the Service is to go back to kube-proxy, by the label first"
+		return "the Service returns to kube-proxy: its label is removed first"
 	case name == v1alpha1.ServiceProxyName:
 		return "done"
 	case name != "" || !wanted && len(e.Groups) == 0:
 		return ""
 	case !wanted:
-		return "the Service is kube-proxy's again; its groups go in a moment"
+		return "kube-proxy serves the Service again; its groups are deleted soon"
 	case len(e.Groups) == 0:
 		return "the controller has not written the groups yet"
 	}
@@ -96,7 +96,7 @@ func (e *nodeView) handOver() string {
 		return "it waits for this node, whose packets do not come through the rules of vicinity-proxy: " + failure
 	}
 	if len(step.Missing) > 0 {
-		return "it waits for this node, whose proxy has not said that it has programmed all groups"
+		return "it waits for this node, whose proxy has not acknowledged all groups"
 	}
 	return "this node is ready; it waits for others, or for the controller"
 }

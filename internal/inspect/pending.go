@@ -37,7 +37,7 @@ func (in *Reading) pending(d routing.Decision) []string {
 	if endpoints > 0 {
 		state := "not written yet"
 		if routing.LostHints(in.Service) {
-			state = "written, and does not stay"
+			state = "written and lost again"
 		}
 		sentences = append(sentences, fmt.Sprintf("%s: the hints of %s in %s differ from the plan", state,
 			plaintext.Plural(endpoints, "endpoint"), plaintext.Plural(written, "slice")))
@@ -58,7 +58,7 @@ func (in *Reading) pendingGroups(d routing.Decision) []string {
 		sentences = append(sentences, "not written yet: "+plaintext.Count(int64(n), "group differs from the plan", "groups differ from the plan"))
 	}
 	if changes.After > 0 {
-		sentences = append(sentences, "zones keep for a moment what the plan takes from them")
+		sentences = append(sentences, "for a moment longer zones may use endpoints that the plan takes from them")
 	}
 	return sentences
 }
@@ -72,7 +72,7 @@ func heldText(held map[string][]string) []string {
 	}
 	var sentences []string
 	for _, zones := range slices.Sorted(maps.Keys(addresses)) {
-		sentences = append(sentences, fmt.Sprintf("the plan takes from %s what it keeps for a moment: %s", zones, plaintext.FirstOf(addresses[zones], mostNamed)))
+		sentences = append(sentences, fmt.Sprintf("for a moment longer %s may use %s, against the plan", zones, plaintext.FirstOf(addresses[zones], mostNamed)))
 	}
 	return sentences
 }

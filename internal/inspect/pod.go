@@ -347,7 +347,7 @@ func (in *PodReading) conclude(e *PodExplanation) {
 	switch {
 	case in.Down != "" && in.Unenforced == "": // webhooks are asked before the pod is looked at
 		e.Verdict, e.Why = VerdictFails, in.Down+", so the API answers evictions in this namespace with an error"
-		e.Next = append(e.Next, "have a pod of vicinity-controller ready: docs/runbooks/evictions-fail.md")
+		e.Next = append(e.Next, "make a pod of vicinity-controller ready: docs/runbooks/evictions-fail.md")
 		return
 	case len(e.PDBs) > 1 && !isLost(in.Pod):
 		var names []string
@@ -454,7 +454,7 @@ func (in *PodReading) advise(e *PodExplanation) {
 		add("wait until %s", clock(*e.Until))
 	}
 	if breakable {
-		add("or let everything through for a while: docs/disruption.md#break-glass")
+		add("or admit every eviction for a while: docs/disruption.md#break-glass")
 	}
 }
 

@@ -41,7 +41,7 @@ func (in *Reading) Decide() (routing.Decision, error) {
 	d := routing.Decision{Delivery: allocate.DeliveryNone, Request: intent.RequestOf(forKubernetes(in.Service), nil, intent.Options{})}
 	asked := intent.RequestOf(in.Service, in.Policies, intent.Options{})
 	if asked.Source != d.Request.Source || asked.Groups {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller leaves the Service alone, since %s",
+		d.Notes = append(d.Notes, fmt.Sprintf("%s has no effect: vicinity-controller ignores the Service, because %s",
 			cmp.Or(asked.Source, "annotation "+v1alpha1.AnnotationProxy), in.LeftAlone))
 	}
 	return d, nil
@@ -53,7 +53,7 @@ func (in *Reading) abandoned() string {
 	if in.Stopped == "" || in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		return ""
 	}
-	return fmt.Sprintf("vicinity-proxy serves it from groups that do not follow its pods any more, since %s; kube-proxy takes it back when the label %s is removed",
+	return fmt.Sprintf("vicinity-proxy serves it from groups that no longer follow its pods, because %s; remove the label %s to return it to kube-proxy",
 		in.Stopped, v1alpha1.LabelServiceProxyName)
 }
 

@@ -178,7 +178,7 @@ func hintWarnings(p *Plans) []string {
 	}
 	var warnings []string
 	if p.Question.Asked.Tiers.Hard() {
-		warnings = append(warnings, fmt.Sprintf("%s cannot require: where no endpoint is near, proxies use all; see --delivery %s", allocate.DeliveryHints, allocate.DeliveryGroups))
+		warnings = append(warnings, fmt.Sprintf("%s cannot express a requirement: where no endpoint is near, proxies use all; see --delivery %s", allocate.DeliveryHints, allocate.DeliveryGroups))
 	}
 	groups, most := p.Shown().Plan.Groups, 0
 	for i := range groups {

@@ -158,7 +158,7 @@ func (s *ServiceStatus) plan(in *Reading, decision *routing.Decision, family cor
 		last = append(last, s.Why)
 	}
 	if s.State == stateDelivered || s.State == statePlanned {
-		last = append(last, "that is for clients that ask vicinity-dns; any other DNS server gives every client all endpoints")
+		last = append(last, "only vicinity-dns follows the plan; other DNS servers give every client all endpoints")
 	}
 	s.Notes = slices.Concat(first, s.Notes, last, explain.Warnings(region))
 	return nil

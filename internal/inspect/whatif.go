@@ -86,7 +86,7 @@ func ForeseeChange(in Reading, change Change, after *intent.Cluster) ([]WhatIf, 
 	if change.Zone != "" {
 		assumed = append(assumed, "the nodes of the zone are gone, and so is the traffic from there")
 		if change.Endpoints == nil {
-			assumed = append(assumed, "no pod comes elsewhere for those that are lost")
+			assumed = append(assumed, "lost pods are not replaced in other zones")
 		}
 	}
 	before, err := foresee(&in, in.Cluster, now, "")
