@@ -96,7 +96,7 @@ func (e *examination) pdbs() {
 		s := &pdb.Status
 		failure := e.syncFailure(pdb)
 		if failure != "" {
-			e.add(pdbSyncFailed, object, fmt.Sprintf("Kubernetes cannot work out %s: %s.", object, failure), next)
+			e.add(pdbSyncFailed, object, fmt.Sprintf("Kubernetes cannot compute %s: %s.", object, failure), next)
 		}
 		if failure == "" && s.ObservedGeneration == pdb.Generation {
 			switch {

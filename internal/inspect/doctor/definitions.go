@@ -38,7 +38,7 @@ func (e *examination) definitions() {
 	// Of another version it is known only what this program has.
 	elsewhere, apply := "", e.applyCRDs()
 	if !compare {
-		elsewhere = fmt.Sprintf(", which version %s has, the one of this program; %s is of %s, so take the CRDs of %[3]s",
+		elsewhere = fmt.Sprintf(" of version %s, which this program needs; %s has version %s, so apply the CRDs of that",
 			e.Charts[0], objectOf("Deployment", e.Controllers[0]), e.controllerChart())
 	}
 	for i := range e.Needed {

@@ -469,7 +469,7 @@ func TestMissingCRDsAreThoseOfTheController(t *testing.T) {
 			}
 		}
 		const apply = "helm show crds vicinity-9.8.7+fix.tgz | kubectl apply --server-side --force-conflicts -f -"
-		const end = "; Deployment vicinity-system/vicinity-controller is of 9.8.7_fix, so take the CRDs of 9.8.7_fix."
+		const end = "; Deployment vicinity-system/vicinity-controller has version 9.8.7_fix, so apply the CRDs of that."
 		if len(found) != 1 || !strings.HasPrefix(found[0].What, test.without) || !strings.HasSuffix(found[0].What, end) || found[0].Next != apply {
 			t.Errorf("%s: found %+v", test.name, found)
 		}

@@ -148,13 +148,13 @@ func (e *examination) versions() {
 	own := controller.Labels[labelVersion]
 	for _, part := range e.parts()[1:] {
 		if part.Version != "" && own != "" && part.Version != own && part.Object != objectOf("Deployment", controller) {
-			e.add(versionsDiffer, part.Object, fmt.Sprintf("%s is of version %s, and %s of %s.", part.Object, part.Version, objectOf("Deployment", controller), own),
+			e.add(versionsDiffer, part.Object, fmt.Sprintf("%s has version %s, and %s has %s.", part.Object, part.Version, objectOf("Deployment", controller), own),
 				"helm list -n "+part.Object.Namespace)
 		}
 	}
 	if e.isOtherVersion() {
 		e.add(programVersionDiffer, objectOf("Deployment", controller),
-			fmt.Sprintf("%s is of the chart %s, and this program is of %s.", objectOf("Deployment", controller), e.controllerChart(), e.Charts[0]), "vicinity version")
+			fmt.Sprintf("%s is from chart %s, and this program is from chart %s.", objectOf("Deployment", controller), e.controllerChart(), e.Charts[0]), "vicinity version")
 	}
 }
 

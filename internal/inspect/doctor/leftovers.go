@@ -24,14 +24,14 @@ func (e *examination) leftovers() {
 		if object.Kind == inspect.Validating {
 			kind = "validatingwebhookconfiguration"
 		}
-		e.add(leftoverWebhooks, object, fmt.Sprintf("%s is there, and no vicinity-controller.", object), "kubectl delete "+kind+" "+object.Name)
+		e.add(leftoverWebhooks, object, fmt.Sprintf("%s exists, but no vicinity-controller is installed.", object), "kubectl delete "+kind+" "+object.Name)
 	}
 	var routed []string
 	for _, service := range e.Services {
 		object := objectOf("Service", service)
 		// No proxy serves headless ones, whatever their labels.
 		if service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName && service.Spec.ClusterIP != corev1.ClusterIPNone {
-			e.add(leftoverHandedOver, object, fmt.Sprintf("%s is left to vicinity-proxy, and there is no vicinity-controller.", object),
+			e.add(leftoverHandedOver, object, fmt.Sprintf("%s is handed over to vicinity-proxy, but no vicinity-controller is installed.", object),
 				"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
 		}
 		if service.Labels[v1alpha1.LabelRouted] != "" || routing.ConditionOf(service) != nil {

@@ -87,7 +87,7 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 			if source == "" {
 				source = "annotation " + v1alpha1.AnnotationProxy
 			}
-			e.add(serviceWithoutController, object, fmt.Sprintf("%s asks for something by %s, and no vicinity-controller is installed.", object, source), next)
+			e.add(serviceWithoutController, object, fmt.Sprintf("%s asks for routing (%s), but no vicinity-controller is installed.", object, source), next)
 		}
 		return
 	}
@@ -98,7 +98,7 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	// What Kubernetes does is in force for traffic from outside all the same, unless the Service is headless. A policy that
 	// selects many Services is not for those of them that have nothing to choose.
 	if asks && !request.Selected && request.NoPlan != "" && (request.Headless || !request.Upstream) {
-		e.add(serviceNotRoutable, object, fmt.Sprintf("%s asks for something by %s, and there is no plan: %s.", object, request.Source, sentence(request.NoPlan)), next)
+		e.add(serviceNotRoutable, object, fmt.Sprintf("%s asks for routing (%s), but no plan is possible: %s.", object, request.Source, sentence(request.NoPlan)), next)
 	}
 	if len(request.Warnings) > request.SelectedWarnings {
 		e.add(servicePartIgnored, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(request.Warnings, "; "))), next)
@@ -128,7 +128,7 @@ func (e *examination) servedByNone(service *corev1.Service, object Object, name 
 	default:
 		return false
 	}
-	e.add(serviceServedByNone, object, fmt.Sprintf("%s is left to vicinity-proxy, and %s.", object, what),
+	e.add(serviceServedByNone, object, fmt.Sprintf("%s is handed over to vicinity-proxy, but %s.", object, what),
 		"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
 	return true
 }
@@ -172,7 +172,7 @@ func (e *examination) policies() {
 		if faults := intent.ReadClusterPolicy(policy).Faults; len(faults) > 0 {
 			e.add(policyFaulty, object, fmt.Sprintf("%s: %s.", object, sentence(strings.Join(faults, "; "))), next)
 		} else if e.knows(SourceNamespaces) && !choosesAny(policy, e.Namespaces) {
-			e.add(policyMatchesNothing, object, fmt.Sprintf("%s chooses no namespace.", object), next)
+			e.add(policyMatchesNothing, object, fmt.Sprintf("%s selects no namespace.", object), next)
 		}
 	}
 }
