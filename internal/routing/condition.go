@@ -13,22 +13,20 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// maxMessage is the length that a message is cut to: what an event can carry, too.
+// maxMessage is the longest message, which an event can also carry.
 const maxMessage = 1000
 
 const hintsLost = "the hints do not stay: another webhook or controller removes them, or Vicinity's webhook for EndpointSlices is not served"
 
-// IsReported reports whether there is anything to keep of the decision. Of a Service
-// that asks for nothing there is not, nor of one that a policy chose which has no use for
-// it: each write to a Service wakes all proxies, and a policy may choose a whole cluster.
+// IsReported reports whether the decision gets a condition. A Service that asks for nothing gets none, nor one that a
+// selecting policy does not apply to: each write to a Service wakes all proxies, and a policy may select a whole cluster.
 func (d Decision) IsReported() bool {
 	return d.Delivery != allocate.DeliveryNone || len(d.Request.Warnings) > d.Request.SelectedWarnings || len(d.Notes) > d.unreported ||
 		d.Request.NoPlan != "" && d.Request.Source != "" && !d.Request.Selected && (!d.Request.Headless || !d.Request.AsksNothing())
 }
 
-// Condition keeps the outcome in the Service's status. The next decision reads its Reason
-// back. Its message is for people, in words without numbers that change. Only what
-// IsReported should be written.
+// Condition returns the outcome for the Service's status. The next decision reads its Reason back. The message has no
+// numbers that change often. Only decisions that IsReported accepts are written.
 func (d Decision) Condition() metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionTopologyRouting, Status: metav1.ConditionFalse}
 	var reason Reason
@@ -43,7 +41,7 @@ func (d Decision) Condition() metav1.Condition {
 	default:
 		inForce := d
 		if d.Meanwhile != nil {
-			inForce = *d.Meanwhile // which may have another algorithm
+			inForce = *d.Meanwhile
 		}
 		var allocated bool
 		reason.States, sentences, allocated = inForce.states()
@@ -76,12 +74,8 @@ const awaitsProxy = "vicinity-proxy does not serve the Service yet, and hints ca
 
 const awaitsProxyAlone = "vicinity-proxy does not serve the Service yet, and " + intent.HintsAreOff + ": until then all zones use all endpoints"
 
-// answered is what the condition says of a headless Service: the controller cannot see
-// which DNS server clients ask.
 const answered = "delivered to DNS servers: vicinity-dns follows the plan; other servers give all endpoints to every client"
 
-// unreached is what the condition says of zones that what is asked for keeps from all
-// endpoints.
 const unreached = "some zones reach no endpoint, because the requirement allows no farther one"
 
 func (d Decision) leavesZones() bool {
@@ -90,8 +84,7 @@ func (d Decision) leavesZones() bool {
 	})
 }
 
-// states are the states and the outcomes in sentences of the families, one if all agree. A
-// Service without slices waits for endpoints.
+// states returns the states and the outcome sentences of the families, one each if all families agree.
 func (d Decision) states() (states []FamilyState, outcomes []string, allocated bool) {
 	for i := range d.Families {
 		f := &d.Families[i]
@@ -114,7 +107,7 @@ func (d Decision) states() (states []FamilyState, outcomes []string, allocated b
 	return states, outcomes, allocated
 }
 
-// with is the condition of a plan that a trouble keeps from being in force.
+// with adds a trouble to the condition, which is false then.
 func (t Trouble) with(condition metav1.Condition, sentence string) metav1.Condition {
 	condition.Status = metav1.ConditionFalse
 	condition.Reason += "," + string(t)
@@ -122,7 +115,7 @@ func (t Trouble) with(condition metav1.Condition, sentence string) metav1.Condit
 	return condition
 }
 
-// WithHintsLost is the condition while the hints that were written do not stay.
+// WithHintsLost changes the condition to say that hints do not stay.
 func WithHintsLost(condition metav1.Condition) metav1.Condition {
 	return TroubleHintsLost.with(condition, hintsLost)
 }
@@ -130,13 +123,12 @@ func WithHintsLost(condition metav1.Condition) metav1.Condition {
 // LostHints reports whether the Service's condition says that hints did not stay.
 func LostHints(service *corev1.Service) bool { return TroubleHintsLost.of(service) }
 
-// WithNotWritten is the condition while the decision cannot be written.
+// WithNotWritten changes the condition to say that the decision cannot be written.
 func WithNotWritten(condition metav1.Condition, cause error) metav1.Condition {
 	return TroubleNotWritten.with(condition, "the decision cannot be written: "+strings.TrimSuffix(cause.Error(), "."))
 }
 
-// NotWritten reports whether the Service's condition says that what was decided could
-// not be written.
+// NotWritten reports whether the Service's condition says that the decision could not be written.
 func NotWritten(service *corev1.Service) bool { return TroubleNotWritten.of(service) }
 
 func cut(text string) string {

@@ -13,8 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Decide says what the slices and groups of a Service should be. The error is about
-// an input that makes no sense, which written objects cannot cause.
+// Decide decides about a Service. An error means invalid input, which objects of the API cannot cause.
 func Decide(in Input) (Decision, error) {
 	in.Slices = routingintent.ProxySlices(in.Service, in.Slices)
 	d, err := decide(in)
@@ -30,14 +29,14 @@ func Decide(in Input) (Decision, error) {
 	return d, nil
 }
 
-// RequestOf is what the Service of an input asks for.
+// RequestOf reads what the Service of an input asks for.
 func RequestOf(in Input) routingintent.Request {
 	return routingintent.RequestOf(in.Service, in.Policies, routingintent.Options{
 		TakeOverAuto: in.Settings.TakesOverAuto(), Defaults: in.Defaults, GivesNames: routingintent.GivesNames(in.Slices),
 	})
 }
 
-// decide is Decide without a look at what comes of new plans.
+// decide is Decide, except that it keeps a renewed plan that is no better than the previous one.
 func decide(in Input) (Decision, error) {
 	d := Decision{Request: RequestOf(in)}
 	if d.Request.Groups && in.Settings.WithoutGroups {
@@ -89,7 +88,7 @@ func decide(in Input) (Decision, error) {
 	return d, nil
 }
 
-// isOfNames reports whether the slice has host names, which nobody balances load over.
+// isOfNames reports whether the slice has host names, which no proxy uses.
 func isOfNames(slice *discoveryv1.EndpointSlice) bool {
 	return slice.AddressType == discoveryv1.AddressTypeFQDN
 }
@@ -137,8 +136,8 @@ func (d *Decision) plan(in Input) error {
 	return nil
 }
 
-// deliveryOf is how the plan of a Service gets to proxies. That of a Service that
-// asks for balanced traffic matters only where Kubernetes would see to something else.
+// deliveryOf returns how the plan of a Service gets to proxies. Balanced traffic needs hints only where Kubernetes
+// would write its own.
 func deliveryOf(service *corev1.Service, request routingintent.Request) allocate.Delivery {
 	switch {
 	case request.NoPlan != "":
@@ -153,15 +152,13 @@ func deliveryOf(service *corev1.Service, request routingintent.Request) allocate
 	return allocate.DeliveryHints
 }
 
-// NothingToChoose reports whether nothing has to be delivered, because one zone has all
-// nodes and all endpoints.
+// NothingToChoose reports whether hints would change nothing, because one zone has all nodes and all endpoints.
 func (d *Decision) NothingToChoose() bool {
 	return d.Delivery == allocate.DeliveryHints && !d.Request.OwnZone && !d.Undelivered && len(d.Families) > 0 &&
 		!slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule != allocate.RuleOneZone })
 }
 
-// zoneLevel are the tiers that are decided by zone; the finer ones are left to nodes,
-// which choose among what their zone may use.
+// zoneLevel returns the tiers that are decided by zone. Nodes apply finer tiers to the endpoints of their zone.
 func zoneLevel(tiers topology.Tiers) topology.Tiers {
 	kept := topology.Tiers{}
 	for _, key := range tiers {
@@ -179,11 +176,11 @@ type previous struct {
 	state    allocate.State
 	assigned map[string]allocate.ConsumerSet
 
-	// renew and anew are of the family what they are in Input.
+	// renew and anew are as in Input.
 	renew, anew bool
 }
 
-// decide makes the plan of one family from its region and its ready endpoints.
+// decide plans for one family.
 func (f *FamilyDecision) decide(planner *allocate.Planner, intent allocate.Intent, before previous) error {
 	endpoints := make([]allocate.Endpoint, len(f.Endpoints))
 	for i, e := range f.Endpoints {

@@ -13,15 +13,14 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// GroupState is what groups depend on beside the decision.
+// GroupState is what groups depend on besides the decision.
 type GroupState struct {
 	Now time.Time
-	// HandOver says that kube-proxy serves the Service too, so that proxies have to
-	// acknowledge what they have programmed.
+	// HandOver says that kube-proxy serves the Service too, so proxies have to acknowledge what they have programmed.
 	HandOver bool
 }
 
-// Groups is the next step towards the groups that deliver a decision.
+// Groups returns the next step towards the groups that deliver a decision.
 func Groups(in Input, d Decision, at GroupState) groups.Changes {
 	of := groups.Input{
 		Service: in.Service, Slices: intent.ProxySlices(in.Service, in.Slices), Groups: in.Groups, Cluster: in.Cluster, Intent: d.Request.Intent,
@@ -51,8 +50,8 @@ func (d *Decision) byNames(in Input) {
 		}
 		return
 	case d.Request.Selected && len(in.Groups) == 0 && !hasEndpoints(in.Slices):
-		// Only endpoints tell whether its members have names: a policy must not hide the
-		// first members of a StatefulSet from each other.
+		// Only endpoints show whether members have names, and a policy must not hide the first members of a StatefulSet from
+		// each other.
 		d.Delivery = allocate.DeliveryNone
 		return
 	}
@@ -65,8 +64,8 @@ func hasEndpoints(eps []*discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(eps, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) > 0 })
 }
 
-// Unproxied reports whether no proxy reads the groups of a Service: it is headless, or it
-// asks for no groups and those that are left are of a headless one.
+// Unproxied reports whether no proxy reads the groups of a Service: it is headless, or it asks for no groups and was
+// headless when its groups were written.
 func Unproxied(in Input, d Decision) bool {
 	switch {
 	case intent.IsHeadless(in.Service):
@@ -80,9 +79,8 @@ func Unproxied(in Input, d Decision) bool {
 	})
 }
 
-// meanwhile is what would be decided about a Service that is for vicinity-proxy if it
-// were not, which is what hints say as long as kube-proxy serves it: that may be for
-// good, if one node never gets a proxy. It is nil if there is nothing to hint.
+// meanwhile returns the decision that hints follow while kube-proxy serves a Service that asks for vicinity-proxy, which
+// may be for ever if one node never gets a proxy. It is nil if there is nothing to hint.
 func meanwhile(in Input, request intent.Request) (*Decision, error) {
 	request = request.WithGroups(false)
 	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
@@ -105,7 +103,7 @@ func served(service *corev1.Service) bool {
 	return service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 
-// Hinted is the decision that hints follow, which is another than that of the groups.
+// Hinted returns the decision that hints follow.
 func (d *Decision) Hinted() *Decision {
 	if d != nil && d.Meanwhile != nil {
 		return d.Meanwhile
@@ -113,9 +111,8 @@ func (d *Decision) Hinted() *Decision {
 	return d
 }
 
-// Leaving is what the groups of a Service that is not for vicinity-proxy any more
-// follow until they are deleted, because nodes go on using them: the decision, or
-// balanced traffic if it has no plan.
+// Leaving returns the decision that groups follow between the hand-back to kube-proxy and their deletion, while nodes still
+// use them: the given one, or balanced traffic if it has no plan.
 func Leaving(in Input, d Decision) (Decision, error) {
 	if len(d.Families) > 0 {
 		return d, nil

@@ -10,8 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Hints are the plans of the hints that deliver a decision. There are none if it is delivered
-// otherwise.
+// Hints returns the plans of the hints that deliver a decision, nil for other deliveries.
 func (d *Decision) Hints() hints.Plans {
 	if d.Delivery != allocate.DeliveryHints {
 		return nil
@@ -23,8 +22,7 @@ func (d *Decision) Hints() hints.Plans {
 	return plans
 }
 
-// planByHints makes plans, and hints of them. What could be kept and is nothing that hints
-// can express is made anew.
+// planByHints makes plans and their hints. A kept plan that hints cannot express is replaced by a new one.
 func (d *Decision) planByHints(in Input) error {
 	blank := *d
 	for {

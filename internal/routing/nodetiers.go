@@ -12,10 +12,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// NodeTiers are the tiers that nodes look at by themselves among the endpoints that a
-// plan lets their zones use, before any plan is made: endpoints have no zones yet. It is
-// nil if there are none finer than a zone. Where hints cannot carry what is asked for,
-// fault says why, and there are none either.
+// NodeTiers returns the tiers that nodes apply to the endpoints of their zone, before any plan is made. It is nil if no
+// tier is finer than a zone, and if hints cannot carry the tiers: fault says why.
 func NodeTiers(cluster *routingintent.Cluster, request routingintent.Request, delivery allocate.Delivery, endpoints []routingintent.Endpoint) (tiers *allocate.NodeTiers, fault string) {
 	intent := request.Intent
 	tiers = &allocate.NodeTiers{Free: intent.Bound == nil}
@@ -44,7 +42,7 @@ func NodeTiers(cluster *routingintent.Cluster, request routingintent.Request, de
 	return tiers, ""
 }
 
-// groupKeys are what nodes look for in groups, if any of it is finer than a zone.
+// groupKeys returns the keys that nodes look for in groups, nil if none is finer than a zone.
 func groupKeys(intent allocate.Intent) []string {
 	keys := slices.DeleteFunc(groups.Tiers(intent), func(key string) bool { return key == topology.Anywhere })
 	if !slices.ContainsFunc(keys, topology.IsFine) {
@@ -53,8 +51,7 @@ func groupKeys(intent allocate.Intent) []string {
 	return keys
 }
 
-// planNodes decides which nodes use the endpoints of their own places, and what comes
-// of it.
+// planNodes decides which nodes use the endpoints of their own domains, and measures the result.
 func (f *FamilyDecision) planNodes(in Input, tiers *allocate.NodeTiers) {
 	tiers.Endpoints = f.Placed()
 	tiers.Skipped = skippedBefore(in, f.Family, tiers.Keys)
@@ -72,8 +69,8 @@ func (f *FamilyDecision) Placed() []allocate.Endpoint {
 	return placed
 }
 
-// skippedBefore are the places that were skipped as far as the last decision says or,
-// without one, groups and hints.
+// skippedBefore returns the domains that nodes skipped before, according to the last decision or else to groups and
+// hints.
 func skippedBefore(in Input, family corev1.IPFamily, keys []string) []allocate.Skip {
 	if last := in.Last.family(family); last != nil && last.Nodes != nil {
 		return last.Nodes.Skips

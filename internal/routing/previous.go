@@ -12,10 +12,9 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// assignedBefore is, by address, what zones the endpoints are used by as far as the
-// last decision, the slices or the groups say. What an endpoint that the last
-// decision does not know has come with is in its slice, and what could not be delivered
-// nobody uses.
+// assignedBefore returns the zones that use each endpoint, by address, according to the last decision, or else the groups
+// or slices. Endpoints that the last decision does not know may have hints in their slice. A decision that could not
+// be delivered does not count.
 func assignedBefore(in Input, delivery allocate.Delivery, family corev1.IPFamily) map[string]allocate.ConsumerSet {
 	var assigned map[string]allocate.ConsumerSet
 	if delivery == allocate.DeliveryGroups {
@@ -39,10 +38,9 @@ func assignedBefore(in Input, delivery allocate.Delivery, family corev1.IPFamily
 	return assigned
 }
 
-// assignToAll assigns the endpoints to all zones of the region. A plan by which all zones
-// use all endpoints leaves no hints, so a restarted controller reads it back from their
-// absence: with no plan to go by it could choose another one that is just as good, and move
-// endpoints for nothing.
+// assignToAll assigns the endpoints to all zones of the region. A plan by which all zones use all endpoints has no hints,
+// so a restarted controller reads it from their absence. Without a previous plan it could choose an equally good one
+// and move endpoints for nothing.
 func assignToAll(assigned map[string]allocate.ConsumerSet, endpoints []intent.Endpoint, region allocate.Region) {
 	zones := make([]string, len(region.Zones))
 	for i := range region.Zones {
@@ -54,8 +52,7 @@ func assignToAll(assigned map[string]allocate.ConsumerSet, endpoints []intent.En
 	}
 }
 
-// Essence is what the next decision and Stay need of this one, so that a caller that
-// keeps it for many Services keeps little.
+// Essence returns the parts that the next decision and Stay need, for callers that keep decisions of many Services.
 func (d Decision) Essence() *Decision {
 	kept := &Decision{Delivery: d.Delivery, Undelivered: d.Undelivered, Families: make([]FamilyDecision, len(d.Families))}
 	for i := range d.Families {
@@ -71,8 +68,8 @@ func (d Decision) Essence() *Decision {
 	return kept
 }
 
-// Stay counts the endpoints of a slice that the decision gave hints: those that have
-// them still, maybe beside others, and those that have lost them.
+// Stay counts the endpoints of a slice that still have the hints of the decision, perhaps with others, and the endpoints
+// that lost them.
 func (d Decision) Stay(slice *discoveryv1.EndpointSlice) (stayed, lost int) {
 	f := d.family(corev1.IPFamily(slice.AddressType))
 	if f == nil {
@@ -84,15 +81,14 @@ func (d Decision) Stay(slice *discoveryv1.EndpointSlice) (stayed, lost int) {
 	})
 }
 
-// renewed reports whether a plan takes the place of one that could be kept.
+// renewed reports whether a plan replaces one that could be kept.
 func (d *Decision) renewed() bool {
 	return d != nil && (d.Meanwhile.renewed() ||
 		slices.ContainsFunc(d.Families, func(f FamilyDecision) bool { return f.Outcome.Rule == allocate.RuleRenewed }))
 }
 
-// improves reports whether the new plans are worth more than those that could be kept, by what is
-// delivered of both. A plan that is better by itself may be none for nodes that look for endpoints of
-// their own, nor for hints, which cannot express every one.
+// improves reports whether the new plans are better than the kept ones as they are delivered: nodes that use their own
+// endpoints change the figures of a plan, and hints cannot express every plan.
 func (d *Decision) improves(kept *Decision) bool {
 	if d.Meanwhile.renewed() && !d.Meanwhile.improves(kept.Meanwhile) {
 		return false
@@ -110,7 +106,7 @@ func (d *Decision) improves(kept *Decision) bool {
 	return true
 }
 
-// noteBefore notes in the new plans what those that could be kept would give.
+// noteBefore notes the figures of the kept plans in the new ones.
 func (d *Decision) noteBefore(kept *Decision) {
 	if d.Meanwhile.renewed() {
 		d.Meanwhile.noteBefore(kept.Meanwhile)

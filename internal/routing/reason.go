@@ -11,24 +11,22 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Reason is what the reason of a Service's condition says. It is stored as words with
-// commas between, and read back by the next decision.
+// Reason is the content of the reason of a Service's condition: words with commas between, which the next decision
+// reads back.
 type Reason struct {
-	// States are those of the families, one without a family if all agree. There are none
-	// if nothing is routed.
+	// States has one state for each family, or one without a family if all agree. It is empty if nothing is routed.
 	States []FamilyState
-	// Troubles are what keeps the plan from being in force. The last one outweighs the
-	// others.
+	// Troubles keep the plan from being in force. The last one matters most.
 	Troubles []Trouble
 }
 
-// FamilyState is the state of an address family, or of all if that is empty.
+// FamilyState is the state of an address family, or of all families if that is empty.
 type FamilyState struct {
 	Family corev1.IPFamily
 	State  allocate.State
 }
 
-// Trouble is what keeps a plan from being in force, as the word for it in a reason.
+// Trouble keeps a plan from being in force. It is a word of a reason.
 type Trouble string
 
 // The troubles.
@@ -72,7 +70,7 @@ func (r Reason) String() string {
 	return strings.Join(words, ",")
 }
 
-// ReadReason reads what String writes, and leaves out words that it does not know.
+// ReadReason parses the form that String writes, and skips unknown words.
 func ReadReason(text string) Reason {
 	var r Reason
 	for word := range strings.SplitSeq(text, ",") {
@@ -92,7 +90,7 @@ func ReadReason(text string) Reason {
 	return r
 }
 
-// State is the state of a family. One of which nothing is known has not started.
+// State returns the state of a family, Waiting if it is unknown.
 func (r Reason) State(family corev1.IPFamily) allocate.State {
 	state := allocate.Waiting
 	for _, s := range r.States {
@@ -106,8 +104,7 @@ func (r Reason) State(family corev1.IPFamily) allocate.State {
 	return state
 }
 
-// Event is the reason of the event that reports a condition with this reason, and whether
-// the event is a warning.
+// Event returns the reason of the event that reports a condition with this reason, and whether it is a warning.
 func (r Reason) Event() (reason string, warning bool) {
 	switch {
 	case len(r.Troubles) > 0:
@@ -121,7 +118,7 @@ func (r Reason) Event() (reason string, warning bool) {
 	return "Topology" + stateWords[r.States[0].State], r.States[0].State == allocate.Downgraded
 }
 
-// ConditionOf is the condition of a Service that keeps its outcome, or nil.
+// ConditionOf returns the condition of a Service with its outcome, or nil.
 func ConditionOf(service *corev1.Service) *metav1.Condition {
 	for i := range service.Status.Conditions {
 		if service.Status.Conditions[i].Type == v1alpha1.ConditionTopologyRouting {

@@ -1,10 +1,8 @@
-// Package routing decides, from the objects of a cluster, what the slices and groups
-// of a Service should say, so that the controller, the commands that explain it and
-// the tests decide alike.
+// Package routing decides what the EndpointSlices and EndpointGroups of a Service should say. The controller and
+// the commands that explain it call it, so they decide alike.
 //
-// It reads objects and returns values: it never changes what it is given, which may
-// be shared with a cache, and it knows no clock and no API. When to write, and what
-// to do when a write fails, is the controller's business.
+// It reads objects and returns values. It never changes its input, which may be shared with a cache, and knows no
+// clock and no API. The controller decides when to write, and what to do when a write fails.
 package routing
 
 import (
@@ -20,93 +18,85 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Input is all that a decision about one Service depends on.
+// Input is all that the decision about one Service depends on.
 type Input struct {
 	Service *corev1.Service
-	// Slices are all of the Service, whoever manages them.
+	// Slices are all slices of the Service, from any manager.
 	Slices []*discoveryv1.EndpointSlice
-	// Groups are those of the Service that exist.
+	// Groups are the existing groups of the Service.
 	Groups  []*v1alpha1.EndpointGroup
 	Cluster *intent.Cluster
-	// Policies are those of the Service's namespace.
+	// Policies are the policies of the Service's namespace.
 	Policies []*v1alpha1.RoutingPolicy
-	// Defaults are the ClusterRoutingPolicies that choose the Service's namespace.
+	// Defaults are the ClusterRoutingPolicies that select the Service's namespace.
 	Defaults []*v1alpha1.ClusterRoutingPolicy
 	Settings Settings
-	// Last is the decision before this one, if the caller made it. It is needed while
-	// not all of it is written, and where caches are behind; without it the slices,
-	// the groups and the Service's condition say what was decided.
+	// Last is the previous decision, if the caller has it. It counts while not all of it is written, and while caches
+	// are behind. Without it the previous decision is read from the slices, the groups and the Service's condition.
 	Last *Decision
-	// Renew asks for a new plan also where the previous one can be kept.
+	// Renew asks for a new plan even if the previous one can be kept.
 	Renew bool
 
-	// Planner has memory that one decision at a time uses, and that grows with the first
-	// ones. Without it each decision takes its own.
+	// Planner has buffers that successive decisions reuse, one decision at a time. It is optional.
 	Planner *allocate.Planner
 
-	// anew are the families of which plans are made as if there were none that could be kept.
+	// anew are the families whose previous plan is not kept.
 	anew []corev1.IPFamily
 }
 
 // Settings are what the administrator of a cluster chooses.
 type Settings struct {
-	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for, which takes hints.
+	// TakeOverAuto asks Vicinity to plan for topology-mode: Auto. See TakesOverAuto.
 	TakeOverAuto bool
-	// GroupSize is the number of endpoints that a group is filled to.
+	// GroupSize is the number of endpoints to fill a group with.
 	GroupSize int
-	// ShrinkGrace is how long zones keep endpoints that the plan takes from them.
+	// ShrinkGrace is how long zones keep endpoints that a new plan takes from them.
 	ShrinkGrace time.Duration
-	// WithoutGroups says that delivery by groups is switched off, and WithoutHints that
-	// delivery by hints is.
+	// WithoutGroups and WithoutHints switch a way of delivery off.
 	WithoutGroups, WithoutHints bool
 }
 
-// TakesOverAuto reports whether Vicinity does what topology-mode: Auto asks for. Auto is delivered by hints only.
+// TakesOverAuto reports whether Vicinity plans for topology-mode: Auto. Only hints deliver that plan.
 func (s *Settings) TakesOverAuto() bool { return s.TakeOverAuto && !s.WithoutHints }
 
 // DefaultShrinkGrace is the default of Settings.ShrinkGrace.
 const DefaultShrinkGrace = 10 * time.Second
 
-// DefaultSettings are the settings of a cluster whose administrator says nothing.
+// DefaultSettings are the settings of a cluster without any given.
 func DefaultSettings() Settings {
 	return Settings{GroupSize: groups.DefaultSize, ShrinkGrace: DefaultShrinkGrace}
 }
 
-// Decision is what is decided about one Service.
+// Decision says how the traffic of one Service is routed.
 type Decision struct {
 	Request  intent.Request
 	Delivery allocate.Delivery
-	// Families are in the order IPv4, IPv6: those of which there is a slice. There
-	// are none if no plan can be made, or none is asked for.
+	// Families are the families with a slice, in the order IPv4, IPv6. It is empty if no plan is asked for or possible.
 	Families []FamilyDecision
-	// Notes are sentences about what has no effect, and what cannot be delivered and
-	// what to do instead.
+	// Notes are sentences about settings without effect, and about plans that cannot be delivered, with the alternative.
 	Notes []string
-	// unreported is how many of the notes say only that a policy which chose the Service
-	// has no effect.
+	// unreported counts notes which only say that a policy which selects the Service has no effect.
 	unreported int
-	// Undelivered says that hints cannot express what is asked for, so that there are
-	// none. A note says why.
+	// Undelivered says that there are no hints, because hints cannot express the plan. A note says why.
 	Undelivered bool
-	// Meanwhile is what hints follow until vicinity-proxy serves a Service whose plan
-	// groups deliver. It is nil if they have nothing to say.
+	// Meanwhile is the decision that hints follow until vicinity-proxy serves a Service with groups. It is nil if there
+	// is nothing to hint.
 	Meanwhile *Decision
 }
 
-// FamilyDecision is the part of a decision that is about one address family.
+// FamilyDecision is the decision for one address family.
 type FamilyDecision struct {
 	Family corev1.IPFamily
 	Region allocate.Region
-	// Endpoints are the ready ones, in the order of addresses.
+	// Endpoints are the ready endpoints, in the order of addresses.
 	Endpoints []intent.Endpoint
 	Plan      allocate.Plan
 	Outcome   allocate.Outcome
-	// Assigned has for each ready endpoint, by address, the zones that use it.
+	// Assigned are the zones that use each ready endpoint, by address.
 	Assigned map[string]allocate.ConsumerSet
-	// Nodes is what nodes that look for endpoints of their own make of the plan, nil if
-	// they do not.
+	// Nodes says which nodes use endpoints of their own domains. It is nil if none does.
 	Nodes *allocate.NodePlan
-	// Moved counts endpoints that were used by other zones before.
+	// Moved counts endpoints that other zones used before.
 	Moved int
 
 	hints hints.Plan

@@ -14,8 +14,8 @@ import (
 	"vicinity.dev/vicinity/internal/endpoint"
 )
 
-// heldZones reads the annotation, by address. One that somebody has broken is as good
-// as none: what is held is the plan's then.
+// heldZones reads the annotation, by address. A broken annotation counts as none: then the plan counts the held zones
+// as its own.
 func heldZones(slice *discoveryv1.EndpointSlice) map[string][]string {
 	text := slice.Annotations[v1alpha1.AnnotationHeld]
 	if text == "" {
@@ -34,8 +34,8 @@ func heldZones(slice *discoveryv1.EndpointSlice) map[string][]string {
 	return held
 }
 
-// Held are the zones that endpoints keep for a moment although the plan takes them from
-// there, by address: what the annotations of all slices say, as far as it is so.
+// Held returns the zones that endpoints keep for a moment although the plan takes them away, by address. It trusts the
+// annotations only as far as the hints agree.
 func Held(eps []*discoveryv1.EndpointSlice) map[string][]string {
 	all := map[string][]string{}
 	for _, slice := range eps {
@@ -55,8 +55,7 @@ func Held(eps []*discoveryv1.EndpointSlice) map[string][]string {
 	return all
 }
 
-// Unwritten is the number of endpoints of a slice whose hints are not those of the
-// plan, even without the zones that they keep for a moment.
+// Unwritten counts the endpoints of a slice whose hints differ from the plan, apart from zones that are held.
 func (p Plans) Unwritten(slice *discoveryv1.EndpointSlice) int {
 	endpoints, unwritten := p.Apply(slice)
 	if unwritten == 0 || slice.Annotations[v1alpha1.AnnotationHeld] == "" {
@@ -93,17 +92,15 @@ func heldText(held map[string][]string) string {
 	return string(text)
 }
 
-// Holds reports whether endpoints of any slice keep zones that the plan takes from
-// them.
+// Holds reports whether endpoints of any slice keep zones that the plan takes from them.
 func Holds(eps []*discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(eps, func(slice *discoveryv1.EndpointSlice) bool {
 		return slice.Annotations[v1alpha1.AnnotationHeld] != ""
 	})
 }
 
-// Assigned reads the plan of a family back from hints, without the zones that endpoints
-// only keep for a while. Of an address in several slices the first slice with hints
-// counts.
+// Assigned reads the plan of a family back from hints, without held zones. Of an address in several slices, the first
+// slice with hints counts.
 func Assigned(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily) map[string]allocate.ConsumerSet {
 	assigned := map[string]allocate.ConsumerSet{}
 	for _, slice := range endpoint.Slices(eps, family) {

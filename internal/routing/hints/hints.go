@@ -1,7 +1,6 @@
-// Package hints decides which hints the EndpointSlices of a Service should have, so that
-// stock proxies go by a plan, and the next step from the hints that they have to those. It
-// reads objects and returns values; it writes nothing and knows no clock. The plan itself is
-// made elsewhere, and so is which nodes use endpoints of their own place before others.
+// Package hints decides which hints the EndpointSlices of a Service should have, so that stock proxies follow a plan,
+// and the next step towards them. It reads objects and returns values; it writes nothing and knows no clock. The plan,
+// and the nodes that prefer endpoints of their own domain, are its input.
 package hints
 
 import (
@@ -15,37 +14,33 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Plan is what the hints of an address family should be. The zero value is no hints.
+// Plan describes the hints of an address family. The zero value is no hints.
 type Plan struct {
 	// Wanted says that every endpoint has hints. Otherwise none has.
 	Wanted bool
-	// own says that each endpoint has its own zone, whatever zones the plan gives it.
+	// own gives each endpoint its own zone, whatever the plan says.
 	own bool
-	// zones has the hints of ready endpoints for zones, by address, and nodes the names
-	// of their nodes. Each is nil if no endpoint is to have such. Endpoints share hints,
-	// which nobody changes.
+	// zones has the zone hints of ready endpoints, by address, and nodes the names of their hinted nodes. Each is nil
+	// if no endpoint gets such hints. Endpoints share the hints, which are never changed.
 	zones map[string]*discoveryv1.EndpointHints
 	nodes map[string][]string
-	// skipped are the nodes that do not use endpoints of their own place before others.
+	// skipped are the nodes that do not prefer endpoints of their own domain.
 	skipped map[string]bool
-	// homes has the zones of the endpoints, by address, of which their slices say
-	// another one, or one that cannot be: few, if any.
+	// homes has the zones of the few endpoints whose slices have another zone or an invalid one, by address.
 	homes map[string]string
 }
 
-// Plans are the plans of the address families of a Service. Slices of others stay as they are.
+// Plans are the plans of the address families of a Service. Slices of other families stay unchanged.
 type Plans map[corev1.IPFamily]*Plan
 
 func (p Plans) of(slice *discoveryv1.EndpointSlice) *Plan {
 	return p[corev1.IPFamily(slice.AddressType)]
 }
 
-// Apply is what the endpoints of a slice should look like. They differ from those of
-// the slice in nothing but hints, and changed is the number of endpoints that do.
+// Apply returns the endpoints of a slice with the hints of the plan, and how many of them changed.
 //
-// The hints of an endpoint that is not ready matter as soon as it becomes ready,
-// because a proxy uses hints only if all ready endpoints have some: it keeps those
-// that it has, or gets its own zone.
+// A proxy uses hints only if all ready endpoints have some. So an endpoint that is not ready keeps its hints or gets
+// its own zone, to be in force as soon as it becomes ready.
 func (p Plans) Apply(slice *discoveryv1.EndpointSlice) (endpoints []discoveryv1.Endpoint, changed int) {
 	plan := p.of(slice)
 	if plan == nil {
@@ -54,13 +49,12 @@ func (p Plans) Apply(slice *discoveryv1.EndpointSlice) (endpoints []discoveryv1.
 	return rewrite(slice, plan.hint)
 }
 
-// Bare is what the endpoints of a slice look like without hints.
+// Bare returns the endpoints of a slice without hints.
 func Bare(slice *discoveryv1.EndpointSlice) (endpoints []discoveryv1.Endpoint, changed int) {
 	return rewrite(slice, func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints { return nil })
 }
 
-// rewrite replaces hints where they differ in more than their order. The endpoints
-// of the slice are shared where nothing changes.
+// rewrite replaces hints that differ in more than their order. Without changes it returns the endpoints of the slice.
 func rewrite(slice *discoveryv1.EndpointSlice, hint func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints) (endpoints []discoveryv1.Endpoint, changed int) {
 	endpoints = slice.Endpoints
 	for i := range slice.Endpoints {
@@ -80,7 +74,7 @@ func rewrite(slice *discoveryv1.EndpointSlice, hint func(*discoveryv1.Endpoint) 
 func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	switch {
 	case isLeaving(e) || len(e.Addresses) == 0:
-		return e.Hints // whatever it says, no proxy asks
+		return e.Hints // no proxy uses them
 	case !p.Wanted:
 		return nil
 	case p.own:
@@ -110,8 +104,8 @@ func (p *Plan) hint(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	return both
 }
 
-// Stay counts those endpoints of a slice that have the hints that the plan gave them, maybe
-// beside others, and those that have lost them. Only known ones were given any.
+// Stay counts the known endpoints of a slice that still have the hints of the plan, perhaps with others, and those that
+// lost them.
 func (p *Plan) Stay(slice *discoveryv1.EndpointSlice, known func(address string) bool) (stayed, lost int) {
 	if !p.Wanted {
 		return 0, 0
@@ -143,8 +137,7 @@ func containsAll(zones []string, wanted []discoveryv1.ForZone) bool {
 	return true
 }
 
-// isLeaving reports whether an endpoint is about to go and gets no new connections
-// while others are ready.
+// isLeaving reports whether an endpoint terminates and gets no new connections while others are ready.
 func isLeaving(e *discoveryv1.Endpoint) bool {
 	state := endpoint.StateOf(e)
 	return state.IsTerminating() && !state.IsReady()
@@ -160,7 +153,7 @@ func (p *Plan) home(e *discoveryv1.Endpoint) string {
 	return *e.Zone
 }
 
-// homes are the zones of the endpoints of which their slices say another one.
+// homes returns the zones of endpoints whose slices have another zone, by address.
 func homes(eps []*discoveryv1.EndpointSlice, cluster *intent.Cluster) map[string]string {
 	homes := map[string]string{}
 	for _, slice := range eps {
@@ -176,7 +169,7 @@ func homes(eps []*discoveryv1.EndpointSlice, cluster *intent.Cluster) map[string
 	return homes
 }
 
-// ownZoneHints replaces zones only, and none if the endpoint's zone is unknown.
+// ownZoneHints replaces the zone hints, unless the endpoint's zone is unknown.
 func ownZoneHints(e *discoveryv1.Endpoint, home string) *discoveryv1.EndpointHints {
 	if home == "" {
 		return e.Hints
@@ -229,7 +222,7 @@ func sameSet[T comparable](a, b []T, compare func(a, b T) int) bool {
 	return slices.Equal(a, b)
 }
 
-// Zones are the zones of an endpoint's hints, in the order of names.
+// Zones returns the zones of an endpoint's hints, sorted.
 func Zones(e *discoveryv1.Endpoint) []string {
 	if e.Hints == nil || len(e.Hints.ForZones) == 0 {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// NoNode is what an endpoint is hinted to that no node is to use before others. Proxies
-// look at hints for nodes only if every ready endpoint has some.
+// NoNode is the hinted node of endpoints that no node prefers. Proxies follow hints for nodes only if every ready
+// endpoint has some.
 const NoNode = "no-node.vicinity.dev"
 
-// NodeKey is the kind of place finer than a zone that hints for nodes are to express:
-// the first that is asked for, if it comes before all wider ones. The others are lost.
+// NodeKey returns the key that hints for nodes express: the first one, if it is finer than a zone. They cannot express
+// the other fine keys, lost.
 func NodeKey(tiers topology.Tiers) (key string, lost []string) {
 	wider := false
 	for _, tier := range tiers {
@@ -35,7 +35,7 @@ func NodeKey(tiers topology.Tiers) (key string, lost []string) {
 	return key, lost
 }
 
-// NodeFault says why hints cannot let each endpoint serve the nodes of its domain first.
+// NodeFault returns why hints cannot prefer endpoints for the nodes of their domain, empty if they can.
 func NodeFault(cluster *intent.Cluster, key string, endpoints []intent.Endpoint) string {
 	reason := ""
 	var domains map[string][]string
@@ -56,8 +56,8 @@ func NodeFault(cluster *intent.Cluster, key string, endpoints []intent.Endpoint)
 	return fmt.Sprintf("hints ignore %s: %s", key, reason)
 }
 
-// domainFault says why the nodes of the endpoint's domain cannot be hinted to. Without
-// domains each node is one of its own.
+// domainFault returns why an endpoint cannot have hints for the nodes of its domain. domains is nil if each node is a
+// domain.
 func domainFault(domains map[string][]string, value string, e intent.Endpoint) string {
 	switch {
 	case e.Node == "":
@@ -71,8 +71,8 @@ func domainFault(domains map[string][]string, value string, e intent.Endpoint) s
 	return ""
 }
 
-// AddNodes lets each endpoint serve first the nodes of its own domain, if they may use it
-// and do not skip it. The tiers are those of NodeKey.
+// AddNodes gives each endpoint hints for the nodes of its own domain that may use it and do not skip it. The tiers are
+// those of NodeKey.
 func (p *Plan) AddNodes(in Input, tiers *allocate.NodeTiers, skips []allocate.Skip) {
 	key := tiers.Keys[0]
 	var domains map[string][]string
@@ -119,8 +119,7 @@ func (in *Input) allowed(e intent.Endpoint, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), without)
 }
 
-// Skipping are the nodes that do not use endpoints of their own place before others, as far
-// as the hints of slices tell.
+// Skipping returns the nodes whose hints say that they do not prefer endpoints of their own domain.
 func Skipping(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, cluster *intent.Cluster) []string {
 	var nodes []string
 	for _, slice := range endpoint.Slices(eps, family) {
@@ -129,7 +128,7 @@ func Skipping(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, cluster 
 			if isLeaving(e) || e.NodeName == nil || e.Hints == nil || len(e.Hints.ForNodes) != 1 || e.Hints.ForNodes[0].Name != NoNode {
 				continue
 			}
-			// What the plan gives to other zones has such a hint, too.
+			// Endpoints that the plan gives to other zones have this hint, too.
 			zones := Zones(e)
 			if len(zones) == 0 || slices.Contains(zones, cluster.ZoneOf(e)) {
 				nodes = append(nodes, *e.NodeName)

@@ -11,16 +11,16 @@ import (
 	"vicinity.dev/vicinity/internal/endpoint"
 )
 
-// Write is what a slice's endpoints are to become.
+// Write is a change of one slice.
 type Write struct {
 	Slice     *discoveryv1.EndpointSlice
 	Endpoints []discoveryv1.Endpoint
-	// Held is to be the value of v1alpha1.AnnotationHeld, empty if it is not to be there.
+	// Held is the new value of v1alpha1.AnnotationHeld, empty to remove it.
 	Held string
 	// Changed is the number of endpoints whose hints differ from the slice's.
 	Changed int
-	// Marked says that the slice is to have the label for routed slices, by which the
-	// webhook knows it. It is nothing to slices that Kubernetes copies the label to.
+	// Marked asks for the label of routed slices, by which the webhook knows foreign ones. Kubernetes copies the label
+	// to its own slices.
 	Marked bool
 }
 
@@ -30,11 +30,11 @@ func (w *Write) changesMetadata() bool {
 	return w.Held != w.Slice.Annotations[v1alpha1.AnnotationHeld] || IsForeign(w.Slice) && w.Marked != IsMarked(w.Slice)
 }
 
-// ChangesNodesOnly reports whether the write changes nothing but the nodes of hints.
+// ChangesNodesOnly reports whether the write changes nothing but hints for nodes.
 func (w *Write) ChangesNodesOnly() bool { return w.AreZonesStored(w.Slice) && !w.changesMetadata() }
 
-// IsForeign reports whether a slice is written by somebody else than Kubernetes' own
-// controller, as one by hand or one that is mirrored from Endpoints.
+// IsForeign reports whether Kubernetes' own controller does not write the slice: it is written by hand or mirrored from
+// Endpoints.
 func IsForeign(slice *discoveryv1.EndpointSlice) bool {
 	return slice.Labels[discoveryv1.LabelManagedBy] != v1alpha1.ManagedByKubernetes
 }
@@ -45,35 +45,30 @@ func IsMarked(slice *discoveryv1.EndpointSlice) bool {
 	return labelled && IsForeign(slice)
 }
 
-// IsStored reports whether all of the write is there after it. A mutating webhook of somebody else may
-// change what the API server stores.
+// IsStored reports whether the stored slice has all of the write. Another mutating webhook may have changed it.
 func (w *Write) IsStored(stored *discoveryv1.EndpointSlice) bool {
 	return (!w.Marked || !IsForeign(w.Slice) || IsMarked(stored)) &&
 		slices.EqualFunc(w.Endpoints, stored.Endpoints, func(a, b discoveryv1.Endpoint) bool { return Same(a.Hints, b.Hints) })
 }
 
-// AreZonesStored reports whether the zones of all hints of the write are there after it. Its nodes may
-// be missing.
+// AreZonesStored reports whether the stored slice has the zones of all hints of the write. Nodes of hints may be
+// missing.
 func (w *Write) AreZonesStored(stored *discoveryv1.EndpointSlice) bool {
 	return slices.EqualFunc(w.Endpoints, stored.Endpoints, func(a, b discoveryv1.Endpoint) bool { return slices.Equal(Zones(&a), Zones(&b)) })
 }
 
-// Step is the way from what slices say to what plans want, as far as it can be gone now.
+// Step is the next part of the way from the current hints to the plan.
 type Step struct {
-	// Writes are to be made one after the other. After each, every zone has at least
-	// as many endpoints as it had or is going to have, whichever is less, so that a
-	// writer may stop anywhere.
+	// Writes are made one after the other. After each one, every zone has at least as many endpoints as the lesser of
+	// before and after, so a writer may stop anywhere.
 	Writes []Write
-	// Held is the number of endpoints that keep zones which the plan takes from them.
-	// They are to be taken later, by another step.
+	// Held counts endpoints that keep zones which the plan takes from them. A later step takes the zones.
 	Held int
 }
 
-// Next is the next step. One write is atomic and several are not: where endpoints
-// change their zones in several slices, the slices are put in an order in which no
-// zone is short in between. If there is none, endpoints first get the zones that they
-// are to have beside those that they have, which is held for the caller's grace.
-// With hold nothing is taken from any zone.
+// Next returns the next step. Each write is atomic, but several are not: if endpoints of several slices change their
+// zones, the slices are ordered so that no zone is short in between. If no order does that, endpoints first get their
+// new zones in addition, and the old ones are held for the caller's grace. With hold, no zone loses endpoints.
 func (p Plans) Next(eps []*discoveryv1.EndpointSlice, hold bool) Step {
 	var step Step
 	for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
@@ -84,7 +79,7 @@ func (p Plans) Next(eps []*discoveryv1.EndpointSlice, hold bool) Step {
 	return step
 }
 
-// Unroute is the step that takes all hints from the slices.
+// Unroute returns the step that removes all hints from the slices.
 func Unroute(eps []*discoveryv1.EndpointSlice) Step {
 	var step Step
 	for _, slice := range eps {
@@ -98,11 +93,10 @@ func Unroute(eps []*discoveryv1.EndpointSlice) Step {
 	return step
 }
 
-// portZone is where a proxy counts endpoints: it chooses for each port by itself, among
-// those that are hinted to its zone.
+// portZone is a port in a zone. A proxy chooses for each port separately, among endpoints with a hint for its zone.
 type portZone struct{ port, zone string }
 
-// portsOf are the names of a slice's ports. One without ports is looked at, too.
+// portsOf returns the names of a slice's ports, or one empty name if it has none.
 func portsOf(slice *discoveryv1.EndpointSlice) []string {
 	names := []string{}
 	for _, port := range slice.Ports {
@@ -120,11 +114,10 @@ func portsOf(slice *discoveryv1.EndpointSlice) []string {
 	return names
 }
 
-// counts are the numbers of ready endpoints by port and the zone that they are hinted
-// to.
+// counts are the numbers of ready endpoints by port and hinted zone.
 type counts map[portZone]int
 
-// count adds the endpoints of a slice with some ports, each with the given sign.
+// count adds the endpoints of a slice with the given sign.
 func (c counts) count(ports []string, endpoints []discoveryv1.Endpoint, sign int) {
 	for i := range endpoints {
 		e := &endpoints[i]
@@ -142,13 +135,13 @@ func (c counts) count(ports []string, endpoints []discoveryv1.Endpoint, sign int
 type change struct {
 	Write
 	ports []string
-	by    counts // where proxies go by hints
+	by    counts // the change, for ports where proxies follow hints
 }
 
 func (p Plans) advance(step *Step, eps []*discoveryv1.EndpointSlice, hold bool) {
 	now, then := counts{}, counts{}
-	// Of a port with a ready endpoint that has no hint, before or after, proxies use
-	// all endpoints, so that no zone can run short there.
+	// Proxies use all endpoints of a port that has a ready one without hints, before or after, so no zone can be short
+	// there.
 	open := map[string]bool{}
 	var pending []change
 	for _, slice := range eps {
@@ -219,8 +212,8 @@ func allHinted(endpoints []discoveryv1.Endpoint) bool {
 	return true
 }
 
-// widen makes of a write one that takes nothing from any zone, as far as an endpoint
-// can have so many, and says how many endpoints keep zones by it.
+// widen changes a write so that it takes no zone from an endpoint, within the limit of hints. held counts endpoints
+// that keep zones by that.
 func widen(w Write) (widened Write, held int) {
 	widened = Write{Slice: w.Slice, Endpoints: slices.Clone(w.Slice.Endpoints), Marked: w.Marked}
 	kept := map[string][]string{}
@@ -238,7 +231,7 @@ func widen(w Write) (widened Write, held int) {
 		}
 		if len(zones) > planned {
 			held++
-			// Without addresses an endpoint has no hints to change.
+			// An endpoint without addresses has no hints to change.
 			kept[now.Addresses[0]] = slices.Clone(zones[planned:])
 		}
 		slices.Sort(zones)

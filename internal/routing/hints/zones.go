@@ -17,31 +17,31 @@ import (
 // Input is all that the hints of one Service in one address family depend on.
 type Input struct {
 	Family corev1.IPFamily
-	// Slices are all of the Service.
+	// Slices are all slices of the Service.
 	Slices  []*discoveryv1.EndpointSlice
 	Cluster *intent.Cluster
 	Intent  allocate.Intent
-	// OwnZone says that each endpoint is for its own zone, whatever the plan is.
+	// OwnZone gives each endpoint its own zone, whatever the plan says.
 	OwnZone bool
 	Region  allocate.Region
 	Plan    allocate.Plan
 	Outcome allocate.Outcome
-	// Endpoints are the ready ones, and Assigned has the zones that use each, by address.
+	// Endpoints are the ready endpoints, and Assigned the zones that use each, by address.
 	Endpoints []intent.Endpoint
 	Assigned  map[string]allocate.ConsumerSet
-	// Instead names the way out where hints are not enough.
+	// Instead names the alternative for plans that hints cannot express.
 	Instead string
 }
 
-// Limits are what hints cannot express of a plan.
+// Limits are the parts of a plan that hints cannot express.
 type Limits struct {
-	// Undelivered says that hints cannot express the plan at all, so that there are none.
+	// Undelivered says that hints cannot express the plan at all, so there are none.
 	Undelivered bool
-	// Notes are sentences about it.
+	// Notes are sentences about the limits.
 	Notes []string
 }
 
-// ForZones makes the hints of a plan for zones.
+// ForZones returns the zone hints of a plan.
 func ForZones(in Input) (Plan, Limits) {
 	p, limits := in.plan()
 	if p.Wanted {
@@ -52,15 +52,15 @@ func ForZones(in Input) (Plan, Limits) {
 
 func (in *Input) plan() (Plan, Limits) {
 	switch {
-	case in.OwnZone: // always, as those expect who write the label
+	case in.OwnZone: // in any case, as Gardener's label promises
 		return Plan{Wanted: true, own: true}, Limits{}
 	case in.Outcome.Rule == allocate.RuleOneZone, in.Outcome.IsBalanced(), len(in.Plan.Groups) == 0:
 		return Plan{}, Limits{}
 	}
 	soft := in.Intent.Bound == nil
 	if in.forEveryone() && (soft || in.Outcome.Undivided || len(in.Plan.Zones) > v1alpha1.MaxHints) {
-		// Proxies do the same without hints for zones; there may be some for nodes. The
-		// next plan needs none to go on from either: what divides nothing is made anew.
+		// Proxies do the same without hints for zones; there may be some for nodes. The next plan does not need them
+		// either: a plan that divides nothing is made again.
 		return Plan{Wanted: true}, Limits{}
 	}
 	regions := map[string]string{}
@@ -73,7 +73,7 @@ func (in *Input) plan() (Plan, Limits) {
 		home string
 		set  allocate.ConsumerSet
 	}
-	made := map[homeSet]*discoveryv1.EndpointHints{} // few, so that endpoints share them
+	made := map[homeSet]*discoveryv1.EndpointHints{} // endpoints share the few that there are
 	for _, e := range in.Endpoints {
 		key := homeSet{e.Zone, in.Assigned[e.Address]}
 		hints, found := made[key]
@@ -90,8 +90,7 @@ func (in *Input) plan() (Plan, Limits) {
 	return p, limits
 }
 
-// zones are the zones of the hints of endpoints that are at home in one zone and used by a
-// set of zones.
+// zones returns the hinted zones of endpoints in one home zone that a set of zones uses.
 func (in *Input) zones(set allocate.ConsumerSet, home string, regions map[string]string, limits *Limits) []string {
 	zones := slices.DeleteFunc(set.Zones(), func(zone string) bool { return zone == "" })
 	if len(zones) > v1alpha1.MaxHints && in.Intent.Bound == nil {
@@ -124,8 +123,7 @@ func (in *Input) forEveryone() bool {
 	return true
 }
 
-// nearestZones are as many zones as an endpoint may be hinted to: its own first, then
-// those of its region.
+// nearestZones returns as many zones as an endpoint can have hints for: its own first, then those of its region.
 func nearestZones(zones []string, home string, regions map[string]string) []string {
 	distance := func(zone string) int {
 		switch {
