@@ -17,16 +17,16 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// want is what the groups of one family are to deliver, whatever groups there are. It
-// does not change once desired has made it.
+// want describes what the groups of one family have to deliver, whatever groups exist. desired makes it, and nothing
+// changes it later.
 type want struct {
 	*Input
 	plan  *Plan
 	size  int
 	tiers []string
-	// zones are those that the plan knows, in order. Nodes of others see all groups.
+	// zones are the zones that the plan knows, in order. Nodes of other zones see all groups.
 	zones []string
-	// parts are in the order of their keys, and so are shares.
+	// parts and shares are in the order of their keys.
 	parts     []*part
 	shares    []*share
 	endpoints int
@@ -34,13 +34,13 @@ type want struct {
 	notes     []string
 }
 
-// share is a set of endpoints that can be in one group: they have the same ports and the
-// same consumers, and are at home in the same zone if that is not a consumer.
+// share is a set of endpoints that can be in one group: they have the same ports and the same consumers. If their home
+// zone is not a consumer, it is the same, too.
 type share struct {
 	key       shareKey
 	part      *part
 	consumers consumers
-	// extra are zones that use the share for want of another with the same port.
+	// extra are zones that use the share because they have no endpoint with its port.
 	extra []string
 	ready bool
 }
@@ -51,23 +51,21 @@ func (k shareKey) compare(other shareKey) int {
 	return cmp.Or(cmp.Compare(k.part, other.part), cmp.Compare(k.consumers, other.consumers), cmp.Compare(k.home, other.home))
 }
 
-// sliceEndpoint is an endpoint as slices have it, with its domains for the tiers that are
-// wanted.
+// sliceEndpoint is an endpoint of a slice with its domains for the wanted tiers.
 type sliceEndpoint struct {
 	v1alpha1.GroupEndpoint
 	number int // among those of all parts
-	// share is where the plan has it. Of an endpoint that the plan does not have, because
-	// it is not ready, it is only probable, and counts if no group has the endpoint yet.
+	// share is the planned share. Endpoints that are not ready are not in the plan: for them it is a guess, which
+	// counts if no group has the endpoint yet.
 	share   *share
 	planned bool
 }
 
-// desired finds out what groups are to deliver. It does not look at the groups that exist.
+// desired returns what groups have to deliver. It does not look at existing groups.
 //
-// Every endpoint of the slices is in one part, which has its ports, and has a share. Two
-// endpoints have the same share if and only if they can be in one group. Zones that the
-// plan leaves without an endpoint for some port are extra to all shares that have it,
-// unless a requirement forbids that.
+// Every endpoint of the slices is in the part with its ports, and has a share. Two endpoints have the same share if and
+// only if they can be in one group. Zones that the plan leaves without an endpoint for some port are extra consumers of
+// all shares with that port, unless a requirement forbids it.
 func desired(in *Input, plan *Plan) *want {
 	w := &want{Input: in, plan: plan, size: cmp.Or(max(in.Size, 0), DefaultSize), tiers: Tiers(in.Intent)}
 	w.size = min(w.size, MaxSize)
@@ -82,16 +80,15 @@ func desired(in *Input, plan *Plan) *want {
 			w.anyReady = w.anyReady || !e.NotReady
 		}
 	}
-	w.shares = w.share()
+	w.shares = w.assignShares()
 	if len(w.parts) > 1 && !in.Intent.Tiers.Hard() {
 		w.notes = append(w.notes, w.widen()...)
 	}
 	return w
 }
 
-// plannedZones are the zones that the plan knows, in order. One that it has no endpoint
-// for, while others have some and no requirement forbids it, is not among them, so that
-// its nodes see everything.
+// plannedZones returns the zones that the plan knows, in order. A zone without an endpoint is left out if others have
+// some and no requirement forbids that its nodes see everything.
 func plannedZones(plan *Plan, hard bool) []string {
 	served := map[string]bool{}
 	for g := range plan.Plan.Groups {
@@ -114,8 +111,8 @@ func (w *want) plans(zone string) bool {
 	return found
 }
 
-// share gives each endpoint its share, and returns all there are.
-func (w *want) share() []*share {
+// assignShares gives each endpoint its share, and returns all shares.
+func (w *want) assignShares() []*share {
 	shares := map[shareKey]*share{}
 	get := func(t *part, c consumers, home string) *share {
 		key := shareKey{t.key, c.key(), home}
@@ -171,7 +168,7 @@ func (w *want) share() []*share {
 
 func compareShares(a, b *share) int { return a.key.compare(b.key) }
 
-// home is the zone of endpoints, if the plan knows it and gives them to others only.
+// home returns the zone of endpoints if the plan knows it and gives them only to other zones.
 func (w *want) home(zone string, users consumers) string {
 	if w.plans(zone) && !hasZone(users.list, zone) {
 		return zone
@@ -186,8 +183,7 @@ func (w *want) alone(zone string) consumers {
 	return consumers{}
 }
 
-// mostOf is the share that most of the planned endpoints in a zone have, nil if there are
-// none.
+// mostOf returns the share of most planned endpoints in a zone, nil if there are none.
 func (t *part) mostOf(zone string) *share {
 	counts := map[*share]int{}
 	for _, e := range t.endpoints {
@@ -208,9 +204,8 @@ func most(counts map[*share]int) *share {
 	return best
 }
 
-// widen gives zones that may use none of the endpoints with some port all that have it:
-// the plan is about endpoints, and in a Service whose endpoints differ in their ports a
-// zone's own may lack one. It returns notes that say so.
+// widen gives zones without an endpoint for some port all endpoints that have it. The plan ignores ports, so a zone's
+// own endpoints may lack one. It returns notes about that.
 func (w *want) widen() (notes []string) {
 	type port struct {
 		name     string
@@ -248,7 +243,7 @@ func (w *want) widen() (notes []string) {
 
 type consumers struct {
 	list []v1alpha1.GroupConsumer // in the order of zones
-	// nowhere says that endpoints without a zone are among them, which a group cannot name.
+	// nowhere says that endpoints without a zone are consumers, which a group cannot name.
 	nowhere bool
 }
 
@@ -279,8 +274,7 @@ func (w *want) plannedConsumers() map[allocate.ConsumerSet]consumers {
 	return sets
 }
 
-// consumersOf are the consumers of a set that the plan does not have, because it was made
-// for other zones.
+// consumersOf returns the consumers of a set that is not in the plan, because it was made for other zones.
 func consumersOf(set allocate.ConsumerSet) consumers {
 	var users consumers
 	for _, zone := range set.Zones() {
@@ -302,10 +296,10 @@ func hasZone(list []v1alpha1.GroupConsumer, zone string) bool {
 	return slices.ContainsFunc(list, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone })
 }
 
-// fullWeight is the weight of a consumer for an endpoint that is all its own.
+// fullWeight is the weight of a consumer that uses an endpoint alone.
 const fullWeight = 1000
 
-// thousandths is a weight as groups carry it: no consumer has none.
+// thousandths returns a weight as groups have it, at least 1.
 func thousandths(weight float64) int32 {
 	return min(max(int32(math.Round(weight*fullWeight)), 1), fullWeight)
 }
@@ -317,8 +311,7 @@ type part struct {
 	byAddress map[string]*sliceEndpoint
 }
 
-// partsOf reads the slices of a family. Parts are in the order of their keys; notes name
-// ports that groups cannot have.
+// partsOf reads the slices of a family. Parts are in the order of their keys. Notes name ports that groups cannot have.
 func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
 	parts := map[string]*part{}
 	for _, slice := range endpoint.Slices(in.Slices, family) {
@@ -340,7 +333,7 @@ func partsOf(in *Input, family corev1.IPFamily) (list []*part, notes []string) {
 	return list, notes
 }
 
-// add adds the endpoints of a slice, of each address the one that counts.
+// add adds the endpoints of a slice, one for each address: the one that counts.
 func (t *part) add(slice *discoveryv1.EndpointSlice, cluster *intent.Cluster) {
 	list := make([]sliceEndpoint, len(slice.Endpoints))
 	for i := range slice.Endpoints {
@@ -361,8 +354,8 @@ func (t *part) add(slice *discoveryv1.EndpointSlice, cluster *intent.Cluster) {
 	}
 }
 
-// groupPorts are the ports of a slice in the order of names. Ports without a number,
-// which stand for all, are named.
+// groupPorts returns the ports of a slice in the order of names, and the names of ports without a number, which stand
+// for all ports.
 func groupPorts(ports []discoveryv1.EndpointPort) (list []v1alpha1.GroupPort, unnumbered []string) {
 	for i := range ports {
 		port := v1alpha1.GroupPort{Protocol: corev1.ProtocolTCP}

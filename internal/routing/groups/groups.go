@@ -3,26 +3,23 @@
 //
 // # What groups say
 //
-// A proxy reads groups one by one: a node uses every group that it sees, which are those
-// without the label not-for.vicinity.dev/ of its zone. The exception is a group that is
-// localOnly, does not name the node's zone among its consumers and has an endpoint at home
-// there: of that the node uses only what is on the node itself. Each zone sees a group, if
-// only an empty one. Among groups with the same tiers a node uses the nearest tier. What
-// groups with different tiers give it adds up, which happens only while tiers change.
+// A node uses every group that its proxy sees: each one without the label not-for.vicinity.dev/ of the node's zone. The
+// exception is a localOnly group with an endpoint in the node's zone that does not name the zone among its consumers:
+// of that the node uses only endpoints on itself. Each zone sees a group, if only an empty one. Among groups with the
+// same tiers a node uses the nearest tier. Endpoints of groups with different tiers add up, which happens only while
+// tiers change.
 //
-// Groups of a headless Service are for DNS, and have a label by which no proxy sees them. DNS
-// answers a client by what a node at its place would use, without what is for local traffic
-// policies only.
+// Groups of a headless Service are for DNS: a label hides them from proxies. DNS gives a client the endpoints that a
+// node in its place would use, without those for local traffic policies.
 //
-// An endpoint is in one group. It stays there while its consumers are those of the group,
-// or become those of the group as a whole. When consumers change, what zones gain is
-// written at once; what they lose, as far as it is still ready, is held for Input.Grace.
-// In that time an endpoint is in two groups, or a group has consumers that leave it. An
-// annotation says which and since when, so that the groups always tell the last plan.
+// An endpoint is in one group. It stays there while its consumers are those of the group, or become those of the whole
+// group. When consumers change, zones gain endpoints at once. Ready endpoints that zones lose are held for Input.Grace:
+// meanwhile an endpoint is in two groups, or a group has consumers that leave it. An annotation says which, and since
+// when, so the groups always tell the last plan.
 //
 // # How a step is made
 //
-// Four functions follow one another for each address family, each from values to a value:
+// Four pure functions follow one another for each address family:
 //
 //	desired   slices and plan: which endpoints can share a group, and for whom
 //	match     these and the groups that exist: which group has which endpoint
@@ -52,60 +49,57 @@ const (
 type Input struct {
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice
-	// Groups are those that exist.
+	// Groups are the existing groups.
 	Groups  []*v1alpha1.EndpointGroup
 	Cluster *intent.Cluster
 	Intent  allocate.Intent
-	// Plans are those of the families that have a slice.
+	// Plans are the plans of the families that have a slice.
 	Plans []Plan
-	// Size is the number of endpoints that a group is filled to, DefaultSize if it is zero.
+	// Size is the number of endpoints to fill a group with, DefaultSize if it is zero.
 	Size int
 	// Grace is how long zones keep endpoints that the plan takes from them.
 	Grace time.Duration
 	Now   time.Time
-	// HandOver says that kube-proxy serves the Service too, so that proxies have to
-	// acknowledge what they have programmed.
+	// HandOver says that kube-proxy serves the Service too, so proxies have to acknowledge what they have programmed.
 	HandOver bool
 }
 
-// Plan is what is planned for one address family.
+// Plan is the plan of one address family.
 type Plan struct {
 	Family corev1.IPFamily
 	Region allocate.Region
 	Plan   allocate.Plan
-	// Assigned has the zones that use each ready endpoint, by address.
+	// Assigned are the zones that use each ready endpoint, by address.
 	Assigned map[string]allocate.ConsumerSet
-	// Skips are the places whose nodes do not use their own endpoints before others.
+	// Skips are the domains whose nodes do not prefer their own endpoints.
 	Skips []allocate.Skip
 }
 
-// Changes are the writes of one step. Written one after another, creations first, then
-// updates, then deletions, no write takes from a zone the last endpoint that it may use
-// while the step has others for it. Any beginning of the step is therefore safe: a writer
-// stops at the first failure, reads again, and asks for another step.
+// Changes are the writes of one step: creations first, then updates, then deletions, in order. No write takes from a
+// zone the last endpoint that it may use while the step has others for it. So a writer may stop at the first failure,
+// read again and ask for another step.
 type Changes struct {
-	// Create are new groups, without a name but with the beginning of one.
+	// Create are new groups, with a prefix in place of a name.
 	Create []*v1alpha1.EndpointGroup
-	// Update are groups that exist, with the resource version that they were read at.
+	// Update are existing groups, with the resource version that they were read at.
 	Update []*v1alpha1.EndpointGroup
 	// Delete are groups that no node needs to see.
 	Delete []*v1alpha1.EndpointGroup
 
-	// Again says that another step follows as soon as this one is written.
+	// Again asks for another step as soon as this one is written.
 	Again bool
-	// After is how long it takes until a zone may lose what it keeps for a while, zero if
-	// there is nothing.
+	// After is how long zones still keep endpoints that they lose, zero if they keep none.
 	After time.Duration
-	// Notes are sentences about what groups cannot carry.
+	// Notes are sentences about the parts of the plan that groups cannot carry.
 	Notes []string
 }
 
-// Writes is the number of objects that the step writes.
+// Writes returns the number of objects that the step writes.
 func (c Changes) Writes() int {
 	return len(c.Create) + len(c.Update) + len(c.Delete)
 }
 
-// Next is the next step.
+// Next returns the next step.
 func Next(in Input) Changes {
 	var changes Changes
 	rest := slices.DeleteFunc(slices.Clone(in.Groups), func(g *v1alpha1.EndpointGroup) bool {
@@ -127,7 +121,7 @@ func Next(in Input) Changes {
 		want := desired(&in, &plan)
 		changes.add(order(hold(want, match(want, existing))), want.notes)
 	}
-	// What is left is of a family that the Service does not have any more.
+	// The rest is of a family that the Service no longer has.
 	changes.Delete = append(changes.Delete, rest...)
 	return changes
 }

@@ -11,58 +11,54 @@ type step struct {
 	writes []write
 	again  bool
 	after  time.Duration
-	// trigger is the value of the annotation that says for which change the step is.
+	// trigger is the value of the annotation with the time of the change that the step is for.
 	trigger string
 }
 
 type draft struct {
 	*group
-	fates []fate // of the members
-	tiers []string
-	// narrowing is since when the tiers are to become those that are wanted, which give
-	// nodes less. It is nil if they are already.
+	memberships []membership // of the members
+	tiers       []string
+	// narrowing is when the change to narrower tiers began, nil if none is under way.
 	narrowing *time.Time
-	// consumers are those of the share and extra zones, and leaving those that are to lose
-	// the group.
+	// consumers are those of the share and extra zones, and leaving the consumers that the group loses.
 	consumers []v1alpha1.GroupConsumer
 	extra     []string
 	leaving   []leaving
-	// localOnly and hidden, the zones that do not see the group, are as in the object where
-	// that shows more and the draft takes nothing. Then conceals is set.
+	// localOnly and hidden, the zones that do not see the group, are as in the object where that shows more and the
+	// draft takes nothing. Then conceals is set.
 	localOnly bool
 	hidden    []string
 	conceals  bool
-	// frozen says that the group stays as the object is.
+	// frozen says that the object stays unchanged.
 	frozen bool
 	// grows says that zones gain endpoints.
 	grows bool
 }
 
-// leaving is a consumer that is to lose a group, and since when.
+// leaving is a consumer that a group loses, and since when.
 type leaving struct {
 	v1alpha1.GroupConsumer
 	since time.Time
 }
 
-type fate uint8
+type membership uint8
 
 const (
-	goes    fate = iota // it is not in the group any more
-	belongs             // it is the group's own, and said as slices have it
-	held                // it belongs to another group, and zones keep it for a while
-	stale               // it is said as the group has it, although it is not so any more
+	removed membership = iota // it leaves the group
+	owned                     // it belongs to the group, which has it as the slices do
+	held                      // it belongs to another group, and zones keep it for a while
+	stale                     // the group keeps it as the object has it, which is out of date
 )
 
 // hold decides what each group says in this step. A step either gives or takes:
 //
-//   - It gives while any zone gains an endpoint. What zones lose stays, however long it is
-//     held already. Endpoints that have gone leave the groups at once, except where a zone
-//     would see none that is ready before it is given others: there groups keep them until
-//     the next step.
-//   - It takes otherwise: what was held for the grace period goes.
+//   - It gives while any zone gains an endpoint. Endpoints that zones lose stay, however long they are held already.
+//     Endpoints that have gone leave the groups at once, unless a zone would see none that is ready before it is given
+//     others: then groups keep them until the next step.
+//   - Otherwise it takes endpoints that were held for the grace period.
 //
-// again is set where a step that gives leaves something for the next, after is when the
-// first thing that is still held may go.
+// again asks for the next step after one that gives, and after is when the first held endpoint may go.
 func hold(w *want, groups []*group) step {
 	drafts := make([]*draft, len(groups))
 	for i, g := range groups {
@@ -98,8 +94,7 @@ func hold(w *want, groups []*group) step {
 	return s
 }
 
-// give is the draft that gives zones all that they gain and takes nothing from them but
-// what has gone.
+// give returns the draft that gives zones all that they gain and takes only endpoints that have gone.
 func (w *want) give(g *group) *draft {
 	d := w.draft(g)
 	if g.live > 0 {
@@ -109,15 +104,15 @@ func (w *want) give(g *group) *draft {
 	return d
 }
 
-// keep is the draft that gives, and takes not even what has gone.
+// keep returns the draft that gives and takes nothing, not even endpoints that have gone.
 func (w *want) keep(g *group) *draft {
 	if g.share == nil {
-		return &draft{group: g, frozen: true, fates: slices.Repeat([]fate{stale}, len(g.members))}
+		return &draft{group: g, frozen: true, memberships: slices.Repeat([]membership{stale}, len(g.members))}
 	}
 	d := w.draft(g)
 	for i, p := range g.members {
-		if d.fates[i] == goes || d.fates[i] == belongs && p.NotReady && !g.object.Spec.Endpoints[i].NotReady {
-			d.fates[i] = stale
+		if d.memberships[i] == removed || d.memberships[i] == owned && p.NotReady && !g.object.Spec.Endpoints[i].NotReady {
+			d.memberships[i] = stale
 		}
 	}
 	w.holdBack(d)
@@ -125,15 +120,15 @@ func (w *want) keep(g *group) *draft {
 	return d
 }
 
-// take is a draft without what was held for the grace period. A group that has no ready
-// endpoint left holds nothing.
+// take returns the draft without endpoints that were held for the grace period. A group without a ready endpoint holds
+// none.
 func (w *want) take(from *draft) *draft {
 	d := *from
-	d.fates = slices.Clone(from.fates)
+	d.memberships = slices.Clone(from.memberships)
 	live := d.live
 	for i, p := range d.members {
-		if d.fates[i] == held && w.left(w.arrival(p)) <= 0 {
-			d.fates[i] = goes
+		if d.memberships[i] == held && w.left(w.arrival(p)) <= 0 {
+			d.memberships[i] = removed
 			live--
 		}
 	}
@@ -146,16 +141,16 @@ func (w *want) take(from *draft) *draft {
 	return &d
 }
 
-// draft is what a group says when nothing is held but endpoints.
+// draft returns what a group says when it holds endpoints but no consumers or tiers.
 func (w *want) draft(g *group) *draft {
-	d := &draft{group: g, fates: make([]fate, len(g.members)), tiers: w.tiers}
+	d := &draft{group: g, memberships: make([]membership, len(g.members)), tiers: w.tiers}
 	for i, p := range g.members {
 		switch {
 		case !g.keeps(i):
 		case p.in != g:
-			d.fates[i] = held
+			d.memberships[i] = held
 		default:
-			d.fates[i] = belongs
+			d.memberships[i] = owned
 			d.grows = d.grows || g.object.Spec.Endpoints[i].NotReady && !p.NotReady
 		}
 	}
@@ -180,8 +175,8 @@ func (w *want) draft(g *group) *draft {
 	return d
 }
 
-// holdBack holds the tiers and the consumers that the group has and is to lose. From tiers
-// to others the way goes by those that are as wide as both.
+// holdBack holds the tiers and the consumers that the group loses. Tiers change by way of tiers that are as wide as
+// both.
 func (w *want) holdBack(d *draft) {
 	spec := &d.object.Spec
 	if !slices.Equal(spec.Tiers, w.tiers) {
@@ -208,9 +203,8 @@ func (w *want) holdBack(d *draft) {
 	}
 }
 
-// show decides which planned zones see the group: consumers, and those where any of its
-// endpoints is at home, which are not consumers if the group is local only. Unless the
-// group may be concealed, zones that see it or use it now go on doing so.
+// show decides which planned zones see the group: its consumers, and the zones of its endpoints, which makes the group
+// local only. Unless it may be concealed, zones that see or use it now still do.
 func (w *want) show(d *draft, conceal bool) {
 	d.localOnly, d.hidden = false, nil
 	homes := d.homes()
@@ -242,8 +236,8 @@ func (d *draft) homes() []string {
 		}
 	}
 	for i, p := range d.members {
-		switch d.fates[i] {
-		case goes:
+		switch d.memberships[i] {
+		case removed:
 		case stale:
 			add(d.object.Spec.Endpoints[i].Zone)
 		default:
@@ -256,7 +250,7 @@ func (d *draft) homes() []string {
 	return zones
 }
 
-// consumes reports whether a zone is among the consumers, maybe for a while only.
+// consumes reports whether a zone is a consumer, even one that leaves.
 func (d *draft) consumes(zone string) bool {
 	return hasZone(d.consumers, zone) || slices.ContainsFunc(d.leaving, func(l leaving) bool { return l.Zone == zone })
 }
@@ -276,14 +270,14 @@ func (w *want) holds(d *draft) []time.Time {
 		times = append(times, l.since)
 	}
 	for i, p := range d.members {
-		if d.fates[i] == held {
+		if d.memberships[i] == held {
 			times = append(times, w.arrival(p))
 		}
 	}
 	return times
 }
 
-// arrival is when an endpoint that is in several groups came into its own.
+// arrival returns when an endpoint that is in several groups came into its own.
 func (w *want) arrival(p *placement) time.Time {
 	switch {
 	case !p.arrives && p.in == p.readIn:
@@ -294,9 +288,8 @@ func (w *want) arrival(p *placement) time.Time {
 	return w.Now
 }
 
-// losing are the zones whose groups say that endpoints are ready while none of them is
-// any more. The empty zone stands for nodes of all zones that the plan does not know,
-// which see all groups.
+// losing returns the zones whose groups say that endpoints are ready, although none of these is any longer. The empty
+// zone stands for nodes of zones that the plan does not know, which see all groups.
 func (w *want) losing(groups []*group) []string {
 	var zones []string
 	for _, zone := range append(slices.Clone(w.zones), "") {

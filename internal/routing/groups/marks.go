@@ -12,29 +12,27 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// marks are what a group does not say otherwise, as an annotation keeps it.
+// marks is the state of a group that its spec does not have. It is kept in an annotation.
 type marks struct {
-	// Leaving are consumers that the plan takes the group from, and since when.
+	// Leaving are consumers that the plan removes from the group, and since when.
 	Leaving map[string]time.Time `json:"leaving,omitempty"`
-	// Extra are consumers beside those of the plan. They are never held: they would have
-	// no endpoint for a port, or none is ready anywhere.
+	// Extra are consumers besides those of the plan: they would have no endpoint for a port, or no endpoint is ready
+	// anywhere. They are never held.
 	Extra []string `json:"extra,omitempty"`
-	// Arrived are, by the time, the addresses of endpoints that came from another group,
-	// where they are held. Of several groups the last one counts.
+	// Arrived are the addresses of endpoints that came from another group, by the time. There they are held. The latest
+	// group counts.
 	Arrived map[string][]string `json:"arrived,omitempty"`
 	// Waiting are the addresses of endpoints that no plan has assigned yet.
 	Waiting []string `json:"waiting,omitempty"`
-	// Narrowing is since when tiers are to give nodes less than they do.
+	// Narrowing is when the change to narrower tiers began.
 	Narrowing *time.Time `json:"narrowing,omitempty"`
-	// Home is the zone of endpoints that the plan gives to others only.
+	// Home is the zone of endpoints that the plan gives only to other zones.
 	Home string `json:"home,omitempty"`
-	// Nowhere says that the plan has endpoints without a zone among the consumers, which
-	// the group cannot name.
+	// Nowhere says that endpoints without a zone are consumers, which the group cannot name.
 	Nowhere bool `json:"nowhere,omitempty"`
 }
 
-// readMarks reads the annotation. A broken one counts as none, since it would only concern
-// the next seconds.
+// readMarks reads the annotation. A broken one counts as empty: it only concerns the next seconds.
 func readMarks(group *v1alpha1.EndpointGroup) marks {
 	var m marks
 	if text := group.Annotations[v1alpha1.AnnotationGroupMarks]; text != "" {
@@ -53,7 +51,7 @@ func (m marks) text() string {
 	return string(text)
 }
 
-// same reports whether marks differ at most in what is said of endpoints.
+// same reports whether marks agree in all but endpoints.
 func (m marks) same(other marks) bool {
 	narrowing := m.Narrowing == nil && other.Narrowing == nil ||
 		m.Narrowing != nil && other.Narrowing != nil && m.Narrowing.Equal(*other.Narrowing)
@@ -61,7 +59,7 @@ func (m marks) same(other marks) bool {
 		maps.EqualFunc(m.Leaving, other.Leaving, time.Time.Equal)
 }
 
-// arrivals are the times of the endpoints that arrived, by address.
+// arrivals returns the times when endpoints arrived, by address.
 func (m marks) arrivals() map[string]time.Time {
 	times := map[string]time.Time{}
 	for text, addresses := range m.Arrived {
@@ -76,7 +74,7 @@ func (m marks) arrivals() map[string]time.Time {
 	return times
 }
 
-func arrived(times map[string]time.Time) map[string][]string {
+func byArrival(times map[string]time.Time) map[string][]string {
 	addresses := map[string][]string{}
 	for _, address := range slices.Sorted(maps.Keys(times)) {
 		text := times[address].UTC().Format(time.RFC3339Nano)
@@ -85,7 +83,7 @@ func arrived(times map[string]time.Time) map[string][]string {
 	return addresses
 }
 
-// planned are the consumers that the plan has for the group.
+// planned returns the consumers that the plan has for the group.
 func (m marks) planned(group *v1alpha1.EndpointGroup) []v1alpha1.GroupConsumer {
 	if len(m.Leaving) == 0 && len(m.Extra) == 0 {
 		return group.Spec.Consumers
@@ -96,9 +94,8 @@ func (m marks) planned(group *v1alpha1.EndpointGroup) []v1alpha1.GroupConsumer {
 	})
 }
 
-// Assigned reads the plan of a family back from groups: the zones that use each endpoint,
-// by address. It has endpoints that are not ready now, too, which return to their group
-// when they become ready again.
+// Assigned reads the plan of a family back from groups: the zones that use each endpoint, by address. Endpoints that
+// are not ready are included, because they return to their group.
 func Assigned(groups []*v1alpha1.EndpointGroup, family corev1.IPFamily) map[string]allocate.ConsumerSet {
 	type reading struct {
 		set  allocate.ConsumerSet

@@ -46,7 +46,7 @@ func FuzzMarks(f *testing.F) {
 			t.Fatalf("%+v, written and read %+v", m, again)
 		}
 		times := m.arrivals()
-		if again := (marks{Arrived: arrived(times)}).arrivals(); len(again) != len(times) {
+		if again := (marks{Arrived: byArrival(times)}).arrivals(); len(again) != len(times) {
 			t.Fatalf("%v, written and read %v", times, again)
 		}
 	})

@@ -8,52 +8,46 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// group is a group that exists, or is to be made, with the endpoints that it has and is
-// to have.
+// group is an existing or new group, with its present and future endpoints.
 type group struct {
 	object *v1alpha1.EndpointGroup // nil for a new one
-	// marks and arrivals are those of the object.
+	// marks and arrivals are read from the object.
 	marks    marks
 	arrivals map[string]time.Time
-	// from is the share that the object says, and share the one that the group has from
-	// now on. Both are nil if no endpoint has such ports.
+	// from is the share of the object, and share the one from now on. Both are nil if no endpoint has such ports.
 	from, share *share
 	// members are the endpoints of the object, each nil if the slices do not have it.
 	members []*placement
-	// arriving are endpoints that come into the group by this step, in the order of
-	// addresses.
+	// arriving are endpoints that enter the group by this step, in the order of addresses.
 	arriving []*placement
-	// belonging is the number of endpoints that are to be in the group, and kept that of
-	// these and those that it only holds.
+	// belonging counts the endpoints that belong to the group from now on. kept also counts those that it only holds.
 	belonging, kept int
-	// usable is the number of members that proxies take for ready. Of these, live are
-	// ready, and in the group as long as nothing is taken from it.
+	// usable counts members that proxies take for ready. live counts those of them that are ready and stay as long as
+	// nothing is taken from the group.
 	usable, live int
-	// dirty says that the group has to be written in any case.
+	// dirty says that the group is written in any case.
 	dirty bool
 }
 
 type placement struct {
 	*sliceEndpoint
-	// readIn is the group that the plan of the endpoint is read from, and since when it is
-	// there if it came from another. also are other groups that have it.
+	// readIn is the group that has the endpoint according to the last plan. since is when it came there from another
+	// group. also are other groups that have it.
 	readIn *group
 	since  time.Time
 	also   []*group
-	// in is the group that the endpoint belongs to from now on. arrives says that it goes
-	// there from another by this step.
+	// in is the group of the endpoint from now on. arrives says that it comes there from another one by this step.
 	in      *group
 	arrives bool
 }
 
-// match decides which group has which endpoint, and which groups there are to be. It knows
-// no time: what a group has beyond that is for hold to decide.
+// match decides which group has which endpoint, and which groups there will be. It does not look at time: hold decides
+// how long other groups keep an endpoint.
 //
-// Every endpoint belongs to one group, which has the endpoint's share. A planned endpoint
-// stays where it is if its group has, or gets, its share. One that is not planned stays in
-// any case. The others fill first the groups that are written in any case, then a group
-// that takes all of them, and then new ones. Existing groups come first, in the order of
-// names; some may have no endpoint left.
+// Every endpoint belongs to one group, which has the endpoint's share. A planned endpoint stays where it is if its
+// group has, or gets, its share. An unplanned endpoint stays in any case. The others first fill groups that are written
+// in any case, then one group that has room for all of them, and then new groups. Existing groups come first, in the
+// order of names; some may end up empty.
 func match(w *want, existing []*v1alpha1.EndpointGroup) []*group {
 	groups, places := read(w, existing)
 	for _, g := range groups {
@@ -103,8 +97,7 @@ func read(w *want, existing []*v1alpha1.EndpointGroup) ([]*group, []placement) {
 	return groups, places
 }
 
-// samePods is the part that most of a group's endpoints are in by now, because the numbers
-// of their ports have changed.
+// samePods returns the part with most of the group's endpoints, for a group whose ports have new numbers.
 func (w *want) samePods(object *v1alpha1.EndpointGroup) *part {
 	var best *part
 	most := 0
@@ -122,8 +115,7 @@ func (w *want) samePods(object *v1alpha1.EndpointGroup) *part {
 	return best
 }
 
-// shareOf is the share that a group has by what it says, which may be none of those that
-// are wanted.
+// shareOf returns the share that the object says, which may not be a wanted one.
 func (w *want) shareOf(g *group, t *part) *share {
 	users := consumers{nowhere: g.marks.Nowhere, list: slices.DeleteFunc(slices.Clone(g.marks.planned(g.object)), func(c v1alpha1.GroupConsumer) bool {
 		return !w.plans(c.Zone)
@@ -139,7 +131,7 @@ func (w *want) shareOf(g *group, t *part) *share {
 	return &share{key: key, part: t, consumers: users}
 }
 
-// foundIn notes that a group has the endpoint. Groups come in the order of names.
+// foundIn notes that a group has the endpoint. It is called in the order of group names.
 func (p *placement) foundIn(g *group) {
 	at := g.arrivals[p.Address]
 	switch {
@@ -153,8 +145,8 @@ func (p *placement) foundIn(g *group) {
 	}
 }
 
-// target is the share that a group has from now on: the one that it has as long as it is
-// that of any planned endpoint, else the one of most.
+// target returns the share of a group from now on: its present one if any planned endpoint has it, or else the one that
+// most of them have.
 func (g *group) target() *share {
 	var votes map[*share]int
 	for _, p := range g.members {
@@ -175,7 +167,7 @@ func (g *group) target() *share {
 	return g.from
 }
 
-// settle has the endpoints stay that can, and returns the others by their shares.
+// settle keeps endpoints in their groups where possible, and returns the others by their shares.
 func settle(places []placement) map[*share][]*placement {
 	homeless := map[*share][]*placement{}
 	for i := range places {
@@ -191,8 +183,8 @@ func settle(places []placement) map[*share][]*placement {
 	return homeless
 }
 
-// staysIn is the group that has the endpoint already and is to have it, nil if there is
-// none. It arrives there if the groups would not tell, when read now.
+// staysIn returns the present group in which the endpoint stays, nil if there is none. It arrives there if the groups,
+// read now, would not say so.
 func (p *placement) staysIn() (g *group, arrives bool) {
 	switch {
 	case p.readIn == nil:
@@ -228,14 +220,13 @@ func (g *group) count() {
 	}
 }
 
-// keeps reports whether a member stays for now: it belongs to the group, or is held
-// because it is ready.
+// keeps reports whether a member stays for now: it belongs to the group, or is held because it is ready.
 func (g *group) keeps(i int) bool {
 	p := g.members[i]
 	return p != nil && (p.in == g || !p.NotReady && !g.object.Spec.Endpoints[i].NotReady)
 }
 
-// place finds groups for the endpoints that have none, and returns the new ones.
+// place finds groups for homeless endpoints, and returns the new ones.
 func place(w *want, groups []*group, homeless map[*share][]*placement) []*group {
 	var created []*group
 	for _, s := range w.shares {
@@ -271,8 +262,7 @@ func place(w *want, groups []*group, homeless map[*share][]*placement) []*group 
 	return created
 }
 
-// fill takes as many of the endpoints as the group has room for, by number and by what the
-// API stores in one object, and returns the rest.
+// fill adds endpoints up to the limits of number and bytes of the group, and returns the rest.
 func (g *group) fill(waiting []*placement, size int) []*placement {
 	left := maxBytes - g.bytes()
 	n := 0
@@ -292,8 +282,8 @@ func (g *group) fill(waiting []*placement, size int) []*placement {
 	return waiting[n:]
 }
 
-// maxBytes is how much a group is filled to at most. The API takes somewhat more than a
-// megabyte, and beside an endpoint it keeps who wrote it.
+// maxBytes is the size that a group is filled to. The API allows somewhat more than a megabyte, with the owners of
+// fields.
 const maxBytes = 900 << 10
 
 func (g *group) bytes() int {

@@ -7,9 +7,9 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Tiers are what each node looks for among the endpoints that its zone may use. With a
-// bound the plan decides on zones and wider places, and nodes on finer ones only. A
-// requirement stays, because nodes of zones that the plan does not know see all endpoints.
+// Tiers returns the tiers that each node applies to the endpoints of its zone. With a bound the plan decides about
+// zones and wider domains, and nodes only about finer ones. A requirement stays, because nodes of zones that the plan
+// does not know see all endpoints.
 func Tiers(intent allocate.Intent) []string {
 	tiers := slices.Clone([]string(intent.Tiers))
 	if intent.Bound != nil {
@@ -27,8 +27,8 @@ func Tiers(intent allocate.Intent) []string {
 	return tiers
 }
 
-// widerTiers are tiers under which a node finds something wherever it finds something
-// under one of two: what a group has while it goes from the one to the other.
+// widerTiers returns tiers under which a node finds an endpoint wherever it finds one under either of the two. A group
+// has them during the change.
 func widerTiers(from, to []string) []string {
 	var wider []string
 	for _, key := range slices.Concat(from, to) {
@@ -45,9 +45,8 @@ func widerTiers(from, to []string) []string {
 	return wider
 }
 
-// domains returns a function that finds the values of tiers for an endpoint, without those
-// that follow from its node and zone. The value of a place that nodes skip is empty: no
-// node finds the endpoint there, not even its own. Endpoints share what it returns.
+// domains returns a function that finds the values of tiers for an endpoint, except values that follow from its node
+// and zone. The value of a skipped domain is empty: no node finds the endpoint there. Endpoints share the result.
 func (w *want) domains(tiers []string) func(node, zone string) map[string]string {
 	type place struct{ node, zone string }
 	known := map[place]map[string]string{}

@@ -1,5 +1,5 @@
-// Package stock tells what stock proxies make of the hints of EndpointSlices: which
-// endpoints the kube-proxy of a node uses, and what that makes of the traffic.
+// Package stock predicts what stock proxies do with the hints of EndpointSlices: which endpoints the kube-proxy of a
+// node uses, and what follows for the traffic.
 package stock
 
 import (
@@ -21,8 +21,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
-// Port is what stock kube-proxies know of the endpoints behind one port of a
-// Service in one address family.
+// Port has the endpoints behind one port of a Service in one address family, as stock proxies see them.
 type Port struct {
 	Family   corev1.IPFamily
 	Name     string
@@ -35,15 +34,14 @@ type Port struct {
 type Endpoint struct {
 	Address string
 	Port    int32
-	// Zone is where the endpoint says that it is. Proxies do not look at it.
+	// Zone is the endpoint's own zone, which proxies do not use.
 	Zone               string
 	State              endpoint.State
 	ForZones, ForNodes []string
 }
 
-// Ports reads slices as kube-proxy does: by port name, and not those that are
-// meant for another proxy or are of a headless Service. Ports are in the order of
-// families, names and protocols.
+// Ports reads slices as kube-proxy does: by port name, without slices of another proxy or of a headless Service. Ports
+// are in the order of families, names and protocols.
 func Ports(eps []*discoveryv1.EndpointSlice) []Port {
 	var ports []Port
 	for _, slice := range slices.Concat(endpoint.Slices(eps, corev1.IPv4Protocol), endpoint.Slices(eps, corev1.IPv6Protocol)) {
@@ -91,8 +89,8 @@ func (p Port) compare(other Port) int {
 	)
 }
 
-// add takes the endpoints of a slice, of each address and port the one that counts. kube-proxy
-// prefers an endpoint that stays, too, and leaves open which of two that stay it takes.
+// add adds the endpoints of a slice, one for each address and port: the one that counts. kube-proxy also prefers an
+// endpoint that stays, and does not define which of two that stay it takes.
 func (p *Port) add(endpoints []discoveryv1.Endpoint, port int32) {
 	at := make(map[string]int, len(p.Endpoints))
 	for i := range p.Endpoints {
@@ -140,17 +138,16 @@ func readEndpoint(e *discoveryv1.Endpoint, port int32) Endpoint {
 	return read
 }
 
-// Choice is what the proxy of one node does.
+// Choice is the choice of one node's proxy.
 type Choice struct {
 	Mode kubeproxy.Mode
-	// Why says why the mode is StockAll, and is empty otherwise.
+	// Why says why the mode is All, and is empty otherwise.
 	Why string
-	// Endpoints are those that get connections.
+	// Endpoints get the connections.
 	Endpoints []Endpoint
 }
 
-// Index answers what the proxies of many nodes choose. Only Port.Index
-// makes one.
+// Index finds the choices of many nodes' proxies. Use Port.Index to make one.
 type Index struct {
 	endpoints          []Endpoint
 	ready, terminating []int // indexes of endpoints
@@ -158,7 +155,7 @@ type Index struct {
 	withNode, withZone int
 }
 
-// Index prepares the port for questions.
+// Index prepares the port for Choose and View.
 func (p *Port) Index() *Index {
 	x := &Index{endpoints: p.Endpoints, byNode: map[string][]int{}, byZone: map[string][]int{}}
 	for i := range p.Endpoints {
@@ -190,11 +187,11 @@ func unique(names []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-// Ready is the number of endpoints that are ready.
+// Ready returns the number of ready endpoints.
 func (x *Index) Ready() int { return len(x.ready) }
 
-// Choose is what the proxy of a node in a zone does, "" if the node has none. Without
-// ready endpoints it uses those that still serve while they terminate.
+// Choose returns the choice of the proxy of a node, whose zone may be empty. Without ready endpoints the proxy uses
+// terminating ones that still serve.
 func (x *Index) Choose(node, zone string) Choice {
 	choice, chosen := x.choose(node, zone)
 	for _, i := range chosen {
@@ -233,19 +230,18 @@ type Client struct {
 	Share      float64
 }
 
-// Row is what proxies of a zone that do alike do.
+// Row is the common choice of several nodes of a zone.
 type Row struct {
 	Zone  string
 	Nodes int
 	Mode  kubeproxy.Mode
 	Why   string // as in Choice
-	// Uses is the number of endpoints that each of the nodes uses, by the zone that
-	// the endpoints are in.
+	// Uses counts the endpoints that each of the nodes uses, by the zone of the endpoints.
 	Uses map[string]int
 }
 
-// View is what the proxies of all clients do, in the order of zones, and what that
-// makes of the traffic. Clients without an endpoint count as unreached.
+// View returns the choices of all clients' proxies, in the order of zones, and the figures of the traffic. Clients
+// without an endpoint count as unreached.
 func (x *Index) View(clients []Client) ([]Row, allocate.Figures) {
 	var rows []Row
 	var figures allocate.Figures
@@ -287,8 +283,7 @@ func addRow(rows []Row, row Row) []Row {
 	return append(rows, row)
 }
 
-// Clients are the nodes of a cluster as clients, each with its share of the
-// traffic, in the order of names.
+// Clients returns the nodes of a cluster with their shares of the traffic, in the order of names.
 func Clients(cluster *intent.Cluster, capacity intent.Capacity) []Client {
 	nodes := cluster.Nodes(capacity, nil)
 	clients := make([]Client, len(nodes))
@@ -298,8 +293,8 @@ func Clients(cluster *intent.Cluster, capacity intent.Capacity) []Client {
 	return clients
 }
 
-// ZoneClients stand for the nodes of each zone that endpoints are in or are hinted
-// to, where the nodes themselves are not known: neither is their share of the traffic.
+// ZoneClients returns a client for each zone of endpoints and hints, for use when the nodes are unknown. Their shares
+// are zero.
 func (p *Port) ZoneClients() []Client {
 	var zones []string
 	for i := range p.Endpoints {

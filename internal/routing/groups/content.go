@@ -17,24 +17,23 @@ import (
 type write struct {
 	object *v1alpha1.EndpointGroup // nil for a new one
 	next   *v1alpha1.EndpointGroup // nil for one that is deleted
-	// grows says that zones gain endpoints by it, opens that they gain no more than a
-	// group to see.
+	// grows says that zones gain endpoints. opens says that they gain no more than an empty group.
 	grows, opens bool
 }
 
-// content is what a group says, but for what is of no concern here.
+// content is the part of a group that this package writes.
 type content struct {
 	v1alpha1.EndpointGroupSpec
 	labels map[string]string
 	marks  marks
 }
 
-// writes lists the groups that do not say yet what the drafts do. Of drafts without
-// endpoints one becomes the group for zones that see no other, and the rest go.
+// writes returns the groups that differ from the drafts. One draft without endpoints becomes the group for zones that
+// see no other, and the others are deleted.
 func (w *want) writes(drafts []*draft, trigger string) []write {
 	var writes []write
 	var empty []*v1alpha1.EndpointGroup
-	blind := slices.Clone(w.zones)
+	uncovered := slices.Clone(w.zones)
 	full := 0
 	for _, d := range drafts {
 		if d.isEmpty() {
@@ -42,17 +41,17 @@ func (w *want) writes(drafts []*draft, trigger string) []write {
 			continue
 		}
 		full++
-		blind = slices.DeleteFunc(blind, func(zone string) bool { return !d.hides(zone) })
-		if c, changed := w.say(d); changed {
+		uncovered = slices.DeleteFunc(uncovered, func(zone string) bool { return !d.hides(zone) })
+		if c, changed := w.contentOf(d); changed {
 			writes = append(writes, write{object: d.object, next: w.object(d.object, c, trigger), grows: d.grows})
 		}
 	}
-	if len(blind) > 0 || full == 0 {
+	if len(uncovered) > 0 || full == 0 {
 		if len(empty) == 0 {
 			empty = append(empty, nil)
 		}
 		notice := empty[0]
-		if c := w.sayNothing(notice, blind); notice == nil || len(notice.Spec.Endpoints) > 0 || !w.says(notice, c) {
+		if c := w.emptyContent(notice, uncovered); notice == nil || len(notice.Spec.Endpoints) > 0 || !w.hasContent(notice, c) {
 			writes = append(writes, write{object: notice, next: w.object(notice, c, trigger), opens: true})
 		}
 		empty = empty[1:]
@@ -64,7 +63,7 @@ func (w *want) writes(drafts []*draft, trigger string) []write {
 }
 
 func (d *draft) isEmpty() bool {
-	return len(d.arriving) == 0 && !slices.ContainsFunc(d.fates, func(f fate) bool { return f != goes })
+	return len(d.arriving) == 0 && !slices.ContainsFunc(d.memberships, func(f membership) bool { return f != removed })
 }
 
 func (d *draft) hides(zone string) bool {
@@ -74,12 +73,12 @@ func (d *draft) hides(zone string) bool {
 	return slices.Contains(d.hidden, zone)
 }
 
-// say is what a group with endpoints says, and whether that is not what the object says.
-func (w *want) say(d *draft) (c content, changed bool) {
+// contentOf returns the content of a group with endpoints, and whether the object differs from it.
+func (w *want) contentOf(d *draft) (c content, changed bool) {
 	if d.frozen {
 		return c, false
 	}
-	c = w.content(d.object, d.hidden)
+	c = w.commonContent(d.object, d.hidden)
 	c.Tiers, c.LocalOnly, c.Ports = d.tiers, d.localOnly, d.share.part.ports
 	c.Consumers = slices.Clone(d.consumers)
 	c.marks = marks{Home: d.share.key.home, Nowhere: d.share.consumers.nowhere, Extra: d.extra, Narrowing: d.narrowing, Leaving: map[string]time.Time{}}
@@ -89,30 +88,30 @@ func (w *want) say(d *draft) (c content, changed bool) {
 	}
 	sortConsumers(c.Consumers)
 	c.Endpoints, changed = w.endpointsOf(d)
-	if changed = changed || d.object == nil || !w.says(d.object, c); changed {
+	if changed = changed || d.object == nil || !w.hasContent(d.object, c); changed {
 		w.markEndpoints(d, &c.marks)
 	}
 	return c, changed
 }
 
-// sayNothing is what a group without endpoints says to the zones that see no other, or to
-// all if there are none.
-func (w *want) sayNothing(object *v1alpha1.EndpointGroup, blind []string) content {
+// emptyContent returns the content of a group without endpoints for zones that see no other, or for all zones if there
+// are none.
+func (w *want) emptyContent(object *v1alpha1.EndpointGroup, uncovered []string) content {
 	var hidden []string
-	if len(blind) > 0 {
-		hidden = slices.DeleteFunc(slices.Clone(w.zones), func(zone string) bool { return slices.Contains(blind, zone) })
+	if len(uncovered) > 0 {
+		hidden = slices.DeleteFunc(slices.Clone(w.zones), func(zone string) bool { return slices.Contains(uncovered, zone) })
 	}
-	c := w.content(object, hidden)
+	c := w.commonContent(object, hidden)
 	c.Tiers = w.tiers
-	for _, zone := range blind {
+	for _, zone := range uncovered {
 		c.Consumers = append(c.Consumers, v1alpha1.GroupConsumer{Zone: zone, Weight: fullWeight})
 	}
 	return c
 }
 
-// content is what all groups say, and the labels of one that some zones do not see. Labels
-// of others stay.
-func (w *want) content(object *v1alpha1.EndpointGroup, hidden []string) content {
+// commonContent returns the common content of all groups, with the labels of one that some zones do not see. Foreign labels
+// stay.
+func (w *want) commonContent(object *v1alpha1.EndpointGroup, hidden []string) content {
 	c := content{labels: map[string]string{}}
 	c.Service, c.AddressType, c.AnyReady = w.Service.Name, w.plan.Family, w.anyReady
 	if object != nil {
@@ -134,13 +133,13 @@ func (w *want) content(object *v1alpha1.EndpointGroup, hidden []string) content 
 	return c
 }
 
-// endpointsOf are those of a group in the order of addresses, and whether they are not those
-// of the object or have arrived by this step. If they are, the object's list is shared.
+// endpointsOf returns the endpoints of a group in the order of addresses, and whether they differ from the object or
+// arrived by this step. If not, it returns the object's list.
 func (w *want) endpointsOf(d *draft) (list []v1alpha1.GroupEndpoint, changed bool) {
-	said := func(p *placement) v1alpha1.GroupEndpoint { return p.GroupEndpoint }
+	render := func(p *placement) v1alpha1.GroupEndpoint { return p.GroupEndpoint }
 	if !slices.Equal(d.tiers, w.tiers) {
 		domains := w.domains(d.tiers)
-		said = func(p *placement) v1alpha1.GroupEndpoint {
+		render = func(p *placement) v1alpha1.GroupEndpoint {
 			e := p.GroupEndpoint
 			e.Domains = domains(e.Node, e.Zone)
 			return e
@@ -151,12 +150,12 @@ func (w *want) endpointsOf(d *draft) (list []v1alpha1.GroupEndpoint, changed boo
 		if changed {
 			break
 		}
-		switch d.fates[i] {
-		case goes:
+		switch d.memberships[i] {
+		case removed:
 			changed = true
-		case belongs, held:
-			next := said(p)
-			changed = d.fates[i] == belongs && p.arrives || !sameEndpoint(&d.object.Spec.Endpoints[i], &next)
+		case owned, held:
+			next := render(p)
+			changed = d.memberships[i] == owned && p.arrives || !sameEndpoint(&d.object.Spec.Endpoints[i], &next)
 		}
 	}
 	if !changed {
@@ -164,23 +163,22 @@ func (w *want) endpointsOf(d *draft) (list []v1alpha1.GroupEndpoint, changed boo
 	}
 	list = make([]v1alpha1.GroupEndpoint, 0, len(d.members)+len(d.arriving))
 	for i, p := range d.members {
-		switch d.fates[i] {
-		case goes:
+		switch d.memberships[i] {
+		case removed:
 		case stale:
 			list = append(list, d.object.Spec.Endpoints[i])
 		default:
-			list = append(list, said(p))
+			list = append(list, render(p))
 		}
 	}
 	for _, p := range d.arriving {
-		list = append(list, said(p))
+		list = append(list, render(p))
 	}
 	slices.SortFunc(list, func(a, b v1alpha1.GroupEndpoint) int { return cmp.Compare(a.Address, b.Address) })
 	return list, true
 }
 
-// markEndpoints marks what is to be known of the group's own endpoints beside what it
-// says of them.
+// markEndpoints adds the marks of the group's own endpoints.
 func (w *want) markEndpoints(d *draft, m *marks) {
 	times := map[string]time.Time{}
 	mark := func(p *placement, at time.Time) {
@@ -195,17 +193,17 @@ func (w *want) markEndpoints(d *draft, m *marks) {
 		}
 	}
 	for i, p := range d.members {
-		if d.fates[i] == belongs {
+		if d.memberships[i] == owned {
 			mark(p, d.arrivals[p.Address])
 		}
 	}
 	for _, p := range d.arriving {
 		mark(p, time.Time{})
 	}
-	m.Arrived = arrived(times)
+	m.Arrived = byArrival(times)
 }
 
-// sameState reports whether two endpoints are alike in all but their domains.
+// sameState reports whether two endpoints agree in all but their domains.
 func sameState(a, b *v1alpha1.GroupEndpoint) bool {
 	return a.Address == b.Address && a.Zone == b.Zone && a.Node == b.Node &&
 		a.NotReady == b.NotReady && a.NotServing == b.NotServing && a.Terminating == b.Terminating
@@ -215,21 +213,21 @@ func sameEndpoint(a, b *v1alpha1.GroupEndpoint) bool {
 	return sameState(a, b) && len(a.Domains) == len(b.Domains) && maps.Equal(a.Domains, b.Domains)
 }
 
-// says reports whether an object has the content, but for its endpoints.
-func (w *want) says(object *v1alpha1.EndpointGroup, c content) bool {
+// hasContent reports whether an object has the content, apart from endpoints.
+func (w *want) hasContent(object *v1alpha1.EndpointGroup, c content) bool {
 	spec := &object.Spec
 	return spec.Service == c.Service && spec.AnyReady == c.AnyReady && spec.LocalOnly == c.LocalOnly &&
 		slices.Equal(spec.Tiers, c.Tiers) && slices.Equal(spec.Consumers, c.Consumers) && slices.Equal(spec.Ports, c.Ports) &&
 		maps.Equal(object.Labels, c.labels) && w.owns(object) && readMarks(object).same(c.marks)
 }
 
-// owns reports whether the group goes when the Service does.
+// owns reports whether the group is deleted with the Service.
 func (w *want) owns(object *v1alpha1.EndpointGroup) bool {
 	owner := metav1.GetControllerOf(object)
 	return owner != nil && owner.UID == w.Service.UID
 }
 
-// object is a group with the content, in the place of another or new.
+// object returns a group with the content: a changed one, or a new one if before is nil.
 func (w *want) object(before *v1alpha1.EndpointGroup, c content, trigger string) *v1alpha1.EndpointGroup {
 	object := &v1alpha1.EndpointGroup{}
 	if before != nil {
@@ -263,9 +261,8 @@ func (w *want) object(before *v1alpha1.EndpointGroup, c content, trigger string)
 	return object
 }
 
-// triggerOf is when the change happened that the step is for, as the annotation has it:
-// what the slices say of the last one. If a group says so already, the step is for
-// something else, whose beginning is not known, and the result is empty.
+// triggerOf returns the time of the change that the step is for, in the form of the annotation: the last one of the
+// slices. It is empty if a group has it already: then the step is for something else.
 func triggerOf(w *want, groups []*group) string {
 	var last time.Time
 	trigger := ""
@@ -285,7 +282,7 @@ func triggerOf(w *want, groups []*group) string {
 	return trigger
 }
 
-// triggerTime is when a change of endpoints happened, zero if annotations do not say.
+// triggerTime returns when a change of endpoints happened, zero if annotations do not say.
 func triggerTime(annotations map[string]string) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil {
@@ -294,9 +291,8 @@ func triggerTime(annotations map[string]string) time.Time {
 	return at
 }
 
-// order puts the writes of a step into the order in which they are safe: zones gain before
-// they lose. New groups come first, then updates by which zones gain, then the others, and
-// deletions last.
+// order orders the writes so that zones gain before they lose: new groups, updates by which zones gain, other updates,
+// deletions.
 func order(s step) Changes {
 	changes := Changes{Again: s.again, After: s.after}
 	var late []*v1alpha1.EndpointGroup
