@@ -16,13 +16,12 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// DownAfter is how long a node is not ready until it counts as down, if its proxy is
-// silent too. By default Kubernetes deletes a node's pods after the same time; until then
-// they may make connections.
+// DownAfter is how long a node is not ready before it counts as down, if its proxy is silent too. By default Kubernetes
+// deletes a node's pods after the same time; until then they may make connections.
 const DownAfter = 5 * time.Minute
 
-// LeaseNode is the node whose proxy holds a Lease. It is empty if the Lease is not that of the node: a
-// proxy may write the Lease of its own node, in which it could name another one as the holder.
+// LeaseNode returns the node whose proxy holds a Lease, empty if the Lease is of another node: a proxy may write only
+// its own node's Lease, but could name any node as its holder.
 func LeaseNode(lease *coordinationv1.Lease) string {
 	if holder := lease.Spec.HolderIdentity; holder != nil && lease.Name == v1alpha1.ProxyLeasePrefix+*holder {
 		return *holder
@@ -30,7 +29,7 @@ func LeaseNode(lease *coordinationv1.Lease) string {
 	return ""
 }
 
-// NotReadySince is since when a node is not ready, zero if it is.
+// NotReadySince returns when a node became not ready, zero if it is ready.
 func NotReadySince(node *corev1.Node) time.Time {
 	since := node.CreationTimestamp.Time
 	for _, condition := range node.Status.Conditions {
@@ -48,7 +47,7 @@ func NotReadySince(node *corev1.Node) time.Time {
 	return since
 }
 
-// readySince is since when a node is ready, zero if it is not or that is not known.
+// readySince returns when a node became ready, zero if it is not ready or if that is unknown.
 func readySince(node *corev1.Node) time.Time {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
@@ -58,109 +57,100 @@ func readySince(node *corev1.Node) time.Time {
 	return time.Time{}
 }
 
-// State is what the next step of a Service's hand-over depends on.
+// State is all that the next step of a Service's hand-over depends on.
 type State struct {
 	// Service is the Service, as namespace/name.
 	Service string
-	// Wanted says that groups are to deliver the Service's plan, which another proxy's
-	// never asks for.
+	// Wanted says that groups deliver the Service's plan, which a Service of another proxy never asks for.
 	Wanted bool
 	// Headless says that only DNS reads the groups.
 	Headless bool
-	// ProxyName is the name of the proxy that the Service's label gives it to, empty
-	// for kube-proxy.
+	// ProxyName is the proxy that the Service's label names, empty for kube-proxy.
 	ProxyName string
-	// Hidden is the name of a slice that still has the label of vicinity-proxy, which
-	// Kubernetes copies from the Service. kube-proxy does not look at such a slice. It is
-	// empty if there is none.
+	// Hidden is a slice that still has the label of vicinity-proxy, which Kubernetes copies from the Service.
+	// kube-proxy ignores such a slice. It is empty if there is none.
 	Hidden string
-	// Unsliced is an address family of which Kubernetes has not made a slice yet, although
-	// it will: the Service has a selector. It is empty if there is none. Groups made without
-	// slices say nothing about what will be programmed of the Service.
+	// Unsliced is an address family whose slices Kubernetes has still to make for a Service with a selector. It is
+	// empty if there is none. Groups made without slices do not show what proxies will program for the Service.
 	Unsliced corev1.IPFamily
-	// Groups are those that exist, and Written says that they are what they should be
-	// for now.
+	// Groups are the existing groups, and Written says that they are up to date.
 	Groups  []*v1alpha1.EndpointGroup
 	Written bool
 	// Proxies are the nodes that run a proxy by the administrator's rule.
 	Proxies []NodeProxy
-	// Grace is how long groups stay after kube-proxy was given the Service back.
+	// Grace is how long groups stay after the hand-back to kube-proxy.
 	Grace time.Duration
-	// Memory is what the step before said. Without it, as after a restart, a hand-over
-	// only takes longer.
+	// Memory is the Memory of the previous step. Without it, as after a restart, a hand-over only takes longer.
 	Memory Memory
 }
 
-// NodeProxy is a node with what the Lease of its proxy says. A cordoned node counts as any
-// other, because its pods make connections.
+// NodeProxy is a node with the content of its proxy's Lease. A cordoned node counts like any other, because its pods
+// make connections.
 type NodeProxy struct {
 	Node, Zone string
 	// Seen is when the Lease was last renewed, zero if there is none.
 	Seen time.Time
-	// Programmed is the resource version up to which the proxy has programmed groups,
-	// empty if it has none, and Except the Services that it says nothing about, as the
-	// annotation has them.
+	// Programmed is the resource version up to which the proxy has programmed groups, empty if it has none. Except are
+	// Services that Programmed does not cover, in the form of the annotation.
 	Programmed, Except string
-	// NotReady is since when the node is not ready, zero if it is, and ReadySince since when it is.
+	// NotReady is when the node became not ready, zero if it is ready, and ReadySince when it became ready.
 	NotReady, ReadySince time.Time
 }
 
-// OfNode is what is known of a node's proxy without its Lease.
+// OfNode returns a NodeProxy without the content of its Lease.
 func OfNode(node *corev1.Node) NodeProxy {
 	return NodeProxy{Node: node.Name, Zone: node.Labels[topology.Zone], NotReady: NotReadySince(node), ReadySince: readySince(node)}
 }
 
-// Memory is what the caller keeps between steps.
+// Memory is the state that the caller keeps between steps.
 type Memory struct {
 	// Begun are the groups that proxies have to acknowledge.
 	Begun []GroupVersion
-	// Returned is when kube-proxy was given the Service back, as far as that is known.
+	// Returned is when kube-proxy got the Service back, zero if that is unknown.
 	Returned time.Time
 }
 
-// GroupVersion is one state of a group, and who has to know it.
+// GroupVersion is one state of a group, with the zones that do not see it.
 type GroupVersion struct {
 	Name, Version string
 	NotFor        []string // zones
 }
 
-// Phase is how far the hand-over of a Service is.
+// Phase is the state of a Service's hand-over.
 type Phase string
 
 // The phases.
 const (
-	// PhaseIdle is kube-proxy's alone, without groups, or no proxy's, with any.
+	// PhaseIdle: kube-proxy serves the Service, which has no groups, or no proxy serves it.
 	PhaseIdle Phase = "Idle"
-	// PhaseTaking is kube-proxy's, while proxies program the groups as well.
+	// PhaseTaking: kube-proxy serves the Service, and proxies program the groups as well.
 	PhaseTaking Phase = "Taking"
-	// PhaseServed is vicinity-proxy's alone.
+	// PhaseServed: vicinity-proxy alone serves the Service.
 	PhaseServed Phase = "Served"
-	// PhaseReturning is kube-proxy's again, while the groups stay.
+	// PhaseReturning: kube-proxy serves the Service again, and the groups stay for a while.
 	PhaseReturning Phase = "Returning"
-	// PhaseLeft is kube-proxy's, or another's, and the groups are to go.
+	// PhaseLeft: kube-proxy or another proxy serves the Service, and the groups are deleted.
 	PhaseLeft Phase = "Left"
 )
 
-// Step is what to do now.
+// Step is the next action of a hand-over.
 type Step struct {
 	Phase Phase
-	// Take says to give the Service the label of vicinity-proxy, Release to take it
-	// off.
+	// Take sets the Service's label of vicinity-proxy, and Release removes it.
 	Take, Release bool
 	Memory        Memory
-	// After is when to look again, zero if that is not a matter of time.
+	// After is when to look again, zero if time alone changes nothing.
 	After time.Duration
-	// Missing are the nodes that the hand-over waits for, or that cannot serve a Service
-	// that was handed over, in order. Another step is due when the nodes or their Leases
-	// make it others.
+	// Missing are the nodes that the hand-over waits for, or that cannot serve a handed-over Service, in order. If
+	// nodes or Leases change them, another step is due.
 	Missing []string
 	// Down are the nodes that count as down, in order. No Service waits for them.
 	Down  []string
 	Notes []string
 }
 
-// Next is the next step. The Service is taken from kube-proxy when every proxy has
-// programmed the groups that its node sees. It is given back before its groups go.
+// Next returns the next step. vicinity-proxy takes the Service from kube-proxy when every proxy has programmed the
+// groups that its node sees. kube-proxy gets it back before its groups are deleted.
 func (h State) Next(now time.Time) Step {
 	ours := h.ProxyName == v1alpha1.ServiceProxyName
 	switch {
@@ -179,8 +169,8 @@ func (h State) Next(now time.Time) Step {
 	return h.returning(now)
 }
 
-// unproxied is the step of a Service that no proxy serves. DNS gives all endpoints as soon as
-// there are no groups, so that these have to stay for nobody.
+// unproxied returns the step of a headless Service. Its groups are deleted at once: without groups DNS gives all
+// endpoints.
 func (h State) unproxied(ours bool) Step {
 	switch {
 	case ours:
@@ -244,14 +234,13 @@ func (h State) begun() bool {
 	})
 }
 
-// returning goes on after the label was taken off, or given to another proxy.
+// returning continues after the label was removed or names another proxy.
 func (h State) returning(now time.Time) Step {
 	if len(h.Groups) == 0 {
 		return Step{Phase: PhaseIdle}
 	}
 	if h.Hidden != "" {
-		// The grace period begins when the last slice is kube-proxy's again, which an
-		// event will tell.
+		// The grace period begins when kube-proxy sees the last slice again, which causes an event.
 		return Step{Phase: PhaseReturning, Notes: []string{fmt.Sprintf(
 			"the Service keeps its groups while EndpointSlice %s has the label %s, which hides it from kube-proxy", h.Hidden, v1alpha1.LabelServiceProxyName)}}
 	}
@@ -265,23 +254,22 @@ func (h State) returning(now time.Time) Step {
 	return Step{Phase: PhaseLeft}
 }
 
-// Missing are the nodes whose proxy is silent or has not programmed what it sees of a Service, without
-// those that are down.
+// Missing returns the nodes whose proxy is silent or has not programmed the groups that it sees, without nodes that are
+// down.
 func Missing(service string, proxies []NodeProxy, begun []GroupVersion, now time.Time) []string {
 	return nodesThat(proxies, func(p NodeProxy) bool { return !p.Down(now) && !p.Ready(service, begun, now) })
 }
 
-// Unserved are the ready nodes whose proxy is silent: what was handed over does not work
-// there. Nodes that are not ready are left out, since their trouble is rarely the proxy and
-// would be reported for all Services. So are those that have just become ready: their proxy is about
-// to come.
+// Unserved returns the ready nodes whose proxy is silent: a handed-over Service does not work there. Nodes that are not
+// ready are left out, since the cause is rarely the proxy and all Services would report them. So are nodes that have
+// just become ready, whose proxy is about to start.
 func Unserved(proxies []NodeProxy, now time.Time) []string {
 	return nodesThat(proxies, func(p NodeProxy) bool {
 		return p.NotReady.IsZero() && now.Sub(p.ReadySince) >= v1alpha1.LeaseFresh && !p.alive(now)
 	})
 }
 
-// Down are the nodes that are down.
+// Down returns the nodes that are down.
 func Down(proxies []NodeProxy, now time.Time) []string {
 	return nodesThat(proxies, func(p NodeProxy) bool { return p.Down(now) })
 }
@@ -297,8 +285,7 @@ func nodesThat(proxies []NodeProxy, is func(NodeProxy) bool) []string {
 	return nodes
 }
 
-// Down reports whether the node counts as down: it is not ready for DownAfter, and its
-// proxy is silent.
+// Down reports whether the node counts as down: it is not ready for DownAfter, and its proxy is silent.
 func (p NodeProxy) Down(now time.Time) bool {
 	return !p.NotReady.IsZero() && now.Sub(p.NotReady) >= DownAfter && !p.alive(now)
 }
@@ -307,8 +294,7 @@ func (p NodeProxy) alive(now time.Time) bool {
 	return !p.Seen.IsZero() && now.Sub(p.Seen) < v1alpha1.LeaseFresh
 }
 
-// Ready reports whether the proxy renews its Lease and has programmed those of a Service's
-// groups that its node sees.
+// Ready reports whether the proxy renews its Lease and has programmed the groups of a Service that its node sees.
 func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bool {
 	if !p.alive(now) {
 		return false
@@ -320,7 +306,7 @@ func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bo
 		if p.Programmed == "" || p.excepts(service) {
 			return false
 		}
-		// A version that cannot be compared is not the API's.
+		// The API server does not make versions that cannot be compared.
 		if order, err := resourceversion.CompareResourceVersion(p.Programmed, group.Version); err != nil || order < 0 {
 			return false
 		}
@@ -328,7 +314,7 @@ func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bo
 	return true
 }
 
-// excepts reports whether what the proxy has programmed says nothing about a Service.
+// excepts reports whether Programmed does not cover a Service.
 func (p NodeProxy) excepts(service string) bool {
 	for name := range strings.SplitSeq(p.Except, ",") {
 		namespace, all := strings.CutSuffix(name, v1alpha1.AllServices)
@@ -356,8 +342,8 @@ func versions(groups []*v1alpha1.EndpointGroup) []GroupVersion {
 
 const mostNamed = 5
 
-// nodesText names the first few nodes. It does not count the rest, because the text of a
-// condition must not change all the time.
+// nodesText names the first few nodes. It does not count the rest, because the text of a condition must not change all
+// the time.
 func nodesText(nodes []string) string {
 	switch {
 	case len(nodes) == 1:

@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// CapacityType is a way to estimate the traffic that comes from a zone.
+// CapacityType is a way to estimate the traffic from a zone.
 type CapacityType string
 
 // The types of capacity.
@@ -23,17 +23,14 @@ const (
 	CapacityExpression CapacityType = "expression" // what the user computes from both and more
 )
 
-// Capacity is what the traffic that comes from a zone is estimated by. The zero value
-// is the number of nodes.
+// Capacity says how the traffic from a zone is estimated. The zero value counts nodes.
 type Capacity struct {
 	Type CapacityType
-	// Expression is in CEL, over the fields of Zone as "zone".
+	// Expression is in CEL, with the fields of Zone as "zone".
 	Expression string
-	// NodeSelector chooses by label the nodes that count, as in "pool=web". All count
-	// if it is empty.
+	// NodeSelector selects the nodes that count, as in "pool=web". If it is empty all count.
 	NodeSelector string
-	// WithoutControlPlane leaves out nodes that are labelled as of the control plane, as
-	// Kubernetes' own heuristic does.
+	// WithoutControlPlane leaves out nodes with a control plane label, as Kubernetes' own heuristic does.
 	WithoutControlPlane bool
 }
 
@@ -47,7 +44,7 @@ type Zone struct {
 	Pods   float64 `cel:"pods"`
 }
 
-// capacities are those of the zones of a cluster, by a Capacity.
+// capacities are the capacities of a cluster's zones for one Capacity.
 type capacities struct {
 	byZone                   map[string]float64
 	withoutZone, withoutUnit int // nodes
@@ -101,8 +98,7 @@ func (c Capacity) counted() func(*countedNode) bool {
 	}
 }
 
-// sums adds up the selected nodes of each zone, in the order of zones, and counts
-// those that lack a zone or CPU.
+// sums adds up the selected nodes of each zone, in the order of zones, and counts nodes without a zone or CPU.
 func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
 	counted := capacity.counted()
 	zones := make([]Zone, len(c.zones))
@@ -133,22 +129,21 @@ func (z *Zone) add(n *countedNode) {
 	z.Pods += n.pods
 }
 
-// Tools are what a Cluster leaves to others, so that it is a value without locks. Package
-// capacity has them.
+// Tools do work for a Cluster that needs locks or libraries, so that it remains a plain value. Package capacity has
+// them.
 type Tools struct {
-	// Evaluate computes the capacity of each zone by an expression. Without it nodes are
-	// counted instead.
+	// Evaluate computes the capacity of each zone by an expression. Without it nodes are counted.
 	Evaluate func(expression string, zones []Zone) (map[string]float64, error)
-	// RememberCapacity gives the capacity of zones that was computed for a key before, or computes it;
-	// RememberNodes does so for views of the nodes, each of which is as large as the cluster. They must
-	// be safe for concurrent use if the cluster is used so. Without them all is computed each time.
+	// RememberCapacity remembers capacities of zones, and RememberNodes views of the nodes, each as large as the
+	// cluster. They must be safe for concurrent use if the cluster is used so. Without them everything is computed each
+	// time.
 	RememberCapacity, RememberNodes Remember
 }
 
-// Remember gives the value that was computed for a key before, or computes it.
+// Remember returns the value computed before for a key, or computes it.
 type Remember func(key any, compute func() any) any
 
-// With is the same cluster with tools.
+// With returns the same cluster with tools.
 func (c *Cluster) With(tools Tools) *Cluster {
 	with := *c
 	with.tools = tools
@@ -162,9 +157,8 @@ func remembered[V any](remember Remember, key any, compute func() V) V {
 	return remember(key, func() any { return compute() }).(V)
 }
 
-// shares divide the traffic of each zone among its selected nodes: by allocatable CPU where
-// that is the capacity, and else in equal parts, also where an expression gives the capacity
-// of zones.
+// shares divides the traffic of each zone among its selected nodes: by allocatable CPU if that is the capacity, or else
+// equally, also if an expression gives the capacity of zones.
 func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float64 {
 	counted := capacity.counted()
 	total := 0.0
@@ -208,8 +202,8 @@ type nodesView struct {
 	index map[string]int
 }
 
-// Nodes are all nodes with their domains of the keys, in the order of names. Those that do
-// not count have no share of the traffic. They must not be changed.
+// Nodes returns all nodes with their domains of the keys, sorted by name. Nodes that do not count have no share of the
+// traffic. The result must not be changed.
 func (c *Cluster) Nodes(capacity Capacity, keys []string) []allocate.Node {
 	return c.view(capacity, keys).nodes
 }
@@ -228,7 +222,7 @@ func (c *Cluster) view(capacity Capacity, keys []string) *nodesView {
 	})
 }
 
-// Places are the places of endpoints among Nodes, with their domains of the keys.
+// Places returns the places of endpoints among Nodes, with their domains of the keys.
 func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint) []allocate.Place {
 	view := c.view(capacity, keys)
 	places := make([]allocate.Place, len(endpoints))
@@ -256,8 +250,8 @@ func (c *Cluster) Places(capacity Capacity, keys []string, endpoints []Endpoint)
 	return places
 }
 
-// DomainOf is the value of a key of an endpoint. If its node is unknown, as in slices written
-// by hand, the region is that of the zone.
+// DomainOf returns an endpoint's value of a key. If its node is unknown, as in slices written by hand, it has the
+// region of its zone.
 func (c *Cluster) DomainOf(node, zone, key string) string {
 	value := c.Domain(node, key)
 	if key == topology.Region && value == "" {
@@ -274,7 +268,7 @@ func (c *Cluster) domains(name string, keys []string) []string {
 	return values
 }
 
-// Domain is the value of a key of a node. Without a label for its hostname that is its name.
+// Domain returns a node's value of a key. Without a hostname label that is the name of the node.
 func (c *Cluster) Domain(name, key string) string {
 	value := c.nodes[name].labels[key]
 	if key == topology.Hostname && value == "" {

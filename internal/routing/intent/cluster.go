@@ -18,13 +18,13 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Cluster has the places of the nodes of a cluster. Nodes count for the capacity of their
-// zone if they are ready and take pods of users, also nodes of the control plane.
+// Cluster has the nodes of a cluster and their domains. Nodes count for the capacity of their zone if they are ready
+// and take pods of users, even if they run the control plane.
 type Cluster struct {
 	nodes   map[string]place // all, by name
 	zones   []clusterZone    // of the nodes that count, in the order of names
 	counted []countedNode    // in the order of names
-	// regions are by zone, from nodes that count or else from any.
+	// regions are the regions of zones, from nodes that count or else from any.
 	regions map[string]string
 
 	proxies Proxies
@@ -32,8 +32,7 @@ type Cluster struct {
 	tools Tools
 	// Counted is the number of nodes that count.
 	Counted int
-	// WithoutZone and WithoutCPU name the nodes that count and lack the zone label or
-	// allocatable CPU, in order.
+	// WithoutZone and WithoutCPU name the nodes that count but lack the zone label or allocatable CPU, in order.
 	WithoutZone, WithoutCPU []string
 }
 
@@ -42,14 +41,14 @@ type place struct {
 	labels       topology.Labels
 }
 
-// clusterZone is a zone that has nodes that count.
+// clusterZone is a zone with nodes that count.
 type clusterZone struct {
 	name    string
 	regions []string // of its nodes, in order; more than one is a mistake
 	workers bool     // it has nodes that are not of the control plane
 }
 
-// countedNode is what a node that counts adds to its zone.
+// countedNode is the contribution of a node to its zone.
 type countedNode struct {
 	name              string
 	labels            map[string]string
@@ -81,7 +80,7 @@ func NewCluster(nodes []*corev1.Node) *Cluster {
 		}
 	}
 	c.nameRegions()
-	// Sums of fractions depend on the order, and a cache lists nodes in any.
+	// Sums of fractions depend on the order, and a cache lists nodes in any order.
 	slices.SortFunc(c.counted, func(a, b countedNode) int { return strings.Compare(a.name, b.name) })
 	for i := range c.counted {
 		n := &c.counted[i]
@@ -129,7 +128,7 @@ func (c *Cluster) nameRegions() {
 	}
 }
 
-// zone finds the index of a zone, or where it would be.
+// zone finds the index of a zone, or its place in the order.
 func (c *Cluster) zone(name string) (index int, found bool) {
 	return slices.BinarySearchFunc(c.zones, name, func(z clusterZone, name string) int { return strings.Compare(z.name, name) })
 }
@@ -156,17 +155,17 @@ func ofControlPlane(node *corev1.Node) bool {
 	return labelled || formerly
 }
 
-// taintCriticalAddons is the taint of servers without pods of users in k3s and the like.
+// taintCriticalAddons is the taint of servers without pods of users in k3s and similar distributions.
 const taintCriticalAddons = "CriticalAddonsOnly"
 
-// rolePrefix begins the labels, and keys of taints, that say what a node is for.
+// rolePrefix is the prefix of labels, and keys of taints, for the role of a node.
 const rolePrefix = "node-role.kubernetes.io/"
 
-// labelEtcd may be the only such label of servers that run etcd, in RKE2 and the like.
+// labelEtcd can be the only role label of servers that run etcd, in RKE2 and similar distributions.
 const labelEtcd = rolePrefix + "etcd"
 
-// ControlPlaneTaints are the taints that keep pods of users off a node of the control plane.
-// Other nodes have none, and neither have servers of small clusters that run pods of users.
+// ControlPlaneTaints returns the taints that keep pods of users off a node of the control plane. It is empty for other
+// nodes, and for servers of small clusters that run pods of users.
 func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
 	if _, etcd := node.Labels[labelEtcd]; !etcd && !ofControlPlane(node) {
 		return nil
@@ -182,8 +181,8 @@ func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
 	return taints
 }
 
-// Region has the cluster's zones and those of the endpoints. If the capacity cannot be
-// computed nodes are counted, and Fault says why.
+// Region returns the zones of the cluster and of the endpoints. If the capacity cannot be computed, nodes are counted,
+// and Fault says why.
 func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Region {
 	known := c.capacities(capacity)
 	region := allocate.Region{NodesWithoutZone: known.withoutZone, NodesWithoutCapacity: known.withoutUnit}
@@ -211,17 +210,17 @@ func (c *Cluster) Region(capacity Capacity, endpoints []Endpoint) allocate.Regio
 	return region
 }
 
-// Fault is a sentence about why the capacity cannot be computed, empty if it can.
+// Fault says why the capacity cannot be computed, empty if it can.
 func (c *Cluster) Fault(capacity Capacity) string {
 	return c.capacities(capacity).fault
 }
 
-// Labels are those of a node, nil if it is unknown. They must not be changed.
+// Labels returns the labels of a node, nil if it is unknown. They must not be changed.
 func (c *Cluster) Labels(node string) topology.Labels {
 	return c.nodes[node].labels
 }
 
-// Zones are the zones of all nodes, also of those that do not count, in order.
+// Zones returns the zones of all nodes, whether or not they count, sorted.
 func (c *Cluster) Zones() []string {
 	var zones []string
 	for _, at := range c.nodes {
@@ -233,13 +232,13 @@ func (c *Cluster) Zones() []string {
 	return slices.Compact(zones)
 }
 
-// RegionOf is the region of a zone, "" if it is unknown.
+// RegionOf returns the region of a zone, empty if it is unknown.
 func (c *Cluster) RegionOf(zone string) string { return c.regions[zone] }
 
 // mostNamed is how many nodes or regions a warning names.
 const mostNamed = 5
 
-// Warnings say what is wrong with the nodes, each in a sentence.
+// Warnings returns sentences about faulty nodes.
 func (c *Cluster) Warnings() []string {
 	var warnings []string
 	if c.Counted == 0 {
@@ -261,8 +260,7 @@ func (c *Cluster) Warnings() []string {
 	return warnings
 }
 
-// Domains are the nodes by their value of the label key, in the order of names. Nodes
-// without the label are in none.
+// Domains returns the sorted names of nodes by their value of the label key, without nodes that lack it.
 func (c *Cluster) Domains(key string) map[string][]string {
 	domains := map[string][]string{}
 	for name, at := range c.nodes {
@@ -276,20 +274,19 @@ func (c *Cluster) Domains(key string) map[string][]string {
 	return domains
 }
 
-// HasNode reports whether there is a node of the name.
+// HasNode reports whether there is a node of that name.
 func (c *Cluster) HasNode(name string) bool {
 	_, found := c.nodes[name]
 	return found
 }
 
-// Names are the names of all nodes, in order.
+// Names returns the sorted names of all nodes.
 func (c *Cluster) Names() []string {
 	return slices.Sorted(maps.Keys(c.nodes))
 }
 
-// ZoneOf is the zone of a slice's endpoint, "" if it is unknown. The label of its node wins,
-// as in proxies: slices do not follow it. A zone in a slice that no label can have counts as
-// unknown.
+// ZoneOf returns the zone of a slice's endpoint, empty if it is unknown. The label of its node wins, as in proxies,
+// because slices do not follow it. A zone that no label can have counts as unknown.
 func (c *Cluster) ZoneOf(e *discoveryv1.Endpoint) string {
 	if e.NodeName != nil {
 		if zone := c.nodes[*e.NodeName].zone; zone != "" {
@@ -310,7 +307,7 @@ func (c *Cluster) canBeZone(zone string) bool {
 	return len(validation.IsValidLabelValue(zone)) == 0
 }
 
-// ImpossibleZones are the zones of endpoints that no label can have, in order.
+// ImpossibleZones returns the zones of endpoints that no label can have, sorted.
 func (c *Cluster) ImpossibleZones(eps []*discoveryv1.EndpointSlice) []string {
 	var zones []string
 	for _, slice := range eps {
@@ -325,17 +322,15 @@ func (c *Cluster) ImpossibleZones(eps []*discoveryv1.EndpointSlice) []string {
 	return zones
 }
 
-// Proxies are the nodes whose kube-proxy is known to ignore some hints of EndpointSlices. The
-// API does not have the version of kube-proxy: that of the kubelet stands for it, since
-// distributions update both together. It does not say either whether a node runs another
-// proxy.
+// Proxies are the nodes whose kube-proxy is known to ignore some hints. The API does not have the version of
+// kube-proxy. The kubelet's version stands for it, since distributions update both together. Nor does the API say
+// whether a node runs another proxy.
 type Proxies struct {
 	// Windows are nodes whose kube-proxy ignores all hints, in order.
 	Windows []string
-	// WithoutHints are other nodes whose kube-proxy follows hints only of Services with an
-	// annotation for it, and WithoutNodeHints those whose kube-proxy ignores hints for nodes,
-	// both in order. The chart needs a control plane whose supported nodes are newer than the
-	// former, but some nodes are left behind for years.
+	// WithoutHints are other nodes whose kube-proxy follows hints only for Services with an annotation, and
+	// WithoutNodeHints nodes whose kube-proxy ignores hints for nodes, both sorted. Supported control planes have newer
+	// nodes than the former, but some nodes are left behind for years.
 	WithoutHints, WithoutNodeHints []string
 }
 
@@ -345,7 +340,7 @@ var (
 	releaseNodeHints = version.MajorMinor(1, 34)
 )
 
-// Proxies are those of the cluster's nodes.
+// Proxies returns the cluster's nodes whose kube-proxy ignores hints.
 func (c *Cluster) Proxies() Proxies { return c.proxies }
 
 func (p *Proxies) add(node *corev1.Node) {

@@ -11,23 +11,21 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// IsHeadless reports whether clients get the addresses of the Service's endpoints from DNS,
-// past all proxies.
+// IsHeadless reports whether clients get the addresses of endpoints from DNS, without a proxy.
 func IsHeadless(service *corev1.Service) bool {
 	return service.Spec.ClusterIP == corev1.ClusterIPNone && service.Spec.Type != corev1.ServiceTypeExternalName
 }
 
-// GivesNames reports whether any endpoint has a name under that of the Service. Kubernetes
-// writes it for a pod whose subdomain is the Service: the pods of a StatefulSet have their
-// governing Service as such.
+// GivesNames reports whether any endpoint has a name under that of the Service. Kubernetes writes it for pods whose
+// subdomain is the Service, such as those of a StatefulSet that it governs.
 func GivesNames(eps []*discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(eps, func(slice *discoveryv1.EndpointSlice) bool {
 		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Hostname != nil && *e.Hostname != "" })
 	})
 }
 
-// ProxySlices are the slices of a Service as proxies read them. Its slices may be written by
-// others than Kubernetes: one with the label of headless Services has no endpoints for proxies.
+// ProxySlices returns the slices of a Service that proxies read. Others than Kubernetes can write slices too: one with
+// the label of headless Services has no endpoints for proxies.
 func ProxySlices(service *corev1.Service, eps []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	if IsHeadless(service) || !slices.ContainsFunc(eps, isForNames) {
 		return eps
@@ -48,8 +46,8 @@ func isForNames(slice *discoveryv1.EndpointSlice) bool {
 	return labelled
 }
 
-// peers says why the members of a headless Service may find each other by its name, so that
-// each of them needs all. It is empty for most.
+// peers says why members of a headless Service may find each other by its name, so each needs all of them. It is empty
+// for most Services.
 func (w written) peers() string {
 	switch {
 	case !IsHeadless(w.service):
@@ -64,10 +62,10 @@ func (w written) peers() string {
 	return ""
 }
 
-// byNames makes the request that of a headless Service.
+// byNames changes the request for a headless Service.
 func (r *Request) byNames(from written) {
 	r.Headless = true
-	// The label asks for hints, and its tiers for records.
+	// DNS has no hints: the tiers of the label apply to records.
 	r.OwnZone = false
 	switch {
 	case r.Source == "":
@@ -81,7 +79,7 @@ func (r *Request) byNames(from written) {
 	}
 }
 
-// hides says what clients miss of a Service whose members may find each other by it.
+// hides warns about a Service whose members may find each other by it.
 func (r *Request) hides(peers string) string {
 	if peers == "" {
 		return ""
@@ -93,8 +91,8 @@ func (r *Request) hides(peers string) string {
 	return fmt.Sprintf("%s: %s hides from each client %s; names of single pods stay", peers, r.Source, hidden)
 }
 
-// withoutWeights is the bound for a headless Service: DNS gives a client an endpoint or does
-// not. The warning says which weights are left out.
+// withoutWeights returns the bound for a headless Service, because DNS has no weights. The warning names an algorithm
+// that it replaces.
 func withoutWeights(bound allocate.Bound) (plain allocate.Bound, warning string) {
 	if !bound.Algorithm.Weighted() {
 		return bound, ""
@@ -103,8 +101,8 @@ func withoutWeights(bound allocate.Bound) (plain allocate.Bound, warning string)
 	return plain, fmt.Sprintf("DNS records of a headless Service have no weights, which algorithm %s needs; %s is used", bound.Algorithm, plain.Algorithm)
 }
 
-// NeedOfGroups is what hints can never express of an intent, as the rest of a sentence. It is
-// empty if there is nothing.
+// NeedOfGroups returns the predicate of a sentence about what hints can never express of an intent, empty if they can
+// express all.
 func NeedOfGroups(intent allocate.Intent) string {
 	switch {
 	case intent.Tiers.Hard():
@@ -115,28 +113,27 @@ func NeedOfGroups(intent allocate.Intent) string {
 	return ""
 }
 
-// What is said of Services if the administrator has switched a delivery off.
+// Reasons why a delivery has no effect.
 const (
 	GroupsAreOff = "delivery by groups is switched off in this cluster"
 	HintsAreOff  = "delivery by hints is switched off in this cluster"
 )
 
-// Exclusion says which Services' slices Vicinity never touches. The zero value is that of
-// the API server alone.
+// Exclusion says which Services Vicinity ignores. The zero value excludes only that of the API server.
 type Exclusion struct {
-	// Own is Vicinity's own namespace, empty if none is known.
+	// Own is Vicinity's own namespace, empty if it is unknown.
 	Own string
-	// Namespaces are those that the administrator excludes.
+	// Namespaces are excluded by the administrator.
 	Namespaces []string
 }
 
-// DefaultExcluded are the namespaces that are excluded by default.
+// DefaultExcluded returns the namespaces that are excluded by default.
 func DefaultExcluded() []string { return []string{metav1.NamespaceSystem} }
 
 // apiService is the Service of the API server, which rewrites its slices itself.
 const apiService = "kubernetes"
 
-// Reason is why a Service is left alone, empty for most.
+// Reason says why Vicinity ignores a Service, empty if it does not.
 func (e Exclusion) Reason(namespace, service string) string {
 	switch {
 	case namespace == metav1.NamespaceDefault && service == apiService:

@@ -16,21 +16,19 @@ import (
 // Endpoint is a ready endpoint of a Service.
 type Endpoint struct {
 	Address string
-	// Zone is "" if it is not known.
+	// Zone is empty if it is unknown.
 	Zone string
 	Node string
-	// Pod is the name of the pod, "" if the endpoint is not a pod.
+	// Pod is the name of the pod, empty if the endpoint is none.
 	Pod string
 }
 
-// Families are the ready endpoints of a Service by address family, each in the order
-// of addresses.
+// Families are the ready endpoints of a Service by address family, sorted by address.
 type Families map[corev1.IPFamily][]Endpoint
 
-// SliceEndpoints reads the ready endpoints from the slices of one Service, of each address the
-// endpoint that counts. As in the proxies, an endpoint is its first address, and is the same in
-// several slices, which have different ports. Every family that has a slice is in the result.
-// Endpoints that are names are not: nobody balances load over them.
+// SliceEndpoints reads the ready endpoints from the slices of one Service, one for each address. As in proxies, an
+// endpoint is its first address, and several slices with different ports can have the same one. The result has every
+// family with a slice. Host names are left out, since no proxy uses them.
 func SliceEndpoints(eps []*discoveryv1.EndpointSlice, cluster *Cluster) Families {
 	families := Families{}
 	for _, family := range [...]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
@@ -63,8 +61,8 @@ func readyIn(list []*discoveryv1.EndpointSlice, cluster *Cluster) []Endpoint {
 	return inOrder(all)
 }
 
-// PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does when it
-// writes slices. Without families in the Service those of the endpoints are in the result.
+// PodEndpoints finds the ready endpoints of a Service among pods, as Kubernetes does to write slices. If the Service
+// has no families, the result has those of the pods.
 func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster) Families {
 	families := Families{}
 	for _, family := range service.Spec.IPFamilies {
@@ -99,7 +97,7 @@ func PodEndpoints(service *corev1.Service, pods []*corev1.Pod, cluster *Cluster)
 	return families
 }
 
-// serves reports whether new connections may go to the pod.
+// serves reports whether the pod gets new connections.
 func serves(service *corev1.Service, pod *corev1.Pod) bool {
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
@@ -139,14 +137,14 @@ func familyOf(address string) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// found is an endpoint with what decides whether it counts among those with its address.
+// found is an endpoint with its rank among those of the same address.
 type found struct {
 	Endpoint
 	state endpoint.State
 	at    int
 }
 
-// inOrder are the ready endpoints in the order of addresses, of each address the one that counts.
+// inOrder returns the ready endpoints sorted by address, one for each address.
 func inOrder(list []found) []Endpoint {
 	slices.SortFunc(list, func(a, b found) int {
 		if order := strings.Compare(a.Address, b.Address); order != 0 {

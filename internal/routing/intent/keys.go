@@ -40,8 +40,8 @@ func validateKeys(tiers topology.Tiers) error {
 	return nil
 }
 
-// KeysOfService are the topology keys that a Service names itself, but Anywhere. Values that are
-// not allowed name none.
+// KeysOfService returns the topology keys that a Service names itself, without Anywhere, or nothing if they are
+// invalid.
 func KeysOfService(service *corev1.Service) []string {
 	value, found := service.Annotations[v1alpha1.AnnotationTopologyKeys]
 	if !found {
@@ -54,16 +54,15 @@ func KeysOfService(service *corev1.Service) []string {
 	return keysOf(tiers)
 }
 
-// Keys are the topology keys that a policy names, but Anywhere.
+// Keys returns the topology keys that a policy names, without Anywhere.
 func (p *Policy) Keys() []string { return keysOf(p.Intent.Tiers) }
 
 func keysOf(tiers topology.Tiers) []string {
 	return slices.DeleteFunc(slices.Clone([]string(tiers)), func(key string) bool { return key == topology.Anywhere })
 }
 
-// Impossible has a sentence about each annotation that cannot be followed, also for what a
-// policy says that the Service names. Admission refuses them; RequestOf ignores them in a
-// Service that has them all the same.
+// Impossible returns a sentence about each annotation that cannot be followed, including the policy that the Service
+// names. Admission refuses them, and RequestOf ignores them.
 func Impossible(service *corev1.Service, policies []*v1alpha1.RoutingPolicy) []string {
 	faults := impossibleKeys(service)
 	name, named := strings.CutPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix)
@@ -115,8 +114,8 @@ func policyLocalKeys(service *corev1.Service, policy *anyPolicy) string {
 	return localKeys(service, read.Intent.Tiers, fmt.Sprintf("spec.keys of %s, %q,", policy, read.Intent.Tiers))
 }
 
-// localKeys is a sentence if topology keys conflict with a local policy for external traffic,
-// as in Kubernetes when it had such keys.
+// localKeys returns a sentence if topology keys conflict with a local policy for external traffic, as they did in
+// Kubernetes.
 func localKeys(service *corev1.Service, keys topology.Tiers, source string) string {
 	if len(keys) == 0 || service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return ""

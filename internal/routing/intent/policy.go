@@ -19,27 +19,25 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Policy is what a RoutingPolicy or a ClusterRoutingPolicy asks for.
+// Policy is the content of a RoutingPolicy or a ClusterRoutingPolicy.
 type Policy struct {
 	Intent   allocate.Intent
 	Approach Approach
 	Capacity Capacity
-	// Places says that the policy names the places to prefer. One that does not bounds those
-	// of spec.trafficDistribution.
+	// Places says that the policy names tiers. A policy without tiers bounds those of spec.trafficDistribution.
 	Places bool
 	// unnamed says that the policy names no algorithm. The bound has the default of hints.
 	unnamed bool
-	// Faults are sentences about values that are not allowed, each with what holds instead.
-	// For expressions see Cluster.Fault.
+	// Faults are sentences about invalid values, each with the default in use. For expressions see Cluster.Fault.
 	Faults []string
 }
 
-// ReadPolicy reads a policy. A value that is not allowed falls back to its default.
+// ReadPolicy reads a policy. Defaults replace invalid values.
 func ReadPolicy(policy *v1alpha1.RoutingPolicy) Policy {
 	return readSpec(&policy.Spec)
 }
 
-// ReadClusterPolicy reads a policy of the cluster like any other.
+// ReadClusterPolicy is ReadPolicy for a ClusterRoutingPolicy.
 func ReadClusterPolicy(policy *v1alpha1.ClusterRoutingPolicy) Policy {
 	read := readSpec(&policy.Spec.RoutingPolicySpec)
 	selector := policy.Spec.NamespaceSelector
@@ -68,7 +66,7 @@ func readSpec(spec *v1alpha1.RoutingPolicySpec) Policy {
 type policyReader struct {
 	spec *v1alpha1.RoutingPolicySpec
 	read Policy
-	// bounded says that a bound applies to the places.
+	// bounded says that a bound applies to the tiers.
 	bounded bool
 }
 
@@ -98,8 +96,8 @@ func (r *policyReader) places() {
 	r.bounded = boundable(r.read.Intent.Tiers)
 }
 
-// boundable reports whether a bound can hold: endpoints are divided among zones, so
-// zones must be preferred and something wider allowed.
+// boundable reports whether a bound is possible: endpoints are divided among zones, so zones must be preferred and
+// something wider allowed.
 func boundable(tiers topology.Tiers) bool {
 	if !slices.Contains(tiers, topology.Zone) {
 		return false
@@ -234,7 +232,7 @@ func ofCluster(policy *v1alpha1.ClusterRoutingPolicy) anyPolicy {
 	return anyPolicy{kindClusterPolicy, policy.Name, policy.CreationTimestamp, &policy.Spec.RoutingPolicySpec, func() Policy { return ReadClusterPolicy(policy) }}
 }
 
-// namespacePolicies are those of a namespace, the oldest first, then by name.
+// namespacePolicies returns the policies of a namespace, oldest first, then by name.
 func namespacePolicies(namespace string, policies []*v1alpha1.RoutingPolicy) []anyPolicy {
 	var own []anyPolicy
 	for _, policy := range policies {
@@ -245,7 +243,7 @@ func namespacePolicies(namespace string, policies []*v1alpha1.RoutingPolicy) []a
 	return byAge(own)
 }
 
-// clusterPolicies are those of the cluster, the oldest first, then by name.
+// clusterPolicies sorts policies, oldest first, then by name.
 func clusterPolicies(policies []*v1alpha1.ClusterRoutingPolicy) []anyPolicy {
 	var all []anyPolicy
 	for _, policy := range policies {
@@ -261,11 +259,11 @@ func byAge(policies []anyPolicy) []anyPolicy {
 	return policies
 }
 
-// ForNamespace are the policies that choose a namespace with such labels.
+// ForNamespace returns the policies that select a namespace with these labels.
 func ForNamespace(policies []*v1alpha1.ClusterRoutingPolicy, of map[string]string) []*v1alpha1.ClusterRoutingPolicy {
 	var chosen []*v1alpha1.ClusterRoutingPolicy
 	for _, policy := range policies {
-		// Without a selector it chooses none.
+		// Without a selector it selects none.
 		selector, err := metav1.LabelSelectorAsSelector(policy.Spec.NamespaceSelector)
 		if err == nil && selector.Matches(labels.Set(of)) {
 			chosen = append(chosen, policy)
@@ -342,8 +340,8 @@ func selected(from written, policies []anyPolicy) (request Request) {
 	return request
 }
 
-// selects reports whether a policy is for Services with such labels without being named. A
-// ClusterRoutingPolicy cannot be named, so it is for all if it has no selector.
+// selects reports whether a policy selects Services with these labels. A ClusterRoutingPolicy cannot be named, so
+// without a selector it selects all.
 func (p *anyPolicy) selects(of map[string]string) bool {
 	if p.spec.Selector == nil {
 		return p.kind == kindClusterPolicy
@@ -381,7 +379,7 @@ func policyRequest(from written, policy *anyPolicy, source string) Request {
 	return request
 }
 
-// Limits of what a policy may say, as in its schema.
+// Limits of the values of a policy, as in its schema.
 const (
 	maxPadding   = 1000
 	maxEndpoints = 1_000_000
@@ -419,7 +417,7 @@ func parseStart(value intstr.IntOrString) (allocate.Start, error) {
 	return allocate.Start{}, fmt.Errorf(`it must be a number of endpoints from 0 to %d, such as 12, or one for each zone, such as "3x"`, maxEndpoints)
 }
 
-// quoted is a value as in its manifest.
+// quoted returns a value as in its manifest.
 func quoted(value intstr.IntOrString) string {
 	if value.Type == intstr.Int {
 		return value.String()

@@ -22,42 +22,39 @@ import (
 // Request is what a Service asks for.
 type Request struct {
 	Intent allocate.Intent
-	// Approach is the kind of intent, as metrics tell them apart.
+	// Approach is the kind of intent, for metrics.
 	Approach Approach
-	// Capacity is what the traffic of a zone is estimated by.
+	// Capacity says how the traffic of a zone is estimated.
 	Capacity Capacity
-	// Source is where it is written, as in "annotation
-	// endpointslice.kubernetes.io/same-zone: Prefer", empty if nothing is asked for.
+	// Source is the origin of the intent, as in "annotation endpointslice.kubernetes.io/same-zone: Prefer", empty if
+	// nothing is asked for.
 	Source string
-	// Policy and ClusterPolicy name the RoutingPolicy or the ClusterRoutingPolicy that
-	// counts, if one does.
+	// Policy and ClusterPolicy name the policy that applies, if one does.
 	Policy        string
 	ClusterPolicy string
-	// Selected says that the policy selects the Service, which does not name it.
+	// Selected says that the policy selects the Service, rather than the Service naming it.
 	Selected bool
-	// SelectedWarnings is how many of Warnings are about policies that select the Service.
+	// SelectedWarnings counts the Warnings about policies that select the Service.
 	SelectedWarnings int
-	// Declined is why a policy that selects the Service has no effect, empty if none does.
+	// Declined is why a policy that selects the Service has no effect, empty if there is none.
 	Declined string
-	// OwnZone says that every endpoint is hinted to its own zone only, even if a zone has
-	// none then.
+	// OwnZone gives every endpoint a hint for its own zone only, even if that leaves a zone without endpoints.
 	OwnZone bool
-	// Upstream says that Kubernetes' own controllers do what is asked for.
+	// Upstream says that Kubernetes' own controllers act on the request.
 	Upstream bool
-	// Groups says that the Service is for vicinity-proxy.
+	// Groups says that vicinity-proxy serves the Service.
 	Groups bool
-	// Headless says that clients find the endpoints by DNS. What it answers is read from
-	// groups, and no proxy has to do with it.
+	// Headless says that clients find the endpoints by DNS, which reads groups. Proxies ignore the Service.
 	Headless bool
-	// Hides is what clients miss of a headless Service whose members may find each other by
-	// it, since the Service itself asks for a plan. It is empty for most.
+	// Hides warns that members of a headless Service cannot find all others by its name, because the Service itself
+	// asks for a plan. It is empty for most Services.
 	Hides string
-	// NoPlan is why no plan can be made for the Service, empty for most.
+	// NoPlan is why the Service cannot have a plan, empty for most Services.
 	NoPlan string
-	// Warnings are sentences about what is written and has no effect.
+	// Warnings are sentences about settings without effect.
 	Warnings []string
 
-	// unnamed says that no algorithm is named: the bound has the default of the delivery.
+	// unnamed says that no algorithm is given, so the bound has the default of the delivery.
 	unnamed bool
 	// bounds is the Source of a preference that a policy bounds.
 	bounds string
@@ -80,18 +77,18 @@ func Approaches() []Approach {
 	return []Approach{ApproachBalanced, ApproachRequire, ApproachPrefer, ApproachAuto, ApproachKeys}
 }
 
-// Options are the administrator's.
+// Options come from the administrator and the cluster.
 type Options struct {
-	// TakeOverAuto has Vicinity do what topology-mode: Auto asks for, instead of Kubernetes.
+	// TakeOverAuto says that Vicinity plans for topology-mode: Auto, instead of Kubernetes.
 	TakeOverAuto bool
-	// Defaults are the policies of the Service's namespace: see ForNamespace.
+	// Defaults are the ClusterRoutingPolicies of the Service's namespace: see ForNamespace.
 	Defaults []*v1alpha1.ClusterRoutingPolicy
-	// GivesNames says that pods have names under that of the Service, as far as that is known.
+	// GivesNames says that pods are known to have names under that of the Service.
 	GivesNames bool
 }
 
-// RequestOf reads what a Service asks for. Of several ways to ask, the first in the list of
-// rows counts. Policies of other namespaces are ignored. The intent is always valid.
+// RequestOf reads what a Service asks for. The first of the rows that applies counts. Policies of other namespaces are
+// ignored. The intent is always valid.
 func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, options Options) Request {
 	from := written{service: service, options: options, policies: namespacePolicies(service.Namespace, policies)}
 	var request Request
@@ -126,13 +123,13 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 	return request.WithGroups(request.Groups)
 }
 
-// AsksNothing reports whether all clients are to use all endpoints.
+// AsksNothing reports whether all clients use all endpoints.
 func (r *Request) AsksNothing() bool {
 	return len(r.Intent.Tiers) == 0 && r.Intent.Bound == nil
 }
 
-// WithGroups is the request for vicinity-proxy, or for hints. For a headless Service it is
-// the same: DNS has no weights.
+// WithGroups returns the request for delivery by groups or hints. For a headless Service it changes nothing: DNS has no
+// weights.
 func (r Request) WithGroups(groups bool) Request {
 	groups = groups && !r.Headless
 	r.Groups = groups
@@ -169,9 +166,8 @@ func groups(service *corev1.Service) (wanted bool, warning string) {
 	return wanted, warning
 }
 
-// overrides reports whether a warning is due that first overrides second. It is not if
-// second is a policy, which is for many Services, nor if both are the two usual ways to ask
-// for the same zone.
+// overrides reports whether to warn that first overrides second. It does not if second is a policy, which is for many
+// Services, nor for the two usual ways to ask for the same zone.
 func overrides(first, second Request) bool {
 	switch {
 	case second.Policy != "", second.ClusterPolicy != "", first.bounds == second.Source:
@@ -196,8 +192,8 @@ type written struct {
 	options  Options
 }
 
-// row reads one way to ask. The Source of the request is empty if the Service does not use
-// it, or not in a valid way. Warnings beside the request are about what is invalid.
+// row reads one way to ask. The Source of the request is empty if the Service does not use it validly. Warnings are
+// about invalid values.
 type row func(written) (request Request, warnings []string)
 
 // rows lists the ways to ask, in the order of precedence.
@@ -205,7 +201,7 @@ func rows() []row {
 	return []row{balanced, nearness, topologyKeys, namedPolicy, ownZone, selectingPolicy, auto, trafficDistribution, clusterPolicy}
 }
 
-// FromPolicy is the policy that counts, as in "RoutingPolicy near", empty if none does.
+// FromPolicy returns the policy that applies, as in "RoutingPolicy near", empty if none does.
 func (r *Request) FromPolicy() string {
 	switch {
 	case r.Policy != "":
@@ -216,8 +212,8 @@ func (r *Request) FromPolicy() string {
 	return ""
 }
 
-// unroutable is why neither proxies nor DNS choose among the Service's endpoints, empty if
-// they do. Local policies are for proxies, so that they mean nothing to a headless Service.
+// unroutable returns why neither proxies nor DNS choose among the Service's endpoints, empty if they do. Local traffic
+// policies are for proxies, so they mean nothing for a headless Service.
 func unroutable(service *corev1.Service) string {
 	switch {
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
@@ -241,8 +237,7 @@ type level struct {
 	annotation, key string
 }
 
-// levels are the kinds of places, the narrowest first. To require one is to require all
-// after it.
+// levels are the kinds of domains, narrowest first. Requiring one requires all wider ones.
 func levels() []level {
 	return []level{
 		{v1alpha1.AnnotationSameNode, topology.Hostname},
@@ -338,14 +333,14 @@ func auto(from written) (request Request, warnings []string) {
 		Approach: ApproachAuto,
 		Capacity: AutoCapacity(),
 		Source:   annotation(name, value),
-		// Kubernetes does nothing about it where the Service is headless: to take it over
-		// must not hide members from each other.
+		// Kubernetes ignores it for a headless Service. Vicinity must not hide members from each other by taking it
+		// over.
 		Upstream: !from.options.TakeOverAuto || from.peers() != "",
 	}, nil
 }
 
-// heuristic is what the Service says about who writes its hints: the older annotation or,
-// if there is none, the newer one.
+// heuristic returns what the Service says about the writer of its hints: the older annotation or, without it, the newer
+// one.
 func heuristic(service *corev1.Service) (name, value string) {
 	if value, given := service.Annotations[v1alpha1.AnnotationTopologyAwareHints]; given {
 		return v1alpha1.AnnotationTopologyAwareHints, value
@@ -363,8 +358,8 @@ func HintedUpstream(service *corev1.Service) bool {
 	return isAuto(value) || service.Spec.TrafficDistribution != nil
 }
 
-// declines is why policies cannot select the Service, empty for most: it wants no hints,
-// another controller writes them, or clients need all of its members.
+// declines returns why policies cannot select the Service, empty for most Services: it wants no hints, another
+// controller writes them, or clients need all members.
 func declines(from written) string {
 	switch name, value := heuristic(from.service); {
 	case disabled(value):
@@ -391,7 +386,7 @@ func trafficDistribution(from written) (request Request, warnings []string) {
 	return Request{Intent: allocate.Intent{Tiers: tiers}, Source: distributionSource(value), Upstream: true}, nil
 }
 
-// distributionTiers are the tiers of a spec.trafficDistribution, nil if it is unknown.
+// distributionTiers returns the tiers of a spec.trafficDistribution, nil if it is unknown.
 func distributionTiers(value string) topology.Tiers {
 	switch value {
 	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
@@ -410,7 +405,7 @@ func annotation(name, value string) string {
 	return "annotation " + name + ": " + plaintext.Of(value)
 }
 
-// AutoCapacity is the capacity of Kubernetes' own heuristic.
+// AutoCapacity returns the capacity of Kubernetes' own heuristic.
 func AutoCapacity() Capacity {
 	return Capacity{Type: CapacityCPU, WithoutControlPlane: true}
 }
