@@ -27,8 +27,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
-// leaseCache is what a manager's cache holds of Leases: those of proxies, in
-// Vicinity's own namespace.
+// leaseCache limits a manager's cache of Leases to those of proxies in Vicinity's own namespace.
 func leaseCache(namespace string) cache.ByObject {
 	shared := true
 	return cache.ByObject{
@@ -38,10 +37,9 @@ func leaseCache(namespace string) cache.ByObject {
 	}
 }
 
-// proxyTable knows from Leases which nodes have a proxy and what it has programmed. Thousands of
-// proxies renew their Leases every few seconds, and thousands of Services may wait for all of them. So
-// a Lease that says something new wakes a Service only if that waits for no other node. Whether the
-// conditions of Services name the right nodes is checked periodically.
+// proxyTable has the nodes with a proxy and what it has programmed, from Leases. Thousands of proxies renew their
+// Leases every few seconds, and thousands of Services may wait for all of them. So a Lease with news wakes only
+// Services that wait for no other node. A periodic check finds Services whose conditions name the wrong nodes.
 type proxyTable struct {
 	client client.Client
 	clock  clock.PassiveClock
@@ -56,8 +54,7 @@ type proxyTable struct {
 	listed time.Time
 }
 
-// proxyLease is what a Lease says, and when it was renewed by our own clock: the clocks of
-// nodes differ.
+// proxyLease is the content of a Lease, and when it was renewed by our own clock: the clocks of nodes differ.
 type proxyLease struct {
 	renewed    time.Time
 	seen       time.Time
@@ -65,8 +62,8 @@ type proxyLease struct {
 	except     string
 }
 
-// nodeNames are names of nodes, joined by commas. They are unique handles because thousands of
-// Services can miss the same thousands of nodes.
+// nodeNames are names of nodes, joined by commas. They are unique handles because thousands of Services can miss the
+// same thousands of nodes.
 type nodeNames = unique.Handle[string]
 
 func namesOf(nodes []string) nodeNames { return unique.Make(strings.Join(nodes, ",")) }
@@ -78,15 +75,14 @@ func listOf(names nodeNames) []string {
 	return strings.Split(names.Value(), ",")
 }
 
-// proxiedService is a Service that is being handed over, or was. Its condition names the nodes that
-// it waits for or that cannot serve it, missing, and those that it does not wait for, down. Nothing but
-// rest changes.
+// proxiedService is a Service that is or was handed over. Its condition names the missing nodes, which it waits for or
+// which cannot serve it, and the down ones, which it does not wait for. Only rest changes.
 type proxiedService struct {
 	name          string // as groups and Leases have it
 	begun         []handover.GroupVersion
 	served        bool
 	missing, down nodeNames
-	// rest are the nodes of missing, without those at its beginning that are ready by now.
+	// rest are the missing nodes without those at its beginning that have become ready.
 	rest string
 }
 
@@ -134,7 +130,7 @@ func (t *proxyTable) observe(object client.Object) {
 	}
 	switch {
 	case !known:
-		// It may be left of a node that is gone.
+		// It may be the Lease of a node that is gone.
 		p.seen = p.renewed
 		if p.seen.After(now) {
 			p.seen = now
@@ -148,7 +144,7 @@ func (t *proxyTable) observe(object client.Object) {
 	}
 }
 
-// wake wakes the Services that do not wait for any node any more.
+// wake wakes the Services that no longer wait for any node.
 func (t *proxyTable) wake(_ context.Context, q queue) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,8 +168,8 @@ func (t *proxyTable) areReady(s *proxiedService) bool {
 	return true
 }
 
-// proxy is what is known of a node's proxy. Its zone may be missing; then the Service waits
-// for groups that the node does not see, until the next check at worst.
+// proxy returns the state of a node's proxy. Its zone may be unknown: then the Service also waits for groups that the
+// node does not see, until the next check at worst.
 func (t *proxyTable) proxy(node string) handover.NodeProxy {
 	p := t.proxies[node]
 	known := handover.NodeProxy{Node: node, Seen: p.seen, Programmed: p.programmed, Except: p.except}
@@ -183,8 +179,8 @@ func (t *proxyTable) proxy(node string) handover.NodeProxy {
 	return known
 }
 
-// follow notes which proxies a Service waits for, or is without. It reports whether those that it
-// waits for have become ready meanwhile: no event wakes it then.
+// follow notes which proxies a Service waits for or lacks. It reports whether all proxies that it waits for have become
+// ready meanwhile: then no event wakes it.
 func (t *proxyTable) follow(key types.NamespacedName, step handover.Step) (over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -226,8 +222,8 @@ func (t *proxyTable) run(ctx context.Context, q queue) error {
 	return nil
 }
 
-// look wakes the Services whose conditions do not name the right nodes any more. Nodes that come or
-// go and proxies that fall silent make no event that wakes them.
+// look wakes the Services whose conditions name the wrong nodes. New, deleted and silent nodes cause no event that
+// would wake them.
 func (t *proxyTable) look(ctx context.Context, q queue) error {
 	proxies, err := t.nodes(ctx)
 	if err != nil {
@@ -235,7 +231,7 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	}
 	now := t.clock.Now()
 	unserved, down := handover.Unserved(proxies, now), namesOf(handover.Down(proxies, now))
-	// Thousands of Services can wait for thousands of nodes. Leases and syncs do not wait until all are judged.
+	// Thousands of Services can wait for thousands of nodes. Leases and syncs must not wait until all are checked.
 	t.mu.Lock()
 	services := maps.Clone(t.services)
 	t.mu.Unlock()
@@ -260,8 +256,8 @@ func (t *proxyTable) look(ctx context.Context, q queue) error {
 	return nil
 }
 
-// nodes are those that run a proxy by the administrator's rule, also cordoned ones, those that
-// are not ready or about to be deleted: they have pods.
+// nodes returns the nodes that run a proxy by the administrator's rule. Nodes that are cordoned, not ready or about to
+// be deleted count, because they have pods.
 func (t *proxyTable) nodes(ctx context.Context) ([]handover.NodeProxy, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -290,14 +286,13 @@ func (t *proxyTable) nodes(ctx context.Context) ([]handover.NodeProxy, error) {
 
 func byNode(p handover.NodeProxy, node string) int { return strings.Compare(p.Node, node) }
 
-// DefaultProxyNodes is the rule of the chart's DaemonSet by default.
+// DefaultProxyNodes returns the rule of the chart's DaemonSet by default.
 func DefaultProxyNodes() NodeRule {
 	return NodeRule{selectors: []labels.Selector{labels.SelectorFromSet(labels.Set{corev1.LabelOSStable: "linux"})}}
 }
 
-// NodeRule says which nodes run vicinity-proxy: those that one of its selectors matches, or
-// all without any. It is the value of a flag that can be given several times, the first of
-// which replaces the default.
+// NodeRule selects the nodes that run vicinity-proxy: those that match one of its selectors, or all nodes without any.
+// It is the value of a flag that can be given several times; the first one replaces the default.
 type NodeRule struct {
 	selectors []labels.Selector
 	given     bool // by a flag, so that it is not the default any more
@@ -308,7 +303,7 @@ func (r *NodeRule) Matches(node map[string]string) bool {
 	return len(r.selectors) == 0 || slices.ContainsFunc(r.selectors, func(s labels.Selector) bool { return s.Matches(labels.Set(node)) })
 }
 
-// String is the rule as a flag.
+// String returns the rule as a flag.
 func (r *NodeRule) String() string {
 	texts := make([]string, len(r.selectors))
 	for i, selector := range r.selectors {
@@ -317,7 +312,7 @@ func (r *NodeRule) String() string {
 	return strings.Join(texts, " or ")
 }
 
-// Set adds what a flag says.
+// Set adds a selector.
 func (r *NodeRule) Set(selector string) error {
 	parsed, err := labels.Parse(selector)
 	if err != nil {
@@ -330,5 +325,5 @@ func (r *NodeRule) Set(selector string) error {
 	return nil
 }
 
-// Type is what the help calls the flag's value.
+// Type returns the name of the flag's value in the help.
 func (*NodeRule) Type() string { return "selector" }

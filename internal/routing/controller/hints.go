@@ -14,9 +14,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
-// hintPatch changes the hints of a slice's endpoints where they differ, the annotation for
-// those that are held, its label, and nothing else. Endpoints have no names, only indices:
-// the guard makes sure of them.
+// hintPatch changes hints that differ, the annotation of held zones and the label, and nothing else. The guard makes
+// the indices of endpoints valid.
 func hintPatch(write hints.Write) []shell.Operation {
 	patch := []shell.Operation{shell.Guard(write.Slice)}
 	for i := range write.Endpoints {
@@ -37,8 +36,8 @@ func hintPatch(write hints.Write) []shell.Operation {
 	return append(append(patch, heldPatch(write)...), markPatch(write)...)
 }
 
-// markPatch gives a slice the label for routed slices, or takes it off, where Kubernetes
-// does not copy it. A slice of a Service has labels.
+// markPatch sets or removes the label for routed slices, where Kubernetes does not copy it. A slice of a Service has
+// labels.
 func markPatch(write hints.Write) []shell.Operation {
 	path := shell.Pointer("metadata", "labels", v1alpha1.LabelRouted)
 	switch {
@@ -80,25 +79,23 @@ func pointers[T any](items []T) []*T {
 	return list
 }
 
-// serviceObject is a Service to read a response into.
+// serviceObject returns a Service to read a response into.
 func serviceObject(service *corev1.Service) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
 }
 
-// hintBackoff paces the writing of hints that something keeps removing, as Kubernetes' own
-// controller does while the webhook is down, or that are not stored as they are written, as with a
-// mutating webhook of somebody else. A failure is a loss of hints.
+// hintBackoff delays writes of hints that are removed again, as by Kubernetes' own controller while the webhook is
+// down, or that are not stored as written, as with another mutating webhook. A failure is a loss of hints.
 type hintBackoff struct {
 	shell.Backoff
 	written time.Time
 }
 
 const (
-	// firstWait is the time after the first loss, longestWait the most there is.
+	// firstWait is the delay after the first loss, and longestWait the longest delay.
 	firstWait   = time.Second
 	longestWait = 5 * time.Minute
-	// proof is how long hints must stay to be thought safe: Kubernetes' controller
-	// comes about a second after a write.
+	// proof is how long hints must stay to count as safe: Kubernetes' controller acts about a second after a write.
 	proof = 5 * time.Second
 	// reportedLosses is the number of losses in a row that is reported.
 	reportedLosses = 3
@@ -106,7 +103,7 @@ const (
 
 func (b *hintBackoff) lose(now time.Time) { b.Fail(now, firstWait, longestWait) }
 
-// confirm notes that nothing has to be written: the hints are there.
+// confirm notes that the hints are as written.
 func (b *hintBackoff) confirm(now time.Time) {
 	switch {
 	case b.Failures == 0:
@@ -119,8 +116,7 @@ func (b *hintBackoff) confirm(now time.Time) {
 
 func (b *hintBackoff) isReported() bool { return b.Failures >= reportedLosses }
 
-// untilProof is how long what was written must still stay to be thought safe, zero if
-// nothing was lost.
+// untilProof returns how long hints must still stay to count as safe, zero if none was lost.
 func (b *hintBackoff) untilProof(now time.Time) time.Duration {
 	if b.Failures == 0 {
 		return 0

@@ -17,31 +17,29 @@ import (
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
-// memory is what is known of Services between syncs. Losing it delays writes and changes no
-// decision.
+// memory is the state of Services between syncs. Losing it delays writes and changes no decision.
 type memory struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]*record
 	reports  map[types.NamespacedName]report // for metrics
 }
 
-// record is what a sync of a Service keeps for the next one. A Service has one sync at a
-// time, so that it needs no lock.
+// record is the state of one Service between syncs. A Service has one sync at a time, so it needs no lock.
 type record struct {
 	uid  types.UID
 	last *routing.Decision
-	// service is the resource version that the last write to the Service made, and
-	// slices those of the slices that were given hints last.
+	// service is the resource version of the last write to the Service, and slices those of the slices that got hints
+	// last.
 	service  string
 	slices   map[string]string
 	trust    shell.Trust // in both
 	labelled time.Time   // when the Service got the label
-	// holdUntil is until when nothing is taken from zones, zero before the first step.
+	// holdUntil is when zones may lose endpoints again, zero before the first step.
 	holdUntil time.Time
 	backoff   hintBackoff
 	failing   time.Time
 	pending   shell.Lasting[string]
-	// groups are the groups that were written, and handover what the last step of the hand-over said.
+	// groups are the written groups, and handover is the memory of the hand-over.
 	groups   shell.Overlay[*v1alpha1.EndpointGroup]
 	handover handover.Memory
 	quiet    quietRecord
@@ -52,13 +50,13 @@ func (r *record) wrote(service *corev1.Service, now time.Time) {
 	r.trust.Renew(now)
 }
 
-// distrust forgets what was written, since the cache will never show it.
+// distrust forgets the writes, because the cache will never show them.
 func (r *record) distrust() {
 	r.service = ""
 	r.slices = map[string]string{}
 }
 
-// grouped notes a decision whose groups are written; its hints may not be.
+// grouped notes a decision whose groups are written. Its hints may not be.
 func (r *record) grouped(d *routing.Decision) {
 	last := d.Essence()
 	if last.Meanwhile != nil && r.last != nil {
@@ -67,7 +65,7 @@ func (r *record) grouped(d *routing.Decision) {
 	r.last = last
 }
 
-// hinted notes a decision whose hints are written, maybe beside groups.
+// hinted notes a decision whose hints are written, perhaps besides groups.
 func (r *record) hinted(d *routing.Decision) {
 	last := d.Essence()
 	if r.last != nil && r.last.Delivery == allocate.DeliveryGroups {

@@ -18,8 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// metrics are those of the controller. The first three have the names under which the
-// proposal to Kubernetes has them.
+// metrics are those of the controller. The first three have the names in the proposal to Kubernetes.
 type metrics struct {
 	changes     *prometheus.HistogramVec
 	reallocated prometheus.Histogram
@@ -117,18 +116,18 @@ type zoneLoad struct {
 	load float64
 }
 
-// States of a Service beside those of package allocate.
+// States of a Service besides those of package allocate.
 const (
 	stateUndelivered = "undelivered"
 	stateHintsLost   = "hints-lost"
 	stateNotRouted   = "not-routed"
-	// stateDelivered is that of a headless Service whose plan is written. Whether it is in force depends
-	// on the DNS servers that clients ask, which the controller does not see.
+	// stateDelivered is the state of a headless Service whose plan is written. The controller does not see whether
+	// clients ask a DNS server that follows it.
 	stateDelivered = "delivered"
 )
 
-// reportOf is the report of a decision about a Service. Its state is the worst of its
-// families, unless its hints have no effect; its figures are those of what has effect.
+// reportOf reports a decision about a Service. Its state is the worst of its families, unless its hints have no effect.
+// Its figures are those of the plan in effect.
 func reportOf(d *routing.Decision, service *corev1.Service, hintsLost bool) report {
 	made := report{mode: string(d.Request.Approach), delivery: d.Delivery, state: stateNotRouted}
 	if d.Delivery == allocate.DeliveryNone {
@@ -158,8 +157,8 @@ func reportOf(d *routing.Decision, service *corev1.Service, hintsLost bool) repo
 	return made
 }
 
-// inForce is the decision that proxies act by: the one for hints until vicinity-proxy serves
-// the Service; nil where there are no hints. Of a headless Service it is the one that is delivered.
+// inForce returns the decision that proxies follow: the one for hints until vicinity-proxy serves the Service, nil
+// without hints. For a headless Service it is the delivered one.
 func inForce(d *routing.Decision, service *corev1.Service, hintsLost bool) *routing.Decision {
 	if isServed(d, service) {
 		return d
@@ -170,14 +169,13 @@ func inForce(d *routing.Decision, service *corev1.Service, hintsLost bool) *rout
 	return d
 }
 
-// isServed reports whether groups deliver the plan of a Service, and hints do not matter:
-// vicinity-proxy serves it, or it is headless.
+// isServed reports whether groups deliver the plan and hints do not matter: vicinity-proxy serves the Service, or it is
+// headless.
 func isServed(d *routing.Decision, service *corev1.Service) bool {
 	return d.Delivery == allocate.DeliveryGroups && (d.Request.Headless || service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName)
 }
 
-// figuresOf are the figures of a family by the decision in force. Without one, all zones use
-// all endpoints.
+// figuresOf returns the figures of a family by the decision in force. Without one, all zones use all endpoints.
 func figuresOf(f *routing.FamilyDecision, force *routing.Decision) (allocate.Figures, []zoneLoad) {
 	if force != nil {
 		for i := range force.Families {
@@ -196,7 +194,7 @@ func figuresOf(f *routing.FamilyDecision, force *routing.Decision) (allocate.Fig
 	return outcome.Figures, zoneLoads(f.Region, plan)
 }
 
-// zoneLoads are the loads of the zones that have endpoints, in the order of the plan.
+// zoneLoads returns the loads of the zones with endpoints, in the order of the plan.
 func zoneLoads(region allocate.Region, plan allocate.Plan) []zoneLoad {
 	sums, endpoints := make([]float64, len(plan.Zones)), make([]int, len(plan.Zones))
 	for i, load := range new(allocate.Meter).Loads(plan, region.Shares(plan.Zones)) {
@@ -214,8 +212,7 @@ func zoneLoads(region allocate.Region, plan allocate.Plan) []zoneLoad {
 	return loads
 }
 
-// nodeLoads are the loads of the zones that have endpoints, in the order of names, where nodes
-// prefer endpoints of their own.
+// nodeLoads returns the loads of the zones with endpoints, in the order of names, if nodes prefer their own endpoints.
 func nodeLoads(f *routing.FamilyDecision) []zoneLoad {
 	sums, endpoints := map[string]float64{}, map[string]int{}
 	for i := range f.Endpoints {
@@ -231,8 +228,8 @@ func nodeLoads(f *routing.FamilyDecision) []zoneLoad {
 	return loads
 }
 
-// serviceCollector counts Services on each scrape. Only the largest Services have figures of
-// their own, so that the number of series has a bound.
+// serviceCollector counts Services on each scrape. Only the largest Services have their own figures, which bounds the
+// number of series.
 type serviceCollector struct {
 	memory *memory
 	top    int
@@ -267,7 +264,7 @@ type sized struct {
 	families []familyReport
 }
 
-// endpoints are those of the largest family: a pod with two addresses counts once.
+// endpoints counts those of the largest family: a pod with two addresses counts once.
 func (s *sized) endpoints() int {
 	most := 0
 	for i := range s.families {

@@ -20,8 +20,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// nodeWatcher keeps the cluster that decisions are made for. When it changes, all Services that are
-// routed are synced: a node more changes the capacity of its zone, and with it most plans.
+// nodeWatcher keeps the cluster of decisions. When it changes, all routed Services are synced: a new node changes the
+// capacity of its zone, and with it most plans.
 type nodeWatcher struct {
 	client  client.Client
 	memory  *memory
@@ -29,8 +29,8 @@ type nodeWatcher struct {
 	changes *shell.Gatherer
 }
 
-// gatherTime is how long changes of nodes are gathered: shorter than an autoscaler takes, and
-// longer than the events of a rack that comes up.
+// gatherTime is how long changes of nodes are gathered: shorter than an autoscaler takes, and longer than the events of
+// a starting rack.
 const gatherTime = time.Second
 
 func newNodeWatcher(c client.Client, m *memory) *nodeWatcher {
@@ -93,8 +93,7 @@ func sameNode(a, b *corev1.Node) bool {
 
 func (w *nodeWatcher) source() source.Source { return w.changes.Source("reading nodes", w.refresh) }
 
-// refresh reads the nodes anew, and requeues what depends on them. A sync that begins later uses
-// the new cluster.
+// refresh reads the nodes again, and requeues the Services that depend on them. A later sync uses the new cluster.
 func (w *nodeWatcher) refresh(ctx context.Context, q queue) error {
 	cluster, err := w.read(ctx)
 	if err != nil {

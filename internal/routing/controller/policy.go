@@ -28,8 +28,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// recountAfter is how long the status of a policy may be behind the Services that follow it, and
-// behind the nodes that its capacity is computed from.
+// recountAfter is how long the status of a policy may be out of date with Services and nodes.
 const recountAfter = 30 * time.Second
 
 type policyReconciler struct{ *reconciler }
@@ -151,14 +150,14 @@ func (p policyReconciler) status(ctx context.Context, policy *anyPolicy) (v1alph
 	return status, nil
 }
 
-// aNamespace is a Namespace of which only the metadata is read.
+// aNamespace returns an object for the metadata of a Namespace.
 func aNamespace() *metav1.PartialObjectMetadata {
 	object := new(metav1.PartialObjectMetadata)
 	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	return object
 }
 
-// trimNamespace keeps of a namespace its labels, and the annotations by which it asks for something.
+// trimNamespace keeps only the labels of a namespace, and the annotations of Vicinity.
 func trimNamespace(object any) (any, error) {
 	namespace, ok := object.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -180,7 +179,7 @@ type Policies struct {
 }
 
 // ReadPolicies reads the policies of a namespace. Defaults are empty while the cache lacks the namespace: its event
-// requeues the Services. Beside an error it returns the policies that it has read.
+// requeues the Services. With an error it returns the policies that it could read.
 func ReadPolicies(ctx context.Context, c client.Reader, namespace string) (p Policies, err error) {
 	var own v1alpha1.RoutingPolicyList
 	if err := c.List(ctx, &own, client.InNamespace(namespace)); err != nil {

@@ -40,11 +40,11 @@ type reconciler struct {
 }
 
 const (
-	// settle is how long Kubernetes has to copy the label to the slices, so that the webhook
-	// keeps their hints from the first on.
+	// settle is how long Kubernetes has to copy the label to the slices, so that the webhook keeps hints from the
+	// start.
 	settle = 2 * time.Second
-	// reportedAfter is how long an outcome must last to be reported: a Service that has two
-	// address families, or is being rolled out, changes in several steps.
+	// reportedAfter is how long an outcome must last to be reported: a Service with two address families, or with a
+	// rollout under way, changes in several steps.
 	reportedAfter = time.Second
 )
 
@@ -90,8 +90,7 @@ func (r *reconciler) forget(key types.NamespacedName) {
 	r.proxies.forget(key)
 }
 
-// abandon releases the slices that are left of a Service that is gone: Kubernetes deletes
-// only its own.
+// abandon releases the remaining slices of a deleted Service: Kubernetes deletes only its own.
 func (r *reconciler) abandon(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	var eps discoveryv1.EndpointSliceList
 	if err := r.client.List(ctx, &eps, client.InNamespace(key.Namespace), client.MatchingFields{indexSliceService: key.Name}); err != nil {
@@ -174,7 +173,7 @@ func (s *pass) read(ctx context.Context, service *corev1.Service) error {
 	return nil
 }
 
-// read collects the objects of a Service's namespace that its decision depends on.
+// read reads the objects of a namespace that the decision about a Service depends on.
 func read(ctx context.Context, c client.Reader, service *corev1.Service) (in routing.Input, err error) {
 	in.Service = service
 	if in.Slices, err = slicesOf(ctx, c, service); err != nil {
@@ -205,8 +204,8 @@ func (s *pass) decide() (routing.Decision, error) {
 	return routing.Decide(s.in)
 }
 
-// deliver writes hints and groups as far as that is safe now. It is waiting if caches are
-// behind what was written, so that there is no outcome yet.
+// deliver writes hints and groups as far as that is safe now. It is waiting, without an outcome, if caches are behind
+// its writes.
 func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	if d.Delivery == allocate.DeliveryGroups || len(s.in.Groups) > 0 ||
 		s.in.Service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName {
@@ -218,16 +217,14 @@ func (s *pass) deliver(ctx context.Context, d *routing.Decision) (waiting bool, 
 		s.proxies.forget(s.key)
 	}
 	_, labelled := s.in.Service.Labels[v1alpha1.LabelRouted]
-	// A Service that has nothing to choose from is left as it is. If it has the label,
-	// another zone may be back soon.
+	// A Service without a choice is left unchanged. If it has the label, another zone may return soon.
 	if hinted := d.Hinted(); hinted.Delivery == allocate.DeliveryHints && (labelled || !hinted.NothingToChoose()) {
 		return s.route(ctx, hinted)
 	}
 	return false, s.unroute(ctx)
 }
 
-// count counts the endpoints that what was written gives to other zones. Those that both
-// groups and hints give away count once.
+// count counts the endpoints that move to other zones. Endpoints that move in both groups and hints count once.
 func (s *pass) count(d *routing.Decision) {
 	moved := 0
 	for i := range d.Families {

@@ -15,17 +15,16 @@ import (
 	"vicinity.dev/vicinity/internal/routing/explain"
 )
 
-// quietRecord is since when nothing has happened to a Service. A restart begins the quiet
-// time again.
+// quietRecord is when the inputs of a Service's plan last changed. A restart begins the quiet time again.
 type quietRecord struct {
 	inputs   uint64
 	since    time.Time
 	compared bool
 }
 
-// replanPace spaces the renewals of all quiet Services, so that in the long run no more
-// endpoints move than the rate allows. A renewal moves its endpoints at once, because a part
-// of a plan may overload an endpoint; the next one waits in proportion.
+// replanPace spaces the renewals of all quiet Services, so that on average no more endpoints move than the rate allows.
+// A renewal moves all its endpoints at once, because a part of a plan may overload an endpoint; the next one waits in
+// proportion.
 type replanPace struct {
 	perEndpoint time.Duration
 	mu          sync.Mutex
@@ -36,8 +35,8 @@ func newReplanPace(perMinute int) *replanPace {
 	return &replanPace{perEndpoint: time.Minute / time.Duration(max(1, perMinute))}
 }
 
-// take takes the turn of a renewal that moves some endpoints, or returns how long it has to wait. Workers
-// that find better plans at the same time take one turn after the other.
+// take starts a renewal that moves some endpoints, or returns how long it has to wait. Concurrent workers get one turn
+// after the other.
 func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,23 +47,22 @@ func (p *replanPace) take(now time.Time, endpoints int) (wait time.Duration) {
 	return 0
 }
 
-// giveBack returns the turn of a renewal of which nothing is delivered.
+// giveBack returns the turn of a renewal that is not delivered.
 func (p *replanPace) giveBack(endpoints int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = p.next.Add(-p.timeOf(endpoints))
 }
 
-// timeOf is how long the next renewal waits for one that moves some endpoints.
+// timeOf returns how long the next renewal waits after one that moves some endpoints.
 func (p *replanPace) timeOf(endpoints int) time.Duration {
 	return time.Duration(endpoints) * p.perEndpoint
 }
 
-// hintsAreUncertain reports whether hints that were written are not stored, or were removed.
+// hintsAreUncertain reports whether written hints were removed or not stored.
 func (s *pass) hintsAreUncertain() bool { return s.record.backoff.Failures > 0 }
 
-// renew compares a plan that is kept with a new one, when nothing has happened to the Service
-// for long. It returns the decision to deliver.
+// renew compares a kept plan with a new one, if the Service was quiet for long. It returns the decision to deliver.
 func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	quiet := &s.record.quiet
 	if inputs := inputsOf(&d); inputs != quiet.inputs || quiet.since.IsZero() {
@@ -97,8 +95,8 @@ func (s *pass) renew(d routing.Decision) (routing.Decision, error) {
 	return renewed, nil
 }
 
-// announce reports a renewal that is delivered, at least in part, also if its hints are lost at
-// once and have to be written again. One that is not is decided anew by the next sync, in another turn.
+// announce reports a renewal that is delivered at least in part, even if its hints are lost at once and written again.
+// The next sync decides again about one that is not.
 func (s *pass) announce(d *routing.Decision, delivered bool) {
 	if !s.compared || !hasRule(d, allocate.RuleRenewed) {
 		return
@@ -125,8 +123,8 @@ func (s *pass) announce(d *routing.Decision, delivered bool) {
 		"a better plan replaces the previous one; endpoints that now serve other zones: %d. %s", endpointsMoved(d), strings.Join(parts, "; "))
 }
 
-// endpointsMoved is how many endpoints a decision gives to other zones. One that both groups and hints give
-// away counts once.
+// endpointsMoved counts the endpoints that move to other zones. Endpoints that move in both groups and hints count
+// once.
 func endpointsMoved(d *routing.Decision) int {
 	most := 0
 	for _, plan := range plansOf(d) {
@@ -139,8 +137,7 @@ func endpointsMoved(d *routing.Decision) int {
 	return most
 }
 
-// plansOf are the plans that a decision delivers: two while a Service waits for
-// vicinity-proxy.
+// plansOf returns the delivered decisions: two while a Service waits for vicinity-proxy.
 func plansOf(d *routing.Decision) []*routing.Decision {
 	if d.Meanwhile != nil {
 		return []*routing.Decision{d, d.Meanwhile}
@@ -159,8 +156,7 @@ func hasRule(d *routing.Decision, rule allocate.Rule) bool {
 	return false
 }
 
-// inputsOf is a hash of what plans are made from: the intent, zones with their capacity, and
-// the ready endpoints.
+// inputsOf hashes the inputs of plans: the intent, zones with their capacity, and the ready endpoints.
 func inputsOf(d *routing.Decision) uint64 {
 	h := fnv.New64a()
 	intent := &d.Request.Intent

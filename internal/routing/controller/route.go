@@ -37,14 +37,14 @@ func (s *pass) route(ctx context.Context, d *routing.Decision) (waiting bool, er
 	return false, s.writeStep(ctx, d)
 }
 
-// waitsAfterLoss reports whether it is too early to write again what was lost.
+// waitsAfterLoss reports whether it is too early to write lost hints again.
 func (s *pass) waitsAfterLoss() bool {
 	wait := s.record.backoff.Wait(s.now)
 	s.requeueAfter(wait)
 	return wait > 0
 }
 
-// mark gives the Service the label. Hints wait until Kubernetes has copied it to the slices.
+// mark sets the label of the Service. Hints wait until Kubernetes has copied it to the slices.
 func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 	stored, err := s.label(ctx, true)
 	if err != nil {
@@ -59,8 +59,7 @@ func (s *pass) mark(ctx context.Context) (waiting bool, err error) {
 	return true, nil
 }
 
-// lose notes that hints, or the label, are not stored or not there any more. A loss counts once until
-// they are written again.
+// lose notes that hints or the label were removed or not stored. A loss counts once until the next write.
 func (s *pass) lose(ctx context.Context, object string) {
 	backoff := &s.record.backoff
 	s.record.slices = map[string]string{}
@@ -70,8 +69,8 @@ func (s *pass) lose(ctx context.Context, object string) {
 	log.FromContext(ctx).Info("hints do not stay", "object", object, "losses", backoff.Failures, "wait", backoff.Wait(s.now).String())
 }
 
-// unroute takes the hints and the label off a Service that Vicinity routed. Kubernetes'
-// controller rewrites the hints of its own slices once they have no label.
+// unroute removes the hints and the label of a Service that Vicinity routed. Kubernetes' controller rewrites the hints
+// of its own slices once they have no label.
 func (s *pass) unroute(ctx context.Context) error {
 	s.record.slices = map[string]string{}
 	s.record.backoff = hintBackoff{}
@@ -79,11 +78,11 @@ func (s *pass) unroute(ctx context.Context) error {
 	if !labelled {
 		return s.release(ctx, s.in.Slices)
 	}
-	// Kubernetes leaves the slices of a Service that has become an external name alone.
+	// Kubernetes does not touch the slices of a Service that has become an external name.
 	abandoned := s.in.Service.Spec.Type == corev1.ServiceTypeExternalName
 	for _, write := range hints.Unroute(s.in.Slices).Writes {
 		if !hints.IsForeign(write.Slice) && !abandoned {
-			// Kubernetes leaves the annotations as they are.
+			// Kubernetes does not touch the annotations.
 			if write.Endpoints = write.Slice.Endpoints; write.Slice.Annotations[v1alpha1.AnnotationHeld] == "" {
 				continue
 			}
@@ -97,8 +96,8 @@ func (s *pass) unroute(ctx context.Context) error {
 	return err
 }
 
-// release takes the hints and the label off slices that Vicinity marked itself, of a Service
-// that it does not route.
+// release removes the hints and the label from slices that Vicinity marked itself, for a Service that it does not
+// route.
 func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSlice) error {
 	for _, write := range hints.Unroute(eps).Writes {
 		if !hints.IsMarked(write.Slice) {
@@ -112,8 +111,8 @@ func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSli
 	return nil
 }
 
-// areSlicesBehind reports whether a slice in the cache is not yet as it was written last. One
-// that never will be counts as not written.
+// areSlicesBehind reports whether the cache lacks the last write of a slice. A write that the cache will never show
+// does not count.
 func (s *pass) areSlicesBehind() bool {
 	for _, slice := range s.in.Slices {
 		if !shell.Behind(slice, s.record.slices[slice.Name]) {
@@ -136,7 +135,7 @@ func (s *pass) isLabelPending() bool {
 	return false
 }
 
-// watchHints looks whether the hints that were written last are gone.
+// watchHints checks whether the written hints are still there.
 func (s *pass) watchHints(ctx context.Context) {
 	last := s.record.last.Hinted()
 	if last == nil {
@@ -156,8 +155,7 @@ func (s *pass) watchHints(ctx context.Context) {
 
 func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	if s.record.holdUntil.IsZero() && hints.Holds(s.in.Slices) {
-		// A restarted controller does not know when the hold began, so the grace period
-		// starts again.
+		// A restarted controller does not know when the hold began, so the grace period starts again.
 		s.record.holdUntil = s.now.Add(s.options.Settings.ShrinkGrace)
 	}
 	hold := s.now.Before(s.record.holdUntil)
@@ -183,7 +181,7 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 			if write.AreZonesStored(stored) {
 				continue
 			}
-			// The next write may take from a zone what this one was to give it.
+			// The next write may take from a zone what this one should have given it.
 			s.lose(ctx, lost)
 			return nil
 		}
@@ -213,7 +211,7 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 	return nil
 }
 
-// label puts the label for routed Services on, or takes it off, and returns what is stored.
+// label sets or removes the label for routed Services, and returns the stored Service.
 func (s *pass) label(ctx context.Context, on bool) (*corev1.Service, error) {
 	value := ""
 	if on {

@@ -1,10 +1,9 @@
-// Package controller runs the routing control plane: a reconciler keyed by Service that
-// reads a Service with its slices, groups, policies and the cluster's nodes, lets package
-// internal/routing decide, and writes the result: hints on the slices or groups, a label and
-// a condition on the Service, and events.
+// Package controller runs the routing control plane. Its reconciler reads a Service with its slices, groups, policies
+// and the cluster's nodes, lets package internal/routing decide, and writes the result: hints on the slices or groups,
+// a label and a condition on the Service, and events.
 //
-// It decides nothing about traffic itself. Its memory only paces writes: a restart changes
-// when something is written, never what.
+// It decides nothing about traffic itself. Its memory only delays writes: a restart changes when something is written,
+// never what.
 package controller
 
 import (
@@ -41,21 +40,18 @@ type Options struct {
 	// Exclusion says which Services are not routed.
 	Exclusion intent.Exclusion
 	Workers   int // Services that are synced at a time
-	// TopServices is the number of Services, those with the most endpoints, that
-	// have metrics of their own.
+	// TopServices is the number of Services with their own metrics: those with the most endpoints.
 	TopServices int
-	// HandBackGrace is how long groups stay after a Service has gone back to kube-proxy.
+	// HandBackGrace is how long groups stay after the hand-back of a Service to kube-proxy.
 	HandBackGrace time.Duration
-	// ProxyNodes are the nodes that run vicinity-proxy. A Service is handed over when all
-	// of them have programmed it.
+	// ProxyNodes are the nodes that run vicinity-proxy. A Service is handed over when all of them have programmed it.
 	ProxyNodes NodeRule
-	// ReplanAfter is how long nothing must have happened to a Service for its plan to be
-	// replaced by one that is better by allocate.RenewMargin. Zero switches that off.
+	// ReplanAfter is how long a Service must be quiet before a plan that is better by allocate.RenewMargin replaces its
+	// plan. Zero switches that off.
 	ReplanAfter time.Duration
-	// ReplanRate is the number of endpoints that may move for that in a minute in the
-	// long run, of all Services together.
+	// ReplanRate is how many endpoints of all Services together may move for that in a minute, on average.
 	ReplanRate int
-	// Syncs, if given, know the syncs under way.
+	// Syncs, if given, track the syncs under way.
 	Syncs *shell.Syncs
 }
 
@@ -150,14 +146,14 @@ func serviceNamed(namespace, name string) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
 }
 
-// servicesOfPolicy are all Services of the namespace of a policy, which may name it, or all of the
-// cluster for a ClusterRoutingPolicy.
+// servicesOfPolicy returns all Services of a policy's namespace, which may name it, or all Services of the cluster for
+// a ClusterRoutingPolicy.
 func (r *reconciler) servicesOfPolicy(ctx context.Context, policy client.Object) []reconcile.Request {
 	return r.servicesOf(ctx, client.InNamespace(policy.GetNamespace()))
 }
 
-// servicesOfNamespace are those that other ClusterRoutingPolicies may choose when the labels of their
-// namespace change, or when it is cached after them.
+// servicesOfNamespace returns the Services of a namespace: other ClusterRoutingPolicies may select it when its labels
+// change, or when it enters the cache after the Services.
 func (r *reconciler) servicesOfNamespace(ctx context.Context, namespace client.Object) []reconcile.Request {
 	return r.servicesOf(ctx, client.InNamespace(namespace.GetName()))
 }

@@ -12,16 +12,16 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Advice is a change of the places of pods that makes a plan better.
+// Advice is a change of pods' zones that improves a plan.
 type Advice struct {
 	Moves []Move
 	// Before and After are the options without and with the change.
 	Before, After Option
-	// pods is the question's.
+	// pods are those of the question.
 	pods map[string]string
 }
 
-// Move is a number of pods that go from one zone to another, or are new.
+// Move is a number of pods that move between zones, or are new.
 type Move struct {
 	New  bool   `json:"new,omitempty"`
 	From string `json:"from,omitempty"` // means nothing if New
@@ -29,23 +29,22 @@ type Move struct {
 	Pods int    `json:"pods"`
 }
 
-// Limits on what is tried, so that the work is bounded for any number of zones.
+// Limits of the search, which bound its work for any number of zones.
 const (
-	// adviceZones is the number of zones to move pods from, and to: those with the greatest
-	// surplus and lack.
+	// adviceZones is the number of zones to move pods from and to: those with the greatest surplus and the greatest
+	// lack.
 	adviceZones = 6
-	// adviceAdded is how many pods are added to a zone at most.
+	// adviceAdded is the most pods to add to a zone.
 	adviceAdded = 4
 	// adviceGain is the least gain, in points of the score, that is worth a change.
 	adviceGain = 1.0
-	// mostTotal is the score of a plan without a flaw.
+	// mostTotal is the score of a perfect plan.
 	mostTotal = 100.0
 )
 
-// Advise looks for changes of the region that make the option better: one pod moved, a few
-// added to one zone, or as many moved or added as give each zone what its traffic expects.
-// It returns the smallest change that is worth it and, if another gains more, the smallest
-// of those that gain most.
+// Advise looks for changes that improve the option: one pod moved, a few added to one zone, or as many moved or added
+// as give each zone the pods that its traffic expects. It returns the smallest worthwhile change and, if another gains
+// more, the smallest of the best.
 func Advise(q Question, option Option) ([]Advice, error) {
 	zones, names := sorted(q.Region)
 	if q.Region.Endpoints() == 0 {
@@ -69,20 +68,20 @@ func Advise(q Question, option Option) ([]Advice, error) {
 			found = append(found, Advice{Moves: moves, Before: option, After: after, pods: q.Pods})
 		}
 	}
-	// Candidates come in an order that depends on names only, and sorting keeps it.
+	// The order of candidates depends only on names, and sorting keeps it.
 	slices.SortStableFunc(found, func(a, b Advice) int {
 		return cmp.Or(
 			cmp.Compare(a.size(), b.size()),
 			cmp.Compare(a.After.Figures.Unreached, b.After.Figures.Unreached),
-			// Rounding must not choose among changes that are equally good.
+			// Rounding errors must not choose among equally good changes.
 			cmp.Compare(math.Round(1e6*b.After.Total), math.Round(1e6*a.After.Total)),
 		)
 	})
 	return worthwhile(found), nil
 }
 
-// worthwhile picks the smallest of the changes, which come in the order of size, and
-// the smallest of those about as good as the best.
+// worthwhile returns the smallest of the changes, which are sorted by size, and the smallest of those that are about as
+// good as the best.
 func worthwhile(found []Advice) []Advice {
 	if len(found) == 0 {
 		return nil
@@ -107,7 +106,7 @@ func (a Advice) size() int {
 	return size
 }
 
-// candidates are the changes to try; moves come before additions of as many pods.
+// candidates returns the changes to try. Moves precede additions of as many pods.
 func candidates(region allocate.Region, zones []allocate.Zone, names []string, outcome allocate.Outcome) [][]Move {
 	shares := region.Shares(names)
 	endpoints := region.Endpoints()
@@ -151,8 +150,8 @@ func candidates(region allocate.Region, zones []allocate.Zone, names []string, o
 	return slices.DeleteFunc(all, func(moves []Move) bool { return len(moves) == 0 })
 }
 
-// spread is the change after which each zone has what its traffic expects, to the whole
-// number. Either pods are added, or some move.
+// spread returns the change after which each zone has the number of pods that its traffic expects. It adds pods, or
+// else moves some.
 func spread(zones []allocate.Zone, names []string, shares []float64, added int) []Move {
 	have := make([]int, len(zones))
 	total := added
@@ -180,8 +179,8 @@ func spread(zones []allocate.Zone, names []string, shares []float64, added int) 
 	return moves
 }
 
-// apportion divides the total by shares into whole numbers. Those who have more than
-// the whole part of their share get the rest first.
+// apportion divides the total by shares into whole numbers. Zones with more than the whole part of their share get the
+// rest first.
 func apportion(have []int, shares []float64, total int) []int {
 	want, left := make([]int, len(have)), total
 	order := make([]int, len(have))
@@ -208,7 +207,7 @@ func apportion(have []int, shares []float64, total int) []int {
 	return want
 }
 
-// placed adds pods one by one where most are lacking.
+// placed adds pods one by one in the zone that lacks most.
 func placed(names []string, have []int, shares []float64, total, added int) []Move {
 	extra := make([]int, len(have))
 	for range added {
@@ -230,7 +229,7 @@ func placed(names []string, have []int, shares []float64, total, added int) []Mo
 	return moves
 }
 
-// changed is the region after the moves.
+// changed returns the region after the moves.
 func changed(region allocate.Region, zones []allocate.Zone, moves []Move) allocate.Region {
 	region.Zones = slices.Clone(zones)
 	for i := range region.Zones {
@@ -247,12 +246,12 @@ func changed(region allocate.Region, zones []allocate.Zone, moves []Move) alloca
 	return region
 }
 
-// String is as in "move 1 pod from zone-a to zone-c: in-zone 78 % -> 100 %".
+// String returns a sentence as in "move 1 pod from zone-a to zone-c: in-zone 78 % -> 100 %".
 func (a Advice) String() string {
 	return a.Change() + ": " + a.Gain()
 }
 
-// Change is the part of the advice that says what to do.
+// Change returns the part of the sentence with the change.
 func (a Advice) Change() string {
 	var parts []string
 	for _, m := range a.Moves {
@@ -284,7 +283,7 @@ func (m Move) text(pods map[string]string) string {
 	return fmt.Sprintf("from %s%s to %s", ZoneName(m.From), example, ZoneName(m.To))
 }
 
-// Gain is the part of the advice that says what is better.
+// Gain returns the part of the sentence with the improvement.
 func (a Advice) Gain() string {
 	before, after := a.Before.Figures, a.After.Figures
 	gains := []string{fmt.Sprintf("in-zone %s -> %s", plaintext.Percent(before.InZone), plaintext.Percent(after.InZone))}

@@ -8,8 +8,8 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Brief is Outcome without the numbers. It stays the same while the reason does, so that a
-// condition need not be written at every change of a Service's size.
+// Brief is Outcome without the numbers. It changes only with the reason, so that a condition is not written at every
+// change of a Service's size.
 func Brief(o allocate.Outcome) string {
 	switch o.Rule {
 	case allocate.RuleTiers:
@@ -33,7 +33,7 @@ func Brief(o allocate.Outcome) string {
 	return "balanced: " + briefReason(o)
 }
 
-// briefReason is why there is no plan.
+// briefReason says why there is no plan.
 func briefReason(o allocate.Outcome) string {
 	switch o.Rule {
 	case allocate.RuleBelowStart, allocate.RuleInBand:

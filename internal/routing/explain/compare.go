@@ -7,20 +7,19 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Question is what to compare for the endpoints of one Service.
+// Question asks for a comparison of plans for the endpoints of one Service.
 type Question struct {
 	// Region has the capacity that the Service asks for.
 	Region allocate.Region
-	// CPU is the same region with the capacity by CPU, which is what Auto plans by.
+	// CPU is the same region with the capacity by CPU, which Auto needs.
 	CPU allocate.Region
-	// Asked is what the Service asks for.
+	// Asked is the intent of the Service.
 	Asked allocate.Intent
-	// Thresholds are for all algorithms but the one of Asked, which has its own.
+	// Thresholds are for all algorithms except the one of Asked, which has its own.
 	Thresholds allocate.Thresholds
-	// Nodes are the tiers within zones, nil if there are none, for options with the same
-	// tiers.
+	// Nodes are the tiers within zones, nil if there are none. They are for options with the same tiers.
 	Nodes *allocate.NodeTiers
-	// Algorithms are those to compare. What is asked for is always compared.
+	// Algorithms are compared with Asked.
 	Algorithms []allocate.Algorithm
 	// Delivery decides how many slices a plan takes.
 	Delivery allocate.Delivery
@@ -30,30 +29,29 @@ type Question struct {
 
 // Comparison is the answer.
 type Comparison struct {
-	// Options are what is asked for and each algorithm, in the order of the question.
+	// Options are the asked option and one for each algorithm, in the order of the question.
 	Options []Option
-	// Asked and Shown are indexes in Options: what the Service asks for, and what is
-	// worth showing in full. They differ if the Service asks for nothing.
+	// Asked and Shown are indexes in Options: the option of the Service, and the one to show in full. They differ if
+	// the Service asks for nothing.
 	Asked, Shown int
 }
 
-// Option is what one way to divide the endpoints gives.
+// Option is one way to divide the endpoints, with its results.
 type Option struct {
-	// Algorithm is empty if tiers alone are asked for.
+	// Algorithm is empty for an intent of tiers alone.
 	Algorithm allocate.Algorithm
 	Intent    allocate.Intent
 	Plan      allocate.Plan
 	Outcome   allocate.Outcome
-	// Figures are those of the plan for the traffic of the question's Region. They
-	// differ from the outcome's where Auto plans by another capacity.
+	// Figures are those of the plan for the traffic of the question's Region. They differ from the outcome's where Auto
+	// plans by another capacity.
 	Figures allocate.Figures
-	// Nodes is what nodes make of the plan, nil without tiers within zones, and Endpoints are
-	// those of its loads, as the plan assigns them.
+	// Nodes says which nodes prefer their own endpoints, nil without tiers within zones. Endpoints are those of its
+	// loads, as the plan assigns them.
 	Nodes     *allocate.NodePlan
 	Endpoints []allocate.Endpoint
 	Slices    int
-	// Total is the score from 0 to 100, as in simulations: 0 if a zone that has
-	// traffic reaches nothing.
+	// Total is the score from 0 to 100, as in simulations. It is 0 if a zone with traffic reaches no endpoint.
 	Total float64
 }
 
@@ -89,7 +87,7 @@ func Compare(q Question) (Comparison, error) {
 	return c, nil
 }
 
-// Best is the option with the highest score. Of equals it is the one asked for, or the first.
+// Best returns the option with the highest score: of equals the asked one, or else the first.
 func (c Comparison) Best() Option { return c.Options[c.best()] }
 
 func (c Comparison) best() int {
@@ -102,8 +100,7 @@ func (c Comparison) best() int {
 	return best
 }
 
-// better reports whether a is better than b by more than so many points, or lets more zones
-// reach an endpoint.
+// better reports whether a is better than b by more than so many points, or leaves fewer zones without an endpoint.
 func better(a, b Option, points float64) bool {
 	if a.Figures.Unreached != b.Figures.Unreached {
 		return a.Figures.Unreached < b.Figures.Unreached
@@ -111,7 +108,7 @@ func better(a, b Option, points float64) bool {
 	return a.Total > b.Total+points
 }
 
-// intents are what the options are made from.
+// intents returns the intents of the options.
 func (q Question) intents() []allocate.Intent {
 	var intents []allocate.Intent
 	for _, algorithm := range q.Algorithms {
@@ -127,8 +124,7 @@ func (q Question) intents() []allocate.Intent {
 	return intents
 }
 
-// isAsked reports whether the intent is what the Service asks for. Nothing is the
-// same as the balanced algorithm.
+// isAsked reports whether the Service has this intent. No intent is the same as the balanced algorithm.
 func (q Question) isAsked(intent allocate.Intent) bool {
 	if q.Asked.Bound != nil {
 		return intent.Bound == q.Asked.Bound
@@ -139,7 +135,7 @@ func (q Question) isAsked(intent allocate.Intent) bool {
 	return intent.Bound == nil
 }
 
-// intentFor is what the Service would ask for to get the algorithm.
+// intentFor returns the Service's intent with another algorithm.
 func (q Question) intentFor(algorithm allocate.Algorithm) allocate.Intent {
 	if q.Asked.Bound != nil && q.Asked.Bound.Algorithm == algorithm {
 		return q.Asked
@@ -153,7 +149,7 @@ func (q Question) intentFor(algorithm allocate.Algorithm) allocate.Intent {
 	return intent
 }
 
-// option makes one plan for a region, which cpu has with the capacity by CPU.
+// option plans for a region. cpu is the same region with the capacity by CPU.
 func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region, intent allocate.Intent) (Option, error) {
 	o := Option{Intent: intent}
 	planned := region
@@ -172,8 +168,7 @@ func (q Question) option(planner *allocate.Planner, region, cpu allocate.Region,
 	return o, nil
 }
 
-// place finds what nodes make of an option's plan. By hints they make nothing of a plan by
-// which all zones share all endpoints.
+// place finds the nodes that prefer their own endpoints. With hints there are none if all zones share all endpoints.
 func (q Question) place(o *Option) error {
 	if q.Nodes == nil || !slices.Equal(o.Intent.Tiers, q.Asked.Tiers) || q.Delivery == allocate.DeliveryHints && o.Outcome.IsBalanced() {
 		return nil
@@ -209,8 +204,8 @@ func (q Question) rate(o *Option, region allocate.Region) {
 	}
 }
 
-// Decide replaces the plan that Compare made for what is asked for by one that was decided
-// elsewhere, perhaps from a previous plan. nodes and endpoints are those of Option.
+// Decide replaces the asked option's plan by one that was decided elsewhere, perhaps from a previous plan. nodes and
+// endpoints are those of Option.
 func (c *Comparison) Decide(q Question, plan allocate.Plan, outcome allocate.Outcome, nodes *allocate.NodePlan, endpoints []allocate.Endpoint) {
 	o := &c.Options[c.Asked]
 	o.Plan, o.Outcome, o.Nodes, o.Endpoints = plan.Clone(), outcome, nodes, endpoints

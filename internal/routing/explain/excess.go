@@ -8,9 +8,9 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Excess says which zones send a part of their traffic to others by weights, and why, as
-// in "zone-c sends 50 % of its traffic to zone-a, because it has 33.3 % of the traffic
-// and 2 of 12 endpoints". It is empty for plans that move endpoints.
+// Excess says which zones send part of their traffic to others by weights, and why, as in "zone-c sends 50 % of its
+// traffic to zone-a, because it has 33.3 % of the traffic and 2 of 12 endpoints". It is empty for plans that move
+// endpoints.
 func Excess(region allocate.Region, plan allocate.Plan) []string {
 	if !plan.AtHome {
 		return nil

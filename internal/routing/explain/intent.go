@@ -9,8 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Intent says in words what is asked for, as in "the same zone, then anywhere;
-// divided by optimal, overload below 50 %".
+// Intent describes an intent, as in "the same zone, then anywhere; divided by optimal, overload below 50 %".
 func Intent(intent allocate.Intent) string {
 	if len(intent.Tiers) == 0 && intent.Bound == nil {
 		return "nothing: all zones use all endpoints"
@@ -43,8 +42,7 @@ func Intent(intent allocate.Intent) string {
 	return words
 }
 
-// ShortIntent is Intent for a column: the places and the algorithm, as in "zone,*
-// optimal".
+// ShortIntent is Intent for a column: the tiers and the algorithm, as in "zone,* optimal".
 func ShortIntent(intent allocate.Intent) string {
 	if len(intent.Tiers) == 0 && intent.Bound == nil {
 		return "-"
@@ -60,7 +58,7 @@ func ShortIntent(intent allocate.Intent) string {
 	return words
 }
 
-// keyName is the word for the kind of place that a node label stands for.
+// keyName returns the word for a key.
 func keyName(key string) string {
 	switch key {
 	case topology.Hostname:

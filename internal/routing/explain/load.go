@@ -5,8 +5,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// loads are those of a plan's endpoints by group and home zone, a range where nodes
-// make them differ.
+// loads are those of a plan's endpoints by group and home zone. They are ranges, because nodes can make them differ.
 type loads map[loadKey]loadRange
 
 type loadKey struct{ group, home int }
@@ -26,7 +25,7 @@ func (r loadRange) with(other loadRange) loadRange {
 	return loadRange{min(r.least, other.least), max(r.most, other.most), true}
 }
 
-// text is as in "100.0" or "50.0 to 150.0".
+// text returns a form like "100.0" or "50.0 to 150.0".
 func (r loadRange) text() string {
 	low, high := plaintext.Fixed(100*r.least, 1), plaintext.Fixed(100*r.most, 1)
 	switch {
@@ -65,7 +64,7 @@ func loadsOf(region allocate.Region, o Option) loads {
 	return found
 }
 
-// ofHome is the load of the endpoints that are at home in the zone.
+// ofHome returns the load of the endpoints in the zone.
 func (l loads) ofHome(zone int) loadRange {
 	return l.of(func(key loadKey) bool { return key.home == zone })
 }
@@ -84,7 +83,7 @@ func (l loads) of(has func(loadKey) bool) loadRange {
 	return all
 }
 
-// MostLoad is the load of the busiest endpoint of a group of the option's plan.
+// MostLoad returns the load of the busiest endpoint of a group of the option's plan.
 func MostLoad(region allocate.Region, o Option, group int) float64 {
 	return loadsOf(region, o).ofGroup(group).most
 }

@@ -1,9 +1,8 @@
-// Package explain says in words and tables what was decided and why, and which small change
-// of a Service would make its plan better.
+// Package explain renders decisions and their reasons as sentences and tables, and finds small changes of a Service
+// that would improve its plan.
 //
-// It is the one renderer of decisions, so that a decision reads the same in commands,
-// events, conditions and golden files. It decides nothing: plans to compare are those of
-// package allocate.
+// It is the only renderer of decisions, so they read the same in commands, events, conditions and golden files. It
+// decides nothing: plans for comparison come from package allocate.
 package explain
 
 import (
@@ -18,8 +17,8 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Outcome is the sentence that says what was decided and by which rule, such as
-// "balanced: 8 endpoints, starts at 12 (threshold 9 + padding 3)".
+// Outcome returns the sentence about a decision and its rule, such as "balanced: 8 endpoints, starts at 12 (threshold 9
+// + padding 3)".
 func Outcome(o allocate.Outcome) string {
 	// A rule without a sentence still has a name.
 	reason := cmp.Or(reasonOf(o), string(o.Rule))
@@ -32,7 +31,7 @@ func Outcome(o allocate.Outcome) string {
 	return reason
 }
 
-// reasonOf is the part of the sentence that the rule has, empty for rules unknown.
+// reasonOf returns the part of the sentence about the rule, empty for an unknown rule.
 func reasonOf(o allocate.Outcome) string {
 	switch o.Rule {
 	case allocate.RuleAsked:
@@ -49,7 +48,7 @@ func reasonOf(o allocate.Outcome) string {
 	case allocate.RuleTiers:
 		return "nearest: each zone uses its nearest endpoints, however high the load is" + reach(o)
 	case allocate.RuleBelowStart, allocate.RuleInBand:
-		// The numbers say which of the two it is; the way out is the same.
+		// The numbers show which of the two rules it is. Both have the same remedy.
 		return fmt.Sprintf("%s, starts at %s", plaintext.Plural(o.Endpoints, "endpoint"), start(o))
 	case allocate.RuleKept:
 		if o.Algorithm == allocate.Flow {
@@ -85,7 +84,7 @@ func reasonOf(o allocate.Outcome) string {
 	return ""
 }
 
-// start is the number of endpoints from which on the Service is allocated.
+// start returns the number of endpoints at which plans begin.
 func start(o allocate.Outcome) string {
 	if o.Padding == 0 {
 		return strconv.Itoa(o.Start)
@@ -93,7 +92,6 @@ func start(o allocate.Outcome) string {
 	return fmt.Sprintf("%d (threshold %d + padding %d)", o.Start+o.Padding, o.Start, o.Padding)
 }
 
-// division says it where a plan divides nothing.
 func division(o allocate.Outcome) string {
 	if o.Undivided {
 		return "all zones use all endpoints, "
@@ -101,7 +99,7 @@ func division(o allocate.Outcome) string {
 	return ""
 }
 
-// load is what an allocated plan does to the busiest endpoint.
+// load describes the load of the busiest endpoint.
 func load(o allocate.Outcome) string {
 	return "overload " + plaintext.Percent(o.Figures.Overload) + ", " + limit(o)
 }
@@ -114,8 +112,8 @@ func limit(o allocate.Outcome) string {
 	return relation + " the threshold of " + plaintext.Percent(o.Threshold) + reach(o)
 }
 
-// Change says what a plan does other than the one before it, such as "100 % of the traffic
-// stays in its zone instead of 83.3 %, greatest overload 0 % as before".
+// Change compares a plan with the one before it, as in "100 % of the traffic stays in its zone instead of 83.3 %,
+// greatest overload 0 % as before".
 func Change(now, before allocate.Figures) string {
 	return fmt.Sprintf("%s of the traffic stays in its zone%s, greatest overload %s%s",
 		plaintext.Percent(now.InZone), instead(now.InZone, before.InZone), plaintext.Percent(now.Overload), instead(now.Overload, before.Overload))
@@ -128,7 +126,7 @@ func instead(now, before float64) string {
 	return " instead of " + plaintext.Percent(before)
 }
 
-// reach names zones that a hard request leaves without an endpoint.
+// reach counts zones that a requirement leaves without an endpoint.
 func reach(o allocate.Outcome) string {
 	if n := o.Figures.Unreached; n > 0 {
 		return "; " + Unreached(n)
@@ -136,7 +134,7 @@ func reach(o allocate.Outcome) string {
 	return ""
 }
 
-// Unreached says how many zones a hard request leaves without an endpoint.
+// Unreached says how many zones a requirement leaves without an endpoint.
 func Unreached(zones int) string {
 	if zones == 1 {
 		return "1 zone reaches no endpoint"
@@ -158,8 +156,8 @@ func where(zone string) string {
 	return " the endpoints of " + zone
 }
 
-// ZoneName is a zone as it is shown. The unknown zone has no name, and slices may have names
-// with characters that a terminal must not get.
+// ZoneName returns a zone's name for display. The unknown zone has no name, and slices can have names with control
+// characters.
 func ZoneName(zone string) string {
 	switch {
 	case zone == "":

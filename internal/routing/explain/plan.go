@@ -10,8 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Region is the table of the zones that a Service's endpoints are divided in. unit
-// says what the capacity is, as in "nodes".
+// Region returns the table of a Service's zones. unit names the capacity, as in "nodes".
 func Region(region allocate.Region, unit string) plaintext.Table {
 	zones, names := sorted(region)
 	shares, endpoints := region.Shares(names), float64(region.Endpoints())
@@ -33,7 +32,7 @@ func Region(region allocate.Region, unit string) plaintext.Table {
 	return t
 }
 
-// sorted is the region's zones and their names in the order of names.
+// sorted returns the region's zones and their names, sorted by name.
 func sorted(region allocate.Region) (zones []allocate.Zone, names []string) {
 	zones = slices.Clone(region.Zones)
 	slices.SortFunc(zones, func(a, b allocate.Zone) int { return strings.Compare(a.Name, b.Name) })
@@ -43,8 +42,8 @@ func sorted(region allocate.Region) (zones []allocate.Zone, names []string) {
 	return zones, names
 }
 
-// Plan is the table of what each zone may use, and of the load that its own endpoints
-// get, where 100 % is the even share.
+// Plan returns the table of the endpoints that each zone uses, and of the load of its own endpoints, where 100 % is the
+// even share.
 func Plan(region allocate.Region, o Option) plaintext.Table {
 	plan := o.Plan
 	zones, _ := sorted(region)
@@ -77,7 +76,7 @@ func Plan(region allocate.Region, o Option) plaintext.Table {
 	return t
 }
 
-// Groups is the table of the groups with their endpoints and the zones that use them.
+// Groups returns the table of the groups with their endpoints and consumers.
 func Groups(region allocate.Region, o Option) plaintext.Table {
 	plan := o.Plan
 	loads := loadsOf(region, o)
@@ -116,8 +115,7 @@ func Groups(region allocate.Region, o Option) plaintext.Table {
 	return t
 }
 
-// usage is how many endpoints of each home zone a zone uses, each counted with the
-// zone's weight.
+// usage counts the endpoints of each home zone that a zone uses, with the zone's weights.
 type usage struct {
 	byHome []float64
 	whole  bool // all weights are one
@@ -147,7 +145,7 @@ func (u usage) width() float64 {
 	return sum
 }
 
-// inZone is the share of the zone's traffic that stays in it.
+// inZone returns the share of the zone's traffic that stays in it.
 func (u usage) inZone(zone int) float64 {
 	if width := u.width(); width > 0 {
 		return u.byHome[zone] / width
@@ -155,7 +153,7 @@ func (u usage) inZone(zone int) float64 {
 	return 0
 }
 
-// text is as in "3 own + 1 of zone-b".
+// text returns a form like "3 own + 1 of zone-b".
 func (u usage) text(names []string, zone, endpoints int) string {
 	width := u.width()
 	if width == 0 {
@@ -176,8 +174,8 @@ func (u usage) text(names []string, zone, endpoints int) string {
 	return strings.Join(parts, " + ")
 }
 
-// Uses says how many of all endpoints a client in a zone uses, by their home zones: "3 own +
-// 1 of zone-b", or "all 12".
+// Uses describes the endpoints that a client in a zone uses, by their home zones, as in "3 own + 1 of zone-b" or "all
+// 12".
 func Uses(byHome map[string]int, zone string, endpoints int) string {
 	homes := slices.Sorted(maps.Keys(byHome))
 	u := usage{whole: true}

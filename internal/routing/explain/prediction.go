@@ -8,8 +8,8 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Prediction says what figures mean for the traffic of a region, as in "100 % of the
-// traffic stays in its zone, no endpoint gets more than its even share".
+// Prediction describes the figures for the traffic of a region, as in "100 % of the traffic stays in its zone, no
+// endpoint gets more than its even share".
 func Prediction(region allocate.Region, figures allocate.Figures) string {
 	if !slices.ContainsFunc(region.Zones, func(z allocate.Zone) bool { return z.Capacity > 0 }) {
 		return "unknown, since no zone has capacity"

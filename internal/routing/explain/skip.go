@@ -8,9 +8,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Skip says which nodes do not use their own endpoints, and why, such as "node-3 holds
-// 1 of 6 endpoints and 25 % of the traffic: it would load it to 1.5 times the even
-// share, so it uses the endpoints of zone-a".
+// Skip says which nodes do not prefer their own endpoints, and why, as in "node-3 holds 1 of 6 endpoints and 25 % of
+// the traffic: it would load it to 1.5 times the even share, so it uses the endpoints of zone-a".
 func Skip(s allocate.Skip, o allocate.Outcome) string {
 	name, them, whose := s.Domain, "it", "the endpoints of "+ZoneName(s.Zone)
 	if s.Key != topology.Hostname {
@@ -30,7 +29,7 @@ func Skip(s allocate.Skip, o allocate.Outcome) string {
 	return text
 }
 
-// Skips has a sentence for each of the first few places that are skipped.
+// Skips returns sentences for the first few skipped domains.
 func Skips(o Option) []string {
 	if o.Nodes == nil {
 		return nil

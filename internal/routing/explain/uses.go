@@ -6,10 +6,10 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Use says which endpoints the clients in a zone use, as in "3 own + 1 of zone-b".
+// Use describes the endpoints that the clients in a zone use, as in "3 own + 1 of zone-b".
 type Use struct{ Zone, Uses string }
 
-// PlanUses are those of a plan, in the order of zones.
+// PlanUses returns the uses of a plan, in the order of zones.
 func PlanUses(region allocate.Region, plan allocate.Plan) []Use {
 	var uses []Use
 	_, names := sorted(region)

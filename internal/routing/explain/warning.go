@@ -8,13 +8,13 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Limit is something about a Service that no plan mends.
+// Limit is a problem of a Service that no plan solves.
 type Limit struct {
 	// Name is that of its section in docs/concepts/routing.md. It is stable.
 	Name string `json:"name"`
 	// Text is a sentence.
 	Text string `json:"text"`
-	// Link is where the limit is described.
+	// Link leads to the section.
 	Link string `json:"link"`
 }
 
@@ -33,7 +33,7 @@ func newLimit(name, format string, args ...any) Limit {
 	return Limit{name, fmt.Sprintf(format, args...), "docs/concepts/routing.md#" + name}
 }
 
-// Warnings are sentences about unfortunate places of the endpoints.
+// Warnings returns sentences about the zones of the endpoints.
 func Warnings(region allocate.Region) []string {
 	var warnings []string
 	for _, limit := range Limits(region) {
@@ -42,7 +42,7 @@ func Warnings(region allocate.Region) []string {
 	return warnings
 }
 
-// Limits are those that follow from the places of the endpoints.
+// Limits returns the limits that follow from the zones of the endpoints.
 func Limits(region allocate.Region) []Limit {
 	zones, _ := sorted(region)
 	endpoints := region.Endpoints()
@@ -86,8 +86,8 @@ func Limits(region allocate.Region) []Limit {
 	return limits
 }
 
-// TrafficFromOneZone says what a plan does if all traffic comes from one zone, the worst.
-// There is no such limit if all zones use all endpoints, or if there are none.
+// TrafficFromOneZone returns the effect of a plan if all traffic comes from one zone, for the worst zone. It finds none
+// if all zones use all endpoints, or if there are none.
 func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit, found bool) {
 	endpoints := float64(region.Endpoints())
 	shares := region.Shares(plan.Zones)
@@ -111,8 +111,8 @@ func TrafficFromOneZone(region allocate.Region, plan allocate.Plan) (limit Limit
 		plaintext.Percent(shares[worst]), ZoneName(plan.Zones[worst]), plaintext.Decimal(worstLoad, 2)), true
 }
 
-// Autoscaled says that the named autoscalers set the number of endpoints of a Service whose
-// zones use different ones.
+// Autoscaled returns the limit of autoscalers that set the number of endpoints of a Service whose zones use different
+// ones.
 func Autoscaled(autoscalers []string) Limit {
 	return newLimit(LimitAutoscaling, "%s scales by the mean load of all pods, which hides the load of a single zone", strings.Join(autoscalers, ", "))
 }
