@@ -1,5 +1,4 @@
-// Package capacity gives clusters what package intent leaves to others: the language
-// in which users write how much traffic comes from a zone, and a memory that goroutines
+// Package capacity gives clusters of package intent an evaluator of capacity expressions, and a memory that goroutines
 // can share.
 package capacity
 
@@ -11,8 +10,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// How much a cluster remembers. Each view of its nodes is as large as the cluster, and each capacity may
-// be an expression to compile, of which one tenant can write many.
+// Sizes of the memory. Each view of the nodes is as large as the cluster, and each capacity may be an expression to
+// compile. A single tenant can write many.
 const (
 	mostCapacities = 1000
 	mostViews      = 32
@@ -45,7 +44,7 @@ func (m *memory) remember(key any, compute func() any) any {
 	if known {
 		return value
 	}
-	value = compute() // which may remember something else
+	value = compute() // it may call remember too
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.values) >= m.most {

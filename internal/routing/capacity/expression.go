@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// expressionCost is the most that an expression may cost for one zone, in the
-	// units of CEL; a sum of all fields costs about a dozen.
+	// expressionCost is the greatest cost of an expression for one zone, in the units of CEL. A sum of all fields costs
+	// about a dozen.
 	expressionCost = 10_000
-	// maxExpression is the most characters that an expression may have.
+	// maxExpression is the greatest length of an expression, in characters.
 	maxExpression = 1024
-	// maxCapacity is the most that a zone may have.
+	// maxCapacity is the greatest capacity of a zone.
 	maxCapacity = 1e15
-	// longestName is the most characters that a zone or a region can have.
+	// longestName is the greatest length of a zone or region, in characters.
 	longestName = 63
 )
 
-// Check says what is wrong with an expression, whatever the zones are: it
-// must be CEL, give a number, and not cost too much.
+// Check returns an error for an expression that is invalid for any zones: it must be CEL, give a number, and not cost
+// too much.
 func Check(expression string) error {
 	_, err := compile(expression)
 	return err
@@ -77,7 +77,7 @@ func compile(expression string) (cel.Program, error) {
 	return program, nil
 }
 
-// languageError is the first thing that CEL finds wrong, on one line.
+// languageError returns the first error of CEL, on one line.
 func languageError(issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	message := plaintext.Of(strings.Join(strings.Fields(first.Message), " ")) // it quotes the expression
@@ -87,7 +87,7 @@ func languageError(issues *cel.Issues) error {
 	return fmt.Errorf("column %d: %s", first.Location.Column()+1, message)
 }
 
-// names tells the estimate how long the strings are.
+// names gives the cost estimate the lengths of strings.
 type names struct{}
 
 func (names) EstimateSize(element checker.AstNode) *checker.SizeEstimate {

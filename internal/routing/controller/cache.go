@@ -17,8 +17,8 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// CacheOptions are those of a manager's cache: it holds what decisions need, and hands objects
-// out uncopied, since reconcilers do not change what they read.
+// CacheOptions returns the options of a manager's cache. It holds the objects that decisions need, and returns them
+// uncopied, since reconcilers change none.
 func CacheOptions(options Options) cache.Options {
 	shared := true
 	cached := cache.Options{
@@ -39,7 +39,7 @@ func CacheOptions(options Options) cache.Options {
 	return cached
 }
 
-// trimNode keeps of a node what decisions, the hand-over, PodLocators and the published addresses need.
+// trimNode keeps the fields of a node that decisions, the hand-over, PodLocators and the published addresses need.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -72,10 +72,10 @@ func trimNode(object any) (any, error) {
 	return trimmed, nil
 }
 
-// countedResources are those that the capacity of a zone can be computed from.
+// countedResources are the resources that capacity expressions can use.
 var countedResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 
-// The cache's indexes of slices and groups by their Service.
+// Indexes of slices and groups by their Service.
 const (
 	indexSliceService = "service"
 	indexGroupService = "service"
@@ -100,8 +100,7 @@ func byLabel(label string) client.IndexerFunc {
 	}
 }
 
-// Synced is a readiness check that fails until the cache has all objects that decisions are
-// made from.
+// Synced returns a readiness check that fails until the cache has all objects for decisions.
 func Synced(informers cache.Informers, options Options) func(*http.Request) error {
 	objects := []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},

@@ -14,11 +14,11 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// report writes the outcome to the Service's status, with an event, if it is another than
-// before. A write to a Service wakes every proxy and Kubernetes' own controller.
+// report writes a changed outcome to the Service's status, with an event. A write to a Service wakes every proxy and
+// Kubernetes' own controller.
 func (s *pass) report(ctx context.Context, d routing.Decision) error {
 	if s.hintsAreUncertain() && !s.record.backoff.isReported() {
-		return nil // it is known in seconds whether they stay
+		return nil // seconds later it is known whether they stay
 	}
 	before := routing.ConditionOf(s.in.Service)
 	if !d.IsReported() {
@@ -56,8 +56,8 @@ func (s *pass) writeOutcome(ctx context.Context, d *routing.Decision, after meta
 	return nil
 }
 
-// condition is that of a decision, and says whether its hints are lost. That does not matter to a
-// Service that vicinity-proxy serves.
+// condition returns the condition of a decision, and whether its hints are lost, which does not matter if
+// vicinity-proxy serves the Service.
 func (s *pass) condition(d *routing.Decision) metav1.Condition {
 	if s.areHintsLost(d) {
 		return routing.WithHintsLost(d.Condition())
@@ -71,8 +71,8 @@ func (s *pass) areHintsLost(d *routing.Decision) bool {
 
 const failingReported = 30 * time.Second
 
-// reportFailure notes that what was decided could not be written, and reports it once if that
-// goes on. It returns the error of the sync.
+// reportFailure notes that the decision could not be written, and reports it once if that continues. It returns the
+// error of the sync.
 func (s *pass) reportFailure(ctx context.Context, d *routing.Decision, cause error) error {
 	if shell.IsChanged(cause) || shell.IsEnding(cause) || ctx.Err() != nil {
 		return cause

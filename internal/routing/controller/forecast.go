@@ -16,26 +16,25 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Forecast says what the plans of Services would be like without some pods. It decides as the reconciler
-// does, and writes nothing.
+// Forecast predicts the plans of Services without some pods. It decides as the reconciler does, and writes nothing.
 type Forecast struct {
 	client  client.Reader
 	options Options
 }
 
-// NewForecast makes a Forecast that reads a cache with CacheOptions and the indexes of Add.
+// NewForecast returns a Forecast that reads a cache with CacheOptions and the indexes of Add.
 func NewForecast(c client.Reader, options Options) *Forecast {
 	return &Forecast{client: c, options: options}
 }
 
-// forecastSteps are how many plans a forecast makes, at most, between all pods and the last of a set going.
+// forecastSteps bounds the plans of a forecast between the removal of the first and the last pod of a set.
 const forecastSteps = 16
 
-// Overload is the greatest overload of an endpoint that the plans of a namespace expect without some pods,
-// for each set of pods, while these go in their order, or all at once: a plan that is good enough is kept, so
-// that the two do not end the same. Services count that have a plan and a ready endpoint among all these pods; if none
-// counts, it is 0. It is infinite if a Service would have no endpoint left, or a zone reach none that reaches some now.
-// A set is not in the result if a plan cannot be made.
+// Overload returns the greatest overload of an endpoint in the plans of a namespace without some pods, for each set of
+// pods. It covers the removal in order and all at once, because a plan that is good enough is kept, so the results can
+// differ. Services count if they have a plan and a ready endpoint among these pods; without any the overload is 0. It
+// is infinite if a Service would lose its last endpoint, or a zone all endpoints that it reaches now. A set is missing
+// in the result if a plan cannot be made.
 func (f *Forecast) Overload(ctx context.Context, namespace string, sets map[string][]string) (map[string]float64, error) {
 	var services corev1.ServiceList
 	if err := f.client.List(ctx, &services, client.InNamespace(namespace)); err != nil {
@@ -96,13 +95,13 @@ func isServedBy(eps []*discoveryv1.EndpointSlice, cluster *intent.Cluster, pods 
 	return false
 }
 
-// overloadWithout is the overload that a Service's plan expects without some pods. Without a plan Kubernetes
-// has all endpoints used evenly.
+// overloadWithout returns the overload of a Service's plan without some pods. Without a plan Kubernetes spreads traffic
+// evenly over all endpoints.
 func overloadWithout(in routing.Input, now *routing.Decision, pods []string) (float64, error) {
 	eps := in.Slices
 	gone := make(map[string]bool, len(pods))
 	var worst float64
-	// The plan is followed from each step to the next; all at once, the one that is kept is that of now.
+	// In order, each plan follows the one before it. All at once, the present plan is the previous one.
 	for _, steps := range []int{1, min(len(pods), forecastSteps)} {
 		clear(gone)
 		in.Last = now
@@ -122,7 +121,7 @@ func overloadWithout(in routing.Input, now *routing.Decision, pods []string) (fl
 	return worst, nil
 }
 
-// overload is what a plan expects, or infinite if it has a zone reach no endpoint that reaches one now.
+// overload returns the overload of a plan, infinite if a zone loses all endpoints that it reaches now.
 func overload(now, then *routing.Decision) float64 {
 	worst := 0.0
 	for i := range then.Families {
@@ -142,7 +141,7 @@ func overload(now, then *routing.Decision) float64 {
 func slicesWithout(eps []*discoveryv1.EndpointSlice, pods map[string]bool) []*discoveryv1.EndpointSlice {
 	left := make([]*discoveryv1.EndpointSlice, len(eps))
 	for i, slice := range eps {
-		trimmed := *slice // the cache's own is not changed
+		trimmed := *slice // the cache shares the slice
 		trimmed.Endpoints = slices.DeleteFunc(slices.Clone(slice.Endpoints), func(e discoveryv1.Endpoint) bool {
 			return e.TargetRef != nil && e.TargetRef.Kind == "Pod" && pods[e.TargetRef.Name]
 		})

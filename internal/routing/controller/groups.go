@@ -19,24 +19,22 @@ import (
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
-// groupSync writes the EndpointGroups of a Service, one step of package internal/routing after
-// another, and hands the Service over to vicinity-proxy and back.
+// groupSync writes the EndpointGroups of a Service, step by step, and hands the Service over to vicinity-proxy and
+// back.
 type groupSync struct {
 	*pass
 	d routing.Decision
 	// notes are sentences for the condition, without numbers that change.
 	notes  []string
 	writes int // of objects
-	// given says that the Service was given to another proxy, so that what was read of it
-	// is out of date.
+	// given says that another proxy got the Service, so the Service that was read is out of date.
 	given bool
 }
 
 // maxGroupSteps bounds the steps of one sync; the next one goes on.
 const maxGroupSteps = 8
 
-// group writes the groups of a decision as far as that is safe now. It is waiting if the Service was
-// given to another proxy.
+// group writes the groups of a decision as far as that is safe now. It is waiting if another proxy got the Service.
 func (s *pass) group(ctx context.Context, d *routing.Decision) (waiting bool, err error) {
 	g := &groupSync{pass: s, d: *d}
 	if err := g.run(ctx); err != nil {
@@ -123,8 +121,7 @@ func (s *groupSync) giveTo(ctx context.Context, proxy string) error {
 	return nil
 }
 
-// hidden is the first slice that kube-proxy does not see because of the label of
-// vicinity-proxy.
+// hidden returns the first slice that the label of vicinity-proxy hides from kube-proxy.
 func (s *groupSync) hidden() string {
 	first := ""
 	for _, slice := range s.in.Slices {
@@ -135,7 +132,7 @@ func (s *groupSync) hidden() string {
 	return first
 }
 
-// unsliced is the first address family whose slice Kubernetes has still to make.
+// unsliced returns the first address family whose slice Kubernetes has still to make.
 func (s *groupSync) unsliced() corev1.IPFamily {
 	if len(s.in.Service.Spec.Selector) == 0 {
 		return ""
@@ -164,8 +161,8 @@ func (s *groupSync) write(ctx context.Context, state routing.GroupState) (done b
 	return false, nil
 }
 
-// apply makes the writes of one step in their order, and stops at the first that
-// fails: what follows may not be safe without it.
+// apply makes the writes of one step in order. It stops at the first failure, because later writes may be unsafe
+// without it.
 func (s *groupSync) apply(ctx context.Context, changes groups.Changes) error {
 	for _, group := range changes.Create {
 		group = group.DeepCopy()
@@ -175,7 +172,7 @@ func (s *groupSync) apply(ctx context.Context, changes groups.Changes) error {
 		s.wrote(group)
 	}
 	for _, group := range changes.Update {
-		// The response is read into the object, which shares parts with the cache.
+		// The response is read into the object, which shares memory with the cache.
 		group = group.DeepCopy()
 		if err := s.client.Update(ctx, group); err != nil {
 			return s.failed(group, "writing", err)
@@ -211,8 +208,7 @@ func (s *groupSync) wrote(group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// failed is the error of a write that did not succeed. What was known of the group may not
-// be true then.
+// failed returns the error of a write. The known state of the group may be out of date then.
 func (s *groupSync) failed(group *v1alpha1.EndpointGroup, doing string, err error) error {
 	s.record.groups.Forget(group)
 	if err = shell.Changed(err); shell.IsChanged(err) {

@@ -106,7 +106,7 @@ func (r *reconciler) release(ctx context.Context, eps []*discoveryv1.EndpointSli
 		if _, err := r.writeHints(ctx, write); err != nil {
 			return err
 		}
-		log.FromContext(ctx).Info("hints are removed from a slice of somebody else", "slice", write.Slice.Name)
+		log.FromContext(ctx).Info("hints are removed from a slice that Kubernetes does not write", "slice", write.Slice.Name)
 	}
 	return nil
 }

@@ -1,6 +1,5 @@
-// Package routingflags declares the flags of vicinity-controller that its decisions depend
-// on: for the controller, and for the commands that decide as the controller of a cluster
-// was told to.
+// Package routingflags declares the flags of vicinity-controller that affect its decisions, for the controller and for
+// the commands that decide like the controller of a cluster.
 package routingflags
 
 import (
@@ -19,7 +18,7 @@ func AddNamespace(flags *pflag.FlagSet, namespace *string) {
 	flags.StringVar(namespace, "namespace", *namespace, "namespace of Vicinity itself; the POD_NAMESPACE variable by default")
 }
 
-// Add declares the others. What a flag does not say stays as it is.
+// Add declares the other flags. Their defaults are the present values.
 func Add(flags *pflag.FlagSet, s *routing.Settings, exclusion *intent.Exclusion) {
 	flags.StringSliceVar(&exclusion.Namespaces, "exclude-namespaces", exclusion.Namespaces, "namespaces whose Services Vicinity ignores, besides its own")
 	flags.BoolVar(&s.TakeOverAuto, "take-over-auto", s.TakeOverAuto, "plan for topology-mode: Auto, too, instead of Kubernetes")
@@ -34,7 +33,7 @@ func switchOff(flags *pflag.FlagSet, off *bool, name, usage string) {
 	flags.VarPF((*opposite)(off), name, "", usage).NoOptDefVal = "true"
 }
 
-// opposite is a flag that keeps the opposite of what is said.
+// opposite is a flag that stores the negated value.
 type opposite bool
 
 func (o *opposite) Set(text string) error {
@@ -45,5 +44,5 @@ func (o *opposite) Set(text string) error {
 
 func (o *opposite) String() string { return strconv.FormatBool(!bool(*o)) }
 
-// Type is that of a flag that needs no value.
+// Type returns the type of a flag that needs no value.
 func (*opposite) Type() string { return "bool" }

@@ -15,26 +15,25 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// ControllerSelector finds the controller's Deployment: no value of the chart changes these
-// labels.
+// ControllerSelector finds the controller's Deployment. No value of the chart changes these labels.
 const ControllerSelector = "app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=controller"
 
-// Running are the settings of a cluster's controller that decisions depend on.
+// Running are the settings of a cluster's controller that affect decisions.
 type Running struct {
 	routing.Settings
-	// Exclusion says which Services it leaves alone.
+	// Exclusion says which Services it ignores.
 	Exclusion intent.Exclusion
-	// Stopped is why no controller runs; it is empty if one does, or if that is not known.
+	// Stopped is why no controller runs, empty if one runs or if that is unknown.
 	Stopped string
 }
 
-// Defaults are the settings of a controller without flags.
+// Defaults returns the settings of a controller without flags.
 func Defaults() Running {
 	return Running{Settings: routing.DefaultSettings(), Exclusion: intent.Exclusion{Namespaces: intent.DefaultExcluded()}}
 }
 
-// ControllerOf is the Deployment of the controller, of those that ControllerSelector finds, nil if there is none. The
-// note says that there are several, if there are.
+// ControllerOf returns the controller's Deployment among those that ControllerSelector finds, nil if there is none. The
+// note says if there are several.
 func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1.Deployment, note string) {
 	if len(found) == 0 {
 		return nil, ""
@@ -58,9 +57,9 @@ func ControllerOf(found []*appsv1.Deployment, called string) (controller *appsv1
 	return controller, fmt.Sprintf("Deployments %s have the labels of vicinity-controller; the first one is used, %s", strings.Join(names, " and "), why)
 }
 
-// SortControllers sorts Deployments of controllers. Whoever may write a Deployment can give it these labels, so those of
-// the namespace that the webhooks of the cluster call are first. Those that are to have no pods are last, and names
-// decide among others.
+// SortControllers sorts Deployments of controllers: those in the namespace that the webhooks of the cluster call come
+// first, since every user who may write a Deployment can set these labels. Deployments that are scaled to zero come
+// last. Names decide among the others.
 func SortControllers(found []*appsv1.Deployment, called string) {
 	slices.SortFunc(found, func(a, b *appsv1.Deployment) int {
 		return cmp.Or(
@@ -74,8 +73,8 @@ func isScaledToZero(d *appsv1.Deployment) bool {
 	return d.Spec.Replicas != nil && *d.Spec.Replicas == 0
 }
 
-// RunningOf are the settings that the cluster's controller was started with, and the defaults
-// where that cannot be known. Notes say what is not known, or not as it should be.
+// RunningOf returns the settings that the cluster's controller was started with, and defaults for unknown ones. Notes
+// name unknown and invalid settings.
 func RunningOf(controller *appsv1.Deployment) (running Running, notes []string) {
 	running = Defaults()
 	if controller == nil {
@@ -96,7 +95,7 @@ func RunningOf(controller *appsv1.Deployment) (running Running, notes []string) 
 	return running, notes
 }
 
-// apply takes over flags of the controller, or none of them if one makes no sense.
+// apply sets flags of the controller, or none of them if one is invalid.
 func (r *Running) apply(args []string) error {
 	given := *r
 	flags := SetOf("vicinity-controller")
@@ -109,7 +108,7 @@ func (r *Running) apply(args []string) error {
 	return nil
 }
 
-// SetOf is for the arguments of a program, of which unknown ones do not matter.
+// SetOf returns a flag set for a program's arguments, which ignores unknown flags.
 func SetOf(program string) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(program, pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)

@@ -43,8 +43,7 @@ func (j *judge) Read(r *admission.Reader, stored bool) error {
 	return r.Raw(&j.object)
 }
 
-// Judge implements admission.Judge. If siblings cannot be read, the verdict goes by the stored
-// slice alone.
+// Judge implements admission.Judge. If other slices cannot be read, the stored slice alone decides.
 func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verdict, error) {
 	skipped := admission.Verdict{Result: admission.Skipped}
 	if !j.isConcerned(r) {
@@ -89,8 +88,8 @@ func (j *judge) Judge(ctx context.Context, r *admission.Request) (admission.Verd
 	return verdict, errors.Join(unread, err)
 }
 
-// decode reads a slice, if there is one. It reports whether all of its fields are known. Names of
-// members must match exactly, as for the API server: the patch goes by them.
+// decode reads a slice, if there is one. It reports whether it knows all fields. Names of members must match exactly,
+// as for the API server, because the patch uses them.
 func decode(text []byte, slice *discoveryv1.EndpointSlice) (known bool, err error) {
 	if text == nil {
 		return true, nil
@@ -108,17 +107,17 @@ func isRouted(slice *discoveryv1.EndpointSlice) bool {
 	return slice.Labels[v1alpha1.LabelRouted] == yes
 }
 
-// isConcerned reports whether the webhook reads the slices of a request. The slice of the API
-// server has the name of its Service, whatever its labels say.
+// isConcerned reports whether the webhook reads the slices of a request. The slice of the API server has the name of
+// its Service, whatever its labels are.
 func (j *judge) isConcerned(r *admission.Request) bool {
 	operation := admissionv1.Operation(r.Operation)
 	return (operation == admissionv1.Create || operation == admissionv1.Update) && r.SubResource == "" && j.object != nil &&
 		(j.User == "" || r.User != j.User) && j.Exclusion.Reason(r.Namespace, r.Name) == ""
 }
 
-// losesLabel reports whether the write takes the label for routed slices from one that
-// Kubernetes' own controller does not write. That controller copies the labels of the Service.
-// Other writers do not know the label, which the routing controller gives to their slices.
+// losesLabel reports whether the write removes the label for routed slices from a foreign slice. Kubernetes' own
+// controller copies the labels of the Service. Other writers do not know the label, which the routing controller gives
+// to their slices.
 func losesLabel(object, stored *discoveryv1.EndpointSlice) bool {
 	_, labelled := object.Labels[v1alpha1.LabelRouted]
 	service, found := object.Labels[discoveryv1.LabelServiceName]
@@ -127,7 +126,7 @@ func losesLabel(object, stored *discoveryv1.EndpointSlice) bool {
 		stored.Labels[discoveryv1.LabelManagedBy] != v1alpha1.ManagedByKubernetes
 }
 
-// keep finds the hints of a routed slice. If it fails they are by the stored slice alone.
+// keep finds the hints of a routed slice. If it fails, the stored slice alone decides.
 func (j *judge) keep(ctx context.Context, r *admission.Request, kept, stored *discoveryv1.EndpointSlice) error {
 	added, p := keepStored(kept.Endpoints, stored.Endpoints), planIn(stored.Endpoints)
 	known := [][]discoveryv1.Endpoint{stored.Endpoints}
@@ -148,23 +147,21 @@ func (j *judge) keep(ctx context.Context, r *admission.Request, kept, stored *di
 	return err
 }
 
-// Path is where the webhook is served.
+// Path is the path of the webhook.
 const Path = "/mutate-endpointslice"
 
 // Options are what the webhook depends on.
 type Options struct {
-	// User is the name of the user that the routing controller writes as,
-	// system:serviceaccount:NAMESPACE:NAME.
+	// User is the user of the routing controller, system:serviceaccount:NAMESPACE:NAME.
 	User string
-	// Exclusion says whose slices are left alone, as the routing controller
-	// has it.
+	// Exclusion is that of the routing controller.
 	Exclusion intent.Exclusion
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
 }
 
-// Register has a manager serve the webhook. The manager's cache of slices, all of them
-// and whole, is filled from its start then, also while another replica leads.
+// Register makes a manager serve the webhook. The manager's cache then has all slices, whole, from its start, even
+// while another replica leads.
 func Register(mgr manager.Manager, o Options) error {
 	if o.User == "" {
 		return errors.New("the user of the routing controller is unknown, so its own writes would count as those of others")
@@ -183,7 +180,7 @@ func admissionOptions(o Options) admission.Options {
 	}
 }
 
-// siblingTimeout is how long a review waits for a cache that is not filled yet.
+// siblingTimeout is how long a review waits for a cache that is still filling.
 const siblingTimeout = 200 * time.Millisecond
 
 const serviceIndex = "webhook.endpointslice.service"
@@ -195,7 +192,7 @@ func serviceOf(object client.Object) []string {
 	return nil
 }
 
-// siblings finds the other slices of a Service. The cache shares them, so they must not be changed.
+// siblings finds the other slices of a Service. They must not be changed, because the cache shares them.
 func (j *judge) siblings(ctx context.Context, r *admission.Request, of *discoveryv1.EndpointSlice) ([]discoveryv1.EndpointSlice, error) {
 	ctx, cancel := context.WithTimeout(ctx, siblingTimeout)
 	defer cancel()
@@ -207,7 +204,7 @@ func (j *judge) siblings(ctx context.Context, r *admission.Request, of *discover
 	found := slices.DeleteFunc(list.Items, func(s discoveryv1.EndpointSlice) bool {
 		return s.AddressType != of.AddressType || s.Name == r.Name
 	})
-	// An endpoint that two slices have is taken from the first.
+	// Of an endpoint in two slices the first one counts.
 	slices.SortFunc(found, func(a, b discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	return found, nil
 }

@@ -15,12 +15,11 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// plan is what the hints of endpoints say of the plan of their Service. Of several endpoints
-// the highest counts.
+// plan is the kind of plan that the hints of endpoints show. Of several endpoints the highest kind counts.
 type plan int
 
 const (
-	// unknown is the plan of a Service of which no other endpoint is known.
+	// unknown is the plan of a Service without other known endpoints.
 	unknown plan = iota
 	// balanced is the plan of a Service whose endpoints have no hints.
 	balanced
@@ -30,7 +29,7 @@ const (
 	hinted
 )
 
-// planIn is what endpoints say of the plan, including those that terminate.
+// planIn returns the plan of endpoints, terminating ones included.
 func planIn(endpoints []discoveryv1.Endpoint) plan {
 	p := unknown
 	for i := range endpoints {
@@ -49,7 +48,7 @@ func planOfHints(h *discoveryv1.EndpointHints) plan {
 	return balanced
 }
 
-// spot tells the endpoints of a Service apart. An endpoint in another zone is another one.
+// spot identifies an endpoint of a Service. In another zone it is another endpoint.
 type spot struct{ address, zone string }
 
 func spotOf(e *discoveryv1.Endpoint) spot {
@@ -60,20 +59,20 @@ func spotOf(e *discoveryv1.Endpoint) spot {
 	return s
 }
 
-// home is the node of an endpoint with the zone that the endpoint has there.
+// home is the node of an endpoint, with the endpoint's zone.
 type home struct{ node, zone string }
 
 func homeOf(e *discoveryv1.Endpoint) home {
 	return home{ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, "")}
 }
 
-// holdsFor reports whether the hints of an endpoint hold for the endpoint that is written at its
-// spot. Hints for nodes hold on the same node only.
+// holdsFor reports whether the hints of an endpoint are valid for the one that is written at its spot. Hints for nodes
+// are valid on the same node only.
 func holdsFor(other, e *discoveryv1.Endpoint) bool {
 	return other.Hints == nil || len(other.Hints.ForNodes) == 0 || ptr.Deref(other.NodeName, "") == ptr.Deref(e.NodeName, "")
 }
 
-// hintOwnZones hints each endpoint to its own zone. Hints for nodes stay.
+// hintOwnZones gives each endpoint a hint for its own zone, and keeps hints for nodes.
 func hintOwnZones(endpoints []discoveryv1.Endpoint) {
 	for i := range endpoints {
 		e := &endpoints[i]
@@ -89,8 +88,7 @@ func hintOwnZones(endpoints []discoveryv1.Endpoint) {
 	}
 }
 
-// keepStored gives endpoints the hints that they have in the stored slice. It returns those that
-// the stored slice does not have.
+// keepStored gives endpoints their stored hints. It returns the endpoints that the stored slice lacks.
 func keepStored(endpoints, stored []discoveryv1.Endpoint) (added []*discoveryv1.Endpoint) {
 	known := make(map[spot]*discoveryv1.Endpoint, len(stored))
 	for i := range stored {
@@ -104,15 +102,14 @@ func keepStored(endpoints, stored []discoveryv1.Endpoint) (added []*discoveryv1.
 		switch {
 		case was == nil || len(e.Addresses) == 0 || !holdsFor(was, e):
 			added = append(added, e)
-		case isValid(was.Hints): // an older API server accepted what is not valid any more
+		case isValid(was.Hints): // an older API server accepted others
 			e.Hints = was.Hints
 		}
 	}
 	return added
 }
 
-// hint gives new endpoints the hints that the plan has for them, by all endpoints that are known.
-// Endpoints share hints, which nobody changes.
+// hint gives new endpoints hints by the plan and all known endpoints. Endpoints share hints, which are never changed.
 func (p plan) hint(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint) {
 	if p == unknown {
 		return
@@ -144,10 +141,10 @@ func (p plan) hint(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 	}
 }
 
-// find looks for new endpoints among those that are known. moved has the hints of those that come
-// from another slice. beside has the nodes that endpoints beside new ones are hinted to, which say
-// what the plan has for that node: its own endpoints, those of its rack, or none because it would
-// overload them. toNodes says that any endpoint is hinted to nodes.
+// find looks for new endpoints among the known ones. moved has the hints of endpoints that come from another slice.
+// beside has the hinted nodes of endpoints on the same node as new ones, which are the plan for that node: its own
+// endpoints, those of its rack, or none because it would overload them. toNodes says that any endpoint has hints for
+// nodes.
 func (p plan) find(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint) (
 	moved map[*discoveryv1.Endpoint]*discoveryv1.EndpointHints, beside map[home][]discoveryv1.ForNode, toNodes bool,
 ) {
@@ -179,15 +176,15 @@ func (p plan) find(added []*discoveryv1.Endpoint, known [][]discoveryv1.Endpoint
 	return moved, beside, toNodes
 }
 
-// speaksForNode reports whether hints say what the plan has for the node of their endpoint. Those
-// of an endpoint that only other zones use do not.
+// speaksForNode reports whether hints show the plan for the node of their endpoint. Those of an endpoint that only
+// other zones use do not.
 func (p plan) speaksForNode(e *discoveryv1.Endpoint) bool {
 	return len(e.Hints.ForNodes) > 0 &&
 		(p != hinted || slices.Contains(e.Hints.ForZones, discoveryv1.ForZone{Name: ptr.Deref(e.Zone, "")}))
 }
 
-// isZone reports whether an endpoint can be hinted to a zone. The API checks zones only as hints:
-// the zone of an endpoint may be anything.
+// isZone reports whether an endpoint can have a hint for a zone. The API validates zones of hints only, not those of
+// endpoints.
 func isZone(name string) bool { return name != "" && len(validation.IsValidLabelValue(name)) == 0 }
 
 func isNode(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
@@ -212,8 +209,8 @@ func isValid(h *discoveryv1.EndpointHints) bool {
 	return true
 }
 
-// set gives a member a value, or removes one that is there if it is not wanted. An operation that does not apply fails the request,
-// whatever the failure policy, so each must be possible.
+// set sets a member, or removes an existing one if it is not wanted. An operation that does not apply fails the
+// request, whatever the failure policy, so each must be possible.
 func set(path string, value any, wanted bool) shell.Operation {
 	if !wanted {
 		return shell.Remove(path)
@@ -221,11 +218,11 @@ func set(path string, value any, wanted bool) shell.Operation {
 	return shell.Add(path, value)
 }
 
-// labelPath is where a slice has the label for routed slices, as patches write it.
+// labelPath is the path of the label for routed slices in patches.
 const labelPath = "/metadata/labels/vicinity.dev~1routed"
 
-// changes write the hints and the label that are kept. All else of the object stays as it is, and
-// so do fields that this version of the API does not know.
+// changes returns the patch with the kept hints and label. It leaves all else unchanged, also fields that this version
+// of the API does not know.
 func changes(object, kept *discoveryv1.EndpointSlice) (patch []shell.Operation) {
 	for i := range object.Endpoints {
 		if want := kept.Endpoints[i].Hints; !equality.Semantic.DeepEqual(object.Endpoints[i].Hints, want) {
@@ -238,9 +235,9 @@ func changes(object, kept *discoveryv1.EndpointSlice) (patch []shell.Operation) 
 	return patch
 }
 
-// isRestored reports whether a slice with what is kept is the stored one but for its managed
-// fields and the annotation of when its endpoints changed last. A write that changed anything else
-// is never undone, so a slice with unknown fields does not count as restored: they may differ.
+// isRestored reports whether a slice with the kept hints is the stored one, apart from managed fields and the
+// annotation of the last change of endpoints. Other changes are never undone. A slice with unknown fields does not
+// count as restored, because they may differ.
 func isRestored(kept, stored *discoveryv1.EndpointSlice) bool {
 	a, b := *kept, *stored
 	a.ManagedFields, b.ManagedFields = nil, nil

@@ -1,8 +1,7 @@
-// Package policy is the admission webhook for RoutingPolicies and ClusterRoutingPolicies.
-// It refuses what the schema cannot: an expression that is no CEL, gives no number or may
-// cost too much, and selectors with labels that no object can have. It warns of what needs
-// vicinity-proxy. It refuses nothing that is stored already: such a policy falls back to
-// its defaults, and other parts of it can be changed.
+// Package policy is the admission webhook for RoutingPolicies and ClusterRoutingPolicies. It refuses errors that the
+// schema cannot find: expressions that are not CEL, give no number or may cost too much, and selectors with impossible
+// labels. It warns of policies that need vicinity-proxy. It refuses no stored value: such a policy uses its defaults,
+// and its other parts can be changed.
 package policy
 
 import (
@@ -21,20 +20,19 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Path is where the webhook for RoutingPolicies is served, and ClusterPath where the one
-// for ClusterRoutingPolicies is.
+// Path is the path of the webhook for RoutingPolicies, and ClusterPath that for ClusterRoutingPolicies.
 const (
 	Path        = "/validate-routingpolicy"
 	ClusterPath = "/validate-clusterroutingpolicy"
 )
 
-// Options are what the webhook depends on.
+// Options configure the webhook.
 type Options struct {
 	// Metrics are those of all webhooks of the process.
 	Metrics *admission.Metrics
 }
 
-// Register has a manager serve the webhooks.
+// Register makes a manager serve the webhooks.
 func Register(mgr manager.Manager, o Options) {
 	options := func(name string) admission.Options {
 		return admission.Options{Webhook: name, OnFailure: admission.FailOpen, Metrics: o.Metrics}
@@ -88,7 +86,7 @@ func (w *written) verdict() admission.Verdict {
 	return said
 }
 
-// faults are about parts of the policy that are not stored already.
+// faults returns the errors of parts that are not stored already.
 func (w *written) faults() field.ErrorList {
 	spec, stored := w.spec, w.stored
 	if stored == nil {

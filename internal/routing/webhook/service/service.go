@@ -1,9 +1,7 @@
-// Package service is the admission webhook for Services. It refuses what is impossible,
-// such as topology keys that are no keys, and warns of what has no effect, such as an
-// annotation with an unknown value. It refuses nothing that is stored already: a Service
-// that was written while the webhook was down can be changed like any other. The routing
-// controller decides by the same rules, so that without the webhook the same things have
-// no effect.
+// Package service is the admission webhook for Services. It refuses impossible settings, such as invalid topology keys,
+// and warns of settings without effect, such as an unknown value. It refuses no stored setting: a Service that was
+// written while the webhook was down can still be changed. The routing controller follows the same rules, so without
+// the webhook the same settings have no effect.
 package service
 
 import (
@@ -26,10 +24,10 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Path is where the webhook is served.
+// Path is the path of the webhook.
 const Path = "/validate-service"
 
-// Options are what the webhook depends on.
+// Options configure the webhook.
 type Options struct {
 	// Settings are those of the routing controller.
 	routing.Settings
@@ -37,8 +35,8 @@ type Options struct {
 	Metrics *admission.Metrics
 }
 
-// Register has a manager serve the webhook. The manager's scheme must have the policies;
-// its cache has them from the start then.
+// Register makes a manager serve the webhook. The manager's scheme must have the policies, which its cache then has
+// from the start.
 func Register(mgr manager.Manager, o Options) {
 	j := judge{Options: o, objects: mgr.GetClient()}
 	admission.Register(mgr, Path, admission.OfWrites(j.judge), admission.Options{
@@ -46,7 +44,7 @@ func Register(mgr manager.Manager, o Options) {
 	})
 }
 
-// listTimeout is how long a review waits for a cache that is not filled yet.
+// listTimeout is how long a review waits for a cache that is still filling.
 const listTimeout = 500 * time.Millisecond
 
 type judge struct {
@@ -83,8 +81,8 @@ func (j judge) readPolicies(ctx context.Context, namespace string) (controller.P
 	return controller.ReadPolicies(ctx, j.objects, namespace)
 }
 
-// givesNames reports whether pods are known to have names under a headless Service. Where
-// that cannot be read a warning less is given.
+// givesNames reports whether pods are known to have names under a headless Service. If slices cannot be read, one
+// warning less is given.
 func (j judge) givesNames(ctx context.Context, service *corev1.Service) bool {
 	if !intent.IsHeadless(service) {
 		return false
@@ -103,7 +101,7 @@ func (j judge) givesNames(ctx context.Context, service *corev1.Service) bool {
 	return intent.GivesNames(eps)
 }
 
-// inNamespace is the Service with its namespace, which a review's object may lack.
+// inNamespace returns the Service with its namespace, which the object of a review may lack.
 func inNamespace(service *corev1.Service, namespace string) *corev1.Service {
 	named := service.DeepCopy()
 	named.Namespace = namespace
@@ -131,7 +129,7 @@ func (j judge) warnings(request intent.Request) []string {
 			said = append(said, request.Hides)
 		}
 	case request.NoPlan != "":
-		// A policy is for many Services, of which some have no use for it.
+		// A policy is for many Services, and may not apply to some.
 		if request.FromPolicy() == "" {
 			said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
 		}
