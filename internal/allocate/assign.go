@@ -18,8 +18,8 @@ type Endpoint struct {
 	Assigned ConsumerSet
 }
 
-// Survivors is the plan by which the endpoints are assigned, for Previous. Endpoints that
-// were never assigned are left out.
+// Survivors returns the plan by which the endpoints are assigned, for Previous. Endpoints that were never assigned are
+// left out.
 func Survivors(endpoints []Endpoint) Plan {
 	counts := map[ConsumerSet]map[string]int{}
 	var zones []string
@@ -63,11 +63,9 @@ func Survivors(endpoints []Endpoint) Plan {
 	return plan
 }
 
-// Assign gives each endpoint the consumer set that the plan has for it, in place.
-// As many endpoints as the plan allows keep the zones that they have; the others
-// are taken in the order of their IDs, so the order of endpoints does not matter.
-// It returns how many endpoints changed from one set of zones to another. If the
-// endpoints are not those that the plan was made for, nothing is assigned.
+// Assign gives each endpoint its consumer set in the plan, in place. As many endpoints as the plan allows keep their
+// zones; the others are taken in the order of their IDs, so the order of endpoints does not matter. It returns how many
+// endpoints changed from one set of zones to another. If the plan is for other endpoints, nothing is assigned.
 func Assign(plan Plan, endpoints []Endpoint) (moved int, err error) {
 	homes := byHome(endpoints)
 	zones := slices.Sorted(maps.Keys(homes))

@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Validate says what is wrong with the intent, naming the field.
+// Validate returns an error that names an invalid field of the intent.
 func (i Intent) Validate() error {
 	if err := i.Tiers.Validate(); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (i Intent) Validate() error {
 	return i.Bound.Validate()
 }
 
-// Validate says what is wrong with the bound, naming the field.
+// Validate returns an error that names an invalid field of the bound.
 func (b *Bound) Validate() error {
 	switch {
 	case !slices.Contains(Algorithms(), b.Algorithm):

@@ -8,16 +8,16 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Node is a node of the cluster: where traffic comes from.
+// Node is a node of the cluster, a source of traffic.
 type Node struct {
 	Name, Zone string
 	// Share is the part of all traffic that comes from the node.
 	Share float64
-	// Domains are the node's places of the keys of NodeTiers, "" where it has none.
+	// Domains are the node's domains of the keys of NodeTiers, "" where it has none.
 	Domains []string
 }
 
-// Place is where an endpoint is.
+// Place is the place of an endpoint.
 type Place struct {
 	// Node is an index in NodeTiers.Nodes, negative if the node is unknown.
 	Node int
@@ -25,34 +25,34 @@ type Place struct {
 	Domains []string
 }
 
-// NodeTiers ask what nodes make of a plan. Each uses the endpoints that its zone may use in
-// the nearest of its places that has any, or else all that its zone may use.
+// NodeTiers describe how nodes choose within a plan. Each uses the endpoints of its zone in the nearest of its domains
+// that has any, or else all endpoints of its zone.
 type NodeTiers struct {
-	// Keys are the kinds of places, the nearest first, without topology.Anywhere.
+	// Keys are the keys of domains, nearest first, without topology.Anywhere.
 	Keys []string
-	// Hard leaves nodes without an endpoint if none of their places has any.
+	// Hard leaves nodes without an endpoint if none of their domains has any.
 	Hard bool
-	// Threshold is the overload that a place must not cause, or else its nodes use a farther
-	// one. Zero is no threshold. It does not apply to zones and regions, which are the plan's.
+	// Threshold is the overload that a domain must not cause, or else its nodes use a farther one. Zero is no
+	// threshold. It does not apply to zones and regions, which the plan decides about.
 	Threshold float64
-	// Free lets nodes use endpoints of their places that the plan keeps from their zones.
+	// Free lets nodes use endpoints of their domains that the plan does not give to their zones.
 	Free bool
 	// Nodes are in the order of names.
 	Nodes []Node
 	// Endpoints are assigned by the plan, and Places are where they are.
 	Endpoints []Endpoint
 	Places    []Place
-	// Skipped are places that were skipped before.
+	// Skipped are domains that were skipped before.
 	Skipped []Skip
 }
 
-// Skip is a place whose nodes do not prefer its endpoints, because they would overload them.
+// Skip is a domain whose nodes do not prefer its endpoints, because they would overload them.
 type Skip struct {
 	Key, Domain string
-	// Zone is that of the nodes, empty if they are in several.
+	// Zone is the zone of the nodes, empty if they are in several.
 	Zone string
-	// Endpoints is how many the nodes would use, Share is the traffic that they would send
-	// there, and Load is that of the busiest, where 1 is the even share.
+	// Endpoints is how many the nodes would use, Share the traffic that they would send there, and Load the load of the
+	// busiest, where 1 is the even share.
 	Endpoints   int
 	Share, Load float64
 }
@@ -60,7 +60,7 @@ type Skip struct {
 // same reports whether both are about the same place.
 func (s Skip) same(other Skip) bool { return s.Key == other.Key && s.Domain == other.Domain }
 
-// NodePlan is what nodes make of a plan.
+// NodePlan is the result of a plan with the choices of nodes.
 type NodePlan struct {
 	Figures Figures
 	// InZone is the share of each zone's traffic that stays in it, by zone.
@@ -137,8 +137,7 @@ type domain struct {
 	skipped   bool
 }
 
-// pool has the endpoints that a node chooses from: those that its zone may use in a domain, or
-// everywhere.
+// pool has the endpoints that a node chooses from: the endpoints of its zone in a domain, or everywhere.
 type pool struct {
 	zone          int
 	level, domain int // none if level is negative
@@ -253,7 +252,7 @@ func (p *nodePlanner) weightIn(pool *pool, endpoint int) float64 {
 	return p.weight(endpoint, pool.zone)
 }
 
-// poolOf is what a node uses of its domain, nil for nothing.
+// poolOf returns the endpoints that a node uses in its domain, nil for none.
 func (p *nodePlanner) poolOf(level, node int) *pool {
 	at, zone := p.levels[level].ofNode[node], p.zoneOf[node]
 	if at < 0 || zone < 0 {

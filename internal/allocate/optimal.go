@@ -11,7 +11,7 @@ import (
 // at consumer sets that overlap.
 const coverZones = 8
 
-// partitionZones is the greatest number of zones of which all partitions are few.
+// partitionZones is the greatest number of zones that have only few partitions.
 const partitionZones = 5
 
 // The steps after which a search ends without a result: a full one, one for a few

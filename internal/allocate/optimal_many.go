@@ -15,7 +15,7 @@ type gathering struct {
 	share     []float64
 	expected  []float64
 	own       []int
-	order     []int // zones, those that lose least by sharing first
+	order     []int // zones, in the order of what they lose by sharing, least first
 	next      []int // by zone: the next zone of the group, which has less traffic, or -1
 	trial     partition
 	best      partition
@@ -243,8 +243,7 @@ func (m *gathering) fits(overload float64) bool {
 	return sum <= m.endpoints
 }
 
-// fill sets the sizes to what is expected, and corrects the sum where it costs
-// least.
+// fill sets the expected sizes, and corrects their sum where it costs least.
 func (m *gathering) fill(overload float64) {
 	t := &m.trial
 	rest := m.endpoints
@@ -386,8 +385,8 @@ func (m *gathering) resize(from, to, size int) bool {
 	return false
 }
 
-// build makes the groups of the planner's plan: each takes its zones' own endpoints,
-// those of the zone with the most traffic first, and then what is left over.
+// build makes the groups of the planner's plan. Each takes its zones' own endpoints, starting with the zone with the
+// most traffic, and then the remaining ones.
 func (m *gathering) build(p *Planner, traffic []int) {
 	t := &m.trial
 	t.copy(&m.best)

@@ -1,9 +1,8 @@
 package allocate
 
-// transport sends endpoints from home zones to groups, such that all supply is sent or no
-// demand is left, that what is sent is worth as much as possible and, second, that as many
-// endpoints as possible stay where they are. Rows of its matrices are homes, columns are
-// groups.
+// transport sends endpoints from home zones to groups until all supply is sent or no demand is left. It maximises first
+// the worth of the sent endpoints, and second the number of endpoints that stay where they are. Rows of its matrices
+// are homes, columns are groups.
 type transport struct {
 	homes, groups  int
 	supply, demand []int
@@ -31,8 +30,8 @@ func (t *transport) clear(homes, groups int) {
 	t.gain, t.from = grow(t.gain, homes+groups), grow(t.from, homes+groups)
 }
 
-// stay sends as much as it can straight to where it is. That is a good start where all
-// cells that are not forbidden are worth the same.
+// stay leaves as many endpoints as it can where they are. That is a good start where all allowed cells are worth the
+// same.
 func (t *transport) stay() {
 	for h := range t.homes {
 		for g := range t.groups {

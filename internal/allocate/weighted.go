@@ -4,7 +4,7 @@ package allocate
 type weightedScratch struct {
 	given   []int     // members of the zones' own groups, by group and home zone
 	spare   []int     // whole endpoints to spare, by zone
-	shared  []int     // endpoints of which the home zone uses a fraction itself, by zone
+	shared  []int     // endpoints that the home zone uses in part, by zone
 	lacks   []float64 // needs: fractions by zone, then whole ones by zone
 	weights []float64 // of a group's consumers
 }
@@ -62,8 +62,8 @@ func (p *Planner) fillWholeNeeds() {
 	}
 }
 
-// shareLeftovers adds a group for each endpoint that remains: those of which the home
-// zone uses a fraction, then whole ones that no zone needed whole.
+// shareLeftovers adds a group for each remaining endpoint: first the ones that the home zone uses in part, then whole
+// ones that no zone needed whole.
 func (p *Planner) shareLeftovers() {
 	w, need := &p.weightedScratch, 0
 	for home := range p.zones {
@@ -78,9 +78,8 @@ func (p *Planner) shareLeftovers() {
 	}
 }
 
-// shareOne adds a group of one of the home zone's endpoints, of which that zone uses
-// its own fraction. The needs from the given one on fill the rest; it returns the
-// first that is left.
+// shareOne adds a group of one endpoint of the home zone, which uses its own fraction of it. Needs from the given one
+// on fill the rest; it returns the first need that is left.
 func (p *Planner) shareOne(home int, own float64, need int) int {
 	w, n := &p.weightedScratch, len(p.zones)
 	w.weights = grow(w.weights, n)

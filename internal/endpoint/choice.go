@@ -7,45 +7,41 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Client is where a client is: a node with its labels. A client of which nothing is known is
-// like a node without a name and labels: it sees all groups, and of tiers only "*" reaches
-// an endpoint for it.
+// Client is the place of a client: a node with its labels. A client at an unknown place is like a node without a name
+// and labels: it sees all groups, and only the tier "*" reaches an endpoint for it.
 type Client struct {
 	// Node is the name of the node.
 	Node string
 	// Zone is the value of the label topology.kubernetes.io/zone.
 	Zone string
-	// Labels are those that tiers may name.
+	// Labels are the labels that tiers may name.
 	Labels map[string]string
 }
 
-// Use is what a client does with a group.
+// Use says how a client uses a group.
 type Use struct {
-	// Visible says that the group is not kept from the client's zone.
+	// Visible says that the client's zone sees the group.
 	Visible bool
-	// Weight is that of the group's endpoints as the group says it, zero if it says none.
+	// Weight is the group's weight for the client's zone, zero without one.
 	Weight int32
-	// tiers is an index of Choice.tiers plus one, zero if the client uses nothing of the group
-	// but what must stay on its node.
+	// tiers is an index of Choice.tiers plus one. It is zero if the client uses only endpoints on its own node.
 	tiers int
 }
 
-// Used reports whether the client uses the group for what may go anywhere.
+// Used reports whether the client uses the group for traffic that may leave the node.
 func (u Use) Used() bool { return u.tiers > 0 }
 
-// Rank says how near an endpoint is, less is nearer.
+// Rank is the distance of an endpoint: less is nearer.
 type Rank int
 
-// None is the rank of an endpoint that no tier reaches. All ranks fit into five bits.
+// None is the rank of an endpoint that no tier reaches. Ranks must fit into five bits.
 const None Rank = 1<<5 - 1
 
-// Choice finds the nearest endpoints among those of some groups. Groups are read first, then
-// each endpoint is considered, and then the choice says which it takes. It may begin again
-// with others.
+// Choice finds the nearest endpoints of some groups. Call Read for each group first, then Consider for each endpoint,
+// and then Takes. Begin starts over with other endpoints.
 type Choice struct {
 	client Client
-	// tiers are the different ones of the groups that the client uses. It uses the nearest
-	// endpoints of each.
+	// tiers are the different tiers of the used groups. The client uses the nearest endpoints of each.
 	tiers []clientTiers
 	hard  bool
 }
@@ -53,8 +49,8 @@ type Choice struct {
 // NewChoice returns a choice for a client.
 func NewChoice(client Client) Choice { return Choice{client: client} }
 
-// Read says what the client does with a group: it uses the group unless that is not for its
-// zone, or is there for traffic that stays on a node only.
+// Read returns how the client uses a group: not at all if its zone does not see it, and only on its own node if the
+// zone is no consumer.
 func (c *Choice) Read(g *v1alpha1.EndpointGroup) Use {
 	zone := c.client.Zone
 	if zone != "" {
@@ -67,7 +63,7 @@ func (c *Choice) Read(g *v1alpha1.EndpointGroup) Use {
 	named := slices.IndexFunc(g.Spec.Consumers, func(c v1alpha1.GroupConsumer) bool { return c.Zone == zone })
 	switch {
 	case zone == "":
-		// Weights are by zone. A client without a zone uses all endpoints alike.
+		// Weights are by zone. A client without a zone uses all endpoints equally.
 	case named >= 0:
 		u.Weight = g.Spec.Consumers[named].Weight
 	case g.Spec.LocalOnly && slices.ContainsFunc(g.Spec.Endpoints, func(e v1alpha1.GroupEndpoint) bool { return e.Zone == zone }):
@@ -77,25 +73,23 @@ func (c *Choice) Read(g *v1alpha1.EndpointGroup) Use {
 	return u
 }
 
-// withTiers is the place of tiers among those of the choice, plus one.
+// withTiers returns the index of tiers in the choice, plus one.
 func (c *Choice) withTiers(keys []string) int {
 	for i := range c.tiers {
 		if slices.Equal(c.tiers[i].keys, keys) {
 			return i + 1
 		}
 	}
-	// An entry that a choice before has left keeps its memory.
+	// The memory of an earlier choice is used again.
 	c.tiers = slices.Grow(c.tiers, 1)[:len(c.tiers)+1]
 	c.tiers[len(c.tiers)-1].read(&c.client, keys)
 	return len(c.tiers)
 }
 
-// Hard reports whether a group that the client sees has tiers that leave it nothing rather
-// than an endpoint that they do not reach.
+// Hard reports whether the client sees a group with hard tiers.
 func (c *Choice) Hard() bool { return c.hard }
 
-// Rank is the first tier of the group that reaches the endpoint, or None. Without tiers it
-// is 0.
+// Rank returns the first tier of the group that reaches the endpoint, or None. Without tiers it is 0.
 func (c *Choice) Rank(u Use, e *v1alpha1.GroupEndpoint) Rank {
 	if !u.Used() {
 		return None
@@ -103,8 +97,8 @@ func (c *Choice) Rank(u Use, e *v1alpha1.GroupEndpoint) Rank {
 	return c.tiers[u.tiers-1].rank(e)
 }
 
-// Begin forgets the endpoints that were considered. It reports whether there are tiers: if
-// not, the choice takes all, and considering them changes nothing.
+// Begin forgets the considered endpoints. It reports whether there are tiers: without any the choice takes all
+// endpoints, considered or not.
 func (c *Choice) Begin() bool {
 	constrained := false
 	for i := range c.tiers {
@@ -116,8 +110,7 @@ func (c *Choice) Begin() bool {
 	return constrained
 }
 
-// Consider takes note of an endpoint that can be used. It reports whether the endpoint is as
-// near as the nearest so far, or nearer.
+// Consider notes a usable endpoint. It reports whether the endpoint is at least as near as all before it.
 func (c *Choice) Consider(u Use, rank Rank) bool {
 	if rank == None || rank > c.tiers[u.tiers-1].nearest {
 		return false
@@ -131,6 +124,6 @@ func (c *Choice) Takes(u Use, rank Rank) bool {
 	return rank != None && rank == c.tiers[u.tiers-1].nearest
 }
 
-// Same reports whether what two groups say of one address is about the same endpoint. An
-// address that passes to another pod is in the groups of both for a while.
+// Same reports whether two groups with one address have the same endpoint. An address that passes to another pod is in
+// the groups of both for a while.
 func Same(a, b *v1alpha1.GroupEndpoint) bool { return a.Node == b.Node }

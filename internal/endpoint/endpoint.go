@@ -22,8 +22,8 @@
 //
 // A client uses the nearest endpoints of the groups for its zone. vicinity-proxy asks for the node
 // that it runs on, the DNS server for each client of a headless Service, and vicinity explain for
-// both, so that they agree. What becomes of the endpoints, rules of a kernel or records of an
-// answer, this package does not know, nor how a client was located.
+// both, so that they agree. This package does not locate clients, and does not know how endpoints
+// are used: in rules of a kernel or in records of an answer.
 package endpoint
 
 import (
@@ -36,18 +36,17 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// State is what the conditions of an endpoint say.
+// State has the conditions of an endpoint.
 type State uint8
 
-// The parts of a State. A later part weighs more than all before it.
+// The parts of a State. A later part outweighs all before it.
 const (
 	NotServing State = 1 << iota
 	NotReady
 	Terminating
 )
 
-// StateOf reads the conditions of an endpoint in a slice. What they do not say is as usual: the
-// endpoint is ready, serves and stays.
+// StateOf reads the conditions of an endpoint in a slice. Missing conditions mean that it is ready, serves and stays.
 func StateOf(e *discoveryv1.Endpoint) State {
 	c := &e.Conditions
 	return stateOf(c.Ready != nil && !*c.Ready, c.Serving != nil && !*c.Serving, c.Terminating != nil && *c.Terminating)
@@ -72,21 +71,20 @@ func stateOf(notReady, notServing, terminating bool) State {
 	return s
 }
 
-// IsReady reports whether the endpoint takes new connections.
+// IsReady reports whether the endpoint gets new connections.
 func (s State) IsReady() bool { return s&NotReady == 0 }
 
-// IsServing reports whether the endpoint answers, also while it terminates.
+// IsServing reports whether the endpoint still answers, even if it terminates.
 func (s State) IsServing() bool { return s&NotServing == 0 }
 
-// IsTerminating reports whether the endpoint is about to go.
+// IsTerminating reports whether the endpoint terminates.
 func (s State) IsTerminating() bool { return s&Terminating != 0 }
 
-// Before reports whether an endpoint counts before another one with its address, whatever slices
-// or groups the two are in.
+// Before reports whether an endpoint counts before another one with its address, whatever their slices or groups are.
 func (s State) Before(other State) bool { return s < other }
 
-// Read reads an endpoint of a slice as groups have it, but without domains. Its address is the
-// first, empty if it has none: further addresses are alternatives that nobody uses.
+// Read reads an endpoint of a slice in the form of groups, without domains. Its address is the first one, or empty: no
+// proxy uses further addresses.
 func Read(e *discoveryv1.Endpoint) v1alpha1.GroupEndpoint {
 	state := StateOf(e)
 	read := v1alpha1.GroupEndpoint{NotReady: !state.IsReady(), NotServing: !state.IsServing(), Terminating: state.IsTerminating()}
@@ -102,7 +100,7 @@ func Read(e *discoveryv1.Endpoint) v1alpha1.GroupEndpoint {
 	return read
 }
 
-// Slices are the slices of an address family, in the order of names.
+// Slices returns the slices of an address family, sorted by name.
 func Slices(all []*discoveryv1.EndpointSlice, family corev1.IPFamily) []*discoveryv1.EndpointSlice {
 	var list []*discoveryv1.EndpointSlice
 	for _, slice := range all {

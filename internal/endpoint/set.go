@@ -12,15 +12,15 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Set has the endpoints of a Service in one address family, by address. It does not change.
+// Set has the endpoints of a Service in one address family, by address. It is immutable.
 type Set struct {
 	groups []*v1alpha1.EndpointGroup // in the order of names
-	// divided says that some group is kept from a zone: zones have different endpoints.
+	// divided says that some zone does not see some group, so zones have different endpoints.
 	divided bool
-	// entries are what groups say, for each address in a row.
+	// entries are the entries of groups. Those of an address follow one another.
 	entries []entry
 	known   map[netip.Addr]span
-	// others are endpoints that no group has, as their slices say.
+	// others are endpoints of slices that are in no group.
 	others map[netip.Addr]*v1alpha1.GroupEndpoint
 }
 
@@ -28,9 +28,8 @@ type entry struct{ group, index int32 }
 
 type span struct{ first, end int32 }
 
-// NewSet reads the groups of a Service of one family. Endpoints of its slices count if
-// no group has their address yet. Neither may be changed afterwards. Without a group of the
-// family it returns nil: then nothing is chosen.
+// NewSet reads the groups of a Service of one family. Endpoints of slices count if no group has their address yet.
+// Neither may be changed later. Without a group of the family it returns nil: then nothing is chosen.
 func NewSet(family corev1.IPFamily, groups []*v1alpha1.EndpointGroup, sliced map[netip.Addr]*v1alpha1.GroupEndpoint) *Set {
 	s := &Set{known: map[netip.Addr]span{}, others: map[netip.Addr]*v1alpha1.GroupEndpoint{}}
 	for _, g := range groups {
@@ -90,27 +89,25 @@ func (s *Set) Knows(address netip.Addr) bool {
 	return known
 }
 
-// Chosen says what a client uses of some addresses.
+// Chosen is the choice of a client among some addresses.
 type Chosen struct {
-	// Takes says for each address whether it is used.
+	// Takes says which addresses the client uses.
 	Takes []bool
-	// Count is the number of those that are.
+	// Count is the number of used addresses.
 	Count int
-	// Tier is the tier that reaches them, empty without tiers. While tiers of a Service change
-	// there may be several, and it is one of them.
+	// Tier is the tier that reaches them, empty without tiers. While tiers of a Service change, it is one of several.
 	Tier string
-	// Hard says that the tiers leave the client nothing rather than an endpoint elsewhere.
+	// Hard says that hard tiers leave the client without the other endpoints.
 	Hard bool
-	// All says that the client has nothing of what its zone may use, and so gets everything.
+	// All says that the client's zone has no endpoint, so the client gets all.
 	All bool
 }
 
-// Chooser chooses endpoints for one client after another, and keeps the memory that this takes.
-// It serves one goroutine. The zero value is ready.
+// Chooser chooses endpoints for one client after another with the same memory. It serves one goroutine. The zero value
+// is ready.
 type Chooser struct {
 	choice Choice
-	// uses are what the client does with each group, newcomer what it does with an endpoint that
-	// no group has.
+	// uses are the client's uses of the groups, and newcomer its use of endpoints in no group.
 	uses       []Use
 	newcomer   Use
 	candidates []candidate
@@ -122,9 +119,8 @@ type candidate struct {
 	rank Rank
 }
 
-// Choose says which of some addresses a client uses, all of which are endpoints that can be
-// used. An address that is in no group and no slice is like an endpoint without a node and
-// zone. With hard tiers it may be none, with others it is all if no one is left.
+// Choose chooses among some addresses of usable endpoints. An address in no group and no slice counts as an endpoint
+// without a node and zone. With hard tiers it may choose none; otherwise it chooses all if none is left.
 func (c *Chooser) Choose(s *Set, client Client, addresses []netip.Addr) Chosen {
 	visible := c.read(s, client)
 	chosen := Chosen{Takes: make([]bool, len(addresses)), Hard: c.choice.Hard()}
@@ -163,7 +159,7 @@ func (s *Set) Choose(client Client, addresses []netip.Addr) Chosen {
 	return new(Chooser).Choose(s, client, addresses)
 }
 
-// read reads all groups for a client. It reports whether the client sees one.
+// read reads all groups for a client. It reports whether the client sees any.
 func (c *Chooser) read(s *Set, client Client) (visible bool) {
 	c.choice = Choice{client: client, tiers: c.choice.tiers[:0]}
 	c.uses, c.newcomer = c.uses[:0], Use{}
@@ -194,7 +190,7 @@ func (c *Chooser) add(s *Set, at int, address netip.Addr) {
 	case e == nil:
 		e = &v1alpha1.GroupEndpoint{}
 	case s.divided && zone != "" && e.Zone != "" && e.Zone != zone:
-		// Until the plan has it, an endpoint is for its own zone.
+		// Until it is in the plan, an endpoint is for its own zone.
 		return
 	}
 	c.candidates = append(c.candidates, candidate{at, c.newcomer, c.choice.Rank(c.newcomer, e)})

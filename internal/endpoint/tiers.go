@@ -5,7 +5,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// clientTiers are tiers with the values that the client's node has for their keys.
+// clientTiers are tiers with the client's values of their keys.
 type clientTiers struct {
 	node string
 	keys []string
@@ -14,8 +14,8 @@ type clientTiers struct {
 	nearest Rank
 }
 
-// Value is the client's value of a key, empty if it has none. Without a label for its hostname
-// that is the name of the node.
+// Value returns the client's value of a key, empty if it has none. Without a hostname label that is the name of the
+// node.
 func (c *Client) Value(key string) string {
 	switch key {
 	case topology.Zone:
@@ -47,9 +47,9 @@ func (t *clientTiers) rank(e *v1alpha1.GroupEndpoint) Rank {
 	return None
 }
 
-// reaches reports whether the endpoint is in the node's domain of a key. An endpoint on the
-// node is in all its domains, even if groups do not have the labels yet, except where a
-// group has an empty domain: then the nodes of that domain would overload it.
+// reaches reports whether the endpoint is in the node's domain of a key. An endpoint on the node is in all its domains,
+// even if groups lack the labels yet. The exception is an empty domain of a group: the nodes of that domain would
+// overload the endpoint.
 func (t *clientTiers) reaches(i int, e *v1alpha1.GroupEndpoint) bool {
 	key, own := t.keys[i], t.own[i]
 	domain, given := e.Domains[key]

@@ -31,12 +31,12 @@ type CSV struct {
 	end   error // why there is nothing more to read
 }
 
-// rowErrorf says what is wrong with one row.
+// rowErrorf returns an error of one row.
 func rowErrorf(line int, format string, args ...any) error {
 	return fmt.Errorf("line %d: %w", line, fmt.Errorf(format, args...))
 }
 
-// cellError says what is wrong with one cell.
+// cellError returns an error of one cell.
 func cellError(line int, column, cell, reason string) error {
 	return fmt.Errorf("line %d, column %q: cell %q %s", line, column, cell, reason)
 }
@@ -122,7 +122,7 @@ func (c *CSV) read(b *batch) error {
 	return nil
 }
 
-// refused says why there is nothing to score in a region, if so.
+// refused says why a region cannot be scored, empty if it can.
 func (c *CSV) refused(zones []allocate.Zone) string {
 	nodes, endpoints := 0.0, 0
 	for i := range zones {

@@ -66,7 +66,7 @@ type DynamicsOptions struct {
 	Seed uint64
 }
 
-// Validate says what is wrong with the options, naming the field.
+// Validate returns an error that names an invalid option.
 func (o DynamicsOptions) Validate() error {
 	switch {
 	case len(o.Scenarios) == 0:

@@ -39,7 +39,7 @@ func DefaultScenarioOptions() ScenarioOptions {
 	}
 }
 
-// Validate says what is wrong with the options, naming the field.
+// Validate returns an error that names an invalid option.
 func (o ScenarioOptions) Validate() error {
 	switch {
 	case o.Zones < 2 || o.Zones > maxNamedZones:

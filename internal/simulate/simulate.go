@@ -148,7 +148,7 @@ type Options struct {
 	Clock func() time.Duration
 }
 
-// Validate says what is wrong with the options, naming the field.
+// Validate returns an error that names an invalid option.
 func (o Options) Validate() error {
 	switch {
 	case o.Dataset == nil:

@@ -1,7 +1,5 @@
-// Package netset holds sets of IP addresses as the fewest prefixes that have just
-// them, and the text that vicinity-controller publishes them by.
-//
-// It does not say what an address is for.
+// Package netset holds sets of IP addresses as minimal lists of prefixes, and the text form in which
+// vicinity-controller publishes them.
 package netset
 
 import (
@@ -13,12 +11,12 @@ import (
 
 // Set is a set of addresses. The zero value is empty.
 type Set struct {
-	// prefixes are sorted, disjoint and as few as can be.
+	// prefixes are sorted, disjoint and as few as possible.
 	prefixes []netip.Prefix
 }
 
-// New is the set of all addresses of some prefixes. IPv4 addresses in IPv6 notation are
-// IPv4 addresses, and prefixes that are none do not count.
+// New returns the set of all addresses of some prefixes. IPv4 addresses in IPv6 notation count as IPv4 addresses.
+// Invalid prefixes are ignored.
 func New(prefixes []netip.Prefix) Set {
 	sorted := make([]netip.Prefix, 0, len(prefixes))
 	for _, p := range prefixes {
@@ -34,7 +32,7 @@ func New(prefixes []netip.Prefix) Set {
 	return s
 }
 
-// normal is a prefix without the bits that do not count.
+// normal returns a prefix without the bits beyond its length.
 func normal(p netip.Prefix) netip.Prefix {
 	const mapped = 96
 	if p.Addr().Is4In6() {
@@ -46,8 +44,7 @@ func normal(p netip.Prefix) netip.Prefix {
 	return p.Masked()
 }
 
-// add adds a prefix that is not before any of the set, and joins it with its other half
-// as often as that is there.
+// add adds a prefix that sorts after those of the set. It joins two halves of a prefix as long as it can.
 func (s *Set) add(p netip.Prefix) {
 	for n := len(s.prefixes); n > 0; n = len(s.prefixes) {
 		last := s.prefixes[n-1]
@@ -66,7 +63,7 @@ func (s *Set) add(p netip.Prefix) {
 	s.prefixes = append(s.prefixes, p)
 }
 
-// Of is the set of some addresses.
+// Of returns the set of some addresses.
 func Of(all ...netip.Addr) Set {
 	prefixes := make([]netip.Prefix, 0, len(all))
 	for _, a := range all {
@@ -77,7 +74,7 @@ func Of(all ...netip.Addr) Set {
 	return New(prefixes)
 }
 
-// Union is the set of all that is in one of two.
+// Union returns the addresses of either set.
 func (s Set) Union(other Set) Set {
 	if len(other.prefixes) == 0 {
 		return s
@@ -88,7 +85,7 @@ func (s Set) Union(other Set) Set {
 // Contains reports whether an address is in the set.
 func (s Set) Contains(a netip.Addr) bool { return s.Prefix(a).IsValid() }
 
-// Prefix is the prefix of the set that an address is in, and is not valid if there is none.
+// Prefix returns the prefix of the set with an address, invalid if there is none.
 func (s Set) Prefix(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	i, found := slices.BinarySearchFunc(s.prefixes, a, func(p netip.Prefix, a netip.Addr) int { return p.Addr().Compare(a) })
@@ -101,13 +98,13 @@ func (s Set) Prefix(a netip.Addr) netip.Prefix {
 	return s.prefixes[i]
 }
 
-// Prefixes are those of the set, sorted. They must not be changed.
+// Prefixes returns the prefixes of the set, sorted. They must not be changed.
 func (s Set) Prefixes() []netip.Prefix { return s.prefixes }
 
 // Equal reports whether two sets have the same addresses.
 func (s Set) Equal(other Set) bool { return slices.Equal(s.prefixes, other.prefixes) }
 
-// String has a line for each prefix, which is an address if it has only one.
+// String returns a line for each prefix, or for the address if it has only one.
 func (s Set) String() string {
 	var b strings.Builder
 	for _, p := range s.prefixes {
@@ -124,8 +121,8 @@ func text(p netip.Prefix) string {
 	return p.String()
 }
 
-// Truncate is the text of the set, or of its first prefixes if it would have more than so
-// many bytes, and how many prefixes are left out.
+// Truncate returns the text of the set, or of as many prefixes as fit into so many bytes, and the number of prefixes
+// left out.
 func (s Set) Truncate(most int) (lines string, left int) {
 	size := 0
 	for i, p := range s.prefixes {
@@ -136,8 +133,8 @@ func (s Set) Truncate(most int) (lines string, left int) {
 	return s.String(), 0
 }
 
-// Parse reads the text of a set. The error names the first line that is neither an address
-// nor a prefix; the set has all others.
+// Parse reads the text of a set. The error names the first line that is neither an address nor a prefix. The set has
+// all others.
 func Parse(lines string) (Set, error) {
 	var prefixes []netip.Prefix
 	var wrong error
