@@ -17,8 +17,8 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// budgets is about TopologyDisruptionBudgets, by what the controller found, and by what their specs can never
-// allow.
+// budgets checks TopologyDisruptionBudgets, by the findings of the controller and by specs that never allow an
+// eviction.
 func (e *examination) budgets() {
 	templates := e.templates()
 	for _, budget := range e.Budgets {
@@ -58,7 +58,7 @@ func (e *examination) budgets() {
 	}
 }
 
-// neverAllows says which field of a spec allows no eviction, whatever pods there are. It is empty for most.
+// neverAllows returns the field of a spec that allows no eviction, whatever pods there are. It is empty for most specs.
 func neverAllows(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
 	switch {
 	case isNothing(spec.MaxUnavailable):
@@ -77,8 +77,8 @@ func isNothing(amount *intstr.IntOrString) bool {
 	return amount != nil && (amount.Type == intstr.Int && amount.IntVal == 0 || amount.Type == intstr.String && amount.StrVal == "0%")
 }
 
-// isForNothing reports whether a selector that matches no pod matches those of no workload either: one that is scaled to
-// nothing is no mistake.
+// isForNothing reports whether a selector that matches no pod matches no workload either. A workload that is scaled to
+// zero is no mistake.
 func (e *examination) isForNothing(selector *metav1.LabelSelector, templates []template) bool {
 	if !e.knows(SourceWorkloads, SourceStatefulSets) {
 		return false
@@ -110,7 +110,7 @@ func (e *examination) pdbs() {
 		}
 		matches, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector)
 		if err != nil || isProjected(pdb) {
-			continue // those of a TopologyDisruptionBudget are one for each zone
+			continue // a TopologyDisruptionBudget has one for each zone
 		}
 		for _, t := range templates[pdb.Namespace] {
 			if t.replicas > 0 && matches.Matches(labels.Set(t.labels)) {
@@ -127,8 +127,8 @@ func (e *examination) pdbs() {
 	}
 }
 
-// syncFailure is why Kubernetes cannot work a PodDisruptionBudget out, empty if it can. One that fails for a moment, as
-// pods and their owners come and go, is none. Kubernetes then leaves the observed generation as it was.
+// syncFailure returns why Kubernetes cannot compute a PodDisruptionBudget, empty if it can. A failure for a moment,
+// while pods and their owners change, does not count. Kubernetes then keeps the observed generation.
 func (e *examination) syncFailure(pdb *policyv1.PodDisruptionBudget) string {
 	c := meta.FindStatusCondition(pdb.Status.Conditions, policyv1.DisruptionAllowedCondition)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != policyv1.SyncFailedReason || e.now().Sub(c.LastTransitionTime.Time) < settling {
@@ -137,8 +137,8 @@ func (e *examination) syncFailure(pdb *policyv1.PodDisruptionBudget) string {
 	return cmp.Or(sentence(c.Message), "it does not say why")
 }
 
-// wantedPods is how many pods the workloads want that a selector matches. A rollout may have taken some of them away for
-// a moment.
+// wantedPods counts the wanted pods of the workloads that a selector matches. A rollout may have removed some for a
+// moment.
 func wantedPods(selector *metav1.LabelSelector, templates []template) (sum int32) {
 	matches, err := metav1.LabelSelectorAsSelector(selector)
 	for _, t := range templates {

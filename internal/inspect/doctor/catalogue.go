@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Severity says how much a finding matters.
+// Severity is the importance of a finding.
 type Severity string
 
 // The severities. A problem does not work. A warning does not work as intended, or will soon not work. A notice is no
@@ -19,14 +19,13 @@ const (
 
 func (s Severity) rank() int { return slices.Index([]Severity{Problem, Warning, Notice}, s) }
 
-// Check is a kind of finding. Its ID, its severity and what it is about stay the same between
-// releases.
+// Check is a kind of finding. Its ID, severity and subject stay the same between releases.
 type Check struct {
 	ID       string
 	Severity Severity
-	// About says of which objects the finding is, and when there is one.
+	// About describes the objects of the finding.
 	About string
-	// Why is what it leads to.
+	// Why is the consequence.
 	Why string
 	// Runbook is a file of the repository, with the heading.
 	Runbook string
@@ -146,10 +145,10 @@ var (
 	clockOfMachine = define("clock-of-machine", Warning, "the machine that runs vicinity, if its clock differs from that of the API server by more than 10 s", "Ages that vicinity prints are wrong by as much, and certificates may seem expired.", runbookClocks)
 )
 
-// Checks are all kinds of findings there are, in the order in which those of a severity are listed.
+// Checks returns all kinds of findings, in the order in which findings of a severity are listed.
 func Checks() []Check { return slices.Clone(catalogue) }
 
-// Source is something that is read of a cluster, and that a user may not be allowed to read.
+// Source is a part of a cluster that a user may lack the right to read.
 type Source string
 
 // The sources. Each is named as in "you may not list SOURCE".
@@ -178,7 +177,7 @@ var (
 	SourceLeftovers    = source("what an uninstall leaves", "whether an uninstall left anything")
 )
 
-// consequences are what cannot be told without a source.
+// consequences are the judgements that need a source.
 var consequences = map[Source]string{}
 
 func source(name Source, consequence string) Source {
@@ -186,7 +185,7 @@ func source(name Source, consequence string) Source {
 	return name
 }
 
-// Sources are all there are, in order.
+// Sources returns all sources, sorted.
 func Sources() []Source { return slices.Sorted(maps.Keys(consequences)) }
 
 func (e *examination) notKnown() []string {

@@ -9,13 +9,13 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Definition is a CRD, as far as versions are compared.
+// Definition is the part of a CRD that is compared.
 type Definition struct {
 	// Name is PLURAL.GROUP.
 	Name string
 	// Established says that the API server serves it.
 	Established bool
-	// Versions are the properties of the schemas of those that are served, by their names.
+	// Versions are the properties of the schemas of served versions, by name.
 	Versions map[string]map[string]any
 }
 
@@ -24,8 +24,8 @@ func (d *Definition) plural() string {
 	return name
 }
 
-// definitions is about CRDs that are missing or older than the controller needs. Those of another version of
-// Vicinity than this program's are not compared.
+// definitions checks for CRDs that are missing or too old for the controller. CRDs of another version of Vicinity than
+// this program's are not compared.
 func (e *examination) definitions() {
 	if !e.installed() {
 		return
@@ -35,7 +35,7 @@ func (e *examination) definitions() {
 		have[e.Definitions[i].Name] = &e.Definitions[i]
 	}
 	compare := !e.isOtherVersion()
-	// Of another version it is known only what this program has.
+	// This program does not know the CRDs of another version.
 	elsewhere, apply := "", e.applyCRDs()
 	if !compare {
 		elsewhere = fmt.Sprintf(" of version %s, which this program needs; %s has version %s, so apply the CRDs of that",
@@ -71,8 +71,8 @@ func (e *examination) definitions() {
 	}
 }
 
-// lacking are the fields of a schema that another lacks, as paths in order. What a field holds is not
-// listed when the field itself is lacking.
+// lacking returns the fields of a schema that another lacks, as sorted paths. Fields inside a missing field are not
+// listed.
 func lacking(path string, needed, have map[string]any) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
@@ -87,7 +87,7 @@ func lacking(path string, needed, have map[string]any) []string {
 	return missing
 }
 
-// propertiesOf are those of a schema, or of the items of a list or a map.
+// propertiesOf returns the properties of a schema, or of the items of a list or a map.
 func propertiesOf(schema any) map[string]any {
 	for {
 		fields, ok := schema.(map[string]any)

@@ -1,9 +1,9 @@
-// Package doctor says what is wrong in a cluster that Vicinity is in, or is to be in, and what to
-// do about it: "vicinity doctor" reads a cluster, and what it prints is a Report of this package.
+// Package doctor finds problems of a cluster that has Vicinity or will have it, and says what to do about them.
+// "vicinity doctor" reads a cluster and prints a Report of this package.
 //
-// It judges objects as they were read at one moment. It reads nothing, knows no clock, and takes
-// what may not be read as unknown: that is said, and never taken for a fault. It decides nothing
-// about routing or evictions; where the controller has, it goes by what the controller stored.
+// It judges objects that were read at one moment. It reads nothing and knows no clock. Objects that may not be read are
+// unknown: it says so, and never takes that for a fault. It decides nothing about routing or evictions, and uses the
+// stored decisions of the controller.
 package doctor
 
 import (
@@ -23,35 +23,34 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Reading is all that is judged, as it was read of a cluster.
+// Reading is the input of a report, as it was read of a cluster.
 type Reading struct {
-	// Unread says, by what could not be read, why. What is in there is empty below.
+	// Unread says why sources could not be read. Their fields are empty.
 	Unread map[Source]string
 
 	// Version is that of the API server.
 	Version string
-	// Local and Server are the clocks here and of the API server when Leases were read. Server is
-	// zero if that is not known.
+	// Local and Server are the times of this machine and of the API server when Leases were read. Server is zero if it
+	// is unknown.
 	Local, Server time.Time
 
 	Nodes []*corev1.Node
-	// NodeLeases are those of kubelets, and Leases those in the namespace of Vicinity.
+	// NodeLeases are those of kubelets, and Leases those in Vicinity's namespace.
 	NodeLeases, Leases []*coordinationv1.Lease
 
-	// Networks are what is known of programs of others that serve Services.
+	// Networks are other programs that serve Services.
 	Networks Networks
 
-	// Controllers, Proxies and NameServers are what is installed of Vicinity. Controllers that are scaled to
-	// nothing come last.
+	// Controllers, Proxies and NameServers are the parts of Vicinity. Controllers that are scaled to zero come last.
 	Controllers []Controller
 	Proxies     []*appsv1.DaemonSet
 	NameServers []*appsv1.Deployment
-	// Charts are the versions of this program's chart: of the packaged one, if the program is a release, and of
-	// the one in its sources.
+	// Charts are the versions of this program's chart: of the packaged one, if the program is a release, and of the one
+	// in its sources.
 	Charts []string
 
-	// Definitions are Vicinity's CRDs as the cluster has them, and Needed as this program was built with
-	// them. Served are the names of the resources that the API server serves.
+	// Definitions are Vicinity's CRDs in the cluster, and Needed those of this program. Served are the names of the
+	// resources that the API server serves.
 	Definitions, Needed []Definition
 	Served              []string
 
@@ -59,7 +58,7 @@ type Reading struct {
 	Webhooks []inspect.WebhookConfiguration
 	Backends map[types.NamespacedName]Backend
 
-	// Services, with all that says what they ask for.
+	// Services, with the objects that affect their requests.
 	Services []*corev1.Service
 	Policies []*v1alpha1.RoutingPolicy
 	Defaults []*v1alpha1.ClusterRoutingPolicy
@@ -74,12 +73,11 @@ type Reading struct {
 	Deployments  []*appsv1.Deployment
 	StatefulSets []*appsv1.StatefulSet
 
-	// Leftovers are names of objects that an uninstall leaves, by their kind. They are read only where no
-	// controller is installed.
+	// Leftovers are objects that an uninstall leaves, by kind. They are read only if no controller is installed.
 	Leftovers map[string][]Object
 }
 
-// Controller is a Deployment of vicinity-controller with what its flags say of webhooks.
+// Controller is a Deployment of vicinity-controller with its flags for webhooks.
 type Controller struct {
 	*appsv1.Deployment
 	// WebhookName is the name of its webhook configurations. Mutates and Validates say which it serves.
@@ -87,7 +85,7 @@ type Controller struct {
 	Mutates, Validates bool
 }
 
-// Home is the namespace of Vicinity, empty if neither a controller nor a proxy is known.
+// Home returns the namespace of Vicinity, empty if neither a controller nor a proxy is known.
 func (r *Reading) Home() string {
 	var controller *appsv1.Deployment
 	if len(r.Controllers) > 0 {
@@ -96,14 +94,14 @@ func (r *Reading) Home() string {
 	return inspect.Home(controller, r.Proxies)
 }
 
-// Object names an object of the cluster. The namespace is empty for what has none.
+// Object names an object of the cluster. The namespace is empty for cluster-wide objects.
 type Object struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 }
 
-// String is the object as texts name it.
+// String returns the object as texts name it.
 func (o Object) String() string {
 	if o.Namespace == "" {
 		return o.Kind + " " + o.Name
@@ -111,7 +109,7 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// at are the flags by which kubectl finds the object's namespace, with the space before.
+// at returns the flags of kubectl for the object's namespace, with a space before.
 func (o Object) at() string {
 	if o.Namespace == "" {
 		return ""
@@ -119,35 +117,35 @@ func (o Object) at() string {
 	return " -n " + o.Namespace
 }
 
-// Report is what there is to say about a cluster.
+// Report is the judgement about a cluster.
 type Report struct {
 	Cluster  Cluster   `json:"cluster"`
 	Findings []Finding `json:"findings"`
-	// Problems, Warnings and Notices are how many findings there are of each severity.
+	// Problems, Warnings and Notices count the findings of each severity.
 	Problems int `json:"problems"`
 	Warnings int `json:"warnings"`
 	Notices  int `json:"notices"`
-	// NotKnown are sentences about what could not be read, and what follows.
+	// NotKnown are sentences about unread sources and their consequences.
 	NotKnown []string `json:"notKnown,omitempty"`
 }
 
-// Finding is something in a cluster that people should know.
+// Finding is one problem, warning or notice.
 type Finding struct {
 	check check
 
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
 	Object   Object   `json:"object"`
-	// What says in one sentence what is wrong, and Why what it leads to.
+	// What says what is wrong in one sentence, and Why what follows.
 	What string `json:"what"`
 	Why  string `json:"why"`
-	// Next is a command that shows more or puts it right.
+	// Next is a command that shows more or solves the problem.
 	Next string `json:"next"`
 	// Runbook is a file of the repository, with the heading.
 	Runbook string `json:"runbook"`
 }
 
-// Examine judges what was read.
+// Examine judges a reading.
 func Examine(r *Reading) *Report {
 	e := examination{Reading: r}
 	e.kubernetes()
@@ -194,7 +192,7 @@ type examination struct {
 	found []Finding
 }
 
-// add notes a finding. next is a command for a shell.
+// add adds a finding. next is a command for a shell.
 func (e *examination) add(c check, object Object, what, next string) {
 	check := catalogue[c]
 	e.found = append(e.found, Finding{
@@ -209,7 +207,7 @@ func (e *examination) knows(sources ...Source) bool {
 	})
 }
 
-// now is the time of the API server, or else that of this machine.
+// now returns the time of the API server, or else that of this machine.
 func (e *examination) now() time.Time {
 	if e.Server.IsZero() {
 		return e.Local
@@ -217,7 +215,7 @@ func (e *examination) now() time.Time {
 	return e.Server
 }
 
-// installed reports whether a controller is installed, as far as that is known.
+// installed reports whether a controller is known to be installed.
 func (e *examination) installed() bool { return len(e.Controllers) > 0 }
 
 func (e *examination) home() string {
@@ -235,12 +233,13 @@ func (e *examination) release() string {
 	return "vicinity"
 }
 
-// chartFile is the packaged chart of the running controller. Unlike the chart in the sources it has the digests of images.
+// chartFile returns the packaged chart of the running controller. Unlike the chart in the sources it has the digests of
+// images.
 func (e *examination) chartFile() string {
 	return "vicinity-" + cmp.Or(strings.ReplaceAll(e.controllerChart(), "_", "+"), "VERSION") + ".tgz"
 }
 
-// upgrade is the command that writes the objects of the chart again.
+// upgrade returns the command that writes the objects of the chart again.
 func (e *examination) upgrade() string {
 	return "helm upgrade " + e.release() + " " + e.chartFile() + " -n " + e.home() + " --reset-then-reuse-values"
 }

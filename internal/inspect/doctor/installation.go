@@ -13,19 +13,19 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// labelVersion and labelChart say, on objects of the chart, of which version they are.
+// labelVersion and labelChart are the labels of the chart with its versions.
 const (
 	labelVersion = "app.kubernetes.io/version"
 	labelChart   = "helm.sh/chart"
 )
 
-// Cluster is what was looked at.
+// Cluster is a summary of the cluster.
 type Cluster struct {
 	Kubernetes string   `json:"kubernetes"`
 	Nodes      int      `json:"nodes"`
 	Zones      []string `json:"zones"`
 	Services   int      `json:"services"`
-	// Parts are those of Vicinity, and Proxies programs of others that serve Services.
+	// Parts are those of Vicinity, and Proxies other programs that serve Services.
 	Parts   []Part `json:"parts"`
 	Proxies []Part `json:"proxies"`
 }
@@ -98,17 +98,17 @@ func replicasOf(replicas *int32) int32 {
 	return *replicas
 }
 
-// pods is the command that shows those of a part of Vicinity.
+// pods returns the command that shows the pods of a part of Vicinity.
 func pods(object Object, component string) string {
 	return "kubectl" + object.at() + " get pods -o wide -l app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=" + component
 }
 
-// installation is about the parts of Vicinity and whether they agree.
+// installation checks the parts of Vicinity and whether they fit together.
 func (e *examination) installation() {
 	for i := range e.Controllers {
 		object := objectOf("Deployment", e.Controllers[i])
 		if i > 0 && replicasOf(e.Controllers[i].Spec.Replicas) == 0 {
-			continue // it was put aside
+			continue // it is switched off
 		}
 		e.controller(e.Controllers[i].Deployment)
 		if i == 0 {
@@ -158,13 +158,13 @@ func (e *examination) versions() {
 	}
 }
 
-// isOtherVersion reports whether the controller was installed by a chart of another version than this program's.
+// isOtherVersion reports whether a chart of another version than this program's installed the controller.
 func (e *examination) isOtherVersion() bool {
 	chart := e.controllerChart()
 	return chart != "" && len(e.Charts) > 0 && !slices.Contains(e.Charts, chart)
 }
 
-// controllerChart is the version of the chart that the controller was installed by, empty if it does not say.
+// controllerChart returns the version of the chart that installed the controller, empty if it is unknown.
 func (e *examination) controllerChart() string {
 	if !e.installed() {
 		return ""

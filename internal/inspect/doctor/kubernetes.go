@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// OldestKubernetes is the oldest release that Vicinity is tried with.
+// OldestKubernetes is the oldest release that Vicinity is tested with.
 const OldestKubernetes = "1.35"
 
 // mostSkew is how many minor releases older than the API server kubelets and kube-proxy may be.
@@ -18,7 +18,7 @@ const mostSkew = 3
 func (e *examination) kubernetes() {
 	server, err := version.ParseGeneric(e.Version)
 	if err != nil {
-		return // nothing is known of it
+		return // an unknown version
 	}
 	if server.LessThan(version.MustParseGeneric(OldestKubernetes)) {
 		e.add(kubernetesTooOld, clusterObject, fmt.Sprintf("The API server is %s, and Vicinity needs %s or newer.", e.Version, OldestKubernetes), "kubectl version")
@@ -26,7 +26,7 @@ func (e *examination) kubernetes() {
 	for _, node := range e.Nodes {
 		kubelet := node.Status.NodeInfo.KubeletVersion
 		if isVirtual(node) {
-			continue // it has the version of another program
+			continue // its version is that of another program
 		}
 		if fault := skew(server, kubelet); fault != "" {
 			e.add(kubeletVersion, objectOf("Node", node), fmt.Sprintf("The kubelet is %s, which is %s (%s).", kubelet, fault, e.Version),
@@ -37,8 +37,7 @@ func (e *examination) kubernetes() {
 	}
 }
 
-// skew is what is wrong with a version beside that of the API server, empty if nothing is, or if it
-// is none of Kubernetes.
+// skew returns the fault of a version compared with the API server's, empty if it has none or is none of Kubernetes.
 func skew(server *version.Version, text string) string {
 	other, err := version.ParseGeneric(text)
 	switch {
@@ -64,10 +63,10 @@ func objectOf(kind string, object named) Object {
 	return Object{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// isVirtual reports whether a node stands for something else, as virtual-kubelet makes them.
+// isVirtual reports whether a node is virtual, as those of virtual-kubelet.
 func isVirtual(node *corev1.Node) bool { return node.Labels["type"] == "virtual-kubelet" }
 
-// isPassing reports whether a node is about to be there or to be gone, so that it need not be ready or labelled.
+// isPassing reports whether a node is new or about to be deleted, so that it need not be ready or labelled.
 func (e *examination) isPassing(node *corev1.Node) bool {
 	return node.DeletionTimestamp != nil || e.now().Sub(node.CreationTimestamp.Time) < settling
 }

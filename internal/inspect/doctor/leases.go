@@ -16,20 +16,19 @@ import (
 )
 
 const (
-	// leaderLease is the name of the Lease of the controller that leads.
+	// leaderLease is the name of the leader's Lease.
 	leaderLease = "vicinity-controller"
-	// leaderLate is how long after it should have been renewed the Lease of the leader is missed, so that a
-	// change of leaders is no finding.
+	// leaderLate is how long the renewal of the leader's Lease may be overdue, so that a change of leaders is no
+	// finding.
 	leaderLate = 15 * time.Second
 	// settling is how long a new node or DaemonSet has to get a Lease.
 	settling = time.Minute
-	// MostSkew is how far two clocks may be apart. The times that are compared are rounded to seconds, and a
-	// request may be under way for a few.
+	// MostSkew is how far two clocks may be apart. The compared times are rounded to seconds, and a request may take a
+	// few.
 	MostSkew = 10 * time.Second
 )
 
-// written is when the API server stored the last renewal of a Lease, by its own clock. It is zero if
-// that is not known.
+// written returns when the API server stored the last renewal of a Lease, by its own clock, zero if that is unknown.
 func written(lease *coordinationv1.Lease) time.Time {
 	var last time.Time
 	for i := range lease.ManagedFields {
@@ -44,8 +43,8 @@ func written(lease *coordinationv1.Lease) time.Time {
 	return last
 }
 
-// age is how long ago a Lease was renewed: by the clock of the API server where that is known, and else
-// by what its holder wrote. renewed is false if it never was.
+// age returns how long ago a Lease was renewed, by the clock of the API server if that is known, or else by that of its
+// holder. renewed is false if it never was.
 func (e *examination) age(lease *coordinationv1.Lease) (age time.Duration, renewed bool) {
 	if lease.Spec.RenewTime == nil {
 		return 0, false
@@ -111,14 +110,14 @@ func (e *examination) proxies() {
 	}
 }
 
-// runsOn reports whether a DaemonSet, which tolerates all taints, has a pod on a node. Of a node affinity that
-// makes no sense nothing is known.
+// runsOn reports whether a DaemonSet, which tolerates all taints, has a pod on a node. With an invalid node affinity
+// that is unknown.
 func runsOn(set *appsv1.DaemonSet, node *corev1.Node) bool {
 	matches, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: set.Spec.Template.Spec}).Match(node)
 	return err == nil && matches && node.DeletionTimestamp == nil
 }
 
-// proxy is about the Lease of the proxy of one node. A node that is not ready is told of as such.
+// proxy checks the Lease of a node's proxy. A node that is not ready has a finding of its own.
 func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coordinationv1.Lease) {
 	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: v1alpha1.ProxyLeasePrefix + node.Name}
 	next := "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
@@ -144,13 +143,13 @@ func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coo
 	}
 }
 
-// sentence is a message without the full stop at its end, on one line.
+// sentence returns a message on one line, without the full stop at its end.
 func sentence(message string) string {
 	return strings.TrimSuffix(strings.Join(strings.Fields(message), " "), ".")
 }
 
-// clocks compares those of nodes, and that of this machine, with that of the API server. A node writes its own
-// time into Leases, and the API server beside it when that was.
+// clocks compares the clocks of nodes and of this machine with that of the API server. A node writes its own time into
+// Leases, and the API server notes when that was.
 func (e *examination) clocks() {
 	if !e.Server.IsZero() {
 		if skew := e.Local.Sub(e.Server); skew.Abs() > MostSkew {

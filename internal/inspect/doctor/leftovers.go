@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// leftovers is about what is left of Vicinity where no controller is installed.
+// leftovers checks for objects of Vicinity where no controller is installed.
 func (e *examination) leftovers() {
 	if e.installed() || !e.knows(SourceDeployments) {
 		return
@@ -29,7 +29,7 @@ func (e *examination) leftovers() {
 	var routed []string
 	for _, service := range e.Services {
 		object := objectOf("Service", service)
-		// No proxy serves headless ones, whatever their labels.
+		// No proxy serves headless Services, whatever their labels are.
 		if service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName && service.Spec.ClusterIP != corev1.ClusterIPNone {
 			e.add(leftoverHandedOver, object, fmt.Sprintf("%s is handed over to vicinity-proxy, but no vicinity-controller is installed.", object),
 				"kubectl label service "+service.Name+object.at()+" "+v1alpha1.LabelServiceProxyName+"-")
@@ -58,7 +58,7 @@ func (e *examination) leftovers() {
 	}
 }
 
-// left notes objects of one kind that are alike, if there are any.
+// left adds a finding about objects of one kind, if there are any.
 func (e *examination) left(c check, object Object, how string, names []string, next string) {
 	if len(names) == 0 {
 		return

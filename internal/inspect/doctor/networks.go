@@ -15,14 +15,14 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Networks are programs of others that serve Services, as far as DaemonSets and ConfigMaps tell. Distributions
-// may run kube-proxy otherwise, so that none need be found.
+// Networks are other programs that serve Services, as far as DaemonSets and ConfigMaps show. Distributions may run
+// kube-proxy in other ways, so it may be missing.
 type Networks struct {
-	// DaemonSets are those of kube-system, with kube-proxy from wherever it is.
+	// DaemonSets are those of kube-system, and kube-proxy in any namespace.
 	DaemonSets []*appsv1.DaemonSet
-	// KubeProxy and Antrea are their settings, nil where there are none.
+	// KubeProxy and Antrea are their settings, nil without any.
 	KubeProxy, Antrea *ProxyConfig
-	// Cilium is the ConfigMap cilium-config, nil where there is none.
+	// Cilium is the ConfigMap cilium-config, nil without one.
 	Cilium map[string]string
 }
 
@@ -42,10 +42,10 @@ func (c *ProxyConfig) show() string {
 	return "kubectl -n " + c.Namespace + " get configmap " + c.ConfigMap + " -o yaml"
 }
 
-// Feature gates by which kube-proxy goes by hints.
+// Feature gates that make kube-proxy follow hints.
 var hintGates = []string{"PreferSameTrafficDistribution", "ServiceTrafficDistribution", "TopologyAwareHints"}
 
-// networks is about programs that serve Services and do not go by hints.
+// networks checks for programs that serve Services and do not follow hints.
 func (e *examination) networks() {
 	e.kubeProxy()
 	for _, set := range e.Networks.DaemonSets {
@@ -71,7 +71,7 @@ func (e *examination) networks() {
 	}
 }
 
-// replacesKubeProxy reads the values that releases of Cilium have had for it.
+// replacesKubeProxy knows the values that releases of Cilium have had.
 func replacesKubeProxy(data map[string]string) bool {
 	switch data["kube-proxy-replacement"] {
 	case "true", "strict":
@@ -80,7 +80,7 @@ func replacesKubeProxy(data map[string]string) bool {
 	return false
 }
 
-// servesByKubeRouter reports whether kube-router has its service proxy on, as it has by default.
+// servesByKubeRouter reports whether kube-router's service proxy is on, which is the default.
 func servesByKubeRouter(set *appsv1.DaemonSet) bool {
 	on := true
 	eachArgument(set, func(argument string) {
@@ -113,8 +113,8 @@ func IsKubeProxy(set *appsv1.DaemonSet) bool {
 // others are DaemonSets that can serve Services in place of kube-proxy.
 var others = []string{"cilium", "calico-node", "antrea-agent", "kube-router"}
 
-// isReplaced reports whether kube-proxy was switched off, of which a DaemonSet without nodes and its settings may be left.
-// That nothing is seen of it tells nothing where nothing else can be in its place.
+// isReplaced reports whether kube-proxy was switched off, perhaps with a DaemonSet without nodes and its settings left
+// over. Without another program that can replace it, its absence proves nothing.
 func (n *Networks) isReplaced() bool {
 	replaced := replacesKubeProxy(n.Cilium)
 	for _, set := range n.DaemonSets {
@@ -128,7 +128,7 @@ func (n *Networks) isReplaced() bool {
 	return replaced
 }
 
-// kubeProxy is about the mode, the feature gates and the version of kube-proxy.
+// kubeProxy checks the mode, the feature gates and the version of kube-proxy.
 func (e *examination) kubeProxy() {
 	if e.Networks.isReplaced() {
 		return
@@ -188,8 +188,8 @@ func readGates(text string) map[string]bool {
 	return gates
 }
 
-// programVersion is the tag of the image of what a DaemonSet runs, empty if it has none. There may be other containers
-// beside kube-proxy's.
+// programVersion returns the tag of a DaemonSet's image, empty without one. There may be other containers besides
+// kube-proxy's.
 func programVersion(set *appsv1.DaemonSet) string {
 	containers := set.Spec.Template.Spec.Containers
 	i := 0

@@ -16,10 +16,10 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// handOverTime is how long a hand-over may take before it is told of.
+// handOverTime is how long a hand-over may take before it is reported.
 const handOverTime = time.Minute
 
-// troubles are what the condition of a Service says keeps its plan from being in force.
+// troubles are the findings for the troubles in the condition of a Service.
 var troubles = map[routing.Trouble]check{
 	routing.TroubleHintsLost:   serviceHintsLost,
 	routing.TroubleNotWritten:  serviceNotWritten,
@@ -27,11 +27,11 @@ var troubles = map[routing.Trouble]check{
 	routing.TroubleAwaitsProxy: serviceAwaitsProxy,
 }
 
-// intents is what is needed to read what Services ask for.
+// intents has the objects that affect the requests of Services.
 type intents struct {
 	policies map[string][]*v1alpha1.RoutingPolicy
 	defaults map[string][]*v1alpha1.ClusterRoutingPolicy
-	// governed are the Services under which pods of StatefulSets have names.
+	// governed are the Services that give names to pods of StatefulSets.
 	governed map[types.NamespacedName]bool
 }
 
@@ -53,7 +53,7 @@ func (e *examination) intents() intents {
 	return in
 }
 
-// services is about Services of which what they ask for has no effect, or not all of it.
+// services checks for Services whose request has no effect, or not all of it.
 func (e *examination) services() {
 	in := e.intents()
 	for _, service := range e.Services {
@@ -68,7 +68,7 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	next := "kubectl vicinity explain svc/" + service.Name + object.at()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 	if e.servedByNone(service, object, name) || !e.knows(SourceDeployments) {
-		return // without Deployments it is not known which Services are left alone
+		return // the controller, which may ignore the Service, is unknown
 	}
 	request := intent.RequestOf(service, in.policies[service.Namespace], intent.Options{
 		TakeOverAuto: e.TakesAuto, Defaults: in.defaults[service.Namespace], GivesNames: in.governed[name],
@@ -93,10 +93,10 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	}
 	if strings.HasPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix) && !e.knows(SourcePolicies) {
 		e.condition(service, object, next)
-		return // what it asks for is not known
+		return // its request is unknown
 	}
-	// What Kubernetes does is in force for traffic from outside all the same, unless the Service is headless. A policy that
-	// selects many Services is not for those of them that have nothing to choose.
+	// Kubernetes' own routing still applies to traffic from outside, unless the Service is headless. A policy that
+	// selects many Services is not meant for those without a choice.
 	if asks && !request.Selected && request.NoPlan != "" && (request.Headless || !request.Upstream) {
 		e.add(serviceNotRoutable, object, fmt.Sprintf("%s asks for routing (%s), but no plan is possible: %s.", object, request.Source, sentence(request.NoPlan)), next)
 	}
@@ -113,8 +113,8 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	e.condition(service, object, next)
 }
 
-// servedByNone reports whether kube-proxy leaves a Service to a vicinity-proxy that does not serve it. Without a controller it
-// is a leftover.
+// servedByNone reports whether a Service is handed over to a vicinity-proxy that does not serve it. Without a
+// controller it is a leftover.
 func (e *examination) servedByNone(service *corev1.Service, object Object, name types.NamespacedName) bool {
 	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() || intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
 		return false
@@ -133,7 +133,7 @@ func (e *examination) servedByNone(service *corev1.Service, object Object, name 
 	return true
 }
 
-// condition is about what the controller says in the Service's condition. A controller without a ready pod says nothing new.
+// condition checks the Service's condition. That of a controller without a ready pod is out of date.
 func (e *examination) condition(service *corev1.Service, object Object, next string) {
 	condition := routing.ConditionOf(service)
 	if condition == nil || e.Controllers[0].Status.ReadyReplicas == 0 {
@@ -148,7 +148,7 @@ func (e *examination) condition(service *corev1.Service, object Object, next str
 	}
 }
 
-// policies is about policies that make no sense, or that are for nothing.
+// policies checks for policies that are invalid or select nothing.
 func (e *examination) policies() {
 	if !e.knows(SourceServices) {
 		return
@@ -177,11 +177,11 @@ func (e *examination) policies() {
 	}
 }
 
-// isUsed reports whether any Service is under a policy, by its labels or by name.
+// isUsed reports whether the policy selects any Service, or any names it.
 func isUsed(policy *v1alpha1.RoutingPolicy, services []*corev1.Service) bool {
 	var selector labels.Selector
 	if policy.Spec.Selector != nil {
-		selector, _ = metav1.LabelSelectorAsSelector(policy.Spec.Selector) // faults are told of already
+		selector, _ = metav1.LabelSelectorAsSelector(policy.Spec.Selector) // invalid selectors have a finding
 	}
 	for _, service := range services {
 		if selector != nil && selector.Matches(labels.Set(service.Labels)) {

@@ -12,23 +12,23 @@ import (
 	"vicinity.dev/vicinity/internal/inspect"
 )
 
-// expiresSoon is how long before its end the authority of webhooks is warned of. The controller renews it 90 days
+// expiresSoon is how long before its end the webhooks' authority causes a warning. The controller renews it 90 days
 // before.
 const expiresSoon = 30 * 24 * time.Hour
 
-// Backend is what is known of a Service of webhooks.
+// Backend is the state of a Service of webhooks.
 type Backend struct {
-	// Exists says that the Service does, and Ready is how many endpoints are.
+	// Exists says that the Service does, and Ready counts its endpoints.
 	Exists bool
 	Ready  int
-	// Unreached is why the API server got no answer from it, empty if it did, or if it was not asked.
+	// Unreached is why the API server got no answer from it, empty if it got one or was not asked.
 	Unreached string
 }
 
-// webhooks is about webhook configurations, their certificates and what answers them.
+// webhooks checks webhook configurations, their certificates and their Services.
 func (e *examination) webhooks() {
 	if !e.installed() || !e.knows(SourceWebhooks) {
-		return // what is left without a controller is a leftover
+		return // without a controller they are leftovers
 	}
 	controller := &e.Controllers[0]
 	for _, wanted := range []struct {
@@ -60,8 +60,8 @@ func (e *examination) webhooks() {
 	}
 }
 
-// authority is about the certificates that the API server believes the webhooks of a configuration by. All of them
-// are alike, since the controller writes them; one that is not is enough.
+// authority checks the certificates by which the API server trusts the webhooks of a configuration. The controller
+// writes the same ones for all webhooks; one that differs is enough for a finding.
 func (e *examination) authority(w *inspect.WebhookConfiguration) {
 	object := Object{Kind: w.Kind, Name: w.Name}
 	next := "kubectl -n " + e.home() + " rollout restart deployment/" + e.Controllers[0].Name
@@ -83,7 +83,7 @@ func (e *examination) authority(w *inspect.WebhookConfiguration) {
 	}
 }
 
-// validity is the time in which any certificate of a bundle is valid.
+// validity returns the time in which any certificate of a bundle is valid.
 func validity(bundle []byte) (from, until time.Time, found bool) {
 	for {
 		var block *pem.Block

@@ -13,13 +13,13 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// zone is what is known of the nodes of a zone.
+// zone is a summary of the nodes of a zone.
 type zone struct {
 	nodes, ready int
 	regions      map[string]string // a node of each
 }
 
-// nodeZones are the zones of all nodes, and the nodes without one that take pods of users.
+// nodeZones returns the zones of all nodes, and the nodes without a zone that take pods of users.
 func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.Node) {
 	zones = map[string]*zone{}
 	for _, node := range nodes {
@@ -41,7 +41,7 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 		}
 		region := node.Labels[corev1.LabelTopologyRegion]
 		if region == "" {
-			continue // it has that of its zone
+			continue // it has the region of its zone
 		}
 		if first, known := z.regions[region]; !known || node.Name < first {
 			z.regions[region] = node.Name
@@ -50,7 +50,7 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 	return zones, without
 }
 
-// zones is about the labels of nodes, and about nodes that no zone counts.
+// zones checks the labels of nodes, and for nodes that no zone counts.
 func (e *examination) zones() {
 	nodes := slices.DeleteFunc(slices.Clone(e.Nodes), func(node *corev1.Node) bool {
 		return e.isPassing(node) && (!intent.IsReady(node) || node.Labels[corev1.LabelTopologyZone] == "")
@@ -90,7 +90,7 @@ func (e *examination) zones() {
 		if len(z.regions) > 1 {
 			e.add(zoneInTwoRegions, object, fmt.Sprintf("Zone %q has nodes in different regions: %s.", name, regionText(z.regions)), selector+" -L "+corev1.LabelTopologyRegion)
 		}
-		// The smaller one is more likely the mistake.
+		// The smaller zone is more likely the mistake.
 		key, less := plain(name), name
 		if other, known := alike[key]; known {
 			if zones[other].nodes < z.nodes {
@@ -113,7 +113,8 @@ var (
 	betweenDigits = regexp.MustCompile(`([0-9])[-_.]+([0-9])`)
 )
 
-// plain is the name of a zone without what people mistype. What is between two numbers tells them apart: 1-11 is not 11-1.
+// plain returns the name of a zone without characters that people mistype. A separator between two numbers counts: 1-11
+// is not 11-1.
 func plain(name string) string {
 	name = betweenDigits.ReplaceAllString(strings.ToLower(name), "$1/$2")
 	return separators.ReplaceAllString(name, "")
@@ -127,7 +128,7 @@ func regionText(regions map[string]string) string {
 	return strings.Join(said, ", ")
 }
 
-// notReadyReason is what a node says about that, with a colon before.
+// notReadyReason returns the node's own reason, with a colon before.
 func notReadyReason(node *corev1.Node) string {
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Reason != "" {
