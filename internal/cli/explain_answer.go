@@ -57,7 +57,7 @@ func writeAnswer(p *page, e *inspect.Explanation) {
 func familyAnswer(e *inspect.Explanation, f *inspect.Family) []string {
 	state := stateText(e, f)
 	lines := append([]string{"state: " + state[0]}, state[1:]...)
-	if len(f.Stock) > 0 && !e.Blind {
+	if len(f.Stock) > 0 && !e.LacksNodes {
 		region := f.Question.Region
 		stored := explain.Prediction(region, f.Stock[0].Figures)
 		if stored != explain.Prediction(region, f.Asked().Figures) {

@@ -146,7 +146,7 @@ func writeFamilies(p *page, e *inspect.Explanation) {
 func writeFamily(p *page, e *inspect.Explanation, f *inspect.Family) {
 	p.list("state", stateText(e, f))
 	region := f.Question.Region
-	if !e.Blind {
+	if !e.LacksNodes {
 		p.table("zones", explain.Region(region, unitTitle(f.Unit)))
 		p.table(planTitle(e, f), explain.Plan(region, *f.Asked()))
 		p.table("who serves whom", explain.Groups(region, *f.Asked()))
@@ -156,7 +156,7 @@ func writeFamily(p *page, e *inspect.Explanation, f *inspect.Family) {
 	}
 	for i := range f.Stock {
 		title := stockTitle(f.Stock, i)
-		if !e.Blind {
+		if !e.LacksNodes {
 			title += " (" + explain.Prediction(region, f.Stock[i].Figures) + ")"
 		}
 		p.table(title, stockTable(&f.Stock[i]))
@@ -167,7 +167,7 @@ func writeFamily(p *page, e *inspect.Explanation, f *inspect.Family) {
 func stateText(e *inspect.Explanation, f *inspect.Family) []string {
 	word, expected := f.State, "expected: "
 	switch {
-	case e.Blind:
+	case e.LacksNodes:
 		return []string{"unknown, as no plan can be made without the nodes"}
 	case e.Undelivered:
 		word, expected = "undelivered", "expected if it were delivered: "

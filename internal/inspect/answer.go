@@ -13,10 +13,10 @@ import (
 	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
-// PermissionsDocument says what the commands that read a cluster must be allowed.
+// PermissionsDocument lists the rights that commands need to read a cluster.
 const PermissionsDocument = "docs/reference/permissions.md"
 
-// The runbooks that say more.
+// Runbooks of the next steps.
 const (
 	runbookController = "docs/runbooks/controller-down.md"
 	runbookHints      = "docs/runbooks/hints-do-not-survive.md"
@@ -24,21 +24,20 @@ const (
 	runbookProxy      = "docs/runbooks/proxy.md"
 )
 
-// Served says which endpoints serve some clients, as it is in force.
+// Served says which endpoints serve some clients now.
 type Served struct {
 	Clients []string `json:"clients"` // zones, or as in "1 node of zone-a" where the nodes of a zone differ
 	By      string   `json:"by"`      // as in "3 own + 1 of zone-b"
 }
 
-// Served is who is served from where in a family: by the hints as they are stored where
-// stock proxies serve the Service, and by the plan where vicinity-proxy does. It is empty
-// where another proxy does, or the plan is not known.
+// Served returns the present service of a family: by the stored hints where stock proxies serve the Service, and by the
+// plan where vicinity-proxy does. It is empty for another proxy, or if the plan is unknown.
 func (e *Explanation) Served(f *Family) []Served {
 	var uses []explain.Use
 	switch {
 	case len(f.Stock) > 0:
 		uses = stockUses(&f.Stock[0])
-	case e.Delivery == allocate.DeliveryGroups && !e.Blind:
+	case e.Delivery == allocate.DeliveryGroups && !e.LacksNodes:
 		uses = explain.PlanUses(f.Question.Region, f.Asked().Plan)
 		for i := range uses {
 			uses[i].Zone = explain.ZoneName(uses[i].Zone)
@@ -56,8 +55,8 @@ func (e *Explanation) Served(f *Family) []Served {
 	return served
 }
 
-// stockUses are what the clients of stock proxies use: by zone, or by how many nodes of it
-// where those of a zone differ.
+// stockUses returns the uses of stock proxies' clients: by zone, or by number of nodes where the nodes of a zone
+// differ.
 func stockUses(s *Stock) []explain.Use {
 	type part struct {
 		zone, uses string
@@ -89,8 +88,8 @@ func stockUses(s *Stock) []explain.Use {
 	return uses
 }
 
-// Advise finds what to do, what matters most first: Next. There is nothing to do about most
-// Services. It plans for many changes of the places of pods, which takes long in a large region.
+// Advise sets Next: the steps to take, most important first. Most Services need none. It plans for many changes of
+// pods, which takes long in a large region.
 func (e *Explanation) Advise() error {
 	in, d := &e.reading, &e.decision
 	var next []string
@@ -103,7 +102,7 @@ func (e *Explanation) Advise() error {
 			add("get the right to read %s (%s)", kind, PermissionsDocument)
 		}
 	}
-	if e.Blind || slices.Contains(in.Unread, KindSlices) {
+	if e.LacksNodes || slices.Contains(in.Unread, KindSlices) {
 		e.Next = next
 		return nil
 	}
@@ -126,7 +125,7 @@ func (e *Explanation) Advise() error {
 	}
 	for i := range e.Families {
 		if !ready {
-			break // no place for pods is better while there are none
+			break // without pods no zone is better
 		}
 		sentence, err := e.improvement(&e.Families[i], d)
 		if err != nil {
@@ -140,7 +139,7 @@ func (e *Explanation) Advise() error {
 	return nil
 }
 
-// writes is what to do about what of the decision is not written.
+// writes returns the next step for decisions that are not written.
 func (e *Explanation) writes() string {
 	in := &e.reading
 	switch {
@@ -156,8 +155,8 @@ func (e *Explanation) writes() string {
 	return "wait some seconds; if it is still not written, look at the controller (" + runbookController + ")"
 }
 
-// improvement is what would keep more of the traffic near, if something small does: to ask
-// for it, or another place for a few pods.
+// improvement returns a small change that would keep more of the traffic near: an annotation, or other zones for a few
+// pods.
 func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error) {
 	asked := f.Asked()
 	switch request := &d.Request; {
@@ -168,7 +167,7 @@ func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error
 		}
 		return advice[0].String(), nil
 	case request.Source != "" || request.Upstream || e.LeftAlone != "" || len(d.Notes) > 0:
-		return "", nil // it is as someone wants it
+		return "", nil // it is as asked
 	}
 	usual := intent.DefaultAlgorithm(f.Question.Delivery == allocate.DeliveryGroups)
 	for i := range f.Comparison.Options {
@@ -181,5 +180,5 @@ func (e *Explanation) improvement(f *Family, d *routing.Decision) (string, error
 	return "", nil
 }
 
-// leastGain is the least part of all traffic that is worth a change.
+// leastGain is the least share of all traffic that is worth a change.
 const leastGain = 0.01

@@ -13,11 +13,11 @@ import (
 	"vicinity.dev/vicinity/internal/rollout"
 )
 
-// BudgetStatus is what the status of a TopologyDisruptionBudget says.
+// BudgetStatus is the status of a TopologyDisruptionBudget.
 type BudgetStatus struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Current is false if the status is older than the spec, or if there is none.
+	// Current is false if the status is missing or older than the spec.
 	Current   bool  `json:"current"`
 	Expected  int32 `json:"expected"`
 	Healthy   int32 `json:"healthy"`
@@ -27,11 +27,11 @@ type BudgetStatus struct {
 	// Admitted are pods that are about to be evicted.
 	Admitted []string                `json:"admitted,omitempty"`
 	Domains  []v1alpha1.DomainStatus `json:"domains"`
-	// Blocks are what is not as it should be, the oldest first.
+	// Blocks are the conditions with the wrong status, oldest first.
 	Blocks []Block `json:"blocks,omitempty"`
 }
 
-// Block is a condition that is not as it should be.
+// Block is a condition with the wrong status.
 type Block struct {
 	Condition string    `json:"condition"`
 	Reason    string    `json:"reason"`
@@ -60,8 +60,7 @@ func BudgetStatusOf(tdb *v1alpha1.TopologyDisruptionBudget) BudgetStatus {
 	return b
 }
 
-// blocksOf are the conditions that are not as they should be: true, but for some that should
-// not be.
+// blocksOf returns the conditions with the wrong status: False, or True for those that should be False.
 func blocksOf(conditions []metav1.Condition, wrong ...string) []Block {
 	var blocks []Block
 	for i := range conditions {
@@ -78,7 +77,7 @@ func blocksOf(conditions []metav1.Condition, wrong ...string) []Block {
 	return blocks
 }
 
-// RolloutStatus is what the status of a DomainRollout says.
+// RolloutStatus is the status of a DomainRollout.
 type RolloutStatus struct {
 	Namespace   string                 `json:"namespace"`
 	Name        string                 `json:"name"`
@@ -87,13 +86,13 @@ type RolloutStatus struct {
 	Pods        int32                  `json:"pods"`
 	Updated     int32                  `json:"updated"`
 	Healthy     int32                  `json:"healthy"`
-	// Current is false if the status is older than the spec, or if there is none.
+	// Current is false if the status is missing or older than the spec.
 	Current bool `json:"current"`
 	// Moving says that pods are replaced or a wave bakes.
 	Moving  bool                         `json:"moving"`
 	Failure string                       `json:"failure,omitempty"`
 	Status  v1alpha1.DomainRolloutStatus `json:"status"`
-	// Blocks are what is not as it should be, the oldest first.
+	// Blocks are the conditions with the wrong status, oldest first.
 	Blocks []Block `json:"blocks,omitempty"`
 }
 
@@ -122,12 +121,12 @@ func RolloutStatusOf(d *v1alpha1.DomainRollout) RolloutStatus {
 	return r
 }
 
-// CompareBudgets orders budgets: those that block first, then by namespace and name.
+// CompareBudgets sorts blocking budgets first, then by namespace and name.
 func CompareBudgets(a, b BudgetStatus) int {
 	return cmp.Or(bools.Compare(b.Blocking(), a.Blocking()), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
-// CompareRollouts orders rollouts: those that move or failed first, then by namespace and name.
+// CompareRollouts sorts moving and failed rollouts first, then by namespace and name.
 func CompareRollouts(a, b RolloutStatus) int {
 	urgent := bools.Compare(b.Moving || b.Failure != "", a.Moving || a.Failure != "")
 	return cmp.Or(urgent, strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))

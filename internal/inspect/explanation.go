@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Explanation is all that there is to say about a Service. Percentages are from 0 to 100.
+// Explanation is all about one Service. Percentages are from 0 to 100.
 type Explanation struct {
 	Namespace     string            `json:"namespace"`
 	Service       string            `json:"service"`
@@ -29,28 +29,28 @@ type Explanation struct {
 	Upstream      bool              `json:"upstream,omitempty"`
 	Headless      bool              `json:"headless,omitempty"` // DNS delivers the plan, and no proxy
 	Delivery      allocate.Delivery `json:"delivery"`
-	Undelivered   bool              `json:"undelivered,omitempty"` // the plan cannot be expressed, so it is not in force
-	LeftAlone     string            `json:"leftAlone,omitempty"`   // why, if Vicinity does nothing whatever is asked for
+	Undelivered   bool              `json:"undelivered,omitempty"` // hints cannot express the plan, so it is not in force
+	LeftAlone     string            `json:"leftAlone,omitempty"`   // why Vicinity ignores the Service
 	Groups        int               `json:"groups"`
-	Meanwhile     *Interim          `json:"meanwhile,omitempty"` // what hints say until vicinity-proxy serves the Service
+	Meanwhile     *Interim          `json:"meanwhile,omitempty"` // in force until vicinity-proxy serves the Service
 	Condition     *Condition        `json:"condition,omitempty"`
 	NoPlan        string            `json:"noPlan,omitempty"`
 	Families      []Family          `json:"families"`
 	NoProxy       string            `json:"noStockProxy,omitempty"`
-	Written       *bool             `json:"written,omitempty"` // none if there is no plan, or none that is known
-	Pending       []string          `json:"pending,omitempty"` // what of the decision is not written
+	Written       *bool             `json:"written,omitempty"` // nil without a known plan
+	Pending       []string          `json:"pending,omitempty"` // parts of the decision that are not written
 	// Held are the zones that endpoints keep for a moment, by address.
 	Held     map[string][]string `json:"held,omitempty"`
 	Warnings []string            `json:"warnings,omitempty"`
 	Limits   []explain.Limit     `json:"limits,omitempty"`
 	NotKnown []string            `json:"notKnown,omitempty"`
-	// Next is what to do, what matters most first; nothing for most, and before Advise.
+	// Next are the steps to take, most important first. It is empty for most Services, and before Advise.
 	Next []string `json:"next,omitempty"`
 
-	// Blind says that the nodes are not known, so that no plan is.
-	Blind bool `json:"-"`
-	// AwaitsProxy says that the plan is for vicinity-proxy and stock proxies still serve the
-	// Service, so that it is not in force.
+	// LacksNodes says that the nodes are unknown, and so are plans.
+	LacksNodes bool `json:"-"`
+	// AwaitsProxy says that the plan is not in force, because it is for vicinity-proxy and stock proxies still serve
+	// the Service.
 	AwaitsProxy bool `json:"-"`
 	// NoAddresses is why there is no family.
 	NoAddresses string `json:"-"`
@@ -59,7 +59,7 @@ type Explanation struct {
 	decision routing.Decision
 }
 
-// Interim is a decision that holds for a while.
+// Interim is a temporary decision.
 type Interim struct {
 	Undelivered bool            `json:"undelivered,omitempty"`
 	Notes       []string        `json:"notes,omitempty"`
@@ -68,7 +68,7 @@ type Interim struct {
 	Delivery allocate.Delivery `json:"-"`
 }
 
-// InterimFamily is the part of it that is about an address family.
+// InterimFamily is its part for an address family.
 type InterimFamily struct {
 	Family    string              `json:"family"`
 	State     string              `json:"state"`
@@ -78,7 +78,7 @@ type InterimFamily struct {
 	Endpoints map[string][]string `json:"endpoints,omitempty"`
 }
 
-// Condition is the outcome that the Service has in its status.
+// Condition is the outcome in the Service's status.
 type Condition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -87,12 +87,10 @@ type Condition struct {
 	Since   string `json:"since"`
 }
 
-// Family is the part of an explanation that is about an address family: the plan that is
-// decided, among those of other algorithms, and what stock proxies do.
+// Family is the part for an address family: the plan, with those of other algorithms, and the work of stock proxies.
 type Family struct {
 	Family string `json:"family"`
-	// Decided says that Vicinity made the plan. If not it is what Kubernetes is expected to
-	// do, or what happens when no one does anything.
+	// Decided says that Vicinity made the plan. Otherwise it is a prediction of what Kubernetes does.
 	Decided    bool                `json:"decided"`
 	State      string              `json:"state"`
 	Rule       allocate.Rule       `json:"rule,omitempty"`
@@ -111,7 +109,7 @@ type Family struct {
 	divided bool // zones use different endpoints
 }
 
-// Explain decides about a Service and compares.
+// Explain decides about a Service and compares algorithms.
 func Explain(in Reading) (*Explanation, error) {
 	d, err := in.Decide()
 	if err != nil {
@@ -125,7 +123,7 @@ func Explain(in Reading) (*Explanation, error) {
 		Delivery: d.Delivery, Undelivered: d.Undelivered, LeftAlone: in.LeftAlone, Groups: len(in.Groups),
 		Meanwhile: interimOf(d.Meanwhile), NoPlan: request.NoPlan, Families: []Family{}, NoProxy: stockLeaves(service),
 		Pending: in.pending(d), Held: hints.Held(in.Slices), Warnings: in.warnings(&d),
-		Blind: in.blind(), AwaitsProxy: awaitsProxy(service, d.Delivery),
+		LacksNodes: in.lacksNodes(), AwaitsProxy: awaitsProxy(service, d.Delivery),
 		reading: in, decision: d,
 	}
 	if c := routing.ConditionOf(service); c != nil {
@@ -151,7 +149,7 @@ func Explain(in Reading) (*Explanation, error) {
 	}
 	e.Limits = e.limits()
 	planned := d.Delivery != allocate.DeliveryNone && !d.Undelivered && len(e.Families) > 0
-	readable := !e.Blind && (d.Delivery != allocate.DeliveryGroups || !slices.Contains(in.Unread, KindGroups))
+	readable := !e.LacksNodes && (d.Delivery != allocate.DeliveryGroups || !slices.Contains(in.Unread, KindGroups))
 	if planned && readable {
 		all := len(e.Pending) == 0
 		e.Written = &all
@@ -176,19 +174,19 @@ func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []i
 		f.Decided, assigned = true, d.Assigned
 		f.Comparison.Decide(f.Question, d.Plan, d.Outcome, d.Nodes, d.Placed())
 	}
-	// What is in force is shown, also where nothing is asked for.
+	// The plan in force is shown, even if nothing is asked for.
 	f.Comparison.Shown = f.Comparison.Asked
 	if stockLeaves(in.Service) == "" {
 		f.Stock = in.stock(request.Capacity, family, ready)
 	}
 	f.limits = explain.Limits(f.Question.Region)
-	if !d.Undelivered { // or the plan is only a wish
+	if !d.Undelivered { // otherwise the plan is not in force
 		var limit explain.Limit
 		if limit, f.divided = explain.TrafficFromOneZone(f.Question.Region, f.Asked().Plan); f.divided {
 			f.limits = append(f.limits, limit)
 		}
 	}
-	if in.blind() {
+	if in.lacksNodes() {
 		f.limits = slices.DeleteFunc(f.limits, func(l explain.Limit) bool { return l.Name == explain.LimitZonesWithoutNodes })
 		f.Decided, f.State = false, "unknown"
 		return f, nil
@@ -200,7 +198,7 @@ func (in *Reading) family(d *routing.Decision, family corev1.IPFamily, ready []i
 	return f, nil
 }
 
-// question is what to compare for the ready endpoints of a family.
+// question returns the comparison for the ready endpoints of a family.
 func (in *Reading) question(d *routing.Decision, ready []intent.Endpoint) explain.Question {
 	request, cluster := d.Request, in.Cluster
 	auto := intent.AutoCapacity()
@@ -259,7 +257,7 @@ func (e *Explanation) Divided() bool {
 	return slices.ContainsFunc(e.Families, func(f Family) bool { return f.divided })
 }
 
-// limits are those of all families, each once.
+// limits returns the limits of all families, each once.
 func (e *Explanation) limits() []explain.Limit {
 	var limits []explain.Limit
 	for i := range e.Families {
@@ -272,23 +270,21 @@ func (e *Explanation) limits() []explain.Limit {
 	return limits
 }
 
-// Autoscaled notes which autoscalers set the number of endpoints of a Service that is
-// divided.
+// Autoscaled notes the autoscalers of a Service that is divided.
 func (e *Explanation) Autoscaled(names []string) {
 	if len(names) > 0 {
 		e.Limits = append(e.Limits, explain.Autoscaled(names))
 	}
 }
 
-// warnings are what is wrong with what is written or with the nodes, and what cannot be
-// delivered, each once.
+// warnings returns sentences about wrong settings, wrong nodes and plans that cannot be delivered, each once.
 func (in *Reading) warnings(d *routing.Decision) []string {
 	var warnings []string
 	if sentence := in.abandoned(); sentence != "" {
 		warnings = append(warnings, sentence)
 	}
 	warnings = slices.Concat(warnings, d.Request.Warnings, d.Notes)
-	if !in.blind() {
+	if !in.lacksNodes() {
 		warnings = append(warnings, in.Cluster.Warnings()...)
 	}
 	if fault := in.Cluster.Fault(d.Request.Capacity); fault != "" {

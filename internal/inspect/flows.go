@@ -7,21 +7,20 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Flow is the part of the traffic of a Service that goes from one zone to one, in percent of
-// all. From is empty for nodes without a zone, and To for endpoints without one.
+// Flow is the traffic of a Service between two zones, in percent of all. From is empty for nodes without a zone, and To
+// for endpoints without one.
 type Flow struct {
 	From    string  `json:"from"`
 	To      string  `json:"to"`
 	Percent float64 `json:"percent"`
 }
 
-// Flows are where the traffic of a family is expected to go, in the order of zones: by the
-// hints as they are stored where stock proxies serve the Service, and by the plan where
-// vicinity-proxy does, as in Served. There are none where another proxy does, or the plan is
-// not known.
+// Flows predicts the traffic of a family, in the order of zones: by the stored hints where stock proxies serve the
+// Service, and by the plan where vicinity-proxy does, as in Served. It is empty for another proxy, or if the plan is
+// unknown.
 func (e *Explanation) Flows(f *Family) []Flow {
 	switch {
-	case e.Blind:
+	case e.LacksNodes:
 		return nil
 	case len(f.Stock) > 0:
 		return stockFlows(f.Question.Region, &f.Stock[0])
@@ -51,7 +50,7 @@ func planFlows(region allocate.Region, plan allocate.Plan) []Flow {
 	return flows.sorted()
 }
 
-// stockFlows are those of stock proxies. The nodes of a zone share its traffic alike.
+// stockFlows returns the flows of stock proxies. The nodes of a zone share its traffic equally.
 func stockFlows(region allocate.Region, s *Stock) []Flow {
 	var names []string
 	for _, zone := range region.Zones {
@@ -83,7 +82,7 @@ func stockFlows(region allocate.Region, s *Stock) []Flow {
 
 type flowList map[[2]string]float64
 
-// add divides a share of the traffic that comes from a zone by what it uses of each.
+// add divides the traffic of a zone among the zones that it uses.
 func (l flowList) add(from string, share float64, zones []string, uses []float64) {
 	all := 0.0
 	for _, use := range uses {

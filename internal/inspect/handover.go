@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// HandOverState is how far a Service is on its way between kube-proxy and vicinity-proxy.
+// HandOverState is the state of a Service between kube-proxy and vicinity-proxy.
 type HandOverState string
 
 // The states.
@@ -26,28 +26,27 @@ const (
 	HandOverOther     HandOverState = "other"     // another proxy's, or no proxy's
 )
 
-// HandOver is where a Service is on its way, and which nodes it waits for.
+// HandOver is the state of a Service's hand-over, with the nodes that it waits for.
 type HandOver struct {
 	State HandOverState `json:"state"`
-	// Zones say how many nodes are ready by zone. There are none where that does not matter,
-	// or Leases are not known.
+	// Zones count ready nodes by zone. It is empty if they do not matter, or if Leases are unknown.
 	Zones []HandOverZone `json:"zones,omitempty"`
 	// Missing are the nodes that it waits for, or that cannot serve it now, in order.
 	Missing []string `json:"missing,omitempty"`
-	// Down are nodes that are not ready for long, in order. No Service waits for them.
+	// Down are nodes that have not been ready for long, in order. No Service waits for them.
 	Down []string `json:"down,omitempty"`
 	// Failures are why packets of nodes do not come through the rules of vicinity-proxy.
 	Failures map[string]string `json:"failures,omitempty"`
 }
 
-// HandOverZone is a zone with how many of its nodes have what the Service needs.
+// HandOverZone counts the nodes of a zone that are ready for the Service.
 type HandOverZone struct {
 	Zone  string `json:"zone"`
 	Nodes int    `json:"nodes"`
 	Ready int    `json:"ready"`
 }
 
-// HandOverStateOf is the state of a Service with so many groups.
+// HandOverStateOf returns the state of a Service with so many groups.
 func HandOverStateOf(service *corev1.Service, groups int) HandOverState {
 	name, named := service.Labels[v1alpha1.LabelServiceProxyName]
 	wanted := service.Annotations[v1alpha1.AnnotationProxy] == "true"
@@ -68,13 +67,12 @@ func HandOverStateOf(service *corev1.Service, groups int) HandOverState {
 	return HandOverWaiting
 }
 
-// DependsOnProxies reports whether the Leases of proxies say more than the state.
+// DependsOnProxies reports whether the Leases of proxies add anything to the state.
 func (h *HandOver) DependsOnProxies() bool {
 	return h.State == HandOverWaiting || h.State == HandOverDone
 }
 
-// HandOverOf judges a Service by the proxies of all nodes that run one. Without Leases only
-// the state is known.
+// HandOverOf returns the state of a Service and of all nodes that run a proxy. Without Leases only the former is known.
 func HandOverOf(in *Reading, proxies []NodeProxy) HandOver {
 	h := HandOver{State: HandOverStateOf(in.Service, len(in.Groups))}
 	if !h.DependsOnProxies() || len(proxies) == 0 || slices.Contains(in.Unread, KindGroups) {
@@ -115,7 +113,7 @@ func HandOverOf(in *Reading, proxies []NodeProxy) HandOver {
 	return h
 }
 
-// NodeProxy is a node with what the Lease of its proxy says.
+// NodeProxy is a node with the content of its proxy's Lease.
 type NodeProxy struct {
 	handover.NodeProxy
 	// Failure is why packets of the node do not come through the proxy's rules.
@@ -127,7 +125,7 @@ func (p *NodeProxy) Lives(now time.Time) bool {
 	return !p.Seen.IsZero() && now.Sub(p.Seen) < v1alpha1.LeaseFresh
 }
 
-// NodeProxies join nodes with the Leases of their proxies, in the order of the nodes.
+// NodeProxies joins nodes with the Leases of their proxies, in the order of the nodes.
 func NodeProxies(nodes []*corev1.Node, leases []*coordinationv1.Lease) []NodeProxy {
 	byNode := make(map[string]*coordinationv1.Lease, len(leases))
 	for _, lease := range leases {

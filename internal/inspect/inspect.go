@@ -1,10 +1,8 @@
-// Package inspect judges what was read of a cluster, or of manifests: what a Service asks
-// for, what is in force and why, what a node does for it, and what its traffic did; and
-// whether a pod may be evicted.
+// Package inspect judges objects of a cluster, or manifests. It explains the request, the plan and the state of a
+// Service, its service on a node, its traffic, and the answer to an eviction of a pod.
 //
-// It takes objects of the API and returns values that are marshalled as they are: what
-// "-o json" prints of explain, status and plan are its types. It reads nothing, prints
-// nothing and knows no clock: the commands do.
+// Its results are marshalled as they are: they are the types of "-o json" of explain, status and plan. It reads
+// nothing, prints nothing and knows no clock: the commands do.
 package inspect
 
 import (
@@ -14,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// Kinds of objects without which less can be said, as in Reading.Unread.
+// Kinds of objects that may be missing, as in Reading.Unread.
 const (
 	KindNodes    = "Nodes"
 	KindSlices   = "EndpointSlices"
@@ -25,7 +23,7 @@ const (
 	KindPDBs     = "PodDisruptionBudgets"
 )
 
-// Figures are what a plan is expected to do for traffic, in percent from 0 to 100.
+// Figures predict the traffic of a plan, in percent from 0 to 100.
 type Figures struct {
 	InZone      float64 `json:"inZone"`
 	SameNode    float64 `json:"sameNode,omitempty"` // where nodes look for endpoints of their own
@@ -43,12 +41,12 @@ func carried(d allocate.Delivery) []allocate.Algorithm {
 	return slices.DeleteFunc(slices.Clone(allocate.Algorithms()), func(a allocate.Algorithm) bool { return !d.CanCarry(a) })
 }
 
-// withoutWeights are the algorithms whose plans DNS can carry, as hints can.
+// withoutWeights returns the algorithms whose plans have no weights, which DNS cannot carry.
 func withoutWeights(algorithms []allocate.Algorithm) []allocate.Algorithm {
 	return slices.DeleteFunc(slices.Clone(algorithms), func(a allocate.Algorithm) bool { return a.Weighted() })
 }
 
-// mostNamed is how many things of many a sentence names.
+// mostNamed is how many of many things a sentence names.
 const mostNamed = 3
 
 // NodeNames names a few of many nodes.

@@ -18,43 +18,43 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// The types of records that are explained.
+// Types of records.
 const (
 	TypeA    = "A"
 	TypeAAAA = "AAAA"
 )
 
-// NameReading is all that the answer for a name depends on, as it was read of a cluster.
+// NameReading is the input for the answer for a name, as it was read of a cluster.
 type NameReading struct {
-	// Name is the whole name of a Service, of one of its ports or endpoints, or one with a zone.
-	// Zone is that of the cluster. Both end with a dot.
+	// Name is the whole name of a Service, of one of its ports or endpoints, or one with a zone. Zone is that of the
+	// cluster. Both end with a dot.
 	Name, Zone string
 	// Plan says that the Corefile of the server has the directive plan.
 	Plan   bool
 	Client ClientReading
-	// Service is what the decision about the name's Service depends on.
+	// Service is the input of the decision about the name's Service.
 	Service *Reading
 	// Unread are the kinds of objects that may not be read.
 	Unread []string
 }
 
-// NameExplanation is what a client gets for a name, and why.
+// NameExplanation is the answer for a name, and the reason.
 type NameExplanation struct {
 	Name      string     `json:"name"`
 	Namespace string     `json:"namespace,omitempty"`
 	Service   string     `json:"service,omitempty"`
 	Client    NameClient `json:"client"`
-	// Rule says which rule decides.
+	// Rule is the rule that decides.
 	Rule NameRule `json:"rule"`
 	// Alias is the other name of a Service of type ExternalName.
 	Alias string `json:"alias,omitempty"`
-	// Missing says that the name does not exist now. A client goes on to the next name of its search list.
+	// Missing says that the name does not exist now. A client then tries the next name of its search list.
 	Missing bool `json:"missing,omitempty"`
-	// Answers are empty if Vicinity leaves the answer as it is, and for an alias.
+	// Answers are empty if Vicinity does not change the answer, and for an alias.
 	Answers []NameAnswer `json:"answers"`
-	// Keys are those by which endpoints are near, with the client's values.
+	// Keys are the keys of near endpoints, with the client's values.
 	Keys []NameKey `json:"keys,omitempty"`
-	// Groups are those of the Service, and GroupsUsed those that are for the client's zone.
+	// Groups counts the groups of the Service, and GroupsUsed those for the client's zone.
 	Groups     int      `json:"groups,omitempty"`
 	GroupsUsed int      `json:"groupsUsed,omitempty"`
 	AsksFor    string   `json:"asksFor,omitempty"`
@@ -70,21 +70,21 @@ type NameRule string
 
 // The rules.
 const (
-	// RuleGroups has the groups of a headless Service, its keys and the client's place decide.
+	// RuleGroups decides by the groups of a headless Service, its keys and the client's place.
 	RuleGroups NameRule = "groups"
 	// RuleWhole gives all endpoints of a headless Service without groups.
 	RuleWhole NameRule = "whole"
-	// RuleLeftOver gives all since groups are left of when the Service was headless.
+	// RuleLeftOver gives all endpoints, because groups are left over from when the Service was headless.
 	RuleLeftOver NameRule = "leftOver"
-	// RuleUnchanged is for names whose answers Vicinity leaves as CoreDNS gives them.
+	// RuleUnchanged is for names whose answers Vicinity does not change.
 	RuleUnchanged NameRule = "unchanged"
-	// RuleAlias is for names of ExternalName Services: the client gets what it gets for the other name.
+	// RuleAlias is for names of ExternalName Services: the client gets the answer for the other name.
 	RuleAlias NameRule = "alias"
-	// RuleUnread is for what depends on objects that may not be read.
+	// RuleUnread is for answers that depend on unread objects.
 	RuleUnread NameRule = "unread"
 )
 
-// NameResult is what an answer is.
+// NameResult is the kind of an answer.
 type NameResult string
 
 // The results.
@@ -93,17 +93,17 @@ const (
 	ResultRecords NameResult = "records"
 	// ResultEmpty has none.
 	ResultEmpty NameResult = "empty"
-	// ResultUnknown is for what depends on more than was read.
+	// ResultUnknown is for answers that depend on more than was read.
 	ResultUnknown NameResult = "unknown"
 )
 
-// NameAnswer is what the client gets of one type.
+// NameAnswer is the client's answer for one type.
 type NameAnswer struct {
 	Type   string     `json:"type"`
 	Result NameResult `json:"result"`
-	// Why says what the records are, or why there are none.
+	// Why explains the records, or their absence.
 	Why string `json:"why"`
-	// Of is how many records of the type there are for the name, whoever asks.
+	// Of is the number of records of the type for the name, for any client.
 	Of int `json:"of"`
 	// Tier is the key that the endpoints share with the client.
 	Tier    string       `json:"tier,omitempty"`
@@ -125,8 +125,8 @@ type NameKey struct {
 	Value string `json:"value,omitempty"`
 }
 
-// ExplainName says which endpoints of a headless Service a client gets for a name. Of other names
-// it says why Vicinity leaves their answers as they are.
+// ExplainName returns the endpoints of a headless Service that a client gets for a name. For other names it says why
+// Vicinity does not change the answer.
 func ExplainName(in NameReading) (*NameExplanation, error) {
 	name, ofService := names.Parse(in.Name, []string{in.Zone})
 	if !ofService {
@@ -143,18 +143,18 @@ func ExplainName(in NameReading) (*NameExplanation, error) {
 	return v.e, nil
 }
 
-// nameView is a name with what its answer is made of.
+// nameView is a name with the input of its answer.
 type nameView struct {
 	in   *NameReading
 	e    *NameExplanation
 	name names.Name
-	// client is as groups know it.
+	// client is the client of groups.
 	client   endpoint.Client
 	decision routing.Decision
-	// groups are nil without any that count, which are those in counting, in the order of names.
+	// groups are the groups that count, also listed in counting in the order of names. It is nil without any.
 	groups   *names.Service
 	counting []*v1alpha1.EndpointGroup
-	// anyClient says that the name decides for which place the records are.
+	// anyClient says that the name determines the place of the records, for any client.
 	anyClient bool
 }
 
@@ -221,13 +221,13 @@ func (v *nameView) isMissing() bool {
 	})
 }
 
-// port is the port, with its protocol, that a name is of.
+// port returns the port of the name, with its protocol.
 func (v *nameView) port() (name, protocol string) {
 	name, protocol, _ = strings.Cut(v.name.Prefix, ".")
 	return strings.TrimPrefix(name, "_"), strings.TrimPrefix(protocol, "_")
 }
 
-// unchanged says why Vicinity leaves the answer as CoreDNS gives it, empty if it does not.
+// unchanged says why Vicinity does not change the answer, empty if it does.
 func (v *nameView) unchanged() string {
 	service := v.in.Service.Service
 	_, pinned := v.name.Pinned()
@@ -247,7 +247,7 @@ func (v *nameView) unchanged() string {
 	return ""
 }
 
-// answer has the records of each family, of which groups choose.
+// answer sets the records of each family, among which groups choose.
 func (v *nameView) answer() {
 	endpoints := v.endpoints()
 	for family, kind := range [...]string{names.V4: TypeA, names.V6: TypeAAAA} {
@@ -274,7 +274,7 @@ func (v *nameView) answer() {
 	v.e.Answers = append(v.e.Answers, none)
 }
 
-// ready are the endpoints that are ready, and have the port if the name is of one.
+// ready returns the ready endpoints, with the port if the name has one.
 func (v *nameView) ready() []names.Endpoint {
 	port, protocol := v.port()
 	isNamed := func(p discoveryv1.EndpointPort) bool {
@@ -291,7 +291,7 @@ func (v *nameView) ready() []names.Endpoint {
 	return all
 }
 
-// endpoints are those that are ready, one for each address, in the order of addresses.
+// endpoints returns the ready endpoints, one for each address, in the order of addresses.
 func (v *nameView) endpoints() []names.Endpoint {
 	all := v.ready()
 	slices.SortStableFunc(all, func(a, b names.Endpoint) int {
@@ -300,7 +300,7 @@ func (v *nameView) endpoints() []names.Endpoint {
 	return slices.CompactFunc(all, func(a, b names.Endpoint) bool { return a.IP == b.IP })
 }
 
-// readGroups reads the groups and slices that the server knows of.
+// readGroups reads the groups and slices that the server reads.
 func (v *nameView) readGroups() {
 	in := v.in.Service
 	var groups []*v1alpha1.EndpointGroup
@@ -320,8 +320,7 @@ func (v *nameView) readGroups() {
 	v.counting = groups
 }
 
-// countGroups says how many groups the Service has, how many are for the client, and by which
-// keys endpoints are near.
+// countGroups counts the groups of the Service and those for the client, and sets the keys.
 func (v *nameView) countGroups() {
 	choice := endpoint.NewChoice(v.client)
 	v.e.Groups = len(v.counting)

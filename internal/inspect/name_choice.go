@@ -14,8 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// choose keeps of an answer the records that are for the client. The addresses are those of its
-// records.
+// choose keeps only the client's records of an answer. The addresses are those of its records.
 func (v *nameView) choose(a *NameAnswer, family int, addresses []netip.Addr) {
 	if v.groups == nil {
 		return
@@ -50,7 +49,7 @@ func (v *nameView) choose(a *NameAnswer, family int, addresses []netip.Addr) {
 	a.Why = v.chosenText(a, chosen)
 }
 
-// chosenText says which records a client gets by its place.
+// chosenText says which records a client gets in its place.
 func (v *nameView) chosenText(a *NameAnswer, chosen endpoint.Chosen) string {
 	switch {
 	case len(a.Records) == 0:
@@ -133,7 +132,7 @@ func (v *nameView) wholeText() []string {
 	return []string{"there are no groups of the Service"}
 }
 
-// advise finds what to do, what matters most first.
+// advise sets the next steps, most important first.
 func (v *nameView) advise() {
 	in := v.in.Service
 	var next []string

@@ -15,25 +15,25 @@ import (
 	"vicinity.dev/vicinity/internal/names/location"
 )
 
-// runbookLocation says what to do about a client that is located wrongly or not at all.
+// runbookLocation is about clients that are located wrongly or not at all.
 const runbookLocation = "docs/runbooks/location-unknown.md"
 
-// ClientReading is who asks, and what locates clients.
+// ClientReading is the client, and the objects that locate it.
 type ClientReading struct {
 	// Pod is nil if an address is given.
 	Pod *corev1.Pod
-	// Addresses are those of the pod, or the one that is given. The first counts.
+	// Addresses are those of the pod, or the given one. The first counts.
 	Addresses []netip.Addr
 	Nodes     []*corev1.Node
-	// Locators are those that have one of the addresses.
+	// Locators are the PodLocators with one of the addresses.
 	Locators []*v1alpha1.PodLocator
 }
 
-// NameClient is where a client is, as the DNS server finds it by its address.
+// NameClient is the place where the DNS server finds a client by its address.
 type NameClient struct {
 	Pod     string `json:"pod,omitempty"`
 	Address string `json:"address"`
-	// Located says by what: node, locator, range, or unknown.
+	// Located is how: node, locator, range, or unknown.
 	Located string `json:"located"`
 	// Locator is the PodLocator that counts for the address.
 	Locator string `json:"locator,omitempty"`
@@ -67,7 +67,7 @@ func (v *nameView) warn(format string, args ...any) {
 	v.e.Warnings = append(v.e.Warnings, fmt.Sprintf(format, args...))
 }
 
-// nameLocator notes the PodLocator that locates the client: if several have the address, that of the youngest pod.
+// nameLocator notes the PodLocator that locates the client: of several, that of the youngest pod.
 func (v *nameView) nameLocator() {
 	address := v.in.Client.Addresses[0].Unmap().WithZone("")
 	var holders []string
@@ -88,7 +88,7 @@ func (v *nameView) nameLocator() {
 	}
 }
 
-// doubt warns of what may be wrong with the location, and of a client that asks other servers.
+// doubt warns of possible errors in the location, and of a client that asks other servers.
 func (v *nameView) doubt(index *locate.Index, at locate.Location) {
 	in := &v.in.Client
 	for _, kind := range []string{KindNodes, KindLocators} {
@@ -156,13 +156,12 @@ func (v *nameView) whereText() string {
 	return "the place of the client is not known: no node and no PodLocator with a node or labels has the address, and it is in no range of a node's pods"
 }
 
-// locatesNone reports whether an address locates no client, whatever has it.
+// locatesNone reports whether an address never locates a client.
 func locatesNone(address netip.Addr) bool { return address.IsLoopback() || address.IsUnspecified() }
 
 var unlocated = locate.Source(0).String()
 
-// placeUnknown reports whether it cannot be known here where the server finds the client: what locates it
-// was not read.
+// placeUnknown reports whether the objects that locate the client were not read.
 func (v *nameView) placeUnknown() bool {
 	if v.anyClient || v.e.Client.Located == locate.NodeAddress.String() {
 		return false

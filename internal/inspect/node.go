@@ -16,21 +16,21 @@ import (
 	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
-// NodeReading is all that what a node does for a Service depends on.
+// NodeReading is the input for a node's service of a Service.
 type NodeReading struct {
 	Node    *corev1.Node
 	Zone    string
 	Service *corev1.Service
-	// Groups are all of the Service, and Seen those that the proxy of the node watches.
+	// Groups are all groups of the Service, and Seen those that the node's proxy watches.
 	Groups, Seen []*v1alpha1.EndpointGroup
 	Slices       []*discoveryv1.EndpointSlice
 	Settings     view.Settings
 	// Local are the addresses of the node's interfaces.
 	Local []netip.Addr
-	// Installed says that vicinity-proxy is, and Kept why it does not run on the node.
+	// Installed says that vicinity-proxy is installed, and Kept why it does not run on the node.
 	Installed bool
 	Kept      string
-	// Book has the addresses of the cluster that Services may not claim.
+	// Book has the cluster's addresses that Services must not claim.
 	Book  *compile.AddressBook
 	Lease *coordinationv1.Lease
 	// Rivals are other Services that want an address of this one.
@@ -41,8 +41,7 @@ type NodeReading struct {
 	Now time.Time
 }
 
-// NodeExplanation is what the rules of a node do for a Service. Shares are percentages from
-// 0 to 100.
+// NodeExplanation says what the rules of a node do for a Service. Shares are percentages from 0 to 100.
 type NodeExplanation struct {
 	Namespace string      `json:"namespace"`
 	Service   string      `json:"service"`
@@ -52,7 +51,7 @@ type NodeExplanation struct {
 	Why       string      `json:"why"`
 	HandOver  string      `json:"handOver,omitempty"`
 	Proxy     *ProxyLease `json:"proxy,omitempty"`
-	// From is what vicinity-proxy knows the endpoints from.
+	// From is the source of vicinity-proxy's endpoints.
 	From            string          `json:"from,omitempty"`
 	Groups          int             `json:"groups"`
 	GroupsSeen      int             `json:"groupsSeen"`
@@ -66,7 +65,7 @@ type NodeExplanation struct {
 	view *nodeView
 }
 
-// ProxyLease is what the Lease of the node's proxy says.
+// ProxyLease is the content of the Lease of the node's proxy.
 type ProxyLease struct {
 	Renewed    time.Time `json:"renewed"`
 	Fresh      bool      `json:"fresh"`
@@ -75,36 +74,35 @@ type ProxyLease struct {
 	Age time.Duration `json:"-"`
 }
 
-// NodeFamily is the part about an address family.
+// NodeFamily is the part for an address family.
 type NodeFamily struct {
 	Family string      `json:"family"`
 	Ports  []NodePort  `json:"ports"`
 	Health *HealthPort `json:"health,omitempty"`
 }
 
-// HealthPort is where load balancers ask whether the node has endpoints.
+// HealthPort is the port where load balancers ask whether the node has endpoints.
 type HealthPort struct {
 	Port           uint16 `json:"port"`
 	LocalEndpoints int    `json:"localEndpoints"`
 }
 
-// NodePort is what rules do for a port.
+// NodePort says what rules do for a port.
 type NodePort struct {
 	Name     string   `json:"name"`
 	Protocol string   `json:"protocol"`
 	Rule     NodeRule `json:"rule"`
-	// Unreachable says that there are endpoints, of which the Service allows the node
-	// none.
+	// Unreachable says that the Service has endpoints, but allows the node none.
 	Unreachable bool           `json:"unreachable,omitempty"`
 	Fronts      []Front        `json:"fronts"`
 	Endpoints   []NodeEndpoint `json:"endpoints"`
-	// Local are those for traffic that must stay on the node, nil if none must.
+	// Local are the endpoints for traffic that must stay on the node, nil if none must.
 	Local []NodeEndpoint `json:"local,omitempty"`
 
 	HasLocal bool `json:"-"` // some traffic must stay on the node
 }
 
-// NodeRule is how endpoints are chosen.
+// NodeRule says how endpoints are chosen.
 type NodeRule struct {
 	Text  string   `json:"text"`
 	Why   string   `json:"why,omitempty"`
@@ -133,7 +131,7 @@ type NodeEndpoint struct {
 	Share   float64 `json:"share"`
 }
 
-// NodeStockPort is what the kube-proxy of the node does for a port.
+// NodeStockPort says what the node's kube-proxy does for a port.
 type NodeStockPort struct {
 	Family    corev1.IPFamily `json:"family"`
 	Name      string          `json:"name"`
@@ -144,7 +142,7 @@ type NodeStockPort struct {
 	Endpoints []NodeEndpoint  `json:"endpoints"`
 }
 
-// Kernel is how what the kernel holds compares.
+// Kernel compares the kernel's rules with the expected ones.
 type Kernel struct {
 	Compared    bool     `json:"compared"`
 	Why         string   `json:"why,omitempty"`

@@ -34,7 +34,7 @@ func (e *nodeView) port(f *compile.Family, port *ruleset.ServicePort) NodePort {
 	return p
 }
 
-// endpoints are those of a pool in the order of addresses, each with its share.
+// endpoints returns the endpoints of a pool with their shares, in the order of addresses.
 func (e *nodeView) endpoints(f *compile.Family, pool []netip.AddrPort, shares []float64) []NodeEndpoint {
 	share := map[netip.AddrPort]float64{}
 	for i, target := range pool {
@@ -106,8 +106,7 @@ func (e *nodeView) kind(front *ruleset.FrontEnd) string {
 	return "node port"
 }
 
-// kubeProxy is what the kube-proxy of the node uses for the ports that vicinity-proxy's
-// rules leave to it.
+// kubeProxy returns the endpoints that the node's kube-proxy uses, for ports that vicinity-proxy's rules leave to it.
 func (e *nodeView) kubeProxy() []NodeStockPort {
 	if _, named := e.Service.Labels[v1alpha1.LabelServiceProxyName]; named || e.Service.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil

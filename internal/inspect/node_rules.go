@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// rule says by which rule the endpoints of a port were chosen.
+// rule returns the rule that chose the endpoints of a port.
 func (e *nodeView) rule(family ruleset.Family, port *ruleset.ServicePort) NodeRule {
 	if !e.groupsOf(family) {
 		return e.hintRule(family, port.Name)
@@ -53,8 +53,8 @@ func (e *nodeView) groupsOf(family ruleset.Family) bool {
 	return slices.ContainsFunc(e.Seen, func(g *v1alpha1.EndpointGroup) bool { return g.Spec.AddressType == FamilyName(family) })
 }
 
-// tier is the first tier that has an endpoint for the node, empty if none has: the first
-// with which, if there were no further ones, the proxy would have an endpoint.
+// tier returns the first tier with an endpoint for the node, empty if none has: the first with which, without further
+// tiers, the proxy would have an endpoint.
 func (e *nodeView) tier(family ruleset.Family, port string, most int) string {
 	for n := 1; n <= most; n++ {
 		cut, last := make([]*v1alpha1.EndpointGroup, len(e.Seen)), ""
@@ -101,7 +101,7 @@ func (e *nodeView) tierText(rule *NodeRule) string {
 	return fmt.Sprintf("%s; the nearest with an endpoint is %s=%s", order, rule.Tier, value)
 }
 
-// hintRule says which hints of slices chose the endpoints of a port.
+// hintRule returns the hints that chose the endpoints of a port.
 func (e *nodeView) hintRule(family ruleset.Family, fullName string) NodeRule {
 	_, name, _ := strings.Cut(fullName, ":")
 	for _, port := range e.stockPorts() {
@@ -113,7 +113,7 @@ func (e *nodeView) hintRule(family ruleset.Family, fullName string) NodeRule {
 	return NodeRule{Text: "all endpoints", Why: "there is none"}
 }
 
-// stockPorts are the ports as stock proxies know them, also of slices that another proxy has.
+// stockPorts returns the ports as stock proxies see them, also for slices of another proxy.
 func (e *nodeView) stockPorts() []stock.Port {
 	var all []*discoveryv1.EndpointSlice
 	for _, slice := range e.Slices {
@@ -125,7 +125,7 @@ func (e *nodeView) stockPorts() []stock.Port {
 	return stock.Ports(all)
 }
 
-// stockRule says by which hints kube-proxy chooses.
+// stockRule returns the hints by which kube-proxy chooses.
 func stockRule(choice stock.Choice, node, zone string) string {
 	switch choice.Mode {
 	case kubeproxy.SameNode:

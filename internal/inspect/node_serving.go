@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/handover"
 )
 
-// servedBy says who serves the Service on the node, and why.
+// servedBy returns the proxy that serves the Service on the node, and why.
 func (e *nodeView) servedBy() (who, why string) {
 	spec := &e.Service.Spec
 	name, named := e.Service.Labels[v1alpha1.LabelServiceProxyName]
@@ -48,8 +48,7 @@ func (e *nodeView) servedBy() (who, why string) {
 	return "kube-proxy", "the Service has no group; the annotation " + v1alpha1.AnnotationProxy + ": \"true\" asks for vicinity-proxy"
 }
 
-// proxyFault says why the proxy of the node does not work, and is empty if it does or if that is
-// not known.
+// proxyFault says why the proxy of the node does not work, empty if it does or if that is unknown.
 func (e *nodeView) proxyFault() string {
 	switch {
 	case e.Kept != "":
@@ -65,8 +64,8 @@ func (e *nodeView) proxyFault() string {
 	return ""
 }
 
-// handOver says how far the hand-over of the Service is on the node, as the controller
-// sees it. There is none to speak of for most.
+// handOver describes the hand-over of the Service on the node, as the controller sees it. It is empty for most
+// Services.
 func (e *nodeView) handOver() string {
 	name := e.Service.Labels[v1alpha1.LabelServiceProxyName]
 	wanted := e.Service.Annotations[v1alpha1.AnnotationProxy] == "true"
@@ -101,8 +100,8 @@ func (e *nodeView) handOver() string {
 	return "this node is ready; it waits for others, or for the controller"
 }
 
-// probeFailure is why a probe of the node's proxy failed, empty if none did, or if the proxy
-// does not live any more.
+// probeFailure is why a probe of the node's proxy failed, empty if none did, or if the proxy no longer renews its
+// Lease.
 func (e *nodeView) probeFailure() string {
 	if e.Lease == nil || e.proxyFault() != "" {
 		return ""

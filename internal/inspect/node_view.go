@@ -15,18 +15,17 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// nodeView is what the rules of a node do for a Service. What they do is compiled
-// as the proxy does; what is asked here are questions about that.
+// nodeView has the rules of a node for a Service, compiled as in the proxy, and answers questions about them.
 type nodeView struct {
 	NodeReading
 	options compile.Options
 	result  compile.Result
 	tables  map[ruleset.Family]*ruleset.Table
-	// faults are parts that no rule can be made of.
+	// faults are parts without a possible rule.
 	faults []string
-	// nodes are where endpoints are, by address.
+	// nodes are the nodes of endpoints, by address.
 	nodes map[netip.Addr]string
-	// states are those of endpoints, by address.
+	// states are the states of endpoints, by address.
 	states map[netip.Addr]endpoint.State
 }
 
@@ -58,8 +57,7 @@ func newNodeView(in NodeReading) *nodeView {
 	return e
 }
 
-// keptLocal says which connections kube-proxy sends to endpoints on the node alone, where
-// the rules of hints do not count.
+// keptLocal says which connections kube-proxy keeps on the node, where hints do not count.
 func (e *nodeView) keptLocal() []string {
 	const consequence = " Local: kube-proxy sends them to endpoints on the node alone, whatever hints say"
 	spec := &e.Service.Spec
@@ -73,12 +71,12 @@ func (e *nodeView) keptLocal() []string {
 	return sentences
 }
 
-// refused says which addresses the Service claims and does not get.
+// refused says which claimed addresses the Service does not get.
 func (e *nodeView) refused() []string {
 	return e.result.Refused.Sentences(len(e.result.Refused.First))
 }
 
-// leftOut says that the Service takes more elements than one may have.
+// leftOut says if the Service needs more elements than one Service may have.
 func (e *nodeView) leftOut() []string {
 	bounds, wanted := e.Settings.Elements, e.result.Elements
 	if bounds.ForOne(wanted) == wanted {
@@ -91,7 +89,7 @@ func (e *nodeView) input(groups []*v1alpha1.EndpointGroup) compile.Input {
 	return compile.Input{Service: e.Service, Groups: groups, Slices: e.Slices, MaxElements: e.Settings.Elements.Service}
 }
 
-// locate notes where endpoints are, of each address the endpoint that counts.
+// locate notes the nodes of endpoints, of each address the endpoint that counts.
 func (e *nodeView) locate() {
 	note := func(read *v1alpha1.GroupEndpoint) {
 		address, err := netip.ParseAddr(read.Address)
@@ -126,8 +124,7 @@ func (e *nodeView) fromGroups() bool { return len(e.Seen) > 0 }
 
 func (e *nodeView) served() bool { return len(e.result.Families) > 0 }
 
-// Differences are how a listing of a kernel's rules differs from what they should be for the
-// Service.
+// Differences compares a listing of a kernel's rules with the expected ones for the Service.
 func (n *NodeExplanation) Differences(listing ruleset.Listing) []string {
 	e := n.view
 	if !e.served() && !listing.Exists {
@@ -152,7 +149,7 @@ func (n *NodeExplanation) Differences(listing ruleset.Listing) []string {
 	return sentences
 }
 
-// FamilyName is what the API calls a family.
+// FamilyName returns the API's name of a family.
 func FamilyName(family ruleset.Family) corev1.IPFamily {
 	if family == ruleset.IPv6 {
 		return corev1.IPv6Protocol

@@ -13,9 +13,9 @@ import (
 	"vicinity.dev/vicinity/internal/routing/hints"
 )
 
-// pending says what of a decision is not in the cluster yet, as far as that is known.
+// pending returns sentences about parts of a decision that are known to be missing in the cluster.
 func (in *Reading) pending(d routing.Decision) []string {
-	if in.blind() {
+	if in.lacksNodes() {
 		return nil
 	}
 	sentences := heldText(hints.Held(in.Slices))
@@ -63,7 +63,7 @@ func (in *Reading) pendingGroups(d routing.Decision) []string {
 	return sentences
 }
 
-// heldText says which endpoints zones keep although the plan takes them from there.
+// heldText says which endpoints zones keep for a moment against the plan.
 func heldText(held map[string][]string) []string {
 	addresses := map[string][]string{}
 	for _, address := range slices.Sorted(maps.Keys(held)) {

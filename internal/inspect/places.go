@@ -13,36 +13,35 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Places are where the nodes of a cluster are. Percentages are from 0 to 100.
+// Places are the regions, zones and nodes of a cluster. Percentages are from 0 to 100.
 type Places struct {
 	Regions  []RegionPlace `json:"regions"`
 	Nodes    []NodePlace   `json:"nodes"`
 	Warnings []string      `json:"warnings,omitempty"`
 }
 
-// RegionPlace is a region with its zones. It has no name where nodes lack the label.
+// RegionPlace is a region with its zones. It has no name if nodes lack the label.
 type RegionPlace struct {
 	Region string      `json:"region"`
 	Zones  []ZonePlace `json:"zones"`
 }
 
-// ZonePlace is a zone with its nodes in numbers. It has no name where nodes lack the label.
+// ZonePlace is a zone with numbers of its nodes. It has no name if nodes lack the label.
 type ZonePlace struct {
 	Zone   string `json:"zone"`
 	Region string `json:"region"`
 	Nodes  int    `json:"nodes"`
 	Ready  int    `json:"ready"`
-	// Counted is how many nodes count for the traffic that is expected from the zone.
+	// Counted is the number of nodes that count for the zone's traffic.
 	Counted int `json:"counted"`
-	// Traffic is the share of all traffic that is expected from the zone where nodes are
-	// counted, and CPU where their allocatable CPU is.
+	// Traffic is the expected share of all traffic by number of nodes, and CPU that by allocatable CPU.
 	Traffic float64 `json:"traffic"`
 	CPU     float64 `json:"cpu"`
-	// Proxies is how many nodes have a vicinity-proxy that renews its Lease, and Failing how many of
-	// these find that packets do not come through its rules.
+	// Proxies counts nodes with a vicinity-proxy that renews its Lease, and Failing those whose packets do not come
+	// through its rules.
 	Proxies int `json:"proxies"`
 	Failing int `json:"failing"`
-	// IgnoreHints is how many nodes have a kube-proxy that is known to ignore hints of zones.
+	// IgnoreHints counts nodes whose kube-proxy is known to ignore hints for zones.
 	IgnoreHints int `json:"ignoreHints"`
 }
 
@@ -63,24 +62,23 @@ type NodePlace struct {
 	Zone   string `json:"zone"`
 	Region string `json:"region"`
 	Ready  bool   `json:"ready"`
-	// Since is since when it is not ready.
+	// Since is when it became not ready.
 	Since *time.Time `json:"notReadySince,omitempty"`
-	// Cordoned says that no new pod comes to the node.
+	// Cordoned says that the node gets no new pods.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Counts says that it counts for the traffic that is expected from its zone, and Traffic is its
-	// share of all.
+	// Counts says that it counts for the traffic of its zone, and Traffic is its share of all.
 	Counts  bool       `json:"counts"`
 	Traffic float64    `json:"traffic"`
 	CPU     float64    `json:"cpu"` // cores that are allocatable
 	Proxy   ProxyState `json:"proxy"`
 	// Failure is why packets do not come through the rules of the node's vicinity-proxy.
 	Failure string `json:"failure,omitempty"`
-	// Hints says what of hints its kube-proxy is known to ignore, empty if nothing.
+	// Hints says which hints its kube-proxy is known to ignore, empty if none.
 	Hints string `json:"hints,omitempty"`
 }
 
-// PlacesOf are where nodes are, and what proxies they have. The cluster is that of the nodes.
-// Proxies are in the order of nodes, nil if Leases may not be read.
+// PlacesOf returns the places of nodes and their proxies. The cluster is that of the nodes. Proxies are in the order of
+// nodes, nil if Leases may not be read.
 func PlacesOf(cluster *intent.Cluster, nodes []*corev1.Node, proxies []NodeProxy, now time.Time) Places {
 	p := Places{Regions: []RegionPlace{}, Nodes: make([]NodePlace, 0, len(nodes)), Warnings: cluster.Warnings()}
 	shares := map[string]float64{}
@@ -94,7 +92,7 @@ func PlacesOf(cluster *intent.Cluster, nodes []*corev1.Node, proxies []NodeProxy
 		nodes []string
 	}{{"hints for nodes", known.WithoutNodeHints}, {"hints of most Services", known.WithoutHints}, {"all hints", known.Windows}} {
 		for _, name := range of.nodes {
-			ignored[name] = of.what // the last is the most: an old kube-proxy ignores hints for nodes, too
+			ignored[name] = of.what // the last one includes the others
 		}
 	}
 	zones := map[string]*ZonePlace{}
@@ -164,7 +162,7 @@ func (z *ZonePlace) count(n *NodePlace) {
 	}
 }
 
-// share fills in the shares of the traffic.
+// share sets the shares of the traffic.
 func (p *Places) share(cluster *intent.Cluster, zones map[string]*ZonePlace) {
 	for _, way := range []intent.CapacityType{intent.CapacityNodes, intent.CapacityCPU} {
 		region := cluster.Region(intent.Capacity{Type: way}, nil)

@@ -9,23 +9,23 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Plans are those for the endpoints of one address family of a Service: what it asks for,
-// beside other algorithms. Tables for people are made of them.
+// Plans are plans for the endpoints of one address family of a Service: the asked one, with other algorithms. Tables
+// for people are made of them.
 type Plans struct {
 	Request intent.Request
-	// Unit is what the capacity of zones is measured in.
+	// Unit is the unit of the zones' capacity.
 	Unit       intent.CapacityType
 	Question   explain.Question
 	Comparison explain.Comparison
 }
 
-// Asked is what the Service asks for.
+// Asked returns the option of the Service.
 func (p *Plans) Asked() *explain.Option { return &p.Comparison.Options[p.Comparison.Asked] }
 
-// Shown is what the Service asks for or, if that is nothing, what it could.
+// Shown returns the option of the Service or, if it asks for nothing, a possible one.
 func (p *Plans) Shown() *explain.Option { return &p.Comparison.Options[p.Comparison.Shown] }
 
-// OptionName is the name of an option's algorithm; tiers alone have none.
+// OptionName returns the name of an option's algorithm; tiers alone have none.
 func OptionName(o *explain.Option) string {
 	if o.Algorithm == "" {
 		return "nearest"
@@ -33,7 +33,7 @@ func OptionName(o *explain.Option) string {
 	return string(o.Algorithm)
 }
 
-// Zone is a zone of the region that endpoints are divided in.
+// Zone is a zone of the region of a plan.
 type Zone struct {
 	Zone      string  `json:"zone"`
 	Region    string  `json:"region,omitempty"`
@@ -60,7 +60,7 @@ func (p *Plans) zones() []Zone {
 	return zones
 }
 
-// Algorithm is what one algorithm would give.
+// Algorithm is the result of one algorithm.
 type Algorithm struct {
 	Algorithm   string        `json:"algorithm"`
 	Asked       bool          `json:"asked,omitempty"`
@@ -87,11 +87,11 @@ func (p *Plans) algorithms() []Algorithm {
 	return all
 }
 
-// Groups are who serves whom by a plan.
+// Groups are the groups of a plan.
 type Groups struct {
 	Algorithm string  `json:"algorithm"`
 	Groups    []Group `json:"groups"`
-	// Skipped are places whose nodes do not use their own endpoints before others.
+	// Skipped are domains whose nodes do not prefer their own endpoints.
 	Skipped []Skip `json:"skipped,omitempty"`
 }
 
@@ -114,7 +114,7 @@ type Consumer struct {
 	Weight float64 `json:"weight"`
 }
 
-// Skip is a place whose nodes would overload its endpoints.
+// Skip is a domain whose nodes would overload its endpoints.
 type Skip struct {
 	Key       string  `json:"key"`
 	Domain    string  `json:"domain"`
@@ -149,7 +149,7 @@ func (p *Plans) groups() *Groups {
 	return groups
 }
 
-// examples are names of pods by zone, the first of each.
+// examples returns the name of the first pod in each zone.
 func examples(endpoints []intent.Endpoint) map[string]string {
 	pods := map[string]string{}
 	for _, e := range endpoints {

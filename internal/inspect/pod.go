@@ -17,41 +17,38 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// PodReading is all that the answer to the eviction of a pod depends on, as it was read of a
-// cluster.
+// PodReading is the input for the answer to a pod's eviction, as it was read of a cluster.
 type PodReading struct {
 	Pod *corev1.Pod
-	// Budgets are the TopologyDisruptionBudgets of the pod's namespace, each with what it
-	// covers.
+	// Budgets are the TopologyDisruptionBudgets of the pod's namespace, with the objects that they cover.
 	Budgets []BudgetReading
 	// PDBs are the PodDisruptionBudgets of the namespace.
 	PDBs []*policyv1.PodDisruptionBudget
-	// Unenforced is why TopologyDisruptionBudgets are not asked in the namespace; it is empty
-	// if they are.
+	// Unenforced is why TopologyDisruptionBudgets are not enforced in the namespace, empty if they are.
 	Unenforced string
-	// Down is why the webhook of evictions cannot answer; it is empty for most.
+	// Down is why the webhook of evictions cannot answer, empty for most.
 	Down string
 	// Unread are the kinds of objects that may not be read.
 	Unread []string
 	Now    time.Time
 }
 
-// BudgetReading is a budget with the world that it is about.
+// BudgetReading is a budget with the objects that it covers.
 type BudgetReading struct {
 	World coverage.World
-	// Unknown is why its state is not known; it is empty for most.
+	// Unknown is why its state is unknown, empty for most.
 	Unknown string
 }
 
-// Verdict is what an eviction would be answered.
+// Verdict is the answer to an eviction.
 type Verdict string
 
 // The verdicts.
 const (
 	VerdictAllowed Verdict = "allowed"
-	// VerdictRefused is tried again by those who evict: the answer is 429.
+	// VerdictRefused is the answer 429, after which clients try again.
 	VerdictRefused Verdict = "refused"
-	// VerdictFails is an error, after which most give up.
+	// VerdictFails is an error, after which most clients give up.
 	VerdictFails   Verdict = "fails"
 	VerdictUnknown Verdict = "unknown"
 )
@@ -61,16 +58,16 @@ type PodExplanation struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Node      string `json:"node,omitempty"`
-	// State is what the pod is like, in words.
+	// State describes the pod.
 	State   string  `json:"state"`
 	Verdict Verdict `json:"verdict"`
 	// Why is the reason for the verdict, in one sentence.
 	Why string `json:"why"`
-	// Since is since when it is refused, as far as that is known.
+	// Since is when refusals began, if that is known.
 	Since *metav1.Time `json:"since,omitempty"`
 	// Until is when time alone changes the answer.
 	Until *metav1.Time `json:"until,omitempty"`
-	// Unenforced is why TopologyDisruptionBudgets are not asked.
+	// Unenforced is why TopologyDisruptionBudgets are not enforced.
 	Unenforced string              `json:"unenforced,omitempty"`
 	Budgets    []BudgetExplanation `json:"budgets,omitempty"`
 	PDBs       []PDBExplanation    `json:"podDisruptionBudgets,omitempty"`
@@ -78,11 +75,11 @@ type PodExplanation struct {
 	Next       []string            `json:"next,omitempty"`
 }
 
-// BudgetExplanation is what a TopologyDisruptionBudget says.
+// BudgetExplanation is the answer of a TopologyDisruptionBudget.
 type BudgetExplanation struct {
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
-	// Rule names what decides.
+	// Rule is the rule that decides.
 	Rule disruption.Rule `json:"rule,omitempty"`
 	// Why has the arithmetic, in sentences.
 	Why    []string           `json:"why"`
@@ -101,8 +98,7 @@ type BudgetMeasure struct {
 	Expected int    `json:"expected"`
 	Healthy  int    `json:"healthy"`
 	Missing  int    `json:"missing"`
-	// Desired and Allowed are missing if there is no limit: of all together without
-	// maxUnavailableTotal.
+	// Desired and Allowed are nil without a limit: for all domains together without maxUnavailableTotal.
 	Desired *int `json:"desired,omitempty"`
 	Allowed *int `json:"allowed,omitempty"`
 }
@@ -114,7 +110,7 @@ type DownPod struct {
 	Since *metav1.Time   `json:"since,omitempty"`
 }
 
-// PDBExplanation is what a PodDisruptionBudget says.
+// PDBExplanation is the answer of a PodDisruptionBudget.
 type PDBExplanation struct {
 	Name    string       `json:"name"`
 	Verdict Verdict      `json:"verdict"`
@@ -164,7 +160,7 @@ func stateOfPod(pod *corev1.Pod) string {
 
 func clock(t metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// deletedAt is when the deletion of a pod was asked for: its timestamp is when it ends.
+// deletedAt returns when the deletion of a pod was requested. The pod's timestamp is when it ends.
 func deletedAt(pod *corev1.Pod) metav1.Time {
 	at := *pod.DeletionTimestamp
 	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
@@ -255,7 +251,7 @@ func measured(m disruption.DomainMeasure) *BudgetMeasure {
 	return &BudgetMeasure{Group: m.Group, Name: m.Domain, Expected: m.Expected, Healthy: m.Healthy, Missing: m.Missing + m.Anywhere, Desired: &m.Desired, Allowed: &m.Allowed}
 }
 
-// downSince is when a pod went down, nil if that is not known.
+// downSince returns when a pod went down, nil if that is unknown.
 func (in *PodReading) downSince(b *BudgetReading, down disruption.DownPod) *metav1.Time {
 	at := slices.IndexFunc(b.World.Pods, func(p *corev1.Pod) bool { return p.Name == down.Name })
 	if at < 0 {
@@ -281,8 +277,8 @@ func (in *PodReading) downSince(b *BudgetReading, down disruption.DownPod) *meta
 	return &since
 }
 
-// refusedSince is since when a budget refuses: since it allows nothing at all, or else since the
-// last of the pods went down that have it refuse.
+// refusedSince returns when a budget began to refuse: when it allowed nothing at all, or else when the last of its pods
+// went down.
 func refusedSince(tdb *v1alpha1.TopologyDisruptionBudget, down []DownPod) *metav1.Time {
 	for _, c := range tdb.Status.Conditions {
 		if c.Type == v1alpha1.ConditionDisruptionAllowed && c.Status == metav1.ConditionFalse && c.ObservedGeneration == tdb.Generation {
@@ -298,7 +294,7 @@ func refusedSince(tdb *v1alpha1.TopologyDisruptionBudget, down []DownPod) *metav
 	return last
 }
 
-// explainPDB is how the API decides by a PodDisruptionBudget.
+// explainPDB returns the API's answer for a PodDisruptionBudget.
 func (in *PodReading) explainPDB(pdb *policyv1.PodDisruptionBudget) PDBExplanation {
 	s := &pdb.Status
 	e := PDBExplanation{Name: pdb.Name, Verdict: VerdictAllowed}
@@ -342,7 +338,7 @@ func (in *PodReading) lost() string {
 	return "the pod has finished"
 }
 
-// conclude is what the budgets say together, and what to do.
+// conclude combines the answers of the budgets, and adds the next steps.
 func (in *PodReading) conclude(e *PodExplanation) {
 	switch {
 	case in.Down != "" && in.Unenforced == "": // webhooks are asked before the pod is looked at
@@ -415,7 +411,7 @@ func (in *PodReading) weigh(e *PodExplanation) {
 	}
 }
 
-// advise says what to do about a refusal, what matters most first.
+// advise adds the next steps for a refusal, most important first.
 func (in *PodReading) advise(e *PodExplanation) {
 	add := func(format string, args ...any) {
 		if text := fmt.Sprintf(format, args...); !slices.Contains(e.Next, text) {
@@ -458,7 +454,7 @@ func (in *PodReading) advise(e *PodExplanation) {
 	}
 }
 
-// firstDown is a pod that is down and is worth a look, other than the one that is explained.
+// firstDown returns a down pod that is worth a look, other than the explained one.
 func (in *PodReading) firstDown(b *BudgetExplanation) string {
 	for _, pod := range b.Down {
 		if pod.Why == disruption.WhyNotReady && pod.Name != in.Pod.Name {

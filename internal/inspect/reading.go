@@ -15,12 +15,12 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Reading is all that the decision about a Service depends on, as it was read of a cluster.
+// Reading is the input of a decision about a Service, as it was read of a cluster.
 type Reading struct {
 	routing.Input
-	// LeftAlone is why vicinity-controller leaves the Service alone; it is empty for most.
+	// LeftAlone is why vicinity-controller ignores the Service, empty for most.
 	LeftAlone string
-	// Stopped is why no vicinity-controller runs, as far as that is known.
+	// Stopped is why no vicinity-controller runs, if that is known.
 	Stopped string
 	// Unread are the kinds of objects that may not be read.
 	Unread []string
@@ -28,12 +28,11 @@ type Reading struct {
 	Now time.Time
 }
 
-// blind reports whether the nodes are not known. Then no plan is, and what is stored is all
-// that there is to show.
-func (in *Reading) blind() bool { return slices.Contains(in.Unread, KindNodes) }
+// lacksNodes reports whether the nodes are unknown. Then plans are, too, and only stored objects can be shown.
+func (in *Reading) lacksNodes() bool { return slices.Contains(in.Unread, KindNodes) }
 
-// Decide decides as the controller does. Of a Service that it leaves alone the request is
-// what Kubernetes does by itself.
+// Decide decides as the controller does. For a Service that the controller ignores, the request is that of Kubernetes
+// alone.
 func (in *Reading) Decide() (routing.Decision, error) {
 	if in.LeftAlone == "" {
 		return routing.Decide(in.Input)
@@ -47,8 +46,8 @@ func (in *Reading) Decide() (routing.Decision, error) {
 	return d, nil
 }
 
-// abandoned says, of a Service that kube-proxy leaves to vicinity-proxy, that its groups
-// follow nothing any more. It is empty for most.
+// abandoned warns that vicinity-proxy serves a Service whose groups no longer follow its pods. It is empty for most
+// Services.
 func (in *Reading) abandoned() string {
 	if in.Stopped == "" || in.Service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName {
 		return ""
@@ -57,21 +56,20 @@ func (in *Reading) abandoned() string {
 		in.Stopped, v1alpha1.LabelServiceProxyName)
 }
 
-// awaitsProxy reports whether stock proxies serve a Service whose plan is for
-// vicinity-proxy.
+// awaitsProxy reports whether stock proxies serve a Service whose plan is for vicinity-proxy.
 func awaitsProxy(service *corev1.Service, delivery allocate.Delivery) bool {
 	return delivery == allocate.DeliveryGroups && !intent.IsHeadless(service) && service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName
 }
 
-// The states of a headless Service with a plan. Whether it is in force, as "allocated" says of others,
-// cannot be known: that depends on the DNS servers that clients ask.
+// The states of a headless Service with a plan. Whether the plan is in force is unknown: that depends on the DNS
+// servers that clients ask.
 const (
 	stateDelivered = "delivered"
-	// statePlanned is while no group is written.
+	// statePlanned means that no group is written.
 	statePlanned = "planned"
 )
 
-// stateOf is the state of a family of which this is decided.
+// stateOf returns the state of a family with this decision.
 func (in *Reading) stateOf(d *routing.Decision, outcome allocate.Outcome) string {
 	switch {
 	case !d.Request.Headless || d.Delivery != allocate.DeliveryGroups || outcome.IsBalanced():
@@ -89,7 +87,7 @@ func (in *Reading) withoutAddresses() string {
 	return "no EndpointSlice of the Service is known"
 }
 
-// forKubernetes is the Service with nothing written on it that is for Vicinity.
+// forKubernetes returns the Service without settings for Vicinity.
 func forKubernetes(service *corev1.Service) *corev1.Service {
 	bare := service.DeepCopy()
 	for _, name := range []string{
@@ -99,8 +97,7 @@ func forKubernetes(service *corev1.Service) *corev1.Service {
 		delete(bare.Annotations, name)
 	}
 	for _, name := range []string{v1alpha1.AnnotationTopologyMode, v1alpha1.AnnotationTopologyAwareHints} {
-		// A value of the older name that Kubernetes does not know counts all the same: it
-		// keeps Kubernetes from looking at the newer one.
+		// An unknown value of the older name still counts: it keeps Kubernetes from reading the newer one.
 		if strings.HasPrefix(bare.Annotations[name], v1alpha1.PolicyPrefix) {
 			bare.Annotations[name] = "Disabled"
 		}

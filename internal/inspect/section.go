@@ -15,8 +15,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Section is what plan says about one address family of a Service. Percentages are from 0
-// to 100.
+// Section is the part of a plan for one address family of a Service. Percentages are from 0 to 100.
 type Section struct {
 	Namespace  string         `json:"namespace"`
 	Service    string         `json:"service"`
@@ -26,7 +25,7 @@ type Section struct {
 	Tiers      topology.Tiers `json:"tiers,omitempty"`
 	Upstream   bool           `json:"upstream,omitempty"`
 	Warnings   []string       `json:"warnings,omitempty"`
-	NoPlan     string         `json:"noPlan,omitempty"` // if there is a reason, what follows is zero
+	NoPlan     string         `json:"noPlan,omitempty"` // if there is a reason, the fields below are zero
 	Capacity   string         `json:"capacity,omitempty"`
 	Delivery   string         `json:"delivery,omitempty"`
 	Zones      []Zone         `json:"zones,omitempty"`
@@ -37,7 +36,7 @@ type Section struct {
 	Plans `json:"-"`
 }
 
-// Advice is a change of where pods are that makes a plan better.
+// Advice is a change of pods' zones that improves a plan.
 type Advice struct {
 	Advice      string         `json:"advice"`
 	Moves       []explain.Move `json:"moves"`
@@ -55,11 +54,11 @@ func (s *Section) Title() string {
 	return title
 }
 
-// Manifests are what a plan depends on beside a Service and the cluster.
+// Manifests are the input of a plan besides a Service and the cluster.
 type Manifests interface {
-	// Defaults are the policies for all Services of a namespace.
+	// Defaults returns the ClusterRoutingPolicies for all Services of a namespace.
 	Defaults(namespace string) []*v1alpha1.ClusterRoutingPolicy
-	// Endpoints are those of a Service, by family.
+	// Endpoints returns the endpoints of a Service, by family.
 	Endpoints(service *corev1.Service, cluster *intent.Cluster) intent.Families
 	// GivesNames reports whether pods have names under that of a Service.
 	GivesNames(service *corev1.Service) bool
@@ -70,15 +69,15 @@ type Planner struct {
 	Manifests Manifests
 	Policies  []*v1alpha1.RoutingPolicy
 	Cluster   *intent.Cluster
-	// Question is for all Services, and Groups for those that ask for vicinity-proxy; they
-	// are the same if one delivery is for all.
+	// Question is for Services without vicinity-proxy, and Groups for the others. They are equal if all have one
+	// delivery.
 	Question, Groups explain.Question
 	Capacity         intent.CapacityType // empty: as the Service asks
-	// TakeOverAuto is as in translate.Options.
+	// TakeOverAuto is as in intent.Options.
 	TakeOverAuto bool
 }
 
-// Sections are those of one Service: one, or one for each of its families.
+// Sections returns the sections of one Service: one, or one for each of its families.
 func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
 	request := intent.RequestOf(service, p.Policies, intent.Options{
 		TakeOverAuto: p.TakeOverAuto, Defaults: p.Manifests.Defaults(service.Namespace), GivesNames: p.Manifests.GivesNames(service),
@@ -116,7 +115,7 @@ func (p *Planner) Sections(service *corev1.Service) ([]Section, error) {
 
 const noEndpoint = "no endpoint is ready"
 
-// ask notes what is asked for.
+// ask sets the request.
 func (s *Section) ask(request intent.Request) {
 	s.Request = request
 	s.AsksFor, s.Source, s.Tiers = explain.Intent(request.Intent), request.Source, request.Intent.Tiers
@@ -171,7 +170,7 @@ func (p *Planner) compare(s *Section, endpoints []intent.Endpoint) error {
 	return nil
 }
 
-// hintWarnings say what hints cannot express of what is asked for.
+// hintWarnings returns sentences about parts of the plan that hints cannot express.
 func hintWarnings(p *Plans) []string {
 	if p.Question.Delivery != allocate.DeliveryHints {
 		return nil
@@ -184,7 +183,7 @@ func hintWarnings(p *Plans) []string {
 	for i := range groups {
 		most = max(most, len(groups[i].Consumers))
 	}
-	// One group for all needs no hints.
+	// One group for all zones needs no hints.
 	if len(groups) > 1 && most > v1alpha1.MaxHints {
 		warnings = append(warnings, fmt.Sprintf("%s cannot express this plan: an endpoint serves %d zones, at most %d are allowed; see --delivery %s",
 			allocate.DeliveryHints, most, v1alpha1.MaxHints, allocate.DeliveryGroups))

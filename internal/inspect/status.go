@@ -11,14 +11,13 @@ import (
 	routingintent "vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Status is what there is to say about many Services in short. Percentages are from 0 to 100.
+// Status is a summary of many Services. Percentages are from 0 to 100.
 type Status struct {
 	Services []ServiceStatus `json:"services"`
 	NotKnown []string        `json:"notKnown,omitempty"`
 }
 
-// ServiceStatus is what there is to say about a Service, or about one address family of it
-// if they differ.
+// ServiceStatus is the summary of a Service, or of one of its address families if they differ.
 type ServiceStatus struct {
 	Namespace     string            `json:"namespace"`
 	Service       string            `json:"service"`
@@ -34,13 +33,13 @@ type ServiceStatus struct {
 	Expected      *Figures          `json:"expected,omitempty"`  // nil where figures mean nothing
 	Why           string            `json:"why,omitempty"`
 	Delivery      allocate.Delivery `json:"delivery"`
-	Notes         []string          `json:"notes,omitempty"` // worth a look, what matters most first
+	Notes         []string          `json:"notes,omitempty"` // worth a look, most important first
 
-	// Intent is what AsksFor says in words, and Figures are those of Expected.
+	// Intent is that of AsksFor, and Figures are those of Expected.
 	Intent  allocate.Intent  `json:"-"`
 	Figures allocate.Figures `json:"-"`
 
-	// certain are the notes that hold whatever is known of the nodes.
+	// certain are the notes that are true even if the nodes are unknown.
 	certain []string
 }
 
@@ -52,8 +51,7 @@ func (s *ServiceStatus) Title() string {
 	return s.Service + " (" + s.Family + ")"
 }
 
-// StatusOf is the status of one Service: one, or one for each of its families if they
-// differ.
+// StatusOf returns the status of one Service: one, or one for each of its families if they differ.
 func StatusOf(in Reading) ([]ServiceStatus, error) {
 	all, err := in.statuses()
 	if sentence := in.abandoned(); sentence != "" {
@@ -99,7 +97,7 @@ func (in *Reading) statuses() ([]ServiceStatus, error) {
 		if err := one.plan(in, inForce, family, ready); err != nil {
 			return nil, err
 		}
-		if in.blind() {
+		if in.lacksNodes() {
 			one.forget()
 		}
 		all = append(all, one)
@@ -115,8 +113,8 @@ func (in *Reading) statuses() ([]ServiceStatus, error) {
 	return all, nil
 }
 
-// plan describes the plan for the ready endpoints of a family: the one that is decided, or
-// what is expected to happen where Vicinity decides nothing.
+// plan describes the plan for the ready endpoints of a family: the decided one, or a prediction if Vicinity decides
+// nothing.
 func (s *ServiceStatus) plan(in *Reading, decision *routing.Decision, family corev1.IPFamily, ready []routingintent.Endpoint) error {
 	var region allocate.Region
 	var outcome allocate.Outcome
@@ -164,14 +162,13 @@ func (s *ServiceStatus) plan(in *Reading, decision *routing.Decision, family cor
 	return nil
 }
 
-// putFirst notes what matters more than all that is noted already, and holds whatever is
-// known of the nodes.
+// putFirst adds the most important note, which is true even if the nodes are unknown.
 func (s *ServiceStatus) putFirst(sentence string) {
 	s.Notes = append([]string{sentence}, s.Notes...)
 	s.certain = append([]string{sentence}, s.certain...)
 }
 
-// forget drops what cannot be known without the nodes.
+// forget removes everything that depends on unknown nodes.
 func (s *ServiceStatus) forget() {
 	s.Expected, s.Figures, s.Why, s.Notes = nil, allocate.Figures{}, "", s.certain
 	if s.Delivery != allocate.DeliveryNone {
@@ -179,7 +176,7 @@ func (s *ServiceStatus) forget() {
 	}
 }
 
-// alike reports whether there is nothing to say of one family that is not so of the other.
+// alike reports whether two families have the same status.
 func (s *ServiceStatus) alike(other *ServiceStatus) bool {
 	return s.State == other.State && *s.Endpoints == *other.Endpoints && *s.Zones == *other.Zones &&
 		s.Figures == other.Figures && (s.Expected == nil) == (other.Expected == nil) && s.Why == other.Why && slices.Equal(s.Notes, other.Notes)

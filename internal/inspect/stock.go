@@ -16,8 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/stock"
 )
 
-// Stock is what stock proxies do for some ports, alike for each, by the hints as they are
-// stored.
+// Stock says what stock proxies do for some ports, the same for each, by the stored hints.
 type Stock struct {
 	Ports    []StockPort `json:"ports"`
 	Expected *Figures    `json:"expected,omitempty"`
@@ -33,7 +32,7 @@ type StockPort struct {
 	Protocol string `json:"protocol"`
 }
 
-// StockZone is what the nodes of a zone do that do the same.
+// StockZone is the common choice of several nodes of a zone.
 type StockZone struct {
 	Zone  string         `json:"zone"`
 	Nodes int            `json:"nodes,omitempty"` // none if that is unknown
@@ -42,7 +41,7 @@ type StockZone struct {
 	Uses  map[string]int `json:"uses"` // by the zone of the endpoints
 }
 
-// stockLeaves is why stock proxies do not serve a Service.
+// stockLeaves returns why stock proxies do not serve a Service, empty if they do.
 func stockLeaves(service *corev1.Service) string {
 	if intent.IsHeadless(service) {
 		return "the Service is headless: its clients connect to addresses from DNS"
@@ -53,8 +52,8 @@ func stockLeaves(service *corev1.Service) string {
 	return ""
 }
 
-// stockPorts are the ports of a family as stock proxies know them, with endpoints in the
-// zones of their nodes: slices need not say any, or may say those of once.
+// stockPorts returns the ports of a family as stock proxies see them, with endpoints in the zones of their nodes:
+// slices may lack zones or have old ones.
 func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready []intent.Endpoint) []stock.Port {
 	zones := make(map[string]string, len(ready))
 	for i := range ready {
@@ -72,14 +71,14 @@ func stockPorts(eps []*discoveryv1.EndpointSlice, family corev1.IPFamily, ready 
 	return ports
 }
 
-// stock is what stock proxies do with the slices of a family as they are stored. Without
-// the nodes a client is made up for each zone, and nothing is said of numbers.
+// stock returns the choices of stock proxies by the stored slices of a family. If nodes are unknown, a client stands
+// for each zone, and numbers are left out.
 func (in *Reading) stock(capacity intent.Capacity, family corev1.IPFamily, ready []intent.Endpoint) []Stock {
 	views := []Stock{}
 	for _, port := range stockPorts(in.Slices, family, ready) {
 		index := port.Index()
 		clients := port.ZoneClients()
-		if !in.blind() {
+		if !in.lacksNodes() {
 			clients = stock.Clients(in.Cluster, capacity)
 		}
 		rows, figures := index.View(clients)
@@ -88,12 +87,12 @@ func (in *Reading) stock(capacity intent.Capacity, family corev1.IPFamily, ready
 			Ready: index.Ready(), Figures: figures,
 		}
 		for _, row := range rows {
-			if in.blind() {
+			if in.lacksNodes() {
 				row.Nodes = 0
 			}
 			view.Zones = append(view.Zones, StockZone(row))
 		}
-		if in.blind() {
+		if in.lacksNodes() {
 			view.Expected = nil
 		}
 		same := slices.IndexFunc(views, func(other Stock) bool {

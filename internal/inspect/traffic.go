@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// TrafficKey is what proxies count by: the Service, and the zones of client and endpoint.
-// Zones are empty where they are not known.
+// TrafficKey is the key of proxies' counters: the Service, and the zones of client and endpoint. Unknown zones are
+// empty.
 type TrafficKey struct {
 	Namespace, Service, From, To string
 }
 
-// TrafficCount is what was counted, or how much of it in a second.
+// TrafficCount is the value of counters, or a rate in a second.
 type TrafficCount struct {
 	Connections, Request, Reply float64
 }
 
-// Plus is the sum.
+// Plus returns the sum.
 func (c TrafficCount) Plus(other TrafficCount) TrafficCount {
 	return TrafficCount{c.Connections + other.Connections, c.Request + other.Request, c.Reply + other.Reply}
 }
 
 func (c TrafficCount) bytes() float64 { return c.Request + c.Reply }
 
-// since is what was added to a counter each second. One that fell began anew.
+// since returns the growth of a counter in a second. A counter that fell was restarted.
 func (c TrafficCount) since(earlier TrafficCount, seconds float64) TrafficCount {
 	added := func(now, before float64) float64 {
 		if now < before {
@@ -39,7 +39,7 @@ func (c TrafficCount) since(earlier TrafficCount, seconds float64) TrafficCount 
 	}
 }
 
-// ProxyReading is what one proxy has counted, as it said at some time.
+// ProxyReading has the counters of one proxy at one time.
 type ProxyReading struct {
 	Pod, Node string
 	At        time.Time
@@ -48,8 +48,8 @@ type ProxyReading struct {
 	WithoutBytes bool
 }
 
-// TrafficSince is what proxies have counted each second from one reading to the next. Those
-// of which there is only one reading are left out, and their nodes named.
+// TrafficSince returns the rates of proxies between two readings. Proxies with only one reading are left out, and their
+// nodes are named.
 func TrafficSince(first, second []ProxyReading) (rates []ProxyReading, leftOut []string) {
 	before := map[string]ProxyReading{}
 	for _, r := range first {
@@ -77,8 +77,8 @@ func TrafficSince(first, second []ProxyReading) (rates []ProxyReading, leftOut [
 	return rates, slices.Compact(leftOut)
 }
 
-// Traffic is what proxies have counted. Percentages are from 0 to 100. If it was measured
-// for some seconds all numbers are those of a second.
+// Traffic sums up the counters of proxies. Percentages are from 0 to 100. If it was measured for some seconds, all
+// numbers are rates in a second.
 type Traffic struct {
 	Proxies    int              `json:"proxies"`
 	Seconds    float64          `json:"seconds,omitempty"`
@@ -88,14 +88,14 @@ type Traffic struct {
 	NotKnown   []string         `json:"notKnown,omitempty"`
 }
 
-// ServiceTraffic is that of a Service, or of all.
+// ServiceTraffic is the traffic of a Service, or of all.
 type ServiceTraffic struct {
 	Namespace string `json:"namespace,omitempty"`
-	// Service is "other", in no namespace, for those that proxies do not tell apart.
+	// Service is "other", in no namespace, for Services that proxies do not tell apart.
 	Service     string  `json:"service,omitempty"`
 	Connections float64 `json:"connections"`
-	// InZoneConnections is the share of those whose zones are known, nil if there are none,
-	// and so is InZoneBytes.
+	// InZoneConnections is the share among connections between known zones, nil if there are none, and so is
+	// InZoneBytes.
 	InZoneConnections *float64 `json:"inZoneConnectionsPercent,omitempty"`
 	Bytes             float64  `json:"bytes"`
 	InZoneBytes       *float64 `json:"inZoneBytesPercent,omitempty"`
@@ -104,11 +104,11 @@ type ServiceTraffic struct {
 	CostPerMonth *float64 `json:"costPerMonth,omitempty"`
 	Routes       []Route  `json:"routes"`
 
-	// all is near, what stays in its zone, far, what leaves it, and what is of unknown zones.
+	// all is near, which stays in its zone, far, which leaves it, and the traffic of unknown zones.
 	all, near, far TrafficCount
 }
 
-// Route is the traffic from one zone to one.
+// Route is the traffic between two zones.
 type Route struct {
 	From         string  `json:"from"`
 	To           string  `json:"to"`
@@ -123,15 +123,15 @@ func (r *Route) Bytes() float64 { return r.RequestBytes + r.ReplyBytes }
 // Crosses reports whether it is known to leave its zone.
 func (r *Route) Crosses() bool { return r.From != "" && r.To != "" && r.From != r.To }
 
-// MonthlyCost is what bytes a second cost in a month of 730 hours, a twelfth of a year.
+// MonthlyCost returns the cost of a rate in bytes for a month of 730 hours, a twelfth of a year.
 func MonthlyCost(bytesPerSecond, perGiB float64) float64 {
 	const secondsPerMonth, gibibyte = 730 * 3600, 1 << 30
 	return bytesPerSecond * secondsPerMonth / gibibyte * perGiB
 }
 
-// TrafficOf adds up what proxies say, for each Service of a namespace, or of all if it is
-// empty. The Service that sends the most to other zones comes first. Readings of TrafficSince
-// come with the time that they are of, which is 0 otherwise, and a price is 0 if none is known.
+// TrafficOf sums up readings for each Service of a namespace, or of all if it is empty. The Service that sends the most
+// to other zones comes first. over is the time of readings from TrafficSince, or else 0. The price is 0 if it is
+// unknown.
 func TrafficOf(readings []ProxyReading, namespace string, over time.Duration, perGiB float64) Traffic {
 	sums, zones := map[TrafficKey]TrafficCount{}, map[TrafficKey]TrafficCount{}
 	for i := range readings {
@@ -176,7 +176,7 @@ func compareTraffic(a, b TrafficKey) int {
 	)
 }
 
-// add adds what goes from one zone to one.
+// add adds the traffic between two zones.
 func (s *ServiceTraffic) add(key TrafficKey, count TrafficCount) {
 	route := Route{key.From, key.To, count.Connections, count.Request, count.Reply}
 	s.Routes = append(s.Routes, route)

@@ -6,28 +6,28 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-// PartSelector finds what Vicinity's chart installs: no value of the chart changes this label.
+// PartSelector finds the objects of Vicinity's chart. No value of the chart changes this label.
 const PartSelector = "app.kubernetes.io/part-of=vicinity"
 
-// The kinds of configurations of webhooks.
+// Kinds of webhook configurations.
 const (
 	Mutating   = "MutatingWebhookConfiguration"
 	Validating = "ValidatingWebhookConfiguration"
 )
 
-// WebhookConfiguration is one of Vicinity's, of either kind.
+// WebhookConfiguration is a configuration of Vicinity of either kind.
 type WebhookConfiguration struct {
 	Kind, Name string
 	Webhooks   []Webhook
 }
 
-// Webhook is who is asked, and about what.
+// Webhook is a webhook with its client configuration and rules.
 type Webhook struct {
 	Client admissionregistrationv1.WebhookClientConfig
 	Rules  []admissionregistrationv1.RuleWithOperations
 }
 
-// WebhooksOf are all configurations of both kinds.
+// WebhooksOf returns all configurations of both kinds.
 func WebhooksOf(mutating []*admissionregistrationv1.MutatingWebhookConfiguration, validating []*admissionregistrationv1.ValidatingWebhookConfiguration) (all []WebhookConfiguration) {
 	for _, c := range mutating {
 		w := WebhookConfiguration{Kind: Mutating, Name: c.Name}
@@ -46,8 +46,8 @@ func WebhooksOf(mutating []*admissionregistrationv1.MutatingWebhookConfiguration
 	return all
 }
 
-// WebhookNamespace is the namespace whose Service the webhooks call: that of Vicinity, since only administrators of the cluster
-// write them. It is empty where none calls a Service.
+// WebhookNamespace returns the namespace of the Service that the webhooks call. It is that of Vicinity, since only
+// administrators of the cluster write webhooks. It is empty if none calls a Service.
 func WebhookNamespace(all []WebhookConfiguration) string {
 	for _, c := range all {
 		for _, w := range c.Webhooks {
@@ -59,7 +59,8 @@ func WebhookNamespace(all []WebhookConfiguration) string {
 	return ""
 }
 
-// AsksAboutEvictions reports whether the Vicinity of a namespace, or any if it is empty, is asked about evictions.
+// AsksAboutEvictions reports whether the API server asks the Vicinity of a namespace, or any if it is empty, about
+// evictions.
 func (c WebhookConfiguration) AsksAboutEvictions(namespace string) bool {
 	return slices.ContainsFunc(c.Webhooks, func(w Webhook) bool {
 		at := w.Client.Service

@@ -13,21 +13,20 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// Change is what might happen to a Service.
+// Change is a possible change of a Service.
 type Change struct {
-	// Zone is lost, with its nodes and its endpoints; empty if none is.
+	// Zone fails, with its nodes and endpoints; empty if none does.
 	Zone string `json:"zone,omitempty"`
-	// Endpoints is how many are ready then, nil if none comes or goes but those of the zone.
+	// Endpoints is the number of ready endpoints after the change, nil if it only loses those of the zone.
 	Endpoints *int `json:"endpoints,omitempty"`
-	// Algorithm divides the endpoints then, empty if that does not change.
+	// Algorithm is the new algorithm, empty for no change.
 	Algorithm allocate.Algorithm `json:"algorithm,omitempty"`
 }
 
-// MostEndpoints is how many endpoints may be asked about.
+// MostEndpoints is the greatest number of endpoints of a Change.
 const MostEndpoints = 10000
 
-// WhatIf is what a change would do to a family of a Service, beside what is so now. Both are
-// planned anew, as plan does.
+// WhatIf is the effect of a change on a family of a Service. Both plans are new ones, as in plan.
 type WhatIf struct {
 	Namespace string    `json:"namespace"`
 	Service   string    `json:"service"`
@@ -40,7 +39,7 @@ type WhatIf struct {
 	Assumed   []string  `json:"assumed,omitempty"`
 }
 
-// Prospect is what a plan gives. Percentages are from 0 to 100.
+// Prospect is the result of a plan. Percentages are from 0 to 100.
 type Prospect struct {
 	Algorithm string   `json:"algorithm"`
 	Endpoints int      `json:"endpoints"`
@@ -51,7 +50,7 @@ type Prospect struct {
 	Warnings  []string `json:"warnings,omitempty"`
 }
 
-// situation is one state of a Service: what a Planner knows instead of manifests.
+// situation is one state of a Service, in place of manifests.
 type situation struct {
 	reading  *Reading
 	families intent.Families
@@ -65,8 +64,8 @@ func (s situation) Endpoints(*corev1.Service, *intent.Cluster) intent.Families {
 
 func (s situation) GivesNames(*corev1.Service) bool { return intent.GivesNames(s.reading.Slices) }
 
-// ForeseeChange says what a change would do to each family of a Service. The cluster after it is that
-// without the nodes of the zone that is lost.
+// ForeseeChange predicts the effect of a change on each family of a Service. The cluster after it lacks the nodes of
+// the failed zone.
 func ForeseeChange(in Reading, change Change, after *intent.Cluster) ([]WhatIf, error) {
 	if err := change.check(&in); err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ func ForeseeChange(in Reading, change Change, after *intent.Cluster) ([]WhatIf, 
 	return all, nil
 }
 
-// noEndpoints are the families of a Service without an endpoint.
+// noEndpoints returns the families of a Service without an endpoint.
 func noEndpoints(service *corev1.Service) intent.Families {
 	none := intent.Families{}
 	for _, family := range service.Spec.IPFamilies {
@@ -126,7 +125,7 @@ func noEndpoints(service *corev1.Service) intent.Families {
 	return none
 }
 
-// check refuses what cannot be asked.
+// check validates the change.
 func (c *Change) check(in *Reading) error {
 	switch zones := in.Cluster.Zones(); {
 	case c.Zone != "" && !slices.Contains(zones, c.Zone):
@@ -139,13 +138,13 @@ func (c *Change) check(in *Reading) error {
 	return nil
 }
 
-// endpoints are those that are ready after the change.
+// endpoints returns the ready endpoints after the change.
 func (c *Change) endpoints(now []intent.Endpoint, after *intent.Cluster) []intent.Endpoint {
 	left := slices.DeleteFunc(slices.Clone(now), func(e intent.Endpoint) bool { return c.Zone != "" && e.Zone == c.Zone })
 	if c.Endpoints == nil {
 		return left
 	}
-	in := map[string]int{} // zones, with how many endpoints they have
+	in := map[string]int{} // endpoints by zone
 	for i := range left {
 		in[left[i].Zone]++
 	}
@@ -158,7 +157,7 @@ func (c *Change) endpoints(now []intent.Endpoint, after *intent.Cluster) []inten
 		left = slices.Delete(left, last, last+1)
 		in[most]--
 	}
-	where := map[string]int{} // pods can be
+	where := map[string]int{} // endpoints by zone that can have pods
 	for _, z := range after.Region(intent.Capacity{}, nil).Zones {
 		if z.Capacity > 0 {
 			where[z.Name] = in[z.Name]
@@ -172,7 +171,7 @@ func (c *Change) endpoints(now []intent.Endpoint, after *intent.Cluster) []inten
 	return left
 }
 
-// extreme is the first zone by name of those whose number comes first.
+// extreme returns the zone whose number sorts first, the first by name of equals.
 func extreme(in map[string]int, before func(a, b int) bool) string {
 	chosen, found := "", false
 	for zone, n := range in {
@@ -188,8 +187,7 @@ type foresight struct {
 	prospects       map[corev1.IPFamily]*Prospect
 }
 
-// foresee plans for the endpoints of a Service in a cluster, by what it asks for or by
-// another algorithm.
+// foresee plans for the endpoints of a Service in a cluster, by its own or another algorithm.
 func foresee(in *Reading, cluster *intent.Cluster, families intent.Families, algorithm allocate.Algorithm) (foresight, error) {
 	question := func(d allocate.Delivery) explain.Question {
 		return explain.Question{Delivery: d, Algorithms: carried(d)}
