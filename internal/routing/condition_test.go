@@ -32,7 +32,7 @@ func TestCondition(t *testing.T) {
 		return in
 	}
 	even := "a a a a b b b b c c c c"
-	var said strings.Builder
+	var text strings.Builder
 	for _, test := range []struct {
 		name string
 		in   Input
@@ -66,19 +66,19 @@ func TestCondition(t *testing.T) {
 		{"headless, nothing is asked for", of(headlessService(), "a b c")},
 	} {
 		d := decided(t, test.in)
-		fmt.Fprintf(&said, "%s\n  by %s", test.name, d.Delivery)
+		fmt.Fprintf(&text, "%s\n  by %s", test.name, d.Delivery)
 		if d.Meanwhile != nil {
-			fmt.Fprintf(&said, ", meanwhile by %s", d.Meanwhile.Delivery)
+			fmt.Fprintf(&text, ", meanwhile by %s", d.Meanwhile.Delivery)
 		}
 		if !d.IsReported() {
-			said.WriteString("\n\n")
+			text.WriteString("\n\n")
 			continue
 		}
 		got := d.Condition()
-		fmt.Fprintf(&said, "\n  %s %s\n  %s\n\n", got.Status, got.Reason, got.Message)
+		fmt.Fprintf(&text, "\n  %s %s\n  %s\n\n", got.Status, got.Reason, got.Message)
 		t.Run(test.name, func(t *testing.T) { checkTroubles(t, test.in.Service, d, got) })
 	}
-	golden.Compare(t, "testdata/conditions.txt", said.String())
+	golden.Compare(t, "testdata/conditions.txt", text.String())
 }
 
 // checkTroubles has a condition say what becomes of hints, and reads it back.

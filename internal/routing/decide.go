@@ -51,7 +51,7 @@ func decide(in Input) (Decision, error) {
 		}
 	}
 	if d.Request.Headless {
-		d.byNames(in)
+		d.decideHeadless(in)
 	}
 	if d.Request.Declined != "" {
 		d.note("%s", d.Request.Declined)
@@ -67,7 +67,7 @@ func decide(in Input) (Decision, error) {
 		if d.Request.Headless {
 			break
 		}
-		if d.Meanwhile, err = meanwhile(in, d.Request); err != nil {
+		if d.Meanwhile, err = decideMeanwhile(in, d.Request); err != nil {
 			return Decision{}, err
 		}
 	}
@@ -82,18 +82,18 @@ func decide(in Input) (Decision, error) {
 	if zones := in.Cluster.ImpossibleZones(in.Slices); len(zones) > 0 {
 		d.note("an endpoint has the zone %q, which no node label can have, so it counts as unknown", zones[0])
 	}
-	if slices.ContainsFunc(in.Slices, isOfNames) {
-		d.note("EndpointSlices with addressType FQDN are ignored: %s addresses", d.needing())
+	if slices.ContainsFunc(in.Slices, hasHostNames) {
+		d.note("EndpointSlices with addressType FQDN are ignored: %s addresses", d.needOfAddresses())
 	}
 	return d, nil
 }
 
-// isOfNames reports whether the slice has host names, which no proxy uses.
-func isOfNames(slice *discoveryv1.EndpointSlice) bool {
+// hasHostNames reports whether the slice has host names, which no proxy uses.
+func hasHostNames(slice *discoveryv1.EndpointSlice) bool {
 	return slice.AddressType == discoveryv1.AddressTypeFQDN
 }
 
-func (d *Decision) needing() string {
+func (d *Decision) needOfAddresses() string {
 	if d.Request.Headless {
 		return "DNS records need"
 	}

@@ -37,8 +37,8 @@ func Groups(in Input, d Decision, at GroupState) groups.Changes {
 	return groups.Next(of)
 }
 
-// byNames completes the decision about a headless Service, which only groups can deliver.
-func (d *Decision) byNames(in Input) {
+// decideHeadless completes the decision about a headless Service, which only groups can deliver.
+func (d *Decision) decideHeadless(in Input) {
 	switch {
 	case d.Delivery == allocate.DeliveryNone:
 		return
@@ -79,12 +79,12 @@ func Unproxied(in Input, d Decision) bool {
 	})
 }
 
-// meanwhile returns the decision that hints follow while kube-proxy serves a Service that asks for vicinity-proxy, which
-// may be for ever if one node never gets a proxy. It is nil if there is nothing to hint.
-func meanwhile(in Input, request intent.Request) (*Decision, error) {
+// decideMeanwhile returns the decision that hints follow while kube-proxy serves a Service that asks for
+// vicinity-proxy, which may be for ever if one node never gets a proxy. It is nil if there is nothing to hint.
+func decideMeanwhile(in Input, request intent.Request) (*Decision, error) {
 	request = request.WithGroups(false)
 	d := &Decision{Request: request, Delivery: deliveryOf(in.Service, request)}
-	if served(in.Service) || d.Delivery != allocate.DeliveryHints {
+	if isServed(in.Service) || d.Delivery != allocate.DeliveryHints {
 		return nil, nil
 	}
 	if in.Settings.WithoutHints {
@@ -99,7 +99,7 @@ func meanwhile(in Input, request intent.Request) (*Decision, error) {
 	return d, nil
 }
 
-func served(service *corev1.Service) bool {
+func isServed(service *corev1.Service) bool {
 	return service.Labels[v1alpha1.LabelServiceProxyName] == v1alpha1.ServiceProxyName
 }
 

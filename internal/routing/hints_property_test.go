@@ -224,7 +224,7 @@ func (s *hintScene) traffic(d Decision) map[corev1.IPFamily]allocate.Figures {
 	return seen
 }
 
-// checkTraffic compares what is said with what proxies do.
+// checkTraffic compares what is predicted with what proxies do.
 func (s *hintScene) checkTraffic(d Decision) {
 	if d.Undelivered || len(stock.Clients(s.in.Cluster, d.Request.Capacity)) == 0 {
 		return
@@ -232,8 +232,8 @@ func (s *hintScene) checkTraffic(d Decision) {
 	seen := s.traffic(d)
 	for i := range d.Families {
 		f := &d.Families[i]
-		said, seen := f.Outcome.Figures, seen[f.Family]
-		if len(f.Endpoints) > 0 && (seen.Overload > said.Overload+1e-6 || math.Abs(seen.InZone-said.InZone) > 1e-6) {
+		predicted, seen := f.Outcome.Figures, seen[f.Family]
+		if len(f.Endpoints) > 0 && (seen.Overload > predicted.Overload+1e-6 || math.Abs(seen.InZone-predicted.InZone) > 1e-6) {
 			s.t.Fatalf("proxies make of %s %+v; of\n%s", f.Family, seen, s.show(d))
 		}
 		if bound := d.Request.Intent.Bound; bound != nil && f.Outcome.State == allocate.Allocated && f.Outcome.Rule != allocate.RuleTiers && seen.Overload > bound.OverloadThreshold+1e-6 {

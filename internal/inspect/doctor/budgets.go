@@ -17,32 +17,32 @@ import (
 	"vicinity.dev/vicinity/internal/plaintext"
 )
 
-// budgets checks TopologyDisruptionBudgets, by the findings of the controller and by specs that never allow an
+// checkBudgets checks TopologyDisruptionBudgets, by the findings of the controller and by specs that never allow an
 // eviction.
-func (e *examination) budgets() {
+func (e *examination) checkBudgets() {
 	templates := e.templates()
 	for _, budget := range e.Budgets {
 		object := objectOf("TopologyDisruptionBudget", budget)
 		next := "kubectl describe tdb " + budget.Name + object.at()
 		current := budget.Status.ObservedGeneration == budget.Generation
-		said := func(kind string, status metav1.ConditionStatus) (message, reason string, is bool) {
+		conditionIs := func(kind string, status metav1.ConditionStatus) (message, reason string, is bool) {
 			c := meta.FindStatusCondition(budget.Status.Conditions, kind)
 			if c == nil || c.Status != status || !current {
 				return "", "", false
 			}
 			return sentence(c.Message), c.Reason, true
 		}
-		if message, _, is := said(v1alpha1.ConditionValid, metav1.ConditionFalse); is {
+		if message, _, is := conditionIs(v1alpha1.ConditionValid, metav1.ConditionFalse); is {
 			e.add(budgetInvalid, object, fmt.Sprintf("%s: %s.", object, message), next)
 			continue
 		}
-		if message, _, is := said(v1alpha1.ConditionEnforced, metav1.ConditionFalse); is && e.installed() {
+		if message, _, is := conditionIs(v1alpha1.ConditionEnforced, metav1.ConditionFalse); is && e.isInstalled() {
 			e.add(budgetNotEnforced, object, fmt.Sprintf("%s: %s.", object, message), next)
 		}
-		if message, _, is := said(v1alpha1.ConditionBreakGlass, metav1.ConditionTrue); is {
+		if message, _, is := conditionIs(v1alpha1.ConditionBreakGlass, metav1.ConditionTrue); is {
 			e.add(budgetGlassBroken, object, fmt.Sprintf("%s: %s.", object, message), next)
 		}
-		message, reason, is := said(v1alpha1.ConditionSatisfiable, metav1.ConditionFalse)
+		message, reason, is := conditionIs(v1alpha1.ConditionSatisfiable, metav1.ConditionFalse)
 		switch never := neverAllows(&budget.Spec); {
 		case is && reason == coverage.ReasonBlocked:
 			e.add(budgetBlocks, object, fmt.Sprintf("%s: %s.", object, message), next)
@@ -87,7 +87,7 @@ func (e *examination) isForNothing(selector *metav1.LabelSelector, templates []t
 	return err == nil && !slices.ContainsFunc(templates, func(t template) bool { return matches.Matches(labels.Set(t.labels)) })
 }
 
-func (e *examination) pdbs() {
+func (e *examination) checkPDBs() {
 	templates := e.templates()
 	covering := map[Object][]string{} // names of PodDisruptionBudgets, by workload
 	for _, pdb := range e.PDBs {

@@ -24,10 +24,10 @@ func (d *Definition) plural() string {
 	return name
 }
 
-// definitions checks for CRDs that are missing or too old for the controller. CRDs of another version of Vicinity than
+// checkDefinitions checks for CRDs that are missing or too old for the controller. CRDs of another version of Vicinity than
 // this program's are not compared.
-func (e *examination) definitions() {
-	if !e.installed() {
+func (e *examination) checkDefinitions() {
+	if !e.isInstalled() {
 		return
 	}
 	have := map[string]*Definition{}
@@ -64,16 +64,16 @@ func (e *examination) definitions() {
 				e.add(crdNotReady, object, fmt.Sprintf("CRD %s does not serve the version %s.", needed.Name, version), apply)
 				continue
 			}
-			if missing := lacking("", needed.Versions[version], schema); len(missing) > 0 {
+			if missing := missingFields("", needed.Versions[version], schema); len(missing) > 0 {
 				e.add(crdOld, object, fmt.Sprintf("CRD %s lacks %s that this version has: %s.", needed.Name, plaintext.Plural(len(missing), "field"), firstOf(missing)), apply)
 			}
 		}
 	}
 }
 
-// lacking returns the fields of a schema that another lacks, as sorted paths. Fields inside a missing field are not
+// missingFields returns the fields of a schema that another lacks, as sorted paths. Fields inside a missing field are not
 // listed.
-func lacking(path string, needed, have map[string]any) []string {
+func missingFields(path string, needed, have map[string]any) []string {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(needed)) {
 		field := strings.TrimPrefix(path+"."+name, ".")
@@ -82,7 +82,7 @@ func lacking(path string, needed, have map[string]any) []string {
 			missing = append(missing, field)
 			continue
 		}
-		missing = append(missing, lacking(field, propertiesOf(needed[name]), propertiesOf(other))...)
+		missing = append(missing, missingFields(field, propertiesOf(needed[name]), propertiesOf(other))...)
 	}
 	return missing
 }

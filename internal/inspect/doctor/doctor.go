@@ -148,20 +148,20 @@ type Finding struct {
 // Examine judges a reading.
 func Examine(r *Reading) *Report {
 	e := examination{Reading: r}
-	e.kubernetes()
-	e.zones()
-	e.networks()
-	e.installation()
-	e.definitions()
-	e.webhooks()
-	e.leader()
-	e.proxies()
-	e.leftovers()
-	e.services()
-	e.policies()
-	e.budgets()
-	e.pdbs()
-	e.clocks()
+	e.checkKubernetes()
+	e.checkZones()
+	e.checkNetworks()
+	e.checkInstallation()
+	e.checkDefinitions()
+	e.checkWebhooks()
+	e.checkLeader()
+	e.checkProxies()
+	e.checkLeftovers()
+	e.checkServices()
+	e.checkPolicies()
+	e.checkBudgets()
+	e.checkPDBs()
+	e.checkClocks()
 	report := &Report{Cluster: e.cluster(), Findings: e.found, NotKnown: e.notKnown()}
 	if report.Findings == nil {
 		report.Findings = []Finding{}
@@ -215,8 +215,8 @@ func (e *examination) now() time.Time {
 	return e.Server
 }
 
-// installed reports whether a controller is known to be installed.
-func (e *examination) installed() bool { return len(e.Controllers) > 0 }
+// isInstalled reports whether a controller is known to be installed.
+func (e *examination) isInstalled() bool { return len(e.Controllers) > 0 }
 
 func (e *examination) home() string {
 	home := e.Home()

@@ -103,14 +103,14 @@ func pods(object Object, component string) string {
 	return "kubectl" + object.at() + " get pods -o wide -l app.kubernetes.io/part-of=vicinity,app.kubernetes.io/component=" + component
 }
 
-// installation checks the parts of Vicinity and whether they fit together.
-func (e *examination) installation() {
+// checkInstallation checks the parts of Vicinity and whether they fit together.
+func (e *examination) checkInstallation() {
 	for i := range e.Controllers {
 		object := objectOf("Deployment", e.Controllers[i])
 		if i > 0 && replicasOf(e.Controllers[i].Spec.Replicas) == 0 {
 			continue // it is switched off
 		}
-		e.controller(e.Controllers[i].Deployment)
+		e.checkController(e.Controllers[i].Deployment)
 		if i == 0 {
 			continue
 		}
@@ -127,10 +127,10 @@ func (e *examination) installation() {
 			e.add(proxyNotReady, object, fmt.Sprintf("%s is not available on %s of %d.", object, plaintext.Plural(int(n), "node"), set.Status.DesiredNumberScheduled), pods(object, "proxy"))
 		}
 	}
-	e.versions()
+	e.checkVersions()
 }
 
-func (e *examination) controller(d *appsv1.Deployment) {
+func (e *examination) checkController(d *appsv1.Deployment) {
 	object, wanted := objectOf("Deployment", d), replicasOf(d.Spec.Replicas)
 	switch ready := d.Status.ReadyReplicas; {
 	case ready == 0:
@@ -140,8 +140,8 @@ func (e *examination) controller(d *appsv1.Deployment) {
 	}
 }
 
-func (e *examination) versions() {
-	if !e.installed() {
+func (e *examination) checkVersions() {
+	if !e.isInstalled() {
 		return
 	}
 	controller := e.Controllers[0].Deployment
@@ -166,7 +166,7 @@ func (e *examination) isOtherVersion() bool {
 
 // controllerChart returns the version of the chart that installed the controller, empty if it is unknown.
 func (e *examination) controllerChart() string {
-	if !e.installed() {
+	if !e.isInstalled() {
 		return ""
 	}
 	_, chart, _ := strings.Cut(e.Controllers[0].Labels[labelChart], "-")

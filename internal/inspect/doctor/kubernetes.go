@@ -15,7 +15,7 @@ const OldestKubernetes = "1.35"
 // mostSkew is how many minor releases older than the API server kubelets and kube-proxy may be.
 const mostSkew = 3
 
-func (e *examination) kubernetes() {
+func (e *examination) checkKubernetes() {
 	server, err := version.ParseGeneric(e.Version)
 	if err != nil {
 		return // an unknown version

@@ -56,8 +56,8 @@ func (e *examination) age(lease *coordinationv1.Lease) (age time.Duration, renew
 	return e.now().Sub(at), true
 }
 
-func (e *examination) leader() {
-	if !e.installed() || !e.knows(SourceLeases) {
+func (e *examination) checkLeader() {
+	if !e.isInstalled() || !e.knows(SourceLeases) {
 		return
 	}
 	controller := e.Controllers[0]
@@ -91,7 +91,7 @@ func holderOf(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-func (e *examination) proxies() {
+func (e *examination) checkProxies() {
 	if len(e.Proxies) == 0 || !e.knows(SourceLeases, SourceNodes) {
 		return
 	}
@@ -104,7 +104,7 @@ func (e *examination) proxies() {
 	for _, set := range e.Proxies {
 		for _, node := range e.Nodes {
 			if runsOn(set, node) {
-				e.proxy(set, node, leases[node.Name])
+				e.checkProxy(set, node, leases[node.Name])
 			}
 		}
 	}
@@ -117,8 +117,8 @@ func runsOn(set *appsv1.DaemonSet, node *corev1.Node) bool {
 	return err == nil && matches && node.DeletionTimestamp == nil
 }
 
-// proxy checks the Lease of a node's proxy. A node that is not ready has a finding of its own.
-func (e *examination) proxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coordinationv1.Lease) {
+// checkProxy checks the Lease of a node's proxy. A node that is not ready has a finding of its own.
+func (e *examination) checkProxy(set *appsv1.DaemonSet, node *corev1.Node, lease *coordinationv1.Lease) {
 	object := Object{Kind: "Lease", Namespace: set.Namespace, Name: v1alpha1.ProxyLeasePrefix + node.Name}
 	next := "kubectl -n " + set.Namespace + " get pods -o wide -l app.kubernetes.io/component=proxy --field-selector spec.nodeName=" + node.Name
 	if lease == nil {
@@ -148,9 +148,9 @@ func sentence(message string) string {
 	return strings.TrimSuffix(strings.Join(strings.Fields(message), " "), ".")
 }
 
-// clocks compares the clocks of nodes and of this machine with that of the API server. A node writes its own time into
+// checkClocks compares the clocks of nodes and of this machine with that of the API server. A node writes its own time into
 // Leases, and the API server notes when that was.
-func (e *examination) clocks() {
+func (e *examination) checkClocks() {
 	if !e.Server.IsZero() {
 		if skew := e.Local.Sub(e.Server); skew.Abs() > MostSkew {
 			e.add(clockOfMachine, Object{Kind: "Machine", Name: "local"}, fmt.Sprintf("The clock of this machine is %s that of the API server.", offBy(skew)), "date -u")

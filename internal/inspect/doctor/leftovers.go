@@ -12,9 +12,9 @@ import (
 	"vicinity.dev/vicinity/internal/routing"
 )
 
-// leftovers checks for objects of Vicinity where no controller is installed.
-func (e *examination) leftovers() {
-	if e.installed() || !e.knows(SourceDeployments) {
+// checkLeftovers checks for objects of Vicinity where no controller is installed.
+func (e *examination) checkLeftovers() {
+	if e.isInstalled() || !e.knows(SourceDeployments) {
 		return
 	}
 	before := len(e.found)
@@ -39,9 +39,9 @@ func (e *examination) leftovers() {
 		}
 	}
 	slices.Sort(routed)
-	e.left(leftoverServices, Object{Kind: "Service", Name: v1alpha1.LabelRouted}, "with the label or the condition of Vicinity", routed,
+	e.addLeftovers(leftoverServices, Object{Kind: "Service", Name: v1alpha1.LabelRouted}, "with the label or the condition of Vicinity", routed,
 		"kubectl get services -A -l "+v1alpha1.LabelRouted)
-	e.left(leftoverNamespaces, Object{Kind: "Namespace", Name: v1alpha1.LabelBudgets}, "with the label "+v1alpha1.LabelBudgets, labelledNamespaces(e.Namespaces),
+	e.addLeftovers(leftoverNamespaces, Object{Kind: "Namespace", Name: v1alpha1.LabelBudgets}, "with the label "+v1alpha1.LabelBudgets, labelledNamespaces(e.Namespaces),
 		"kubectl label namespaces --all "+v1alpha1.LabelBudgets+"-")
 	for _, kind := range []struct{ kind, next string }{
 		{"CustomResourceDefinition", "kubectl get crd -o name | grep vicinity.dev"},
@@ -49,17 +49,17 @@ func (e *examination) leftovers() {
 		{"PodLocator", "kubectl get podlocators -A -l " + v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedByController},
 		{"PodDisruptionBudget", "kubectl get poddisruptionbudgets -A -l " + v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedByController},
 	} {
-		e.left(leftoverObjects, Object{Kind: kind.kind, Name: "vicinity"}, "of Vicinity", namesOf(e.Leftovers[kind.kind]), kind.next)
+		e.addLeftovers(leftoverObjects, Object{Kind: kind.kind, Name: "vicinity"}, "of Vicinity", namesOf(e.Leftovers[kind.kind]), kind.next)
 	}
-	e.left(leftoverSlices, Object{Kind: "EndpointSlice", Name: v1alpha1.LabelRouted}, "with the label "+v1alpha1.LabelRouted, namesOf(e.Leftovers["EndpointSlice"]),
+	e.addLeftovers(leftoverSlices, Object{Kind: "EndpointSlice", Name: v1alpha1.LabelRouted}, "with the label "+v1alpha1.LabelRouted, namesOf(e.Leftovers["EndpointSlice"]),
 		"kubectl get endpointslices -A -l "+v1alpha1.LabelRouted)
 	if len(e.found) == before && e.knows(SourceWebhooks, SourceServices, SourceNamespaces, SourceDefinitions, SourcePDBs, SourceLeftovers) {
 		e.add(notInstalled, clusterObject, "No vicinity-controller is installed.", "helm list -A")
 	}
 }
 
-// left adds a finding about objects of one kind, if there are any.
-func (e *examination) left(c check, object Object, how string, names []string, next string) {
+// addLeftovers adds a finding about objects of one kind, if there are any.
+func (e *examination) addLeftovers(c check, object Object, how string, names []string, next string) {
 	if len(names) == 0 {
 		return
 	}

@@ -45,9 +45,9 @@ func (c *ProxyConfig) show() string {
 // Feature gates that make kube-proxy follow hints.
 var hintGates = []string{"PreferSameTrafficDistribution", "ServiceTrafficDistribution", "TopologyAwareHints"}
 
-// networks checks for programs that serve Services and do not follow hints.
-func (e *examination) networks() {
-	e.kubeProxy()
+// checkNetworks checks for programs that serve Services and do not follow hints.
+func (e *examination) checkNetworks() {
+	e.checkKubeProxy()
 	for _, set := range e.Networks.DaemonSets {
 		if set.Name == "kube-router" && set.Status.DesiredNumberScheduled > 0 && servesByKubeRouter(set) {
 			e.add(kubeRouterIgnoresHint, objectOf("DaemonSet", set), "kube-router serves Services by its own proxy.",
@@ -128,14 +128,14 @@ func (n *Networks) isReplaced() bool {
 	return replaced
 }
 
-// kubeProxy checks the mode, the feature gates and the version of kube-proxy.
-func (e *examination) kubeProxy() {
+// checkKubeProxy checks the mode, the feature gates and the version of kube-proxy.
+func (e *examination) checkKubeProxy() {
 	if e.Networks.isReplaced() {
 		return
 	}
 	if config := e.Networks.KubeProxy; config != nil {
-		e.gates(config.object(), config.Gates, config.show())
-		e.mode(config.object(), config.Mode, config.show())
+		e.checkGates(config.object(), config.Gates, config.show())
+		e.checkMode(config.object(), config.Mode, config.show())
 	}
 	server, err := version.ParseGeneric(e.Version)
 	for _, set := range e.Networks.DaemonSets {
@@ -153,8 +153,8 @@ func (e *examination) kubeProxy() {
 				maps.Copy(gates, readGates(value))
 			}
 		})
-		e.gates(object, gates, next)
-		e.mode(object, mode, next)
+		e.checkGates(object, gates, next)
+		e.checkMode(object, mode, next)
 		if release := programVersion(set); err == nil {
 			if fault := skew(server, release); fault != "" {
 				e.add(kubeProxyVersion, object, fmt.Sprintf("kube-proxy is %s, which is %s (%s).", release, fault, e.Version), next)
@@ -163,7 +163,7 @@ func (e *examination) kubeProxy() {
 	}
 }
 
-func (e *examination) gates(object Object, gates map[string]bool, next string) {
+func (e *examination) checkGates(object Object, gates map[string]bool, next string) {
 	for _, gate := range hintGates {
 		if on, set := gates[gate]; set && !on {
 			e.add(kubeProxyGateOff, object, fmt.Sprintf("The feature gate %s of kube-proxy is false.", gate), next)
@@ -171,7 +171,7 @@ func (e *examination) gates(object Object, gates map[string]bool, next string) {
 	}
 }
 
-func (e *examination) mode(object Object, mode, next string) {
+func (e *examination) checkMode(object Object, mode, next string) {
 	if mode == "ipvs" {
 		e.add(kubeProxyIPVS, object, "kube-proxy runs in the mode ipvs.", next)
 	}

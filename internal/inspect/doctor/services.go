@@ -53,21 +53,21 @@ func (e *examination) intents() intents {
 	return in
 }
 
-// services checks for Services whose request has no effect, or not all of it.
-func (e *examination) services() {
+// checkServices checks for Services whose request has no effect, or not all of it.
+func (e *examination) checkServices() {
 	in := e.intents()
 	for _, service := range e.Services {
 		if service.DeletionTimestamp == nil {
-			e.service(service, &in)
+			e.checkService(service, &in)
 		}
 	}
 }
 
-func (e *examination) service(service *corev1.Service, in *intents) {
+func (e *examination) checkService(service *corev1.Service, in *intents) {
 	object := objectOf("Service", service)
 	next := "kubectl vicinity explain svc/" + service.Name + object.at()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
-	if e.servedByNone(service, object, name) || !e.knows(SourceDeployments) {
+	if e.isServedByNone(service, object, name) || !e.knows(SourceDeployments) {
 		return // the controller, which may ignore the Service, is unknown
 	}
 	request := intent.RequestOf(service, in.policies[service.Namespace], intent.Options{
@@ -75,13 +75,13 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 	})
 	if reason := e.Exclusion.Reason(service.Namespace, service.Name); reason != "" {
 		reading := inspect.Reading{Input: routing.Input{Service: service, Policies: in.policies[service.Namespace]}, LeftAlone: reason}
-		if decision, err := reading.Decide(); err == nil && len(decision.Notes) > 0 && e.installed() && !request.Selected {
+		if decision, err := reading.Decide(); err == nil && len(decision.Notes) > 0 && e.isInstalled() && !request.Selected {
 			e.add(serviceLeftAlone, object, fmt.Sprintf("%s: %s.", object, sentence(decision.Notes[0])), next)
 		}
 		return
 	}
 	asks := request.Source != "" && !request.AsksNothing()
-	if !e.installed() {
+	if !e.isInstalled() {
 		if asks && !request.Upstream || request.Groups {
 			source := request.Source
 			if source == "" {
@@ -92,7 +92,7 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 		return
 	}
 	if strings.HasPrefix(service.Annotations[v1alpha1.AnnotationTopologyMode], v1alpha1.PolicyPrefix) && !e.knows(SourcePolicies) {
-		e.condition(service, object, next)
+		e.checkCondition(service, object, next)
 		return // its request is unknown
 	}
 	// Kubernetes' own routing still applies to traffic from outside, unless the Service is headless. A policy that
@@ -110,13 +110,13 @@ func (e *examination) service(service *corev1.Service, in *intents) {
 		e.add(serviceAwaitsProxy, object, fmt.Sprintf("%s asks for vicinity-proxy, which is not installed.", object), next)
 		return
 	}
-	e.condition(service, object, next)
+	e.checkCondition(service, object, next)
 }
 
-// servedByNone reports whether a Service is handed over to a vicinity-proxy that does not serve it. Without a
+// isServedByNone reports whether a Service is handed over to a vicinity-proxy that does not serve it. Without a
 // controller it is a leftover.
-func (e *examination) servedByNone(service *corev1.Service, object Object, name types.NamespacedName) bool {
-	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.installed() || intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
+func (e *examination) isServedByNone(service *corev1.Service, object Object, name types.NamespacedName) bool {
+	if service.Labels[v1alpha1.LabelServiceProxyName] != v1alpha1.ServiceProxyName || !e.isInstalled() || intent.IsHeadless(service) || service.Spec.Type == corev1.ServiceTypeExternalName {
 		return false
 	}
 	what := ""
@@ -133,8 +133,8 @@ func (e *examination) servedByNone(service *corev1.Service, object Object, name 
 	return true
 }
 
-// condition checks the Service's condition. That of a controller without a ready pod is out of date.
-func (e *examination) condition(service *corev1.Service, object Object, next string) {
+// checkCondition checks the Service's condition. That of a controller without a ready pod is out of date.
+func (e *examination) checkCondition(service *corev1.Service, object Object, next string) {
 	condition := routing.ConditionOf(service)
 	if condition == nil || e.Controllers[0].Status.ReadyReplicas == 0 {
 		return
@@ -148,8 +148,8 @@ func (e *examination) condition(service *corev1.Service, object Object, next str
 	}
 }
 
-// policies checks for policies that are invalid or select nothing.
-func (e *examination) policies() {
+// checkPolicies checks for policies that are invalid or select nothing.
+func (e *examination) checkPolicies() {
 	if !e.knows(SourceServices) {
 		return
 	}

@@ -25,9 +25,9 @@ type Backend struct {
 	Unreached string
 }
 
-// webhooks checks webhook configurations, their certificates and their Services.
-func (e *examination) webhooks() {
-	if !e.installed() || !e.knows(SourceWebhooks) {
+// checkWebhooks checks webhook configurations, their certificates and their Services.
+func (e *examination) checkWebhooks() {
+	if !e.isInstalled() || !e.knows(SourceWebhooks) {
 		return // without a controller they are leftovers
 	}
 	controller := &e.Controllers[0]
@@ -45,7 +45,7 @@ func (e *examination) webhooks() {
 	var asked []types.NamespacedName
 	for i := range e.Webhooks {
 		w := &e.Webhooks[i]
-		e.authority(w)
+		e.checkAuthority(w)
 		for _, webhook := range w.Webhooks {
 			client := webhook.Client
 			if client.Service == nil {
@@ -54,15 +54,15 @@ func (e *examination) webhooks() {
 			name := types.NamespacedName{Namespace: client.Service.Namespace, Name: client.Service.Name}
 			if !slices.Contains(asked, name) {
 				asked = append(asked, name)
-				e.backend(w, name)
+				e.checkBackend(w, name)
 			}
 		}
 	}
 }
 
-// authority checks the certificates by which the API server trusts the webhooks of a configuration. The controller
+// checkAuthority checks the certificates by which the API server trusts the webhooks of a configuration. The controller
 // writes the same ones for all webhooks; one that differs is enough for a finding.
-func (e *examination) authority(w *inspect.WebhookConfiguration) {
+func (e *examination) checkAuthority(w *inspect.WebhookConfiguration) {
 	object := Object{Kind: w.Kind, Name: w.Name}
 	next := "kubectl -n " + e.home() + " rollout restart deployment/" + e.Controllers[0].Name
 	for i := range w.Webhooks {
@@ -106,7 +106,7 @@ func validity(bundle []byte) (from, until time.Time, found bool) {
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-func (e *examination) backend(w *inspect.WebhookConfiguration, name types.NamespacedName) {
+func (e *examination) checkBackend(w *inspect.WebhookConfiguration, name types.NamespacedName) {
 	if !e.knows(SourceBackends) {
 		return
 	}

@@ -50,8 +50,8 @@ func nodeZones(nodes []*corev1.Node) (zones map[string]*zone, without []*corev1.
 	return zones, without
 }
 
-// zones checks the labels of nodes, and for nodes that no zone counts.
-func (e *examination) zones() {
+// checkZones checks the labels of nodes, and for nodes that no zone counts.
+func (e *examination) checkZones() {
 	nodes := slices.DeleteFunc(slices.Clone(e.Nodes), func(node *corev1.Node) bool {
 		return e.isPassing(node) && (!intent.IsReady(node) || node.Labels[corev1.LabelTopologyZone] == "")
 	})

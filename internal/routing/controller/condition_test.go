@@ -20,7 +20,7 @@ func (w *world) attempt(after time.Duration) error {
 	return err
 }
 
-// A write that fails for long is told, once, and taken back when it succeeds. One that
+// A write that fails for long is reported, once, and taken back when it succeeds. One that
 // fails for a moment is not.
 func TestWritesThatFailAreTold(t *testing.T) {
 	refuse := func(object client.Object, _ string) error {
@@ -39,8 +39,8 @@ func TestWritesThatFailAreTold(t *testing.T) {
 			t.Fatal("no error")
 		}
 	}
-	if w.condition() != nil || len(w.told()) > 0 {
-		t.Errorf("told at once: %+v", w.condition())
+	if w.condition() != nil || len(w.newEvents()) > 0 {
+		t.Errorf("reported at once: %+v", w.condition())
 	}
 	for range 9 {
 		if err := w.attempt(failingReported); err != nil && !strings.Contains(err.Error(), "the rules of the shop") {
@@ -52,8 +52,8 @@ func TestWritesThatFailAreTold(t *testing.T) {
 		!strings.HasPrefix(condition.Message, "the decision cannot be written: writing hints of EndpointSlice web-00: the rules of the shop forbid it. endpoints are divided") {
 		t.Fatalf("condition %+v", condition)
 	}
-	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning TopologyNotWritten ") {
-		t.Errorf("told %q", told)
+	if reported := w.newEvents(); len(reported) != 1 || !strings.HasPrefix(reported[0], "Warning TopologyNotWritten ") {
+		t.Errorf("reported %q", reported)
 	}
 
 	w.refuse = nil
@@ -61,7 +61,7 @@ func TestWritesThatFailAreTold(t *testing.T) {
 	if condition := w.condition(); condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" {
 		t.Errorf("condition %+v", condition)
 	}
-	w.told()
+	w.newEvents()
 	// It counts from anew.
 	w.refuse = refuse
 	w.strip()
@@ -70,7 +70,7 @@ func TestWritesThatFailAreTold(t *testing.T) {
 			break
 		}
 	}
-	if told := w.told(); len(told) > 0 {
-		t.Errorf("told %q", told)
+	if reported := w.newEvents(); len(reported) > 0 {
+		t.Errorf("reported %q", reported)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// A zone with most of the clients loses its endpoints: what the plan expects of the others is told, and nothing
+// A zone with most of the clients loses its endpoints: what the plan expects of the others is reported, and nothing
 // of the Services that have no plan.
 func TestForecast(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -65,8 +65,8 @@ func TestHeadlessServiceHasGroupsOnly(t *testing.T) {
 			if c := w.condition(); c == nil || c.Status != metav1.ConditionTrue || c.Reason != "Allocated" || !strings.Contains(c.Message, "vicinity-dns follows the plan") {
 				t.Errorf("condition %+v", c)
 			}
-			if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated") {
-				t.Errorf("told %q", told)
+			if reported := w.newEvents(); len(reported) != 1 || !strings.HasPrefix(reported[0], "Normal TopologyAllocated") {
+				t.Errorf("reported %q", reported)
 			}
 			if followed := w.reconciler.proxies.services; len(followed) > 0 {
 				t.Errorf("proxies are waited for: %v", followed)

@@ -78,8 +78,8 @@ func TestDroppedHintsAreNotInForce(t *testing.T) {
 			if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != "Allocated,HintsLost" {
 				t.Fatalf("condition %+v", condition)
 			}
-			if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning TopologyHintsLost ") {
-				t.Errorf("told %q", told)
+			if reported := w.newEvents(); len(reported) != 1 || !strings.HasPrefix(reported[0], "Warning TopologyHintsLost ") {
+				t.Errorf("reported %q", reported)
 			}
 			if got := w.hints(); got != test.hints {
 				t.Errorf("hints %s, want %s", got, test.hints)

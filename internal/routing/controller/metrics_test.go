@@ -57,7 +57,7 @@ vicinity_routing_hint_writes_total{result="done"} 4
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	// What was written is told by approach.
+	// What was written is reported by approach.
 	for approach, n := range map[intent.Approach]uint64{intent.ApproachPrefer: 4, intent.ApproachRequire: 0} {
 		gathered, err := registry.Gather()
 		if err != nil {

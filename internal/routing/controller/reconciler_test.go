@@ -31,8 +31,8 @@ func TestServiceIsRouted(t *testing.T) {
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != "Allocated" || condition.LastTransitionTime.IsZero() {
 		t.Errorf("condition %+v", condition)
 	}
-	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated ") {
-		t.Errorf("told %q", told)
+	if reported := w.newEvents(); len(reported) != 1 || !strings.HasPrefix(reported[0], "Normal TopologyAllocated ") {
+		t.Errorf("reported %q", reported)
 	}
 
 	sent := w.sent()
@@ -97,8 +97,8 @@ func TestRestartWritesNothing(t *testing.T) {
 	for _, name := range []string{"web", "wrong"} {
 		w.settle(name)
 	}
-	if told := w.told(); len(told) != 2 || !strings.HasPrefix(told[1], "Warning TopologyNotRouted ") {
-		t.Errorf("told %q", told)
+	if reported := w.newEvents(); len(reported) != 2 || !strings.HasPrefix(reported[1], "Warning TopologyNotRouted ") {
+		t.Errorf("reported %q", reported)
 	}
 	w.sent()
 	w.start(testOptions())
@@ -108,8 +108,8 @@ func TestRestartWritesNothing(t *testing.T) {
 	if sent := w.sent(); len(sent) > 0 {
 		t.Errorf("sent %q", sent)
 	}
-	if told := w.told(); len(told) > 0 {
-		t.Errorf("told %q", told)
+	if reported := w.newEvents(); len(reported) > 0 {
+		t.Errorf("reported %q", reported)
 	}
 }
 
@@ -132,11 +132,11 @@ func TestHintsWaitForTheLabel(t *testing.T) {
 }
 
 // While something strips hints, they are written again after longer and longer times.
-// That is told once, and so is that they stay at last.
+// That is reported once, and so is that they stay at last.
 func TestBackOffWhileHintsAreStripped(t *testing.T) {
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve))...)
 	w.settle("web")
-	w.told()
+	w.newEvents()
 	var waits []time.Duration
 	for range 12 {
 		w.strip()
@@ -161,22 +161,22 @@ func TestBackOffWhileHintsAreStripped(t *testing.T) {
 	if want := 511*time.Second + 3*longestWait; total != want {
 		t.Errorf("waited %s in all, want %s: %v", total, want, waits)
 	}
-	told := w.told()
-	if len(told) != 1 || !strings.HasPrefix(told[0], "Warning TopologyHintsLost ") || !routing.LostHints(w.service("web")) {
-		t.Errorf("told %q", told)
+	reported := w.newEvents()
+	if len(reported) != 1 || !strings.HasPrefix(reported[0], "Warning TopologyHintsLost ") || !routing.LostHints(w.service("web")) {
+		t.Errorf("reported %q", reported)
 	}
 
 	// A restart knows, and does not tell again.
 	w.start(testOptions())
 	w.strip()
 	w.sync("web")
-	if told := w.told(); len(told) > 0 || w.hints() != twelve {
-		t.Errorf("after a restart: told %q, hints %s", told, w.hints())
+	if reported := w.newEvents(); len(reported) > 0 || w.hints() != twelve {
+		t.Errorf("after a restart: reported %q, hints %s", reported, w.hints())
 	}
 	w.settle("web")
-	told = w.told()
-	if len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyAllocated ") || routing.LostHints(w.service("web")) {
-		t.Errorf("after they stayed: told %q", told)
+	reported = w.newEvents()
+	if len(reported) != 1 || !strings.HasPrefix(reported[0], "Normal TopologyAllocated ") || routing.LostHints(w.service("web")) {
+		t.Errorf("after they stayed: reported %q", reported)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	own.Labels[discoveryv1.LabelManagedBy] = "by-hand"
 	w := newWorld(t, append(threeZones(), preferring("web"), aSlice("web", 0, twelve), own)...)
 	w.settle("web")
-	w.told()
+	w.newEvents()
 	for _, slice := range w.slices("web") {
 		slice.Annotations = map[string]string{v1alpha1.AnnotationHeld: `{"b":["10.1.0.1"]}`, "note": "mine"}
 		w.update(slice)
@@ -207,8 +207,8 @@ func TestServiceIsNotRoutedAnyMore(t *testing.T) {
 	if len(service.Labels) > 0 || routing.ConditionOf(service) != nil {
 		t.Errorf("left behind: labels %v, conditions %v", service.Labels, service.Status.Conditions)
 	}
-	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Normal TopologyNotRouted ") {
-		t.Errorf("told %q", told)
+	if reported := w.newEvents(); len(reported) != 1 || !strings.HasPrefix(reported[0], "Normal TopologyNotRouted ") {
+		t.Errorf("reported %q", reported)
 	}
 	if len(w.reconciler.memory.services) != 0 || len(w.reconciler.memory.reports) != 0 {
 		w.settle("web")
@@ -274,8 +274,8 @@ func TestLeftAlone(t *testing.T) {
 				w.sync(name)
 				w.clock.SetTime(w.clock.Now().Add(time.Minute))
 			}
-			if sent, told := w.sent(), w.told(); len(sent) > 0 || len(told) > 0 {
-				t.Errorf("sent %q, told %q", sent, told)
+			if sent, reported := w.sent(), w.newEvents(); len(sent) > 0 || len(reported) > 0 {
+				t.Errorf("sent %q, reported %q", sent, reported)
 			}
 			if len(w.reconciler.memory.services) != 0 {
 				t.Error("the Service is remembered")

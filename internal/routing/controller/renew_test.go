@@ -59,7 +59,7 @@ func TestQuietServiceGetsABetterPlan(t *testing.T) {
 	replanned := w.replanned()
 	const want = "Normal TopologyReplanned a better plan replaces the previous one; endpoints that now serve other zones: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %, greatest overload 0 % instead of 33.3 %"
 	if len(replanned) != 1 || replanned[0] != want {
-		t.Errorf("told %q, want %q", replanned, want)
+		t.Errorf("reported %q, want %q", replanned, want)
 	}
 	w.sent()
 	w.settle("web")
@@ -98,10 +98,10 @@ func TestReplanIsSwitchedOff(t *testing.T) {
 
 // replanned are the events about better plans among those since the last time.
 func (w *world) replanned() []string {
-	return slices.DeleteFunc(w.told(), func(event string) bool { return !strings.Contains(event, "TopologyReplanned") })
+	return slices.DeleteFunc(w.newEvents(), func(event string) bool { return !strings.Contains(event, "TopologyReplanned") })
 }
 
-// A better plan that the API server does not store is written again and again, and told of once.
+// A better plan that the API server does not store is written again and again, and reported of once.
 func TestRenewalThatIsNotStored(t *testing.T) {
 	w := lentWorld(t, 10*time.Minute)
 	before := w.slices("web")[0].Endpoints
@@ -125,8 +125,8 @@ func TestRenewalThatIsNotStored(t *testing.T) {
 	if got := w.hints(); got != own {
 		t.Errorf("hints %s", got)
 	}
-	if told, n := w.replanned(), testutil.ToFloat64(w.reconciler.metrics.replans); len(told) != 1 || n != 1 {
-		t.Errorf("told %q, the metric counts %v", told, n)
+	if reported, n := w.replanned(), testutil.ToFloat64(w.reconciler.metrics.replans); len(reported) != 1 || n != 1 {
+		t.Errorf("reported %q, the metric counts %v", reported, n)
 	}
 }
 
@@ -143,12 +143,12 @@ func TestReplanWaitsForLostHints(t *testing.T) {
 	}
 	w.strip()
 	w.sync("web")
-	if losses, told := w.recorded().backoff.Failures, w.replanned(); losses == 0 || len(told) > 0 {
-		t.Errorf("after %d losses: told %q", losses, told)
+	if losses, reported := w.recorded().backoff.Failures, w.replanned(); losses == 0 || len(reported) > 0 {
+		t.Errorf("after %d losses: reported %q", losses, reported)
 	}
 	w.settle("web")
-	if got, told := w.hints(), w.replanned(); got != own || len(told) != 1 {
-		t.Errorf("hints %s, told %q", got, told)
+	if got, reported := w.hints(), w.replanned(); got != own || len(reported) != 1 {
+		t.Errorf("hints %s, reported %q", got, reported)
 	}
 }
 
@@ -162,9 +162,9 @@ func TestReplanWhileProxyIsAwaited(t *testing.T) {
 	if got := w.hints(); got != own {
 		t.Fatalf("hints %s", got)
 	}
-	told := w.replanned()
-	if len(told) != 1 || !strings.Contains(told[0], "endpoints that serve other zones now: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %") {
-		t.Errorf("told %q", told)
+	reported := w.replanned()
+	if len(reported) != 1 || !strings.Contains(reported[0], "endpoints that now serve other zones: 1. IPv4: 100 % of the traffic stays in its zone instead of 93.3 %") {
+		t.Errorf("reported %q", reported)
 	}
 }
 

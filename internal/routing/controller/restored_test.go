@@ -42,7 +42,7 @@ func TestRestoredEtcd(t *testing.T) {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.9.9.9"}, Zone: slice.Endpoints[0].Zone})
 			w.update(slice)
 			w.sync("web") // which writes now
-			w.told()
+			w.newEvents()
 
 			restored := newWorld(t, objects()...)
 			before(restored)

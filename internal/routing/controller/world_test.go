@@ -224,8 +224,8 @@ func (w *world) strip() {
 	}
 }
 
-// told are the events since the last time.
-func (w *world) told() []string {
+// newEvents returns the events since the last call.
+func (w *world) newEvents() []string {
 	var list []string
 	for {
 		select {

@@ -201,7 +201,7 @@ func (h State) taking(now time.Time) Step {
 		step.Memory.Begun = nil
 		step.Notes = []string{fmt.Sprintf("kube-proxy serves the Service until Kubernetes has made its EndpointSlices of %s", h.Unsliced)}
 		return step
-	case !h.begun():
+	case !h.hasBegun():
 		step.Memory.Begun = versions(h.Groups)
 	}
 	if len(h.Proxies) == 0 {
@@ -228,7 +228,7 @@ func (s *Step) noteDown() {
 	}
 }
 
-func (h State) begun() bool {
+func (h State) hasBegun() bool {
 	return slices.ContainsFunc(h.Memory.Begun, func(v GroupVersion) bool {
 		return slices.ContainsFunc(h.Groups, func(g *v1alpha1.EndpointGroup) bool { return g.Name == v.Name })
 	})
@@ -265,7 +265,7 @@ func Missing(service string, proxies []NodeProxy, begun []GroupVersion, now time
 // just become ready, whose proxy is about to start.
 func Unserved(proxies []NodeProxy, now time.Time) []string {
 	return nodesThat(proxies, func(p NodeProxy) bool {
-		return p.NotReady.IsZero() && now.Sub(p.ReadySince) >= v1alpha1.LeaseFresh && !p.alive(now)
+		return p.NotReady.IsZero() && now.Sub(p.ReadySince) >= v1alpha1.LeaseFresh && !p.isAlive(now)
 	})
 }
 
@@ -287,23 +287,23 @@ func nodesThat(proxies []NodeProxy, is func(NodeProxy) bool) []string {
 
 // Down reports whether the node counts as down: it is not ready for DownAfter, and its proxy is silent.
 func (p NodeProxy) Down(now time.Time) bool {
-	return !p.NotReady.IsZero() && now.Sub(p.NotReady) >= DownAfter && !p.alive(now)
+	return !p.NotReady.IsZero() && now.Sub(p.NotReady) >= DownAfter && !p.isAlive(now)
 }
 
-func (p NodeProxy) alive(now time.Time) bool {
+func (p NodeProxy) isAlive(now time.Time) bool {
 	return !p.Seen.IsZero() && now.Sub(p.Seen) < v1alpha1.LeaseFresh
 }
 
 // Ready reports whether the proxy renews its Lease and has programmed the groups of a Service that its node sees.
 func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bool {
-	if !p.alive(now) {
+	if !p.isAlive(now) {
 		return false
 	}
 	for _, group := range begun {
 		if p.Zone != "" && slices.Contains(group.NotFor, p.Zone) {
 			continue
 		}
-		if p.Programmed == "" || p.excepts(service) {
+		if p.Programmed == "" || p.isExcepted(service) {
 			return false
 		}
 		// The API server does not make versions that cannot be compared.
@@ -314,8 +314,8 @@ func (p NodeProxy) Ready(service string, begun []GroupVersion, now time.Time) bo
 	return true
 }
 
-// excepts reports whether Programmed does not cover a Service.
-func (p NodeProxy) excepts(service string) bool {
+// isExcepted reports whether Programmed does not cover a Service.
+func (p NodeProxy) isExcepted(service string) bool {
 	for name := range strings.SplitSeq(p.Except, ",") {
 		namespace, all := strings.CutSuffix(name, v1alpha1.AllServices)
 		if name != "" && name == service || all && strings.HasPrefix(service, namespace) {

@@ -88,7 +88,7 @@ func (c *Cluster) evaluate(expression string, zones []Zone) (map[string]float64,
 	return c.tools.Evaluate(expression, zones)
 }
 
-func (c Capacity) counted() func(*countedNode) bool {
+func (c Capacity) nodeFilter() func(*countedNode) bool {
 	selector, err := labels.Parse(c.NodeSelector)
 	if err != nil {
 		selector = labels.Everything() // as ReadPolicy has it
@@ -100,14 +100,14 @@ func (c Capacity) counted() func(*countedNode) bool {
 
 // sums adds up the selected nodes of each zone, in the order of zones, and counts nodes without a zone or CPU.
 func (c *Cluster) sums(capacity Capacity, counts *capacities) []Zone {
-	counted := capacity.counted()
+	selects := capacity.nodeFilter()
 	zones := make([]Zone, len(c.zones))
 	for i := range c.zones {
 		zones[i].Name, zones[i].Region = c.zones[i].name, c.RegionOf(c.zones[i].name)
 	}
 	for i := range c.counted {
 		n := &c.counted[i]
-		if !counted(n) {
+		if !selects(n) {
 			continue
 		}
 		if n.cpu <= 0 {
@@ -160,7 +160,7 @@ func remembered[V any](remember Remember, key any, compute func() V) V {
 // shares divides the traffic of each zone among its selected nodes: by allocatable CPU if that is the capacity, or else
 // equally, also if an expression gives the capacity of zones.
 func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float64 {
-	counted := capacity.counted()
+	selects := capacity.nodeFilter()
 	total := 0.0
 	for i := range c.zones {
 		total += known.byZone[c.zones[i].name]
@@ -178,7 +178,7 @@ func (c *Cluster) shares(capacity Capacity, known *capacities) map[string]float6
 	sums := make([]float64, len(c.zones))
 	selected := func(yield func(*countedNode)) {
 		for i := range c.counted {
-			if n := &c.counted[i]; n.zone >= 0 && counted(n) {
+			if n := &c.counted[i]; n.zone >= 0 && selects(n) {
 				yield(n)
 			}
 		}

@@ -62,8 +62,8 @@ func (w written) peers() string {
 	return ""
 }
 
-// byNames changes the request for a headless Service.
-func (r *Request) byNames(from written) {
+// makeHeadless changes the request for a headless Service.
+func (r *Request) makeHeadless(from written) {
 	r.Headless = true
 	// DNS has no hints: the tiers of the label apply to records.
 	r.OwnZone = false

@@ -118,7 +118,7 @@ func RequestOf(service *corev1.Service, policies []*v1alpha1.RoutingPolicy, opti
 	}
 	request.NoPlan = unroutable(service)
 	if IsHeadless(service) {
-		request.byNames(from)
+		request.makeHeadless(from)
 	}
 	return request.WithGroups(request.Groups)
 }

@@ -75,15 +75,15 @@ func (w *written) verdict() admission.Verdict {
 	if w.stored != nil && reflect.DeepEqual(w.spec, w.stored) && reflect.DeepEqual(w.namespaces, w.storedNamespaces) {
 		return admission.Verdict{}
 	}
-	var said admission.Verdict
+	var verdict admission.Verdict
 	for _, fault := range w.faults() {
-		said.Faults = append(said.Faults, fault.Error())
+		verdict.Faults = append(verdict.Faults, fault.Error())
 	}
 	if need := intent.NeedOfGroups(w.read.Intent); need != "" {
-		said.Warnings = append(said.Warnings, fmt.Sprintf("the policy %s; it has full effect on Services annotated with %s: \"true\", which vicinity-proxy serves",
+		verdict.Warnings = append(verdict.Warnings, fmt.Sprintf("the policy %s; it has full effect on Services annotated with %s: \"true\", which vicinity-proxy serves",
 			need, v1alpha1.AnnotationProxy))
 	}
-	return said
+	return verdict
 }
 
 // faults returns the errors of parts that are not stored already.

@@ -72,40 +72,40 @@ func TestJudge(t *testing.T) {
 			if test.stored != nil {
 				write.Stored = of(test.stored)
 			}
-			said, _ := judge(t.Context(), write)
-			if !slices.EqualFunc(said.Faults, test.faults, strings.HasPrefix) {
-				t.Errorf("faults %q, want %q", said.Faults, test.faults)
+			verdict, _ := judge(t.Context(), write)
+			if !slices.EqualFunc(verdict.Faults, test.faults, strings.HasPrefix) {
+				t.Errorf("faults %q, want %q", verdict.Faults, test.faults)
 			}
-			if !slices.EqualFunc(said.Warnings, test.warnings, strings.HasPrefix) {
-				t.Errorf("warnings %q, want %q", said.Warnings, test.warnings)
+			if !slices.EqualFunc(verdict.Warnings, test.warnings, strings.HasPrefix) {
+				t.Errorf("warnings %q, want %q", verdict.Warnings, test.warnings)
 			}
 		})
 	}
 	far := &v1alpha1.ClusterRoutingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "far"}}
 	far.Spec.NamespaceSelector = badKey
-	said, _ := judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: far})
-	if want := []string{`spec.namespaceSelector.matchLabels: Invalid value: "-x"`}; !slices.EqualFunc(said.Faults, want, strings.HasPrefix) {
-		t.Errorf("faults %q of a ClusterRoutingPolicy, want %q", said.Faults, want)
+	verdict, _ := judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: far})
+	if want := []string{`spec.namespaceSelector.matchLabels: Invalid value: "-x"`}; !slices.EqualFunc(verdict.Faults, want, strings.HasPrefix) {
+		t.Errorf("faults %q of a ClusterRoutingPolicy, want %q", verdict.Faults, want)
 	}
 	worse := far.DeepCopy()
 	worse.Spec.Mode = v1alpha1.Require
 	expression("zone.gpu")(&worse.Spec.RoutingPolicySpec)
-	said, _ = judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: worse, Stored: far})
-	if want := []string{field + `"zone.gpu": column 5: undefined field 'gpu'`}; !slices.EqualFunc(said.Faults, want, strings.HasPrefix) || len(said.Warnings) != 1 {
-		t.Errorf("faults %q, warnings %q of a ClusterRoutingPolicy, want %q and a warning", said.Faults, said.Warnings, want)
+	verdict, _ = judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: worse, Stored: far})
+	if want := []string{field + `"zone.gpu": column 5: undefined field 'gpu'`}; !slices.EqualFunc(verdict.Faults, want, strings.HasPrefix) || len(verdict.Warnings) != 1 {
+		t.Errorf("faults %q, warnings %q of a ClusterRoutingPolicy, want %q and a warning", verdict.Faults, verdict.Warnings, want)
 	}
 	other := far.DeepCopy()
 	other.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"-y": "y"}}
-	said, _ = judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: other, Stored: far})
-	if len(said.Faults) != 1 {
-		t.Errorf("faults %q of a selector that is changed", said.Faults)
+	verdict, _ = judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: other, Stored: far})
+	if len(verdict.Faults) != 1 {
+		t.Errorf("faults %q of a selector that is changed", verdict.Faults)
 	}
-	if said, _ := judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: far, Stored: far}); len(said.Faults) > 0 {
-		t.Errorf("a ClusterRoutingPolicy that is stored is refused: %q", said.Faults)
+	if verdict, _ := judgeCluster(t.Context(), admission.Write[v1alpha1.ClusterRoutingPolicy]{Object: far, Stored: far}); len(verdict.Faults) > 0 {
+		t.Errorf("a ClusterRoutingPolicy that is stored is refused: %q", verdict.Faults)
 	}
 	gone := of(expression("zone.gpu"))
 	gone.DeletionTimestamp = &metav1.Time{}
-	if said, _ := judge(t.Context(), admission.Write[v1alpha1.RoutingPolicy]{Object: gone}); len(said.Faults) > 0 {
-		t.Errorf("a policy that is about to go is refused: %q", said.Faults)
+	if verdict, _ := judge(t.Context(), admission.Write[v1alpha1.RoutingPolicy]{Object: gone}); len(verdict.Faults) > 0 {
+		t.Errorf("a policy that is about to go is refused: %q", verdict.Faults)
 	}
 }

@@ -114,36 +114,36 @@ func sameWords(service, stored *corev1.Service) bool {
 }
 
 func (j judge) warnings(request intent.Request) []string {
-	said := slices.Clone(request.Warnings)
+	warnings := slices.Clone(request.Warnings)
 	if request.Groups && j.WithoutGroups {
 		request = request.WithGroups(false)
-		said = append(said, fmt.Sprintf("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, intent.GroupsAreOff))
+		warnings = append(warnings, fmt.Sprintf("annotation %s has no effect: %s", v1alpha1.AnnotationProxy, intent.GroupsAreOff))
 	}
 	switch {
 	case request.Source == "" || request.Upstream:
 	case request.Headless && request.AsksNothing():
 	case request.Headless && j.WithoutGroups:
-		said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, intent.GroupsAreOff))
+		warnings = append(warnings, fmt.Sprintf("%s has no effect: %s", request.Source, intent.GroupsAreOff))
 	case request.Headless:
 		if request.Hides != "" {
-			said = append(said, request.Hides)
+			warnings = append(warnings, request.Hides)
 		}
 	case request.NoPlan != "":
 		// A policy is for many Services, and may not apply to some.
 		if request.FromPolicy() == "" {
-			said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
+			warnings = append(warnings, fmt.Sprintf("%s has no effect: %s", request.Source, request.NoPlan))
 		}
 	case request.Groups:
 	case j.WithoutHints:
-		said = append(said, fmt.Sprintf("%s has no effect: %s", request.Source, intent.HintsAreOff))
+		warnings = append(warnings, fmt.Sprintf("%s has no effect: %s", request.Source, intent.HintsAreOff))
 	default:
 		switch need := intent.NeedOfGroups(request.Intent); {
 		case need == "":
 		case j.WithoutGroups:
-			said = append(said, fmt.Sprintf("%s %s, and %s", request.Source, need, intent.GroupsAreOff))
+			warnings = append(warnings, fmt.Sprintf("%s %s, and %s", request.Source, need, intent.GroupsAreOff))
 		default:
-			said = append(said, fmt.Sprintf("%s %s; annotate the Service with %s: \"true\" to have it served by vicinity-proxy", request.Source, need, v1alpha1.AnnotationProxy))
+			warnings = append(warnings, fmt.Sprintf("%s %s; annotate the Service with %s: \"true\" to have it served by vicinity-proxy", request.Source, need, v1alpha1.AnnotationProxy))
 		}
 	}
-	return said
+	return warnings
 }

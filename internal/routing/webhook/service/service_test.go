@@ -149,9 +149,9 @@ func TestJudge(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			j := judge{objects: reader{policies: []v1alpha1.RoutingPolicy{racks, weighted}}}
 			before := test.object.DeepCopy()
-			said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
-			begin(t, "faults", said.Faults, test.faults)
-			begin(t, "warnings", said.Warnings, test.warnings)
+			verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: test.object, Stored: test.stored, Namespace: "shop"})
+			begin(t, "faults", verdict.Faults, test.faults)
+			begin(t, "warnings", verdict.Warnings, test.warnings)
 			if err != nil {
 				t.Error(err)
 			}
@@ -174,13 +174,13 @@ func begin(t *testing.T, what string, got, want []string) {
 // is so whatever they say.
 func TestJudgeWithoutPolicies(t *testing.T) {
 	j := judge{objects: reader{err: errors.New("no connection")}}
-	said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
-	if len(said.Faults)+len(said.Warnings) > 0 || err == nil || err.Error() != "reading RoutingPolicies of shop: no connection" {
-		t.Errorf("%+v", said)
+	verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(mode + "vicinity.dev/near"), Namespace: "shop"})
+	if len(verdict.Faults)+len(verdict.Warnings) > 0 || err == nil || err.Error() != "reading RoutingPolicies of shop: no connection" {
+		t.Errorf("%+v", verdict)
 	}
-	said, err = j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
-	if len(said.Faults) != 1 || err != nil {
-		t.Errorf("%+v", said)
+	verdict, err = j.judge(t.Context(), admission.Write[corev1.Service]{Object: of(keys + "*,zone"), Namespace: "shop"})
+	if len(verdict.Faults) != 1 || err != nil {
+		t.Errorf("%+v", verdict)
 	}
 }
 
@@ -194,8 +194,8 @@ func TestJudgeByClusterPolicy(t *testing.T) {
 	} {
 		hard.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"near": label}}
 		j := judge{objects: reader{defaults: []v1alpha1.ClusterRoutingPolicy{hard}}}
-		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
-		begin(t, "warnings", said.Warnings, want)
+		verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: of("vicinity.dev/proxy=false"), Namespace: "shop"})
+		begin(t, "warnings", verdict.Warnings, want)
 		if err != nil {
 			t.Error(err)
 		}
@@ -224,14 +224,14 @@ func TestSwitchedOff(t *testing.T) {
 		if test.lines[0] == none {
 			headless(object)
 		}
-		said, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: object, Namespace: "shop"})
-		if len(said.Warnings) != len(test.want) || len(said.Faults) > 0 || err != nil {
-			t.Errorf("%+v, %q: %+v, want %q", test.options, test.lines, said, test.want)
+		verdict, err := j.judge(t.Context(), admission.Write[corev1.Service]{Object: object, Namespace: "shop"})
+		if len(verdict.Warnings) != len(test.want) || len(verdict.Faults) > 0 || err != nil {
+			t.Errorf("%+v, %q: %+v, want %q", test.options, test.lines, verdict, test.want)
 			continue
 		}
 		for i, want := range test.want {
-			if !strings.Contains(said.Warnings[i], want) {
-				t.Errorf("%+v, %q: %q, want %q", test.options, test.lines, said.Warnings[i], want)
+			if !strings.Contains(verdict.Warnings[i], want) {
+				t.Errorf("%+v, %q: %q, want %q", test.options, test.lines, verdict.Warnings[i], want)
 			}
 		}
 	}
