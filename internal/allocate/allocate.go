@@ -131,7 +131,7 @@ type Bound struct {
 	Padding int
 }
 
-// Intent is what a Service asks for.
+// Intent is the request of a Service.
 type Intent struct {
 	// Tiers are the places to prefer. Without tiers and Bound the Service is
 	// balanced; without tiers alone the bound may use all endpoints.

@@ -124,8 +124,7 @@ func DefaultWeights() Weights {
 	return Weights{InZone: 0.45, Overload: 0.20, Deviation: 0.20, Slices: 0.15}
 }
 
-// Score rates figures from 0 to 100. slices is the ratio of the slices needed at
-// least to those that the plan takes.
+// Score rates figures from 0 to 100. slices is the least number of slices, relative to the number that the plan takes.
 func (w Weights) Score(f Figures, slices float64) float64 {
 	sum := w.InZone + w.Overload + w.Deviation + w.Slices
 	return 100 * (w.InZone*f.InZone +

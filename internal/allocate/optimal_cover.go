@@ -47,8 +47,8 @@ type coverage struct {
 	greed    [coverZones + 1]float64
 	lightest [coverZones + 1]float64
 	steps    [coverZones]step
-	// cells are those that the zone of a depth finds. It takes from the same ones,
-	// or, if it is the last, from sorted ones.
+	// cells are the cells that the zone of a depth finds. It takes from the same ones, or, if it is the last, from
+	// sorted ones.
 	cells  [coverZones + 1][1 << coverZones]cell
 	count  [coverZones + 1]int
 	sorted [1 << coverZones]cell
@@ -241,8 +241,8 @@ func (t *step) price(zones int, greed float64, endpoints int) {
 	t.under, t.over = part, 1-part
 }
 
-// loss is the least that a plan with cells so far loses: under and over are the sums
-// of what is missing to load one in cells that get no more, and what is above it.
+// loss is the least that a plan with the cells so far loses: under sums up what cells that get no more lack to load
+// one, and over what others have above it.
 func (t *step) loss(under, over, overload float64) float64 {
 	return max(
 		t.overload1*overload+t.each*over,
@@ -339,7 +339,7 @@ func (s *search) placeLast(depth int, inZone float64) {
 		return
 	}
 	ceiling, affordable := t.ceiling, t.room/t.each
-	beyond := 0.0 // what is missing in cells that are not used
+	beyond := 0.0 // load that unused cells lack
 	for i := range cells {
 		beyond += float64(cells[i].count) * max(0, 1-cells[i].load)
 	}
@@ -393,10 +393,10 @@ func (s *search) divide(depth, width int) {
 	s.take(depth, 0, width, sums{})
 }
 
-// sums are what loss needs, of the cells so far.
+// sums are the input of loss, of the cells so far.
 type sums struct{ under, over, overload float64 }
 
-// take splits the cells from i on, of which rest endpoints are to be taken.
+// take takes rest endpoints from the cells from i on, and splits cells for that.
 func (s *search) take(depth, i, rest int, sum sums) {
 	c := &s.covering
 	c.budget--

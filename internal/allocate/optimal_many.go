@@ -179,8 +179,7 @@ func (m *gathering) remove(z, g int) {
 	*at = m.next[z]
 }
 
-// worth is what a group of so many endpoints contributes to the score, but for its
-// overload.
+// worth is the contribution of a group of so many endpoints to the score, without its overload.
 func (m *gathering) worth(g, size int) float64 {
 	rest, traffic := size, 0.0
 	for z := m.trial.first[g]; z >= 0 && rest > 0; z = m.next[z] {

@@ -19,7 +19,7 @@ func DefaultBound(a Algorithm) Bound {
 	}
 }
 
-// Thresholds are what users set of a bound beside its algorithm. Nil is the default.
+// Thresholds are the settings of a bound besides its algorithm. Nil is the default.
 type Thresholds struct {
 	Overload *float64
 	Start    *Start

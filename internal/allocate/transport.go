@@ -6,8 +6,8 @@ package allocate
 type transport struct {
 	homes, groups  int
 	supply, demand []int
-	// worth is what an endpoint in a cell earns. Any number of kept endpoints must be worth
-	// less than a difference of it.
+	// worth is the gain of an endpoint in a cell. Any number of kept endpoints must be worth less than a difference of
+	// it.
 	worth []int
 	keep  []int // endpoints that are there already
 	sent  []int // the solution
@@ -106,7 +106,7 @@ func (t *transport) search() int {
 	return target
 }
 
-// more is what one more endpoint in the cell gains, less what one less loses.
+// more is the gain of one endpoint more in the cell, without the loss of one less.
 func (t *transport) more(c int) int {
 	if t.sent[c] < t.keep[c] {
 		return t.worth[c] + 1

@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
-// GroupState is what groups depend on besides the decision.
+// GroupState is the input of groups besides the decision.
 type GroupState struct {
 	Now time.Time
 	// HandOver says that kube-proxy serves the Service too, so proxies have to acknowledge what they have programmed.

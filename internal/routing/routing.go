@@ -44,7 +44,7 @@ type Input struct {
 	anew []corev1.IPFamily
 }
 
-// Settings are what the administrator of a cluster chooses.
+// Settings are the choices of a cluster's administrator.
 type Settings struct {
 	// TakeOverAuto asks Vicinity to plan for topology-mode: Auto. See TakesOverAuto.
 	TakeOverAuto bool

@@ -9,8 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/allocate"
 )
 
-// Saving is one of the ways in which an allocation spares changes. Each can be
-// switched off, to see what it is worth.
+// Saving is a way to avoid changes of an allocation. Each can be switched off, to measure its worth.
 type Saving string
 
 // The savings.
@@ -109,19 +108,18 @@ func (o DynamicsOptions) withDefaults() DynamicsOptions {
 	return o
 }
 
-// DynamicsResults are what the scenarios showed.
+// DynamicsResults are the results of the scenarios.
 type DynamicsResults struct {
 	Delivery  allocate.Delivery
 	SliceSize int
 	Threshold float64
-	// Partial says that the run did not come to its end: runs and scenarios are
-	// missing.
+	// Partial says that the run was cancelled: runs and scenarios are missing.
 	Partial bool
 	// Scenarios are those with a run at least.
 	Scenarios []DynamicsScenario
 }
 
-// DynamicsScenario is one scenario with what it did to each contestant.
+// DynamicsScenario has the runs of one scenario.
 type DynamicsScenario struct {
 	Scenario Scenario
 	// Events is the number of events after the start.
@@ -129,9 +127,8 @@ type DynamicsScenario struct {
 	Runs   []DynamicsRun
 }
 
-// DynamicsRun is what one scenario did to one variant of an algorithm. Shares and
-// overloads are fractions, measured with the traffic as it really is, not as
-// capacity predicts it.
+// DynamicsRun is the effect of one scenario on one variant of an algorithm. Shares and overloads are fractions,
+// measured with the real traffic, not the one that capacity predicts.
 type DynamicsRun struct {
 	// Algorithm is an allocate.Algorithm or UpstreamAuto.
 	Algorithm string
@@ -248,7 +245,7 @@ type router interface {
 	react(w *world, touched touched) (reaction, error)
 }
 
-// reaction is what a router did about an event.
+// reaction is the response of a router to an event.
 type reaction struct {
 	plan      allocate.Plan
 	allocated bool

@@ -35,7 +35,7 @@ type ledgerEntry struct {
 	hint allocate.ConsumerSet
 }
 
-// sliceStatus is what the latest layout did to a slice.
+// sliceStatus is the effect of the latest layout on a slice.
 type sliceStatus int
 
 const (

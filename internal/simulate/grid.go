@@ -71,11 +71,10 @@ func (r Range) values() int {
 	return (r.To-r.From)/r.Step + 1
 }
 
-// Grid is the data set of all ways to give so many zones their nodes and endpoints
-// from two ranges, but for those that have no node or no endpoint at all.
+// Grid is the data set of all ways to give so many zones their nodes and endpoints from two ranges, without cases that
+// have no node or no endpoint at all.
 //
-// Nodes ascend from zone to zone, and so do endpoints: each combination stands for all its
-// permutations.
+// Nodes ascend from zone to zone, and so do endpoints: each combination stands for all its permutations.
 type Grid struct {
 	Zones            int
 	Nodes, Endpoints Range

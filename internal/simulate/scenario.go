@@ -21,7 +21,7 @@ type Event struct {
 	Changes []Change
 }
 
-// Subject is what a change changes.
+// Subject is the property that a change changes.
 type Subject string
 
 // The subjects.
@@ -35,9 +35,8 @@ const (
 	// SubjectRetire is a number of endpoints that go from a zone, the oldest first, as
 	// when a Deployment is updated.
 	SubjectRetire Subject = "retire"
-	// SubjectUnready is a number of ready endpoints of a zone that start to fail their
-	// readiness probe, the oldest first. A negative number makes endpoints ready again, with
-	// their assignments, those that failed first.
+	// SubjectUnready is a number of ready endpoints of a zone that start to fail their readiness probe, the oldest
+	// first. A negative number makes endpoints ready again, with their assignments, in the order in which they failed.
 	SubjectUnready Subject = "unready"
 	// SubjectTraffic is the share of the traffic that really comes from a zone, in any
 	// unit; zones that are not named have none. Without any zone the traffic is
@@ -51,7 +50,7 @@ type Change struct {
 	Zones   []ZoneChange
 }
 
-// ZoneChange is what a change means for one zone.
+// ZoneChange is the part of a change for one zone.
 type ZoneChange struct {
 	Zone   string
 	Amount int

@@ -66,8 +66,7 @@ type Parts struct {
 	Overload float64
 	// Deviation is 100 less Score.MeanDeviation.
 	Deviation float64
-	// Slices is the number of slices needed at least, in percent of those that the
-	// plan takes.
+	// Slices is the least number of slices, in percent of the number that the plan takes.
 	Slices float64
 }
 
@@ -95,7 +94,7 @@ type Histogram struct {
 	Counts []int64
 }
 
-// Result is what a run found out about one variant.
+// Result is the result of a run for one variant.
 type Result struct {
 	Variant
 	// Cases is the number of cases scored; Invalid of them got a plan in which a
@@ -114,7 +113,7 @@ type Result struct {
 	CasesPerSecond float64
 }
 
-// Results are what a run found out.
+// Results are the results of a run.
 type Results struct {
 	Dataset   string
 	Delivery  allocate.Delivery

@@ -295,7 +295,7 @@ func DefaultProxyNodes() NodeRule {
 // It is the value of a flag that can be given several times; the first one replaces the default.
 type NodeRule struct {
 	selectors []labels.Selector
-	given     bool // by a flag, so that it is not the default any more
+	given     bool // by a flag, which replaces the default
 }
 
 // Matches reports whether a node with these labels runs the proxy.

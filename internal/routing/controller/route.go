@@ -170,7 +170,7 @@ func (s *pass) writeStep(ctx context.Context, d *routing.Decision) error {
 		s.metrics.wrote(err)
 		if err != nil {
 			if i > 0 {
-				s.record.hinted(d) // what is written is part of this
+				s.record.hinted(d) // this decision includes what is written
 			}
 			return err
 		}

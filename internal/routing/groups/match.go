@@ -20,7 +20,8 @@ type group struct {
 	members []*placement
 	// arriving are endpoints that enter the group by this step, in the order of addresses.
 	arriving []*placement
-	// belonging counts the endpoints that belong to the group from now on. kept also counts those that it only holds.
+	// belonging counts the endpoints that belong to the group from now on, and kept also the endpoints that it only
+	// holds.
 	belonging, kept int
 	// usable counts members that proxies take for ready. live counts those of them that are ready and stay as long as
 	// nothing is taken from the group.

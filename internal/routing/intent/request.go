@@ -19,7 +19,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Request is what a Service asks for.
+// Request is a Service's request for routing.
 type Request struct {
 	Intent allocate.Intent
 	// Approach is the kind of intent, for metrics.

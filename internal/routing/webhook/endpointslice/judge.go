@@ -150,7 +150,7 @@ func (j *judge) keep(ctx context.Context, r *admission.Request, kept, stored *di
 // Path is the path of the webhook.
 const Path = "/mutate-endpointslice"
 
-// Options are what the webhook depends on.
+// Options configure the webhook.
 type Options struct {
 	// User is the user of the routing controller, system:serviceaccount:NAMESPACE:NAME.
 	User string
