@@ -6,9 +6,9 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"vicinity.dev/vicinity/internal/proxy/events"
@@ -21,25 +21,20 @@ type answerer interface {
 	Close()
 }
 
-// healthPorts keep the ports open at which load balancers ask. A port may be taken for a while:
-// kube-proxy closes it when it has noticed that it does not serve a Service any more.
+type recordFunc func(about *corev1.ObjectReference, eventType, reason, note string)
+
+// healthPorts keeps the ports open that load balancers ask about the health of Services. Another process may hold
+// a port for a while: kube-proxy closes its own only after it has noticed that it no longer serves the Service.
 type healthPorts struct {
 	answerer  answerer
 	addresses []netip.Addr
 	services  map[types.NamespacedName]health.Service
 	failures  map[types.NamespacedName]error
-	// closed are the Services of failures.
-	closed  map[types.NamespacedName]*closedPort
-	metrics *metrics
-	log     logr.Logger
+	metrics   *metrics
+	log       logr.Logger
 }
 
-type closedPort struct {
-	since    time.Time
-	reported bool
-}
-
-// set opens and closes ports so that load balancers are answered for the Services.
+// set opens the ports of these Services at the addresses, and closes all others.
 func (h *healthPorts) set(ctx context.Context, addresses []netip.Addr, services map[types.NamespacedName]health.Service) {
 	if slices.Equal(addresses, h.addresses) && maps.Equal(services, h.services) {
 		return
@@ -48,33 +43,25 @@ func (h *healthPorts) set(ctx context.Context, addresses []netip.Addr, services 
 	h.failures = h.answerer.Set(ctx, h.addresses, h.services)
 }
 
+// retry opens ports again that could not be opened, or that failed since.
 func (h *healthPorts) retry(ctx context.Context) {
 	if len(h.failures) > 0 || h.answerer.Broken() {
 		h.failures = h.answerer.Set(ctx, h.addresses, h.services)
 	}
 }
 
-// report logs and counts each port that stays closed for longer than kube-proxy may hold it.
-func (h *healthPorts) report(now time.Time) {
-	maps.DeleteFunc(h.closed, func(name types.NamespacedName, _ *closedPort) bool { return h.failures[name] == nil })
-	for name, err := range h.failures {
-		port := h.closed[name]
-		if port == nil {
-			port = &closedPort{since: now}
-			if h.closed == nil {
-				h.closed = map[types.NamespacedName]*closedPort{}
-			}
-			h.closed[name] = port
-		}
-		if !port.reported && now.Sub(port.since) >= events.HealthPortWarnAfter {
-			port.reported = true
+// countWarnings wraps a recorder of events: it counts and logs each warning about a closed port.
+func (h *healthPorts) countWarnings(record recordFunc) recordFunc {
+	return func(about *corev1.ObjectReference, eventType, reason, note string) {
+		if reason == events.ReasonHealthPortTaken {
 			h.metrics.failed(stepHealth)
-			h.log.Info("Load balancers cannot ask for a Service", "service", name.String(), "port", h.services[name].Port, "cause", err.Error())
+			h.log.Info("A port for health checks of load balancers stays closed", "service", about.Namespace+"/"+about.Name, "cause", note)
 		}
+		record(about, eventType, reason, note)
 	}
 }
 
-// notes say why the ports of Services are not open.
+// notes returns the reason for each Service whose port is closed.
 func (h *healthPorts) notes(node string) map[types.NamespacedName]string {
 	notes := make(map[types.NamespacedName]string, len(h.failures))
 	for name, err := range h.failures {

@@ -229,7 +229,6 @@ func (p *programmer) step(ctx context.Context) time.Duration {
 
 // warn tells users of Services that do not work.
 func (p *programmer) warn(now time.Time) {
-	p.healthPorts.report(now)
 	p.warnings.HealthPortsTaken(p.healthPorts.notes(p.warnings.Node), now)
 	refused := map[string]error{}
 	for _, f := range p.families {

@@ -148,6 +148,7 @@ func (p *Proxy) account() error {
 
 func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 	o := &p.options
+	ports := &healthPorts{answerer: health.NewServices(p.health), metrics: p.metrics, log: o.Log}
 	made := &programmer{
 		settings:     o.settings(),
 		loaded:       o.Programmed,
@@ -157,13 +158,13 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		metrics:      p.metrics,
 		log:          o.Log,
 		health:       p.health,
-		warnings:     events.NewWarnings(events.Options{Node: o.NodeName, Record: p.events.Record, Reference: p.reference}),
+		warnings:     events.NewWarnings(events.Options{Node: o.NodeName, Record: ports.countWarnings(p.events.Record), Reference: p.reference}),
 		flows:        p.cleaner,
 		onProgrammed: p.keeper.Tell,
 		scheduler:    newScheduler(o.MinSyncPeriod),
 		checks:       checks{period: o.SyncPeriod, aside: func(do func()) { go do() }},
 		wake:         wake,
-		healthPorts:  &healthPorts{answerer: health.NewServices(p.health), metrics: p.metrics, log: o.Log},
+		healthPorts:  ports,
 		writer: &writer{
 			kernel: o.Kernel, clock: clock.RealClock{}, metrics: p.metrics, log: o.Log,
 			stale: p.cleaner.disconnect, forget: p.cleaner.forget,

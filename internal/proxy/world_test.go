@@ -116,7 +116,7 @@ func (w *world) restart() {
 		},
 	}
 	p.warnings = events.NewWarnings(events.Options{
-		Node: "node-a", Record: w.events.record,
+		Node: "node-a", Record: p.healthPorts.countWarnings(w.events.record),
 		Reference: func(name types.NamespacedName) *corev1.ObjectReference {
 			return &corev1.ObjectReference{Namespace: name.Namespace, Name: name.Name}
 		},

@@ -34,6 +34,9 @@ type Options struct {
 	Reference func(types.NamespacedName) *corev1.ObjectReference
 }
 
+// ReasonHealthPortTaken is the reason of warnings about ports for health checks, the same as kube-proxy's.
+const ReasonHealthPortTaken = "FailedToStartServiceHealthcheck"
+
 const (
 	// WarnAfter is how long most conditions last that are worth an event.
 	WarnAfter = 3 * time.Second
@@ -81,7 +84,7 @@ var (
 	}
 	addressRefused  = &kind{reason: "AddressRefused", delay: WarnAfter, tellsChanges: true, interval: RefusedEvery}
 	portRefused     = &kind{reason: "PortNotProgrammed", interval: repeatAfter}
-	healthPortTaken = &kind{reason: "FailedToStartServiceHealthcheck", delay: HealthPortWarnAfter, interval: repeatAfter}
+	healthPortTaken = &kind{reason: ReasonHealthPortTaken, delay: HealthPortWarnAfter, interval: repeatAfter}
 
 	kinds = []*kind{bypassed, portRefused, unreachable, tooManyElements, addressRefused, healthPortTaken}
 )
