@@ -110,7 +110,11 @@ func follow[T kept](ctx context.Context, w *watches, f *followed[T]) {
 		},
 		Again: absentRetry, MostAgain: absentRetry,
 	}
-	store := &watcher.Store[T]{Set: f.add, Remove: func(o T) { f.drop(nameOf(o)) }, Replace: f.replace}
+	store := &watcher.Store[T]{
+		Set:     func(o T) { f.add(o); f.count() },
+		Remove:  func(o T) { f.drop(nameOf(o)); f.count() },
+		Replace: f.replace,
+	}
 	reflector := watcher.Reflector("vicinity/"+f.resource, source, store, cache.ReflectorOptions{})
 	w.running.Go(func() { reflector.RunWithContext(ctx) })
 }
@@ -157,7 +161,6 @@ func (f *followed[T]) add(o T) {
 	}
 	f.known[name] = key
 	f.set(o)
-	f.count()
 }
 
 func (f *followed[T]) drop(name objectName) {
@@ -165,7 +168,6 @@ func (f *followed[T]) drop(name objectName) {
 		delete(f.known, name)
 		f.forget(key)
 	}
-	f.count()
 }
 
 func (f *followed[T]) replace(list []T, _ string) {
