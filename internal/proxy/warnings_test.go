@@ -48,8 +48,8 @@ func TestHealthChecksOfLoadBalancers(t *testing.T) {
 	}
 }
 
-// A taken port is tried again, and told once if it stays taken.
-func TestHealthPortsThatAreTaken(t *testing.T) {
+// A taken port is retried and reported once. Ports are opened again after a listener failed.
+func TestHealthPortsAreRetried(t *testing.T) {
 	w := newWorld(t)
 	answers := &fakeHealthPorts{}
 	w.healthPorts.answerer = answers
@@ -59,7 +59,7 @@ func TestHealthPortsThatAreTaken(t *testing.T) {
 	w.healthPorts.set(t.Context(), nil, map[types.NamespacedName]health.Service{name: {Port: 31000}})
 	w.run(events.HealthPortWarnAfter - time.Second)
 	if len(w.events.events) > 0 {
-		t.Errorf("told too early: %q", w.events.events)
+		t.Errorf("reported too early: %q", w.events.events)
 	}
 	w.run(time.Minute)
 	want := "shop/web Warning FailedToStartServiceHealthcheck: node node-a does not answer health checks of load balancers on port 31000: taken"
@@ -72,6 +72,11 @@ func TestHealthPortsThatAreTaken(t *testing.T) {
 	w.run(time.Minute)
 	if answers.calls != calls {
 		t.Error("an open port is opened again")
+	}
+	answers.broken = true
+	w.run(time.Second)
+	if answers.calls != calls+1 {
+		t.Errorf("after a listener failed, the ports are opened %d times, want once", answers.calls-calls)
 	}
 }
 

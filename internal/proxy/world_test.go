@@ -58,16 +58,17 @@ type fakeHealthPorts struct {
 	addresses []netip.Addr
 	services  map[types.NamespacedName]health.Service
 	fail      map[types.NamespacedName]error
+	broken    bool
 	calls     int
 }
 
 func (h *fakeHealthPorts) Set(_ context.Context, addresses []netip.Addr, services map[types.NamespacedName]health.Service) map[types.NamespacedName]error {
-	h.addresses, h.services = addresses, services
+	h.addresses, h.services, h.broken = addresses, services, false
 	h.calls++
 	return h.fail
 }
 
-func (*fakeHealthPorts) Broken() bool { return false }
+func (h *fakeHealthPorts) Broken() bool { return h.broken }
 
 func (*fakeHealthPorts) Close() {}
 
