@@ -15,14 +15,14 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// index finds the Service and the endpoint of a connection, for accounting. A nil index knows nothing. Any
-// goroutine may call its methods.
+// index finds the Service and the zone of a connection, for accounting. A nil index is empty. Any goroutine may
+// call its methods.
 type index struct {
 	mu       sync.RWMutex
-	fronts   map[ruleset.Front][]claim // of which the first has the front
+	fronts   map[ruleset.Front][]claim // the first claim wins
 	services map[types.NamespacedName]*destination
-	// former has the zones of endpoints that were removed lately.
-	former *cache.LRUExpireCache
+	// removed has the zones of recently removed endpoints.
+	removed *cache.LRUExpireCache
 }
 
 // destination is a Service that connections go to.
@@ -32,13 +32,12 @@ type destination struct {
 	endpoints []compile.Endpoints
 }
 
-// endpoint is the key of a removed endpoint.
-type endpoint struct {
+// removedEndpoint is a key of index.removed.
+type removedEndpoint struct {
 	service types.NamespacedName
 	address netip.Addr
 }
 
-// claim is a Service that wants a front.
 type claim struct {
 	precedence int
 	rank, port string
@@ -46,16 +45,16 @@ type claim struct {
 }
 
 const (
-	// goneFor is how long a removed endpoint is known: a connection is reported when the kernel forgets it.
-	goneFor = 10 * time.Minute
-	// mostGone bounds the removed endpoints that are known, to some megabytes.
-	mostGone = 20_000
+	// removedKept is how long a removed endpoint is known. Connections are reported after they have ended.
+	removedKept = 10 * time.Minute
+	// maxRemoved bounds the known removed endpoints to a few megabytes.
+	maxRemoved = 20_000
 )
 
 func newIndex(clock cache.Clock) *index {
 	return &index{
 		fronts: map[ruleset.Front][]claim{}, services: map[types.NamespacedName]*destination{},
-		former: cache.NewLRUExpireCacheWithClock(mostGone, clock),
+		removed: cache.NewLRUExpireCacheWithClock(maxRemoved, clock),
 	}
 }
 
@@ -88,14 +87,14 @@ func (x *index) set(name types.NamespacedName, compiled []compile.Family) {
 	for _, list := range before {
 		for _, e := range list {
 			if _, stays := to.zone(e.Address); !stays {
-				x.former.Add(endpoint{name, e.Address}, e.Zone, goneFor)
+				x.removed.Add(removedEndpoint{name, e.Address}, e.Zone, removedKept)
 			}
 		}
 	}
 }
 
-// lose removes fronts of a Service.
-func (x *index) lose(name types.NamespacedName, fronts []ruleset.Front) {
+// removeFronts removes fronts of a Service.
+func (x *index) removeFronts(name types.NamespacedName, fronts []ruleset.Front) {
 	if x == nil || len(fronts) == 0 {
 		return
 	}
@@ -117,8 +116,7 @@ func (x *index) withdraw(to *destination, fronts []ruleset.Front) {
 	}
 }
 
-// claim stores the fronts of a port. As in the rules, the claim with the highest precedence has the front, then
-// the lowest rank, then the first name.
+// claim stores the fronts of a port. As in the rules, claims to a front are ordered by precedence, rank and name.
 func (x *index) claim(to *destination, port *ruleset.ServicePort) {
 	for i := range port.Fronts {
 		front := port.Fronts[i].Front
@@ -139,7 +137,7 @@ func (d *destination) zone(address netip.Addr) (string, bool) {
 	return "", false
 }
 
-// resolve names the Service and the zone of a connection that the rules led to an endpoint.
+// resolve returns the Service of a front and the zone of the connection's endpoint.
 func (x *index) resolve(front ruleset.Front, target netip.Addr) (accounting.Flow, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -150,7 +148,7 @@ func (x *index) resolve(front ruleset.Front, target netip.Addr) (accounting.Flow
 	to := claims[0].to
 	zone, found := to.zone(target)
 	if !found {
-		if known, _ := x.former.Get(endpoint{to.name, target}); known != nil {
+		if known, _ := x.removed.Get(removedEndpoint{to.name, target}); known != nil {
 			zone, _ = known.(string)
 		}
 	}

@@ -28,42 +28,62 @@ func TestIndex(t *testing.T) {
 	is := func(when string, target netip.Addr, want accounting.Flow) {
 		t.Helper()
 		if got, found := x.resolve(front, target); got != want || found != (want.Service != "") {
-			t.Errorf("%s: %+v, %t", when, got, found)
+			t.Errorf("%s: got %+v, %t, want %+v", when, got, found, want)
 		}
 	}
-	is("nothing is known", one, accounting.Flow{})
+	is("an empty index", one, accounting.Flow{})
 	x.set(web, family("shop/web", "2", compile.Endpoint{Address: one, Zone: "a"}, compile.Endpoint{Address: two, Zone: "b"}))
 	is("an endpoint", two, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "b"})
 	is("an unknown endpoint", netip.MustParseAddr("10.1.9.9"), accounting.Flow{Namespace: "shop", Service: "web"})
 
 	x.set(web, family("shop/web", "2", compile.Endpoint{Address: one, Zone: "a"}))
-	is("an endpoint that went", two, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "b"})
-	now.SetTime(start.Add(2 * goneFor))
+	is("a removed endpoint", two, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "b"})
+	now.SetTime(start.Add(2 * removedKept))
 	x.set(other, family("shop/other", "3"))
-	is("an endpoint that went long ago", two, accounting.Flow{Namespace: "shop", Service: "web"})
-	is("a front that two want", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
+	is("an endpoint that was removed long ago", two, accounting.Flow{Namespace: "shop", Service: "web"})
+	is("a front that two Services claim", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
 
 	x.set(other, family("shop/other", "1"))
-	is("a front that went to the other", one, accounting.Flow{Namespace: "shop", Service: "other"})
-	x.lose(other, []ruleset.Front{front})
-	is("a front that the other lost", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
+	is("a front of another Service with a lower rank", one, accounting.Flow{Namespace: "shop", Service: "other"})
+	x.removeFronts(other, []ruleset.Front{front})
+	is("a front that the other Service lost", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
 	x.set(other, family("shop/other", "1"))
 	x.set(other, nil)
-	is("a front that came back", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
+	is("a front of a removed Service", one, accounting.Flow{Namespace: "shop", Service: "web", DestinationZone: "a"})
 	x.set(web, nil)
-	is("a front that nobody wants", one, accounting.Flow{})
+	is("a front without a Service", one, accounting.Flow{})
 	x.set(web, nil)
 	if len(x.fronts) != 0 || len(x.services) != 0 {
-		t.Errorf("%v, %v are left", x.fronts, x.services)
+		t.Errorf("after the removal of all Services, the index has fronts %v and Services %v", x.fronts, x.services)
 	}
 
 	var none *index
-	none.lose(web, []ruleset.Front{front})
+	none.removeFronts(web, []ruleset.Front{front})
 }
 
-// A connection counts for the Service that the rules send it to: the one whose cluster IP
-// the address is, however old another is that wants it.
-func TestIndexGoesByWhatTheClusterGave(t *testing.T) {
+// The index keeps at most maxRemoved removed endpoints and drops the oldest.
+func TestIndexBoundsRemovedEndpoints(t *testing.T) {
+	x := newIndex(clocktesting.NewFakePassiveClock(start))
+	web := types.NamespacedName{Namespace: "shop", Name: "web"}
+	ports := []ruleset.ServicePort{{Name: "shop/web", Fronts: []ruleset.FrontEnd{{}}}}
+	var endpoints compile.Endpoints
+	for address := netip.MustParseAddr("10.1.0.0"); len(endpoints) <= maxRemoved; address = address.Next() {
+		endpoints = append(endpoints, compile.Endpoint{Address: address, Zone: "a"})
+	}
+	x.set(web, []compile.Family{{Ports: ports, Endpoints: endpoints}})
+	x.set(web, []compile.Family{{Ports: ports}})
+	if n := len(x.removed.Keys()); n != maxRemoved {
+		t.Errorf("%d removed endpoints are known, want %d", n, maxRemoved)
+	}
+	for i, want := range map[int]string{0: "", 1: "a", maxRemoved: "a"} {
+		if got, _ := x.resolve(ruleset.Front{}, endpoints[i].Address); got.DestinationZone != want {
+			t.Errorf("removed endpoint %d has zone %q, want %q", i, got.DestinationZone, want)
+		}
+	}
+}
+
+// A cluster IP wins over an external IP and a NodePort of an older Service, as in the rules.
+func TestIndexPrefersClusterIPs(t *testing.T) {
 	front := ruleset.Front{Address: netip.MustParseAddr("10.96.0.1"), Protocol: ruleset.TCP, Port: 80}
 	of := func(port, rank string, end ruleset.FrontEnd) []compile.Family {
 		end.Front = front
@@ -82,7 +102,7 @@ func TestIndexGoesByWhatTheClusterGave(t *testing.T) {
 	} {
 		x.set(types.NamespacedName{Namespace: "shop", Name: step.name}, of("shop/"+step.name, fmt.Sprint(i), step.end))
 		if got, _ := x.resolve(front, netip.Addr{}); got.Service != step.want {
-			t.Errorf("with %s the front is that of %s, want %s", step.name, got.Service, step.want)
+			t.Errorf("with %s: the front belongs to %s, want %s", step.name, got.Service, step.want)
 		}
 	}
 }

@@ -385,7 +385,7 @@ func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
 	left := compile.Restrict(service, p.options)
 	for i, f := range p.families {
 		for _, port := range known.ports[i] {
-			p.index.lose(name, f.restrict(port, left))
+			p.index.removeFronts(name, f.restrict(port, left))
 		}
 	}
 }
