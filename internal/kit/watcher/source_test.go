@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
@@ -62,6 +63,53 @@ func TestOptional(t *testing.T) {
 			if absent != 1 || lists != 3 || errors != wantErrors || !slices.Equal(replaced, wantReplaced) {
 				t.Errorf("absent %d times, %d lists, %d errors logged, replaced by lists of %v", absent, lists, errors, replaced)
 			}
+		})
+	}
+}
+
+// While the API lacks the resource, the pause before the next list doubles from Again up to MostAgain. A list ends it.
+func TestOptionalWaitsLonger(t *testing.T) {
+	const again, most = 10 * time.Second, 35 * time.Second
+	for name, empty := range map[string]runtime.Object{"with the error": nil, "with an empty list": &corev1.PodList{}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				absent := true
+				source := &Optional{
+					ListerWatcher: ListFirst{&cache.ListWatch{ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+						if absent {
+							return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "")
+						}
+						return &corev1.PodList{}, nil
+					}}},
+					Lacks: apierrors.IsNotFound, Empty: empty, Again: again, MostAgain: most,
+				}
+				pause := func() time.Duration {
+					began := time.Now()
+					_, err := source.ListWithContext(t.Context(), metav1.ListOptions{})
+					if (err == nil) != (empty != nil || !absent) {
+						t.Errorf("the list fails with %v", err)
+					}
+					if empty != nil && absent {
+						if _, err := source.WatchWithContext(t.Context(), metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
+							t.Errorf("the watch of an absent resource ends with %v", err)
+						}
+					}
+					return time.Since(began)
+				}
+				for i, want := range []time.Duration{again, 2 * again, most, most} {
+					if got := pause(); got != want {
+						t.Errorf("pause %d is %s, want %s", i, got, want)
+					}
+				}
+				absent = false
+				if got := pause(); got != 0 {
+					t.Errorf("the pause after a list is %s, want none", got)
+				}
+				absent = true
+				if got := pause(); got != again {
+					t.Errorf("the first pause after a list is %s, want %s", got, again)
+				}
+			})
 		})
 	}
 }

@@ -174,6 +174,28 @@ func TestForeignBasesAndFlagsAreMadeAnew(t *testing.T) {
 	}
 }
 
+// A hook with foreign rules gets its own rules at once, even if no front needs it: packets pass it until it is
+// deleted.
+func TestForeignRulesInHooksAreReplaced(t *testing.T) {
+	for name, h := range hooks {
+		b := newBed(Config{Family: IPv4})
+		b.program(t, start, dnsPort("12"))
+		drop := Rule{Family: IPv4, Statements: []Statement{Decide{Verdict{Kind: VerdictDrop}}}}
+		b.kernel.chains[name] = &Chain{Name: name, Base: &h.base, Rules: []Rule{drop}}
+		b.Adopt(b.kernel.list(IPv4))
+		b.do(t, b.Commit(start))
+		if c := b.kernel.chains[name]; c != nil && len(c.Rules) > 0 && c.Rules[0].String() == drop.String() {
+			t.Errorf("%s still drops packets", name)
+		}
+		for due, some := b.Due(); some; due, some = b.Due() {
+			b.do(t, b.Commit(due))
+		}
+		if b.kernel.chains[name] != nil {
+			t.Errorf("%s is not deleted", name)
+		}
+	}
+}
+
 // The clients that are remembered after the table was read are not led to what went before.
 func TestAdoptKeepsClientsFromTheGone(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
