@@ -33,7 +33,7 @@ func interfaceAddresses() ([]netip.Addr, error) {
 func followInterfaces(ctx context.Context, log logr.Logger, use func([]netip.Addr)) {
 	for ctx.Err() == nil {
 		if err := followOnce(ctx, use); err != nil && ctx.Err() == nil {
-			log.Error(err, "Addresses of the node's interfaces are not known")
+			log.Error(err, "Cannot read the addresses of the node's interfaces")
 		}
 		select {
 		case <-ctx.Done():

@@ -233,6 +233,6 @@ func (b *bounds) text(one shortage) string {
 	if one.granted == b.ForOne(one.wanted) {
 		return part + ": " + b.Beyond(one.wanted)
 	}
-	return fmt.Sprintf("%s: all of it takes %d elements, it has %d, and of the %d that --max-elements allows %d are left; remove Services or endpoints, or raise the flag and the memory of vicinity-proxy",
+	return fmt.Sprintf("%s: the whole Service needs %d elements and has %d; of the %d elements that --max-elements allows, %d are free; remove Services or endpoints, or raise the flag and the memory of vicinity-proxy",
 		part, one.wanted, one.granted, b.Total, b.room())
 }

@@ -99,7 +99,7 @@ func TestServiceBeyondItsBound(t *testing.T) {
 	if got := testutil.ToFloat64(w.metrics.elements.WithLabelValues("IPv4")); got < 100 || got > 400 {
 		t.Errorf("%g elements are told", got)
 	}
-	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/web Warning TooManyElements: node node-a programs a part of the Service: all of it takes 50") ||
+	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/web Warning TooManyElements: node node-a programs a part of the Service: the whole Service needs 50") ||
 		!strings.Contains(w.events.events[0], "--max-service-elements allows 300") {
 		t.Errorf("events %q", w.events.events)
 	}

@@ -158,14 +158,14 @@ func (p *programmer) compared(all []reading) {
 func (p *programmer) checkFailed(err error) {
 	p.metrics.failed(stepCheck)
 	if !p.checks.failing {
-		p.log.Error(err, "Whether somebody else has changed the rules is not known")
+		p.log.Error(err, "Cannot check whether another program changed the rules")
 	}
 	p.checks.failing = true
 }
 
 func (p *programmer) checkSucceeded() {
 	if p.checks.failing {
-		p.log.Info("Whether somebody else has changed the rules is known again")
+		p.log.Info("Checks for changes of the rules by other programs work again")
 	}
 	p.checks.failing = false
 }
@@ -190,7 +190,7 @@ func (p *programmer) compare(f *family, listing ruleset.Listing) {
 	}
 	differences := f.table.Differences(listing)
 	p.metrics.foreign.WithLabelValues(f.String()).Inc()
-	p.log.Info("Somebody else has changed the rules, which are put right", "family", f.String(),
+	p.log.Info("Another program changed the rules: repairing them", "family", f.String(),
 		"differences", len(differences), "first", differences[:min(len(differences), mostDifferences)])
 	f.take(listing)
 	f.retry = p.clock.Now()

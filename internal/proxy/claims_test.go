@@ -249,7 +249,7 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 	}
 	w.right("with the victim")
 	w.run(10 * time.Second)
-	if want := []string{"tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 10.96.0.20 is refused: it is the cluster IP of Service bank/accounts; take it out"}; !slices.Equal(w.events.events, want) {
+	if want := []string{"tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 10.96.0.20 is refused: it is the cluster IP of Service bank/accounts; remove it"}; !slices.Equal(w.events.events, want) {
 		t.Errorf("the events are %q, want %q", w.events.events, want)
 	}
 	w.drop(victim)
@@ -350,8 +350,8 @@ func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
 	if len(logged) > 2000 || !strings.Contains(logged, "10.96.100.0") || !strings.Contains(logged, "20000") {
 		t.Errorf("logged is %d bytes: %.3000s", len(logged), logged)
 	}
-	const wanted = "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 19000 addresses are refused: a Service may claim 1000 in all; take the last ones out. " +
-		"spec.externalIPs: 10.96.100.0 is refused: it is in the range that cluster IPs are from; take it out. And 999 more"
+	const wanted = "tenant/taker Warning AddressRefused: node node-a: spec.externalIPs: 19000 addresses are refused: a Service may claim 1000 in all; remove the last ones. " +
+		"spec.externalIPs: 10.96.100.0 is refused: it is in a range of cluster IPs; remove it. And 999 more"
 	if !slices.Equal(w.events.events, []string{wanted}) {
 		t.Errorf("the events are %q", w.events.events)
 	}

@@ -240,11 +240,11 @@ func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]net
 	}
 	c.metrics.deleted.WithLabelValues(resultOf(err)).Inc()
 	if err == nil {
-		c.log.Info("Connections of UDP to endpoints that went before the start are forgotten", "deleted", n)
+		c.log.Info("Deleted UDP connections to endpoints that were removed before the start", "deleted", n)
 		return
 	}
 	c.metrics.failed(stepTrack)
-	c.log.Error(err, "Connections of UDP to endpoints that went before the start may be left", "deleted", n)
+	c.log.Error(err, "Cannot delete all UDP connections to endpoints that were removed before the start", "deleted", n)
 	failed := map[ruleset.Family]bool{}
 	for front := range live {
 		failed[familyOf(front.Address)] = true
@@ -288,11 +288,11 @@ func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]
 	}
 	c.metrics.deleted.WithLabelValues(resultOf(err)).Inc()
 	if err == nil {
-		c.log.V(1).Info("Connections to endpoints that went are forgotten", "deleted", n)
+		c.log.V(1).Info("Deleted connections to removed endpoints", "deleted", n)
 		return true
 	}
 	c.metrics.failed(stepTrack)
-	c.log.Error(err, "Connections to endpoints that went may be left", "deleted", n)
+	c.log.Error(err, "Cannot delete all connections to removed endpoints", "deleted", n)
 	return false
 }
 
@@ -314,7 +314,7 @@ func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]rules
 		}
 		all = false
 		c.metrics.failed(stepForget)
-		c.log.Error(err, "Clients of endpoints that went are not forgotten", "family", familyName(of.family))
+		c.log.Error(err, "Cannot delete remembered clients of removed endpoints", "family", familyName(of.family))
 	}
 	return all
 }

@@ -35,7 +35,7 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 	}
 	node, zone := known.Position()
 	if node == nil {
-		return fmt.Errorf("the API does not have the node %q", o.NodeName)
+		return fmt.Errorf("the API server has no Node %q", o.NodeName)
 	}
 	var local []netip.Addr
 	if o.NodePorts.ByPrefix() {

@@ -23,7 +23,7 @@ func TestDryRun(t *testing.T) {
 		Settings: view.Settings{AllServices: true, Elements: view.Bounds{Service: 300}},
 	}
 	var out bytes.Buffer
-	if err := dryRun(t.Context(), a, options, &out); err == nil || !strings.Contains(err.Error(), `the API does not have the node "node-a"`) {
+	if err := dryRun(t.Context(), a, options, &out); err == nil || !strings.Contains(err.Error(), `the API server has no Node "node-a"`) {
 		t.Errorf("without a node: %v", err)
 	}
 	six, taker := aService("six", "2001:db8::1"), aService("taker", "10.96.0.66")
@@ -58,12 +58,12 @@ func TestDryRun(t *testing.T) {
 		"# shop/web: ": true, "10.1.0.0/24": true,
 		"10.1.2.1": false, // which is not for the zone
 		// Of a Service beyond its bound it says what the node would have.
-		"# shop/large: all of it takes ": true, "and --max-service-elements allows 300; ": true, "198.18.0.0 . tcp . 80": true,
+		"# shop/large: the whole Service needs ": true, "and --max-service-elements allows 300; ": true, "198.18.0.0 . tcp . 80": true,
 		"198.18.3.231": false, "# shop/none: all of it": false,
-		"# shop/taker: spec.externalIPs: 10.96.0.1 is refused: it is the cluster IP of Service shop/web; take it out\n":     true,
-		"# shop/taker: spec.externalIPs: 10.96.9.9 is refused: it is in the range that cluster IPs are from; take it out\n": true,
-		"# shop/taker: spec.externalIPs: 192.0.2.77 is refused: it is an address of a node":                                 true,
-		"# shop/taker: spec.externalIPs: 198.51.100.6 is refused: the API server is reached by it; take it out\n":           true,
+		"# shop/taker: spec.externalIPs: 10.96.0.1 is refused: it is the cluster IP of Service shop/web; remove it\n": true,
+		"# shop/taker: spec.externalIPs: 10.96.9.9 is refused: it is in a range of cluster IPs; remove it\n":          true,
+		"# shop/taker: spec.externalIPs: 192.0.2.77 is refused: it is an address of a node":                           true,
+		"# shop/taker: spec.externalIPs: 198.51.100.6 is refused: it is an address of the API server; remove it\n":    true,
 		"203.0.113.1 . tcp . 80": true,
 	} {
 		if strings.Contains(out.String(), text) != want {

@@ -181,7 +181,7 @@ func TestUnreachableServicesAreTold(t *testing.T) {
 		w.put(group("b"))
 		w.run(time.Minute)
 	}
-	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/web Warning TopologyUnreachable: clients on node node-a do not reach shop/web") {
+	if len(w.events.events) != 1 || !strings.Contains(w.events.events[0], "shop/web Warning TopologyUnreachable: clients on node node-a cannot reach shop/web") {
 		t.Errorf("events %q", w.events.events)
 	}
 	for range 3 {

@@ -75,6 +75,6 @@ func (p *programmer) tellPods(node *corev1.Node) {
 		told = told || c.TellsPods()
 	}
 	if !told {
-		p.log.Info("Traffic of pods is not told from other traffic, which may reach endpoints with addresses that they cannot answer to: the node has no spec.podCIDRs, and no flag says how", "node", node.Name)
+		p.log.Info("Cannot tell traffic of pods from other traffic: the node has no spec.podCIDRs, and no flag says how; endpoints may get packets from addresses that they cannot answer", "node", node.Name)
 	}
 }

@@ -321,7 +321,7 @@ func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, f
 		if err := p.writer.write(ctx, f, now); err != nil {
 			failure = err
 			if ctx.Err() == nil {
-				p.log.Error(err, "Rules could not be programmed", "family", f.String(), "failures", f.failures)
+				p.log.Error(err, "Cannot program the rules", "family", f.String(), "failures", f.failures)
 			}
 			continue
 		}
@@ -488,11 +488,11 @@ func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, re
 		delete(p.orphans, name)
 	}
 	if len(after.notes) > 0 && !slices.Equal(before.notes, after.notes) {
-		p.log.Info("Parts of a Service are left out", "service", name.String(), "notes", after.notes)
+		p.log.Info("Left out parts of a Service", "service", name.String(), "notes", after.notes)
 	}
 	refusals := after.refused.Sentences(toldRefusals)
 	if len(refusals) > 0 && !before.refused.Equal(after.refused) {
-		p.log.Info("Addresses of a Service are refused", "service", name.String(), "addresses", refusals, "count", after.refused.Total())
+		p.log.Info("Refused addresses of a Service", "service", name.String(), "addresses", refusals, "count", after.refused.Total())
 	}
 	p.warnings.Unreachable(name, after.unreachable, now)
 	p.warnings.AddressesRefused(name, refusals, now)

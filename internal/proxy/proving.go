@@ -50,15 +50,15 @@ func (p *programmer) probes(name types.NamespacedName) bool {
 func probedPort(service *corev1.Service) (port *corev1.ServicePort, absence string) {
 	switch {
 	case service == nil:
-		return nil, "there is no such Service"
+		return nil, "the Service does not exist"
 	case service.Spec.ClusterIP == "" || service.Spec.ClusterIP == corev1.ClusterIPNone:
 		return nil, "the Service has no cluster IP"
 	case len(service.Spec.Selector) > 0:
-		return nil, "the Service has a selector, so that others may have endpoints for it"
+		return nil, "the Service has a selector, so it may have other endpoints"
 	}
 	i := slices.IndexFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolTCP || p.Protocol == "" })
 	if i < 0 {
-		return nil, "the Service has no port of TCP"
+		return nil, "the Service has no TCP port"
 	}
 	return &service.Spec.Ports[i], ""
 }
@@ -137,7 +137,7 @@ func (p *programmer) aim() {
 	if absence != v.absence {
 		v.absence = absence
 		if absence != "" {
-			p.log.Info("Whether packets of the node come through the rules is not probed", "service", v.service.String(), "cause", absence)
+			p.log.Info("Not probing whether packets of the node pass the rules", "service", v.service.String(), "cause", absence)
 		}
 	}
 	var targets []probe.Target
@@ -198,11 +198,11 @@ func (p *programmer) miss() {
 	v, late := p.proving, ""
 	for i, f := range p.families {
 		if since := v.missing[i]; late == "" && !since.IsZero() && p.clock.Since(since) >= missingAfter {
-			late = fmt.Sprintf("nothing is probed for %s, since the kernel does not have the rules of the Service %s", f, v.service)
+			late = fmt.Sprintf("%s is not probed, because the kernel lacks the rules of the Service %s", f, v.service)
 		}
 	}
 	if late != v.late && late != "" {
-		p.log.Info("The node cannot be probed, and acknowledges nothing", "service", v.service.String(), "cause", late)
+		p.log.Info("The node cannot be probed and acknowledges nothing", "service", v.service.String(), "cause", late)
 	}
 	v.late = late
 }
@@ -210,12 +210,12 @@ func (p *programmer) miss() {
 func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, state probe.State) {
 	switch {
 	case state.Outcome == probe.Failed:
-		p.log.Info("Packets of the node do not come through the rules", "family", family, "cause", state.Reason)
+		p.log.Info("Packets of the node bypass the rules", "family", family, "cause", state.Reason)
 		p.warnings.Bypassed(v.service, family, state.Reason, p.clock.Now())
 	case state.Outcome == probe.Impossible:
-		p.log.Info("Whether packets of the node come through the rules is not probed", "service", v.service.String(), "family", family, "cause", state.Reason)
+		p.log.Info("Not probing whether packets of the node pass the rules", "service", v.service.String(), "family", family, "cause", state.Reason)
 	case before == probe.Failed:
-		p.log.Info("Packets of the node come through the rules again", "family", family)
+		p.log.Info("Packets of the node pass the rules again", "family", family)
 		p.warnings.Bypassed(v.service, family, "", p.clock.Now())
 	}
 }

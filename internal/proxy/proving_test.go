@@ -257,7 +257,7 @@ func TestProbeThatIsNotProgrammed(t *testing.T) {
 		t.Errorf("failure %q at once", failure)
 	}
 	w.run(missingAfter)
-	if want := "nothing is probed for IPv4, since the kernel does not have the rules of the Service shop/probe"; failure != want || w.version != 0 {
+	if want := "IPv4 is not probed, because the kernel lacks the rules of the Service shop/probe"; failure != want || w.version != 0 {
 		t.Errorf("version %d is acknowledged, failure %q, want %q", w.version, failure, want)
 	}
 	w.kernel.refuses = func(ruleset.Transaction) error { return nil }

@@ -254,7 +254,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		return nil
 	case <-p.watches.Ready():
 	}
-	p.options.Log.Info("All that is to be programmed is known", "node", p.options.NodeName)
+	p.options.Log.Info("All objects are listed: starting to program", "node", p.options.NodeName)
 	p.programmer.run(ctx)
 	<-cleaned
 	p.cleaner.finish(ctx) // also what the last sync asked for
@@ -266,7 +266,7 @@ const accountAgain = 30 * time.Second
 func (p *Proxy) runAccountant(ctx context.Context) {
 	for {
 		if err := p.accountant.Run(ctx); err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
-			p.options.Log.Error(err, "Connections are not counted")
+			p.options.Log.Error(err, "Cannot count connections")
 		}
 		select {
 		case <-ctx.Done():

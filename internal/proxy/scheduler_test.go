@@ -107,7 +107,7 @@ func TestServicesThatChangeAllTheTime(t *testing.T) {
 // compiled.
 func (w *world) slowToCompile(took time.Duration) logr.Logger {
 	return funcr.New(func(_, line string) {
-		if strings.Contains(line, "Parts of a Service are left out") {
+		if strings.Contains(line, "Left out parts of a Service") {
 			w.clock.Step(took)
 		}
 	}, funcr.Options{})

@@ -71,7 +71,7 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	}
 	second := w.commit(ctx, f, now)
 	if second == nil {
-		w.log.Info("Rules were not as expected", "family", f.String(), "cause", first.Error())
+		w.log.Info("Wrote the rules at the second attempt, after reading the kernel's", "family", f.String(), "cause", first.Error())
 		return nil
 	}
 	if _, err := w.adopt(f); err != nil {
@@ -107,7 +107,7 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 		w.metrics.transaction(f.number, size, nil)
 		if f.unread >= mostUnread {
 			w.metrics.anew.WithLabelValues(f.String()).Inc()
-			w.log.Info("Rules could not be read while others change theirs all the time, and were made anew", "family", f.String(), "attempts", f.unread)
+			w.log.Info("Rewrote all rules: they could not be read while other programs kept changing theirs", "family", f.String(), "attempts", f.unread)
 			f.unread = 0
 		}
 	}
@@ -210,7 +210,7 @@ type refusal struct {
 	cause error
 }
 
-var errTooMany = errors.New("the kernel refuses more ports of Services than can be told apart at once")
+var errTooMany = errors.New("the kernel refuses more ports of Services than one search can find")
 
 // among writes ServicePorts until each is known that fails by itself. It leaves in all those that are not
 // written. If the kernel names what it refuses, the ServicePorts that need it are tried first. The kernel names
@@ -345,7 +345,7 @@ func (s *search) makeAnew(ctx context.Context, cause error) error {
 	err := s.try(ctx)
 	if err == nil {
 		s.metrics.anew.WithLabelValues(f.String()).Inc()
-		s.log.Info("The kernel refused to have rules put right, and all were made anew", "family", f.String(), "cause", cause.Error())
+		s.log.Info("Rewrote all rules: the kernel refused every repair", "family", f.String(), "cause", cause.Error())
 	}
 	return err
 }

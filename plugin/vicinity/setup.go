@@ -78,8 +78,8 @@ func setup(c *caddy.Controller) error {
 			log.Warning("Starting without knowing Services and nodes: until the API server answers, names of Services fail with SERVFAIL")
 		case !first && !w.await(limit):
 			start.stop()
-			return plugin.Error(pluginName, fmt.Errorf("the API server did not list all resources within %s, so the server goes on with the Corefile before: "+
-				"mend what the messages before this one say, or raise startup_timeout; the Corefile is read again when it changes", limit))
+			return plugin.Error(pluginName, fmt.Errorf("the API server did not list all resources within %s, so the server keeps its previous Corefile: "+
+				"fix the errors logged before this one, or raise startup_timeout; the server reads the Corefile again when it changes", limit))
 		}
 		return nil
 	})
@@ -112,7 +112,7 @@ func zonesOf(backend plugin.Handler) []string {
 func warnOfZones(zones, served []string) {
 	for _, zone := range zones {
 		if len(served) > 0 && plugin.Zones(served).Matches(zone) == "" {
-			log.Warningf("Nothing in the zone %s is filtered, for kubernetes answers in %s: name its zones in the line of vicinity", zone, strings.Join(served, ", "))
+			log.Warningf("No answer in the zone %s is filtered, because the plugin kubernetes serves %s: give both plugins the same zones", zone, strings.Join(served, ", "))
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (s reflected[T]) one(object any) (T, error) {
 	}
 	typed, ok := object.(T)
 	if !ok {
-		return typed, fmt.Errorf("a %T came where a %T is watched", object, typed)
+		return typed, fmt.Errorf("received a %T, want a %T", object, typed)
 	}
 	return typed, nil
 }

@@ -43,12 +43,12 @@ func (r *removal) Start(ctx context.Context) error {
 	for {
 		removed, err := r.remove(ctx)
 		if removed > 0 {
-			logger.Info("PodLocators were removed, since they are switched off", "count", removed)
+			logger.Info("Removed PodLocators, because they are switched off", "count", removed)
 		}
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		logger.Error(err, "removing PodLocators, since they are switched off")
+		logger.Error(err, "Cannot remove PodLocators, although they are switched off")
 		select {
 		case <-ctx.Done():
 			return nil

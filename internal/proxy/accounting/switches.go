@@ -37,7 +37,7 @@ func CountBytes(folder string) error {
 }
 
 // errNotLoaded says that there is nothing to switch.
-var errNotLoaded = errors.New("the kernel has no switches for connection tracking, which is not loaded")
+var errNotLoaded = errors.New("connection tracking is not loaded, so the kernel lacks its settings")
 
 func switchFile(folder, name string) string { return filepath.Join(folder, "netfilter", name) }
 

@@ -109,7 +109,7 @@ func (w *Watches) Run(ctx context.Context) {
 		Remove: func(*corev1.Node) { w.setNode(nil) },
 		Replace: func(list []*corev1.Node, _ string) {
 			if len(list) == 0 {
-				w.log.Info("The API does not have this node", "node", w.scope.Node)
+				w.log.Info("The API server has no object for this node", "node", w.scope.Node)
 				w.setNode(nil)
 				return
 			}
@@ -196,7 +196,7 @@ func (w *Watches) follow(zone string) {
 	ctx, stop := context.WithCancel(w.ctx)
 	started := &groupWatch{zone: zone, stop: stop}
 	w.next = started
-	w.log.Info("Groups are watched", "zone", zone)
+	w.log.Info("Watching EndpointGroups", "zone", zone)
 	source := w.api.Groups(view.GroupSelector(zone))
 	if w.scope.Slices {
 		source = &watcher.Optional{
@@ -249,7 +249,7 @@ func (w *Watches) groupsAbsent(of *groupWatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current == nil {
-		w.log.Info("The API does not have EndpointGroups: all Services are served by their EndpointSlices")
+		w.log.Info("The API server has no EndpointGroups: serving all Services by their EndpointSlices")
 		w.listed(of, nil, "")
 	}
 }

@@ -25,7 +25,7 @@ const (
 func (w *Watches) watchAddresses(ctx context.Context) {
 	c := w.catalogue
 	rangesUnread := func(err error) {
-		w.log.Info("The ranges of cluster IPs are not known: Services may claim addresses there that no Service has", "cause", err.Error())
+		w.log.Info("The ranges of cluster IPs are unknown: Services may claim unassigned addresses in them", "cause", err.Error())
 		w.has(ResourceRanges)
 	}
 	follow(ctx, w,
@@ -43,7 +43,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		return
 	}
 	unpublished := func(cause string) {
-		w.log.Info("The addresses of other nodes are not known: Services may claim them", "cause", cause)
+		w.log.Info("The addresses of other nodes are unknown: Services may claim them", "cause", cause)
 		w.has(ResourceConfigMaps)
 	}
 	follow(ctx, w,
@@ -51,7 +51,7 @@ func (w *Watches) watchAddresses(ctx context.Context) {
 		&watcher.Store[*corev1.ConfigMap]{
 			Set: w.setNodeAddresses,
 			Remove: func(*corev1.ConfigMap) {
-				w.log.Info("The addresses of nodes are not published any more; those that are known go on to count")
+				w.log.Info("The addresses of nodes are no longer published: the last published ones stay reserved")
 			},
 			Replace: func(list []*corev1.ConfigMap, _ string) {
 				if len(list) == 0 {
@@ -83,6 +83,6 @@ func (w *Watches) setNodeAddresses(published *corev1.ConfigMap) {
 	var err error
 	w.catalogue.Fill(func() { err = w.catalogue.SetNodeAddresses(published) })
 	if err != nil {
-		w.log.Error(err, "Some of the addresses of nodes make no sense", "configMap", KeyOf(published).String())
+		w.log.Error(err, "Ignored invalid addresses of nodes", "configMap", KeyOf(published).String())
 	}
 }

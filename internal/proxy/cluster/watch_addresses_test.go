@@ -79,7 +79,7 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 				w.log = funcr.New(func(_, line string) {
 					mu.Lock()
 					defer mu.Unlock()
-					for _, what := range []string{"The ranges of cluster IPs are not known", "The addresses of other nodes are not known"} {
+					for _, what := range []string{"The ranges of cluster IPs are unknown", "The addresses of other nodes are unknown"} {
 						if strings.Contains(line, what) {
 							said[what]++
 						}

@@ -108,7 +108,7 @@ func TestHandOver(t *testing.T) {
 	}{
 		{
 			name: "nothing",
-			want: nil, named: []string{"note: the label service.kubernetes.io/service-proxy-name gives the Service to this proxy, and it has no groups: nobody serves it"},
+			want: nil, named: []string{"note: the label service.kubernetes.io/service-proxy-name gives the Service to this proxy, and it has no groups: no proxy serves it"},
 		},
 		{
 			name: "all of one port", groups: []string{"1@a1 -> a"},

@@ -145,9 +145,9 @@ func (r RefusedAddress) String() string {
 	case RefusedClusterIP:
 		because = "it is the cluster IP of Service " + r.Owner
 	case RefusedServiceRange:
-		because = "it is in the range that cluster IPs are from"
+		because = "it is in a range of cluster IPs"
 	case RefusedAPIServer:
-		because = "the API server is reached by it"
+		because = "it is an address of the API server"
 	case RefusedNode:
 		because, but = "it is an address of a node", allowing
 	case RefusedNodePort:
@@ -155,19 +155,19 @@ func (r RefusedAddress) String() string {
 	case RefusedBalancer:
 		return fmt.Sprintf("%s: %s is refused for port %d, at which it is the load balancer of Service %s: choose another address or port", r.Field, r.Address, r.Port, r.Owner)
 	case RefusedPod:
-		because = "it is in the range that pods have their addresses from"
+		because = "it is in a range of pod addresses"
 	case RefusedTooMany:
-		return fmt.Sprintf("%s: %d addresses are refused: a Service may claim %d in all; take the last ones out", r.Field, r.Beyond, MaxClaims)
+		return fmt.Sprintf("%s: %d addresses are refused: a Service may claim %d in all; remove the last ones", r.Field, r.Beyond, MaxClaims)
 	case RefusedSpecial:
 		because = "loopback, link-local, multicast, broadcast and unspecified addresses are not allowed"
 	default:
 		because, but = "--external-ips of vicinity-proxy does not allow it", allowing
 	}
-	return fmt.Sprintf("%s: %s is refused: %s; take it out%s", r.Field, r.Address, because, but)
+	return fmt.Sprintf("%s: %s is refused: %s; remove it%s", r.Field, r.Address, because, but)
 }
 
 // allowing is what an administrator can do besides.
-const allowing = ", or have the administrator of the cluster name it in --external-ips of vicinity-proxy"
+const allowing = ", or ask the administrator of the cluster to add it to --external-ips of vicinity-proxy"
 
 type claimedAddress struct {
 	address netip.Addr

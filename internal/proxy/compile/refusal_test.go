@@ -343,11 +343,11 @@ func TestClaimsThatAreTooMany(t *testing.T) {
 		want                       []string
 	}{
 		{external: 1000, served: 1000},
-		{external: 1001, served: 1000, want: []string{"spec.externalIPs: 1 addresses are refused: a Service may claim 1000 in all; take the last ones out"}},
-		{external: 5, balancer: 999, served: 1000, want: []string{"spec.externalIPs: 4 addresses are refused: a Service may claim 1000 in all; take the last ones out"}},
+		{external: 1001, served: 1000, want: []string{"spec.externalIPs: 1 addresses are refused: a Service may claim 1000 in all; remove the last ones"}},
+		{external: 5, balancer: 999, served: 1000, want: []string{"spec.externalIPs: 4 addresses are refused: a Service may claim 1000 in all; remove the last ones"}},
 		{external: 3, balancer: 1200, served: 1000, want: []string{
-			"spec.externalIPs: 3 addresses are refused: a Service may claim 1000 in all; take the last ones out",
-			"status.loadBalancer.ingress: 200 addresses are refused: a Service may claim 1000 in all; take the last ones out",
+			"spec.externalIPs: 3 addresses are refused: a Service may claim 1000 in all; remove the last ones",
+			"status.loadBalancer.ingress: 200 addresses are refused: a Service may claim 1000 in all; remove the last ones",
 		}},
 	} {
 		s := largeService("198.18", test.external, 1)

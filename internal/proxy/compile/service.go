@@ -30,7 +30,7 @@ func Service(in Input, o Options) Result {
 	c.groups = objectsOf(in.Service, in.Groups, func(g *v1alpha1.EndpointGroup) string { return g.Spec.Service })
 	if len(c.groups) == 0 && !o.AllServices {
 		if c.ours {
-			c.note("the label %s gives the Service to this proxy, and it has no groups: nobody serves it", v1alpha1.LabelServiceProxyName)
+			c.note("the label %s gives the Service to this proxy, and it has no groups: no proxy serves it", v1alpha1.LabelServiceProxyName)
 		}
 		return Result{Notes: c.notes}
 	}

@@ -71,7 +71,7 @@ var (
 	bypassed = &kind{
 		reason: "RulesBypassed", endReason: "RulesTraversed", tellsChanges: true,
 		end: func(node, family string) string {
-			return fmt.Sprintf("%s packets of node %s come through the rules of vicinity-proxy again", family, node)
+			return fmt.Sprintf("%s packets of node %s pass the rules of vicinity-proxy again", family, node)
 		},
 	}
 	unreachable = &kind{
@@ -80,7 +80,7 @@ var (
 	}
 	tooManyElements = &kind{
 		reason: "TooManyElements", endReason: "ElementsProgrammed", delay: WarnAfter,
-		end: func(node, _ string) string { return fmt.Sprintf("node %s programs all of the Service again", node) },
+		end: func(node, _ string) string { return fmt.Sprintf("node %s programs the whole Service again", node) },
 	}
 	addressRefused  = &kind{reason: "AddressRefused", delay: WarnAfter, tellsChanges: true, interval: RefusedEvery}
 	portRefused     = &kind{reason: "PortNotProgrammed", interval: repeatAfter}
@@ -116,7 +116,7 @@ func NewWarnings(o Options) *Warnings {
 func (w *Warnings) Unreachable(service types.NamespacedName, ports []string, now time.Time) {
 	note := ""
 	if len(ports) > 0 {
-		note = fmt.Sprintf("clients on node %s do not reach %s: the Service allows none of the places that its endpoints are in",
+		note = fmt.Sprintf("clients on node %s cannot reach %s: the Service's topology excludes all endpoints for this node",
 			w.Node, portsText(ports))
 	}
 	w.set(unreachable, subject{service: service}, note, now)
@@ -151,7 +151,7 @@ func (w *Warnings) HealthPortsTaken(failures map[types.NamespacedName]string, no
 func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string, now time.Time) {
 	note := ""
 	if cause != "" {
-		note = fmt.Sprintf("no Service is handed over to node %s, whose %s packets do not come through the rules of vicinity-proxy: %s; see docs/coexistence.md",
+		note = fmt.Sprintf("no Service is handed over to node %s: its %s packets bypass the rules of vicinity-proxy: %s; see docs/coexistence.md",
 			w.Node, family, cause)
 	}
 	w.set(bypassed, subject{service, family}, note, now)
@@ -162,7 +162,7 @@ func (w *Warnings) PortsRefused(causes map[string]error, now time.Time) {
 	notes := make(map[subject]string, len(causes))
 	for port, cause := range causes {
 		notes[subject{ServiceOf(port), port}] = fmt.Sprintf(
-			"node %s goes on with what it had for %s: the kernel refuses the change: %v", w.Node, port, cause)
+			"node %s keeps its current rules for %s: the kernel refuses the change: %v", w.Node, port, cause)
 	}
 	w.setAll(portRefused, notes, now)
 }

@@ -177,7 +177,7 @@ func TestWarningsAboutNobody(t *testing.T) {
 	r := newRecorded()
 	r.PortsRefused(map[string]error{"shop/unknown:http": errors.New("no"), "shop/web:http": errors.New("no")}, start)
 	r.tell(0)
-	want := []string{"web Warning PortNotProgrammed: node node-a goes on with what it had for shop/web:http: the kernel refuses the change: no"}
+	want := []string{"web Warning PortNotProgrammed: node node-a keeps its current rules for shop/web:http: the kernel refuses the change: no"}
 	if !slices.Equal(r.events, want) {
 		t.Errorf("events %q", r.events)
 	}

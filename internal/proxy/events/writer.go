@@ -66,7 +66,7 @@ func (w *Writer) Record(about *corev1.ObjectReference, kind, reason, note string
 	select {
 	case w.queue <- event:
 	default:
-		w.failed(event, errors.New("too many events wait to be written"))
+		w.failed(event, errors.New("too many events are queued"))
 	}
 }
 
@@ -127,5 +127,5 @@ func (w *Writer) failed(event *eventsv1.Event, cause error) {
 	if w.failing.Swap(true) {
 		return
 	}
-	w.log.Error(cause, "An event is not written", "service", event.Namespace+"/"+event.Regarding.Name, "reason", event.Reason)
+	w.log.Error(cause, "Cannot write an event", "service", event.Namespace+"/"+event.Regarding.Name, "reason", event.Reason)
 }

@@ -63,7 +63,7 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 	back := undo(t, first)
 	if left := c.applySome(context.WithoutCancel(ctx), table, back, all(back)); left != nil {
 		// This is no Refusal: something was done.
-		return errors.New(err.Error() + "; what had to be added before it stays: " + left.Error())
+		return errors.New(err.Error() + "; the chains and sets that it added first stay: " + left.Error())
 	}
 	return err
 }

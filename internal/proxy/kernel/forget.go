@@ -29,7 +29,7 @@ func (c *Conn) Forget(family ruleset.Family, all []ruleset.Forget) error {
 	return errors.Join(errs...)
 }
 
-var errComing = errors.New("there are others all the time")
+var errComing = errors.New("packets keep adding clients")
 
 func (c *Conn) forget(family ruleset.Family, f ruleset.Forget) error {
 	keep := make(map[string]bool, len(f.Keep))

@@ -162,7 +162,7 @@ func (k *Keeper) write(ctx context.Context) error {
 		k.stored = nil
 		k.Failed()
 		if !k.failing {
-			k.Log.Error(err, "The Lease is not written, without which nothing is handed over to the proxies")
+			k.Log.Error(err, "Cannot write the Lease: without it, no Service is handed over to the proxies")
 		}
 	}
 	k.failing = err != nil

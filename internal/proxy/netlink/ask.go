@@ -12,7 +12,7 @@ var ErrChanged error = changed{}
 
 type changed struct{}
 
-func (changed) Error() string { return "what the kernel lists changes all the time" }
+func (changed) Error() string { return "the kernel's list changed while it was read" }
 
 // KeepsChanging marks the error for callers that do not import this package.
 func (changed) KeepsChanging() bool { return true }

@@ -105,7 +105,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	wanted, left := data(nodes.Items)
 	object := &corev1.ConfigMap{}
 	if err := p.client.Get(ctx, p.object, object); apierrors.IsNotFound(err) {
-		logger.Info("The addresses of nodes are not published: there is no ConfigMap for them", "configMap", p.object.String())
+		logger.Info("Cannot publish the addresses of nodes: the ConfigMap does not exist", "configMap", p.object.String())
 		return reconcile.Result{RequeueAfter: missingAgain}, nil
 	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading ConfigMap %s: %w", p.object, err)
@@ -124,9 +124,9 @@ func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	}
 	lines := strings.Count(wanted[v1alpha1.KeyNodeAddresses]+wanted[v1alpha1.KeyPodRanges], "\n")
 	p.next = now.Add(gatherTime + time.Duration(lines)*gatherMore)
-	logger.Info("The addresses of nodes are published", "nodes", len(nodes.Items))
+	logger.Info("Published the addresses of nodes", "nodes", len(nodes.Items))
 	if left > 0 {
-		logger.Error(nil, "Not all addresses of nodes are published: a ConfigMap has no room for them", "missing", left)
+		logger.Error(nil, "Cannot publish all addresses of nodes: they exceed the size of a ConfigMap", "missing", left)
 	}
 	return reconcile.Result{}, nil
 }

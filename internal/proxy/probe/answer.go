@@ -33,7 +33,7 @@ func listenTCP(at netip.AddrPort) (net.Listener, error) {
 // newListener opens a listener, which answers nothing before serve. It listens at the first of the candidates that can be listened at: at the port if it
 // is free, else at any port. The error is that of the first candidate.
 func newListener(open listenFunc, candidates []netip.Addr, port uint16, line string) (*listener, error) {
-	failure := errors.New("the node has no such address")
+	failure := errors.New("it has no address of this family")
 	for i, address := range candidates {
 		for _, number := range []uint16{port, 0} {
 			opened, err := open(netip.AddrPortFrom(address, number))

@@ -262,7 +262,7 @@ func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool
 	if target.Endpoint.IsValid() {
 		failure = p.connect(ctx, target)
 	} else {
-		failure = impossibleError{fmt.Sprintf("the node does not listen at an IPv%d address of its own: %v", family, unserved)}
+		failure = impossibleError{fmt.Sprintf("vicinity-proxy cannot listen at an IPv%d address of the node: %v", family, unserved)}
 		p.options.Unserved()
 	}
 	if ctx.Err() != nil {
@@ -293,7 +293,7 @@ func (p *Prober) connect(ctx context.Context, target Target) error {
 		return impossibleError{fmt.Sprintf("the node has no route to %s", target.Front.Addr())}
 	}
 	if p.ask(ctx, target.Endpoint.Addr(), target.Endpoint) != nil {
-		return fmt.Errorf("the node does not reach its own address %s, where vicinity-proxy listens: a packet filter of the node may drop what comes to it", target.Endpoint)
+		return fmt.Errorf("the node cannot reach its own address %s, where vicinity-proxy listens: a packet filter of the node may drop the packets", target.Endpoint)
 	}
 	return fmt.Errorf("a connection of the node to %s does not end at vicinity-proxy, where its rules lead it: %s", target.Front, reasonOf(failure))
 }

@@ -73,7 +73,7 @@ func (c *comparison) shape() {
 	for _, p := range c.held.parts {
 		there[p.name] = true
 		if c.parts[p.name] == nil {
-			c.differ("nothing leads to %s", p.name)
+			c.differ("no rule uses %s", p.name)
 		}
 	}
 	// What lingers may be used again as it is.
@@ -84,7 +84,7 @@ func (c *comparison) shape() {
 	for _, p := range wanted {
 		switch {
 		case p.refs == 0 && !there[p.name]:
-			c.differ("%s is gone too early", p.name)
+			c.differ("%s was deleted too early", p.name)
 		case p.kind != affinityPart && !p.outdated:
 			c.chain(p.chain(c.config))
 		case !there[p.name]:
@@ -159,12 +159,12 @@ func (c *comparison) strays() {
 		delete(lingering, s.of)
 		if c.exact && !slices.Equal(s.slots, known) ||
 			slices.ContainsFunc(s.slots, func(slot uint32) bool { return !slices.Contains(known, slot) }) {
-			c.differ("%s of %s has %v, which no number is drawn for", sets[setSlots+setID(s.of.pool)].Name, s.of.front, s.slots)
+			c.differ("%s of %s has the unused slots %v", sets[setSlots+setID(s.of.pool)].Name, s.of.front, s.slots)
 		}
 	}
 	if c.exact {
 		for of := range lingering {
-			c.differ("slots of %s are gone too early", of.front)
+			c.differ("slots of %s were deleted too early", of.front)
 		}
 	}
 }
@@ -176,11 +176,11 @@ func (c *comparison) addresses(id setID, held, want []netip.Addr) {
 	}
 	for _, address := range slices.SortedFunc(slices.Values(want), netip.Addr.Compare) {
 		if !there[address] {
-			c.differ("%s misses %s", sets[id].Name, address)
+			c.differ("%s lacks %s", sets[id].Name, address)
 		}
 		delete(there, address)
 	}
 	for _, address := range slices.SortedFunc(maps.Keys(there), netip.Addr.Compare) {
-		c.differ("%s holds %s, which it should not", sets[id].Name, address)
+		c.differ("%s has the unexpected address %s", sets[id].Name, address)
 	}
 }

@@ -65,7 +65,7 @@ func (f Family) fronts(all []FrontEnd, left *omissions) []FrontEnd {
 			left.add("front %s pool %d: allowed are those up to %d", end.Address, end.Pool, PoolSplit)
 			continue
 		case seen[end.Front]:
-			left.add("front %s port %d: it is there twice", end.Address, end.Port)
+			left.add("front %s port %d: it is listed twice", end.Address, end.Port)
 			continue
 		case seen != nil:
 			seen[end.Front] = true

@@ -274,7 +274,7 @@ func TestBadInputIsLeftOut(t *testing.T) {
 		{
 			"a front twice",
 			ServicePort{Fronts: []FrontEnd{{Front: dns}, {Front: dns, ClusterIP: true}}},
-			"front 10.96.0.10 port 53: it is there twice",
+			"front 10.96.0.10 port 53: it is listed twice",
 			ServicePort{Fronts: []FrontEnd{{Front: dns}}},
 		},
 		{

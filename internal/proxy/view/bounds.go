@@ -53,5 +53,5 @@ func (b Bounds) ForOne(wanted int) int {
 
 // Beyond says what is the matter with a Service that wants more than one may have.
 func (b Bounds) Beyond(wanted int) string {
-	return fmt.Sprintf("all of it takes %d elements, and --max-service-elements allows %d; give it fewer ports, external IPs or endpoints, or raise the flag", wanted, b.Service)
+	return fmt.Sprintf("the whole Service needs %d elements, and --max-service-elements allows %d; remove ports, external IPs or endpoints, or raise the flag", wanted, b.Service)
 }
