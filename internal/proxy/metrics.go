@@ -77,7 +77,7 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 			Name: "vicinity_proxy_sync_duration_seconds", Help: "Time that a sync takes to program changes.", Buckets: milliseconds,
 		}, []string{"result"}),
 		latency: factory.NewHistogram(prometheus.HistogramOpts{
-			Name: "vicinity_proxy_change_latency_seconds", Help: "Time from the first news of a change of a Service until it is programmed.", Buckets: milliseconds,
+			Name: "vicinity_proxy_change_latency_seconds", Help: "Time from the first notice of a change of a Service until it is programmed.", Buckets: milliseconds,
 		}),
 		programming: factory.NewHistogram(prometheus.HistogramOpts{
 			Name: "vicinity_proxy_programming_latency_seconds", Help: "Time from a change of a pod or Service, as recorded in EndpointSlices and groups, until it is programmed.",
