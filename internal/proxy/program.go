@@ -240,7 +240,7 @@ func (p *programmer) warn(now time.Time) {
 	if notes, changed := p.bounds.notes(p.warnings.Node); changed {
 		p.warnings.TooManyElements(notes, now)
 	}
-	p.warnings.Tell(now)
+	p.warnings.WriteDue(now)
 }
 
 func (p *programmer) writes() int {

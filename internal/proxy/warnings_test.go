@@ -111,7 +111,7 @@ func TestEventsOfOneKindLeaveRoom(t *testing.T) {
 		t.Fatal("the Service is not cut: this test shows nothing")
 	}
 	w.warnings.Bypassed(cluster.KeyOf(cut), "IPv4", "x", w.clock.Now())
-	w.warnings.Tell(w.clock.Now())
+	w.warnings.WriteDue(w.clock.Now())
 	all := strings.Join(w.events.events, "\n")
 	for _, reason := range []string{"shop/cut Warning TooManyElements", "RulesBypassed"} {
 		if !strings.Contains(all, reason) {

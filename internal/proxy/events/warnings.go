@@ -14,23 +14,22 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 )
 
-// Warnings tell users by events about Services that do not work on this node: once when a condition
-// has lasted for a while, and once when it has been over for a while. A cluster has many nodes, so
-// each kind of event has a budget. What the budget does not allow now is told later.
+// Warnings decide which events to write about Services that do not work on this node: one when a condition has lasted
+// for a while, and one when it has been over for a while. A cluster has many nodes, so events of each reason have a
+// budget. Events beyond the budget are written later.
 type Warnings struct {
 	Options
 	conditions map[*kind]map[subject]*condition
-	// budgets are those of each reason, so that many events of one reason leave room for others.
+	// budgets are by reason, so that many events of one reason leave room for others.
 	budgets map[string]*rate.Limiter
 }
 
-// Options are what Warnings go by.
+// Options configure Warnings.
 type Options struct {
-	// Node is the name of the node.
 	Node string
 	// Record writes an event.
 	Record func(about *corev1.ObjectReference, eventType, reason, note string)
-	// Reference finds the object that an event is about, nil if there is none.
+	// Reference returns the Service that an event is about, nil if it does not exist.
 	Reference func(types.NamespacedName) *corev1.ObjectReference
 }
 
@@ -38,38 +37,37 @@ type Options struct {
 const ReasonHealthPortTaken = "FailedToStartServiceHealthcheck"
 
 const (
-	// WarnAfter is how long most conditions last that are worth an event.
+	// WarnAfter is how long most conditions last before the warning.
 	WarnAfter = 3 * time.Second
-	// HealthPortWarnAfter is how long a port for health checks may be taken: kube-proxy closes it
-	// when it has noticed that it does not serve a Service any more.
+	// HealthPortWarnAfter is how long a port for health checks may be taken before the warning: kube-proxy closes
+	// its own only after it has noticed that it no longer serves the Service.
 	HealthPortWarnAfter = 15 * time.Second
-	// repeatAfter is the least time between two warnings of the same condition of a port.
+	// repeatAfter is the least time between two warnings about the same port.
 	repeatAfter = 6 * time.Minute
 	// RefusedEvery is the least time between two events about refused addresses of a Service.
 	RefusedEvery = 10 * time.Minute
 
-	// A node writes so many events of a reason at once, and one more each time.
+	// The budget of a reason: warnBurst events at once, and one more every warnEvery.
 	warnBurst = 25
 	warnEvery = 10 * time.Second
 )
 
-// kind is a kind of condition.
 type kind struct {
 	reason string
-	// endReason and end are of the event at the end. Without them the end is not told.
+	// endReason and end describe the event at the end of the condition. Without them there is none.
 	endReason string
 	end       func(node, family string) string
-	// delay is how long the condition lasts, or is over, before that is told.
+	// delay is how long the condition lasts, or has been over, before the event.
 	delay time.Duration
-	// tellsChanges says that another note is told too while the condition lasts.
-	tellsChanges bool
+	// repeatsChanges says that a changed note gets another event while the condition lasts.
+	repeatsChanges bool
 	// interval is the least time between two warnings.
 	interval time.Duration
 }
 
 var (
 	bypassed = &kind{
-		reason: "RulesBypassed", endReason: "RulesTraversed", tellsChanges: true,
+		reason: "RulesBypassed", endReason: "RulesTraversed", repeatsChanges: true,
 		end: func(node, family string) string {
 			return fmt.Sprintf("%s packets of node %s pass the rules of vicinity-proxy again", family, node)
 		},
@@ -82,7 +80,7 @@ var (
 		reason: "TooManyElements", endReason: "ElementsProgrammed", delay: WarnAfter,
 		end: func(node, _ string) string { return fmt.Sprintf("node %s programs the whole Service again", node) },
 	}
-	addressRefused  = &kind{reason: "AddressRefused", delay: WarnAfter, tellsChanges: true, interval: RefusedEvery}
+	addressRefused  = &kind{reason: "AddressRefused", delay: WarnAfter, repeatsChanges: true, interval: RefusedEvery}
 	portRefused     = &kind{reason: "PortNotProgrammed", interval: repeatAfter}
 	healthPortTaken = &kind{reason: ReasonHealthPortTaken, delay: HealthPortWarnAfter, interval: repeatAfter}
 
@@ -95,15 +93,14 @@ type subject struct {
 	part    string
 }
 
-// condition is what is known of one condition.
 type condition struct {
-	note  string    // empty when it is over
-	since time.Time // when it began, or ended
-	told  string    // the note of the last event, empty before the first
-	at    time.Time // of that event
+	note     string    // empty when the condition is over
+	since    time.Time // when the condition began, or ended
+	lastNote string    // the note of the last event, empty before the first
+	lastTime time.Time // when the last event was written
 }
 
-// NewWarnings makes warnings of a node where everything works.
+// NewWarnings returns Warnings without any condition.
 func NewWarnings(o Options) *Warnings {
 	w := &Warnings{Options: o, conditions: map[*kind]map[subject]*condition{}, budgets: map[string]*rate.Limiter{}}
 	for _, k := range kinds {
@@ -112,7 +109,7 @@ func NewWarnings(o Options) *Warnings {
 	return w
 }
 
-// Unreachable notes which ports of a Service clients do not reach.
+// Unreachable sets the ports of a Service that clients on the node cannot reach.
 func (w *Warnings) Unreachable(service types.NamespacedName, ports []string, now time.Time) {
 	note := ""
 	if len(ports) > 0 {
@@ -122,7 +119,7 @@ func (w *Warnings) Unreachable(service types.NamespacedName, ports []string, now
 	w.set(unreachable, subject{service: service}, note, now)
 }
 
-// AddressesRefused notes which addresses a Service claims and does not get, in sentences.
+// AddressesRefused sets the sentences about the refused addresses of a Service.
 func (w *Warnings) AddressesRefused(service types.NamespacedName, sentences []string, now time.Time) {
 	note := ""
 	if len(sentences) > 0 {
@@ -131,23 +128,23 @@ func (w *Warnings) AddressesRefused(service types.NamespacedName, sentences []st
 	w.set(addressRefused, subject{service: service}, note, now)
 }
 
-// TooManyElements notes all Services that are not programmed as a whole, and what is missing of each.
+// TooManyElements sets all Services that are programmed in part or not at all, each with its note.
 func (w *Warnings) TooManyElements(missing map[types.NamespacedName]string, now time.Time) {
 	w.setAll(tooManyElements, ofServices(missing), now)
 }
 
-// NotServed notes that the node has nothing of a Service to program any more, and tells no end.
+// NotServed removes a Service that the node no longer serves, without an event.
 func (w *Warnings) NotServed(service types.NamespacedName) {
 	delete(w.conditions[tooManyElements], subject{service: service})
 }
 
-// HealthPortsTaken notes all Services whose ports for health checks cannot be opened, and why.
+// HealthPortsTaken sets all Services whose ports for health checks cannot be opened, each with its note.
 func (w *Warnings) HealthPortsTaken(failures map[types.NamespacedName]string, now time.Time) {
 	w.setAll(healthPortTaken, ofServices(failures), now)
 }
 
-// Bypassed notes that packets of a family do not come through the node's rules, or that they do if
-// the cause is empty. The event is about the Service by which the node is probed.
+// Bypassed sets the reason why packets of a family bypass the node's rules, empty if they do not. The event is about
+// the probed Service.
 func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string, now time.Time) {
 	note := ""
 	if cause != "" {
@@ -157,7 +154,7 @@ func (w *Warnings) Bypassed(service types.NamespacedName, family, cause string, 
 	w.set(bypassed, subject{service, family}, note, now)
 }
 
-// PortsRefused notes all ports of Services that the kernel refuses, and why.
+// PortsRefused sets all ports of Services that the kernel refuses, each with the cause.
 func (w *Warnings) PortsRefused(causes map[string]error, now time.Time) {
 	notes := make(map[subject]string, len(causes))
 	for port, cause := range causes {
@@ -170,7 +167,7 @@ func (w *Warnings) PortsRefused(causes map[string]error, now time.Time) {
 func (w *Warnings) set(k *kind, about subject, note string, now time.Time) {
 	one := w.conditions[k][about]
 	switch {
-	case note == "" && (one == nil || one.told == ""):
+	case note == "" && (one == nil || one.lastNote == ""):
 		delete(w.conditions[k], about)
 	case one == nil:
 		w.conditions[k][about] = &condition{note: note, since: now}
@@ -182,7 +179,7 @@ func (w *Warnings) set(k *kind, about subject, note string, now time.Time) {
 	}
 }
 
-// setAll notes all conditions of a kind. Conditions that it does not name are over.
+// setAll sets all conditions of a kind. The others of the kind are over.
 func (w *Warnings) setAll(k *kind, notes map[subject]string, now time.Time) {
 	for about := range w.conditions[k] {
 		w.set(k, about, notes[about], now)
@@ -192,7 +189,7 @@ func (w *Warnings) setAll(k *kind, notes map[subject]string, now time.Time) {
 	}
 }
 
-// ofServices are notes of which each is about a Service as a whole.
+// ofServices converts notes about whole Services.
 func ofServices(notes map[types.NamespacedName]string) map[subject]string {
 	made := make(map[subject]string, len(notes))
 	for service, note := range notes {
@@ -201,7 +198,7 @@ func ofServices(notes map[types.NamespacedName]string) map[subject]string {
 	return made
 }
 
-// Count is how many conditions are known.
+// Count returns the number of conditions.
 func (w *Warnings) Count() (n int) {
 	for _, all := range w.conditions {
 		n += len(all)
@@ -209,8 +206,8 @@ func (w *Warnings) Count() (n int) {
 	return n
 }
 
-// Tell writes the events that are due, of each kind those that wait longest first.
-func (w *Warnings) Tell(now time.Time) {
+// WriteDue writes the due events of each kind, the longest waiting first.
+func (w *Warnings) WriteDue(now time.Time) {
 	for _, k := range kinds {
 		all := w.conditions[k]
 		var due []subject
@@ -225,29 +222,29 @@ func (w *Warnings) Tell(now time.Time) {
 			return cmp.Or(all[a].since.Compare(all[b].since), cluster.CompareNames(a.service, b.service), cmp.Compare(a.part, b.part))
 		})
 		for _, about := range due {
-			w.tell(k, about, now)
+			w.write(k, about, now)
 		}
 	}
 }
 
-// isDone reports whether a condition is over, and its end is not told.
+// isDone reports whether a condition is over and gets no further event.
 func (c *condition) isDone(k *kind, now time.Time) bool {
-	return c.note == "" && k.end == nil && now.Sub(c.at) >= k.interval
+	return c.note == "" && k.end == nil && now.Sub(c.lastTime) >= k.interval
 }
 
 func (c *condition) isDue(k *kind, now time.Time) bool {
 	switch {
 	case c.note == "" && k.end == nil:
 		return false
-	case c.note != "" && c.told != "":
-		beganAgain := k.end == nil && c.since.After(c.at) && now.Sub(c.since) >= k.delay
-		changed := k.tellsChanges && c.note != c.told
-		return (beganAgain || changed) && now.Sub(c.at) >= k.interval
+	case c.note != "" && c.lastNote != "":
+		beganAgain := k.end == nil && c.since.After(c.lastTime) && now.Sub(c.since) >= k.delay
+		changed := k.repeatsChanges && c.note != c.lastNote
+		return (beganAgain || changed) && now.Sub(c.lastTime) >= k.interval
 	}
 	return now.Sub(c.since) >= k.delay
 }
 
-func (w *Warnings) tell(k *kind, about subject, now time.Time) {
+func (w *Warnings) write(k *kind, about subject, now time.Time) {
 	one := w.conditions[k][about]
 	if one.note == "" {
 		if w.event(about.service, corev1.EventTypeNormal, k.endReason, k.end(w.Node, about.part), now) {
@@ -258,10 +255,10 @@ func (w *Warnings) tell(k *kind, about subject, now time.Time) {
 	if !w.event(about.service, corev1.EventTypeWarning, k.reason, one.note, now) {
 		return
 	}
-	one.told, one.at = one.note, now
+	one.lastNote, one.lastTime = one.note, now
 }
 
-// event writes an event if the budget of its reason allows it, and reports whether it does.
+// event writes an event if the budget of its reason allows it, and reports whether it wrote one.
 func (w *Warnings) event(service types.NamespacedName, eventType, reason, note string, now time.Time) bool {
 	budget := w.budgets[reason]
 	if budget == nil {
@@ -277,7 +274,7 @@ func (w *Warnings) event(service types.NamespacedName, eventType, reason, note s
 	return true
 }
 
-// ServiceOf is the Service of a port with a name such as "namespace/name:port".
+// ServiceOf returns the Service of a port named "namespace/name:port".
 func ServiceOf(port string) types.NamespacedName {
 	service, _, _ := strings.Cut(port, ":")
 	namespace, name, _ := strings.Cut(service, "/")

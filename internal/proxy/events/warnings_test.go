@@ -14,7 +14,7 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// recorded are warnings, and the events that they write.
+// recorded has Warnings and the events that they write.
 type recorded struct {
 	*Warnings
 	events []string
@@ -37,29 +37,29 @@ func newRecorded() *recorded {
 	return r
 }
 
-// tell returns the reasons of the events that are written at a time.
-func (r *recorded) tell(after time.Duration) (reasons []string) {
+// reasons writes the due events and returns their reasons.
+func (r *recorded) reasons(after time.Duration) (reasons []string) {
 	r.events = nil
-	r.Tell(start.Add(after))
+	r.WriteDue(start.Add(after))
 	for _, event := range r.events {
 		reasons = append(reasons, strings.TrimSuffix(strings.Fields(event)[2], ":"))
 	}
 	return reasons
 }
 
-// Conditions that wait longest come first, and what the budget does not allow is written later.
+// The longest waiting conditions come first. Events beyond the budget are written later.
 func TestEventsThatWait(t *testing.T) {
 	r := newRecorded()
 	named := func(i int) types.NamespacedName {
 		return types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("s", i)}
 	}
 	const many = warnBurst + 10
-	for i := range many { // the last of them waits longest
+	for i := range many { // the last one waits longest
 		at := start.Add(time.Duration(many-i) * time.Second)
 		r.Unreachable(named(i), []string{"a"}, at)
 		r.AddressesRefused(named(i), []string{"b"}, at)
 	}
-	r.tell(time.Hour)
+	r.reasons(time.Hour)
 	for _, reason := range []string{"TopologyUnreachable", "AddressRefused"} {
 		var got []string
 		for _, event := range r.events {
@@ -68,15 +68,15 @@ func TestEventsThatWait(t *testing.T) {
 			}
 		}
 		if len(got) != warnBurst || got[0] != named(many-1).Name || got[warnBurst-1] != named(10).Name {
-			t.Errorf("%s: %v", reason, got)
+			t.Errorf("%s: events about %v, want the %d longest waiting", reason, got, warnBurst)
 		}
 	}
-	if got := r.tell(time.Hour + warnEvery); !slices.Equal(got, []string{"TopologyUnreachable", "AddressRefused"}) || !strings.HasPrefix(r.events[0], "s9 ") {
-		t.Errorf("later %q are written", r.events)
+	if got := r.reasons(time.Hour + warnEvery); !slices.Equal(got, []string{"TopologyUnreachable", "AddressRefused"}) || !strings.HasPrefix(r.events[0], "s9 ") {
+		t.Errorf("later events are %q", r.events)
 	}
 }
 
-func TestConditionsAreTold(t *testing.T) {
+func TestEventsOfConditions(t *testing.T) {
 	web := types.NamespacedName{Namespace: "shop", Name: "web"}
 	ports := func(ports ...string) func(*recorded, time.Time) {
 		return func(r *recorded, now time.Time) { r.Unreachable(web, ports, now) }
@@ -95,7 +95,7 @@ func TestConditionsAreTold(t *testing.T) {
 		return func(r *recorded, now time.Time) { r.HealthPortsTaken(failures, now) }
 	}
 	type step struct {
-		after time.Duration // the step before
+		after time.Duration // since the previous step
 		is    func(*recorded, time.Time)
 		want  []string
 	}
@@ -165,20 +165,20 @@ func TestConditionsAreTold(t *testing.T) {
 			for i, step := range steps {
 				at += step.after
 				step.is(r, start.Add(at))
-				if got := r.tell(at); !slices.Equal(got, step.want) {
-					t.Errorf("step %d: %q, want %q", i, got, step.want)
+				if got := r.reasons(at); !slices.Equal(got, step.want) {
+					t.Errorf("step %d: reasons %q, want %q", i, got, step.want)
 				}
 			}
 		})
 	}
 }
 
-func TestWarningsAboutNobody(t *testing.T) {
+func TestWarningsAboutUnknownServices(t *testing.T) {
 	r := newRecorded()
 	r.PortsRefused(map[string]error{"shop/unknown:http": errors.New("no"), "shop/web:http": errors.New("no")}, start)
-	r.tell(0)
+	r.reasons(0)
 	want := []string{"web Warning PortNotProgrammed: node node-a keeps its current rules for shop/web:http: the kernel refuses the change: no"}
 	if !slices.Equal(r.events, want) {
-		t.Errorf("events %q", r.events)
+		t.Errorf("events %q, want %q", r.events, want)
 	}
 }

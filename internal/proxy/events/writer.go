@@ -1,5 +1,5 @@
-// Package events tells users by events what does not work of their Services on a node: Warnings
-// decide what is told and when, and a Writer writes it.
+// Package events writes events about Services that do not work on a node: Warnings decide which and when, and a Writer
+// writes them.
 package events
 
 import (
@@ -18,11 +18,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Writer writes events about Services. It only creates events, so that a proxy does not need the right to change
-// those of others.
+// Writer creates events about Services, one after another. It changes none, so a proxy needs no right to change events.
 //
-// It does not use client-go's recorder, which links the clients of all APIs, and counts repeated events by
-// changing them. It writes one event after another.
+// client-go's recorder is not used: it links the clients of all APIs, and changes events to count repetitions.
 type Writer struct {
 	create     func(context.Context, *eventsv1.Event) error
 	node       string
@@ -36,10 +34,10 @@ type Writer struct {
 const (
 	eventController = "vicinity-proxy"
 	eventAction     = "Programming"
-	// mostQueued events wait to be written. Others are dropped.
+	// mostQueued events can wait to be written. Further events are dropped.
 	mostQueued = 256
-	// While the API server cannot be reached, an event is tried eventTries times, with pauses of eventRetry and
-	// up to a quarter more, so that nodes do not send in step.
+	// While the API server is unreachable, an event is tried eventTries times. The pauses are eventRetry and up to a
+	// quarter more, so that nodes do not send at the same time.
 	eventTries = 12
 	eventRetry = 10 * time.Second
 	eventTime  = 5 * time.Second
@@ -47,7 +45,7 @@ const (
 	mostNote, mostInstance = 1024, 128
 )
 
-// NewWriter makes a writer for the events of a node.
+// NewWriter returns a Writer for the events of a node. It calls notWritten for each lost event.
 func NewWriter(create func(context.Context, *eventsv1.Event) error, node string, notWritten func(), log logr.Logger) *Writer {
 	return &Writer{
 		create: create, node: node, notWritten: notWritten, log: log,
@@ -97,17 +95,17 @@ func (w *Writer) Run(ctx context.Context) {
 	}
 }
 
-// write creates an event, and tries again while the API server cannot be reached.
+// write creates an event, and retries while the API server is unreachable.
 func (w *Writer) write(ctx context.Context, event *eventsv1.Event) error {
 	for try := 1; ; try++ {
 		limited, cancel := context.WithTimeout(ctx, eventTime)
 		err := w.create(limited, event)
 		cancel()
 		switch {
-		case err == nil, apierrors.IsAlreadyExists(err): // an earlier try may have got through
+		case err == nil, apierrors.IsAlreadyExists(err): // an earlier try may have succeeded
 			return nil
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
-			return nil // the namespace is deleted: there is no one to report to
+			return nil // the namespace is being deleted
 		}
 		var answer apierrors.APIStatus
 		if errors.As(err, &answer) || try == eventTries {
