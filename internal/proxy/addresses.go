@@ -29,7 +29,7 @@ func interfaceAddresses() ([]netip.Addr, error) {
 	return all, nil
 }
 
-// followInterfaces reads the addresses at once and after each change, until the context ends.
+// followInterfaces passes on the node's addresses at once and after each change, until the context ends.
 func followInterfaces(ctx context.Context, log logr.Logger, use func([]netip.Addr)) {
 	for ctx.Err() == nil {
 		if err := followOnce(ctx, use); err != nil && ctx.Err() == nil {
@@ -42,7 +42,7 @@ func followInterfaces(ctx context.Context, log logr.Logger, use func([]netip.Add
 	}
 }
 
-// followAgain is how long to wait after a failure.
+// followAgain is the pause after a failure.
 const followAgain = time.Second
 
 func followOnce(ctx context.Context, use func([]netip.Addr)) error {
@@ -59,7 +59,7 @@ func followOnce(ctx context.Context, use func([]netip.Addr)) error {
 			return err
 		}
 		use(all)
-		// The kernel drops notices that the socket has no room for. All addresses are read again anyway.
+		// The kernel drops notices if the socket is full. That does no harm: all addresses are read again.
 		if _, err := changes.Read(notice); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return fmt.Errorf("watching the addresses of interfaces: %w", err)
 		}

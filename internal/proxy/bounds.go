@@ -13,32 +13,32 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// bounds keep Services within view.Bounds. A Service for which there is not enough room goes on with
-// as much as it had, and waits. A Service that has nothing gets the least that all its ports work
-// with, when no other Service fits whole. It does not get all that is left, since smaller Services
-// that come later would find nothing.
+// bounds keeps Services within view.Bounds. A Service that does not fit keeps its granted elements and waits. A Service
+// without any gets the minimum for all its ports when no other Service fits whole. It does not get all free elements:
+// smaller Services that come later would find none.
 type bounds struct {
 	view.Bounds
 	used int
-	// granted are the elements that Services may have, and shortages the Services that need more.
+	// granted has the elements that Services may use, and shortages the Services that need more.
 	granted   map[types.NamespacedName]int
 	shortages map[types.NamespacedName]shortage
-	// noted says that shortages have changed since notes was called.
-	noted bool
+	// changed says that shortages have changed since the last call of notes.
+	changed bool
 	// freed says that a Service needs less than before.
 	freed bool
-	// grown is what Services had before that got more in this sync. held are Services that get no more in it.
+	// grown has the Services that got more in this sync, with their previous elements. held are Services that get no more
+	// in this sync.
 	grown map[types.NamespacedName]int
 	held  map[types.NamespacedName]bool
-	// minimumGrantedTo is the Service that gets the least that it needs in this sync, if any.
+	// minimumGrantedTo is the Service that gets its minimum in this sync, if any.
 	minimumGrantedTo types.NamespacedName
 }
 
-// shortage is what a Service does without.
+// shortage describes a Service that needs more elements than it may use.
 type shortage struct {
-	// wanted is what all of the Service takes, least what all its ports need, granted what it may have.
+	// wanted is the need of the whole Service, least the minimum for all its ports.
 	wanted, least, granted int
-	// nothing says that this is too little for any of its ports.
+	// nothing says that granted is too little for any of its ports.
 	nothing bool
 	created time.Time
 }
@@ -53,14 +53,13 @@ func (b *bounds) begin() {
 	b.grown, b.held, b.minimumGrantedTo = map[types.NamespacedName]int{}, map[types.NamespacedName]bool{}, types.NamespacedName{}
 }
 
-// limit is how many elements a Service may have, 0 for any number. ofNode says that other nodes may have room
-// for more.
+// limit is how many elements a Service may use, 0 for any number. ofNode says that other nodes may have room for more.
 type limit struct {
 	most   int
 	ofNode bool
 }
 
-// fit compiles a Service within what it may have.
+// fit compiles a Service within its limit.
 func (b *bounds) fit(name types.NamespacedName, created time.Time, compiled func(limit) compile.Result) compile.Result {
 	result := compiled(limit{most: b.Service})
 	before := b.granted[name]
@@ -82,17 +81,17 @@ func (b *bounds) fit(name types.NamespacedName, created time.Time, compiled func
 	}
 	if result.Elements > granted {
 		b.shortages[name] = shortage{result.Elements, result.Least, granted, len(result.Families) == 0, created}
-		b.noted = true
+		b.changed = true
 	} else if b.waits(name) {
 		delete(b.shortages, name)
-		b.noted = true
+		b.changed = true
 	}
 	return result
 }
 
-// perSync is how many elements one sync may add and delete, 0 for any number. They take memory until the kernel
-// has them. It is what one Service of the largest size changes, or all elements that there may be, and a quarter
-// more, so that small Services need not wait for a large one.
+// perSync returns how many elements one sync may add and delete, 0 for any number. They take memory until the kernel has
+// them. A sync has room for the change of the largest Service or for all elements, and for a quarter more, so that small
+// Services do not wait for a large one.
 func (b *bounds) perSync() int {
 	if b.Total == 0 {
 		return 0
@@ -118,7 +117,7 @@ func (b *bounds) grant(name types.NamespacedName, elements int) {
 	}
 }
 
-// waits reports whether a Service does without some of what it takes.
+// waits reports whether a Service has a shortage.
 func (b *bounds) waits(name types.NamespacedName) bool {
 	_, waits := b.shortages[name]
 	return waits
@@ -126,13 +125,13 @@ func (b *bounds) waits(name types.NamespacedName) bool {
 
 type demand struct {
 	name    types.NamespacedName
-	wanted  int // in all
+	wanted  int // in total
 	more    int
 	created time.Time
 }
 
-// inOrder sorts demands: the smallest Service first, then the oldest. So a Service of a few elements does not
-// wait for one of thousands.
+// inOrder sorts demands: the smallest Service first, then the oldest. So a Service with a few elements does not wait for
+// one with thousands.
 func inOrder(demands []demand) []demand {
 	slices.SortFunc(demands, func(x, y demand) int {
 		return cmp.Or(cmp.Compare(x.wanted, y.wanted), x.created.Compare(y.created), cluster.CompareNames(x.name, y.name))
@@ -150,8 +149,8 @@ func (b *bounds) demands() []demand {
 	return all
 }
 
-// withdrawn takes back what Services got in this sync, where others come first in order and have no room. They
-// are compiled again.
+// withdrawn takes back elements that Services got in this sync, if Services that come first in order have no room. It
+// returns the Services to compile again.
 func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types.NamespacedName {
 	all := b.demands()
 	if len(all) == 0 || len(b.grown) == 0 {
@@ -178,7 +177,7 @@ func (b *bounds) withdrawn(created func(types.NamespacedName) time.Time) []types
 	return names
 }
 
-// admitted are waiting Services that have room now, in order.
+// admitted returns the waiting Services that fit now, in order.
 func (b *bounds) admitted() []types.NamespacedName {
 	if !b.freed {
 		return nil
@@ -195,8 +194,8 @@ func (b *bounds) admitted() []types.NamespacedName {
 	return names
 }
 
-// left is the first Service in order that has nothing and for which the room is enough for its minimum.
-func (b *bounds) left() []types.NamespacedName {
+// grantMinimum returns the first Service in order that has no elements and whose minimum fits.
+func (b *bounds) grantMinimum() []types.NamespacedName {
 	var all []demand
 	room := b.room()
 	for name, one := range b.shortages {
@@ -211,12 +210,12 @@ func (b *bounds) left() []types.NamespacedName {
 	return []types.NamespacedName{b.minimumGrantedTo}
 }
 
-// notes say what is missing of Services, and whether that has changed since the last call.
+// notes describes the shortages, and reports whether they have changed since the last call.
 func (b *bounds) notes(node string) (notes map[types.NamespacedName]string, changed bool) {
-	if !b.noted {
+	if !b.changed {
 		return nil, false
 	}
-	b.noted = false
+	b.changed = false
 	notes = make(map[types.NamespacedName]string, len(b.shortages))
 	for name, one := range b.shortages {
 		notes[name] = fmt.Sprintf("node %s programs %s", node, b.text(one))
@@ -224,7 +223,7 @@ func (b *bounds) notes(node string) (notes map[types.NamespacedName]string, chan
 	return notes, true
 }
 
-// text says what a Service does without, why, and what to do.
+// text says what is missing of a Service, why, and what to do.
 func (b *bounds) text(one shortage) string {
 	part := "a part of the Service"
 	if one.nothing {

@@ -7,31 +7,30 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// checks decide when to look for changes that others made to the rules.
+// checks decide when to look for changes of the rules by other programs.
 type checks struct {
 	// period is how often all rules are compared without a suspicion.
 	period time.Duration
 
-	next time.Time // look
-	full time.Time // comparison of everything, at the latest
-	// suspicious says that others have changed some rules, and rested when a comparison of everything may
-	// follow.
+	next time.Time // when to look
+	full time.Time // when to compare all rules at the latest
+	// suspicious says that others have changed some rules. Then all rules may be compared from rested on.
 	suspicious bool
 	rested     time.Time
-	// certain says that others have changed our rules, and soon when a comparison may follow.
+	// certain says that others have changed the proxy's rules. Then all rules may be compared from soon on.
 	certain bool
 	soon    time.Time
 	failing bool
 
-	// aside runs a long read beside the programmer, and ends gets its result. underway says that a read runs.
-	// missed counts reads in a row that were useless since rules were programmed meanwhile.
-	aside    func(func())
-	ends     chan []reading
-	underway bool
-	missed   int
+	// background runs a long read beside the programmer, and ends gets its result. underway says that a read runs.
+	// missed counts consecutive useless reads: rules were programmed meanwhile.
+	background func(func())
+	ends       chan []reading
+	underway   bool
+	missed     int
 }
 
-// reading is what the kernel held after so many writes.
+// reading is a listing of the kernel's rules after a number of writes.
 type reading struct {
 	family  *family
 	writes  int
@@ -43,12 +42,12 @@ type reading struct {
 const (
 	// lookPeriod is how often to look. A repair follows within a second.
 	lookPeriod = 500 * time.Millisecond
-	// restFactor bounds the time of comparisons to a 200th, if others such as kube-proxy change so many rules
-	// that ours may be among them.
+	// restFactor bounds comparisons to a 200th of the time, if others such as kube-proxy change so many rules that ours
+	// may be among them.
 	restFactor = 199
-	// longestTrust is the longest time until a change is noticed.
+	// longestTrust is the longest time until a change by others is noticed.
 	longestTrust = time.Minute
-	// soonFactor bounds it if others change our rules again and again.
+	// soonFactor bounds comparisons to a fifth of the time, if others change our rules again and again.
 	soonFactor = 4
 )
 
@@ -65,7 +64,7 @@ func (p *programmer) check(now time.Time) {
 	everything := c.suspicious && !c.rested.After(now) || (c.certain || !c.full.After(now)) && !c.soon.After(now)
 	if !everything && found == ruleset.NoInterference {
 		if !c.suspicious && !c.certain && !c.underway {
-			p.checkSucceeded() // what is cheap to see was seen
+			p.checkSucceeded()
 		}
 		return
 	}
@@ -84,16 +83,16 @@ func (p *programmer) check(now time.Time) {
 	}
 }
 
-// comparable are the families with a known state in the kernel.
+// comparable returns the families whose state in the kernel is known.
 func (p *programmer) comparable() []*family {
 	return slices.DeleteFunc(slices.Clone(p.families), func(f *family) bool { return !f.active || f.doubtful })
 }
 
-// mostMissed is how often a read may be useless before changes wait for it.
+// mostMissed is how many useless reads are allowed before changes wait for the next one.
 const mostMissed = 3
 
-// compareAll begins a comparison of everything. Changes do not wait: the rules of a large cluster take half a
-// second to read.
+// compareAll begins a comparison of all rules. Changes do not wait: the rules of a large cluster take half a second to
+// read.
 func (p *programmer) compareAll() {
 	c := &p.checks
 	var all []reading
@@ -110,7 +109,7 @@ func (p *programmer) compareAll() {
 		c.ends <- all
 	}
 	if c.missed < mostMissed {
-		c.aside(read)
+		c.background(read)
 	} else {
 		read()
 	}
@@ -121,7 +120,7 @@ func (p *programmer) compareAll() {
 	}
 }
 
-// compared repairs what differs from a read.
+// compared repairs the differences that a read has found.
 func (p *programmer) compared(all []reading) {
 	c := &p.checks
 	c.underway = false
@@ -170,7 +169,7 @@ func (p *programmer) checkSucceeded() {
 	p.checks.failing = false
 }
 
-// compareShape compares chains, rules and maps, which costs little. It reads the elements only if these differ.
+// compareShape compares chains, rules and maps, which is cheap. It reads the elements only if these differ.
 func (p *programmer) compareShape(f *family) error {
 	listing, err := p.writer.kernel.Shape(f.number)
 	if err != nil || f.table.HoldsShape(listing) {
@@ -183,7 +182,7 @@ func (p *programmer) compareShape(f *family) error {
 	return nil
 }
 
-// compare compares a family's rules with the kernel's, and stages a repair.
+// compare compares a family's rules with the kernel's, and stages a repair if they differ.
 func (p *programmer) compare(f *family, listing ruleset.Listing) {
 	if f.table.Holds(listing) {
 		return
@@ -195,7 +194,7 @@ func (p *programmer) compare(f *family, listing ruleset.Listing) {
 	f.take(listing)
 	f.retry = p.clock.Now()
 	if p.proving != nil {
-		p.proving.prober.Ask() // it may have changed more than that
+		p.proving.prober.Ask() // the other program may have changed more
 	}
 }
 

@@ -141,7 +141,7 @@ func TestChangesDoNotWaitForAComparison(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")
 	var beside []func()
-	w.checks.aside = func(do func()) { beside = append(beside, do) }
+	w.checks.background = func(do func()) { beside = append(beside, do) }
 	reads := w.kernel.reads
 	flush := func(table *fakeTable) { clear(table.sets["slots"].elements) }
 	w.kernel.do(flush)

@@ -296,7 +296,7 @@ func TestFactsComeLater(t *testing.T) {
 		}
 		test.fact(w)
 		taken := w.catalogue.Take()
-		if got, _ := w.affected(taken); len(got) != 1 || !got[key("taker")] {
+		if got, _ := w.affectedServices(taken); len(got) != 1 || !got[key("taker")] {
 			t.Errorf("%s: compiled again are %v", test.name, got)
 		}
 		test.back(w)

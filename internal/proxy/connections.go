@@ -18,13 +18,13 @@ type tracker interface {
 	Reconcile(context.Context, map[ruleset.Front][]netip.AddrPort) (int, error)
 }
 
-// memory has the kernel forget which endpoints clients stay with.
+// memory deletes remembered clients from the kernel's affinity maps.
 type memory interface {
 	Forget(ruleset.Family, []ruleset.Forget) error
 }
 
-// cleaner has the kernel forget connections and clients of endpoints that were removed. That may take long, so
-// it runs beside the programmer. Failures are tried again: packets of what is left would get no answer.
+// cleaner deletes tracked connections and remembered clients of removed endpoints from the kernel. That may take long, so
+// it runs beside the programmer. It retries after failures: packets of the connections that are left get no answer.
 type cleaner struct {
 	tracker tracker
 	memory  memory
@@ -32,27 +32,27 @@ type cleaner struct {
 	metrics *metrics
 	log     logr.Logger
 	wake    chan struct{}
-	// forgotten is called when all clients of a map are forgotten, with the time when that began.
+	// forgotten is called when the clients of a map were deleted, with the time when that began.
 	forgotten func(family ruleset.Family, set string, began time.Time)
-	// stillStale removes connections whose endpoints serve again. They may have waited, or have failed before.
+	// stillStale removes connections whose endpoints serve again, since requests may wait or be retried.
 	stillStale func([]ruleset.Stale) []ruleset.Stale
 
 	mu      sync.Mutex
 	stale   map[ruleset.Stale]bool
 	clients map[remembered]ruleset.Forget
-	// patient are connections that can wait, until due.
-	patient map[ruleset.Stale]bool
+	// delayed are connections that can wait, until due.
+	delayed map[ruleset.Stale]bool
 	due     time.Time
-	// live are where UDP connections may go that are to be reconciled.
+	// live has the allowed targets of the UDP connections to reconcile.
 	live       map[ruleset.Front][]netip.AddrPort
 	reconciled map[ruleset.Family]reconciliation
 }
 
 type reconciliation struct {
-	// asked says that it is asked for, or done.
-	asked    bool
-	failures int
-	retry    time.Time
+	// requested says that the reconciliation is requested or done.
+	requested bool
+	failures  int
+	retry     time.Time
 }
 
 type remembered struct {
@@ -60,77 +60,77 @@ type remembered struct {
 	set    string
 }
 
-// First and longest times until a failed clean-up is tried again.
+// The first and the longest delay until a failed clean-up is retried.
 const (
 	cleanFirst = time.Second
 	cleanMost  = time.Minute
 )
 
-// patience is how long TCP connections wait, whose ends notice by themselves that they lead nowhere. TCP sends
-// its first packet again after 1, 3 and 7 seconds, and the last of these has to get through. To look costs the
-// kernel ten milliseconds, so what comes meanwhile is done together, with the second look after the linger time.
-const patience = 6 * time.Second
+// tcpDelay is how long TCP connections wait: their ends notice by themselves that the endpoint is gone. TCP repeats its
+// first packet after 1, 3 and 7 seconds, and the last repetition must get through. A search costs the kernel ten
+// milliseconds, so requests are gathered, together with the second look after the linger time.
+const tcpDelay = 6 * time.Second
 
-// mostPatient bounds how many fronts wait together. Each takes some 250 bytes.
-const mostPatient = 50_000
+// maxDelayed bounds the delayed connections. Each takes about 250 bytes.
+const maxDelayed = 50_000
 
-// lastMoment is how long a clean-up may take at the end. The next process does not know what is left.
-const lastMoment = 2 * time.Second
+// finishTimeout bounds the clean-up at the end. The next process does not know the requests that are left.
+const finishTimeout = 2 * time.Second
 
 func newCleaner(t tracker, k memory, m *metrics, log logr.Logger) *cleaner {
 	return &cleaner{
 		tracker: t, memory: k, clock: clock.RealClock{}, metrics: m, log: log, wake: make(chan struct{}, 1),
 		forgotten: func(ruleset.Family, string, time.Time) {}, stillStale: func(all []ruleset.Stale) []ruleset.Stale { return all },
-		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, patient: map[ruleset.Stale]bool{},
+		stale: map[ruleset.Stale]bool{}, clients: map[remembered]ruleset.Forget{}, delayed: map[ruleset.Stale]bool{},
 		live: map[ruleset.Front][]netip.AddrPort{}, reconciled: map[ruleset.Family]reconciliation{},
 	}
 }
 
-// disconnect asks for connections to be forgotten. Any goroutine may call it.
+// disconnect requests the deletion of connections. Any goroutine may call it.
 func (c *cleaner) disconnect(stale []ruleset.Stale) {
-	c.ask(func() bool {
-		asked := false
+	c.request(func() bool {
+		isDue := false
 		for _, one := range stale {
 			if one.Front.Protocol == ruleset.UDP {
-				c.stale[one], asked = true, true
+				c.stale[one], isDue = true, true
 				continue
 			}
-			if len(c.patient) == 0 {
-				c.due, asked = c.clock.Now().Add(patience), true
+			if len(c.delayed) == 0 {
+				c.due, isDue = c.clock.Now().Add(tcpDelay), true
 			}
-			c.patient[one] = true
+			c.delayed[one] = true
 		}
-		if len(c.patient) >= mostPatient && c.due.After(c.clock.Now()) {
-			c.due, asked = c.clock.Now(), true
+		if len(c.delayed) >= maxDelayed && c.due.After(c.clock.Now()) {
+			c.due, isDue = c.clock.Now(), true
 		}
-		return asked
+		return isDue
 	})
 }
 
-// unreconciled reports whether to look at all UDP connections of a family now. An earlier process may have ended
-// before it had all forgotten, and endpoints may have gone while none ran. Any goroutine may call it.
+// unreconciled reports whether to reconcile the UDP connections of a family now. An earlier process may have ended before
+// its clean-up, and endpoints may have been removed while no process ran. Any goroutine may call it.
 func (c *cleaner) unreconciled(family ruleset.Family) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.reconciled[family]
-	return !known.asked && !known.retry.After(c.clock.Now())
+	return !known.requested && !known.retry.After(c.clock.Now())
 }
 
-// reconcile asks for the UDP connections to be forgotten that go elsewhere than live says. After a failure it
-// has to be asked for again, with what is live then.
+// reconcile requests the deletion of UDP connections to targets that live does not list. After a failure the caller must
+// request it again, with the targets that are live then.
 func (c *cleaner) reconcile(family ruleset.Family, live map[ruleset.Front][]netip.AddrPort) {
-	c.ask(func() bool {
+	c.request(func() bool {
 		maps.Copy(c.live, live)
 		known := c.reconciled[family]
-		known.asked = true
+		known.requested = true
 		c.reconciled[family] = known
 		return len(live) > 0
 	})
 }
 
-// forget asks for clients to be forgotten. The last request for a map counts. Any goroutine may call it.
+// forget requests the deletion of remembered clients. The last request for a map counts. Any goroutine may call it.
 func (c *cleaner) forget(family ruleset.Family, clients []ruleset.Forget) {
-	c.ask(func() bool {
+	c.request(func() bool {
 		for _, one := range clients {
 			c.clients[remembered{family, one.Set}] = one
 		}
@@ -138,17 +138,17 @@ func (c *cleaner) forget(family ruleset.Family, clients []ruleset.Forget) {
 	})
 }
 
-// ask stores a request, and wakes run if there is something new to do.
-func (c *cleaner) ask(note func() bool) {
+// request stores a request, and wakes run if it is due.
+func (c *cleaner) request(store func() (isDue bool)) {
 	c.mu.Lock()
-	asked := note()
+	isDue := store()
 	c.mu.Unlock()
-	if asked {
+	if isDue {
 		signal(c.wake)
 	}
 }
 
-// run works until the context ends. It leaves the rest to finish.
+// run cleans up until the context ends. It leaves the rest to finish.
 func (c *cleaner) run(ctx context.Context) {
 	var again <-chan time.Time
 	for failures := 0; ; {
@@ -171,9 +171,9 @@ func (c *cleaner) run(ctx context.Context) {
 	}
 }
 
-// finish does all that is left, within lastMoment. It is called when run and all who ask have ended.
+// finish handles the requests that are left, within finishTimeout. Call it after run and all requests have ended.
 func (c *cleaner) finish(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastMoment)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	c.mu.Lock()
 	c.due = time.Time{}
@@ -181,7 +181,7 @@ func (c *cleaner) finish(ctx context.Context) {
 	c.clean(ctx)
 }
 
-// wait is the time until something is due, zero if nothing is.
+// wait returns the time until a request is due, zero if none is.
 func (c *cleaner) wait(failures int) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +189,7 @@ func (c *cleaner) wait(failures int) time.Duration {
 	if failures > 0 {
 		wait = backoff(cleanFirst, cleanMost, failures)
 	}
-	if len(c.patient) > 0 {
+	if len(c.delayed) > 0 {
 		left := max(c.due.Sub(c.clock.Now()), time.Nanosecond)
 		if wait == 0 || left < wait {
 			wait = left
@@ -198,7 +198,7 @@ func (c *cleaner) wait(failures int) time.Duration {
 	return wait
 }
 
-// rest waits as long as the last clean-up took, so that looking takes half of the time at most.
+// rest waits as long as the last clean-up took, so that clean-ups take at most half of the time.
 func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
 	if worked <= 0 {
 		return
@@ -209,18 +209,18 @@ func (c *cleaner) rest(ctx context.Context, worked time.Duration) {
 	}
 }
 
-// clean does all that is due, and reports whether it succeeded. The end of the context is no failure.
+// clean handles the due requests, and reports whether it succeeded. The end of the context is no failure.
 func (c *cleaner) clean(ctx context.Context) bool {
 	c.mu.Lock()
-	began := c.clock.Now() // what comes from now on is asked for anew
+	began := c.clock.Now()
 	stale, clients, live := c.stale, c.clients, c.live
 	c.stale, c.clients, c.live = map[ruleset.Stale]bool{}, map[remembered]ruleset.Forget{}, map[ruleset.Front][]netip.AddrPort{}
-	if len(c.patient) > 0 && !c.due.After(began) {
-		maps.Copy(stale, c.patient)
-		c.patient = map[ruleset.Stale]bool{}
+	if len(c.delayed) > 0 && !c.due.After(began) {
+		maps.Copy(stale, c.delayed)
+		c.delayed = map[ruleset.Stale]bool{}
 	}
 	c.mu.Unlock()
-	// Clients first: a remembered client makes another connection that goes nowhere.
+	// Clients first: a remembered client would open another connection to the removed endpoint.
 	forgotten := c.cleanClients(ctx, clients, began)
 	c.reconcileAll(ctx, live)
 	return c.cleanConnections(ctx, stale) && forgotten

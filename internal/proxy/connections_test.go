@@ -73,11 +73,11 @@ func TestPatientConnections(t *testing.T) {
 	first, second, prompt := of(ruleset.TCP, 80), of(ruleset.SCTP, 80), of(ruleset.UDP, 80)
 	c.disconnect([]ruleset.Stale{first})
 	eventually(t, "it waits", now.HasWaiters)
-	now.Step(patience / 2)
+	now.Step(tcpDelay / 2)
 	c.disconnect([]ruleset.Stale{second, first, prompt})
 	eventually(t, "what cannot wait is deleted, and nothing else", deleted(prompt))
 	eventually(t, "all are deleted, each once", func() bool {
-		now.Step(patience / 2)
+		now.Step(tcpDelay / 2)
 		return deleted(prompt, first, second)()
 	})
 }
@@ -88,24 +88,24 @@ func TestManyPatientConnectionsDoNotWait(t *testing.T) {
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
 	c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
 	c.clock = now
-	stale := make([]ruleset.Stale, mostPatient)
+	stale := make([]ruleset.Stale, maxDelayed)
 	for i := range stale {
 		stale[i] = ruleset.Stale{Front: ruleset.Front{Protocol: ruleset.TCP, Port: uint16(i)}}
 	}
 	c.disconnect(stale[:1])
 	<-c.wake
-	c.disconnect(stale[1 : mostPatient-1])
+	c.disconnect(stale[1 : maxDelayed-1])
 	c.clean(t.Context())
 	if len(tracker.deleted) > 0 || len(c.wake) > 0 {
 		t.Errorf("of a few %d are deleted at once", len(tracker.deleted))
 	}
-	c.disconnect(stale[mostPatient-1:])
+	c.disconnect(stale[maxDelayed-1:])
 	if len(c.wake) == 0 {
 		t.Error("nothing is to be done at once")
 	}
 	c.clean(t.Context())
-	if len(tracker.deleted) != mostPatient || len(c.patient) > 0 {
-		t.Errorf("of many %d are deleted, and %d wait", len(tracker.deleted), len(c.patient))
+	if len(tracker.deleted) != maxDelayed || len(c.delayed) > 0 {
+		t.Errorf("of many %d are deleted, and %d wait", len(tracker.deleted), len(c.delayed))
 	}
 }
 
@@ -152,7 +152,7 @@ func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
 			tracker.fail = test.fail
 			c.clean(t.Context())
 			w.put(groups(0)...)
-			w.run(2 * patience)
+			w.run(2 * tcpDelay)
 
 			tracker.fail, tracker.deleted = nil, map[ruleset.Stale]int{}
 			c.clean(t.Context())

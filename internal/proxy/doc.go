@@ -1,22 +1,20 @@
-// Package proxy serves Services on a node: it watches the API, compiles what changes, and writes the
-// difference to nftables. It decides when something is programmed, and what to do when the API or the
-// kernel fails.
+// Package proxy serves Services on a node: it watches the API, compiles changed Services, and writes the difference to
+// nftables. It decides when to program, and what to do when the API or the kernel fails.
 //
 // # The way of a change
 //
 //	cluster     watches the API, and says which Services have changed
 //	programmer  takes them in turns and within bounds (scheduler, bounds)
 //	compile     decides what the rules of each Service do
-//	ruleset     decides what rules that takes, and what differs from the kernel's
-//	writer      writes the difference, and finds what the kernel refuses
-//	kernel      carries it out by netlink
+//	ruleset     decides which rules that needs, and how they differ from the kernel's
+//	writer      writes the difference, and finds the ports that the kernel refuses
+//	kernel      carries out transactions by netlink
 //
-// Then the programmer passes on what follows: stale connections and clients to the cleaner, what is
-// programmed to lease, warnings to events, ports for health checks to healthPorts, and the owners of
-// fronts to the index, for accounting. proving holds acknowledgements back while probes show that
-// packets bypass the rules. checks notice what others have changed.
+// After a write the programmer passes stale connections and clients to the cleaner, acknowledgements to lease, warnings to
+// events, ports for health checks to healthPorts, and the owners of fronts to the index, for accounting. proving holds
+// acknowledgements back while probes show that packets bypass the rules. checks finds changes by other programs.
 //
-// DryRun goes the same way once, as far as ruleset.
+// DryRun goes the same way once, up to ruleset.
 //
 // # Goroutines
 //
@@ -32,8 +30,8 @@
 //	runAccountant     counts connections, if asked for
 //	followInterfaces  reads the node's addresses, if NodePorts depend on them
 //
-// The programmer starts another one while it reads all rules to compare them. At the end the cleaner
-// finishes what is left.
+// The programmer starts another one while it reads all rules to compare them. At the end the cleaner handles the requests
+// that are left.
 //
 // These have a lock of their own: the Catalogue, the cleaner's queues, the Keeper, health.State, the
 // index, the Prober's results, and kernel.Conn. Any goroutine may call the programmer's setLocal,

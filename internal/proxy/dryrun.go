@@ -18,8 +18,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// DryRun prints the rules that the node would have, in the syntax of nft, and changes nothing. It does not apply
-// --max-elements, which depends on what came first.
+// DryRun prints the rules that the node would have, in the syntax of nft. It does not apply --max-elements, whose effect
+// depends on the order of changes.
 func DryRun(ctx context.Context, o Options, out io.Writer) error {
 	c, err := cluster.NewClient(o.API)
 	if err != nil {
@@ -56,19 +56,19 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 		compiled = append(compiled, results[i].Families...)
 	}
 	tables := map[ruleset.Family]*ruleset.Table{}
-	odd := map[ruleset.Family]map[string]error{}
+	omitted := map[ruleset.Family]map[string]error{}
 	for _, number := range settings.Families() {
 		if !slices.ContainsFunc(compiled, func(f compile.Family) bool { return f.Family == number }) {
 			continue
 		}
 		table, omissions := view.Table(settings.Config(number, node), compiled)
-		tables[number], odd[number] = table, map[string]error{}
+		tables[number], omitted[number] = table, map[string]error{}
 		for _, one := range omissions {
-			odd[number][one.Port] = one.Err
+			omitted[number][one.Port] = one.Err
 		}
 	}
 	for i, name := range names {
-		o.remark(out, name, &results[i], odd)
+		o.writeNotes(out, name, &results[i], omitted)
 	}
 	for _, number := range settings.Families() {
 		if tables[number] != nil {
@@ -78,7 +78,7 @@ func dryRun(ctx context.Context, a cluster.API, o Options, out io.Writer) error 
 	return nil
 }
 
-func (o *Options) remark(out io.Writer, name types.NamespacedName, result *compile.Result, odd map[ruleset.Family]map[string]error) {
+func (o *Options) writeNotes(out io.Writer, name types.NamespacedName, result *compile.Result, omitted map[ruleset.Family]map[string]error) {
 	for _, note := range result.Notes {
 		fmt.Fprintf(out, "# %s: %s\n", name, note)
 	}
@@ -91,7 +91,7 @@ func (o *Options) remark(out io.Writer, name types.NamespacedName, result *compi
 	for i := range result.Families {
 		f := &result.Families[i]
 		for j := range f.Ports {
-			if err := odd[f.Family][f.Ports[j].Name]; err != nil {
+			if err := omitted[f.Family][f.Ports[j].Name]; err != nil {
 				fmt.Fprintf(out, "# %s: %v\n", f.Ports[j].Name, err)
 			}
 		}

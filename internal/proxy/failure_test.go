@@ -121,7 +121,7 @@ func TestOneBadPort(t *testing.T) {
 		t.Errorf("events %q", w.events.events)
 	}
 	w.refusing()
-	w.run(asideMost)
+	w.run(refusedMost)
 	w.right("when the kernel takes it")
 	if got := w.counter("refused", "IPv4"); got != 0 {
 		t.Errorf("%g ports are set aside still", got)
@@ -142,7 +142,7 @@ func TestBadPortGoes(t *testing.T) {
 				t.Fatalf("%g ports are set aside", got)
 			}
 			change(w)
-			w.run(asideFirst)
+			w.run(refusedFirst)
 			w.right(name)
 			if got := w.counter("refused", "IPv4"); got != 0 {
 				t.Errorf("%g ports are set aside still", got)
@@ -227,13 +227,13 @@ func TestSearchesConverge(t *testing.T) {
 				w.kernel.refuses = refusingElements(word, bad...)
 				w.kernel.costs = func(tr ruleset.Transaction) { w.clock.Step(time.Duration(sizeOf(tr)) * history.each) }
 				began := w.clock.Now()
-				good, aside := func() int { return len(w.families[0].table.Programmed()) }, func() int { return len(w.families[0].aside) }
+				good, refused := func() int { return len(w.families[0].table.Programmed()) }, func() int { return len(w.families[0].refused) }
 				for good() != history.ports-history.bad && w.clock.Since(began) < history.converges {
 					w.run(time.Second)
 				}
 				t.Logf("%s, %g transactions failed", w.clock.Since(began), w.counter("transactions", "IPv4", "error"))
-				if good() != history.ports-history.bad || aside() != history.bad || history.bad != len(bad) {
-					t.Errorf("%d ports are programmed, %d set aside; want %d, %d", good(), aside(), history.ports-history.bad, history.bad)
+				if good() != history.ports-history.bad || refused() != history.bad || history.bad != len(bad) {
+					t.Errorf("%d ports are programmed, %d set aside; want %d, %d", good(), refused(), history.ports-history.bad, history.bad)
 				}
 				// What is set aside is tried again at times, and holds up no change.
 				w.run(time.Minute)
@@ -246,7 +246,7 @@ func TestSearchesConverge(t *testing.T) {
 					t.Errorf("a change took %s", took)
 				}
 				w.refusing()
-				w.run(asideMost)
+				w.run(refusedMost)
 				w.right("when the kernel takes them")
 			})
 		}
@@ -328,7 +328,7 @@ func TestRepairThatIsRefused(t *testing.T) {
 				t.Errorf("%g ports are set aside, want %g", got, want)
 			}
 			w.refusing()
-			w.run(asideMost)
+			w.run(refusedMost)
 			w.right("in the end")
 		})
 	}

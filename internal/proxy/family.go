@@ -23,59 +23,59 @@ type kernel interface {
 type family struct {
 	number ruleset.Family
 	table  *ruleset.Table
-	// committing is held while the table commits, so that other goroutines may ask for stale connections. It is
-	// not held while the kernel works.
+	// committing is held while the table commits, so that other goroutines can ask for stale connections. It is not
+	// held while the kernel works.
 	committing sync.Mutex
-	// active says that the family has had something to program. Before, the kernel may lack it.
+	// active says that the family has had rules to program. Before that, the kernel may lack the family.
 	active bool
 	// doubtful says that the state of the kernel is unknown.
 	doubtful bool
 
-	aside map[string]*refused
+	refused map[string]*refusedPort
 
-	// unread counts failures in a row to read rules that others change meanwhile.
+	// unread counts consecutive reads that failed because others changed their rules meanwhile.
 	unread int
 
-	// adopted says that the table was set to what the kernel holds. The next write may be a repair.
+	// adopted says that the table was read from the kernel. The next write may be a repair.
 	adopted bool
-	// writes counts transactions. wrote counts the elements that the last attempt added and deleted.
+	// writes counts transactions. wrote counts the added and deleted elements of the last attempt.
 	writes   int
 	wrote    int
 	failures int
 	retry    time.Time
 }
 
-// refused is a ServicePort that the kernel refuses, and that keeps its current rules.
-type refused struct {
+// refusedPort is a ServicePort that the kernel refuses. It keeps its current rules.
+type refusedPort struct {
 	port     *ruleset.ServicePort
 	cause    error
 	failures int
 	retry    time.Time
 }
 
-// First and longest times until a failure is tried again.
+// The first and the longest retry delays, and the limits of a search for refused ports.
 const (
-	retryFirst = 100 * time.Millisecond
-	retryMost  = 10 * time.Second
-	asideFirst = 5 * time.Second
-	asideMost  = 5 * time.Minute
-	// mostUnread is after how many failed reads all rules are made anew.
+	retryFirst   = 100 * time.Millisecond
+	retryMost    = 10 * time.Second
+	refusedFirst = 5 * time.Second
+	refusedMost  = 5 * time.Minute
+	// mostUnread failed reads in a row make the proxy rewrite all rules.
 	mostUnread = 3
-	// refusedRepairs is after how many failed writes all rules are made anew, again each time that the number
+	// refusedRepairs failed writes in a row make the proxy rewrite all rules, and again each time that the number
 	// doubles.
 	refusedRepairs = 3
-	mostTries      = 200 // transactions to find what the kernel refuses
-	mostRefused    = 20  // ServicePorts, of which each has its own cause
-	mostRestaged   = 10  // ServicePorts set aside that are tried again at once
-	// longestSearch bounds how long changes wait for a search that has learnt something.
+	mostTries      = 200 // transactions of a search
+	mostRefused    = 20  // refused ServicePorts of a search
+	mostRestaged   = 10  // refused ServicePorts that are retried together
+	// longestSearch bounds how long changes wait for a search that has made progress.
 	longestSearch = 5 * time.Second
 )
 
 func newFamily(config ruleset.Config) *family {
-	return &family{number: config.Family, table: ruleset.NewTable(config), doubtful: true, aside: map[string]*refused{}}
+	return &family{number: config.Family, table: ruleset.NewTable(config), doubtful: true, refused: map[string]*refusedPort{}}
 }
 
-// stage stages a ServicePort, or its removal if port is nil. The error says what no rule can be made of.
+// stage stages a ServicePort, or its removal if port is nil. The error says what was left out.
 func (f *family) stage(name string, port *ruleset.ServicePort) error {
 	if port == nil {
 		f.table.Remove(name)
@@ -91,21 +91,20 @@ func (f *family) commit(now time.Time) ruleset.Commit {
 	return f.table.Commit(now)
 }
 
-// stillStale removes connections whose endpoints serve again, in place. Any goroutine may call it.
+// stillStale removes, in place, connections whose endpoints serve again. Any goroutine may call it.
 func (f *family) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	f.committing.Lock()
 	defer f.committing.Unlock()
 	return f.table.StillStale(all)
 }
 
-// restrict replaces a ServicePort by what a function leaves of it, nil for nothing. It returns the fronts that
-// are lost.
+// restrict replaces a ServicePort by the result of a function, nil for nothing. It returns the lost fronts.
 func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.ServicePort) (lost []ruleset.Front) {
-	if one := f.aside[name]; one != nil {
+	if one := f.refused[name]; one != nil {
 		if kept := left(one.port); kept != nil {
 			one.port = kept
 		} else {
-			delete(f.aside, name)
+			delete(f.refused, name)
 		}
 	}
 	port := f.table.Asked(name)
@@ -116,7 +115,7 @@ func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.
 	if kept == port {
 		return nil
 	}
-	_ = f.stage(name, kept) // what is wrong with it was said when it came
+	_ = f.stage(name, kept) // its error was reported when it was staged first
 	still := map[ruleset.Front]bool{}
 	if kept != nil {
 		for i := range kept.Fronts {
@@ -131,22 +130,22 @@ func (f *family) restrict(name string, left func(*ruleset.ServicePort) *ruleset.
 	return lost
 }
 
-// settled notes that the kernel has all that is staged.
+// settled notes that the kernel has all staged ports.
 func (f *family) settled() {
 	for name := range f.table.Pending() {
-		delete(f.aside, name)
+		delete(f.refused, name)
 	}
 	f.table.Confirm()
 	f.failures, f.retry = 0, time.Time{}
 }
 
-// pending reports whether the kernel lacks what is asked for a ServicePort.
+// pending reports whether the kernel lacks the current rules of a ServicePort.
 func (f *family) pending(name string) bool {
-	return f.table.IsPending(name) || f.aside[name] != nil
+	return f.table.IsPending(name) || f.refused[name] != nil
 }
 
-// read reads what the kernel holds. After some failures because others change their rules all the time, the
-// listing says that it is unread, so that all rules are made anew.
+// read reads the kernel's rules. After mostUnread failures, because others keep changing theirs, it returns an unread
+// listing, so that all rules are rewritten.
 func (f *family) read(k kernel) (ruleset.Listing, error) {
 	listing, err := k.Read(f.number)
 	if err == nil {
@@ -165,7 +164,7 @@ func (f *family) read(k kernel) (ruleset.Listing, error) {
 	return ruleset.Listing{Family: f.number, Unread: true}, nil
 }
 
-// take continues from what the kernel holds.
+// take continues from the kernel's rules.
 func (f *family) take(listing ruleset.Listing) {
 	f.table.Adopt(listing)
 	f.active = f.active || listing.Exists
@@ -181,7 +180,7 @@ func familyName(number ruleset.Family) string {
 	return "IPv4"
 }
 
-// next is when the family is due again, zero if only a change makes it due.
+// next returns when the family is due again, zero if only a change makes it due.
 func (f *family) next() time.Time {
 	at := f.retry
 	if !f.active || f.failures > 0 {
@@ -190,13 +189,13 @@ func (f *family) next() time.Time {
 	if due, some := f.table.Due(); some {
 		at = earlier(at, due)
 	}
-	for _, one := range f.aside {
+	for _, one := range f.refused {
 		at = earlier(at, one.retry)
 	}
 	return at
 }
 
-// earlier is the earlier of two times. Zero is never.
+// earlier returns the earlier of two times. Zero stands for never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -204,33 +203,32 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// waits reports whether a ServicePort is set aside. The new version is tried sooner.
-func (f *family) waits(port *ruleset.ServicePort, now time.Time) bool {
-	one := f.aside[port.Name]
+// delaysRefused reports whether a ServicePort waits because the kernel refuses it. Its new version is tried sooner.
+func (f *family) delaysRefused(port *ruleset.ServicePort, now time.Time) bool {
+	one := f.refused[port.Name]
 	if one == nil {
 		return false
 	}
 	one.port = port
-	one.retry = earlier(one.retry, now.Add(asideFirst))
+	one.retry = earlier(one.retry, now.Add(refusedFirst))
 	return true
 }
 
-// restage tries some ports again that are set aside, those that wait longest first. It adds none while a search
-// is not done.
+// restage stages due refused ports again, the longest waiting first. It adds none during a search.
 func (f *family) restage(now time.Time) {
 	if f.failures > 0 {
 		return
 	}
 	var due []string
-	for name, one := range f.aside {
+	for name, one := range f.refused {
 		if !f.table.IsPending(name) && !one.retry.After(now) {
 			due = append(due, name)
 		}
 	}
 	slices.SortFunc(due, func(a, b string) int {
-		return cmp.Or(f.aside[a].retry.Compare(f.aside[b].retry), cmp.Compare(a, b))
+		return cmp.Or(f.refused[a].retry.Compare(f.refused[b].retry), cmp.Compare(a, b))
 	})
 	for _, name := range due[:min(len(due), mostRestaged)] {
-		_ = f.stage(name, f.aside[name].port) // what is wrong with it was said when it came
+		_ = f.stage(name, f.refused[name].port) // its error was reported when it was staged first
 	}
 }

@@ -61,7 +61,7 @@ func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 	w.put(handedOver(aGroup("late", "late-1", "10.1.1.7"))) // 14
 	told("the kernel refuses one", 14, "web")
 	w.refusing()
-	w.run(asideMost)
+	w.run(refusedMost)
 	told("the kernel takes it", 14)
 
 	// A Service that another proxy has needs nothing.

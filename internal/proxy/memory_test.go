@@ -69,7 +69,7 @@ func newLiveWorld(t *testing.T) *liveWorld {
 	p := &programmer{
 		flows: c, settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(view.Bounds{}), catalogue: known, clock: clock.RealClock{}, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(clock.RealClock{}), onProgrammed: func(lease.Acknowledgement) {}, index: newIndex(clock.RealClock{}),
-		scheduler: newScheduler(DefaultMinSyncPeriod), checks: checks{period: time.Second, aside: func(do func()) { go do() }}, wake: wake,
+		scheduler: newScheduler(DefaultMinSyncPeriod), checks: checks{period: time.Second, background: func(do func()) { go do() }}, wake: wake,
 		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}},
 		warnings:    events.NewWarnings(events.Options{Node: "node-a", Reference: func(types.NamespacedName) *corev1.ObjectReference { return nil }}),
 		writer: &writer{

@@ -11,13 +11,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Results of a transaction, of a sync and of deleting connections.
+// The results of a transaction, of a sync, of a probe and of a search for connections.
 const (
 	resultDone  = "done"
 	resultError = "error"
 )
 
-// Steps of the work that can fail without holding the rest up.
+// The steps whose failures do not delay programming.
 const (
 	stepCompile = "compile"
 	stepForget  = "forget"
@@ -58,8 +58,7 @@ type metrics struct {
 	synced           prometheus.Gauge
 }
 
-// newMetrics registers metrics, unless the registry is nil. count is how many objects of a resource
-// are known.
+// newMetrics registers the metrics, unless the registry is nil. count returns the number of known objects of a resource.
 func newMetrics(registry prometheus.Registerer, count func(resource string) int) *metrics {
 	factory := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {

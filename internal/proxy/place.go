@@ -13,7 +13,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// families are in the order of perFamily.
+// families gives the order of perFamily.
 var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 
 // perFamily has a value for each of families.
@@ -28,14 +28,14 @@ func addressBook(known *cluster.Catalogue, settings view.Settings) *compile.Addr
 	return book
 }
 
-// samePlace reports whether Services are compiled alike on both nodes.
-func samePlace(a, b *compile.Node) bool {
+// compilesAlike reports whether all Services compile to the same on both nodes.
+func compilesAlike(a, b *compile.Node) bool {
 	return a.Name == b.Name && a.Zone == b.Zone && maps.Equal(a.Labels, b.Labels) &&
 		slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.NodePortAddresses, b.NodePortAddresses)
 }
 
-// locate reads the own node, and reports whether all Services have to be compiled again.
-func (p *programmer) locate() bool {
+// updateNode reads the own node, and reports whether all Services have to be compiled again.
+func (p *programmer) updateNode() (recompile bool) {
 	node, zone := p.catalogue.Position()
 	if node == nil {
 		return false
@@ -44,17 +44,17 @@ func (p *programmer) locate() bool {
 	local := p.local
 	p.mu.Unlock()
 	if p.node == nil || !slices.Equal(view.PodPrefixes(node), view.PodPrefixes(p.node)) {
-		p.tellPods(node)
+		p.configureTables(node)
 	}
 	options := p.settings.Options(node, zone, local)
 	options.Addresses = p.book
-	same := p.node != nil && samePlace(&options.Node, &p.options.Node)
+	recompile = p.node == nil || !compilesAlike(&options.Node, &p.options.Node)
 	p.node, p.options = node, options
-	return !same
+	return recompile
 }
 
-// reserve reads which addresses belong to the cluster, and returns the Services to compile again.
-func (p *programmer) reserve() []types.NamespacedName {
+// updateReserved reads the addresses of the cluster, and returns the Services to compile again.
+func (p *programmer) updateReserved() []types.NamespacedName {
 	reserved := p.catalogue.Reserved(p.settings)
 	if !reserved.ServiceRanges.Equal(p.settings.ServiceRanges) {
 		p.settings.ServiceRanges = reserved.ServiceRanges
@@ -66,15 +66,15 @@ func (p *programmer) reserve() []types.NamespacedName {
 	return p.book.SetReserved(reserved)
 }
 
-// tellPods configures how tables tell traffic of pods, and logs if they cannot.
-func (p *programmer) tellPods(node *corev1.Node) {
-	told := p.settings.MasqueradeAll
+// configureTables configures the tables for a node. It logs if they cannot tell traffic of pods.
+func (p *programmer) configureTables(node *corev1.Node) {
+	tellsPods := p.settings.MasqueradeAll
 	for _, f := range p.families {
 		c := p.settings.Config(f.number, node)
 		f.table.Configure(c)
-		told = told || c.TellsPods()
+		tellsPods = tellsPods || c.TellsPods()
 	}
-	if !told {
+	if !tellsPods {
 		p.log.Info("Cannot tell traffic of pods from other traffic: the node has no spec.podCIDRs, and no flag says how; endpoints may get packets from addresses that they cannot answer", "node", node.Name)
 	}
 }

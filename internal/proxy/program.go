@@ -23,10 +23,10 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// programmer programs what the catalogue says. The goroutine of run owns its state. Methods that any goroutine
+// programmer programs the Services of the catalogue. The goroutine of run owns its state. Methods that any goroutine
 // may call say so.
 type programmer struct {
-	// settings include the ranges of cluster IPs that are known now.
+	// settings include the current ranges of cluster IPs.
 	settings    view.Settings
 	catalogue   *cluster.Catalogue
 	clock       clock.WithDelayedExecution
@@ -35,20 +35,20 @@ type programmer struct {
 	health      *health.State
 	healthPorts *healthPorts
 	warnings    *events.Warnings
-	index       *index // nil if nobody asks
-	// unindexed are staged Services that the kernel lacks yet. The index says what the kernel does.
+	index       *index // nil without accounting
+	// unindexed are staged Services that the kernel does not have yet. They enter the index with the kernel's rules.
 	unindexed map[types.NamespacedName][]compile.Family
 	flows     flows
-	// onProgrammed is called with the acknowledgement after each sync and probe.
+	// onProgrammed gets the acknowledgement after each sync and probe.
 	onProgrammed func(lease.Acknowledgement)
-	// loaded is called once, after the first sync without a failure. It is nil afterwards.
+	// loaded is called once, after the first successful sync, and then set to nil.
 	loaded func()
 
 	writer    *writer
 	scheduler *scheduler
 	checks    checks
 	families  []*family
-	named     []corev1.IPFamily // the same as the API names them
+	apiNames  []corev1.IPFamily // of families
 	options   compile.Options
 	node      *corev1.Node
 	book      *compile.AddressBook
@@ -62,9 +62,9 @@ type programmer struct {
 	versions      *lease.Acknowledgements
 	// proving is nil if the node is not probed.
 	proving *proving
-	// orphans are Services with groups that are not known themselves.
+	// orphans are the names of Services that have groups and do not exist.
 	orphans map[types.NamespacedName]bool
-	// underway are changes that the kernel does not have yet.
+	// underway has the changes that the kernel does not have yet.
 	underway map[types.NamespacedName]*cluster.Change
 	started  time.Time
 
@@ -72,14 +72,14 @@ type programmer struct {
 	mu         sync.Mutex
 	local      []netip.Addr
 	knowsLocal bool
-	// forgotten records since when all clients of a map are forgotten that were to be.
+	// forgotten records, for each affinity map, when the last deletion of clients began.
 	forgotten map[remembered]time.Time
 }
 
-// record is what is known of a Service that the rules serve.
+// record describes a Service that the rules serve.
 type record struct {
-	// of is the Service that it was compiled or restricted for.
-	of          *corev1.Service
+	// service is the version that was compiled or restricted last.
+	service     *corev1.Service
 	ports       perFamily[[]string]
 	endpoints   perFamily[int]
 	elements    perFamily[int]
@@ -115,7 +115,7 @@ func (p *programmer) begin() {
 	for _, number := range p.settings.Families() {
 		f := newFamily(p.settings.Config(number, nil))
 		p.families = append(p.families, f)
-		p.named = append(p.named, corev1.IPFamily(f.String()))
+		p.apiNames = append(p.apiNames, corev1.IPFamily(f.String()))
 	}
 	p.records, p.onNode, p.answers = map[types.NamespacedName]*record{}, map[netip.Addr]int{}, map[types.NamespacedName]health.Service{}
 	p.unindexed = map[types.NamespacedName][]compile.Family{}
@@ -126,7 +126,7 @@ func (p *programmer) begin() {
 	p.checks.full = p.clock.Now().Add(p.checks.period)
 }
 
-// setLocal stores the addresses of interfaces. Any goroutine may call it.
+// setLocal stores the addresses of the node's interfaces. Any goroutine may call it.
 func (p *programmer) setLocal(addresses []netip.Addr) {
 	p.mu.Lock()
 	same := p.knowsLocal && slices.Equal(addresses, p.local)
@@ -137,7 +137,7 @@ func (p *programmer) setLocal(addresses []netip.Addr) {
 	}
 }
 
-// setForgotten notes that the clients of a map are forgotten. Any goroutine may call it.
+// setForgotten notes that clients of a map were deleted, from a time on. Any goroutine may call it.
 func (p *programmer) setForgotten(number ruleset.Family, set string, began time.Time) {
 	p.mu.Lock()
 	if p.forgotten == nil {
@@ -156,7 +156,7 @@ func signal(wake chan<- struct{}) {
 	}
 }
 
-func (p *programmer) tellForgotten() {
+func (p *programmer) applyForgotten() {
 	p.mu.Lock()
 	forgotten := p.forgotten
 	p.forgotten = nil
@@ -170,7 +170,7 @@ func (p *programmer) tellForgotten() {
 	}
 }
 
-// stillStale removes connections whose endpoints serve again, in place. Any goroutine may call it.
+// stillStale removes, in place, connections whose endpoints serve again. Any goroutine may call it.
 func (p *programmer) stillStale(all []ruleset.Stale) []ruleset.Stale {
 	for _, f := range p.families {
 		all = f.stillStale(all)
@@ -182,7 +182,7 @@ func (p *programmer) stillStale(all []ruleset.Stale) []ruleset.Stale {
 func (p *programmer) run(ctx context.Context) {
 	p.started = p.clock.Now()
 	if p.catalogue.Changed() {
-		p.health.Queued(p.named...) // which waits from now on
+		p.health.Queued(p.apiNames...)
 	}
 	wait := p.step(ctx)
 	for ; ctx.Err() == nil; wait = p.step(ctx) {
@@ -192,8 +192,8 @@ func (p *programmer) run(ctx context.Context) {
 		case <-p.wake:
 		case all := <-p.checks.ends:
 			p.compared(all)
-		case <-p.proved():
-			p.prove()
+		case <-p.probeResults():
+			p.reportProbes()
 		case <-timer.C():
 		}
 		timer.Stop()
@@ -201,38 +201,38 @@ func (p *programmer) run(ctx context.Context) {
 	p.healthPorts.answerer.Close()
 }
 
-// step does what is due, and returns the time until the next step.
+// step does the due work, and returns the time until the next step.
 func (p *programmer) step(ctx context.Context) time.Duration {
-	p.tellForgotten()
+	p.applyForgotten()
 	now := p.clock.Now()
-	if at := p.next(now); !at.IsZero() && !at.After(now) {
-		changed, before, placed := p.catalogue.Changed(), p.writes(), p.placed()
+	if at := p.nextSync(now); !at.IsZero() && !at.After(now) {
+		changed, before, knowsNode := p.catalogue.Changed(), p.countWrites(), p.knowsNodePortAddresses()
 		failure := p.sync(ctx, now)
-		if p.loaded != nil && placed && failure == nil {
+		if p.loaded != nil && knowsNode && failure == nil {
 			p.loaded()
 			p.loaded = nil
 		}
 		ended := p.clock.Now()
-		p.scheduler.synced(now, ended, !changed && p.writes() == before)
+		p.scheduler.synced(now, ended, !changed && p.countWrites() == before)
 		now = ended
 	}
 	if !p.checks.next.After(now) {
 		p.check(now)
 		p.healthPorts.retry(ctx)
 		p.reconcile()
-		p.prove()
+		p.reportProbes()
 		now = p.clock.Now()
 		p.warn(now)
 	}
-	return max(0, earlier(p.next(now), p.checks.next).Sub(now))
+	return max(0, earlier(p.nextSync(now), p.checks.next).Sub(now))
 }
 
-// warn tells users of Services that do not work.
+// warn writes the due events about Services that do not work.
 func (p *programmer) warn(now time.Time) {
 	p.warnings.HealthPortsTaken(p.healthPorts.notes(p.warnings.Node), now)
 	refused := map[string]error{}
 	for _, f := range p.families {
-		for name, one := range f.aside {
+		for name, one := range f.refused {
 			refused[name] = one.cause
 		}
 	}
@@ -243,7 +243,7 @@ func (p *programmer) warn(now time.Time) {
 	p.warnings.WriteDue(now)
 }
 
-func (p *programmer) writes() int {
+func (p *programmer) countWrites() int {
 	n := 0
 	for _, f := range p.families {
 		n += f.writes
@@ -251,10 +251,10 @@ func (p *programmer) writes() int {
 	return n
 }
 
-// next is when something is due to be programmed, zero if that is not known yet.
-func (p *programmer) next(now time.Time) time.Time {
+// nextSync returns when the next sync is due, zero if only a change makes one due.
+func (p *programmer) nextSync(now time.Time) time.Time {
 	var at time.Time
-	if p.placed() {
+	if p.knowsNodePortAddresses() {
 		if p.catalogue.Changed() {
 			at = now
 		}
@@ -269,30 +269,30 @@ func (p *programmer) next(now time.Time) time.Time {
 	return p.scheduler.ready(at)
 }
 
-// placed reports whether the node's own addresses are known, if rules depend on them. Rules without them would
-// take away the NodePorts of an earlier proxy.
-func (p *programmer) placed() bool {
+// knowsNodePortAddresses reports whether the addresses for NodePorts are known. Rules without them would remove the
+// NodePorts of an earlier process.
+func (p *programmer) knowsNodePortAddresses() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.knowsLocal || !p.settings.NodePorts.ByPrefix()
 }
 
-// sync programs what has changed. The error does not include ports that the kernel refuses.
+// sync programs the changes. The error does not include refused ports.
 func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	taken := p.catalogue.Take()
 	if !taken.Empty() {
-		p.health.Queued(p.named...)
+		p.health.Queued(p.apiNames...)
 	}
 	if taken.Anew {
 		p.versions = lease.NewAcknowledgements()
 	}
 	for name, one := range taken.Services {
 		p.versions.Wait(name, one.HandOver)
-		// Changes before the start do not count for the latency of this proxy.
+		// Changes before the start do not count for the latency of this process.
 		one.Triggered = slices.DeleteFunc(one.Triggered, func(at time.Time) bool { return !at.After(p.started) })
 		p.underway[name] = one.Before(p.underway[name])
 	}
-	changed, claimed := p.affected(taken)
+	changed, claimed := p.affectedServices(taken)
 	p.compileAll(p.scheduler.due(changed, p.candidate, now), now)
 	for name := range changed {
 		if _, compiled := p.scheduler.efforts[name]; !compiled {
@@ -309,7 +309,8 @@ func (p *programmer) sync(ctx context.Context, now time.Time) error {
 	return failure
 }
 
-// write writes what is staged. What it returns leaves out repairs and searches, for which no Service is charged.
+// write writes the staged changes of all families. The result leaves out repairs and searches: no Service is charged
+// for them.
 func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, failure error) {
 	for _, f := range p.families {
 		if f.retry.After(now) {
@@ -334,7 +335,7 @@ func (p *programmer) write(ctx context.Context, now time.Time) (wrote writing, f
 	return wrote, failure
 }
 
-// compileAll compiles Services, and others whose room that changes, as far as this sync has room.
+// compileAll compiles Services, and those whose bounds change with them, as far as this sync has room.
 func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) {
 	p.bounds.begin()
 	p.scheduler.begin(p.bounds.perSync())
@@ -346,7 +347,7 @@ func (p *programmer) compileAll(names []types.NamespacedName, now time.Time) {
 	each(names)
 	each(p.bounds.withdrawn(func(name types.NamespacedName) time.Time { return createdAt(p.catalogue.Entry(name).Service) }))
 	each(p.bounds.admitted())
-	each(p.bounds.left())
+	each(p.bounds.grantMinimum())
 }
 
 func (p *programmer) candidate(name types.NamespacedName) candidate {
@@ -368,20 +369,19 @@ func createdAt(service *corev1.Service) time.Time {
 	return service.CreationTimestamp.Time
 }
 
-// bypassesQueue reports whether a Service is compiled whenever it has changed. The proxy may not
-// serve it any more, so that others may have its addresses, or the node is probed by it.
+// bypassesQueue reports whether a changed Service is compiled at once. That holds for the probed Service, and for a
+// Service that the proxy no longer serves: others may have its addresses now.
 func (p *programmer) bypassesQueue(name types.NamespacedName) bool {
-	return p.probes(name) || !compile.Ours(p.catalogue.Service(name))
+	return p.isProbeService(name) || !compile.Ours(p.catalogue.Service(name))
 }
 
-// restrict takes addresses from a changed Service that is compiled later: those that it does not have any more,
-// and those that it may not claim any more. They may belong to others now.
+// restrict removes lost addresses from a changed Service that is compiled later. They may belong to others now.
 func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
 	known, service := p.records[name], p.catalogue.Service(name)
-	if known == nil || known.of == service && !claimed {
+	if known == nil || known.service == service && !claimed {
 		return
 	}
-	known.of = service
+	known.service = service
 	left := compile.Restrict(service, p.options)
 	for i, f := range p.families {
 		for _, port := range known.ports[i] {
@@ -390,12 +390,12 @@ func (p *programmer) restrict(name types.NamespacedName, claimed bool) {
 	}
 }
 
-// errWaiting says that a failed family is not tried again yet.
+// errWaiting reports that the retry of a failed family is not due.
 var errWaiting = errors.New("waiting to try again")
 
-// affected are the Services to compile again. Those in claimed may have lost or won addresses without a change
-// of their own.
-func (p *programmer) affected(taken *cluster.Changes) (names, claimed map[types.NamespacedName]bool) {
+// affectedServices returns the Services to compile again. Those in claimed may have lost or won addresses although they
+// did not change.
+func (p *programmer) affectedServices(taken *cluster.Changes) (names, claimed map[types.NamespacedName]bool) {
 	names, claimed = make(map[types.NamespacedName]bool, len(taken.Services)), map[types.NamespacedName]bool{}
 	claim := func(others []types.NamespacedName) {
 		for _, other := range others {
@@ -407,9 +407,9 @@ func (p *programmer) affected(taken *cluster.Changes) (names, claimed map[types.
 		claim(p.book.SetService(name, p.catalogue.Service(name)))
 	}
 	if taken.Node || taken.Reserved {
-		claim(p.reserve())
+		claim(p.updateReserved())
 	}
-	if taken.Node && p.locate() {
+	if taken.Node && p.updateNode() {
 		all := p.catalogue.Names()
 		for name := range p.records {
 			all[name] = true
@@ -426,7 +426,7 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 		one.had = p.elements(name)
 	}
 	mayWait := !again && !p.bypassesQueue(name)
-	// As a rule it has about as many elements as before.
+	// It usually needs about as many elements as before.
 	if mayWait && !p.scheduler.hasRoom(2*one.had) {
 		p.scheduler.postpone(name, now)
 		return
@@ -439,7 +439,7 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 		one.has += result.Families[i].Elements
 	}
 	if mayWait && !p.scheduler.hasRoom(one.elements()) {
-		p.scheduler.postpone(name, now) // it keeps the room that it was granted
+		p.scheduler.postpone(name, now) // it keeps its granted elements
 		return
 	}
 	p.stageService(name, e, &result, now)
@@ -447,32 +447,32 @@ func (p *programmer) compile(name types.NamespacedName, now time.Time) {
 	p.scheduler.compiled(name, one, mayWait)
 }
 
-// compiled is what the rules are to do for a Service within its bounds.
+// compiled compiles a Service within its bounds.
 func (p *programmer) compiled(name types.NamespacedName, e cluster.Entry) compile.Result {
-	if p.probes(name) {
-		return p.proving.compiled(e.Service, p.options) // it is small, and without it nothing is acknowledged
+	if p.isProbeService(name) {
+		return p.proving.compiled(e.Service, p.options) // it is small, and acknowledgements depend on it
 	}
 	return p.bounds.fit(name, createdAt(e.Service), func(within limit) compile.Result {
 		return compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices, MaxElements: within.most, NodeBound: within.ofNode}, p.options)
 	})
 }
 
-// stageService stages the rules of a Service and records what is known of it.
+// stageService stages the rules of a Service and replaces its record.
 func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, result *compile.Result, now time.Time) {
 	before := p.records[name]
 	if before == nil {
 		before = &record{}
 	}
-	after := &record{of: e.Service, notes: result.Notes, refused: result.Refused}
+	after := &record{service: e.Service, notes: result.Notes, refused: result.Refused}
 	for i := range result.Families {
-		p.read(after, &result.Families[i])
+		after.addFamily(&result.Families[i])
 	}
 	for i, f := range p.families {
 		after.notes = append(after.notes, p.stage(f, before.ports[i], result.Families, now)...)
 	}
 	if !slices.Equal(before.onNode, after.onNode) {
-		p.count(before.onNode, -1)
-		p.count(after.onNode, 1)
+		p.countOnNode(before.onNode, -1)
+		p.countOnNode(after.onNode, 1)
 		p.onNodeChanged = true
 	}
 	p.totals.add(before, -1)
@@ -490,7 +490,7 @@ func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, re
 	if len(after.notes) > 0 && !slices.Equal(before.notes, after.notes) {
 		p.log.Info("Left out parts of a Service", "service", name.String(), "notes", after.notes)
 	}
-	refusals := after.refused.Sentences(toldRefusals)
+	refusals := after.refused.Sentences(namedRefusals)
 	if len(refusals) > 0 && !before.refused.Equal(after.refused) {
 		p.log.Info("Refused addresses of a Service", "service", name.String(), "addresses", refusals, "count", after.refused.Total())
 	}
@@ -499,7 +499,7 @@ func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, re
 	if result.Elements == 0 {
 		p.warnings.NotServed(name)
 	}
-	if p.index != nil && !p.probes(name) { // whose connections are no traffic
+	if p.index != nil && !p.isProbeService(name) { // probes are not counted
 		p.unindexed[name] = result.Families
 	}
 	if len(result.Families) > 0 || len(after.notes) > 0 || len(refusals) > 0 {
@@ -511,10 +511,10 @@ func (p *programmer) stageService(name types.NamespacedName, e cluster.Entry, re
 
 func sum(n perFamily[int]) int { return n[0] + n[1] }
 
-// toldRefusals is how many refused addresses of a Service the log and events name.
-const toldRefusals = 2
+// namedRefusals is how many refused addresses of a Service the log and events name.
+const namedRefusals = 2
 
-func (*programmer) read(r *record, c *compile.Family) {
+func (r *record) addFamily(c *compile.Family) {
 	at := slices.Index(families, c.Family)
 	names := make([]string, len(c.Ports))
 	for i := range c.Ports {
@@ -540,8 +540,8 @@ func (*programmer) read(r *record, c *compile.Family) {
 	}
 }
 
-// stage stages the ports of a Service in one family and removes those that it no longer has. It returns what no
-// rule can be made of.
+// stage stages the ports of a Service in one family, and the removal of its other ports. The notes say what was left
+// out.
 func (p *programmer) stage(f *family, before []string, compiled []compile.Family, now time.Time) (notes []string) {
 	wanted := map[string]bool{}
 	for i := range compiled {
@@ -551,7 +551,7 @@ func (p *programmer) stage(f *family, before []string, compiled []compile.Family
 		for j := range compiled[i].Ports {
 			port := &compiled[i].Ports[j]
 			wanted[port.Name] = true
-			if f.waits(port, now) {
+			if f.delaysRefused(port, now) {
 				continue
 			}
 			if err := f.stage(port.Name, port); err != nil {
@@ -562,13 +562,13 @@ func (p *programmer) stage(f *family, before []string, compiled []compile.Family
 	}
 	for _, name := range before {
 		if !wanted[name] {
-			_ = f.stage(name, nil) // which cannot fail
+			_ = f.stage(name, nil) // a removal cannot fail
 		}
 	}
 	return notes
 }
 
-func (p *programmer) count(addresses []netip.Addr, by int) {
+func (p *programmer) countOnNode(addresses []netip.Addr, by int) {
 	for _, address := range addresses {
 		p.onNode[address] += by
 		if p.onNode[address] == 0 {
@@ -600,7 +600,7 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 		}
 		delete(p.underway, name)
 		if p.records[name] == nil {
-			continue // nobody asked for anything, or it is gone
+			continue // the Service has no rules
 		}
 		p.metrics.latency.Observe(now.Sub(one.Noticed).Seconds())
 		for _, at := range one.Triggered {
@@ -608,7 +608,7 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 		}
 	}
 	if len(p.underway) == 0 {
-		p.underway = map[types.NamespacedName]*cluster.Change{} // not as large as it once was
+		p.underway = map[types.NamespacedName]*cluster.Change{} // frees the memory of a large map
 	}
 	for name, families := range p.unindexed {
 		if p.written(name) {
@@ -618,10 +618,10 @@ func (p *programmer) finish(ctx context.Context, began time.Time, failure error)
 	}
 	p.reconcile()
 	p.versions.Settle(p.settled)
-	p.aim()
+	p.setProbeTargets()
 	p.onProgrammed(p.acknowledged())
 	p.healthPorts.set(ctx, p.options.Node.NodePortAddresses, p.answers)
-	p.gauge()
+	p.updateGauges()
 	if failure == nil {
 		p.metrics.synced.Set(float64(now.UnixNano()) / float64(time.Second))
 	}
@@ -633,7 +633,7 @@ type flows interface {
 	reconcile(ruleset.Family, map[ruleset.Front][]netip.AddrPort)
 }
 
-// reconcile moves UDP connections from before the first sync to endpoints that serve.
+// reconcile moves UDP connections that are older than the first sync to endpoints that serve.
 func (p *programmer) reconcile() {
 	for _, f := range p.families {
 		if f.active && !f.doubtful && f.failures == 0 && p.flows.unreconciled(f.number) {
@@ -642,17 +642,17 @@ func (p *programmer) reconcile() {
 	}
 }
 
-// programmed reports whether the kernel has all that a Service asks for.
+// programmed reports whether the kernel has the current rules of a Service.
 func (p *programmer) programmed(name types.NamespacedName) bool {
 	return !p.scheduler.waits(name) && p.written(name)
 }
 
-// written reports whether the kernel has all that is staged of a Service.
+// written reports whether the kernel has the staged rules of a Service.
 func (p *programmer) written(name types.NamespacedName) bool {
 	known := p.records[name]
 	for i, f := range p.families {
 		if len(f.table.Pending()) > 0 && known == nil {
-			return false // the Service may be among what is to go
+			return false // the removal of the Service may be pending
 		}
 		if known != nil && slices.ContainsFunc(known.ports[i], f.pending) {
 			return false
@@ -661,14 +661,13 @@ func (p *programmer) written(name types.NamespacedName) bool {
 	return true
 }
 
-// settled reports whether all groups of a Service are programmed. Groups without their Service are not: it is
-// yet to come, or they are to go.
+// settled reports whether all groups of a Service are programmed. Groups whose Service is unknown are not.
 func (p *programmer) settled(name types.NamespacedName) bool {
 	return !p.orphans[name] && !p.bounds.waits(name) && p.programmed(name)
 }
 
-// acknowledged is what to tell the controller. It is nothing while the rules are of the zone that the node was
-// in before, or while all groups are about to be replaced.
+// acknowledged returns the acknowledgement for the controller. It is empty while the rules are for the node's previous
+// zone, and while all groups are about to be replaced.
 func (p *programmer) acknowledged() lease.Acknowledgement {
 	node, _ := p.catalogue.Position()
 	if node == nil || node.Labels[corev1.LabelTopologyZone] != p.options.Node.Zone || p.catalogue.Renewed() {
@@ -677,7 +676,7 @@ func (p *programmer) acknowledged() lease.Acknowledgement {
 	return p.limitToVerified(p.versions.Acknowledgement)
 }
 
-func (p *programmer) gauge() {
+func (p *programmer) updateGauges() {
 	p.metrics.services.Set(float64(p.totals.services))
 	p.metrics.unreachable.Set(float64(p.totals.unreachable))
 	for _, reason := range compile.Reasons() {
@@ -687,7 +686,7 @@ func (p *programmer) gauge() {
 	p.metrics.maxElements.Set(float64(p.bounds.Total))
 	for i, f := range p.families {
 		p.metrics.ports.WithLabelValues(f.String()).Set(float64(len(f.table.Programmed())))
-		p.metrics.refused.WithLabelValues(f.String()).Set(float64(len(f.aside)))
+		p.metrics.refused.WithLabelValues(f.String()).Set(float64(len(f.refused)))
 		p.metrics.disputed.WithLabelValues(f.String()).Set(float64(len(f.table.Disputed())))
 		p.metrics.endpoints.WithLabelValues(f.String()).Set(float64(p.totals.endpoints[i]))
 		p.metrics.elements.WithLabelValues(f.String()).Set(float64(p.totals.elements[i]))

@@ -101,7 +101,7 @@ func TestRestartAdopts(t *testing.T) {
 func TestNodeWithoutIPv6(t *testing.T) {
 	w := newWorld(t)
 	w.settings.WithoutIPv6 = true
-	w.families, w.named = nil, nil
+	w.families, w.apiNames = nil, nil
 	w.begin()
 	dual := aService("web", "10.96.0.1")
 	dual.Spec.ClusterIPs = append(dual.Spec.ClusterIPs, "2001:db8::1")

@@ -19,34 +19,35 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// proving probes the node by a Service whose only endpoint is this proxy. A node that does not pass acknowledges
-// nothing, since handed-over Services would not work there. The programmer's goroutine owns its state.
+// proving probes the node by a Service whose only endpoint is this proxy. A node that fails acknowledges nothing,
+// because handed-over Services would not work there. The programmer's goroutine owns its state.
 type proving struct {
-	// service is the Service, which the chart makes without a selector.
+	// service names the probed Service. The chart makes it without a selector.
 	service types.NamespacedName
 	prober  *probe.Prober
 	// results wakes the programmer after a new result.
 	results chan struct{}
 
-	// endpoints are where the rules lead connections to the Service.
+	// endpoints are the targets of the rules of the probed Service.
 	endpoints perFamily[netip.AddrPort]
-	// shown are the reported results. absence says why nothing is probed.
-	shown   map[ruleset.Family]probe.State
-	absence string
-	// missing is since when the kernel lacks the probed rules, zero if it has them. late is the reported reason.
-	missing perFamily[time.Time]
-	late    string
-	// verified is the resource version that a probe allows to acknowledge.
+	// reported are the reported results. absence is the reported reason why nothing is probed.
+	reported map[ruleset.Family]probe.State
+	absence  string
+	// missing is when the kernel began to lack the probed rules, zero if it has them. missingReason is the reported
+	// reason.
+	missing       perFamily[time.Time]
+	missingReason string
+	// verified is the highest resource version that a probe allows to acknowledge.
 	verified uint64
-	// begun says that something was programmed.
+	// begun says that a sync has set the targets.
 	begun bool
 }
 
-func (p *programmer) probes(name types.NamespacedName) bool {
+func (p *programmer) isProbeService(name types.NamespacedName) bool {
 	return p.proving != nil && p.proving.service == name
 }
 
-// probedPort is the first TCP port of the Service, or the reason why there is none.
+// probedPort returns the first TCP port of the Service, or the reason why it is not probed.
 func probedPort(service *corev1.Service) (port *corev1.ServicePort, absence string) {
 	switch {
 	case service == nil:
@@ -63,7 +64,7 @@ func probedPort(service *corev1.Service) (port *corev1.ServicePort, absence stri
 	return &service.Spec.Ports[i], ""
 }
 
-// compiled leads connections to the cluster IP to this process.
+// compiled compiles the probed Service with this process as its endpoint.
 func (v *proving) compiled(service *corev1.Service, o compile.Options) compile.Result {
 	v.endpoints = perFamily[netip.AddrPort]{}
 	return compileProbed(service, o, func(i int, family ruleset.Family) netip.AddrPort {
@@ -72,8 +73,8 @@ func (v *proving) compiled(service *corev1.Service, o compile.Options) compile.R
 	})
 }
 
-// compileProbed compiles the probed Service with one endpoint for each family, invalid for none. It ignores
-// everything else that the Service has.
+// compileProbed compiles the cluster IP and the first TCP port of a Service, with one endpoint for each family. An
+// invalid endpoint stands for none.
 func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int, ruleset.Family) netip.AddrPort) compile.Result {
 	port, _ := probedPort(service)
 	if port == nil {
@@ -109,7 +110,7 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 		return compile.Result{}
 	}
 	spec.ClusterIP = spec.ClusterIPs[0]
-	o.AllServices = true // it has slices, of which no other node knows
+	o.AllServices = true // it is served by slices, which only this node has
 	return compile.Service(compile.Input{Service: &corev1.Service{ObjectMeta: meta, Spec: spec}, Slices: all}, o)
 }
 
@@ -126,7 +127,8 @@ func clusterIPOf(service *corev1.Service, family ruleset.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-func (p *programmer) aim() {
+// setProbeTargets tells the prober which rules the kernel has of the probed Service.
+func (p *programmer) setProbeTargets() {
 	v := p.proving
 	if v == nil {
 		return
@@ -166,13 +168,13 @@ func (p *programmer) aim() {
 	v.prober.Aim(targets)
 }
 
-// prove reports new results of probes, and acknowledges what they allow.
-func (p *programmer) prove() {
+// reportProbes reports new results of probes, and updates the acknowledgement.
+func (p *programmer) reportProbes() {
 	v := p.proving
 	if v == nil || !v.begun {
 		return
 	}
-	p.miss()
+	p.reportMissingRules()
 	states := v.prober.States()
 	for _, f := range p.families {
 		state := states[f.number]
@@ -180,34 +182,34 @@ func (p *programmer) prove() {
 		if state.Outcome == probe.Failed {
 			p.metrics.probeFailing.WithLabelValues(f.String()).Set(1)
 		}
-		before := v.shown[f.number]
+		before := v.reported[f.number]
 		if state.Outcome == probe.Pending || state.Outcome == before.Outcome && state.Reason == before.Reason {
 			continue
 		}
-		v.shown[f.number] = state
-		p.showProbe(v, f.String(), before.Outcome, state)
+		v.reported[f.number] = state
+		p.reportProbe(v, f.String(), before.Outcome, state)
 	}
 	p.onProgrammed(p.acknowledged())
 }
 
-// missingAfter is how long the kernel may lack the probed rules before that is reported.
+// missingAfter is how long the kernel may lack the probed rules before the report.
 const missingAfter = 15 * time.Second
 
-// miss reports that nothing can be probed since the kernel lacks the rules.
-func (p *programmer) miss() {
-	v, late := p.proving, ""
+// reportMissingRules reports that nothing can be probed because the kernel lacks the rules.
+func (p *programmer) reportMissingRules() {
+	v, reason := p.proving, ""
 	for i, f := range p.families {
-		if since := v.missing[i]; late == "" && !since.IsZero() && p.clock.Since(since) >= missingAfter {
-			late = fmt.Sprintf("%s is not probed, because the kernel lacks the rules of the Service %s", f, v.service)
+		if since := v.missing[i]; reason == "" && !since.IsZero() && p.clock.Since(since) >= missingAfter {
+			reason = fmt.Sprintf("%s is not probed, because the kernel lacks the rules of the Service %s", f, v.service)
 		}
 	}
-	if late != v.late && late != "" {
-		p.log.Info("The node cannot be probed and acknowledges nothing", "service", v.service.String(), "cause", late)
+	if reason != v.missingReason && reason != "" {
+		p.log.Info("The node cannot be probed and acknowledges nothing", "service", v.service.String(), "cause", reason)
 	}
-	v.late = late
+	v.missingReason = reason
 }
 
-func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, state probe.State) {
+func (p *programmer) reportProbe(v *proving, family string, before probe.Outcome, state probe.State) {
 	switch {
 	case state.Outcome == probe.Failed:
 		p.log.Info("Packets of the node bypass the rules", "family", family, "cause", state.Reason)
@@ -220,8 +222,8 @@ func (p *programmer) showProbe(v *proving, family string, before probe.Outcome, 
 	}
 }
 
-// limitToVerified limits an acknowledgement to what probes have shown. The Service may be handed over a moment
-// later, so a new version takes a new probe.
+// limitToVerified limits an acknowledgement to probed versions. A Service may be handed over a moment later, so each new
+// version needs a new probe.
 func (p *programmer) limitToVerified(a lease.Acknowledgement) lease.Acknowledgement {
 	v := p.proving
 	if v == nil {
@@ -231,7 +233,7 @@ func (p *programmer) limitToVerified(a lease.Acknowledgement) lease.Acknowledgem
 	switch {
 	case !verdict.Holds:
 		v.verified = 0
-		return lease.Acknowledgement{Failure: cmp.Or(verdict.Failure, v.late)}
+		return lease.Acknowledgement{Failure: cmp.Or(verdict.Failure, v.missingReason)}
 	case !verdict.Recent && a.Version > v.verified:
 		if !verdict.Due {
 			v.prober.Ask()
@@ -246,7 +248,7 @@ func (p *programmer) limitToVerified(a lease.Acknowledgement) lease.Acknowledgem
 	return a
 }
 
-func (p *programmer) proved() <-chan struct{} {
+func (p *programmer) probeResults() <-chan struct{} {
 	if p.proving == nil {
 		return nil
 	}

@@ -49,7 +49,7 @@ func newProvenWorldAt(t *testing.T, pace probe.Pace) *provenWorld {
 	w := &provenWorld{world: newWorld(t)}
 	w.open.Store(true)
 	v := &proving{
-		service: types.NamespacedName{Namespace: "shop", Name: "probe"}, results: make(chan struct{}, 1), shown: map[ruleset.Family]probe.State{},
+		service: types.NamespacedName{Namespace: "shop", Name: "probe"}, results: make(chan struct{}, 1), reported: map[ruleset.Family]probe.State{},
 	}
 	v.prober = probe.New(probe.Options{
 		Node: "node-a", Port: 10268, Pace: pace,

@@ -41,27 +41,27 @@ type Options struct {
 	NodeName string
 	API      *rest.Config
 
-	// Settings are what the rules depend on. The address of the API server is taken from API.
+	// Settings decide the rules. The address of the API server is taken from API.
 	view.Settings
-	// MinSyncPeriod is the least time between two syncs.
+	// MinSyncPeriod is the minimum time between two syncs.
 	MinSyncPeriod time.Duration
 	// SyncPeriod is how often all rules are compared with the kernel's without a suspicion.
 	SyncPeriod time.Duration
-	// LeaseNamespace has the proxy's Lease and the addresses of nodes that vicinity-controller publishes.
+	// LeaseNamespace has the proxy's Lease and the node addresses that vicinity-controller publishes.
 	LeaseNamespace string
-	// ProbeService is the Service in LeaseNamespace by which the node is probed, empty for none. ProbePort is
-	// the port at which the proxy answers, 0 for any.
+	// ProbeService is the probed Service in LeaseNamespace, empty for none. The proxy answers at ProbePort, 0 for any
+	// port.
 	ProbeService string
 	ProbePort    uint16
-	// AccountingInterval is the shortest time between two counts of connections, 0 for none.
+	// AccountingInterval is the minimum time between two counts of connections, 0 for no accounting.
 	AccountingInterval time.Duration
 
 	Kernel   kernel
 	Tracker  tracker
 	Registry prometheus.Registerer
 	Log      logr.Logger
-	// Programmed is called once, when everything that was known at the start is programmed, except for ports
-	// that the kernel refuses. It may be nil.
+	// Programmed is called once, when all objects listed at the start are programmed, except for refused ports. It may
+	// be nil.
 	Programmed func()
 }
 
@@ -87,9 +87,9 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	p := &Proxy{options: o, health: health.NewState(healthClock)}
 	wake := make(chan struct{}, 1)
 	p.catalogue = cluster.NewCatalogue(clock.RealClock{}, func() {
-		// Until all is known there is nothing to program. A restart of an unhealthy proxy would not help.
+		// Nothing is programmed before all objects are listed. A restart of an unhealthy proxy would not help.
 		if p.watches.AreReady() {
-			p.health.Queued(p.programmer.named...)
+			p.health.Queued(p.programmer.apiNames...)
 		}
 		signal(wake)
 	})
@@ -118,7 +118,7 @@ func newProxy(o Options, healthClock clock.PassiveClock) (*Proxy, error) {
 	return p, nil
 }
 
-// owner is the node, with which the Lease is deleted.
+// owner returns the Node as the owner of the Lease, so that both are deleted together.
 func (p *Proxy) owner() *metav1.OwnerReference {
 	node, _ := p.catalogue.Position()
 	if node == nil {
@@ -160,9 +160,9 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 		health:       p.health,
 		warnings:     events.NewWarnings(events.Options{Node: o.NodeName, Record: ports.countWarnings(p.events.Record), Reference: p.reference}),
 		flows:        p.cleaner,
-		onProgrammed: p.keeper.Tell,
+		onProgrammed: p.keeper.Acknowledge,
 		scheduler:    newScheduler(o.MinSyncPeriod),
-		checks:       checks{period: o.SyncPeriod, aside: func(do func()) { go do() }},
+		checks:       checks{period: o.SyncPeriod, background: func(do func()) { go do() }},
 		wake:         wake,
 		healthPorts:  ports,
 		writer: &writer{
@@ -178,7 +178,7 @@ func (p *Proxy) newProgrammer(wake chan struct{}) *programmer {
 func (p *Proxy) newProving() *proving {
 	v := &proving{
 		service: types.NamespacedName{Namespace: p.options.LeaseNamespace, Name: p.options.ProbeService},
-		results: make(chan struct{}, 1), shown: map[ruleset.Family]probe.State{},
+		results: make(chan struct{}, 1), reported: map[ruleset.Family]probe.State{},
 	}
 	v.prober = probe.New(probe.Options{
 		Node: p.options.NodeName, Port: p.options.ProbePort, Pace: probe.DefaultPace, Tried: p.metrics.probed,
@@ -198,14 +198,14 @@ func (o *Options) settings() view.Settings {
 	return settings
 }
 
-// apiServer is the API server's address, if it is configured by an address.
+// apiServer returns the API server's address, empty if it is configured by a name.
 func apiServer(api *rest.Config) netset.Set {
 	if api == nil {
 		return netset.Set{}
 	}
 	url, _, err := rest.DefaultServerUrlFor(api)
 	if err != nil {
-		return netset.Set{} // which the clients say
+		return netset.Set{} // the clients report the error
 	}
 	address, err := netip.ParseAddr(url.Hostname())
 	if err != nil {
@@ -225,7 +225,7 @@ func (p *Proxy) reference(name types.NamespacedName) *corev1.ObjectReference {
 // Health answers /healthz, /livez and /readyz.
 func (p *Proxy) Health() http.Handler { return p.health.Handler() }
 
-// Run serves Services until the context ends. The rules stay as they are then.
+// Run serves Services until the context ends. The rules stay.
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -257,7 +257,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	p.options.Log.Info("All objects are listed: starting to program", "node", p.options.NodeName)
 	p.programmer.run(ctx)
 	<-cleaned
-	p.cleaner.finish(ctx) // also what the last sync asked for
+	p.cleaner.finish(ctx) // includes the requests of the last sync
 	return nil
 }
 

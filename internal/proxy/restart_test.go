@@ -122,7 +122,7 @@ func TestRestartWithABadPort(t *testing.T) {
 		t.Error("the port that is refused does not keep what it had")
 	}
 	w.refusing()
-	w.run(asideMost)
+	w.run(refusedMost)
 	w.right("when the kernel takes it")
 	if got := w.counter("refused", "IPv4"); got != 0 {
 		t.Errorf("%g ports are set aside still", got)
@@ -150,7 +150,7 @@ func TestRestartWithoutMemory(t *testing.T) {
 				t.Errorf("%g ports are set aside, want %g", got, want)
 			}
 			w.refusing()
-			w.run(asideMost)
+			w.run(refusedMost)
 			w.right("when there is memory")
 		})
 	}
@@ -246,7 +246,7 @@ func TestRestartWhereAllIsMadeAnew(t *testing.T) {
 			}
 			w.kernel.unreadable = nil
 			w.refusing()
-			w.run(asideMost)
+			w.run(refusedMost)
 			w.right("in the end")
 		})
 	}

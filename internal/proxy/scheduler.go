@@ -11,40 +11,36 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 )
 
-// scheduler decides when the programmer syncs, and which Services a sync compiles. Time is an
-// argument, and it touches nothing else.
+// scheduler decides when the programmer syncs, and which Services a sync compiles. Time is an argument.
 //
-// The first change is programmed at once, and changes that follow soon are programmed together. A
-// slow sync is followed by a rest, so that endless changes take half of one CPU. A Service that
-// takes long to program rests by itself, so that changes of others do not wait for it. A sync has
-// room for a bounded number of elements, since all of them are in memory until the kernel has them.
+// The first change is programmed at once, and changes that follow soon are programmed together. A slow sync is followed
+// by a rest, so that endless changes take at most half of one CPU. A Service that takes long to program rests alone, so
+// that others do not wait for it. A sync has room for a bounded number of elements: they are in memory until the kernel
+// has them.
 type scheduler struct {
-	// period is the least time from the beginning of one sync to that of the next, and notBefore
-	// when the next one may begin.
+	// period is the minimum time between the beginnings of two syncs. The next one begins at notBefore or later.
 	period    time.Duration
 	notBefore time.Time
 
-	// resting is until when Services rest, and changed which of them have changed since.
+	// resting has the end of each Service's rest, and changed the resting Services that have changed since.
 	resting map[types.NamespacedName]time.Time
 	changed map[types.NamespacedName]bool
-	// postponed is since when Services wait for a sync that has room for them.
+	// postponed has the time since when each Service waits for a sync with room for it.
 	postponed map[types.NamespacedName]time.Time
 
-	// room is how many elements this sync may take out and put in, 0 for any number, and used how
-	// many it does. The first Service that may wait has room whatever it takes: compiledAny says
-	// that there was one.
+	// room is how many elements this sync may add and delete, 0 for any number, and used how many it does. The first
+	// Service that may wait always has room. compiledAny says that it was compiled.
 	room, used  int
 	compiledAny bool
 	efforts     map[types.NamespacedName]effort
 }
 
 const (
-	// longestRest bounds what one slow sync costs the changes after it.
+	// longestRest bounds the delay of changes after one slow sync.
 	longestRest = time.Second
-	// turnFactor is how many times as long a Service rests as it took. So it has at most a quarter
-	// of the time of one CPU.
+	// turnFactor is the rest of a Service as a multiple of its effort. So it gets at most a quarter of one CPU.
 	turnFactor = 3
-	// brief is how long a Service may take without a rest, and longestTurn how long it rests at most.
+	// brief is the longest effort without a rest, and longestTurn the longest rest of a Service.
 	brief       = 5 * time.Millisecond
 	longestTurn = 10 * time.Second
 )
@@ -56,7 +52,7 @@ func newScheduler(period time.Duration) *scheduler {
 	}
 }
 
-// ready is when a sync may begin that is wanted at a time.
+// ready returns when a sync that is wanted at a time may begin.
 func (s *scheduler) ready(at time.Time) time.Time {
 	if s.notBefore.After(at) {
 		return s.notBefore
@@ -64,7 +60,7 @@ func (s *scheduler) ready(at time.Time) time.Time {
 	return at
 }
 
-// synced notes a sync. Changes do not wait for the period after a sync that wrote nothing new.
+// synced records a sync. After one that wrote nothing new, changes do not wait for the period.
 func (s *scheduler) synced(began, ended time.Time, wroteNothing bool) {
 	s.notBefore = ended.Add(min(ended.Sub(began), longestRest))
 	if least := began.Add(s.period); !wroteNothing && least.After(s.notBefore) {
@@ -74,15 +70,14 @@ func (s *scheduler) synced(began, ended time.Time, wroteNothing bool) {
 
 // candidate is a Service that may be compiled.
 type candidate struct {
-	// bypassesQueue says that it is compiled whenever it has changed.
+	// bypassesQueue says that the Service is compiled at once when it has changed.
 	bypassesQueue bool
-	// elements are those that it has now.
-	elements int
-	created  time.Time
+	elements      int // current
+	created       time.Time
 }
 
-// due are the Services to compile now, in order: those that bypass the queue, then those for which
-// earlier syncs had no room, then those with the fewest elements, of these the oldest.
+// due returns the Services to compile now, in order: first Services that bypass the queue, then postponed Services, then
+// the others by elements and age.
 func (s *scheduler) due(changed map[types.NamespacedName]bool, describe func(types.NamespacedName) candidate, now time.Time) []types.NamespacedName {
 	maps.DeleteFunc(s.resting, func(_ types.NamespacedName, until time.Time) bool { return !until.After(now) })
 	due := make(map[types.NamespacedName]candidate, len(changed))
@@ -119,12 +114,12 @@ func (s *scheduler) due(changed map[types.NamespacedName]bool, describe func(typ
 	})
 }
 
-// begin begins a sync with room for so many elements, 0 for any number.
+// begin begins a sync with room for a number of elements, 0 for any number.
 func (s *scheduler) begin(room int) {
 	s.room, s.used, s.compiledAny, s.efforts = room, 0, false, map[types.NamespacedName]effort{}
 }
 
-// hasRoom reports whether the sync has room for so many elements more.
+// hasRoom reports whether the sync has room for more elements.
 func (s *scheduler) hasRoom(elements int) bool {
 	return s.room == 0 || !s.compiledAny || s.used+elements <= s.room
 }
@@ -136,7 +131,7 @@ func (s *scheduler) postpone(name types.NamespacedName, now time.Time) {
 	}
 }
 
-// compiled notes that a Service was compiled in this sync, perhaps again.
+// compiled records that a Service was compiled in this sync, perhaps again.
 func (s *scheduler) compiled(name types.NamespacedName, one effort, mayWait bool) {
 	delete(s.postponed, name)
 	s.compiledAny = s.compiledAny || mayWait
@@ -144,12 +139,12 @@ func (s *scheduler) compiled(name types.NamespacedName, one effort, mayWait bool
 	s.efforts[name] = one
 }
 
-// waits reports whether a Service has changed and is compiled later.
+// waits reports whether a changed Service waits for a later sync.
 func (s *scheduler) waits(name types.NamespacedName) bool {
 	return s.changed[name] || !s.postponed[name].IsZero()
 }
 
-// nextTurn is when the first waiting Service has its turn, zero if none waits.
+// nextTurn returns when the first waiting Service has its turn, zero if none waits.
 func (s *scheduler) nextTurn() time.Time {
 	var at time.Time
 	for _, since := range s.postponed {
@@ -161,26 +156,24 @@ func (s *scheduler) nextTurn() time.Time {
 	return at
 }
 
-// effort is what it took to compile a Service.
+// effort is the cost of compiling a Service.
 type effort struct {
-	// had and has are its elements before and after.
-	had, has int
+	had, has int // elements before and after
 	time     time.Duration
 }
 
-// elements are how many the kernel may have to take out and put in for the Service.
+// elements returns how many elements the kernel may have to delete and add for the Service.
 func (e effort) elements() int { return e.had + e.has }
 
-// writing is what the kernel did in a sync: how many elements it took out and put in, and how long
-// that took.
+// writing is the kernel's work in a sync: the added and deleted elements, and the time.
 type writing struct {
 	elements int
 	time     time.Duration
 }
 
-// charge has the Services of this sync rest that took long. Each has a share of the kernel's time
-// by its elements. If the kernel did more, the rest was for Services that changed before: it
-// deleted their leftovers, or took what it had not taken then.
+// charge lets the Services of this sync rest that took long. Each gets a share of the kernel's time by its elements. If
+// the kernel wrote more elements, the remainder belongs to Services of earlier syncs: their leftovers, and changes that
+// the kernel had not taken then.
 func (s *scheduler) charge(wrote writing, now time.Time) {
 	sum := 0
 	for _, one := range s.efforts {
@@ -198,7 +191,7 @@ func (s *scheduler) charge(wrote writing, now time.Time) {
 	}
 }
 
-// backoff doubles with every failure after the first.
+// backoff doubles the delay with every failure after the first.
 func backoff(first, most time.Duration, failures int) time.Duration {
 	wait := first
 	for i := 1; i < failures && wait < most; i++ {

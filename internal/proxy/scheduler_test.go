@@ -297,7 +297,7 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 		w.put(aGroup("slow", "slow-1", "10.1.1.2"))
 		w.run(time.Second)
 		w.scheduler.resting[cluster.KeyOf(slow)] = w.clock.Now().Add(longestTurn)
-		if len(w.family(ruleset.IPv4).aside) != 1 {
+		if len(w.family(ruleset.IPv4).refused) != 1 {
 			t.Fatal("it is not set aside: the test shows nothing")
 		}
 		w.put(born(aService("victim", "10.96.0.7"), time.Minute), aGroup("victim", "victim-1", "10.1.7.7"))

@@ -103,7 +103,7 @@ func (w *world) restart() {
 		flows:    w.flows,
 		settings: view.Settings{MasqueradeMark: ruleset.DefaultMasqueradeMark}, bounds: newBounds(view.Bounds{}), catalogue: known, clock: w.clock, metrics: numbers,
 		log: logr.Discard(), health: health.NewState(w.clock), onProgrammed: func(a lease.Acknowledgement) { w.version, w.except = a.Version, a.Except },
-		scheduler: newScheduler(20 * time.Millisecond), checks: checks{period: time.Hour, aside: func(do func()) { do() }}, started: w.clock.Now(),
+		scheduler: newScheduler(20 * time.Millisecond), checks: checks{period: time.Hour, background: func(do func()) { do() }}, started: w.clock.Now(),
 		healthPorts: &healthPorts{answerer: &fakeHealthPorts{}, metrics: numbers, log: logr.Discard()},
 		writer: &writer{
 			kernel: w.kernel, clock: w.clock, metrics: numbers, log: logr.Discard(),

@@ -14,23 +14,22 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// writer writes what is staged. It finds ServicePorts that the kernel refuses and sets them aside, so that they
-// do not hold up others.
+// writer writes staged changes to the kernel. It finds the ServicePorts that the kernel refuses, so that they do not
+// block others.
 type writer struct {
 	kernel  kernel
 	clock   clock.PassiveClock
 	metrics *metrics
 	log     logr.Logger
-	// stale is called with connections that the rules do not allow any more, forget with clients of endpoints
-	// that were removed.
+	// stale gets the connections that must end, forget the remembered clients of removed endpoints.
 	stale  func([]ruleset.Stale)
 	forget func(ruleset.Family, []ruleset.Forget)
 }
 
-// write writes all that is staged and due. After a failure f.next() says when to try again.
+// write writes the staged and due changes of a family. After a failure f.next() says when to retry.
 func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 	if !f.active && !f.doubtful {
-		f.settled() // there was nothing to do and there is nothing
+		f.settled()
 		return nil
 	}
 	f.restage(now)
@@ -46,13 +45,13 @@ func (w *writer) write(ctx context.Context, f *family, now time.Time) error {
 		return ctx.Err()
 	}
 	f.failures++
-	// The search for what is refused may have taken long.
+	// The search for refused ports may have taken long.
 	ended := w.clock.Now()
 	f.retry = ended.Add(max(backoff(retryFirst, retryMost, f.failures), ended.Sub(now)))
 	return err
 }
 
-// try writes once. If that fails, it reads the kernel and writes once more.
+// try writes once. If that fails, it reads the kernel's rules and writes once more.
 func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	if f.doubtful || f.table.MustRead() {
 		if _, err := w.adopt(f); err != nil {
@@ -80,7 +79,7 @@ func (w *writer) try(ctx context.Context, f *family, now time.Time) error {
 	return second
 }
 
-// adopt reads what the kernel holds.
+// adopt continues from the kernel's rules.
 func (w *writer) adopt(f *family) (*ruleset.Listing, error) {
 	listing, err := f.read(w.kernel)
 	if err != nil {
@@ -91,7 +90,7 @@ func (w *writer) adopt(f *family) (*ruleset.Listing, error) {
 	return &listing, nil
 }
 
-// commit writes one transaction. After a failure the kernel has to be read.
+// commit writes one transaction. After a failure the caller must adopt the kernel's rules.
 func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 	commit := f.commit(now)
 	if !commit.Transaction.Empty() {
@@ -120,7 +119,7 @@ func (w *writer) commit(ctx context.Context, f *family, now time.Time) error {
 	return nil
 }
 
-// blamed is an error with the ServicePorts whose rules the kernel refused.
+// blamed is an error of the kernel with the ServicePorts that need the refused change.
 type blamed struct {
 	error
 	names []string
@@ -128,7 +127,7 @@ type blamed struct {
 
 func (b *blamed) Unwrap() error { return b.error }
 
-// blame adds the ServicePorts to an error of the kernel that names a change.
+// blame adds the ServicePorts to an error if the kernel names the refused change.
 func blame(table *ruleset.Table, t ruleset.Transaction, err error) error {
 	var refused interface{ Refused() (change, element int) }
 	if !errors.As(err, &refused) {
@@ -149,9 +148,9 @@ func sizeOf(t ruleset.Transaction) int {
 	return n
 }
 
-// isolate finds the staged ServicePorts that the kernel refuses, sets them aside, and writes the others. The
-// kernel's state is known when it begins. If there are too many, the next call goes on. What is not written
-// keeps its current kernel rules, including those of a previous process.
+// isolate finds the staged ServicePorts that the kernel refuses, and writes the others. The kernel's state must be known.
+// If there are too many, the next call continues. Ports that are not written keep their current kernel rules, including
+// those of a previous process.
 func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause error) error {
 	all := maps.Clone(f.table.Pending())
 	for name := range all {
@@ -164,25 +163,25 @@ func (w *writer) isolate(ctx context.Context, f *family, now time.Time, cause er
 		stuck = s.try(ctx)
 	}
 	if stuck != nil && ctx.Err() == nil && !f.doubtful {
-		// Nothing can be written without these ports either, so they are not the cause.
-		stuck = s.makeAnew(ctx, stuck)
+		// The write fails without these ports too, so they are not the cause.
+		stuck = s.rewrite(ctx, stuck)
 	}
 	switch {
 	case stuck != nil || w.answers(ctx, f) != nil:
 	case len(all) > 0:
-		if cause = s.among(ctx, all); s.learnt() {
-			f.failures = 0 // the next look has less to do, and need not wait for long
+		if cause = s.find(ctx, all); s.hasProgress() {
+			f.failures = 0 // the next search has less to do and can start soon
 		}
 	default:
 		cause = nil
 	}
 	for _, one := range s.refusals {
-		w.setAside(f, one, all[one.name], now)
+		w.recordRefusal(f, one, all[one.name], now)
 		delete(all, one.name)
 	}
 	if cause != nil {
 		for name, port := range all {
-			_ = f.stage(name, port) // what is wrong with it was said when it came
+			_ = f.stage(name, port) // its error was reported when it was staged first
 		}
 	}
 	return cause
@@ -196,15 +195,15 @@ type search struct {
 	began    time.Time
 	until    time.Time
 	refusals []refusal
-	// written says that something was written that the kernel had not blamed.
+	// written says that ports were written that the kernel had not blamed.
 	written bool
-	// misled says that something was written that the kernel had blamed. Blame is ignored from then on.
+	// misled says that the kernel took ports that it had blamed. Blame is ignored from then on.
 	misled bool
-	// listing is what the kernel holds, nil if unknown.
+	// listing has the kernel's rules, nil if they are unknown.
 	listing *ruleset.Listing
 }
 
-// refusal is a ServicePort that the kernel refuses, and why.
+// refusal is a ServicePort that the kernel refuses.
 type refusal struct {
 	name  string
 	cause error
@@ -212,17 +211,17 @@ type refusal struct {
 
 var errTooMany = errors.New("the kernel refuses more ports of Services than one search can find")
 
-// among writes ServicePorts until each is known that fails by itself. It leaves in all those that are not
-// written. If the kernel names what it refuses, the ServicePorts that need it are tried first. The kernel names
-// no element for a loop of chains, and nothing if it lacks memory or refuses at the very end. Then the ports are
-// tried in halves.
+// find writes ServicePorts, and finds each one that fails alone. It removes the written ones from all.
 //
-// Its bounds end the search only once it has learnt something, so that repeated searches converge: each attempt
-// after a failure is at most half of it.
-func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort) error {
+// If the kernel names the refused change, the ports that need it are tried first. Otherwise the ports are tried in
+// halves: the kernel names no element for a loop of chains, and nothing if it lacks memory or refuses the commit.
+//
+// The bounds end a search only after it has made progress, so that repeated searches converge: each attempt after a
+// failure has at most half of the ports.
+func (s *search) find(ctx context.Context, all map[string]*ruleset.ServicePort) error {
 	type attempt struct {
 		names  []string
-		blamed bool // by the kernel's word
+		blamed bool // by the kernel
 	}
 	stack := []attempt{{names: slices.Sorted(maps.Keys(all))}}
 	for len(stack) > 0 {
@@ -232,13 +231,13 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 		tried := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		for _, name := range tried.names {
-			_ = s.family.stage(name, all[name]) // what is wrong with it was said when it came
+			_ = s.family.stage(name, all[name]) // its error was reported when it was staged first
 		}
 		err := s.try(ctx)
 		if err == nil {
 			s.family.settled()
 			if tried.blamed {
-				s.misled = true // and little is learnt, so the search goes on
+				s.misled = true // this is no progress, so the search goes on
 			} else {
 				s.extend()
 				s.written = true
@@ -264,34 +263,33 @@ func (s *search) among(ctx context.Context, all map[string]*ruleset.ServicePort)
 			blames = known.names
 		}
 		first, rest, byBlame := divide(tried.names, blames)
-		// The rest first would fail for each bad port in it, and nothing would be learnt.
+		// With the rest first, each bad port in it would fail the attempt, without progress.
 		stack = append(stack, attempt{names: rest}, attempt{first, byBlame})
 	}
 	return nil
 }
 
-// ended reports whether the search has reached a bound and has learnt something.
+// ended reports whether the search has reached a bound and has made progress.
 func (s *search) ended() bool {
 	if len(s.refusals) == mostRefused {
 		return true
 	}
-	return s.learnt() && (s.tries <= 0 || s.clock.Now().After(s.until))
+	return s.hasProgress() && (s.tries <= 0 || s.clock.Now().After(s.until))
 }
 
-// extend doubles the time of a search when it learns something for the first time: halving led it to little, and
-// the way back takes as long.
+// extend doubles the time of a search at its first progress: halving has led it to few ports, and the way back takes as
+// long.
 func (s *search) extend() {
 	now := s.clock.Now()
-	if until := now.Add(now.Sub(s.began)); !s.learnt() && until.After(s.until) {
+	if until := now.Add(now.Sub(s.began)); !s.hasProgress() && until.After(s.until) {
 		s.until = until
 	}
 }
 
-// learnt reports whether the next search has less to do.
-func (s *search) learnt() bool { return s.written || len(s.refusals) > 0 }
+// hasProgress reports whether the next search has less to do.
+func (s *search) hasProgress() bool { return s.written || len(s.refusals) > 0 }
 
-// divide divides two or more names: first are those that are blamed, if they are at most half, else the first
-// half.
+// divide divides two or more names. first has the blamed names if they are at most half of all, else the first half.
 func divide(names, blames []string) (first, rest []string, byBlame bool) {
 	for _, name := range names {
 		if slices.Contains(blames, name) {
@@ -306,7 +304,7 @@ func divide(names, blames []string) (first, rest []string, byBlame bool) {
 	return first, rest, true
 }
 
-// try writes what is staged. If the kernel refuses all of it, the last listing is still true. Else it is read
+// try writes the staged changes. If the kernel has done nothing, the last listing is still right. Otherwise try reads it
 // again.
 func (s *search) try(ctx context.Context) (err error) {
 	s.tries--
@@ -332,10 +330,10 @@ func (s *search) try(ctx context.Context) (err error) {
 	return err
 }
 
-// makeAnew deletes the table and writes all of it. Others may have changed it such that the kernel refuses each
-// repair. It is tried ever more seldom, since it takes long and forgets clients, and only if the kernel answers
-// at all. Rules of a previous process do not stay.
-func (s *search) makeAnew(ctx context.Context, cause error) error {
+// rewrite replaces the whole table: other programs may have changed it so that the kernel refuses each repair. It does
+// so more and more rarely, because that takes long and forgets clients, and only if the kernel answers. Rules of a
+// previous process do not stay.
+func (s *search) rewrite(ctx context.Context, cause error) error {
 	f := s.family
 	times, rest := (f.failures+1)/refusedRepairs, (f.failures+1)%refusedRepairs
 	if rest != 0 || bits.OnesCount(uint(times)) != 1 || s.answers(ctx, f) != nil {
@@ -355,14 +353,14 @@ func (w *writer) answers(ctx context.Context, f *family) error {
 	return w.kernel.Apply(ctx, ruleset.Transaction{Family: f.number, Changes: []ruleset.Change{{Kind: ruleset.AddTable}}})
 }
 
-func (w *writer) setAside(f *family, r refusal, port *ruleset.ServicePort, now time.Time) {
-	one := f.aside[r.name]
+func (w *writer) recordRefusal(f *family, r refusal, port *ruleset.ServicePort, now time.Time) {
+	one := f.refused[r.name]
 	if one == nil {
-		one = &refused{}
-		f.aside[r.name] = one
+		one = &refusedPort{}
+		f.refused[r.name] = one
 		w.log.Error(r.cause, "The kernel refuses a port of a Service", "family", f.String(), "port", r.name)
 	}
 	one.port, one.cause = port, r.cause
 	one.failures++
-	one.retry = now.Add(backoff(asideFirst, asideMost, one.failures))
+	one.retry = now.Add(backoff(refusedFirst, refusedMost, one.failures))
 }

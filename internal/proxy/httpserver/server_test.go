@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// patience is long beside anything that these tests wait for.
-const patience = time.Minute
+// testTimeout is longer than any expected wait of these tests.
+const testTimeout = time.Minute
 
 // serve runs servers that share a limit, and returns their addresses.
 func serve(t *testing.T, limit *Limit, handlers ...http.Handler) []string {
@@ -56,12 +56,12 @@ type client struct {
 
 func connect(t *testing.T, address string) *client {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp4", address, patience)
+	conn, err := net.DialTimeout("tcp4", address, testTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(testTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	return &client{conn, bufio.NewReader(conn)}
@@ -111,7 +111,7 @@ func (c *client) closed() error {
 // await waits until a condition holds for the connections that a limit knows.
 func await(t *testing.T, limit *Limit, what string, condition func([]held) bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testTimeout)
 	for {
 		limit.mu.Lock()
 		done := condition(limit.held)
@@ -268,7 +268,7 @@ func TestYoungConnectionsStay(t *testing.T) {
 // answers.
 func TestFloodOfConnections(t *testing.T) {
 	limit := NewLimit(8)
-	limit.young = patience // the machine may be slow
+	limit.young = testTimeout // the machine may be slow
 	address := serve(t, limit, says("one"))[0]
 	stop := make(chan struct{})
 	var running sync.WaitGroup

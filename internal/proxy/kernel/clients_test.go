@@ -122,7 +122,7 @@ func TestFullMapOfClients(t *testing.T) {
 
 				answers := func(from netip.Addr) netip.AddrPort {
 					t.Helper()
-					s, err := w.client.send(from, to(front), patience)
+					s, err := w.client.send(from, to(front), answerTimeout)
 					if err != nil {
 						t.Fatalf("from %s: %v", from, err)
 					}

@@ -60,7 +60,7 @@ func TestClientsAreNotLedToWhatWent(t *testing.T) {
 		stage(t, w.conn, table, p)
 		answers := func() netip.AddrPort {
 			t.Helper()
-			s, err := w.client.connect(w.stranger, to(front), patience)
+			s, err := w.client.connect(w.stranger, to(front), answerTimeout)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,13 +117,13 @@ func affinityMaps(t testing.TB, w *world) []string {
 // waitFor waits for a condition.
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	look, late := time.NewTicker(time.Millisecond), time.After(patience)
+	look, late := time.NewTicker(time.Millisecond), time.After(answerTimeout)
 	defer look.Stop()
 	for !done() {
 		select {
 		case <-look.C:
 		case <-late:
-			t.Fatalf("not in %s: %s", patience, what)
+			t.Fatalf("not in %s: %s", answerTimeout, what)
 		}
 	}
 }

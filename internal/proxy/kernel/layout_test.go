@@ -52,7 +52,7 @@ func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
 		}
 
 		flow := newFlow(t, w, udp)
-		first, err := flow.answer(patience)
+		first, err := flow.answer(answerTimeout)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,13 +89,13 @@ func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
 			})
 		}
 		for range clients {
-			load(func() (seen, error) { return w.client.connect(w.pod, to(front), patience) })
+			load(func() (seen, error) { return w.client.connect(w.pod, to(front), answerTimeout) })
 		}
-		load(func() (seen, error) { return w.client.connect(w.stranger, to(sticky), patience) })
-		load(func() (seen, error) { return w.client.send(w.pod, to(udp), patience/4) }, os.ErrDeadlineExceeded)
-		load(func() (seen, error) { return w.node.connect(netip.Addr{}, to(front), patience) })
+		load(func() (seen, error) { return w.client.connect(w.stranger, to(sticky), answerTimeout) })
+		load(func() (seen, error) { return w.client.send(w.pod, to(udp), answerTimeout/4) }, os.ErrDeadlineExceeded)
+		load(func() (seen, error) { return w.node.connect(netip.Addr{}, to(front), answerTimeout) })
 		load(func() (seen, error) {
-			now, err := flow.answer(patience)
+			now, err := flow.answer(answerTimeout)
 			if err == nil && now.endpoint != first.endpoint {
 				err = fmt.Errorf("%s answers a flow, and %s did before", now.endpoint, first.endpoint)
 			}

@@ -52,7 +52,7 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 			if test.new != "" {
 				w.node.nft(t, strings.Replace(before, test.old, test.new, 1))
 			}
-			within := patience
+			within := answerTimeout
 			if test.stops {
 				within = time.Second
 			}
@@ -69,7 +69,7 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 				}
 			}
 			repair(t, w, table)
-			if !works(patience) {
+			if !works(answerTimeout) {
 				t.Error("it does not work after the repair")
 			}
 			wantTable(t, w.conn, w.family, table)

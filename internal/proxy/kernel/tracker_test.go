@@ -56,7 +56,7 @@ func (f flow) answer(timeout time.Duration) (seen, error) {
 // wantAnswer wants an answer of an endpoint.
 func (f flow) wantAnswer(t *testing.T, want netip.AddrPort) {
 	t.Helper()
-	if s, err := f.answer(patience); err != nil || s.endpoint != want {
+	if s, err := f.answer(answerTimeout); err != nil || s.endpoint != want {
 		t.Fatalf("%s answered, %v, want %s", s.endpoint, err, want)
 	}
 }
@@ -116,7 +116,7 @@ func TestConnectionsAreForgottenIfAskedFor(t *testing.T) {
 			return ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(n)}
 		}
 		stage(t, w.conn, table, with(1))
-		if _, err := w.client.connect(w.pod, to(front), patience); err != nil {
+		if _, err := w.client.connect(w.pod, to(front), answerTimeout); err != nil {
 			t.Fatal(err)
 		}
 		done := stage(t, w.conn, table, with(2))
@@ -153,11 +153,11 @@ func TestConnectionsThatNobodyAnsweredAreForgotten(t *testing.T) {
 			t.Fatalf("%s answered a connection that is not forgotten: this test shows nothing", s.endpoint)
 		}
 		// One from another port, which is answered, is left alone.
-		if _, err := w.client.connect(w.pod, to(front), patience); err != nil {
+		if _, err := w.client.connect(w.pod, to(front), answerTimeout); err != nil {
 			t.Fatal(err)
 		}
 		forget(t, tracker, done.Stale, 1)
-		if s, err := connect(patience); err != nil || s.endpoint != w.endpoint(1) {
+		if s, err := connect(answerTimeout); err != nil || s.endpoint != w.endpoint(1) {
 			t.Fatalf("%s answered, %v, want %s", s.endpoint, err, w.endpoint(1))
 		}
 	})

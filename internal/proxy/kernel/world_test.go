@@ -237,8 +237,8 @@ type seen struct {
 	endpoint, from netip.AddrPort
 }
 
-// patience is how long an answer may take that should come at once.
-const patience = 20 * time.Second
+// answerTimeout bounds the wait for an immediate answer.
+const answerTimeout = 20 * time.Second
 
 // connect connects by TCP and asks who answers.
 func (n *namespace) connect(from netip.Addr, to netip.AddrPort, timeout time.Duration) (seen, error) {

@@ -11,14 +11,14 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 )
 
-// Acknowledgement says what is programmed of the groups of Services in hand-over.
+// Acknowledgement says which groups of Services in hand-over are programmed.
 type Acknowledgement struct {
-	// Version is the resource version up to which groups are programmed, 0 if none is.
+	// Version is the resource version up to which groups are programmed, 0 for none.
 	Version uint64
-	// Except are Services that it says nothing about, sorted: their groups are not programmed, and hold up no
-	// others. The name v1alpha1.AllServices stands for all of a namespace.
+	// Except names, in order, the Services that Version does not cover: their groups are not programmed yet, and block
+	// no others. The name v1alpha1.AllServices stands for all Services of a namespace.
 	Except []types.NamespacedName
-	// Failure says why a probe of the node failed, for which nothing is acknowledged.
+	// Failure says why a probe of the node failed. Then nothing is acknowledged.
 	Failure string
 }
 
@@ -26,37 +26,36 @@ func (a Acknowledgement) equal(b Acknowledgement) bool {
 	return a.Version == b.Version && a.Failure == b.Failure && slices.Equal(a.Except, b.Except)
 }
 
-// mostExcept bounds the excepted Services. If there are more, whole namespaces are excepted, and if those are
-// too many, later versions wait.
+// mostExcept bounds the excepted Services. If there are more, whole namespaces are excepted. If there are too many
+// namespaces, later versions wait.
 const mostExcept = 50
 
-// Acknowledgements know up to which resource version the groups of Services in hand-over are programmed. The
-// controller takes a version for all lower ones, so it never passes a version that waits, except of the Services
-// that are named.
+// Acknowledgements tracks up to which resource version the groups of Services in hand-over are programmed. A version
+// acknowledges all lower ones, so it never passes a waiting version, except for the excepted Services.
 type Acknowledgements struct {
 	Acknowledgement
 	// waiting are versions that are not programmed yet.
 	waiting map[types.NamespacedName][]uint64
-	// ahead are programmed versions of Services that are behind a waiting one.
+	// ahead has programmed versions that are higher than a waiting one.
 	ahead map[types.NamespacedName]uint64
 }
 
-// NewAcknowledgements are those of a proxy that has programmed nothing.
+// NewAcknowledgements returns the Acknowledgements of a proxy that has programmed nothing.
 func NewAcknowledgements() *Acknowledgements {
 	return &Acknowledgements{waiting: map[types.NamespacedName][]uint64{}, ahead: map[types.NamespacedName]uint64{}}
 }
 
-// Wait notes versions of groups of a Service that are not programmed yet.
+// Wait adds versions of a Service's groups that are not programmed yet.
 func (a *Acknowledgements) Wait(service types.NamespacedName, versions []uint64) {
 	if len(versions) == 0 {
 		return
 	}
-	// Of waiting versions the first and the last count.
+	// Only the lowest and the highest waiting version count.
 	all := slices.Concat(a.waiting[service], versions)
 	a.waiting[service] = []uint64{slices.Min(all), slices.Max(all)}
 }
 
-// Settle moves on when some Services are programmed.
+// Settle acknowledges the Services that are programmed.
 func (a *Acknowledgements) Settle(programmed func(types.NamespacedName) bool) {
 	done := map[types.NamespacedName][]uint64{}
 	for service, versions := range a.waiting {
@@ -66,7 +65,7 @@ func (a *Acknowledgements) Settle(programmed func(types.NamespacedName) bool) {
 		}
 	}
 	if len(a.waiting) == 0 {
-		a.waiting = map[types.NamespacedName][]uint64{} // not as large as it once was
+		a.waiting = map[types.NamespacedName][]uint64{} // frees the memory of a large map
 	}
 	least := a.setExcept()
 	passes := func(version uint64) bool { return least == 0 || version < least }
@@ -90,8 +89,8 @@ func (a *Acknowledgements) Settle(programmed func(types.NamespacedName) bool) {
 	}
 }
 
-// setExcept names waiting Services, or the namespaces with the most of them, those that wait longest first. It
-// returns the least version that any other waits for, 0 if none does.
+// setExcept excepts the longest waiting Services, or the namespaces with the most waiting Services. It returns the lowest
+// version that another Service waits for, 0 for none.
 func (a *Acknowledgements) setExcept() (least uint64) {
 	perNamespace := map[string]int{}
 	for service := range a.waiting {
@@ -101,9 +100,9 @@ func (a *Acknowledgements) setExcept() (least uint64) {
 		return cmp.Or(cmp.Compare(perNamespace[y], perNamespace[x]), cmp.Compare(x, y))
 	})
 	whole := map[string]bool{}
-	for told, i := len(a.waiting), 0; told > mostExcept && i < len(largest) && perNamespace[largest[i]] > 1; i++ {
+	for names, i := len(a.waiting), 0; names > mostExcept && i < len(largest) && perNamespace[largest[i]] > 1; i++ {
 		whole[largest[i]] = true
-		told -= perNamespace[largest[i]] - 1
+		names -= perNamespace[largest[i]] - 1
 	}
 	since := map[types.NamespacedName]uint64{}
 	for name, versions := range a.waiting {

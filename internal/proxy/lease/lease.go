@@ -1,5 +1,5 @@
-// Package lease keeps the Lease by which vicinity-controller knows that a node's proxy lives, and which groups
-// of Services in hand-over it has programmed.
+// Package lease keeps the Lease of a node's proxy. It tells vicinity-controller that the proxy lives, and which groups of
+// Services in hand-over are programmed.
 package lease
 
 import (
@@ -28,16 +28,15 @@ type leases interface {
 }
 
 const (
-	// renewEvery is how often the Lease says that the proxy lives.
 	renewEvery = 10 * time.Second
-	// A programmed version is told after a moment, since all nodes tell theirs then, a few times at once and
-	// then at intervals.
-	tellWithin = 200 * time.Millisecond
-	tellBurst  = 5
-	tellEvery  = 5 * time.Second
+	// A new acknowledgement is written within writeWithin, at random, because all nodes write at the same time. There can
+	// be writeBurst writes at once, and one more every writeEvery.
+	writeWithin = 200 * time.Millisecond
+	writeBurst  = 5
+	writeEvery  = 5 * time.Second
 	// writeTime bounds one request.
 	writeTime  = 5 * time.Second
-	writeAgain = time.Second
+	retryAfter = time.Second
 )
 
 // Options configure a Keeper.
@@ -45,11 +44,11 @@ type Options struct {
 	// Leases are those of Vicinity's namespace.
 	Leases leases
 	Node   string
-	// Owner is the Node object, with which the Lease is deleted, nil if unknown.
+	// Owner returns the Node as the owner of the Lease, nil if it is unknown.
 	Owner func() *metav1.OwnerReference
-	// Alive reports whether the proxy does its work.
+	// Alive reports whether the proxy is healthy.
 	Alive func() bool
-	// Failed is called for each request that failed.
+	// Failed is called for each failed request.
 	Failed func()
 	Log    logr.Logger
 }
@@ -57,28 +56,28 @@ type Options struct {
 // Keeper keeps the Lease.
 type Keeper struct {
 	Options
-	// limiter bounds how often the Lease is renewed to tell something.
+	// limiter bounds the writes for new acknowledgements.
 	limiter *rate.Limiter
 	wake    chan struct{}
 
-	stored  *coordinationv1.Lease // as it was read or written last, nil if that is not known
+	stored  *coordinationv1.Lease // as read or written last, nil if unknown
 	failing bool
 
 	mu      sync.Mutex
 	current Acknowledgement
-	told    bool // that there is anything to say
+	known   bool // Acknowledge was called
 }
 
-// NewKeeper makes a Keeper that writes nothing until Tell is called.
+// NewKeeper returns a Keeper that writes nothing before the first call of Acknowledge.
 func NewKeeper(o Options) *Keeper {
-	return &Keeper{Options: o, limiter: rate.NewLimiter(rate.Every(tellEvery), tellBurst), wake: make(chan struct{}, 1)}
+	return &Keeper{Options: o, limiter: rate.NewLimiter(rate.Every(writeEvery), writeBurst), wake: make(chan struct{}, 1)}
 }
 
-// Tell says what is programmed. Any goroutine may call it.
-func (k *Keeper) Tell(programmed Acknowledgement) {
+// Acknowledge sets the acknowledgement to write. Any goroutine may call it.
+func (k *Keeper) Acknowledge(programmed Acknowledgement) {
 	k.mu.Lock()
-	changed := !k.told || !programmed.equal(k.current)
-	k.current, k.told = programmed, true
+	changed := !k.known || !programmed.equal(k.current)
+	k.current, k.known = programmed, true
 	k.mu.Unlock()
 	if changed {
 		select {
@@ -88,36 +87,35 @@ func (k *Keeper) Tell(programmed Acknowledgement) {
 	}
 }
 
-// annotations are those of the Lease, empty where there is nothing to say.
+// annotations returns the annotations of the Lease. Empty ones are removed.
 func (k *Keeper) annotations() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	says := map[string]string{v1alpha1.AnnotationProgrammed: "", v1alpha1.AnnotationExcept: "", v1alpha1.AnnotationProbeFailure: k.current.Failure}
+	all := map[string]string{v1alpha1.AnnotationProgrammed: "", v1alpha1.AnnotationExcept: "", v1alpha1.AnnotationProbeFailure: k.current.Failure}
 	if k.current.Version == 0 {
-		return says
+		return all
 	}
 	names := make([]string, len(k.current.Except))
 	for i, name := range k.current.Except {
 		names[i] = name.String()
 	}
-	says[v1alpha1.AnnotationProgrammed] = strconv.FormatUint(k.current.Version, 10)
-	says[v1alpha1.AnnotationExcept] = strings.Join(names, ",")
-	return says
+	all[v1alpha1.AnnotationProgrammed] = strconv.FormatUint(k.current.Version, 10)
+	all[v1alpha1.AnnotationExcept] = strings.Join(names, ",")
+	return all
 }
 
-// Run keeps the Lease until the context ends. Then the Lease expires: the rules stay, and the next proxy of the
-// node takes it.
+// Run renews the Lease until the context ends. Then the Lease expires, and the node's next proxy takes it over.
 func (k *Keeper) Run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-k.wake: // until something is programmed there is nothing to say
+	case <-k.wake: // the first acknowledgement
 	}
 	for {
 		again := renewEvery
 		if k.Alive() {
 			if err := k.write(ctx); err != nil {
-				again = writeAgain
+				again = retryAfter
 			}
 		}
 		if !k.rest(ctx, again) {
@@ -126,7 +124,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// rest waits until the Lease is due, and reports false when the context ends.
+// rest waits until the Lease is due. It returns false when the context ends.
 func (k *Keeper) rest(ctx context.Context, most time.Duration) bool {
 	renew := time.NewTimer(most)
 	defer renew.Stop()
@@ -138,7 +136,7 @@ func (k *Keeper) rest(ctx context.Context, most time.Duration) bool {
 	case <-k.wake:
 	}
 	reserved := k.limiter.Reserve()
-	moment := time.NewTimer(max(rand.N(tellWithin), reserved.Delay()))
+	moment := time.NewTimer(max(rand.N(writeWithin), reserved.Delay()))
 	defer moment.Stop()
 	select {
 	case <-ctx.Done():

@@ -115,7 +115,7 @@ func TestLease(t *testing.T) {
 		if _, written := stored.pass(time.Minute); len(written) != 0 {
 			t.Fatal("a Lease is written before anything is programmed")
 		}
-		k.Tell(Acknowledgement{Version: 0})
+		k.Acknowledge(Acknowledgement{Version: 0})
 		lease, _ := stored.pass(0)
 		if lease == nil {
 			t.Fatal("no Lease is written when all is programmed")
@@ -140,29 +140,29 @@ func TestLease(t *testing.T) {
 func TestProgrammedVersionsAreTold(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		last := func(written []string) string { return written[len(written)-1] }
-		k.Tell(Acknowledgement{Version: 0})
+		k.Acknowledge(Acknowledgement{Version: 0})
 		stored.pass(time.Second)
-		k.Tell(Acknowledgement{Version: 41})
-		if _, written := stored.pass(tellWithin); last(written) != "41" || len(written) != 2 {
+		k.Acknowledge(Acknowledgement{Version: 41})
+		if _, written := stored.pass(writeWithin); last(written) != "41" || len(written) != 2 {
 			t.Errorf("told %q", written)
 		}
-		k.Tell(Acknowledgement{Version: 41})
-		if _, written := stored.pass(tellWithin); len(written) != 2 {
+		k.Acknowledge(Acknowledgement{Version: 41})
+		if _, written := stored.pass(writeWithin); len(written) != 2 {
 			t.Errorf("told again: %q", written)
 		}
 		// Many are told together, and none is forgotten.
 		for version := range uint64(2000) {
-			k.Tell(Acknowledgement{Version: 42 + version})
+			k.Acknowledge(Acknowledgement{Version: 42 + version})
 			stored.pass(10 * time.Millisecond)
 		}
-		_, written := stored.pass(tellEvery)
-		if got := len(written); got > 2+tellBurst+8 {
+		_, written := stored.pass(writeEvery)
+		if got := len(written); got > 2+writeBurst+8 {
 			t.Errorf("%d writes in 20 s: %q", got, written)
 		}
 		if last(written) != "2041" {
 			t.Errorf("told %q in the end", written)
 		}
-		k.Tell(Acknowledgement{Version: 0})
+		k.Acknowledge(Acknowledgement{Version: 0})
 		if _, written := stored.pass(renewEvery); last(written) != "" {
 			t.Errorf("told %q though no version says anything", written)
 		}
@@ -182,7 +182,7 @@ func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
 			{Acknowledgement{Version: 41, Except: []types.NamespacedName{{Namespace: "shop", Name: "web"}}}, "41", "shop/web"},
 			{Acknowledgement{Version: 42}, "42", ""},
 		} {
-			k.Tell(test.tell)
+			k.Acknowledge(test.tell)
 			lease, _ := stored.pass(time.Second)
 			if version, except := lease.Annotations[v1alpha1.AnnotationProgrammed], lease.Annotations[v1alpha1.AnnotationExcept]; version != test.version || except != test.except {
 				t.Errorf("told %q but for %q, want %q but for %q", version, except, test.version, test.except)
@@ -196,7 +196,7 @@ func TestLeaseOfASickProxy(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		var sick atomic.Bool
 		k.Alive = func() bool { return !sick.Load() }
-		k.Tell(Acknowledgement{Version: 1})
+		k.Acknowledge(Acknowledgement{Version: 1})
 		stored.pass(0)
 		sick.Store(true)
 		if _, written := stored.pass(time.Minute); len(written) != 1 {
@@ -212,14 +212,14 @@ func TestLeaseOfASickProxy(t *testing.T) {
 func TestLeaseThatCannotBeWritten(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		stored.set(func() { stored.fail = errors.New("the API is away") })
-		k.Tell(Acknowledgement{Version: 7})
+		k.Acknowledge(Acknowledgement{Version: 7})
 		stored.pass(10 * time.Second)
 		failed := stored.failed.Load()
 		if failed < 5 || failed > 15 {
 			t.Errorf("%d writes failed in ten seconds", failed)
 		}
 		stored.set(func() { stored.fail = nil })
-		if _, written := stored.pass(writeAgain); len(written) != 1 || written[0] != "7" {
+		if _, written := stored.pass(retryAfter); len(written) != 1 || written[0] != "7" {
 			t.Fatalf("told %q when the API is back", written)
 		}
 		// Somebody else writes it, and says more.
@@ -227,13 +227,13 @@ func TestLeaseThatCannotBeWritten(t *testing.T) {
 			stored.stored.ResourceVersion = "999"
 			stored.stored.Annotations["note"] = "kept"
 		})
-		k.Tell(Acknowledgement{Version: 8})
+		k.Acknowledge(Acknowledgement{Version: 8})
 		lease, written := stored.pass(5 * time.Second)
 		if written[len(written)-1] != "8" || lease.Annotations["note"] != "kept" {
 			t.Errorf("told %q, %v after a conflict", written, lease.Annotations)
 		}
 		stored.set(func() { stored.stored = nil })
-		if lease, _ := stored.pass(renewEvery + writeAgain); lease == nil {
+		if lease, _ := stored.pass(renewEvery + retryAfter); lease == nil {
 			t.Error("a Lease that was deleted is not made again")
 		}
 	})
