@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// again is another table for the same kernel, as after a restart, for which all has been
-// staged.
+// again returns another table for the same kernel, as after a restart, with the ports staged.
 func (b *bed) again(t *testing.T, ports ...ServicePort) *bed {
 	t.Helper()
 	other := &bed{Table: NewTable(b.config), kernel: b.kernel}

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// arrange puts the wanted targets, which are sorted, into slots so that as few slots as possible
-// differ from before. It changes neither argument, and may return one of them.
+// arrange puts the sorted wanted targets into slots so that as few slots as possible change. It changes neither argument,
+// and may return one of them.
 func arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	if len(before) == 0 || len(wanted) == 0 {
 		return wanted
 	}
 	arranged := make([]netip.AddrPort, len(wanted))
-	// taken counts, where a run of one target begins, how many of it have a slot.
+	// taken counts the placed copies of a target, at the index of its first copy in wanted.
 	taken := make([]int32, len(wanted))
 	kept := 0
 	for slot, target := range before[:min(len(before), len(wanted))] {
@@ -46,7 +46,7 @@ func arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	return arranged
 }
 
-// arrange puts the wanted targets into the slots of their classes.
+// arrange arranges the wanted targets of each class in the slots of the class.
 func (s shape) arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	if len(s) < 2 {
 		return arrange(before, wanted)
@@ -64,7 +64,7 @@ func (s shape) arrange(before, wanted []netip.AddrPort) []netip.AddrPort {
 	return arranged
 }
 
-// sorted returns targets in the order that they have before they are arranged.
+// sorted sorts the targets of each class, as before arrange.
 func (s shape) sorted(targets []netip.AddrPort) []netip.AddrPort {
 	sorted := slices.Clone(targets)
 	begin := 0
@@ -76,7 +76,7 @@ func (s shape) sorted(targets []netip.AddrPort) []netip.AddrPort {
 	return sorted
 }
 
-// without returns the targets of one list that another lacks, sorted, each once.
+// without returns the targets that are only in the first list, sorted, each once.
 func without(some, others []netip.AddrPort) []netip.AddrPort {
 	if slices.Equal(some, others) {
 		return nil

@@ -2,9 +2,8 @@ package ruleset
 
 import "slices"
 
-// Blamed returns the pending ServicePorts, sorted by name, for which the last Commit made a change:
-// those that need one of its elements or, if the element is negative, its chain or set. Changes for
-// all ports have none.
+// Blamed returns the sorted names of the pending ServicePorts that need a change of the last Commit: its element or, if
+// the element is negative, its chain or set. Changes for all ports blame none.
 func (t *Table) Blamed(c Change, element int) []string {
 	needs := func(*port) bool { return false }
 	switch {
@@ -40,7 +39,7 @@ func (t *Table) needsElement(set *Set, key string) func(*port) bool {
 }
 
 func (t *Table) needsPart(name string) func(*port) bool {
-	leads := map[string]bool{name: true} // to the part, by the name of what does or does not
+	leads := map[string]bool{name: true} // whether a part leads to the named one
 	var leadsThere func(string) bool
 	leadsThere = func(from string) bool {
 		known, seen := leads[from]

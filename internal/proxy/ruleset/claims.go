@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// claim is a port's wish for one of its fronts.
+// claim is a port's claim to one of its fronts.
 type claim struct {
 	port  *port
 	index int // of the front
@@ -14,10 +14,10 @@ type claim struct {
 
 func (c claim) end() *FrontEnd { return &c.port.fronts[c.index] }
 
-// claims tell whose a front is.
+// claims decides which port gets each front.
 type claims struct {
 	winners map[Front]claim
-	// contested are all claims to fronts that several ports want.
+	// contested has all claims to the fronts that several ports claim.
 	contested map[Front][]claim
 }
 
@@ -75,12 +75,12 @@ func (f *FrontEnd) Precedence() int {
 	}
 }
 
-// compareClaims puts the claim that wins first. What the cluster gave a Service beats older claims.
+// compareClaims puts the winning claim first. Addresses and ports that the cluster assigned beat older claims.
 func compareClaims(a, b claim) int {
 	return cmp.Or(cmp.Compare(a.end().Precedence(), b.end().Precedence()), cmp.Compare(a.port.rank, b.port.rank), cmp.Compare(a.port.name, b.port.name))
 }
 
-// entry is what a front needs, nothing if no port wants it.
+// entry returns the wanted entry of a front, nothing if no port claims it.
 func (c *claims) entry(front Front) *entry {
 	winner, ok := c.winners[front]
 	if !ok {
@@ -111,5 +111,5 @@ func compareFronts(a, b Front) int {
 
 func (f Front) own() netip.AddrPort { return netip.AddrPortFrom(f.Address, f.Port) }
 
-// String is the front as people write it: 10.96.0.10:53/udp.
+// String returns the front as in 10.96.0.10:53/udp.
 func (f Front) String() string { return f.own().String() + "/" + f.Protocol.String() }

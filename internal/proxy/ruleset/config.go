@@ -8,51 +8,47 @@ import (
 
 // The defaults of Config.
 const (
-	// DefaultMasqueradeMark is a bit that kube-proxy does not use.
+	// DefaultMasqueradeMark is a bit that kube-proxy leaves free.
 	DefaultMasqueradeMark = 0x2000
-	// MostAffinityClients is the size that the kernel gives a map of clients by itself.
+	// MostAffinityClients is the kernel's default size of a map of clients.
 	MostAffinityClients = 65535
-	// DefaultLinger is long beside what a packet needs for two lookups, even where it is
-	// put off between them.
+	// DefaultLinger is much longer than a packet needs for two lookups, even if it is delayed between them.
 	DefaultLinger = time.Second
 )
 
-// Config is what the whole table of a family goes by.
+// Config configures the table of a family.
 type Config struct {
 	Family Family
-	// MasqueradeMark is the bit of packet marks by which a connection gets the node's address as
-	// its source, DefaultMasqueradeMark if zero.
+	// MasqueradeMark marks packets to masquerade, DefaultMasqueradeMark if zero.
 	MasqueradeMark uint32
 	MasqueradeAll  bool // all connections to addresses of Services
-	// ClusterCIDRs contain the addresses of pods. A table without any of its family and without
-	// PodInterfaces cannot tell pods: it masquerades nothing for coming from outside, and a
-	// PoolSplit keeps traffic of pods on the node.
+	// ClusterCIDRs contain the addresses of pods. Without any of the family, and without PodInterfaces, the table cannot
+	// tell traffic of pods: it does not masquerade outside traffic, and a PoolSplit keeps traffic of pods on the node.
 	ClusterCIDRs []netip.Prefix
-	// PodInterfaces receive traffic of pods. With a name, ClusterCIDRs do not count.
+	// PodInterfaces receive traffic of pods. With a name, ClusterCIDRs are ignored.
 	PodInterfaces Interfaces
-	// ServiceRanges contain cluster IPs. New connections to addresses there that no Service has
-	// are dropped.
+	// ServiceRanges contain cluster IPs. New connections to unassigned addresses in them are dropped.
 	ServiceRanges []netip.Prefix
-	// MaxAffinityClients is how many clients each map of a port with affinity remembers,
-	// MostAffinityClients if zero. The size is in the name of a map, since it cannot change: with
-	// another size the clients of an adopted table are forgotten. Configure does not change it.
+	// MaxAffinityClients is the size of each map of clients, MostAffinityClients if zero. The size of a map cannot change,
+	// so its name contains it: with another size the clients of an adopted table are forgotten. Configure does not change
+	// it.
 	MaxAffinityClients int
-	// Linger is how long chains and slots that are out of use stay in the kernel for packets on
-	// their way, DefaultLinger if zero.
+	// Linger is how long unused chains and slots stay in the kernel, for packets that are being processed, DefaultLinger
+	// if zero.
 	Linger time.Duration
 }
 
 // Interfaces are network interfaces of the node.
 type Interfaces struct {
-	// Name is that of the only one, or with Prefix what the names of all begin with.
+	// Name is the name of one interface or, with Prefix, the prefix of the names of all.
 	Name   string
 	Prefix bool
 }
 
-// TellsPods reports whether traffic of pods is told from other traffic.
+// TellsPods reports whether the rules can tell traffic of pods from other traffic.
 func (c Config) TellsPods() bool { return len(c.normal().fromPods(false)) > 0 }
 
-// normal fills in the defaults, and keeps the prefixes of the family alone, sorted.
+// normal sets the defaults, and keeps only the sorted prefixes of the family.
 func (c Config) normal() Config {
 	if c.Family != IPv6 {
 		c.Family = IPv4
@@ -86,8 +82,8 @@ func (c Config) samePods(other Config) bool {
 	return c.PodInterfaces == other.PodInterfaces && slices.Equal(c.ClusterCIDRs, other.ClusterCIDRs)
 }
 
-// fromPods are what traffic of pods matches one of, or else, with not, what all other
-// traffic matches all of. There are none if nothing tells pods.
+// fromPods returns statements: traffic of pods matches one of them or, with not, other traffic matches all of them. There
+// are none if the table cannot tell traffic of pods.
 func (c Config) fromPods(not bool) []Statement {
 	if c.PodInterfaces.Name != "" {
 		return []Statement{FromInterface{Interfaces: c.PodInterfaces, Not: not}}
@@ -99,8 +95,7 @@ func (c Config) fromPods(not bool) []Statement {
 	return all
 }
 
-// prefixes are those of the family, sorted, each once and without the bits that do not
-// count.
+// prefixes returns the masked prefixes of the family, sorted, each once.
 func prefixes(family Family, all []netip.Prefix) []netip.Prefix {
 	var mine []netip.Prefix
 	for _, p := range all {
@@ -112,7 +107,7 @@ func prefixes(family Family, all []netip.Prefix) []netip.Prefix {
 	return slices.Compact(mine)
 }
 
-// holds reports whether an address is one of the family that packets can have.
+// holds reports whether packets of the family can have an address.
 func (f Family) holds(a netip.Addr) bool {
 	if f == IPv6 {
 		return a.Is6() && !a.Is4In6() && a.Zone() == ""

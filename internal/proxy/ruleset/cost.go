@@ -2,8 +2,8 @@ package ruleset
 
 import "math/bits"
 
-// Costs are counted in elements of sets. Chains, rules and maps count as elements too, since there
-// are few. They are upper bounds, counted before the ServicePort is made, which may be too large.
+// Costs are counted in elements of sets. Chains, rules and maps count as elements too: they are few. Costs are upper
+// bounds, and are computed before the ServicePort is made, which may be too large.
 const (
 	// chainCost is a chain with its rules, except those for sources and classes of weights.
 	chainCost = 3
@@ -11,22 +11,21 @@ const (
 	portChains = 2 + len(treatmentPrefixes) + 1
 	// weightedCost is a chain for each class of weights, and the rules that choose it.
 	weightedCost = mostClasses * (chainCost + len(treatmentPrefixes))
-	// hookCost is what all ports need together that are sticky, or that are for some sources.
+	// hookCost is the hooks that all sticky ports share, or all ports with sources.
 	hookCost = 2 * chainCost
 	// stickyChains find and remember clients: for each treatment and pool, and both pools.
 	stickyChains = 2*len(treatmentPrefixes) + 1 + 3
-	// memoryCost is a map of the kernel's own size with some clients.
+	// memoryCost is a map of the kernel's default size with some clients.
 	memoryCost = 64
-	// bucketsPerElement are the buckets of a hash table, of 16 bytes, that count as one element.
+	// bucketsPerElement buckets of a hash table, of 16 bytes each, count as one element.
 	bucketsPerElement = 32
 )
 
-// knownPerElement are the known endpoints, which take memory of the program alone, that count as
-// one element.
+// knownPerElement known endpoints count as one element. They take memory of the program only.
 const knownPerElement = 4
 
-// MemoryCost is the cost of a map of clients. For a map with a size, the kernel makes the hash
-// table at once, with room for a third more.
+// MemoryCost returns the cost of a map of clients. For a map with a size, the kernel allocates the hash table at once, with
+// room for a third more.
 func MemoryCost(clients int) int {
 	if clients >= MostAffinityClients {
 		return memoryCost
@@ -35,8 +34,8 @@ func MemoryCost(clients int) int {
 	return (clients*memoryCost+MostAffinityClients-1)/MostAffinityClients + (buckets+bucketsPerElement-1)/bucketsPerElement
 }
 
-// PortCost is the cost of a port without its fronts. Clients is the size of its maps, zero without
-// affinity; known counts the endpoints that it does not use.
+// PortCost returns the cost of a port without its fronts. clients is the size of its maps, zero without affinity. known
+// counts the endpoints that new connections do not use.
 func PortCost(clients int, weighted bool, sources, known int) int {
 	cost := portChains*chainCost + known/knownPerElement
 	if weighted {
@@ -54,8 +53,8 @@ func PortCost(clients int, weighted bool, sources, known int) int {
 	return cost
 }
 
-// FrontCost is the cost of a front: an element for each slot, and one in each map for its
-// endpoints, its refusal, and its cluster IP or masquerading.
+// FrontCost returns the cost of a front: an element for each slot, and one in each map for its endpoints, its refusal, and
+// its cluster IP or masquerading.
 func FrontCost(slots int, sticky, guarded bool) int {
 	const usual = 3
 	cost := usual + slots
@@ -68,7 +67,7 @@ func FrontCost(slots int, sticky, guarded bool) int {
 	return cost
 }
 
-// Cost is the cost of a ServicePort with maps of some size.
+// Cost returns the cost of a ServicePort with maps for a number of clients.
 func (sp *ServicePort) Cost(clients int) int {
 	sticky := sp.Affinity > 0
 	if !sticky {

@@ -7,20 +7,19 @@ import (
 	"slices"
 )
 
-// Differences tells in words how the kernel differs from what the table wants as of the last
-// Commit. The slots of targets do not matter, so any table can be asked. What lingers matters
-// unless this table left it.
+// Differences describes how the kernel's rules differ from those of the last Commit. The order of slots does not matter,
+// so that another table can be compared. Unused chains and slots count as differences unless this table left them.
 func (t *Table) Differences(l Listing) []string {
 	return t.compare(l, false)
 }
 
-// Holds reports whether the kernel holds exactly what this table left there, including slots and
-// what lingers. If not, call Adopt: the next transaction may be refused.
+// Holds reports whether the kernel has exactly the rules that this table left there, including the order of slots and
+// unused chains. If not, call Adopt: the kernel may refuse the next transaction.
 func (t *Table) Holds(l Listing) bool {
 	return t.listing == nil && len(t.compare(l, true)) == 0
 }
 
-// HoldsShape is Holds for a listing without elements: it looks at chains and sets alone.
+// HoldsShape is Holds for a listing without elements: it compares chains and sets only.
 func (t *Table) HoldsShape(l Listing) bool {
 	c := t.newComparison(l, true)
 	c.shape()
@@ -37,7 +36,7 @@ func (t *Table) compare(l Listing, exact bool) []string {
 	return c.found
 }
 
-// comparison is a Table beside what the kernel holds.
+// comparison compares a Table with the kernel's.
 type comparison struct {
 	*Table
 	held  *holding
@@ -76,7 +75,7 @@ func (c *comparison) shape() {
 			c.differ("no rule uses %s", p.name)
 		}
 	}
-	// What lingers may be used again as it is.
+	// Unused parts may be used again as they are.
 	wanted := slices.SortedFunc(maps.Values(c.parts), compareParts)
 	if !c.exact {
 		wanted = c.usedParts()
@@ -148,7 +147,7 @@ func (c *comparison) front(front Front, held, want *entry) {
 	}
 }
 
-// strays compares the slots that no number is drawn for.
+// strays compares the unused slots.
 func (c *comparison) strays() {
 	lingering := maps.Clone(c.lingering.slots)
 	for _, s := range c.held.strays {

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// entry is what a table holds for one front.
+// entry has the elements of one front.
 type entry struct {
 	verdicts [verdictMaps]Verdict
 	slots    [slotMaps][]netip.AddrPort
-	// clusterIP says that the front counts for the set of addresses of Services, and
-	// counted that its verdicts count for the parts that they lead to.
+	// clusterIP says that the front counts for the set of cluster IPs. counted says that its verdicts count as references
+	// to their parts.
 	clusterIP, counted bool
 }
 
-// nothing is the entry of a front that a table does not know.
+// nothing is the entry of an unknown front.
 var nothing = &entry{}
 
-// entry is what a port needs for one of its fronts.
+// entry returns the wanted entry for one of the port's fronts.
 func (p *port) entry(end *FrontEnd) *entry {
 	if p.kept != nil {
 		if kept := p.kept[end.Front]; kept != nil {
@@ -63,7 +63,7 @@ func (p Pool) slotMap() int {
 	return 0
 }
 
-// treatment is how a front's traffic is treated, but for that of a pool Split.
+// treatment returns how the traffic of a front is masqueraded. It is not for PoolSplit.
 func (e *FrontEnd) treatment() treatment {
 	switch {
 	case e.Masquerade:
@@ -100,7 +100,7 @@ func (e *entry) complete() bool {
 	return e.served() && (!split || len(e.slots[0]) > 0 && len(e.slots[1]) > 0)
 }
 
-// gains reports whether there is a pool with endpoints that had none in another entry.
+// gains reports whether a pool has endpoints that had none in the other entry.
 func (e *entry) gains(other *entry) bool {
 	for pool, targets := range e.slots {
 		if len(targets) > 0 && len(other.slots[pool]) == 0 {
@@ -110,9 +110,9 @@ func (e *entry) gains(other *entry) bool {
 	return false
 }
 
-// group is the common part of the names of all chains and maps of a sticky port, for its fronts of
-// one protocol. The pools have maps of their own: a client of the whole pool must not lead a front
-// of the local pool off the node. The size of a map is in its name, since it cannot change.
+// group returns the common part of the names of a sticky port's chains and maps, for its fronts of one protocol. Each pool
+// has its own map: a client of the cluster pool must not lead a front of the local pool off the node. The size of a map
+// cannot change, so its name contains it.
 func (p *port) group(end *FrontEnd) string {
 	if p.affinity == 0 {
 		return ""
@@ -133,11 +133,10 @@ func (p *port) sourcesName(end *FrontEnd) string {
 	return sourcesPrefix + uniqueName(p.name, texts...)
 }
 
-// nameLength bounds the readable part of names. The kernel allows 255 bytes, and names contain
-// shapes too.
+// nameLength bounds the readable part of names. The kernel allows 255 bytes, and names also contain shapes.
 const nameLength = 100
 
-// uniqueName is a hash of everything, and the name as far as nft can spell it.
+// uniqueName returns a hash of the name and the details, and the name in characters that nft allows.
 func uniqueName(name string, details ...string) string {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%q %q", name, details))
 	readable := strings.Map(func(r rune) rune {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Fingerprints are carried by the chain's rules in the kernel, one each. They depend on the whole
-// chain, so the right fingerprints mean exactly the right rules, in order.
+// Fingerprints returns one fingerprint for each rule. The kernel's rules carry them. They depend on the whole chain, so
+// equal fingerprints mean equal rules in the same order.
 func (c *Chain) Fingerprints() []string {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%q\n", c.Name)
@@ -26,7 +26,7 @@ func (c *Chain) Fingerprints() []string {
 	return prints
 }
 
-// Fingerprint is carried by the set in the kernel. It depends on everything but elements and size.
+// Fingerprint returns the fingerprint that the kernel's set carries. It depends on everything but elements and size.
 func (s *Set) Fingerprint() string {
 	kind := struct {
 		Name      string
@@ -38,12 +38,12 @@ func (s *Set) Fingerprint() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// is reports whether the kernel holds a chain as this package makes it.
+// is reports whether a listed chain equals a chain of this package.
 func (l ListedChain) is(c *Chain) bool {
 	return l.entered(c.Base) && slices.Equal(l.Fingerprints, c.Fingerprints())
 }
 
-// entered reports whether packets enter the chain at a base, or nowhere if that is nil.
+// entered reports whether the listed chain has the base, or none if base is nil.
 func (l ListedChain) entered(base *Base) bool {
 	if l.Base == nil || base == nil {
 		return l.Base == base

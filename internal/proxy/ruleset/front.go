@@ -58,7 +58,7 @@ func (r *revision) reviseVerdict(front Front, id setID, old, wanted *entry) {
 	switch id {
 	case setRemember:
 		if winner.port.kept != nil {
-			return // for how long clients were remembered is not known
+			return // the timeout of the clients is unknown
 		}
 		if p.timeout != winner.port.affinity {
 			p.timeout = winner.port.affinity
@@ -103,7 +103,7 @@ func (r *revision) reviseSlots(of slotsOf, old, wanted []netip.AddrPort) {
 	r.lingering.deferSlots(of, unused, r.due)
 }
 
-// count counts fronts for which an address is one of a Service.
+// count counts the fronts that have an address as their cluster IP.
 func (r *revision) count(address netip.Addr, by int32) {
 	if _, ok := r.addresses[address]; !ok {
 		r.addresses[address] = r.clusterIPs[address] > 0

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// holding is what the kernel holds, in the terms of a table.
+// holding is a listing of the kernel, in the terms of a table.
 type holding struct {
-	anew    bool // the table must be replaced, and lost is what was read of it
+	anew    bool // the table must be replaced. lost is its listing
 	lost    *holding
 	foreign []string // chains and sets that this package does not make
 
@@ -16,14 +16,14 @@ type holding struct {
 	chains    map[string]ListedChain
 	parts     []*part // in order
 	entries   map[Front]*entry
-	targets   map[string][]netip.AddrPort // that clients may be remembered with, by map
+	targets   map[string][]netip.AddrPort // possible targets of remembered clients, by map
 	strays    []stray
-	addresses []netip.Addr        // of Services
+	addresses []netip.Addr        // cluster IPs
 	hairpin   []netip.Addr        // sorted
 	junk      [setCount][]Element // elements that this package does not make
 }
 
-// stray are the slots of a front that are not drawn.
+// stray has the unused slots of a front.
 type stray struct {
 	of    slotsOf
 	slots []uint32 // sorted
@@ -97,7 +97,7 @@ func (h *holding) holdChains(chains []ListedChain) {
 			p = parsePart(c.Name)
 			entered = p != nil && p.kind == hookPart
 		}
-		// The kernel leads to no chain that packets enter, and deletes none that is led to.
+		// No verdict can lead to a base chain, and the kernel deletes no chain that a verdict leads to.
 		if !always && (p == nil || p.kind == affinityPart) || entered != (c.Base != nil) {
 			h.foreign = append(h.foreign, "chain "+c.Name)
 			continue
@@ -110,7 +110,7 @@ func (h *holding) holdChains(chains []ListedChain) {
 	}
 }
 
-// holdElement reads an element. It is false for one that this package does not make.
+// holdElement reads an element. It returns false for a foreign element.
 func (h *holding) holdElement(family Family, id setID, e Element, slots map[slotsOf][]filled) bool {
 	switch id {
 	case setClusterIPs:
@@ -158,7 +158,7 @@ func (h *holding) entry(front Front) *entry {
 	return found
 }
 
-// holdSlots finds which slots numbers are drawn for.
+// holdSlots separates drawn slots from unused ones.
 func (h *holding) holdSlots(slots map[slotsOf][]filled) {
 	for of, all := range slots {
 		slices.SortFunc(all, func(a, b filled) int { return cmp.Compare(a.slot, b.slot) })
@@ -182,10 +182,10 @@ func (h *holding) holdSlots(slots map[slotsOf][]filled) {
 	})
 }
 
-// remembered are the targets that clients may be remembered with in a map.
+// remembered returns the possible targets of the clients in a map.
 func (h *holding) remembered(set string) []netip.AddrPort { return distinct(h.targets[set]) }
 
-// drawn is the number of slots that a verdict of a front counts on.
+// drawn returns how many slots a verdict of a front needs.
 func (v Verdict) drawn(pool int) uint32 {
 	if p := parsePart(v.Chain); p != nil {
 		return p.slots(pool)

@@ -1,24 +1,22 @@
 package ruleset
 
-// Keep stages that the fronts of a ServicePort stay as the kernel holds them until it is Set or
-// Removed: the kernel refuses what is asked for, and an earlier run may have made others. Call
-// Adopt before, and again before the ServicePort is Set or Removed. If the table is replaced, a
-// ServicePort is made as by Set, unless the kernel is known to hold nothing for its fronts.
+// Keep stages that the fronts of a ServicePort keep their kernel rules until Set or Remove: the kernel refuses the current
+// rules, and may have those of an earlier process. Call Adopt before, and again before Set or Remove. If the table is
+// replaced, the ServicePort is made as by Set, unless the kernel is known to have nothing for its fronts.
 func (t *Table) Keep(sp ServicePort) {
-	p, _ := newPort(t.config, sp) // what is left out is told by Set
+	p, _ := newPort(t.config, sp) // Set has returned the error
 	p.keeps = true
 	t.staged[sp.Name] = p
 }
 
-// keep prepares a port whose fronts are to stay as they are held.
+// keep prepares a port whose fronts keep their kernel rules.
 func (r *revision) keep(p *port) {
 	if p.kept = nil; !r.remakes(p) {
 		p.kept = make(map[Front]*entry, len(p.fronts))
 	}
 }
 
-// remakes reports whether a port cannot keep its fronts, because the table that may hold them is
-// deleted.
+// remakes reports whether a port cannot keep its fronts, because the transaction deletes the table that may have them.
 func (r *revision) remakes(p *port) bool {
 	switch {
 	case r.held == nil || !r.held.anew:
@@ -26,7 +24,7 @@ func (r *revision) remakes(p *port) bool {
 	case r.listing.Unread:
 		return true
 	case r.listing.Exists && !r.held.lost.sets[sets[setServices].Name]:
-		return true // which fronts it holds something for is not known
+		return true // it is unknown which fronts the table has
 	}
 	for i := range p.fronts {
 		if r.held.lost.entries[p.fronts[i].Front] != nil {
@@ -36,8 +34,8 @@ func (r *revision) remakes(p *port) bool {
 	return false
 }
 
-// keepFront keeps a front of a port that keeps its fronts. A front that another port took does not
-// come back.
+// keepFront keeps the kernel's entry of a front, if its port keeps its fronts. A front that another port took does not come
+// back.
 func (r *revision) keepFront(f frontRevision) {
 	winner, taken := r.claims.winners[f.front]
 	if before := r.ports[f.owner]; before != nil && (!taken || before != winner.port) {
@@ -49,14 +47,14 @@ func (r *revision) keepFront(f frontRevision) {
 	kept := *f.old
 	for _, v := range kept.verdicts {
 		if v.leadsToPart() && r.parts[v.Chain] == nil {
-			return // no kernel holds such a front
+			return // no kernel has such a front
 		}
 	}
 	kept.counted, kept.clusterIP = true, winner.end().ClusterIP && r.addresses[f.front.Address]
 	winner.port.kept[f.front] = &kept
 }
 
-// keptMemories are the names of the maps that clients of fronts that stay are looked up in.
+// keptMemories returns the names of the maps of clients that kept fronts use.
 func (r *revision) keptMemories() map[string]bool {
 	names := make(map[string]bool)
 	for _, change := range r.revised {
@@ -74,8 +72,7 @@ func (r *revision) keptMemories() map[string]bool {
 	return names
 }
 
-// unknown reports whether the rules of a part are not known in full, and so stay. Only kept fronts
-// lead to it.
+// unknown reports whether the rules of a part are not fully known, so that they stay. Only kept fronts lead to such parts.
 func (p *part) unknown() bool {
 	switch p.kind {
 	case drawPart:

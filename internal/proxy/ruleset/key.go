@@ -54,7 +54,7 @@ func addressKey(addresses ...netip.Addr) string {
 	return string(b)
 }
 
-// TakeAddress reads the address that a key begins with, and returns what follows it.
+// TakeAddress reads the address at the beginning of a key, and returns the rest.
 func (f Family) TakeAddress(key string) (netip.Addr, string, bool) {
 	length := 4
 	if f == IPv6 {
@@ -67,8 +67,7 @@ func (f Family) TakeAddress(key string) (netip.Addr, string, bool) {
 	return a, key[length:], ok
 }
 
-// TakeFront reads the front that a key begins with, and returns what follows it. It is false for
-// bytes that no front has.
+// TakeFront reads the front at the beginning of a key, and returns the rest. It returns false for bytes that are no front.
 func (f Family) TakeFront(key string) (Front, string, bool) {
 	address, rest, ok := f.TakeAddress(key)
 	if !ok || len(rest) < frontLength {
@@ -83,7 +82,7 @@ func (f Family) TakeFront(key string) (Front, string, bool) {
 	return found, key[end:], frontKey(found) == key[:end]
 }
 
-// takeTarget reads the value of a slot. It is invalid for bytes that no target has.
+// takeTarget reads the value of a slot. The result is invalid for bytes that are no target.
 func (f Family) takeTarget(data string) netip.AddrPort {
 	address, rest, ok := f.TakeAddress(data)
 	if !ok || len(rest) != wordLength {
@@ -96,7 +95,7 @@ func (f Family) takeTarget(data string) netip.AddrPort {
 	return target
 }
 
-// takeSlot reads the number of a slot, which is all that is left of a key.
+// takeSlot reads the number of a slot at the end of a key.
 func takeSlot(rest string) (uint32, bool) {
 	if len(rest) != wordLength {
 		return 0, false

@@ -1,10 +1,9 @@
 package ruleset
 
-// setID is one of the sets that every table has.
+// setID identifies a set that every table has.
 type setID int
 
-// The sets, in the order in which they are changed. Maps to verdicts come first, as in
-// entry.verdicts.
+// The sets, in the order of their changes. Maps to verdicts come first, as in entry.verdicts.
 const (
 	setServices setID = iota
 	setRemember
@@ -23,7 +22,7 @@ const (
 	slotMaps    = setLocalSlots - setSlots + 1 // from setSlots
 )
 
-// frontValues are the key that a packet's destination is looked up by.
+// frontValues is the key of lookups by a packet's front.
 var frontValues = []Value{DestinationAddress, TransportProtocol, DestinationPort}
 
 // sets are the sets that every table has, by their numbers.
@@ -51,9 +50,8 @@ func fields(values []Value) []Field {
 	return all
 }
 
-// affinitySet maps clients to the targets that they stay with. A full map remembers no more clients
-// until others expire. For a map with a size the kernel makes room for all clients at once, so the
-// default has none.
+// affinitySet returns a map from clients to their targets. A full map remembers no more clients until others expire. The
+// default map has no size: for a map with a size, the kernel allocates room for all clients at once.
 func (c Config) affinitySet(name string) *Set {
 	set := &Set{Name: name, Key: []Field{FieldAddress}, Data: []Field{FieldAddress, FieldPort}, Dynamic: true}
 	if c.MaxAffinityClients < MostAffinityClients {
@@ -68,8 +66,8 @@ const (
 	dropOutsideChain = "drop-outside"
 )
 
-// Each priority is just before kube-proxy's, so that vicinity-proxy serves a Service that both
-// know. Sources are checked before the translation, and clients remembered after it.
+// Each priority is just before kube-proxy's, so that vicinity-proxy serves a Service that both know. Sources are checked
+// before the translation, and clients are remembered after it.
 const (
 	firewallPriority    = -112
 	translatePriority   = -101
@@ -78,7 +76,7 @@ const (
 	postroutingPriority = 99
 )
 
-// chains are those that every table has, each after those that it leads to.
+// chains returns the chains that every table has, each after the chains that it leads to.
 func (c Config) chains() []*Chain {
 	bit := c.MasqueradeMark
 	serve := []Statement{LookUp{Key: frontValues, Map: sets[setServices].Name}}
@@ -102,9 +100,8 @@ func (c Config) chains() []*Chain {
 	}
 }
 
-// refuseOthers are rules for packets that still have an address of Services after translation. They
-// would follow any route to Services: other ports of a Service are refused, and the rest is
-// dropped.
+// refuseOthers returns rules for packets that still have a cluster IP as their destination after translation. Such packets
+// would follow a route to cluster IPs. Other ports of a Service are refused, and unassigned addresses dropped.
 func (c Config) refuseOthers() [][]Statement {
 	rules := [][]Statement{{NewConnection{}, InSet{Key: []Value{DestinationAddress}, Set: sets[setClusterIPs].Name}, leadTo(refuseChain)}}
 	for _, p := range c.ServiceRanges {
@@ -124,13 +121,13 @@ var hooks = map[string]struct {
 	"remember-output":     {Base{Hook: Output, Priority: rememberPriority}, lookUpRemember},
 }
 
-// firewallHooks and rememberHooks are the names of hooks by what needs them.
+// firewallHooks are needed for fronts with sources, rememberHooks for sticky ports.
 var (
 	firewallHooks = []string{"firewall-prerouting", "firewall-output"}
 	rememberHooks = []string{"remember-prerouting", "remember-output"}
 )
 
-// What the rules of hooks do.
+// The rules of hooks.
 var (
 	lookUpFirewall = []Statement{NewConnection{}, LookUp{Key: frontValues, Map: sets[setFirewall].Name}}
 	lookUpRemember = []Statement{NewConnection{}, Translated{}, LookUp{
@@ -146,7 +143,7 @@ func (c Config) chain(name string, base *Base, rules ...[]Statement) *Chain {
 	return made
 }
 
-// pick translates to one of some slots, and drops a packet whose slot is empty.
+// pick translates to a random slot, and drops the packet if the slot is empty.
 func (c Config) pick(p *part) *Chain {
 	slots := sets[setSlots+setID(p.pool())].Name
 	return c.chain(p.name, nil,
@@ -155,8 +152,8 @@ func (c Config) pick(p *part) *Chain {
 	)
 }
 
-// draw leads known clients of a sticky port to their targets, and chooses a pick chain for all
-// others. It looks no slots up: each such rule makes each slot cost the kernel more.
+// draw leads remembered clients of a sticky port to their targets, and chooses a pick chain for all others. It does not
+// look up slots itself: each rule that does makes every slot more expensive for the kernel.
 func (c Config) draw(p *part) *Chain {
 	rules := c.treat(p.treatment)
 	if p.memory != nil {
@@ -165,7 +162,7 @@ func (c Config) draw(p *part) *Chain {
 	return c.chain(p.name, nil, append(rules, p.shapes[p.pool()].choose(p.pool())...)...)
 }
 
-// treat returns the rules that choose what to masquerade.
+// treat returns the rules that mark packets to masquerade.
 func (c Config) treat(t treatment) [][]Statement {
 	mark := SetMark{c.MasqueradeMark}
 	switch {
@@ -180,8 +177,8 @@ func (c Config) treat(t treatment) [][]Statement {
 	return nil
 }
 
-// split sends traffic of pods and the node to one pool, and all other traffic to the other. Traffic
-// for a pool without endpoints is refused later.
+// split leads traffic of pods and of the node to the cluster pool, and other traffic to the local pool. Traffic for a pool
+// without endpoints is refused later.
 func (c Config) split(p *part) *Chain {
 	inside, outside := p.drawNames()
 	fromNode := []Statement{FromNode{}}
@@ -198,7 +195,7 @@ func (c Config) split(p *part) *Chain {
 	return c.chain(p.name, nil, rules...)
 }
 
-// remember adds clients of a sticky port to the map of the pool that they were sent to.
+// remember adds clients of a sticky port to the map of their pool.
 func (c Config) remember(p *part) *Chain {
 	into := func(memory string) Remember { return Remember{Map: memory, Timeout: p.timeout} }
 	memories := p.memories()
@@ -220,12 +217,12 @@ func (c Config) guard(p *part) *Chain {
 	return c.chain(p.name, nil, append(rules, []Statement{Decide{Verdict{Kind: VerdictDrop}}})...)
 }
 
-// insiders are what traffic of pods and of the node matches one of.
+// insiders returns statements: traffic of pods and of the node matches one of them.
 func (c Config) insiders() []Statement {
 	return append(c.fromPods(false), FromNode{})
 }
 
-// fromInside are rules that decide on traffic of pods and of the node.
+// fromInside returns rules with a decision for traffic of pods and of the node.
 func (c Config) fromInside(decision Decide) [][]Statement {
 	var rules [][]Statement
 	for _, from := range c.insiders() {
@@ -234,12 +231,12 @@ func (c Config) fromInside(decision Decide) [][]Statement {
 	return rules
 }
 
-// leadTo goes on in a chain.
+// leadTo continues in a chain.
 func leadTo(chain string) Decide {
 	return Decide{Verdict{Kind: VerdictGoto, Chain: chain}}
 }
 
-// leadToDraw goes on in a chain, if there is one.
+// leadToDraw continues in a chain, or returns without one.
 func leadToDraw(chain string) Decide {
 	if chain == "" {
 		return Decide{Verdict{Kind: VerdictReturn}}

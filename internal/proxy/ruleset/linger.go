@@ -4,17 +4,16 @@ import (
 	"time"
 )
 
-// lingering is what is out of use, and stays in the kernel for packets on their way.
+// lingering has the unused parts and slots that stay in the kernel for packets that are being processed.
 type lingering struct {
 	slots map[slotsOf]*surplus
-	// queue has the deletions, in order. An item is overtaken if its time is not that of its part
-	// or slots.
+	// queue has the deletions, in order. An item is obsolete if its time differs from that of its part or slots.
 	queue  []deferral
 	looks  []*look // in order, at whole multiples of lookEvery after origin
 	origin time.Time
 }
 
-// lookEvery gathers looks, so that a stream of changes does not search the table for each.
+// lookEvery gathers looks, so that a stream of changes does not search the connections for each change.
 const lookEvery = time.Second
 
 // slotsOf are the slots of a front in the map of a pool.
@@ -23,13 +22,13 @@ type slotsOf struct {
 	pool  int
 }
 
-// surplus are slots that are not drawn any more.
+// surplus has slots that are no longer drawn.
 type surplus struct {
 	slots []uint32 // sorted
 	due   time.Time
 }
 
-// deferral is what is to be deleted later: a part, or else slots.
+// deferral is a later deletion of a part or, if that is nil, of slots.
 type deferral struct {
 	due   time.Time
 	part  *part
@@ -40,7 +39,7 @@ func newLingering() lingering {
 	return lingering{slots: make(map[slotsOf]*surplus)}
 }
 
-// deferSlots adds slots, which are below those that linger already.
+// deferSlots adds unused slots. They must be below the unused slots of the front.
 func (l *lingering) deferSlots(of slotsOf, added []uint32, due time.Time) {
 	rest := l.slots[of]
 	if rest == nil {
@@ -52,7 +51,7 @@ func (l *lingering) deferSlots(of slotsOf, added []uint32, due time.Time) {
 	l.queue = append(l.queue, deferral{due: due, slots: of})
 }
 
-// takeSlot reports whether a slot lingers, and ends that. Slots are taken from the lowest.
+// takeSlot takes back an unused slot, and reports whether there was one. The lowest slot must come first.
 func (l *lingering) takeSlot(of slotsOf, slot uint32) bool {
 	rest := l.slots[of]
 	if rest == nil || rest.slots[0] != slot {
@@ -65,13 +64,13 @@ func (l *lingering) takeSlot(of slotsOf, slot uint32) bool {
 	return true
 }
 
-// deferPart lets a part linger until a time.
+// deferPart defers the deletion of a part.
 func (l *lingering) deferPart(p *part, due time.Time) {
 	p.due = due
 	l.queue = append(l.queue, deferral{due: due, part: p})
 }
 
-// deferLook has what went looked at again when it has lingered until a time.
+// deferLook adds a look for after the linger time.
 func (l *lingering) deferLook(again *look, until time.Time) {
 	if l.origin.IsZero() {
 		l.origin = until
@@ -80,17 +79,17 @@ func (l *lingering) deferLook(again *look, until time.Time) {
 	l.looks = append(l.looks, again)
 }
 
-// wait puts a look off until the first time for looks that is not before another.
+// wait sets a look's time to the first multiple of lookEvery that is not before until.
 func (l *look) wait(origin, until time.Time) {
 	times := (until.Sub(origin) + lookEvery - 1) / lookEvery
 	l.until, l.due = until, origin.Add(times*lookEvery)
 }
 
-// extend moves a time to which something lingers.
+// extend moves the deletions and looks of a time to a later one.
 func (l *lingering) extend(due, until time.Time) {
 	for i := range l.queue {
 		d := &l.queue[i]
-		if !d.due.Equal(due) || l.overtaken(*d) {
+		if !d.due.Equal(due) || l.isObsolete(*d) {
 			continue
 		}
 		d.due = until
@@ -110,8 +109,8 @@ func (l *lingering) extend(due, until time.Time) {
 	}
 }
 
-// overtaken reports whether there is nothing to be done for an item of the queue.
-func (l *lingering) overtaken(d deferral) bool {
+// isObsolete reports whether an item of the queue no longer applies.
+func (l *lingering) isObsolete(d deferral) bool {
 	if d.part != nil {
 		return !d.part.due.Equal(d.due)
 	}
@@ -119,7 +118,7 @@ func (l *lingering) overtaken(d deferral) bool {
 	return rest == nil || !rest.due.Equal(d.due)
 }
 
-// next is when the first deletion or look is due.
+// next returns when the first deletion or look is due.
 func (l *lingering) next() (time.Time, bool) {
 	at, some := l.nextDeletion()
 	if len(l.looks) > 0 && (!some || l.looks[0].due.Before(at)) {
@@ -129,7 +128,7 @@ func (l *lingering) next() (time.Time, bool) {
 }
 
 func (l *lingering) nextDeletion() (time.Time, bool) {
-	for len(l.queue) > 0 && l.overtaken(l.queue[0]) {
+	for len(l.queue) > 0 && l.isObsolete(l.queue[0]) {
 		l.queue = l.queue[1:]
 	}
 	if len(l.queue) == 0 {
@@ -139,7 +138,7 @@ func (l *lingering) nextDeletion() (time.Time, bool) {
 	return l.queue[0].due, true
 }
 
-// takeLooks takes the looks that are due.
+// takeLooks removes and returns the due looks.
 func (l *lingering) takeLooks(now time.Time) []*look {
 	n := 0
 	for n < len(l.looks) && !l.looks[n].due.After(now) {

@@ -7,18 +7,17 @@ import (
 	"time"
 )
 
-// removedTarget is a removed target that clients may still be remembered with.
+// removedTarget is a removed target that remembered clients may still have.
 type removedTarget struct {
 	target netip.AddrPort
-	until  time.Time // packets on their way may have clients remembered with it until then
+	until  time.Time // until then, packets on their way may add clients with it
 }
 
-// mostRemovedTargets bounds the rules of a draw chain. While more addresses are gone, it ignores what
-// is remembered.
+// mostRemovedTargets bounds the rules of a draw chain. With more removed addresses, the chain ignores remembered clients.
 const mostRemovedTargets = 32
 
-// recall returns the rules that forget clients whose endpoint is gone, and lead all others to
-// theirs. They compare addresses alone, since the kernel compares what fits into one register.
+// recall returns rules that delete clients of removed endpoints, and lead other remembered clients to their targets. They
+// compare addresses only: the kernel compares one register.
 func (p *part) recall() [][]Statement {
 	addresses := make([]netip.Addr, len(p.gone))
 	for i, t := range p.gone {
@@ -36,8 +35,7 @@ func (p *part) recall() [][]Statement {
 	return append(rules, []Statement{HasProtocol{p.protocol()}, Translate{Key: []Value{SourceAddress}, Map: p.name}})
 }
 
-// trackRemoved keeps clients of a map from targets that are gone, and no longer from those that are there.
-// It reports whether that changes anything.
+// trackRemoved adds the removed targets of a map, and drops those that exist again. It reports whether they change.
 func (t *Table) trackRemoved(p *part, gone, there []netip.AddrPort, until time.Time) bool {
 	kept := slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool {
 		return contains(there, one.target) || contains(gone, one.target)
@@ -58,29 +56,29 @@ func (t *Table) setGone(p *part, gone []removedTarget) {
 	}
 }
 
-// Forgotten notes that a Forget was carried out on a map, beginning at some time. The next Commit
-// removes the rules about targets that no packet on its way can have had remembered since.
+// Forgotten records that clients of a map were deleted, beginning at a time. The next Commit deletes the rules about
+// removed targets that no packet can have added since.
 func (t *Table) Forgotten(set string, at time.Time) {
 	p := t.parts[set]
-	if p != nil && slices.ContainsFunc(p.gone, func(one removedTarget) bool { return one.over(at) }) {
+	if p != nil && slices.ContainsFunc(p.gone, func(one removedTarget) bool { return one.isOver(at) }) {
 		t.recalled[p] = at
 	}
 }
 
-func (t removedTarget) over(at time.Time) bool { return !t.until.After(at) }
+func (t removedTarget) isOver(at time.Time) bool { return !t.until.After(at) }
 
-// dropRemoved ends what is over, and returns the maps that change.
+// dropRemoved drops the removed targets that are over, and returns the changed maps.
 func (t *Table) dropRemoved() []*part {
 	var all []*part
 	for p, at := range t.recalled {
-		t.setGone(p, slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool { return one.over(at) }))
+		t.setGone(p, slices.DeleteFunc(slices.Clone(p.gone), func(one removedTarget) bool { return one.isOver(at) }))
 		all = append(all, p)
 	}
 	clear(t.recalled)
 	return all
 }
 
-// reviseRecalls has the chains put right that look clients up in some maps.
+// reviseRecalls renews the chains that look up clients in some maps.
 func (r *revision) reviseRecalls(memories []*part) {
 	if len(memories) == 0 {
 		return
@@ -93,13 +91,13 @@ func (r *revision) reviseRecalls(memories []*part) {
 	}
 }
 
-// loss is what a map of clients has lost.
+// loss has the targets that a map of clients has lost.
 type loss struct {
-	port, set string // the name of the port is empty if it is not known
+	port, set string // port is empty if it is unknown
 	gone      []netip.AddrPort
 }
 
-// reviseMemories finds the maps that remember clients of targets that are gone.
+// reviseMemories finds the maps with clients of removed targets.
 func (r *revision) reviseMemories() {
 	revised := r.dropRemoved()
 	known := make(map[string]bool)
@@ -115,7 +113,7 @@ func (r *revision) reviseMemories() {
 				revised = append(revised, p)
 			}
 			gone := without(m.before, m.after)
-			// What is still to be forgotten must not be what came since.
+			// A pending request must not delete clients of targets that came since.
 			pending := len(p.gone) > 0 && !slices.Equal(distinct(m.before), distinct(m.after))
 			if r.trackRemoved(p, gone, distinct(m.after), r.due) {
 				revised = append(revised, p)
@@ -123,11 +121,11 @@ func (r *revision) reviseMemories() {
 			if len(gone) > 0 || r.held != nil || pending {
 				r.forget = append(r.forget, Forget{Set: m.set, Keep: distinct(m.after)})
 			}
-			r.lose(change.name, p, gone)
+			r.recordLoss(change.name, p, gone)
 		}
 	}
 	if r.held != nil {
-		// Somebody may use them again before they are gone.
+		// The maps of unknown ports may be used again before they are deleted.
 		kept := r.keptMemories()
 		for _, p := range r.held.parts {
 			switch {
@@ -137,7 +135,7 @@ func (r *revision) reviseMemories() {
 			default:
 				gone := r.held.remembered(p.name)
 				r.trackRemoved(p, gone, nil, r.due)
-				r.lose("", p, gone)
+				r.recordLoss("", p, gone)
 				r.forget = append(r.forget, Forget{Set: p.name})
 			}
 		}
@@ -146,8 +144,8 @@ func (r *revision) reviseMemories() {
 	slices.SortFunc(r.forget, func(a, b Forget) int { return cmp.Compare(a.Set, b.Set) })
 }
 
-// lose has a map looked at again: for all that it ever lost if the kernel was read.
-func (r *revision) lose(port string, p *part, gone []netip.AddrPort) {
+// recordLoss adds a look at a map: for all its removed targets if the kernel's rules were read.
+func (r *revision) recordLoss(port string, p *part, gone []netip.AddrPort) {
 	if r.held != nil {
 		gone = nil
 		for _, one := range p.gone {
@@ -159,7 +157,7 @@ func (r *revision) lose(port string, p *part, gone []netip.AddrPort) {
 	}
 }
 
-// forgetAgain has a map forget once more what it lost, but for what it has again.
+// forgetAgain repeats the request to delete clients of lost targets, unless all of them exist again.
 func (r *revision) forgetAgain(lost loss) {
 	set := r.parts[lost.set]
 	if set == nil || !set.held || slices.ContainsFunc(r.forget, func(f Forget) bool { return f.Set == lost.set }) {
@@ -174,7 +172,7 @@ func (r *revision) forgetAgain(lost loss) {
 	}
 }
 
-// portOf is the port whose clients a map has that lost some, nil if there is none.
+// portOf returns the port that uses a map, nil if there is none.
 func (r *revision) portOf(lost loss) *port {
 	uses := func(p *port) bool {
 		return p != nil && slices.ContainsFunc(p.fronts, func(end FrontEnd) bool {
@@ -193,14 +191,14 @@ func (r *revision) portOf(lost loss) *port {
 	return nil
 }
 
-// memory is a map of clients, with the targets that its pool had and has now.
+// memory is a map of clients, with the previous and the current targets of its pool.
 type memory struct {
 	set           string
 	pool          int
 	before, after []netip.AddrPort
 }
 
-// memories are the maps that the new port or the old one has, none if they stay as they are.
+// memories returns the maps of the new and the old port, none if they do not change.
 func (r *revision) memories(change portRevision) []*memory {
 	var all []*memory
 	if change.new != nil && change.new.kept != nil {

@@ -11,7 +11,7 @@ import (
 
 type partKind int
 
-// Parts lead only to parts of earlier kinds: they are made in this order, and deleted in reverse.
+// Parts lead only to parts of earlier kinds: they are made in this order and deleted in reverse.
 const (
 	hookPart     partKind = iota // a base chain
 	affinityPart                 // a map from clients to targets
@@ -19,11 +19,11 @@ const (
 	drawPart                     // a chain that translates to a slot of a pool
 	splitPart                    // a chain that decides between two pools
 	rememberPart                 // a chain that remembers clients
-	sourcesPart                  // a chain that knows who may connect
+	sourcesPart                  // a chain that drops other sources
 	partKinds
 )
 
-// The beginnings of names, and what follows for the local pool or for both.
+// The prefixes of names, and the infixes for the local pool and for both pools.
 const (
 	affinityPrefix = "affinity-"
 	pickPrefix     = "pick-"
@@ -47,34 +47,33 @@ const (
 
 var treatmentPrefixes = [...]string{treatPlain: "draw-", treatService: "service-", treatMasquerade: "masquerade-"}
 
-// part is a chain or a map that a table has for as long as something leads to it.
+// part is a chain or a map that a table has while elements or other parts lead to it.
 type part struct {
 	name     string
 	kind     partKind
-	refs     int  // elements and parts that lead here, in the kernel or soon
+	refs     int  // elements and parts that lead here, with this Commit
 	held     bool // the kernel holds it
-	leads    bool // the parts that it leads to count it
+	leads    bool // it is counted in the refs of the parts that it leads to
 	outdated bool // the kernel has other rules for it
-	foreign  bool // those rules are not ours, and may lead anywhere
-	touched  bool // this Commit looks at it
-	// left is until when packets may be on their way here by an element that is gone, and due when
-	// the part is deleted, zero while something leads to it.
+	foreign  bool // these rules are foreign and may lead anywhere
+	touched  bool // this Commit revises it
+	// left is until when packets may come here by a deleted element. due is when the part is deleted, zero while it is used.
 	left, due time.Time
 
 	shapes        [slotMaps]shape // of the pools that a draw or split chain leads to
 	count, offset uint32          // a pick chain draws one of count slots, from offset on
-	local, both   bool            // which pool it is of; both is for remember chains
+	local, both   bool            // its pool; both is for remember chains
 	treatment     treatment       // of a draw chain
 	group         string          // the common part of all names of a sticky port
-	memory        *part           // the map in which a draw chain of a sticky port looks clients up
-	// found are the targets that clients of an adopted map have, nil once their port is known.
+	memory        *part           // the map of clients of a sticky draw chain
+	// found has the targets of the clients of an adopted map, nil once its port is known.
 	found   []netip.AddrPort
 	timeout time.Duration
 	sources []netip.Prefix
-	gone    []removedTarget // targets of clients in the map that these must not be led to
+	gone    []removedTarget // removed targets of clients in the map
 }
 
-// parsePart makes a part of what its name tells. It is nil for a name that no part has.
+// parsePart makes a part from its name. It returns nil for a name that no part has.
 func parsePart(name string) *part {
 	p := &part{name: name}
 	if _, hook := hooks[name]; hook {
@@ -167,7 +166,7 @@ func cutLocal(text string) (local bool, rest string) {
 	return local, rest
 }
 
-// parseCount reads a number as names have it, zero if it is none.
+// parseCount reads a number in a name, zero if it is none.
 func parseCount(s string) uint32 {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || strconv.FormatUint(n, 10) != s {
@@ -212,7 +211,7 @@ func splitName(cluster, local shape, group string) string {
 
 func memoryName(pool int, group string) string { return affinityPrefix + localInfixOf(pool) + group }
 
-// pool is the pool that a draw chain, a map or a remember chain is of.
+// pool returns the pool of a draw chain, a map or a remember chain.
 func (p *part) pool() int {
 	if p.local {
 		return 1
@@ -220,7 +219,7 @@ func (p *part) pool() int {
 	return 0
 }
 
-// slots is how many slots of a pool the chain counts on.
+// slots returns how many slots of a pool the chain needs.
 func (p *part) slots(pool int) uint32 {
 	if p.kind == pickPart && pool == p.pool() {
 		return p.offset + p.count
@@ -228,7 +227,7 @@ func (p *part) slots(pool int) uint32 {
 	return p.shapes[pool].slots()
 }
 
-// drawNames are the chains that a split chain leads to, empty for a pool without endpoints.
+// drawNames returns the chains that a split chain leads to, empty for a pool without endpoints.
 func (p *part) drawNames() (inside, outside string) {
 	var names [slotMaps]string
 	for pool, of := range p.shapes {
@@ -252,7 +251,7 @@ func (p *part) protocol() Protocol {
 	return protocols[max(i, 0)]
 }
 
-// leadsTo are the names of the parts that p leads to, or that it needs to be led to.
+// leadsTo returns the names of the parts that p leads to, and of the hooks that lead to p.
 func (p *part) leadsTo() []string {
 	switch p.kind {
 	case drawPart:
@@ -272,7 +271,7 @@ func (p *part) leadsTo() []string {
 	return nil
 }
 
-// chain is the chain that a part is, nil if it is a map.
+// chain returns the chain of a part, nil for a map.
 func (p *part) chain(c Config) *Chain {
 	switch p.kind {
 	case hookPart:
@@ -292,7 +291,7 @@ func (p *part) chain(c Config) *Chain {
 	return nil
 }
 
-// compareParts orders parts as they are made.
+// compareParts orders parts by their creation.
 func compareParts(a, b *part) int {
 	return cmp.Or(
 		cmp.Compare(a.kind, b.kind), cmp.Compare(a.offset, b.offset), cmp.Compare(a.count, b.count), cmp.Compare(a.shapes[0].slots(), b.shapes[0].slots()),

@@ -7,28 +7,26 @@ import (
 	"time"
 )
 
-// port is a ServicePort in a table. It does not change once it is in it.
+// port is a ServicePort in a table. It does not change there.
 type port struct {
 	name, rank string
 	fronts     []FrontEnd
-	// pools are the targets by pool, each class of a shape beside the next. They are sorted until
-	// the port is in the table, and then in their slots.
+	// pools has the targets by pool, class by class. They are sorted until the port is in the table, and then in the order
+	// of slots.
 	pools    [slotMaps][]netip.AddrPort
 	shapes   [slotMaps]shape
 	affinity time.Duration
-	// clients is how many clients each of its maps remembers.
+	// clients is the size of its maps of clients.
 	clients int
 	known   Known // each list sorted
-	// late are endpoints that ended when there was none left that serves.
+	// late are endpoints that ended while no other endpoint served.
 	late []netip.AddrPort
-	// keeps says that its fronts stay as the kernel holds them. kept are those, nil if they are
-	// made as those of other ports.
+	// keeps says that its fronts keep their kernel rules. kept has these, nil if the fronts are made as usual.
 	keeps bool
 	kept  map[Front]*entry
 }
 
-// newPort makes a port, which may share the lists of the ServicePort. The error says what is left
-// out.
+// newPort makes a port, which may share the lists of the ServicePort. The error says what was left out.
 func newPort(config Config, sp ServicePort) (*port, error) {
 	family := config.Family
 	left := &omissions{name: sp.Name}
@@ -76,7 +74,7 @@ func (f Family) fronts(all []FrontEnd, left *omissions) []FrontEnd {
 	return fronts
 }
 
-// sources are the prefixes that may connect, none within another, nil for all.
+// sources returns the prefixes that may connect, without overlaps, nil for all.
 func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 	if end.Sources == nil {
 		return nil
@@ -89,7 +87,7 @@ func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 			return nil
 		}
 	}
-	// It is not nil even if none is left: then nobody may connect.
+	// The result must not be nil: without any readable prefix, no client may connect.
 	apart := []netip.Prefix{}
 	for _, p := range prefixes(f, end.Sources) {
 		if last := len(apart) - 1; last < 0 || !apart[last].Contains(p.Addr()) {
@@ -101,7 +99,7 @@ func (f Family) sources(end FrontEnd, left *omissions) []netip.Prefix {
 
 func (f Family) targets(pool string, all []netip.AddrPort, weights []uint32, left *omissions) ([]netip.AddrPort, shape) {
 	if len(weights) == 0 && f.inOrder(all) {
-		// So they come as a rule, and most stay so: of many Services that saves memory.
+		// Usually the targets come in order, and most stay in order: sharing the list saves memory.
 		return all, evenShape(uint32(len(all)))
 	}
 	targets := make([]weighted, 0, len(all))
@@ -123,13 +121,13 @@ func (f Family) targets(pool string, all []netip.AddrPort, weights []uint32, lef
 	return arrangeByWeight(targets)
 }
 
-// inOrder reports whether there are endpoints, sorted, that packets can be sent to.
+// inOrder reports whether there are endpoints, all valid and sorted.
 func (f Family) inOrder(all []netip.AddrPort) bool {
 	return len(all) > 0 && slices.IsSortedFunc(all, netip.AddrPort.Compare) &&
 		!slices.ContainsFunc(all, func(target netip.AddrPort) bool { return !f.holds(target.Addr()) || target.Port() == 0 })
 }
 
-// omissions are what a port does without.
+// omissions counts the parts that are left out of a port.
 type omissions struct {
 	name  string
 	first string

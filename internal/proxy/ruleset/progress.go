@@ -6,16 +6,13 @@ import (
 	"slices"
 )
 
-// progress tells which ServicePorts the kernel has. Only Confirm counts, since a Commit may be
-// refused.
+// progress tracks which ServicePorts the kernel has. Only Confirm counts: the kernel may refuse a Commit.
 type progress struct {
-	// programmed are the ServicePorts that the kernel has, and pending those that it lacks, nil if
-	// they go.
+	// programmed has the ServicePorts that the kernel has, and pending those that it lacks, nil for removals.
 	programmed, pending map[string]*ServicePort
-	// found are the ServicePorts that an earlier run may have programmed, as they are asked for
-	// now.
+	// found has the current versions of the ServicePorts that an earlier process may have programmed.
 	found map[string]*ServicePort
-	// known says that what the kernel holds was known once.
+	// known says that the kernel's rules were read once.
 	known bool
 }
 
@@ -23,7 +20,7 @@ func newProgress() progress {
 	return progress{programmed: make(map[string]*ServicePort), pending: make(map[string]*ServicePort)}
 }
 
-// ask notes that a ServicePort is asked for, or is to go if it is nil.
+// ask sets the wanted ServicePort, nil for a removal.
 func (p *progress) ask(name string, sp *ServicePort) {
 	p.pending[name] = sp
 	if sp == nil {
@@ -37,8 +34,8 @@ func (p *progress) ask(name string, sp *ServicePort) {
 	}
 }
 
-// shareEndpoints has a ServicePort share the lists that it has in common with the one before, which
-// saves megabytes with thousands of Services.
+// shareEndpoints lets a ServicePort share equal lists with its previous version. That saves megabytes with thousands of
+// Services.
 func shareEndpoints(sp, before *ServicePort) {
 	for _, one := range []struct{ list, known *[]netip.AddrPort }{
 		{&sp.Cluster, &before.Cluster},
@@ -61,7 +58,7 @@ func (p *progress) read(listing Listing) {
 	p.known = true
 }
 
-// Confirm notes that the kernel has all that is asked for.
+// Confirm records that the kernel has all wanted ServicePorts.
 func (t *Table) Confirm() {
 	for name, sp := range t.pending {
 		if sp == nil {
@@ -74,17 +71,16 @@ func (t *Table) Confirm() {
 	if len(t.found) == 0 {
 		t.found = nil
 	}
-	// A map that was cleared would stay as large as it was, and be as slow to look through.
+	// A cleared map would keep its size and be slow to iterate.
 	t.pending = make(map[string]*ServicePort)
 }
 
-// Withdraw asks for what the kernel has of a ServicePort: what was confirmed last, or what an
-// earlier run made.
+// Withdraw returns a ServicePort to the kernel's version: the last confirmed one, or that of an earlier process.
 func (t *Table) Withdraw(name string) {
 	before, found := t.programmed[name], t.found[name]
 	switch {
 	case before != nil:
-		// It was taken before as it is.
+		// Its error was returned before.
 		_ = t.Set(*before)
 	case found != nil:
 		t.Keep(*found)
@@ -94,20 +90,19 @@ func (t *Table) Withdraw(name string) {
 	delete(t.pending, name)
 }
 
-// Programmed returns the ServicePorts that the kernel has, by name. The caller must not change
-// them.
+// Programmed returns the ServicePorts that the kernel has, by name. The caller must not change them.
 func (t *Table) Programmed() map[string]*ServicePort { return t.programmed }
 
-// Pending returns those that are not confirmed, nil if they go. The caller must not change them.
+// Pending returns the unconfirmed ServicePorts, nil for removals. The caller must not change them.
 func (t *Table) Pending() map[string]*ServicePort { return t.pending }
 
-// IsPending reports whether the kernel may lack what is asked for a ServicePort.
+// IsPending reports whether the kernel may lack the wanted version of a ServicePort.
 func (t *Table) IsPending(name string) bool {
 	_, pending := t.pending[name]
 	return pending
 }
 
-// Asked is what is asked for a ServicePort, nil for nothing.
+// Asked returns the wanted version of a ServicePort, nil for none.
 func (t *Table) Asked(name string) *ServicePort {
 	if sp, pending := t.pending[name]; pending {
 		return sp
@@ -115,8 +110,7 @@ func (t *Table) Asked(name string) *ServicePort {
 	return t.programmed[name]
 }
 
-// MustRead reports whether a pending ServicePort may be an earlier run's. Then call Adopt before
-// Commit.
+// MustRead reports whether an earlier process may have programmed a pending ServicePort. Then call Adopt before Commit.
 func (t *Table) MustRead() bool {
 	for name := range t.found {
 		if t.IsPending(name) {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// revision is a Commit at work.
+// revision is the state of one Commit.
 type revision struct {
 	*Table
 	now  time.Time
-	held *holding // what the kernel holds, nil if the last Commit left it
+	held *holding // the kernel's rules, nil if they are those of the last Commit
 
 	revised   []portRevision
 	fronts    []frontRevision
@@ -24,7 +24,7 @@ type revision struct {
 	removals, adds    [setCount][]Element
 
 	ended        map[*port][]netip.AddrPort // endpoints whose connections must end
-	unseen       []Stale                    // asked for by an earlier Commit, maybe in vain
+	unseen       []Stale                    // requested by an earlier Commit that the kernel may have refused
 	stale        []Stale
 	untranslated []Stale
 	forget       []Forget
@@ -36,7 +36,7 @@ type portRevision struct {
 	old, new *port // nil if there is none
 }
 
-// frontRevision is a front with what the kernel holds for it.
+// frontRevision is a front with its entry in the kernel.
 type frontRevision struct {
 	front Front
 	old   *entry
@@ -47,7 +47,7 @@ func newRevision(t *Table, now time.Time) *revision {
 	return &revision{Table: t, now: now, seen: make(map[Front]int), addresses: make(map[netip.Addr]bool), ended: make(map[*port][]netip.AddrPort)}
 }
 
-// commit brings the table up to date and tells how.
+// commit updates the table and returns the changes.
 func (r *revision) commit() Commit {
 	before := r.config
 	if r.stagedConfig != nil {
@@ -75,12 +75,12 @@ func (r *revision) commit() Commit {
 	r.expire()
 	transaction := Transaction{Family: r.config.Family, Changes: r.changes(before)}
 	r.listing, r.stagedConfig, r.stagedHairpin = nil, nil, nil
-	// A map that was cleared would stay as large as it was, and be as slow to look through.
+	// A cleared map would keep its size and be slow to iterate.
 	r.staged = make(map[string]*port)
 	return Commit{Transaction: transaction, Stale: slices.Concat(r.untranslated, r.stale), Forget: r.forget}
 }
 
-// adopt goes by what the kernel holds, and stages all ports again.
+// adopt continues from the kernel's rules, and stages all ports again.
 func (r *revision) adopt() {
 	r.held = hold(r.config.Family, *r.listing)
 	if len(r.held.foreign) > 0 || r.listing.Flagged || r.listing.Unread || !r.listing.Exists {
@@ -100,7 +100,7 @@ func (r *revision) adopt() {
 		r.addresses[address] = true
 	}
 	r.removals = r.held.junk
-	// If the kernel refused what they were about they have not been seen to.
+	// If the kernel refused the transaction, its stale connections were not deleted.
 	for _, l := range r.lingering.looks {
 		r.unseen = append(r.unseen, l.stale...)
 	}
@@ -180,8 +180,8 @@ func (r *revision) find(front Front) {
 	r.fronts = append(r.fronts, frontRevision{front, old, owner})
 }
 
-// before finds the slots that those of a port should resemble: its own, or those of its fronts in
-// the kernel, which are all the same unless somebody else changed them.
+// before returns the previous slots of a port: its own, or those of its fronts in the kernel. Those are equal unless another
+// program changed them.
 func (r *revision) before(change portRevision, pool int) []netip.AddrPort {
 	if r.held == nil && change.old != nil && len(change.old.pools[pool]) > 0 {
 		return change.old.pools[pool]
@@ -194,7 +194,7 @@ func (r *revision) before(change portRevision, pool int) []netip.AddrPort {
 	return nil
 }
 
-// changes puts the transaction together: what leads somewhere is made later and deleted earlier.
+// changes assembles the transaction: parts that lead to others are added after them and deleted before them.
 func (r *revision) changes(before Config) []Change {
 	var changes []Change
 	anew := r.held != nil && r.held.anew
@@ -227,7 +227,7 @@ func (r *revision) changes(before Config) []Change {
 	for _, p := range r.outdatedParts(before) {
 		c := p.chain(r.config)
 		if c.Base != nil {
-			// It may have another hook or priority, which cannot be changed.
+			// The kernel cannot change a hook or priority.
 			changes = append(changes, Change{Kind: DeleteChain, Chain: c}, Change{Kind: AddChain, Chain: c})
 		} else {
 			changes = append(changes, Change{Kind: ReplaceRules, Chain: c})
@@ -236,7 +236,7 @@ func (r *revision) changes(before Config) []Change {
 	return slices.Concat(changes, r.flushed, r.deleted)
 }
 
-// fixedChains are the changes that make chains that every table has, and that replace their rules.
+// fixedChains returns the changes of the chains that every table has: added chains, and replaced rules.
 func (r *revision) fixedChains(before Config) (made, replaced []Change) {
 	if r.held == nil && before.equal(r.config) {
 		return nil, nil
@@ -255,7 +255,7 @@ func (r *revision) fixedChains(before Config) (made, replaced []Change) {
 			made = append(made, Change{Kind: AddChain, Chain: c})
 		case held.is(c):
 		case c.Base != nil:
-			// It may have another hook or priority, which cannot be changed.
+			// The kernel cannot change a hook or priority.
 			made = append(made, Change{Kind: DeleteChain, Chain: c}, Change{Kind: AddChain, Chain: c})
 		default:
 			replaced = append(replaced, Change{Kind: ReplaceRules, Chain: c})

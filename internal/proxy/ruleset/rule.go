@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Rule is what happens to a packet: statements, until one does not match it or decides on it.
+// Rule is a list of statements. The kernel evaluates them until one does not match the packet or decides on it.
 type Rule struct {
 	Family     Family
 	Statements []Statement
@@ -27,17 +27,16 @@ type Statement interface {
 	text(Family) string
 }
 
-// Value is something of a packet that rules look at.
+// Value is a property of a packet.
 type Value uint8
 
-// The values. Their fields in keys are those of the same names.
+// The values.
 const (
 	SourceAddress Value = iota + 1
 	DestinationAddress
 	TransportProtocol // of the layer 4 header, as the kernel found it
 	DestinationPort
-	// OriginalAddress and OriginalPort are where the packet's connection was to go
-	// before it was translated, in the direction of its first packet.
+	// OriginalAddress and OriginalPort are the destination of the connection's first packet before translation.
 	OriginalAddress
 	OriginalPort
 )
@@ -59,7 +58,7 @@ func (v Value) text(family Family) string {
 	}
 }
 
-// Field is the field that holds the value in keys.
+// Field returns the field of the value in keys.
 func (v Value) Field() Field {
 	switch v {
 	case TransportProtocol:
@@ -94,8 +93,7 @@ func (s InPrefix) text(family Family) string {
 	return s.Value.text(family) + operator + prefixText(s.Prefix)
 }
 
-// InPrefixes matches packets with an address in any of some prefixes, which are sorted and
-// do not overlap.
+// InPrefixes matches packets with an address in one of the prefixes, which are sorted and do not overlap.
 type InPrefixes struct {
 	Value    Value // SourceAddress or DestinationAddress
 	Prefixes []netip.Prefix
@@ -126,8 +124,8 @@ func (s InSet) text(family Family) string {
 	return concatenation(family, s.Key) + " @" + s.Set
 }
 
-// FromInterface matches packets that came in by one of the interfaces, or by none of them,
-// as those of the node itself do.
+// FromInterface matches packets that came in by one of the interfaces or, with Not, by none of them. Packets of the node
+// come in by none.
 type FromInterface struct {
 	Interfaces Interfaces
 	Not        bool
@@ -161,8 +159,7 @@ type NewConnection struct{}
 
 func (NewConnection) text(Family) string { return "ct state new" }
 
-// Translated matches packets whose connection has another destination than they came
-// with.
+// Translated matches packets of connections with a translated destination.
 type Translated struct{}
 
 func (Translated) text(Family) string { return "ct status dnat" }
@@ -194,14 +191,14 @@ func (s FlipMark) text(Family) string {
 	return fmt.Sprintf("meta mark set meta mark ^ 0x%08x", s.Bits)
 }
 
-// Decide says what becomes of the packet.
+// Decide gives the packet a verdict.
 type Decide struct {
 	Verdict Verdict
 }
 
 func (s Decide) text(Family) string { return s.Verdict.String() }
 
-// Draw matches as many of all packets as a number of others, at random.
+// Draw matches Share of Of packets, at random.
 type Draw struct {
 	Share, Of uint32
 }
@@ -210,8 +207,7 @@ func (s Draw) text(Family) string {
 	return fmt.Sprintf("numgen random mod %d < %d", s.Of, s.Share)
 }
 
-// LookUp says that a map tells what becomes of the packet. The next rule follows if it
-// does not.
+// LookUp gives the packet the verdict of a map. Without one, the next rule follows.
 type LookUp struct {
 	Key []Value
 	Map string
@@ -221,12 +217,10 @@ func (s LookUp) text(family Family) string {
 	return concatenation(family, s.Key) + " vmap @" + s.Map
 }
 
-// Translate gives the packet the destination that a map has for it. The next rule
-// follows if it has none.
+// Translate gives the packet a destination from a map. Without one, the next rule follows.
 type Translate struct {
 	Key []Value
-	// Slots, unless zero, makes one of so many numbers from Offset on the last part of the
-	// key, a FieldSlot.
+	// Slots, unless zero, appends a FieldSlot to the key: a random number of Slots numbers, from Offset on.
 	Slots, Offset uint32
 	Map           string
 }
@@ -247,9 +241,9 @@ type Masquerade struct{}
 
 func (Masquerade) text(Family) string { return "masquerade fully-random" }
 
-// Refuse answers that there is nothing at the packet's destination.
+// Refuse rejects the packet.
 type Refuse struct {
-	// Reset says so by a TCP reset instead of an ICMP message about the port.
+	// Reset answers with a TCP reset instead of an ICMP message about the port.
 	Reset bool
 }
 
@@ -260,8 +254,8 @@ func (s Refuse) text(Family) string {
 	return "reject"
 }
 
-// Remember adds the packet's source address to a map of addresses to targets, with the
-// packet's destination, or begins its time anew if it is there. Then its target stays.
+// Remember adds the packet's source to a map of clients, with the packet's destination as its target. If the source is in
+// the map, Remember restarts its timeout and keeps its target.
 type Remember struct {
 	Map     string
 	Timeout time.Duration
@@ -272,8 +266,7 @@ func (s Remember) text(family Family) string {
 		SourceAddress.text(family), timeText(s.Timeout), DestinationAddress.text(family), DestinationPort.text(family))
 }
 
-// Recalls matches packets whose source address a map of addresses to targets has a target
-// for with some address.
+// Recalls matches packets whose source has a target with an address in a map of clients.
 type Recalls struct {
 	Map     string
 	Address netip.Addr
@@ -283,7 +276,7 @@ func (s Recalls) text(family Family) string {
 	return SourceAddress.text(family) + " map @" + s.Map + " " + s.Address.String()
 }
 
-// Unremember takes the packet's source address out of a map that Remember adds to.
+// Unremember deletes the packet's source from a map of clients.
 type Unremember struct {
 	Map string
 }

@@ -23,7 +23,7 @@ func (r *revision) touch(p *part) {
 	}
 }
 
-// settle makes parts that are led to, and lets others linger. Parts that lead come first.
+// settle creates parts that are used, and defers the deletion of unused parts. Parts that lead to others come first.
 func (r *revision) settle() {
 	for kind := partKinds - 1; kind >= 0; kind-- {
 		for _, p := range r.touched[kind] {
@@ -57,12 +57,12 @@ func (r *revision) settle() {
 	slices.SortFunc(r.created, compareParts)
 }
 
-// holdsAll reports whether the kernel holds some parts. A part that leads to others is not ours.
+// holdsAll reports whether the kernel has all the named parts. A part without them has foreign rules.
 func (r *revision) holdsAll(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return r.parts[name] == nil || !r.parts[name].held })
 }
 
-// expire deletes what has lingered, and what only that leads to.
+// expire deletes due parts and slots, and the parts that only these use.
 func (r *revision) expire() {
 	r.lookAgain(r.lingering.takeLooks(r.now))
 	var expired [partKinds][]*part
@@ -90,7 +90,7 @@ func (r *revision) expire() {
 			delete(r.withRemoved, p)
 			delete(r.recalled, p)
 			if p.foreign {
-				// Others may be deleted before it that it leads to.
+				// Its foreign rules may lead to parts that are deleted before it.
 				r.flushed = append(r.flushed, Change{Kind: ReplaceRules, Chain: &Chain{Name: p.name}})
 			}
 			if p.kind == affinityPart {
@@ -116,7 +116,7 @@ func (r *revision) expire() {
 	}
 }
 
-// outdatedParts are the parts that the kernel holds with other rules, in order.
+// outdatedParts returns the parts whose kernel rules differ, in order.
 func (r *revision) outdatedParts(before Config) []*part {
 	outdated := r.outdated
 	switch {
@@ -126,8 +126,7 @@ func (r *revision) outdatedParts(before Config) []*part {
 			switch {
 			case p.kind == affinityPart || r.held.chains[p.name].is(p.chain(r.config)):
 			case p.refs == 0 && p.kind != hookPart, p.unknown():
-				// It is about to go, or stays as it is, and not all that its rules should
-				// say is known.
+				// The part is about to be deleted, or keeps its rules because the right ones are not fully known.
 				p.outdated, p.foreign = true, true
 			default:
 				outdated = append(outdated, p)

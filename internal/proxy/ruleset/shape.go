@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// shape says how traffic is shared among the slots of a pool, in classes of endpoints with the same
-// share, the heaviest first. It is empty for a pool without endpoints.
+// shape says how the slots of a pool share traffic, in classes of endpoints with equal shares, the heaviest first. It is
+// empty for a pool without endpoints.
 type shape []class
 
-// class is the endpoints with one weight: of each endpoint first, and then the share of the class.
+// class counts endpoints of one weight. weight is the weight of each endpoint, and after share the share of the class.
 type class struct {
 	weight, count uint32
 }
 
-// mostClasses bounds the classes of a pool, since each is a rule. The nearest weights are merged.
+// mostClasses bounds the classes of a pool: each is a rule. The nearest weights are merged.
 const mostClasses = 8
 
-// parts is the number of parts of all traffic: so pools of like weights share a chain, and the
-// kernel checks each chain whenever a verdict changes.
+// parts is the resolution of shares. Rounding lets pools of similar weights share a chain, which matters because the kernel
+// checks each chain whenever a verdict changes.
 const parts = 1000
 
 func evenShape(count uint32) shape {
@@ -61,7 +61,7 @@ func arrangeByWeight(all []weighted) ([]netip.AddrPort, shape) {
 	return targets, made
 }
 
-// Shares are the parts of traffic that the rules give each of Cluster's endpoints.
+// Shares returns the share of traffic that the rules give to each endpoint of Cluster.
 func (sp *ServicePort) Shares() []float64 {
 	all := make([]weighted, len(sp.Cluster))
 	for i, target := range sp.Cluster {
@@ -87,8 +87,7 @@ func (sp *ServicePort) Shares() []float64 {
 	return shares
 }
 
-// merge joins neighbouring classes until there are few enough, those first that move the least
-// traffic.
+// merge joins neighbouring classes until there are few enough. Each time it joins the two that move the least traffic.
 func (s shape) merge(most int) shape {
 	for len(s) > most {
 		best := 0
@@ -110,15 +109,14 @@ func (s shape) moved(i int) uint64 {
 	return uint64(a.weight-b.weight) * uint64(a.count) * uint64(b.count) / uint64(a.count+b.count)
 }
 
-// share replaces weights by shares of all traffic, each as near as possible and at least one.
+// share replaces weights by shares of all traffic, rounded, and at least one.
 func (s shape) share() shape {
 	var total uint64
 	for _, c := range s {
 		total += uint64(c.weight) * uint64(c.count)
 	}
 	left := uint64(parts)
-	// The smallest come first, because what they take beyond their part, to have one, is not
-	// there for the others.
+	// The smallest classes come first: if they are rounded up to one, the others share the remainder.
 	order := make([]int, len(s))
 	weighs := make([]uint64, len(s))
 	for i, c := range s {
@@ -142,7 +140,7 @@ func (s shape) slots() uint32 {
 	return n
 }
 
-// draws are the chains that draw a slot of each class of a pool, by their names.
+// draws returns the names of the chains that draw a slot of each class.
 func (s shape) draws(pool int) []string {
 	names := make([]string, len(s))
 	var offset uint32
@@ -153,7 +151,7 @@ func (s shape) draws(pool int) []string {
 	return names
 }
 
-// choose returns rules that lead to the chain of a class, by its share of what is left.
+// choose returns rules that lead to the chain of a class, each by its share of the remaining traffic.
 func (s shape) choose(pool int) [][]Statement {
 	left := uint32(parts)
 	var rules [][]Statement
@@ -167,8 +165,8 @@ func (s shape) choose(pool int) [][]Statement {
 	return rules
 }
 
-// String is the shape as names of chains have it: the number of slots if all are alike,
-// and else number and part of all traffic for each class, such as 7x700.3x300.
+// String returns the shape for names of chains: the number of slots if all are equal, or count and share of each class, as
+// in 7x700.3x300.
 func (s shape) String() string {
 	switch len(s) {
 	case 0:
@@ -188,10 +186,10 @@ func (s shape) String() string {
 	return b.String()
 }
 
-// mostSlots is how many slots a pool has at most that a name tells of.
+// mostSlots bounds the slots of a pool in a parsed name.
 const mostSlots = 1 << 24
 
-// parseShape reads a shape as names have it.
+// parseShape reads the String of a shape.
 func parseShape(text string) (shape, bool) {
 	var read shape
 	if !strings.Contains(text, "x") {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// look repeats what a Commit asked for: packets on their way may begin stale connections, and have
-// clients remembered, until the chains and slots that lead them are deleted.
+// look repeats the requests of a Commit: packets on their way may open stale connections and add clients, until their
+// chains and slots are deleted.
 type look struct {
 	stale      []Stale
 	losses     []loss
 	until, due time.Time // when the linger time ends, and when to look
 }
 
-// alive are the endpoints that connections of a port may go on to.
+// alive returns the endpoints whose connections may continue.
 func (p *port) alive() []netip.AddrPort {
 	if p.kept == nil {
 		return distinct(p.pools[0], p.pools[1], p.known.Serving)
@@ -26,14 +26,13 @@ func (p *port) alive() []netip.AddrPort {
 	return distinct(all)
 }
 
-// findEnded finds the endpoints of a port that have ended. While no endpoint serves, their
-// connections have nowhere to go, and stay.
+// findEnded finds the ended endpoints of a port. While no other endpoint serves, their connections stay.
 func (r *revision) findEnded(change portRevision) {
 	p, old := change.new, change.old
 	var had, seen, ended []netip.AddrPort
 	switch {
 	case p.kept != nil:
-		// Connections go on wherever the kernel has them go.
+		// The rules stay, and so do the connections.
 		if old != nil {
 			p.late = old.late
 		}
@@ -43,7 +42,7 @@ func (r *revision) findEnded(change portRevision) {
 		p.late = old.late
 		return
 	case old.kept != nil:
-		ended = old.late // what it had is what is held
+		ended = old.late // its other endpoints are in the kernel's slots
 	default:
 		had, ended = old.alive(), old.late
 	}
@@ -55,7 +54,7 @@ func (r *revision) findEnded(change portRevision) {
 	alive := p.alive()
 	view := old != nil && old.known.View == p.known.View
 	for _, target := range without(distinct(had, seen), alive) {
-		// What goes out of view may serve on, unless it could not without ending.
+		// An endpoint that leaves the view may still serve, if it is fleeting.
 		staying := view && contains(had, target) && !contains(old.known.Fleeting, target)
 		if p.known.View == "" || staying || contains(p.known.Silent, target) {
 			ended = append(slices.Clip(ended), target)
@@ -74,8 +73,8 @@ func (p *port) sameEndpoints(other *port) bool {
 		slices.Equal(p.known.Silent, other.known.Silent)
 }
 
-// findStale finds the connections to a front that must end. Another proxy may serve a front that no
-// port has any more, so its connections stay.
+// findStale finds the connections to a front that must end. Connections to a front without a port stay: another proxy may
+// serve it.
 func (r *revision) findStale(f frontRevision, wanted *entry) {
 	winner, taken := r.claims.winners[f.front]
 	if !taken {
@@ -86,7 +85,7 @@ func (r *revision) findStale(f frontRevision, wanted *entry) {
 	}
 	ended := r.ended[winner.port]
 	if f.owner != "" && f.owner != winner.port.name {
-		// The endpoints of the other may serve, but not this front.
+		// The endpoints of the previous port may serve, but no longer this front.
 		if alive := winner.port.alive(); len(alive) > 0 {
 			ended = without(slices.Concat(f.old.slots[:]...), alive)
 		}
@@ -96,7 +95,7 @@ func (r *revision) findStale(f frontRevision, wanted *entry) {
 	}
 }
 
-// lookAgain repeats what still holds.
+// lookAgain repeats the requests that still hold.
 func (r *revision) lookAgain(looks []*look) {
 	var stale []Stale
 	for _, l := range looks {
@@ -108,7 +107,7 @@ func (r *revision) lookAgain(looks []*look) {
 	r.stale = append(r.stale, r.stillStale(stale)...)
 }
 
-// stillStale returns the connections that still must end and are not found already.
+// stillStale returns the connections that must still end and that this Commit has not found.
 func (r *revision) stillStale(all []Stale) []Stale {
 	found := make(map[Stale]bool, len(r.stale))
 	for _, s := range r.stale {
@@ -125,15 +124,14 @@ func (r *revision) stillStale(all []Stale) []Stale {
 	return still
 }
 
-// StillStale removes from a list, in place, what an earlier Commit asked for and what no longer
-// holds: the endpoint serves again, or no port has the front any more. Fronts of the other family
-// stay.
+// StillStale removes, in place, connections of an earlier Commit that may continue: the endpoint serves again, or no port
+// has the front. Fronts of the other family stay.
 func (t *Table) StillStale(all []Stale) []Stale {
 	isStale := t.staleNow()
 	return slices.DeleteFunc(all, func(s Stale) bool { return t.config.Family.holds(s.Front.Address) && !isStale(s) })
 }
 
-// staleNow reports whether connections that were stale once are so as of the last Commit.
+// staleNow returns a function that reports whether once stale connections are still stale after the last Commit.
 func (t *Table) staleNow() func(Stale) bool {
 	alive := make(map[*port][]netip.AddrPort)
 	return func(s Stale) bool {

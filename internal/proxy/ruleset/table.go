@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Table is the rules of one family: what is wanted of them, what the kernel holds of them, and
-// which ServicePorts it is known to have taken. It is not safe for use by several goroutines
-// at once.
+// Table has the rules of one family: the wanted ones, the kernel's, and the confirmed ServicePorts. Only one goroutine at
+// a time may use it.
 type Table struct {
 	progress
 	config  Config
@@ -17,22 +16,21 @@ type Table struct {
 	claims  claims
 	hairpin []netip.Addr // sorted
 
-	// parts are the chains and maps that not every table has.
+	// parts has the chains and maps beside those that every table has.
 	parts       map[string]*part
-	clusterIPs  map[netip.Addr]int32 // how many fronts make an address one of Services
+	clusterIPs  map[netip.Addr]int32 // the number of fronts by cluster IP
 	lingering   lingering
-	withRemoved map[*part]bool      // maps that may remember clients with removed targets
-	recalled    map[*part]time.Time // those of them whose clients were forgotten, and when
-	due         time.Time           // when what the last Commit took out of use may go
+	withRemoved map[*part]bool      // maps whose clients may have removed targets
+	recalled    map[*part]time.Time // when clients of these maps were deleted
+	due         time.Time           // when the unused parts of the last Commit may be deleted
 
-	staged        map[string]*port // what the next Commit changes, nil for a port that goes
+	staged        map[string]*port // the changes of the next Commit, nil for a removal
 	stagedConfig  *Config
 	stagedHairpin *[]netip.Addr
-	listing       *Listing // what the kernel holds, if the next Commit cannot go by the last
+	listing       *Listing // the kernel's rules, if they are not those of the last Commit
 }
 
-// NewTable is a table without ServicePorts. Its first Commit makes everything anew,
-// whatever the kernel holds, unless Adopt says what that is.
+// NewTable returns a table without ServicePorts. Its first Commit replaces the kernel's table, unless Adopt comes before.
 func NewTable(config Config) *Table {
 	return &Table{
 		progress:    newProgress(),
@@ -49,8 +47,7 @@ func NewTable(config Config) *Table {
 	}
 }
 
-// Set stages a ServicePort, be it new or another than before. The error says what of it
-// no rule can be made of and is left out: the rest is staged all the same.
+// Set stages a new or changed ServicePort. The error says which parts were left out. The rest is staged anyway.
 func (t *Table) Set(sp ServicePort) error {
 	t.ask(sp.Name, &sp)
 	p, err := newPort(t.config, sp)
@@ -58,7 +55,7 @@ func (t *Table) Set(sp ServicePort) error {
 	return err
 }
 
-// Remove stages that a ServicePort goes.
+// Remove stages the removal of a ServicePort.
 func (t *Table) Remove(name string) {
 	t.ask(name, nil)
 	if t.ports[name] == nil {
@@ -68,8 +65,8 @@ func (t *Table) Remove(name string) {
 	t.staged[name] = nil
 }
 
-// SetHairpin stages the addresses of all endpoints on this node. A connection from one of them to
-// itself is masqueraded, so that its answers come back through the node.
+// SetHairpin stages the addresses of all endpoints on this node. Connections from one of them to itself are masqueraded, so
+// that answers come back through the node.
 func (t *Table) SetHairpin(addresses []netip.Addr) {
 	mine := make([]netip.Addr, 0, len(addresses))
 	for _, a := range addresses {
@@ -89,29 +86,28 @@ func (t *Table) Configure(config Config) {
 	t.stagedConfig = &config
 }
 
-// Adopt makes the next Commit go by what the kernel holds: after a restart, a refused transaction, or
-// a change by somebody else. What is right stays, targets keep their slots where they can, and the
-// rest is put right. If the table is missing, has flags, holds foreign parts or is Unread, one
-// transaction replaces it. The table keeps the listing until the next Commit.
+// Adopt makes the next Commit start from a listing of the kernel: after a restart, a refused transaction, or a change by
+// another program. Right rules stay, targets keep their slots where possible, and wrong rules are repaired. If the table is
+// missing, has flags, has foreign parts or is Unread, one transaction replaces it. The table keeps the listing until the
+// next Commit.
 func (t *Table) Adopt(listing Listing) {
 	t.read(listing)
 	t.listing = &listing
 }
 
-// Staged are the names of the ServicePorts that the next Commit changes, in order.
+// Staged returns the sorted names of the ServicePorts that the next Commit changes.
 func (t *Table) Staged() []string {
 	return slices.Sorted(maps.Keys(t.staged))
 }
 
-// Commit returns the smallest transaction for what is staged and for deletions that are due. The
-// table goes on as if the kernel had taken it. Call Confirm if it has, and Adopt if it has not: nothing
-// needs to be staged again then. What is out of use is deleted by a later Commit, see Due.
+// Commit returns the smallest transaction for the staged changes and the due deletions. The table assumes that the kernel
+// takes it. Call Confirm if it does, and Adopt if it does not: nothing needs to be staged again. A later Commit deletes
+// unused parts, see Due.
 func (t *Table) Commit(now time.Time) Commit {
 	return newRevision(t, now).commit()
 }
 
-// Written notes when the kernel took the transaction of the last Commit. Time to linger counts from
-// then on.
+// Written records when the kernel took the transaction of the last Commit. The linger time begins then.
 func (t *Table) Written(now time.Time) {
 	if until := now.Add(t.config.Linger); until.After(t.due) {
 		t.lingering.extend(t.due, until)
@@ -126,7 +122,7 @@ func (t *Table) Written(now time.Time) {
 	}
 }
 
-// Due returns when the next Commit has something to delete, and whether any has.
+// Due returns when a Commit is due for deletions or looks, and whether any is.
 func (t *Table) Due() (time.Time, bool) {
 	if len(t.recalled) > 0 {
 		return t.due, true
@@ -134,7 +130,7 @@ func (t *Table) Due() (time.Time, bool) {
 	return t.lingering.next()
 }
 
-// Disputed lists each ServicePort that goes without a front that several want, as of the last Commit.
+// Disputed lists each ServicePort that lost a front to another one, as of the last Commit.
 func (t *Table) Disputed() []Dispute {
 	return t.claims.disputes()
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Text is the table as of the last Commit in nft's syntax, without what is out of use. Only the
-// slots of targets depend on history.
+// Text returns the table of the last Commit in nft's syntax, without unused parts. Only the order of slots depends on
+// history.
 func (t *Table) Text() string {
 	w := &textWriter{family: t.config.Family}
 	w.line(0, "table %s %s {", w.family, TableName)
@@ -43,7 +43,7 @@ func (w *textWriter) line(indent int, format string, args ...any) {
 }
 
 func (w *textWriter) set(set *Set, elements []Element) {
-	// nft knows the type of a slot's number only by what draws it, and has no mixture.
+	// nft knows the type of a slot's number only by the expression that draws it. typeof and type cannot be mixed.
 	kind, types := "type", fieldTypes
 	if slices.Contains(set.Key, FieldSlot) {
 		kind, types = "typeof", fieldSources
@@ -118,7 +118,7 @@ func fieldTypes(family Family, all []Field) string {
 	return joinFields(all, map[Field]string{FieldAddress: address, FieldProtocol: "inet_proto", FieldPort: "inet_service"})
 }
 
-// fieldSources are expressions whose values have the types of fields.
+// fieldSources returns expressions whose values have the types of the fields.
 func fieldSources(family Family, all []Field) string {
 	return joinFields(all, map[Field]string{
 		FieldAddress: DestinationAddress.text(family), FieldProtocol: TransportProtocol.text(family),

@@ -44,21 +44,20 @@ const (
 type Set struct {
 	Name     string
 	Key      []Field
-	Data     []Field // of a map's values, unless they are verdicts
+	Data     []Field // the values of a map, unless they are verdicts
 	Verdicts bool    // it is a map to verdicts
 	Dynamic  bool    // packets add elements, which have a timeout, by Remember
-	// Size is how many elements packets may add. Zero stands for the kernel's own bound,
-	// MostAffinityClients.
+	// Size bounds the elements that packets add. Zero stands for the kernel's default, MostAffinityClients.
 	Size int
 }
 
-// Element is one element of a set, in the bytes that the kernel compares and loads.
+// Element is one element of a set, in the kernel's bytes.
 type Element struct {
 	Key, Data string
 	Verdict   Verdict // the value in a map to verdicts
 }
 
-// Verdict is what becomes of a packet. Its zero value is none.
+// Verdict is the verdict on a packet. The zero value is none.
 type Verdict struct {
 	Kind  VerdictKind
 	Chain string // of a jump or goto
@@ -82,7 +81,7 @@ type Chain struct {
 	Rules []Rule
 }
 
-// Base is where packets enter a chain.
+// Base is the hook of a base chain.
 type Base struct {
 	NAT      bool // of type nat, otherwise of type filter
 	Hook     Hook
@@ -101,7 +100,7 @@ const (
 	Postrouting
 )
 
-// ChangeKind is what a change does.
+// ChangeKind is the kind of a change.
 type ChangeKind uint8
 
 // The kinds of changes.
@@ -117,8 +116,8 @@ const (
 	DeleteElements // by keys alone
 )
 
-// Change is a change of one thing. Its kind decides which fields count. Changes share what their
-// fields point to, so nothing may change that.
+// Change is one change. Its kind decides which fields count. Changes share the values of their fields, which must not
+// change.
 type Change struct {
 	Kind     ChangeKind
 	Set      *Set
@@ -126,7 +125,7 @@ type Change struct {
 	Elements []Element
 }
 
-// Transaction is a list of changes that the kernel makes all at once, or not at all.
+// Transaction is a list of changes that the kernel makes atomically.
 type Transaction struct {
 	Family  Family
 	Changes []Change
@@ -135,38 +134,37 @@ type Transaction struct {
 // Empty reports whether there is nothing to do.
 func (t Transaction) Empty() bool { return len(t.Changes) == 0 }
 
-// Listing is what the kernel holds of one family's table.
+// Listing is a listing of one family's table in the kernel.
 type Listing struct {
 	Family  Family
 	Exists  bool
 	Flagged bool // the table has flags, such as dormant, which this package never sets
-	Unread  bool // nothing is known, so everything is made anew
+	Unread  bool // the table is unknown and must be replaced
 	Chains  []ListedChain
 	Sets    []ListedSet
 }
 
-// ListedChain is a chain that the kernel holds.
+// ListedChain is a chain in the kernel.
 type ListedChain struct {
 	Name        string
 	Base        *Base
 	ForeignBase bool // the base has a type or policy that no chain of this package has
-	// Fingerprints are those of its rules: Chain.Fingerprints if this package made the chain. A
-	// foreign rule has an empty one.
+	// Fingerprints are the fingerprints of its rules, empty for a foreign rule. See Chain.Fingerprints.
 	Fingerprints []string
 }
 
-// ListedSet is a set that the kernel holds.
+// ListedSet is a set in the kernel.
 type ListedSet struct {
 	Name        string
-	Fingerprint string           // Set.Fingerprint if this package made the set
+	Fingerprint string           // see Set.Fingerprint
 	Elements    []Element        // of sets that packets do not add to
-	Remembered  []netip.AddrPort // the targets of clients in a map that packets add to, each once
+	Remembered  []netip.AddrPort // the distinct targets in a map that packets add to
 }
 
-// Interference says whether somebody else has changed the table.
+// Interference says whether another program has changed the table.
 type Interference uint8
 
-// Somebody else has changed nothing, maybe this table, or certainly this table.
+// Another program has changed no table, perhaps this table, or certainly this table.
 const (
 	NoInterference Interference = iota
 	PossibleInterference
@@ -180,20 +178,18 @@ type Front struct {
 	Port     uint16
 }
 
-// ServicePort is what the rules of one family do for one port of a Service. Its lists must not
-// change once it is staged in a table.
+// ServicePort describes the rules of one family for one port of a Service. Its lists must not change after it is staged.
 type ServicePort struct {
 	// Name is "namespace/name:port", and unique in a table.
 	Name string
-	// Rank decides who gets a front that several ports want: the lowest rank, then the lowest name.
+	// Rank decides which port gets a front that several ports claim: the lowest rank, then the lowest name.
 	Rank   string
 	Fronts []FrontEnd // each once
-	// Cluster are the endpoints for traffic that may go anywhere. An endpoint that is listed
-	// twice takes twice the traffic.
+	// Cluster has the endpoints for traffic that may go anywhere. An endpoint that is listed twice gets twice the traffic.
 	Cluster []netip.AddrPort
-	// Weights are those of Cluster's endpoints, from 1 to MostWeight, nil if all are alike.
+	// Weights has the weights of Cluster's endpoints, from 1 to MostWeight, nil if all are equal.
 	Weights []uint32
-	// Local are the endpoints for traffic that must stay on the node.
+	// Local has the endpoints for traffic that must stay on the node.
 	Local []netip.AddrPort
 	// Affinity is how long a client stays with its endpoint, zero if it does not.
 	Affinity time.Duration
@@ -203,16 +199,14 @@ type ServicePort struct {
 // MostWeight is the greatest weight that an endpoint may have.
 const MostWeight = 1000
 
-// Known are the endpoints of a port that new connections do not use. It decides which connections
-// may go on: a connection ends when its endpoint is known to have ended, whatever policies and
-// plans say of new ones.
+// Known has the endpoints of a port that new connections do not use. It decides which connections may continue: a connection
+// ends when its endpoint is known to have ended, whatever policies and plans say about new connections.
 type Known struct {
-	Serving []netip.AddrPort // they serve, and may be in no pool
-	Silent  []netip.AddrPort // they exist and do not serve
-	// View names the part of all endpoints that the node sees, empty for all. The node does not
-	// know whether others exist.
+	Serving []netip.AddrPort // endpoints that serve, perhaps in no pool
+	Silent  []netip.AddrPort // endpoints that exist and do not serve
+	// View names the part of all endpoints that the node sees, empty for all. Others may exist.
 	View string
-	// Fleeting are endpoints of the pools and of Serving that may leave the View and still serve.
+	// Fleeting has the endpoints of the pools and of Serving that may leave the View and still serve.
 	Fleeting []netip.AddrPort
 }
 
@@ -220,17 +214,16 @@ type Known struct {
 type FrontEnd struct {
 	Front
 	Pool Pool
-	// ClusterIP says that the rules refuse other ports of the address, and masquerade as Config
-	// says for Services.
+	// ClusterIP says that the rules refuse other ports of the address, and masquerade by Config.
 	ClusterIP bool
-	NodePort  bool // the cluster has given the port to one ServicePort
-	// Masquerade gives all traffic the node's address as its source, except what PoolSplit keeps.
+	NodePort  bool // the cluster assigned the port to one ServicePort
+	// Masquerade masquerades all traffic, except local traffic of PoolSplit.
 	Masquerade bool
-	Empty      Refusal        // of new connections without an endpoint
-	Sources    []netip.Prefix // those that may connect, nil for all
+	Empty      Refusal        // for new connections without an endpoint
+	Sources    []netip.Prefix // the allowed sources, nil for all
 }
 
-// Pool is what the traffic of a front end goes to.
+// Pool is the set of endpoints for the traffic of a front.
 type Pool uint8
 
 // The pools.
@@ -239,47 +232,47 @@ const (
 	PoolCluster Pool = iota
 	// PoolLocal is ServicePort.Local.
 	PoolLocal
-	// PoolSplit is ServicePort.Cluster for pods and for the node, whose traffic is masqueraded,
-	// and ServicePort.Local for all others, which keep their source address.
+	// PoolSplit is ServicePort.Cluster for pods and for the node, whose traffic is masqueraded, and ServicePort.Local for
+	// other clients, which keep their source address.
 	PoolSplit
 )
 
-// Refusal is what becomes of a connection without an endpoint.
+// Refusal is the treatment of a connection without an endpoint.
 type Refusal uint8
 
 // The refusals.
 const (
 	Reject Refusal = iota
 	Drop
-	DropOutside // it rejects connections of pods and of the node, and drops others
+	DropOutside // rejects connections of pods and of the node, and drops others
 	Ignore      // another proxy may serve the front
 )
 
-// Stale are the tracked connections of a front that must end.
+// Stale identifies tracked connections of a front that must end.
 type Stale struct {
 	Front Front
-	// Target is the endpoint that ended. It is the front itself for connections that were not
-	// translated because there was no endpoint then.
+	// Target is the ended endpoint. It is the front itself for connections that were not translated for lack of an
+	// endpoint.
 	Target netip.AddrPort
 }
 
-// Forget asks to delete clients from a map that packets add to.
+// Forget requests the deletion of clients from a map that packets add to.
 type Forget struct {
-	Set string // the map, which may be gone meanwhile
-	// Keep are the targets whose clients stay, sorted, each once. All other clients are deleted.
+	Set string // the map, which may be deleted meanwhile
+	// Keep has the targets whose clients stay, sorted, each once. Other clients are deleted.
 	Keep []netip.AddrPort
 }
 
-// Commit is what a Table asks for.
+// Commit is the result of Table.Commit.
 type Commit struct {
 	Transaction Transaction
-	// Stale and Forget follow once the kernel has taken the transaction. If it refused, the Commit
-	// after Adopt has them again. A later Commit repeats them for packets that were on their way.
+	// Stale and Forget are due after the kernel has taken the transaction. If it refused, the Commit after Adopt has them
+	// again. A later Commit repeats them for packets that were on their way.
 	Stale  []Stale
 	Forget []Forget
 }
 
-// Dispute is a front that two ServicePorts want.
+// Dispute is a front that two ServicePorts claim.
 type Dispute struct {
 	Front         Front
 	Winner, Loser string // names of ServicePorts

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Want is what the kernel holds after the last Commit, without what is out of use. Its order does
-// not depend on history.
+// Want returns the kernel's table after the last Commit, without unused parts. Its order does not depend on history.
 func (t *Table) Want() Listing {
 	l := Listing{Family: t.config.Family, Exists: true}
 	for _, c := range t.chains() {
@@ -23,7 +22,7 @@ func (t *Table) Want() Listing {
 	return l
 }
 
-// chains are all chains that something leads to, each after those that it leads to.
+// chains returns all used chains, each after the chains that it leads to.
 func (t *Table) chains() []*Chain {
 	var chains []*Chain
 	for _, p := range t.usedParts() {
@@ -44,7 +43,7 @@ func (t *Table) affinitySets() []*Set {
 	return memories
 }
 
-// usedParts are the parts that are in use, in the order in which they are made.
+// usedParts returns the used parts, in the order of their creation.
 func (t *Table) usedParts() []*part {
 	all := slices.SortedFunc(maps.Values(t.parts), compareParts)
 	idle := make(map[string]int)
@@ -65,8 +64,7 @@ func (t *Table) usedParts() []*part {
 	return used
 }
 
-// elements are the elements of the sets that every table has, in the order of their
-// fronts or addresses, and slots.
+// elements returns the elements of the sets that every table has, in the order of fronts or addresses, and slots.
 func (t *Table) elements() [setCount][]Element {
 	var all [setCount][]Element
 	add := func(id setID, e Element) { all[id] = append(all[id], e) }
