@@ -12,13 +12,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Apply carries out a transaction, all of it or nothing. Packets see the table as it was before or as it is
-// after. A packet on its way may see one and then the other. New chains come first, see stages.
+// Apply carries out a transaction atomically. A packet that is being processed may see the table before and then after it.
+// New chains come first, see stages.
 //
-// Where the kernel does not permit so long a transaction, Apply carries it out in parts, one after another. The
-// kernel limits only processes that lack CAP_NET_ADMIN in the first user namespace.
+// If the kernel does not permit so long a transaction, Apply carries it out in parts. The kernel limits only processes
+// without CAP_NET_ADMIN in the first user namespace.
 //
-// A *Refusal says that the kernel has done nothing, and why. After any other error Read tells what it has done.
+// A *Refusal says that the kernel has done nothing. After any other error, Read the kernel's state.
 func (c *Conn) Apply(ctx context.Context, t ruleset.Transaction) error {
 	if t.Empty() {
 		return nil
@@ -45,7 +45,7 @@ func sizeOf(t ruleset.Transaction) int {
 	return n
 }
 
-// apply changes a table of any name.
+// apply changes a table with any name.
 func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) error {
 	first, rest := stages(t)
 	if len(first) == 0 {
@@ -59,16 +59,16 @@ func (c *Conn) apply(ctx context.Context, table string, t ruleset.Transaction) e
 	if err == nil || !errors.As(err, &refusal) && ctx.Err() == nil {
 		return err
 	}
-	// What was added first is of no use without the rest.
+	// The added chains are of no use without the rest.
 	back := undo(t, first)
 	if left := c.applySome(context.WithoutCancel(ctx), table, back, all(back)); left != nil {
-		// This is no Refusal: something was done.
+		// This is no Refusal: the kernel has done a part.
 		return errors.New(err.Error() + "; the chains and sets that it added first stay: " + left.Error())
 	}
 	return err
 }
 
-// applySome carries out some of a transaction's changes.
+// applySome carries out some changes of a transaction.
 func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transaction, changes []int) error {
 	m := &c.asker.Messages
 	m.Reset()
@@ -89,21 +89,21 @@ func (c *Conn) applySome(ctx context.Context, table string, t ruleset.Transactio
 	}
 	refusal := e.refusal(t, f)
 	if errors.As(err, &partly{}) {
-		// A Refusal would say that the kernel has done nothing.
+		// A Refusal would claim that the kernel has done nothing.
 		return fmt.Errorf("%s: %w, after a part of the transaction was done", refusal.What, f)
 	}
 	return refusal
 }
 
-// canSplit reports whether another transaction may begin with a message. A chain stays whole: the kernel keeps the
-// unnamed sets of its ranges only together with a rule.
+// canSplit reports whether a transaction may begin with a message. A chain stays whole: the kernel keeps the unnamed sets of
+// its ranges only together with a rule.
 func (e *encoder) canSplit(t ruleset.Transaction, message int) bool {
 	change := e.origins[message].change
 	kind := t.Changes[change].Kind
 	return kind == ruleset.AddElements || kind == ruleset.DeleteElements || change != e.origins[message-1].change
 }
 
-// reserve makes room for the elements of a transaction.
+// reserve allocates memory for the elements of a transaction.
 func reserve(m *netlink.Messages, t ruleset.Transaction) {
 	const headers = 6 * unix.SizeofNlAttr
 	room := 0
@@ -122,13 +122,13 @@ type encoder struct {
 	messages *netlink.Messages
 	name     string // of the table
 	family   ruleset.Family
-	// origins are what each message is of. The first message begins the batch.
+	// origins has the change of each message. The first message begins the batch.
 	origins []origin
 	// sets counts the added sets, which have numbers within a transaction.
 	sets uint32
 }
 
-// origin is the change that a message is of, and the first of its elements.
+// origin is the change of a message, and the index of its first element.
 type origin struct {
 	change, element int
 }
@@ -144,7 +144,7 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 	case ruleset.AddTable:
 		e.table(o, unix.NFT_MSG_NEWTABLE)
 	case ruleset.DeleteTable:
-		// To delete a table that is not there is an error. To add one that is there is none.
+		// Deleting a missing table is an error. Adding an existing one is not.
 		e.table(o, unix.NFT_MSG_NEWTABLE)
 		e.table(o, unix.NFT_MSG_DELTABLE)
 	case ruleset.AddSet:
@@ -169,7 +169,7 @@ func (e *encoder) change(index int, c *ruleset.Change) error {
 	return nil
 }
 
-// named writes a message that names a set or a chain and says no more of it.
+// named writes a message with the name of a set or a chain and nothing else.
 func (e *encoder) named(o origin, kind uint16, attributes [2]uint16, name string) {
 	e.begin(o, kind, 0)
 	e.messages.Name(attributes[0], e.name)

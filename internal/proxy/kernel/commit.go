@@ -11,21 +11,21 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
 
-// tries is how often an interrupted transaction is tried.
+// tries bounds the attempts of an interrupted transaction.
 const tries = 5
 
 var errNoAnswer = errors.New("the kernel did not answer")
 
-// partly reports that the kernel carried out the beginning of a transaction, and no more.
+// partly reports that the kernel carried out only the beginning of a transaction.
 type partly struct {
 	error
 }
 
 func (p partly) Unwrap() error { return p.error }
 
-// commit has the kernel carry out messages, of which the first begins a batch and the last ends it: at once if the
-// kernel takes them at once, else in parts. canSplit reports whether a part may begin with a message. The error is a
-// *netlink.Failure if the kernel refuses them.
+// commit sends a batch, including its first and its last message. If the kernel does not permit so long a batch, commit
+// sends it in parts. canSplit reports whether a part may begin with a message. The error is a *netlink.Failure if the kernel
+// refuses the batch.
 func (c *Conn) commit(ctx context.Context, m *netlink.Messages, canSplit func(message int) bool) error {
 	if err := c.asker.Socket.Widen(len(m.Bytes)); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *Conn) commit(ctx context.Context, m *netlink.Messages, canSplit func(me
 	return nil
 }
 
-// commitBatch has the kernel carry out all messages or none.
+// commitBatch sends a batch, which the kernel carries out atomically.
 func (c *Conn) commitBatch(ctx context.Context, m *netlink.Messages) error {
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
@@ -80,7 +80,7 @@ func (c *Conn) try(m *netlink.Messages) error {
 	if err != nil || len(failures) == 0 {
 		return err
 	}
-	// The first failure about a message is the reason. Failures about the whole batch count only without one.
+	// The first failure of a message is the reason. A failure of the whole batch counts only without one.
 	about := slices.IndexFunc(failures, func(f *netlink.Failure) bool { return f.Message > 0 })
 	return failures[max(about, 0)]
 }
@@ -119,9 +119,9 @@ func endBatch(m *netlink.Messages) {
 	m.End()
 }
 
-// endOfPart returns where a part ends that begins with a message: before another one, as late as the limit allows.
+// endOfPart returns the end of a part that begins with a message, as late as the limit allows.
 func endOfPart(m *netlink.Messages, from, limit int, canSplit func(message int) bool) int {
-	last := len(m.Starts) - 1 // which ends the batch, and is as long as the first
+	last := len(m.Starts) - 1 // the end of the batch, as long as its beginning
 	used := 2 * len(m.Message(0))
 	end := from
 	for i := from; i < last; i++ {

@@ -1,6 +1,5 @@
-// Package kernel has the kernel of a node do what package ruleset says: it carries out
-// transactions by netlink, reads back what the kernel holds, notices that others have
-// changed it, and has the kernel forget connections that go nowhere. It decides nothing.
+// Package kernel carries out the transactions of package ruleset by netlink. It also lists the kernel's rules, notices
+// changes by other programs, and deletes stale connections. It decides nothing.
 //
 // Everything happens in the network namespace of the thread that opens a connection.
 package kernel
@@ -21,13 +20,13 @@ import (
 type Conn struct {
 	mutex sync.Mutex
 	asker netlink.Asker // under mutex
-	// others gets notices of what others change.
+	// others receives notices of changes by others.
 	others *netlink.Socket
 	// commits counts transactions.
 	commits uint32
-	// missedNotifications says that others may have changed something while the notices were off.
+	// missedNotifications says that others may have changed rules while notices were off.
 	missedNotifications bool
-	// lists is for listings, so that changes need not wait for them.
+	// lists is for listings, so that changes do not wait for them.
 	lists struct {
 		sync.Mutex
 		netlink.Asker
@@ -52,7 +51,7 @@ func open() (*Conn, error) {
 			return nil, errors.Join(err, c.Close())
 		}
 	}
-	// This fails without nftables.
+	// Without nftables this fails.
 	if _, err := readGeneration(&c.asker); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -62,7 +61,7 @@ func open() (*Conn, error) {
 	return c, nil
 }
 
-// Close ends the connection after a listing that runs. The rules stay.
+// Close waits for a running listing and ends the connection. The rules stay.
 func (c *Conn) Close() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

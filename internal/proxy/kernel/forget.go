@@ -13,12 +13,12 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// forgetAtOnce is how many elements one transaction deletes. A transaction takes milliseconds, however small it
-// is, and the kernel reports only some hundred failures of one.
+// forgetAtOnce bounds the deleted elements of one transaction. Even a small transaction takes milliseconds, and the kernel
+// reports only some hundred failures of one.
 const forgetAtOnce = 500
 
-// Forget deletes remembered clients whose endpoint may not be used any more. Others may use the connection
-// between its steps, since a map may have very many clients.
+// Forget deletes remembered clients of removed endpoints. A map may have very many clients, so others can use the connection
+// between its steps.
 func (c *Conn) Forget(family ruleset.Family, all []ruleset.Forget) error {
 	var errs []error
 	for _, f := range all {
@@ -51,7 +51,7 @@ func (c *Conn) forget(family ruleset.Family, f ruleset.Forget) error {
 	return errComing
 }
 
-// clients lists elements of a map, without those whose data is to be kept.
+// clients lists the elements of a map whose data is not in keep.
 func (c *Conn) clients(family ruleset.Family, name string, keep map[string]bool) ([]ruleset.Element, error) {
 	c.lists.Lock()
 	defer c.lists.Unlock()
@@ -66,13 +66,13 @@ func (c *Conn) clients(family ruleset.Family, name string, keep map[string]bool)
 		})
 	})
 	if errors.Is(err, unix.ENOENT) {
-		return nil, nil // the map is gone, or the table
+		return nil, nil // the map or the table is deleted
 	}
 	return clients, err
 }
 
-// deleteClients deletes elements of a map. Some may have expired since they were listed, for which the kernel
-// deletes none and reports each. So each has a message, and the others are deleted the next time.
+// deleteClients deletes elements of a map. If some have expired since they were listed, the kernel deletes none and reports
+// each. So each element has its own message, and a second attempt deletes the others.
 func (c *Conn) deleteClients(family ruleset.Family, name string, clients []ruleset.Element) error {
 	set := &ruleset.Set{Name: name}
 	for len(clients) > 0 {
@@ -91,7 +91,7 @@ func (c *Conn) deleteClients(family ruleset.Family, name string, clients []rules
 	return nil
 }
 
-// deleteUnlessGone deletes all elements, or none and returns the places of those that are gone.
+// deleteUnlessGone deletes all elements, or deletes none and returns the indexes of the missing ones.
 func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, elements []ruleset.Element) (map[int]bool, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -11,11 +11,11 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// noticeBuffer has room for what kube-proxy writes for some thousands of changes between two looks.
+// noticeBuffer has room for thousands of changes by kube-proxy between two looks.
 const noticeBuffer = 1 << 20
 
-// listen subscribes to notices of what others than own change, in any table. While anybody listens, all changes
-// cost a little more.
+// listen subscribes to notices of changes of any table by other sockets than own. With a subscriber, all changes cost the
+// kernel a little more.
 func listen(s *netlink.Socket, own uint32) error {
 	if err := s.SetReceiveBuffer(noticeBuffer); err != nil {
 		return err
@@ -26,8 +26,8 @@ func listen(s *netlink.Socket, own uint32) error {
 	return s.Join(unix.NFNLGRP_NFTABLES)
 }
 
-// othersOnly drops notices of transactions of own. All messages of a notice are of one transaction, so the
-// header of the first is enough.
+// othersOnly drops notices of own's transactions. All messages of a notice belong to one transaction, so the header of the
+// first is enough.
 func othersOnly(own uint32) []unix.SockFilter {
 	const portOfHeader = 12
 	// A filter reads numbers in network order. The header is in native order.
@@ -41,7 +41,7 @@ func othersOnly(own uint32) []unix.SockFilter {
 	}
 }
 
-// notices reports whether any notice is about our tables. The error is netlink.ErrLost if some were lost.
+// notices reports whether a notice is about the proxy's tables. The error is netlink.ErrLost if notices were lost.
 func notices(s *netlink.Socket) (ours bool, err error) {
 	err = s.Receive(func(m netlink.Message) {
 		ours = ours || m.Kind>>8 == unix.NFNL_SUBSYS_NFTABLES && aboutOurs(m.Kind&0xff, m.Content)
@@ -49,7 +49,7 @@ func notices(s *netlink.Socket) (ours bool, err error) {
 	return ours, err
 }
 
-// aboutOurs reads the table of a notice. All kinds of notices but one name it first.
+// aboutOurs reports whether a notice is about the proxy's tables. All kinds of notices but one begin with the table.
 func aboutOurs(kind uint16, content []byte) bool {
 	if kind == unix.NFT_MSG_NEWGEN || len(content) < netlink.HeaderLength {
 		return false
@@ -60,12 +60,11 @@ func aboutOurs(kind uint16, content []byte) bool {
 	return netlink.Text(netlink.Attribute(content[netlink.HeaderLength:], unix.NFTA_TABLE_NAME)) == ruleset.TableName
 }
 
-// Transactions larger than bulkThreshold elements run with notices off. While anybody listens, the kernel makes
-// a notice of each element, which takes it longer than the element itself.
+// Transactions larger than bulkThreshold elements run with notices off. With a subscriber, the kernel makes a notice of each
+// element, which takes longer than the element itself.
 const bulkThreshold = 1000
 
-// withoutNotices turns notices off for a while. The generation of the rules shows whether others changed
-// something meanwhile.
+// withoutNotices runs a function with notices off. The generation of the rules shows whether others changed rules meanwhile.
 func (c *Conn) withoutNotices(do func()) {
 	commits := c.commits
 	before, err := readGeneration(&c.asker)
@@ -79,8 +78,8 @@ func (c *Conn) withoutNotices(do func()) {
 	c.missedNotifications = c.missedNotifications || joined != nil || err != nil || after-before != c.commits-commits
 }
 
-// Interference reports what others have changed since the last call. It costs the kernel nothing. Shape and Read
-// tell what is different.
+// Interference reports whether others have changed the tables since the last call. It costs the kernel nothing. Shape and
+// Read show the differences.
 func (c *Conn) Interference() (ruleset.Interference, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -16,18 +16,18 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Read lists a family's table as it was at one moment. Changes need not wait for it. If any table changes
-// meanwhile, it begins anew, a few times.
+// Read lists a family's table consistently. Changes do not wait for it. If any table changes meanwhile, Read starts again, a
+// few times.
 func (c *Conn) Read(family ruleset.Family) (ruleset.Listing, error) {
 	return c.list(family, true)
 }
 
-// Shape lists a family's table without elements of sets, which costs little.
+// Shape lists a family's table without the elements of sets, which is cheap.
 func (c *Conn) Shape(family ruleset.Family) (ruleset.Listing, error) {
 	return c.list(family, false)
 }
 
-// listTimes is how often a listing is begun.
+// listTimes bounds the attempts of a listing.
 const listTimes = 8
 
 func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, error) {
@@ -66,7 +66,7 @@ func (c *Conn) list(family ruleset.Family, elements bool) (ruleset.Listing, erro
 type reader struct {
 	asker   *netlink.Asker
 	listing ruleset.Listing
-	// strings are interned: many occur very often.
+	// strings interns strings: many occur very often.
 	strings map[string]string
 }
 
@@ -102,8 +102,7 @@ func (r *reader) read(elements bool) error {
 	return nil
 }
 
-// ask asks for the table or for something in it. names are the attributes of the table's name and of the
-// thing's.
+// ask requests the table, or an object in it with a name. names are the attributes of both names.
 func (r *reader) ask(kind, flags uint16, names [2]uint16, name string, each func(content []byte)) error {
 	return r.asker.Ask(func(m *netlink.Messages) {
 		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags, familyNumber(r.listing.Family), 0)
@@ -169,10 +168,10 @@ func listedChain(content []byte) ruleset.ListedChain {
 	return listed
 }
 
-// setKind says how the elements of a set are read.
+// setKind decides how the elements of a set are read.
 type setKind int
 
-// Sets of our elements, sets that packets add to, and sets of others.
+// Sets of the proxy, sets that packets add to, and foreign sets.
 const (
 	setOfOurs setKind = iota
 	setOfClients
@@ -193,7 +192,7 @@ func (r *reader) sets() (kinds []setKind, err error) {
 	err = r.ask(unix.NFT_MSG_GETSET, unix.NLM_F_DUMP, [2]uint16{unix.NFTA_SET_TABLE}, "", func(content []byte) {
 		flags := netlink.Count(netlink.Attribute(content, unix.NFTA_SET_FLAGS))
 		if netlink.Text(netlink.Attribute(content, unix.NFTA_SET_TABLE)) != ruleset.TableName || flags&unix.NFT_SET_ANONYMOUS != 0 {
-			return // those without names are parts of rules
+			return // unnamed sets are parts of rules
 		}
 		r.listing.Sets = append(r.listing.Sets, ruleset.ListedSet{
 			Name:        netlink.Text(netlink.Attribute(content, unix.NFTA_SET_NAME)),
@@ -216,16 +215,15 @@ func (r *reader) elements(set *ruleset.ListedSet) error {
 	if err != nil {
 		return err
 	}
-	// The kernel moves a set that has grown to a larger table some time later. It lists sets in pieces, so
-	// during the move some elements come twice and others not at all.
+	// Some time after a set has grown, the kernel moves it to a larger table. It lists sets in pieces, so during the move
+	// some elements come twice and others not at all.
 	if len(seen) < len(set.Elements) {
 		return netlink.ErrChanged
 	}
 	return nil
 }
 
-// remembered lists the targets in a map that packets add to. The rules lead to the targets of clients that are
-// added meanwhile.
+// remembered lists the targets in a map that packets add to. Clients that are added meanwhile have targets of the rules.
 func (r *reader) remembered(set *ruleset.ListedSet) error {
 	seen := make(map[string]bool)
 	err := r.eachElement(set.Name, func(e ruleset.Element) { seen[e.Data] = true })
@@ -240,7 +238,7 @@ func (r *reader) remembered(set *ruleset.ListedSet) error {
 	return err
 }
 
-// targetOf reads a target in the format of maps.
+// targetOf reads the data of a map.
 func targetOf(family ruleset.Family, data string) (netip.AddrPort, bool) {
 	_, length := field(family, ruleset.FieldAddress)
 	if len(data) < int(length)+2 {

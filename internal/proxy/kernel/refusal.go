@@ -12,16 +12,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Refusal says that the kernel has refused a transaction and has done nothing of it.
+// Refusal reports that the kernel has refused a transaction and has done nothing.
 type Refusal struct {
-	// Change is the first refused change, -1 if the transaction as a whole was refused.
+	// Change is the index of the refused change, -1 if the kernel refused the whole transaction.
 	Change int
-	// Element is the refused element of the change, -1 if the kernel does not say or there is none.
+	// Element is the index of the refused element, -1 if there is none or it is unknown.
 	Element int
 	// What describes the change.
 	What  string
 	Errno unix.Errno
-	// Words are the kernel's own words, if any.
+	// Words is the kernel's own text, usually empty.
 	Words string
 }
 
@@ -32,11 +32,10 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s: %s", r.What, r.Errno.Error())
 }
 
-// NothingDone says that the kernel still holds what it held before.
+// NothingDone reports that the kernel's rules have not changed.
 func (*Refusal) NothingDone() bool { return true }
 
-// Refused returns the refused change and element, -1 where unknown. It blames nothing for a lack of memory,
-// which may hit any element.
+// Refused returns the refused change and element, -1 if unknown. A lack of memory, which may hit any element, blames none.
 func (r *Refusal) Refused() (change, element int) {
 	if r.Errno == unix.ENOMEM || r.Errno == unix.ENFILE {
 		return -1, -1
@@ -85,7 +84,7 @@ func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
 	return r
 }
 
-// elementOf is the element of a change that a failure is about, -1 if unknown.
+// elementOf returns the index of the failed element, -1 if unknown.
 func (e *encoder) elementOf(f *netlink.Failure) int {
 	body := e.messages.Message(f.Message)[unix.SizeofNlMsghdr+netlink.HeaderLength:]
 	list := netlink.Attribute(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
@@ -101,7 +100,7 @@ func (e *encoder) elementOf(f *netlink.Failure) int {
 	return -1
 }
 
-// describeKey writes a key as nft does.
+// describeKey returns a key in nft's syntax.
 func describeKey(family ruleset.Family, fields []ruleset.Field, key string) string {
 	var parts []string
 	for _, f := range fields {

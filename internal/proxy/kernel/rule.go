@@ -11,12 +11,11 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// The kernel computes with sixteen words of four bytes. Values that are loaded one after another are a key.
+// The kernel has sixteen words of four bytes. Values in adjacent words form a key.
 const (
 	firstWord = 0
-	// dataWord is where the data of a remembered key begins.
-	dataWord = 4
-	// verdictRegister takes a verdict.
+	// dataWord is the first word of the data of a remembered key.
+	dataWord        = 4
 	verdictRegister = unix.NFT_REG_VERDICT
 )
 
@@ -37,7 +36,7 @@ func register(word int) uint32 { return unix.NFT_REG32_00 + uint32(word) }
 type rule struct {
 	messages *netlink.Messages
 	family   ruleset.Family
-	// sets are the numbers of the unnamed sets of its statements, in order.
+	// sets has the numbers of the unnamed sets of its statements, in order.
 	sets []uint32
 }
 
@@ -109,7 +108,7 @@ func (r *rule) statement(s ruleset.Statement) error {
 	return nil
 }
 
-// expression writes an expression, of which the kernel makes statements.
+// expression writes one kernel expression. A statement consists of several.
 func (r *rule) expression(name string, content func(*netlink.Messages)) {
 	one := r.messages.Nest(unix.NFTA_LIST_ELEM)
 	r.messages.Name(unix.NFTA_EXPR_NAME, name)
@@ -185,7 +184,7 @@ func (r *rule) meta(word int, key uint32) {
 	r.numbers("meta", unix.NFTA_META_KEY, key, unix.NFTA_META_DREG, register(word))
 }
 
-// original loads what the packet's connection has for the direction of its first packet.
+// original loads a property of the packet's connection, in the direction of its first packet.
 func (r *rule) original(word int, key uint32) {
 	r.expression("ct", func(m *netlink.Messages) {
 		m.Number32(unix.NFTA_CT_KEY, key)
@@ -194,7 +193,7 @@ func (r *rule) original(word int, key uint32) {
 	})
 }
 
-// compare goes on if the first word compares so with the operand.
+// compare continues the rule if the first word matches the operand.
 func (r *rule) compare(operator uint32, operand string) {
 	r.expression("cmp", func(m *netlink.Messages) {
 		m.Number32(unix.NFTA_CMP_SREG, register(firstWord))
@@ -214,7 +213,7 @@ func (r *rule) bits(keep, flip string) {
 	})
 }
 
-// anyBit goes on if the first word has any of the bits.
+// anyBit continues the rule if the first word has any of the bits.
 func (r *rule) anyBit(bits uint32) {
 	r.bits(native(bits), native(0))
 	r.compare(unix.NFT_CMP_NEQ, native(0))
@@ -359,12 +358,12 @@ func (r *rule) remember(s ruleset.Remember) {
 	})
 }
 
-// unremember names a target only because the kernel asks for one.
+// unremember names a target only because the kernel requires one.
 func (r *rule) unremember(s ruleset.Unremember) {
 	r.changeClient(s.Map, dynsetDelete, func(*netlink.Messages) {})
 }
 
-// changeClient changes what a map has for the packet's source. The target is the packet's destination.
+// changeClient changes the element of the packet's source in a map. Its target is the packet's destination.
 func (r *rule) changeClient(clients string, operation uint32, more func(*netlink.Messages)) {
 	r.load(firstWord, []ruleset.Value{ruleset.SourceAddress})
 	r.load(dataWord, []ruleset.Value{ruleset.DestinationAddress, ruleset.DestinationPort})

@@ -28,7 +28,7 @@ const (
 	typeMark        = 19
 )
 
-// field is nft's number for the type of a field, by which it lists elements, and the field's length.
+// field returns nft's number for the type of a field, which nft needs to list elements, and the length of the field.
 func field(family ruleset.Family, f ruleset.Field) (kind, length uint32) {
 	switch f {
 	case ruleset.FieldAddress:
@@ -45,7 +45,7 @@ func field(family ruleset.Family, f ruleset.Field) (kind, length uint32) {
 	return typeMark, 4
 }
 
-// concatenation is the type of several fields, and their length with padding.
+// concatenation returns the type of several fields, and their padded length.
 func concatenation(family ruleset.Family, fields []ruleset.Field) (kind, length uint32) {
 	for _, f := range fields {
 		one, bytes := field(family, f)
@@ -94,8 +94,8 @@ func (e *encoder) addSet(o origin, set *ruleset.Set) {
 	m.End()
 }
 
-// description writes the size of a set, and the lengths of the fields of its keys, without which nft fails to
-// list them.
+// description writes the size of a set, and the lengths of the fields of its keys. Without them nft cannot list the
+// elements.
 func (e *encoder) description(set *ruleset.Set) {
 	if len(set.Key) == 1 && set.Size == 0 {
 		return
@@ -122,7 +122,7 @@ func (e *encoder) description(set *ruleset.Set) {
 // rangesName is the name of unnamed sets. The kernel replaces %d.
 const rangesName = "__set%d"
 
-// ranges writes the unnamed sets that a rule looks into, and returns their numbers. They go with the rule.
+// ranges writes the unnamed sets of a rule, and returns their numbers. The kernel deletes them with the rule.
 func (e *encoder) ranges(o origin, statements []ruleset.Statement) []uint32 {
 	var numbers []uint32
 	for _, s := range statements {
@@ -168,8 +168,8 @@ type rangeEnd struct {
 	after   bool
 }
 
-// rangeEnds are the ends of sorted, separate prefixes. Prefixes beside one another have no end between them:
-// Linux before 6.19 would take the address for the end alone.
+// rangeEnds returns the ends of sorted, separate prefixes. There is no end between adjacent prefixes: Linux before 6.19 would
+// take the address for an end only.
 func rangeEnds(prefixes []netip.Prefix) []rangeEnd {
 	ends := make([]rangeEnd, 0, 2*len(prefixes))
 	for _, p := range prefixes {

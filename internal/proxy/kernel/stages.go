@@ -6,20 +6,18 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// stages divides the changes of a transaction, by their places, into those that the kernel has to do in a
-// transaction before, if any, and the rest.
+// stages divides the changes of a transaction, by their indexes: first must come in an earlier transaction, and may be empty.
 //
-// A packet sees the rules as they were when it came to its first chain, but elements of a map as they are now.
-// If one transaction adds a chain and the element that leads to it, a packet on its way may be led to a chain
-// that has no rules for it yet, and goes on untranslated. A chain from a transaction before has rules for all
-// packets.
+// A packet sees the rules of the moment when it entered its first chain, but the current elements of maps. If one
+// transaction adds a chain and the element that leads to it, a packet on its way may be led to a chain that has no rules for
+// it yet, and pass untranslated. A chain of an earlier transaction has rules for all packets.
 func stages(t ruleset.Transaction) (first, rest []int) {
 	added, deleted := make(map[string]bool), make(map[string]bool)
 	chains := false
 	for i := range t.Changes {
 		switch c := &t.Changes[i]; c.Kind {
 		case ruleset.AddTable, ruleset.DeleteTable:
-			// No packet is on its way through a new table.
+			// No packet is passing a new table.
 			return nil, all(t)
 		case ruleset.AddSet:
 			added[c.Set.Name] = true
@@ -33,7 +31,7 @@ func stages(t ruleset.Transaction) (first, rest []int) {
 		}
 	}
 	for name := range deleted {
-		// A replacement cannot come before what it replaces is deleted.
+		// A replacement cannot be added before the old one is deleted.
 		chains = chains && !added[name]
 	}
 	if !chains {
@@ -61,7 +59,7 @@ func all(t ruleset.Transaction) []int {
 	return places
 }
 
-// undo deletes the sets and chains that a transaction has added.
+// undo returns the transaction that deletes added sets and chains.
 func undo(t ruleset.Transaction, added []int) ruleset.Transaction {
 	back := ruleset.Transaction{Family: t.Family}
 	for _, i := range slices.Backward(added) {

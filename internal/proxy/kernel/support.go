@@ -18,8 +18,7 @@ const MinimumKernel = "5.13"
 // trialTable exists only within a transaction.
 const trialTable = ruleset.TableName + "-trial"
 
-// CheckSupport tries whether the kernel can do all that rules of a family need. The error says in one sentence
-// what is missing.
+// CheckSupport tries all statements that rules of a family need. The error says in one sentence what is missing.
 func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	if err := checkVersion(); err != nil {
 		return err
@@ -30,7 +29,7 @@ func (c *Conn) CheckSupport(ctx context.Context, family ruleset.Family) error {
 	return unsupported(t, c.apply(ctx, trialTable, t))
 }
 
-// unsupported says what the error of a trial means, and what to do.
+// unsupported explains the error of a trial, and says what to do.
 func unsupported(t ruleset.Transaction, err error) error {
 	var refusal *Refusal
 	switch {
@@ -47,7 +46,7 @@ func unsupported(t ruleset.Transaction, err error) error {
 		return fmt.Errorf("the kernel's nftables cannot do %q, its module %s may be missing: %w; load it on the node by modprobe, or use a kernel that has it",
 			chain.Rules, module, refusal.Errno)
 	}
-	return fmt.Errorf("the kernel's nftables is not as it must be: %w", err)
+	return fmt.Errorf("the kernel's nftables refuses the rules: %w", err)
 }
 
 // HasIPv6 reports whether the kernel has IPv6: it may be built without, or started with ipv6.disable=1.
@@ -57,12 +56,12 @@ func HasIPv6() (bool, error) {
 	case errors.Is(err, unix.EAFNOSUPPORT):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("finding out whether the kernel has IPv6: opening a socket: %w", err)
+		return false, fmt.Errorf("checking whether the kernel has IPv6: opening a socket: %w", err)
 	}
 	return true, unix.Close(opened)
 }
 
-// missing says what the kernel lacks if it refuses a connection.
+// missing explains why the kernel refuses a connection.
 func missing(err error) error {
 	switch {
 	case errors.Is(err, unix.EPROTONOSUPPORT):
@@ -76,7 +75,7 @@ func missing(err error) error {
 func checkVersion() error {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return fmt.Errorf("asking for the version of the kernel: %w", err)
+		return fmt.Errorf("reading the version of the kernel: %w", err)
 	}
 	release := unix.ByteSliceToString(name.Release[:])
 	if older(release, MinimumKernel) {
@@ -97,8 +96,8 @@ func older(release, minimum string) bool {
 	return has[0] < wants[0] || has[0] == wants[0] && has[1] < wants[1]
 }
 
-// trial is a transaction with all kinds of statements that leaves nothing behind. Each has a chain that is named
-// after its kernel module.
+// trial returns a transaction that adds all kinds of statements and deletes them. Each has a chain named after its kernel
+// module.
 func trial(family ruleset.Family) ruleset.Transaction {
 	front := []ruleset.Value{ruleset.DestinationAddress, ruleset.TransportProtocol, ruleset.DestinationPort}
 	frontFields := []ruleset.Field{ruleset.FieldAddress, ruleset.FieldProtocol, ruleset.FieldPort}

@@ -14,17 +14,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Finding is a setting of the kernel that keeps Services from working as they should.
+// Finding is a setting of the kernel with a wrong value.
 type Finding struct {
-	// Name is that of the setting, as sysctl has it.
-	Name string
-	// Value is what it is set to, and Want what it should be.
+	// Name is the sysctl name of the setting.
+	Name        string
 	Value, Want string
-	// Consequence says what does not work.
+	// Consequence says what does not work with the value.
 	Consequence string
 }
 
-// forwarding are the settings that are looked at, which are wrong if they are 0.
+// forwarding has the checked settings. The value 0 is wrong.
 var forwarding = []struct {
 	family            ruleset.Family
 	name, consequence string
@@ -35,8 +34,8 @@ var forwarding = []struct {
 	{ruleset.IPv6, "net.bridge.bridge-nf-call-ip6tables", "a pod that is on the same bridge as the endpoint of its connection gets answers from a wrong address by IPv6"},
 }
 
-// Findings are the settings that are wrong for a family, read below /proc/sys. Settings that the
-// kernel does not have are not among them.
+// Findings returns the settings with a wrong value for a family, read below /proc/sys. It ignores settings that the kernel
+// does not have.
 func Findings(sysctls fs.FS, family ruleset.Family) ([]Finding, error) {
 	var findings []Finding
 	for _, s := range forwarding {
@@ -54,26 +53,26 @@ func Findings(sysctls fs.FS, family ruleset.Family) ([]Finding, error) {
 	return findings, nil
 }
 
-// Conntrack is how the kernel is to track connections. Zero fields leave the setting as it is.
+// Conntrack configures connection tracking. Zero fields leave a setting unchanged.
 type Conntrack struct {
-	// MaxPerCPU and Min bound the number of connections: MaxPerCPU for each CPU, at least Min and at
-	// most mostTracked. The bound is only raised, and not at all without MaxPerCPU.
+	// MaxPerCPU and Min set the maximum number of connections: MaxPerCPU for each CPU, at least Min and at most
+	// mostTracked. Set only raises the maximum, and leaves it unchanged without MaxPerCPU.
 	MaxPerCPU, Min int
-	// The times after which the kernel forgets an idle connection: of TCP while it is open and once
-	// one side has closed it, of UDP before and after it was answered more than once.
+	// The timeouts of idle connections: of TCP while it is open and after one side has closed it, of UDP before and after
+	// a second answer.
 	TCPEstablished, TCPCloseWait, UDP, UDPStream time.Duration
-	// TCPBeLiberal has packets of TCP that are out of order taken for part of their connection.
+	// TCPBeLiberal accepts out-of-order packets of TCP as part of their connection.
 	TCPBeLiberal bool
 }
 
 const (
-	// mostTracked bounds the memory of the table of connections on nodes with many CPUs.
+	// mostTracked bounds the memory of the connection table on nodes with many CPUs.
 	mostTracked = 1 << 20
-	// perBucket is how many connections a full table has for each bucket.
+	// perBucket is the number of connections for each bucket of a full table.
 	perBucket = 4
 )
 
-// max is how many connections there may be, zero if that is left as it is.
+// max returns the maximum number of connections, zero to leave it unchanged.
 func (c *Conntrack) max(cpus int) int {
 	if c.MaxPerCPU == 0 {
 		return 0
@@ -84,14 +83,14 @@ func (c *Conntrack) max(cpus int) int {
 	return mostTracked
 }
 
-// Change is a setting of the kernel that was not as asked for. Its Value is what it was.
+// Change is a setting of the kernel that Set has changed or tried to change. Value is its previous value.
 type Change struct {
 	Finding
-	// Err is why it could not be changed, nil if it was.
+	// Err says why the setting could not be changed, nil if it was.
 	Err error
 }
 
-// tracked is a setting of connection tracking that is asked for.
+// tracked is a wanted setting of connection tracking.
 type tracked struct {
 	name        string
 	want        int
@@ -99,8 +98,8 @@ type tracked struct {
 	consequence string
 }
 
-// Set has the kernel track connections so, on a node with so many CPUs. The folder has its settings
-// for networks: /proc/sys/net, or another one where that is read-only. It returns what was different.
+// Set configures the kernel, on a node with a number of CPUs. folder has the network settings: /proc/sys/net, or another
+// mount if that is read-only. Set returns the settings with other values.
 func (c *Conntrack) Set(folder string, cpus int) []Change {
 	most, liberal := c.max(cpus), 0
 	if c.TCPBeLiberal {
@@ -125,7 +124,7 @@ func (c *Conntrack) Set(folder string, cpus int) []Change {
 
 func seconds(d time.Duration) int { return int(d / time.Second) }
 
-// set gives the setting its value. It returns nothing if the setting had that.
+// set writes the wanted value. It returns nothing if the setting had it.
 func (t *tracked) set(folder string) []Change {
 	file := filepath.Join(folder, "netfilter", t.name)
 	text, err := os.ReadFile(file)
@@ -139,7 +138,7 @@ func (t *tracked) set(folder string) []Change {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = errors.New("the kernel does not have it, or does not track connections yet")
+		err = errors.New("the kernel lacks the setting, or does not track connections yet")
 	case err != nil:
 		err = fmt.Errorf("%w; set it on the node, or run where /proc/sys can be written", err)
 	}

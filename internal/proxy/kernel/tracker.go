@@ -20,17 +20,17 @@ const (
 	trackFilterOriginal = 1 // CTA_FILTER_ORIG_FLAGS
 	trackFilterReply    = 2 // CTA_FILTER_REPLY_FLAGS
 
-	// What a filter compares.
+	// The parts of a connection that a filter compares.
 	filterAddress  = 1 << 1 // CTA_FILTER_F_CTA_IP_DST
 	filterProtocol = 1 << 3 // CTA_FILTER_F_CTA_PROTO_NUM
 	filterPort     = 1 << 5 // CTA_FILTER_F_CTA_PROTO_DST_PORT
 )
 
-// fewFronts is for how many fronts the kernel is asked one by one. It looks at all connections each time, so for
-// more fronts it is asked once for all.
+// fewFronts bounds the fronts that are requested one by one. Each request makes the kernel walk all connections, so with
+// more fronts one request gets all.
 const fewFronts = 4
 
-// Tracker has the kernel forget connections. Several goroutines may use it.
+// Tracker deletes tracked connections. Several goroutines may use it.
 type Tracker struct {
 	options TrackerOptions
 	mutex   sync.Mutex
@@ -39,9 +39,9 @@ type Tracker struct {
 
 // TrackerOptions are the options of a Tracker.
 type TrackerOptions struct {
-	// TCP has it forget all connections of TCP and SCTP too, whose ends would notice some time by themselves.
-	// Without it only unanswered connections are forgotten: nothing is lost with them, and for two minutes a new
-	// connection from the same port would be taken for one of them.
+	// TCP also deletes answered connections of TCP and SCTP, whose ends would notice the removed endpoint themselves.
+	// Without it only unanswered ones are deleted: nothing is lost with them, and for two minutes a new connection from the
+	// same port would be taken for one of them.
 	TCP bool
 }
 
@@ -61,8 +61,7 @@ func (t *Tracker) Close() error {
 	return t.asker.Socket.Close()
 }
 
-// Delete has the kernel forget connections that go where they no longer may. The next packet of each begins a
-// new one. It returns how many.
+// Delete deletes stale connections, so that their next packets open new ones. It returns the number.
 func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error) {
 	all := make(map[ruleset.Stale]bool, len(stale))
 	fronts := make(map[network]map[netip.AddrPort]bool)
@@ -79,8 +78,7 @@ func (t *Tracker) Delete(ctx context.Context, stale []ruleset.Stale) (int, error
 	})
 }
 
-// Reconcile has the kernel forget all UDP connections to fronts that go to none of the front's targets, which
-// are sorted. It returns how many.
+// Reconcile deletes all UDP connections whose target is not among the sorted targets of their front. It returns the number.
 func (t *Tracker) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.AddrPort) (int, error) {
 	networks := make(map[network]map[netip.AddrPort]bool)
 	for front := range live {
@@ -93,7 +91,7 @@ func (t *Tracker) Reconcile(ctx context.Context, live map[ruleset.Front][]netip.
 	})
 }
 
-// deleteAll deletes stale connections of networks: of some fronts, or of all if there are none or many.
+// deleteAll deletes the stale connections of networks: of a few fronts, or of all if there are none or many.
 func (t *Tracker) deleteAll(ctx context.Context, networks map[network]map[netip.AddrPort]bool, isStale staleFunc) (int, error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -116,7 +114,7 @@ func (t *Tracker) deleteAll(ctx context.Context, networks map[network]map[netip.
 	return deleted, errors.Join(errs...)
 }
 
-// staleFunc reports whether a connection to a front that goes to a target is stale.
+// staleFunc reports whether connections from a front to a target are stale.
 type staleFunc func(front ruleset.Front, target netip.AddrPort) bool
 
 // network selects connections.
@@ -132,7 +130,7 @@ func networkOf(front ruleset.Front) network {
 	return network{ruleset.IPv4, front.Protocol}
 }
 
-// delete deletes the stale connections of a front, or of all if it is invalid.
+// delete deletes the stale connections of a front, or of all fronts if it is invalid.
 func (t *Tracker) delete(ctx context.Context, n network, front netip.AddrPort, isStale staleFunc) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -152,8 +150,7 @@ func (t *Tracker) delete(ctx context.Context, n network, front netip.AddrPort, i
 	return deleted, nil
 }
 
-// find lists the stale connections of a front, or of all if it is invalid, as a message that deletes them has
-// them.
+// find returns deletions of the stale connections of a front, or of all fronts if it is invalid.
 func (t *Tracker) find(n network, front netip.AddrPort, isStale staleFunc) ([]string, error) {
 	m := &t.asker.Messages
 	m.Reset()
@@ -161,7 +158,7 @@ func (t *Tracker) find(n network, front netip.AddrPort, isStale staleFunc) ([]st
 	filter(m, n, front)
 	unanswered := n.protocol != ruleset.UDP && !t.options.TCP
 	if unanswered {
-		// A kernel without the mask lists answered ones too.
+		// A kernel without the mask also lists answered connections.
 		m.Number32(netlink.TrackStatus, 0)
 		m.Number32(netlink.TrackStatusMask, netlink.StatusAnswered)
 	}
@@ -181,13 +178,13 @@ func (t *Tracker) find(n network, front netip.AddrPort, isStale staleFunc) ([]st
 	return found, err
 }
 
-// answered reports whether a connection has had a packet back.
+// answered reports whether a connection has had an answer.
 func answered(content []byte) bool {
 	return netlink.Count(netlink.Attribute(content, netlink.TrackStatus))&netlink.StatusAnswered != 0
 }
 
-// filter has the kernel list connections of a protocol, and of a front as far as it can. Asked for an IPv6
-// address, Linux 6.18 lists all but that address, so IPv6 is filtered by port alone.
+// filter makes the kernel list connections of a protocol and, if possible, of a front. For an IPv6 address, Linux 6.18 lists
+// all other addresses, so IPv6 is filtered by port only.
 func filter(m *netlink.Messages, n network, front netip.AddrPort) {
 	flags := uint32(filterProtocol)
 	tuple := m.Nest(netlink.TrackOriginal)
@@ -213,7 +210,7 @@ func filter(m *netlink.Messages, n network, front netip.AddrPort) {
 	m.EndNest(filter)
 }
 
-// deletion names one connection exactly, and no later one with the same addresses.
+// deletion identifies exactly one connection, not a later one with the same addresses.
 func deletion(content []byte) string {
 	var m netlink.Messages
 	for kind, part := range netlink.Attributes(content) {
@@ -227,7 +224,7 @@ func deletion(content []byte) string {
 	return string(m.Bytes)
 }
 
-// deleteThese does not count connections that are gone already.
+// deleteThese deletes connections. It does not count missing ones.
 func (t *Tracker) deleteThese(n network, deletions []string) (int, error) {
 	m := &t.asker.Messages
 	m.Reset()

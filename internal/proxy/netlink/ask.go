@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrChanged says that a list changed while it was read.
+// ErrChanged reports that a list changed while it was read.
 var ErrChanged error = changed{}
 
 type changed struct{}
@@ -17,10 +17,10 @@ func (changed) Error() string { return "the kernel's list changed while it was r
 // KeepsChanging marks the error for callers that do not import this package.
 func (changed) KeepsChanging() bool { return true }
 
-// errCut says that the end of a list is missing.
+// errCut reports that the end of a list is missing.
 var errCut = errors.New("the kernel did not list everything")
 
-// Again lists until nothing changes meanwhile, so many times at most.
+// Again repeats a listing until nothing changes meanwhile. times bounds the attempts.
 func Again(times int, list func() error) error {
 	var err error
 	for range times {
@@ -31,13 +31,13 @@ func Again(times int, list func() error) error {
 	return fmt.Errorf("%w: tried %d times", err, times)
 }
 
-// Asker asks the kernel one thing after another.
+// Asker sends one request after another.
 type Asker struct {
 	Socket   *Socket
 	Messages Messages
 }
 
-// Ask sends a question, and calls a function with each answer, without netfilter's header.
+// Ask sends a request, and calls a function with each answer, without netfilter's header.
 func (a *Asker) Ask(question func(*Messages), each func(content []byte)) error {
 	m := &a.Messages
 	m.Reset()
@@ -46,7 +46,7 @@ func (a *Asker) Ask(question func(*Messages), each func(content []byte)) error {
 	return a.Socket.Ask(m, each)
 }
 
-// Ask sends a question, and calls a function with each answer, without netfilter's header.
+// Ask sends a request, and calls a function with each answer, without netfilter's header.
 func (s *Socket) Ask(m *Messages, each func(content []byte)) error {
 	a := answer{each: each, listing: m.lists()}
 	if err := s.Exchange(m, a.take); err != nil && a.failure == nil {
@@ -55,8 +55,8 @@ func (s *Socket) Ask(m *Messages, each func(content []byte)) error {
 	return a.result()
 }
 
-// List asks for a list, and calls a function with each part of several messages until it returns false. It does
-// not tell whether the list changed meanwhile.
+// List requests a list, and calls a function with parts of several messages until it returns false. It does not report
+// whether the list changed meanwhile.
 func (s *Socket) List(m *Messages, use func(part []byte) bool) error {
 	if _, err := s.send(m); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (s *Socket) List(m *Messages, use func(part []byte) bool) error {
 
 type answer struct {
 	each func(content []byte)
-	// listing says that a list is expected, ended that its end was there, changed that it changed meanwhile.
+	// listing says that a list is expected, ended that its end has come, changed that it changed meanwhile.
 	listing, ended, changed bool
 	failure                 *Failure
 }

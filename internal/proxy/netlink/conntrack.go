@@ -44,7 +44,7 @@ const (
 	StatusDying      = 1 << 9 // IPS_DYING
 )
 
-// Tuple is one direction of a connection. Its ports are zero where the protocol has none.
+// Tuple is one direction of a connection. Its ports are zero if the protocol has none.
 type Tuple struct {
 	Source, Destination         netip.Addr
 	Protocol                    uint8

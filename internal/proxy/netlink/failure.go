@@ -9,16 +9,16 @@ import (
 // Reply is an answer of the kernel. Its content is valid until the next one.
 type Reply struct {
 	Message
-	// About is the message that is answered.
+	// About is the index of the answered message.
 	About int
 }
 
-// Failure is something that the kernel could not do.
+// Failure is a failure that the kernel reports.
 type Failure struct {
-	// Message is the one that failed, 0 for the whole batch.
+	// Message is the index of the failed message, 0 for the whole batch.
 	Message int
 	Errno   unix.Errno
-	// Offset is where in the message the reason is, 0 if unknown.
+	// Offset is the position of the reason in the message, 0 if unknown.
 	Offset int
 	// Text is the kernel's own text, usually empty.
 	Text string
@@ -34,7 +34,7 @@ func (f *Failure) Error() string {
 // Unwrap makes errors.Is find the kernel's reason.
 func (f *Failure) Unwrap() error { return f.Errno }
 
-// Passing reports whether it may work the next time.
+// Passing reports whether a retry may succeed.
 func (f *Failure) Passing() bool { return f.Errno == unix.EINTR || f.Errno == unix.EAGAIN }
 
 // Failure returns the failure that a reply reports, nil for none.

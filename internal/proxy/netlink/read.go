@@ -30,7 +30,7 @@ func NextMessage(read []byte) (m Message, rest []byte, ok bool) {
 	return m, read[min(Align(length), len(read)):], true
 }
 
-// attributeFlags are in the same field as the kind of an attribute.
+// attributeFlags share a field with the kind of an attribute.
 const attributeFlags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
 
 // NextAttribute takes the first attribute off a message.
@@ -59,7 +59,7 @@ func Attributes(b []byte) func(yield func(kind uint16, content []byte) bool) {
 	}
 }
 
-// Attribute is the content of the first attribute of a kind, nil if there is none.
+// Attribute returns the content of the first attribute of a kind, nil without one.
 func Attribute(b []byte, kind uint16) []byte {
 	for {
 		found, content, rest, ok := NextAttribute(b)
@@ -73,7 +73,7 @@ func Attribute(b []byte, kind uint16) []byte {
 // Text reads a name.
 func Text(content []byte) string { return string(bytes.TrimSuffix(content, []byte{0})) }
 
-// Count reads a number, zero if there is none.
+// Count reads a number, zero without one.
 func Count(content []byte) uint32 {
 	if len(content) != 4 {
 		return 0
@@ -81,7 +81,7 @@ func Count(content []byte) uint32 {
 	return binary.BigEndian.Uint32(content)
 }
 
-// Align rounds up to where the next part of a message begins.
+// Align rounds a length up to the beginning of the next part of a message.
 func Align(length int) int {
 	return (length + unix.NLA_ALIGNTO - 1) &^ (unix.NLA_ALIGNTO - 1)
 }

@@ -11,13 +11,13 @@ import (
 // ReceiveBuffer has room for the kernel's longest messages: it cuts lists into pieces of half of it.
 const ReceiveBuffer = 64 << 10
 
-// tries is how often messages are sent when the kernel lacks memory.
+// tries bounds the attempts to send messages while the kernel lacks memory.
 const tries = 5
 
 // Socket is a connection to netfilter in the network namespace of the thread that opened it.
 //
-// The kernel has its answers ready when the message is sent. So nothing here waits: an empty socket is the end
-// of the answers.
+// The kernel has its answers ready when the message is sent. So no function waits: an empty socket is the end of the
+// answers.
 type Socket struct {
 	// SetOption sets an option of the socket. Tests replace it.
 	SetOption func(fd, level, option, value int) error
@@ -29,7 +29,7 @@ type Socket struct {
 	buffer   []byte
 }
 
-// ErrLost says that answers or notices were lost for lack of room.
+// ErrLost reports that answers or notices were lost for lack of room.
 var ErrLost = errors.New("answers of the kernel were lost")
 
 // Dial opens a socket.
@@ -56,7 +56,7 @@ func (s *Socket) prepare() error {
 	if address, ok := name.(*unix.SockaddrNetlink); ok {
 		s.port = address.Pid
 	}
-	// Answers say which part of a message was wrong, and do not repeat the message.
+	// Answers name the wrong part of a message, and do not repeat the message.
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, option, 1); err != nil {
 			return err
@@ -70,15 +70,15 @@ func (s *Socket) measure() error {
 	if err != nil {
 		return err
 	}
-	// The kernel keeps some bytes to itself.
+	// The kernel needs some bytes for itself.
 	s.limit = size - 64
 	return nil
 }
 
-// Port is the socket's address in the kernel.
+// Port returns the socket's address in the kernel.
 func (s *Socket) Port() uint32 { return s.port }
 
-// Limit is how many bytes one message batch may have.
+// Limit returns the maximum size of a batch in bytes.
 func (s *Socket) Limit() int { return s.limit }
 
 // Widen raises the limit to length, if the kernel permits it.
@@ -98,7 +98,7 @@ func (s *Socket) SetReceiveBuffer(length int) error {
 	return s.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, length)
 }
 
-// setBuffer sets the size of a buffer, for root beyond the system's limit.
+// setBuffer sets the size of a buffer. The system's limit does not apply to root.
 func (s *Socket) setBuffer(force, option, length int) error {
 	err := s.SetOption(s.fd, unix.SOL_SOCKET, force, length)
 	if errors.Is(err, unix.EPERM) {
@@ -118,11 +118,11 @@ func (s *Socket) Close() error {
 	return unix.Close(s.fd)
 }
 
-// Filter has the kernel drop messages that the filter rejects.
+// Filter makes the kernel drop rejected messages.
 func (s *Socket) Filter(filter []unix.SockFilter) error {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.SetsockoptSockFprog(s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
-		return fmt.Errorf("filtering what a netlink socket gets: %w", err)
+		return fmt.Errorf("filtering the messages of a netlink socket: %w", err)
 	}
 	return nil
 }
@@ -132,21 +132,21 @@ func (s *Socket) Join(group int) error {
 	return s.SetOption(s.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group)
 }
 
-// Leave unsubscribes.
+// Leave unsubscribes from a group of notices.
 func (s *Socket) Leave(group int) error {
 	return s.SetOption(s.fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
 }
 
-// Given is the size of the receive buffer as the kernel counts it.
+// Given returns the size of the receive buffer as the kernel counts it.
 func (s *Socket) Given() (int, error) {
 	given, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {
-		return 0, fmt.Errorf("asking for the buffer of a netlink socket: %w", err)
+		return 0, fmt.Errorf("reading the buffer size of a netlink socket: %w", err)
 	}
 	return given, nil
 }
 
-// File turns the socket into a file whose Read waits. The socket is not used afterwards.
+// File turns the socket into a file whose Read waits. Do not use the socket afterwards.
 func (s *Socket) File() (*os.File, error) {
 	if err := unix.SetNonblock(s.fd, true); err != nil {
 		return nil, fmt.Errorf("preparing a netlink socket: %w", err)
@@ -154,7 +154,7 @@ func (s *Socket) File() (*os.File, error) {
 	return os.NewFile(uintptr(s.fd), "netlink"), nil
 }
 
-// send numbers and sends messages, a few times if the kernel lacks memory. It returns the first number.
+// send numbers and sends messages, with retries while the kernel lacks memory. It returns the first number.
 func (s *Socket) send(m *Messages) (first uint32, err error) {
 	first = s.sequence + 1
 	s.sequence += uint32(len(m.Starts))
@@ -182,7 +182,7 @@ func (s *Socket) Exchange(m *Messages, each func(Reply)) error {
 	})
 }
 
-// Receive calls a function with each message that is there.
+// Receive calls a function with each waiting message.
 func (s *Socket) Receive(each func(Message)) error {
 	var malformed error
 	err := s.drain(func(part []byte) bool {
@@ -203,9 +203,9 @@ func (s *Socket) Receive(each func(Message)) error {
 	return malformed
 }
 
-var errMalformed = errors.New("a netlink message claims more bytes than there are")
+var errMalformed = errors.New("a netlink message is cut off")
 
-// drain calls a function with what is there, several messages at a time, until it returns false.
+// drain calls a function with the waiting messages, several at a time, until it returns false.
 func (s *Socket) drain(use func(part []byte) bool) error {
 	var lost error
 	for {
@@ -219,7 +219,7 @@ func (s *Socket) drain(use func(part []byte) bool) error {
 		case err != nil:
 			return os.NewSyscallError("recvfrom", err)
 		case n > len(s.buffer):
-			lost = fmt.Errorf("a netlink message has %d bytes, at most %d were expected", n, len(s.buffer))
+			lost = fmt.Errorf("a netlink message has %d bytes, and the buffer only %d", n, len(s.buffer))
 		case !use(s.buffer[:n]):
 			return lost
 		}

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxAttribute is the greatest length of an attribute with its header. A longer one would be cut off silently.
+// MaxAttribute is the maximum length of an attribute with its header. A longer one would be cut off silently.
 const MaxAttribute = 1<<16 - 1
 
 // HeaderLength is the length of netfilter's header, which follows netlink's.
@@ -15,7 +15,7 @@ const HeaderLength = 4
 // Messages are netlink messages one after another.
 type Messages struct {
 	Bytes []byte
-	// Starts are where they begin.
+	// Starts has the offset of each message.
 	Starts []int
 }
 
@@ -32,7 +32,7 @@ func (m *Messages) Release() {
 	}
 }
 
-// Begin begins a message. Most kinds do not use the resource of netfilter's header.
+// Begin begins a message. Most kinds ignore the resource in netfilter's header.
 func (m *Messages) Begin(kind, flags uint16, family uint8, resource uint16) {
 	m.Starts = append(m.Starts, len(m.Bytes))
 	m.Bytes = append(m.Bytes, 0, 0, 0, 0) // the length, see End
@@ -49,7 +49,7 @@ func (m *Messages) End() {
 	binary.NativeEndian.PutUint32(m.Bytes[start:], uint32(len(m.Bytes)-start))
 }
 
-// Acknowledge asks for an answer to the last message even if it succeeds.
+// Acknowledge requests an answer to the last message even if it succeeds.
 func (m *Messages) Acknowledge() {
 	at := m.Starts[len(m.Starts)-1] + 6
 	binary.NativeEndian.PutUint16(m.Bytes[at:], binary.NativeEndian.Uint16(m.Bytes[at:])|unix.NLM_F_ACK)
