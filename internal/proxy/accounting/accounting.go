@@ -1,34 +1,24 @@
-// Package accounting counts the connections and the bytes that Services send from a
-// node to each zone, by what the kernel's connection tracking says of them.
+// Package accounting counts the connections and bytes of Services from a node to each zone, by the kernel's connection
+// tracking.
 //
-// A connection to a Service is tracked by the node where its client is, or where it
-// came in from outside, and only there is its destination translated. So each counts
-// on one node, and the sum over all nodes counts each once. Which Service it is to and
-// where the endpoint is it is told: the package knows neither Services nor zones, and
-// changes nothing of what it counts.
+// The node of the client tracks a connection to a Service, or the node where it came in from outside. Only there its
+// destination is translated. So each connection counts on one node, and the sum over all nodes counts each once. The caller
+// resolves Services and zones.
 //
-// What is counted. Connections are what the kernel tracks as such: of UDP, packets
-// between two ports without a pause as long as the kernel's timeout; also those that
-// nobody answers. Bytes are those of packets with their IP headers, to the endpoint
-// (request) and back (reply). They are there only if the kernel counts them
-// (net.netfilter.nf_conntrack_acct); connections are counted anyway.
+// Connections are those of the kernel. For UDP that means packets between two ports without a pause longer than the kernel's
+// timeout. Unanswered connections count. Bytes are those of packets with their IP headers, to the endpoint (request) and back
+// (reply). The kernel must count them (net.netfilter.nf_conntrack_acct). Connections are counted anyway.
 //
-// When. The kernel reports connections as they end, and every so often all open ones
-// are read, so that those that last are seen meanwhile. Readings are as far apart as it
-// takes to spend no more than a hundredth of a processor on them, and never closer than
-// an interval. What was open before the first one counts with what it moves afterwards.
-// Reports that are lost, since they come faster than they are read, are counted: of
-// such connections bytes since the last reading are missing, and all of those that no
-// reading has seen.
+// The kernel reports connections when they end. Between reports, all open connections are read, so that long ones count
+// early. Readings take at most a hundredth of a CPU, and are at least an interval apart. A connection that is older than the
+// first reading counts with its later bytes. Reports can be lost if they come faster than they are read. Losses are counted:
+// such connections lack the bytes since the last reading, and connections that no reading has seen are missing.
 //
-// The counters have no more series than 100 × zones × 3, with a few for the
-// rest. Services have their own as long as they are among those with the most
-// connections: the first to come get some, and every five minutes one with more than
-// twice as many takes the place of the one with the fewest. A Service that is deleted
-// and made again continues where it was. All others are counted together, with an empty
-// namespace and "other" as the Service, which cannot be mistaken since every Service
-// has a namespace. What a Service does while it has no series of its own stays with the
-// others for ever, so no counter falls, and the rates of all are always the whole.
+// There are at most 100 × zones × 3 series, and a few for the rest. The Services with the most connections have their own
+// series: the first Services get some, and every five minutes a Service with more than twice as many connections replaces
+// the one with the fewest. A Service that is deleted and created again continues its series. All others are counted
+// together, with an empty namespace and the Service "other": no real Service has an empty namespace. Traffic of a Service
+// without series stays with the others, so no counter decreases, and the sum of all rates is always the whole.
 package accounting
 
 import (
@@ -52,69 +42,65 @@ import (
 const DefaultInterval = 15 * time.Second
 
 const (
-	// maxServices is how many Services have series of their own.
+	// maxServices bounds the Services with their own series.
 	maxServices = 100
-	// maxConnections is how many open connections are remembered, each in about 100 bytes. One
-	// beyond counts when it ends.
+	// maxConnections bounds the remembered open connections, of about 100 bytes each. Others count when they end.
 	maxConnections = 1 << 19
-	// reportBuffer is how many bytes of reports wait to be read.
+	// reportBuffer is the size of the buffer for waiting reports in bytes.
 	reportBuffer = 8 << 20
 )
 
+// share is the part of a CPU for readings.
 const share = 0.01
 
-// Options say what to count, and how much that may take.
+// Options configure an Accountant.
 type Options struct {
-	// SourceZone is the zone of the node, which may change.
+	// SourceZone returns the zone of the node, which may change.
 	SourceZone func() string
-	// Resolve says what a connection to a front is to, after the rules sent it to a target. It is
-	// false for connections that do not count. It is called for each new connection, and in each
-	// reading for those that did not count, so it must be quick, and must not call the Accountant.
-	// A short TCP connection is reported minutes after its end, so endpoints should be known for a
-	// while after they are gone.
+	// Resolve returns the destination of a connection to a front, after the rules sent it to a target. It returns false
+	// for connections that do not count. It is called for each new connection, and in each reading for those that did not
+	// count, so it must be fast. It must not call the Accountant. A short TCP connection is reported minutes after its end,
+	// so endpoints should be known for a while after their removal.
 	Resolve func(ruleset.Front, netip.Addr) (Flow, bool)
 
-	// Interval is the shortest time between two readings of all open connections.
+	// Interval is the minimum time between two readings of all open connections.
 	Interval time.Duration
-	// CountBytes has the kernel count bytes if it does not.
+	// CountBytes makes the kernel count bytes.
 	CountBytes bool
-	// Log is told what goes wrong, and when that is over.
-	Log logr.Logger
-	// Clock is another than that of the system.
+	Log        logr.Logger
+	// Clock is the system's clock if nil.
 	Clock clock.Clock
 }
 
-// Flow is what a connection is to.
+// Flow is the destination of a connection.
 type Flow struct {
 	Namespace, Service string
-	// DestinationZone is where the endpoint is, empty if nobody knows.
+	// DestinationZone is the zone of the endpoint, empty if unknown.
 	DestinationZone string
 }
 
 type tracking interface {
-	// listen begins to receive reports of connections that end.
+	// listen subscribes to reports of ended connections.
 	listen() (reports, error)
-	// read hands out all open connections, and says how much time of a processor that
-	// took.
+	// read passes on all open connections, and returns the CPU time.
 	read(ctx context.Context, use func(part []byte)) (time.Duration, error)
-	// switches says whether the kernel counts bytes, and whether it reports what ends.
+	// switches reports whether the kernel counts bytes, and whether it reports ended connections.
 	switches() (bytes, ends bool, err error)
-	// countBytes has the kernel count bytes.
+	// countBytes makes the kernel count bytes.
 	countBytes() error
 }
 
-// reports are what the kernel says of connections that end.
+// reports are the kernel's reports of ended connections.
 type reports interface {
-	// receive waits for the next ones, which are there even with an error. The error is
-	// errLost if some had no room in the buffer, and os.ErrClosed after close.
+	// receive waits for reports. It may return reports with an error. The error is errLost if the buffer was full, and
+	// os.ErrClosed after close.
 	receive(into []byte) (int, error)
 	close() error
 }
 
-// errLost says that reports were lost.
 var errLost = errors.New("reports of connection tracking were lost")
 
-// Accountant counts. It is a prometheus.Collector.
+// Accountant counts connections. It is a prometheus.Collector.
 type Accountant struct {
 	interval     time.Duration
 	withBytes    bool
@@ -129,17 +115,17 @@ type Accountant struct {
 	health health
 }
 
-// health is what there is to say about counting itself.
+// health is the state of accounting itself.
 type health struct {
-	bytes, ends  bool // as the kernel's switches are
+	bytes, ends  bool // the kernel's switches
 	lost         uint64
 	done, failed uint64 // readings
 	used         time.Duration
 	pause        time.Duration
-	told         [2]string // what was said last of readings, and of switches
+	reported     [2]string // the last logged problem of readings, and of switches
 }
 
-// New makes an Accountant, which does nothing until it runs.
+// New returns an Accountant that does nothing until it runs.
 func New(o Options) (*Accountant, error) {
 	if o.SourceZone == nil || o.Resolve == nil {
 		return nil, errors.New("accounting needs SourceZone and Resolve")
@@ -160,8 +146,7 @@ func New(o Options) (*Accountant, error) {
 	return a, nil
 }
 
-// Run counts until the context ends. It fails if the kernel does not report connections. It may be
-// run again then, and goes on where it was.
+// Run counts until the context ends. It fails if the kernel stops reporting connections. A new Run continues the counters.
 func (a *Accountant) Run(ctx context.Context) error {
 	listening, err := a.kernel.listen()
 	if err != nil {
@@ -186,7 +171,7 @@ func (a *Accountant) Run(ctx context.Context) error {
 	}
 }
 
-// follow takes what the kernel reports, until that is closed.
+// follow takes the kernel's reports until they are closed.
 func (a *Accountant) follow(listening reports) error {
 	into := make([]byte, netlink.ReceiveBuffer)
 	for {
@@ -205,7 +190,7 @@ func (a *Accountant) follow(listening reports) error {
 	}
 }
 
-// take hands the connections of messages of a kind to the ledger.
+// take passes the connections of one kind of messages to the ledger.
 func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -224,7 +209,7 @@ func (a *Accountant) take(read []byte, kind uint16, to func(connection)) {
 	}
 }
 
-// look reads the switches and all open connections, and decides when to do so again.
+// look reads the switches and all open connections, and sets the pause until the next look.
 func (a *Accountant) look(ctx context.Context) {
 	a.lookAtSwitches()
 	a.mu.Lock()
@@ -239,32 +224,32 @@ func (a *Accountant) look(ctx context.Context) {
 	now := a.clock.Now()
 	a.ledger.finish(err == nil, now)
 	if ctx.Err() != nil {
-		return // that it was cut short is no failure
+		return // an interrupted reading is no failure
 	}
 	a.ledger.book.rank(now)
 	a.health.used += used
 	a.health.pause = max(a.interval, time.Duration(float64(used)/share))
 	if err != nil {
 		a.health.failed++
-		a.say(aboutReadings, err)
+		a.report(aboutReadings, err)
 		return
 	}
 	a.health.done++
-	a.say(aboutReadings, nil)
+	a.report(aboutReadings, nil)
 }
 
-// pause is how long to wait before the next reading.
+// pause returns the time until the next reading.
 func (a *Accountant) pause() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return max(a.health.pause, a.interval)
 }
 
-// lookAtSwitches reads the kernel's switches, and counts bytes if that is asked for.
+// lookAtSwitches reads the kernel's switches, and makes the kernel count bytes if the options ask for it.
 func (a *Accountant) lookAtSwitches() {
 	bytes, ends, err := a.kernel.switches()
 	if err == nil && !bytes {
-		err = errors.New("the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which new connections then have")
+		err = errors.New("the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which holds for new connections")
 		if a.withBytes {
 			if failed := a.kernel.countBytes(); failed != nil {
 				err = fmt.Errorf("bytes are not counted: %w", failed)
@@ -274,30 +259,30 @@ func (a *Accountant) lookAtSwitches() {
 		}
 	}
 	if err == nil && !ends {
-		err = errors.New("the kernel does not report connections that end, so short ones are missed; set the sysctl net.netfilter.nf_conntrack_events to 1 or 2")
+		err = errors.New("the kernel does not report ended connections, so short ones are missed; set the sysctl net.netfilter.nf_conntrack_events to 1 or 2")
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.health.bytes, a.health.ends = bytes, ends
-	a.say(aboutSwitches, err)
+	a.report(aboutSwitches, err)
 }
 
-// What there is to be said about.
+// The kinds of problems.
 const (
 	aboutReadings = iota
 	aboutSwitches
 )
 
-// say logs what is wrong, once, and that it no longer is.
-func (a *Accountant) say(about int, wrong error) {
+// report logs a new problem of a kind, and its end.
+func (a *Accountant) report(about int, wrong error) {
 	text := ""
 	if wrong != nil {
 		text = wrong.Error()
 	}
-	if a.health.told[about] == text {
+	if a.health.reported[about] == text {
 		return
 	}
-	a.health.told[about] = text
+	a.health.reported[about] = text
 	if wrong == nil {
 		a.log.Info("accounting is complete again")
 		return

@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// rankEvery is how often Services are ranked. The weight of past connections halves each time.
+// rankEvery is the time between rankings of Services. The weight of past connections halves each time.
 const rankEvery = 5 * time.Minute
 
-// keptPerShown is how many Services without series, for each with some, keep their counters for
-// later.
+// keptPerShown is how many Services without series keep their counters, for each Service with series.
 const keptPerShown = 3
 
-// book has the counters. Services with the most connections have series of their own, and all
-// others one. Gaining or losing a series changes what comes, so no counter falls.
+// book has the counters. The Services with the most connections have their own series, and all others share one. Gaining or
+// losing a series affects later traffic only, so no counter decreases.
 type book struct {
-	most     int // Services that are shown
+	most     int // Services with series
 	shown    int
 	services map[name]*service
 	others   map[route]*totals
@@ -33,7 +32,7 @@ func (n name) compare(other name) int {
 	return cmp.Or(strings.Compare(n.namespace, other.namespace), strings.Compare(n.service, other.service))
 }
 
-// route is from where to where.
+// route is a pair of zones.
 type route struct {
 	source, destination string
 }
@@ -48,15 +47,14 @@ type totals struct {
 	moved       traffic
 }
 
-// service is what is known of a Service.
 type service struct {
 	name  name
 	shown bool
-	// open is how many open connections refer to it, which then stays.
+	// open counts the open connections that refer to it. It is kept while there are any.
 	open int
-	// recent weighs its connections of late.
+	// recent weighs its recent connections.
 	recent float64
-	// hidden is when it lost its series.
+	// hidden is when it lost its series, zero if it never had any.
 	hidden time.Time
 	lines  map[route]*line
 }
@@ -107,11 +105,11 @@ func (l *line) add(connections uint64, moved traffic) {
 	l.service.recent += float64(connections)
 }
 
-// weight is what a Service is ranked by.
+// weight decides the rank of a Service.
 func (s *service) weight() float64 { return s.recent + float64(s.open) }
 
-// rank gives series to the Services with the most connections. A Service loses its series only to
-// one with twice as many, so that two alike do not take turns.
+// rank gives series to the Services with the most connections. A Service loses its series only to one with more than twice
+// as many, so that similar Services do not alternate.
 func (b *book) rank(now time.Time) {
 	if now.Sub(b.ranked) < rankEvery {
 		return
@@ -120,7 +118,7 @@ func (b *book) rank(now time.Time) {
 	all := slices.SortedFunc(maps.Values(b.services), func(a, other *service) int {
 		return cmp.Or(cmp.Compare(other.weight(), a.weight()), a.name.compare(other.name))
 	})
-	var last []*service // of those that are shown, the one with the fewest first
+	var last []*service // Services with series, the one with the fewest connections first
 	for _, s := range slices.Backward(all) {
 		if s.shown {
 			last = append(last, s)
@@ -131,7 +129,7 @@ func (b *book) rank(now time.Time) {
 			continue
 		}
 		if len(last) == 0 || s.weight() <= 2*last[0].weight() {
-			break // nor does any that comes after it
+			break // later Services have even fewer connections
 		}
 		s.shown, last[0].shown, last[0].hidden = true, false, now
 		last = last[1:]
@@ -142,7 +140,7 @@ func (b *book) rank(now time.Time) {
 	b.clear()
 }
 
-// clear forgets Services without connections, and the oldest of those that had series.
+// clear deletes Services without connections, and the oldest Services that lost their series.
 func (b *book) clear() {
 	var kept []*service
 	for n, s := range b.services {

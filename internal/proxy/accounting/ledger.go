@@ -7,29 +7,28 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// ledger counts connections. It is told of open ones again and again, and once of each that ended.
+// ledger counts connections. It gets open connections repeatedly, and each ended connection once.
 type ledger struct {
 	resolve func(ruleset.Front, netip.Addr) (Flow, bool)
 	zone    func() string
-	// most is how many open connections it remembers.
+	// most bounds the remembered open connections.
 	most int
 	book book
 
 	open map[uint64]entry
-	// round is the number of the reading that is under way, or was last.
+	// round is the number of the current or the last reading.
 	round uint32
-	// cleared is when connections were last forgotten, and clearedRound the reading then.
+	// cleared is when connections were last dropped, and clearedRound the reading then.
 	cleared      time.Time
 	clearedRound uint32
-	// ended are those that ended during the reading, which may still list them. It is nil without a
-	// reading.
+	// ended has the connections that ended during the reading, which may still list them. It is nil without a reading.
 	ended map[uint64]struct{}
-	// based is set after the first reading. What that found was counted by an earlier run.
+	// based is set after the first reading. An earlier process has counted the connections of that reading.
 	based bool
 }
 
 type entry struct {
-	// line is nil for one that was open from the beginning and is to no known Service.
+	// line is nil for a connection that is older than the first reading and has no known Service.
 	line  *line
 	moved traffic
 	round uint32
@@ -50,8 +49,7 @@ func (l *ledger) begin() {
 // found takes an open connection.
 func (l *ledger) found(c connection) {
 	if c.dying {
-		// The kernel reports an end before it takes the connection out of its table, so
-		// this may be known already.
+		// The kernel reports an end before it removes the connection from its table, so this end may be counted.
 		return
 	}
 	e, known := l.open[c.key]
@@ -62,8 +60,7 @@ func (l *ledger) found(c connection) {
 		return
 	}
 	if _, gone := l.ended[c.key]; gone || len(l.open) >= l.most || len(l.ended) >= l.most {
-		// One without room counts when it ends. Whether it has ended may not be known
-		// either, if there was no room for that.
+		// Without room, the connection counts when it ends. If ended is full, it may have ended.
 		return
 	}
 	line := l.line(c)
@@ -74,7 +71,7 @@ func (l *ledger) found(c connection) {
 		l.open[c.key] = entry{line, c.moved, l.round}
 		line.add(1, c.moved)
 	default:
-		// It may be to a Service that is not known yet, and then counts as a whole.
+		// Its Service may become known later. Then the whole connection counts.
 		return
 	}
 	if line != nil {
@@ -94,14 +91,14 @@ func (l *ledger) gone(c connection) {
 		return
 	}
 	if !l.based {
-		return // it was open before, or only for a moment
+		return // it is older than the first reading, or was short
 	}
 	if line := l.line(c); line != nil {
 		line.add(1, c.moved)
 	}
 }
 
-// advance counts what is new of a known connection.
+// advance counts the new bytes of a known connection.
 func (l *ledger) advance(e *entry, c connection) {
 	if e.line == nil {
 		if e.line = l.line(c); e.line != nil {
@@ -115,8 +112,8 @@ func (l *ledger) advance(e *entry, c connection) {
 	case grown:
 		e.line.add(0, moved)
 	default:
-		// The kernel has used its memory, and so its id, for another one between the same
-		// two, and the end of the former was lost.
+		// This is another connection between the same addresses, with reused memory and so the same id. The report of the
+		// first one's end was lost.
 		e.line.add(1, c.moved)
 	}
 }
@@ -151,7 +148,7 @@ func (l *ledger) finish(complete bool, now time.Time) {
 	l.cleared, l.clearedRound = now, l.round
 }
 
-// line is where to count a connection, nil if it is to no known Service.
+// line returns the counters of a connection, nil without a known Service.
 func (l *ledger) line(c connection) *line {
 	flow, known := l.resolve(c.front, c.target)
 	if !known {

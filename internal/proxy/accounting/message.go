@@ -13,13 +13,12 @@ import (
 // (CTA_COUNTERS_BYTES).
 const countersBytes = 2
 
-// traffic is how many bytes went each way, as the kernel counts them: packets with
-// their IP headers.
+// traffic has the bytes of each direction, with IP headers.
 type traffic struct {
 	request, reply uint64
 }
 
-// since is what was added since an earlier look. It is false if the counters are lower now.
+// since returns the difference to an earlier reading, and false if the counters are lower now.
 func (t traffic) since(earlier traffic) (traffic, bool) {
 	if t.request < earlier.request || t.reply < earlier.reply {
 		return traffic{}, false
@@ -28,12 +27,11 @@ func (t traffic) since(earlier traffic) (traffic, bool) {
 }
 
 type connection struct {
-	// key identifies the connection: it is made of the kernel's id, which is too short, and its
-	// addresses.
+	// key identifies the connection by its addresses and the kernel's id, which is too short alone.
 	key    uint64
 	front  ruleset.Front
 	target netip.Addr
-	// moved is zero where the kernel does not count.
+	// moved is zero if the kernel does not count bytes.
 	moved traffic
 	dying bool
 }

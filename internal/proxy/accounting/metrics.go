@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// otherServices is the Service of what is counted together, in no namespace.
+// otherServices is the Service label of all Services without series, with an empty namespace.
 const otherServices = "other"
 
 type descriptions struct {
@@ -45,7 +45,7 @@ func (a *Accountant) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends all metrics. What it sends is of one moment.
+// Collect sends all metrics of one moment.
 func (a *Accountant) Collect(to chan<- prometheus.Metric) {
 	a.mu.Lock()
 	rows, h, open := a.ledger.book.rows(), a.health, len(a.ledger.open)
@@ -63,7 +63,7 @@ func (a *Accountant) Collect(to chan<- prometheus.Metric) {
 		labels := []string{r.namespace, r.service, r.source, r.destination}
 		counter(d.connections, float64(r.connections), labels...)
 		if r.moved == (traffic{}) {
-			continue // nobody knows, as far as can be told
+			continue // the bytes are unknown
 		}
 		counter(d.bytes, float64(r.moved.request), append(labels, "request")...)
 		counter(d.bytes, float64(r.moved.reply), append(labels, "reply")...)
@@ -85,7 +85,7 @@ func oneIf(on bool) float64 {
 	return 0
 }
 
-// row is what is shown of a Service, or of the others, and a route.
+// row has the series of a route, for a Service or for all others.
 type row struct {
 	name
 	route

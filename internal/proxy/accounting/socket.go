@@ -13,30 +13,29 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/netlink"
 )
 
-// conntrack is the connection tracking of the network namespace in which the process
-// runs.
+// conntrack is the connection tracking of the process's network namespace.
 type conntrack struct {
-	// folder has its switches.
+	// folder has the kernel's network settings.
 	folder string
 }
 
-// longestReport is more than the kernel writes about a connection. gather is how long reports may
-// gather once all are read, with the default buffer: a wake-up for each costs more than to read it.
+// longestReport is larger than any report. gather is the pause in which reports gather, with the default buffer: a wake-up
+// costs more than reading a report.
 const (
 	longestReport = 4 << 10
 	gather        = 100 * time.Millisecond
 )
 
-// ends are the reports of connections that have ended.
+// ends receives reports of ended connections.
 type ends struct {
 	file   *os.File
 	gather time.Duration
-	// all says that all were read that there were.
+	// all says that all waiting reports were read.
 	all bool
 }
 
-// listen asks for reports of connections that end. The filter is set before the membership, so that
-// nothing slips through.
+// listen subscribes to reports of ended connections. The filter comes before the subscription, so that it applies to all
+// reports.
 func (conntrack) listen() (reports, error) {
 	socket, err := netlink.Dial()
 	if err != nil {
@@ -65,18 +64,17 @@ func (conntrack) listen() (reports, error) {
 	return &ends{file: file, gather: gatheredIn(given)}, nil
 }
 
-// gatheredIn scales gather to the buffer that the kernel gave, which is twice what was asked for.
+// gatheredIn scales gather to the buffer that the kernel allowed. The kernel doubles the requested size.
 func gatheredIn(given int) time.Duration {
 	const usual = 2 * reportBuffer
 	return gather * time.Duration(min(given, usual)) / usual
 }
 
-// findAttribute is where a filter reads, as if it were of the packet, the place of the
-// attribute X at or after A (SKF_AD_OFF + SKF_AD_NLATTR).
+// findAttribute is the offset at which a filter reads the position of the attribute X at or after A (SKF_AD_OFF +
+// SKF_AD_NLATTR).
 const findAttribute = 0xfffff000 + 12
 
-// translatedOnly passes messages about translated connections, since most on a busy node are not to
-// Services.
+// translatedOnly passes only messages about translated connections: most connections of a busy node are not to Services.
 var translatedOnly = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_IMM, K: unix.SizeofNlMsghdr + netlink.HeaderLength},
 	{Code: unix.BPF_LDX | unix.BPF_IMM, K: netlink.TrackStatus},
@@ -89,7 +87,7 @@ var translatedOnly = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 }
 
-// receive waits for reports, and reads as many as there are and fit in.
+// receive waits for reports, and reads as many as fit.
 func (e *ends) receive(into []byte) (n int, err error) {
 	if e.all {
 		time.Sleep(e.gather)
@@ -107,7 +105,7 @@ func (e *ends) receive(into []byte) (n int, err error) {
 	return n, nil
 }
 
-// receiveMore reads more of them behind the first bytes, without waiting.
+// receiveMore reads more reports behind the first n bytes, without waiting.
 func (e *ends) receiveMore(into []byte, n int) (int, error) {
 	connection, err := e.file.SyscallConn()
 	if err != nil {
@@ -127,17 +125,16 @@ func (e *ends) receiveMore(into []byte, n int) (int, error) {
 		e.all, failure = true, nil
 	}
 	if err != nil {
-		return n, os.ErrClosed // which is all that can be wrong
+		return n, os.ErrClosed // the only possible cause
 	}
 	return n, failure
 }
 
 func (e *ends) close() error { return e.file.Close() }
 
-// read passes the table of connections on in parts, and returns the CPU time of that and of their
-// use.
+// read passes on the connection table in parts, and returns the CPU time of reading and use.
 func (conntrack) read(ctx context.Context, use func(part []byte)) (used time.Duration, err error) {
-	// Time is that of the thread, in which the kernel does its part of the work too.
+	// The thread's CPU time includes the kernel's work.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began, err := threadTime()
@@ -159,7 +156,7 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// readTable asks for all translated connections. Old kernels ignore that, and return all.
+// readTable requests all translated connections. Old kernels return all connections.
 func readTable(ctx context.Context, use func(part []byte)) error {
 	socket, err := netlink.Dial()
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultSwitches is the folder of the kernel's network settings, for the namespace of who opens
-// them.
+// DefaultSwitches is the folder of the kernel's network settings, of the network namespace of the process.
 const DefaultSwitches = "/proc/sys/net"
 
 // The switches.
@@ -21,8 +20,8 @@ const (
 	switchEnds  = "nf_conntrack_events"
 )
 
-// CountBytes has the kernel count bytes of connections that open from then on. The folder is
-// DefaultSwitches, or another where that is read-only.
+// CountBytes makes the kernel count the bytes of new connections. folder is DefaultSwitches, or another mount if that is
+// read-only.
 func CountBytes(folder string) error {
 	err := os.WriteFile(switchFile(folder, switchBytes), []byte("1"), 0)
 	switch {
@@ -36,7 +35,6 @@ func CountBytes(folder string) error {
 	return fmt.Errorf("setting the sysctl net.netfilter.%s to 1: %w", switchBytes, err)
 }
 
-// errNotLoaded says that there is nothing to switch.
 var errNotLoaded = errors.New("connection tracking is not loaded, so the kernel lacks its settings")
 
 func switchFile(folder, name string) string { return filepath.Join(folder, "netfilter", name) }
