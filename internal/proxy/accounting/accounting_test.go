@@ -313,9 +313,9 @@ func TestTroubleIsSaidOnceAndWhenItIsOver(t *testing.T) {
 	r.looks(t, func() { k.ends = true })
 	r.looks(t, func() {})
 	want := []string{
-		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which new connections then have"`,
+		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not count bytes; set the sysctl net.netfilter.nf_conntrack_acct to 1, which holds for new connections"`,
 		`"level"=0 "msg"="accounting is incomplete" "reason"="reading the tracked connections: no memory"`,
-		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not report connections that end, so short ones are missed; set the sysctl net.netfilter.nf_conntrack_events to 1 or 2"`,
+		`"level"=0 "msg"="accounting is incomplete" "reason"="the kernel does not report ended connections, so short ones are missed; set the sysctl net.netfilter.nf_conntrack_events to 1 or 2"`,
 		`"level"=0 "msg"="accounting is complete again"`,
 		`"level"=0 "msg"="accounting is complete again"`,
 	}
