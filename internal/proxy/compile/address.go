@@ -9,8 +9,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// parseAddress reads an IP address as Kubernetes does: numbers may begin with zeros, as in
-// objects that were stored long ago. An IPv4 address in IPv6 notation is an IPv4 address.
+// parseAddress reads an IP address as Kubernetes does: numbers may have leading zeros, as in objects that were stored long
+// ago. An IPv4 address in IPv6 notation is an IPv4 address.
 func parseAddress(text string) (netip.Addr, bool) {
 	if address, err := netip.ParseAddr(text); err == nil {
 		return address.Unmap(), address.Zone() == ""
@@ -19,7 +19,7 @@ func parseAddress(text string) (netip.Addr, bool) {
 	return address.Unmap(), ok
 }
 
-// parsePrefix reads a range of addresses in the same way. White space around it does not count.
+// parsePrefix reads a range of addresses in the same way. It ignores surrounding white space.
 func parsePrefix(text string) (netip.Prefix, bool) {
 	text = strings.TrimSpace(text)
 	prefix, err := netip.ParsePrefix(text)
@@ -48,9 +48,8 @@ func familyOf(address netip.Addr) ruleset.Family {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// special names the kind of an address that means something else on every node, empty for
-// all others. Rules with it would take what programs of the node itself send there, or lead
-// clients to them.
+// special returns the kind of an address that has another meaning on every node, empty for other addresses. A rule with such
+// an address would redirect traffic of the node's own programs, or lead clients to them.
 func special(address netip.Addr) string {
 	switch {
 	case address.IsUnspecified():

@@ -14,12 +14,12 @@ import (
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
-// AddressBook has the addresses that a Service may not claim: those of the cluster and of all
-// Services, also those of other proxies. A nil book is empty.
+// AddressBook has the addresses that a Service may not claim: addresses of the cluster and of all Services, including
+// Services of other proxies. A nil book is empty.
 type AddressBook struct {
 	reserved Reserved
-	// The Services that have or claim an address or port, by name. balanced are those of load
-	// balancers, and claimants all that claim an address.
+	// The sorted names of the Services that have or claim an address or port. balanced has those with a load balancer's
+	// address, and claimants all that claim an address.
 	clusterIPs map[netip.Addr][]types.NamespacedName
 	nodePorts  map[protocolPort][]types.NamespacedName
 	balanced   map[netip.Addr][]types.NamespacedName
@@ -27,12 +27,12 @@ type AddressBook struct {
 	services   map[types.NamespacedName]*listing
 }
 
-// Reserved are the cluster's addresses besides those of Services.
+// Reserved has the addresses of the cluster, without those of Services.
 type Reserved struct {
-	// ServiceRanges are those of cluster IPs, and Pods those of pods.
-	ServiceRanges, Pods netset.Set
-	Nodes               netset.Set
-	APIServer           netset.Set
+	ServiceRanges netset.Set // of cluster IPs
+	Pods          netset.Set
+	Nodes         netset.Set
+	APIServer     netset.Set
 }
 
 func (r *Reserved) equal(other *Reserved) bool {
@@ -49,11 +49,11 @@ func (p protocolPort) compare(other protocolPort) int {
 	return cmp.Or(cmp.Compare(p.protocol, other.protocol), cmp.Compare(p.number, other.number))
 }
 
-// listing has the addresses and ports of a Service, each in order and once. A Service can
-// have thousands of both, so the book does not multiply them.
+// listing has the addresses and ports of a Service, sorted, each once. A Service can have thousands of both, so the book
+// does not multiply them.
 type listing struct {
 	of *corev1.Service
-	// balanced are the addresses of its load balancer, which are at ports.
+	// balanced has the addresses of the load balancer, which are used at ports.
 	clusterIPs, claimed, balanced []netip.Addr
 	nodePorts, ports              []protocolPort
 }
@@ -67,9 +67,8 @@ func NewAddressBook() *AddressBook {
 	}
 }
 
-// SetService notes what a Service has and claims, nothing if it is nil. It returns other Services
-// whose claims may be decided anew. The same object again costs nothing, so it must not change in
-// place.
+// SetService sets the addresses that a Service has and claims, none if it is nil. It returns the other Services whose claims
+// must be decided again. Setting the same object again costs nothing, so the object must not change in place.
 func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Service) []types.NamespacedName {
 	before := b.services[name]
 	if before == nil {
@@ -114,8 +113,7 @@ func (b *AddressBook) SetService(name types.NamespacedName, service *corev1.Serv
 	return slices.SortedFunc(maps.Keys(touched), compareNames)
 }
 
-// SetReserved notes the cluster's other addresses. It returns Services whose claims may be decided
-// anew.
+// SetReserved sets the cluster's other addresses. It returns the Services whose claims must be decided again.
 func (b *AddressBook) SetReserved(r Reserved) []types.NamespacedName {
 	if b.reserved.equal(&r) {
 		return nil
@@ -156,7 +154,7 @@ func change[K comparable](all map[K][]types.NamespacedName, name types.Namespace
 	}
 }
 
-// listingOf reads a Service. One that no proxy serves has nothing.
+// listingOf reads a Service. The listing of a Service that no proxy serves is empty.
 func listingOf(service *corev1.Service) *listing {
 	l := &listing{of: service}
 	if service == nil || !proxied(service) {

@@ -13,19 +13,18 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// A Service may need more elements than a node can hold: ports times addresses times
-// endpoints. Under a bound this is kept, in this order:
+// A Service may need more elements than a node can hold: ports times addresses times endpoints. Under a bound, these are kept
+// in this order:
 //
 //  1. all ports at the cluster IPs, with half of their endpoints;
 //  2. addresses of load balancers, node ports, and external IPs in their order;
 //  3. more endpoints, the same share of each port;
-//  4. what is known of endpoints that are not used.
+//  4. known endpoints that new connections do not use.
 //
-// Where half of the endpoints are too many, each port keeps fewer, at least one. Where that
-// is too much, ports are left out: those without endpoints, then the last ones.
+// If half of the endpoints are too many, each port keeps fewer, at least one. If that is too much, ports are left out: first
+// ports without endpoints, then the last ones.
 //
-// Each node leaves out other endpoints, and always the same ones: the choice depends on the
-// present endpoints only.
+// Each node leaves out other endpoints, and always the same ones: the choice depends only on the present endpoints.
 
 func (c *compiler) families(halves []*half) Result {
 	result := c.within(halves, &room{most: c.most})
@@ -50,18 +49,17 @@ func (c *compiler) within(halves []*half, left *room) (result Result) {
 	return result
 }
 
-// room is what the rules may take of the kernel.
+// room bounds the elements of the rules.
 type room struct {
-	// most is the bound, none if it is zero.
+	// most is the bound, zero for none.
 	most, taken int
 	// share is the part of its endpoints that each port keeps, nil for all.
 	share *share
-	// scarce says that there is no room for all ports. Those without endpoints are left out
-	// first.
+	// scarce says that not all ports fit. Ports without endpoints are left out first.
 	scarce bool
 }
 
-// take reserves elements. It reports whether there is room.
+// take reserves elements, and reports whether they fit.
 func (r *room) take(elements int) bool {
 	if r.most > 0 && r.taken+elements > r.most {
 		return false
@@ -103,8 +101,7 @@ func (c *compiler) cost(a *addresses, port *servicePort, n sizes) int {
 		others*ruleset.FrontCost(outside, sticky, guarded)
 }
 
-// wanted is how many elements all ports take with the kept addresses and a share of their
-// endpoints, nil for all.
+// wanted returns how many elements all ports need with the kept addresses and a share of their endpoints, nil for all.
 func (c *compiler) wanted(halves []*half, s *share) int {
 	sum := 0
 	for _, h := range halves {
@@ -119,7 +116,7 @@ func (c *compiler) wanted(halves []*half, s *share) int {
 	return sum
 }
 
-// reduce finds how many addresses, and which share of endpoints, fit into the bound.
+// reduce finds how many addresses and which share of endpoints fit into the bound.
 func (c *compiler) reduce(halves []*half) *room {
 	endpoints, others := 0, 0
 	for _, h := range halves {
@@ -141,7 +138,7 @@ func (c *compiler) reduce(halves []*half) *room {
 	return &room{most: c.most, share: &share{max(left, 1), endpoints}, scarce: left < min(1, endpoints)}
 }
 
-// keep limits the addresses beside the cluster IPs.
+// keep limits the number of addresses besides the cluster IPs.
 func keep(halves []*half, most int) {
 	for _, h := range halves {
 		h.kept = h.addresses
@@ -169,7 +166,7 @@ func (c *compiler) lacksAddress(h *half) bool {
 	return kept < all
 }
 
-// balanced counts the addresses that load balancers send to, and those that are kept.
+// balanced counts the addresses that load balancers send to, and the kept ones among them.
 func (c *compiler) balanced(h *half) (all, kept int) {
 	all, kept = len(h.balancer), len(h.kept.balancer)
 	if slices.ContainsFunc(c.ports, func(p servicePort) bool { return p.nodePort != 0 }) {
@@ -178,8 +175,7 @@ func (c *compiler) balanced(h *half) (all, kept int) {
 	return all, kept
 }
 
-// keepAway makes load balancers use other nodes, which may have room. Both families share one
-// health port.
+// keepAway makes load balancers use other nodes, which may have room. Both families share one health port.
 func (r *Result) keepAway() {
 	for i := range r.Families {
 		if health := r.Families[i].Health; health != nil {
@@ -193,7 +189,7 @@ type share struct{ left, most int }
 
 var oneEndpoint = share{1, math.MaxInt32}
 
-// of is the share of n, rounded up, so that each port with endpoints keeps one.
+// of returns the share of n, rounded up, so that each port with endpoints keeps one.
 func (s share) of(n int) int {
 	if n == 0 {
 		return 0
@@ -205,7 +201,7 @@ func (s share) sizes(n sizes) sizes {
 	return sizes{cluster: s.of(n.cluster), local: s.of(n.local), weighted: n.weighted}
 }
 
-// cut leaves a port its share of endpoints on a node. Connections to the others end.
+// cut reduces a port to its share of endpoints. Connections to the others end.
 func (s share) cut(got supply, node string) supply {
 	cluster := part(got.cluster, s.of(len(got.cluster)), node)
 	got.weights = keptWeights(cluster, got.cluster, got.weights)
@@ -227,8 +223,7 @@ func keptWeights(left, all []netip.AddrPort, weights []uint32) []uint32 {
 	return kept
 }
 
-// part picks some of the targets, in an order that differs between nodes and stays the same
-// on each.
+// part picks some of the targets, in an order that is stable on each node and differs between nodes.
 func part(targets []netip.AddrPort, most int, node string) []netip.AddrPort {
 	if most >= len(targets) {
 		return targets

@@ -1,9 +1,8 @@
 // Package compile decides what the rules of one node do for a Service.
 //
-// It takes a Service with its endpoints, from EndpointGroups or EndpointSlices, and the
-// node, and returns data of package ruleset. Where groups do not differ the outcome is
-// that of kube-proxy: which addresses count, which endpoints traffic policies allow, who
-// may connect, what is refused.
+// It takes a Service, its endpoints from EndpointGroups or EndpointSlices, and the node, and returns data of package ruleset.
+// Except for the choice of endpoints by groups, the result is that of kube-proxy: the addresses, the endpoints that traffic
+// policies allow, the allowed clients, and the refused connections.
 //
 // It never changes its input, and the order of the input does not matter.
 package compile
@@ -24,11 +23,11 @@ import (
 type Options struct {
 	Node     Node
 	Families []ruleset.Family // of the node, nil for both
-	// AllServices has Services without groups served too, from their slices, as by kube-proxy.
+	// AllServices also serves Services without groups, from their slices, like kube-proxy.
 	AllServices bool
-	Addresses   *AddressBook // which Services may not claim
+	Addresses   *AddressBook // that Services may not claim
 	ExternalIPs ExternalIPs
-	// MaxAffinityClients is that of ruleset.Config.
+	// MaxAffinityClients is ruleset.Config.MaxAffinityClients.
 	MaxAffinityClients int
 }
 
@@ -36,10 +35,10 @@ type Options struct {
 type Node struct {
 	Name   string
 	Zone   string            // the value of the label topology.kubernetes.io/zone
-	Labels map[string]string // that tiers may name
-	// Addresses are the node's own, from its object.
+	Labels map[string]string // for tiers
+	// Addresses has the addresses in the Node object.
 	Addresses []netip.Addr
-	// NodePortAddresses take NodePorts, except loopback addresses.
+	// NodePortAddresses has the addresses for NodePorts. Loopback addresses are ignored.
 	NodePortAddresses []netip.Addr
 }
 
@@ -51,61 +50,58 @@ func (o *Options) Has(family ruleset.Family) bool {
 // Input is a Service with its endpoints. Groups and slices of other Services are ignored.
 type Input struct {
 	Service *corev1.Service              // nil if it is deleted
-	Groups  []*v1alpha1.EndpointGroup    // that the node receives
+	Groups  []*v1alpha1.EndpointGroup    // those that the node receives
 	Slices  []*discoveryv1.EndpointSlice // used with Options.AllServices
-	// MaxElements bounds the kernel elements of both families, as package ruleset counts them.
-	// Zero is no bound.
+	// MaxElements bounds the kernel elements of both families, as package ruleset counts them. Zero is no bound.
 	MaxElements int
-	// NodeBound says that MaxElements is what this node has left: others may have more room.
+	// NodeBound says that MaxElements depends on this node: other nodes may have more room.
 	NodeBound bool
 }
 
-// Result is what the rules do for one Service.
+// Result describes the rules of one Service.
 type Result struct {
-	// Families have rules, IPv4 first. There are none if the Service is gone, has no address, or
-	// is served by another proxy.
+	// Families has the families with rules, IPv4 first. It is empty if the Service is deleted, has no address, or is served
+	// by another proxy.
 	Families []Family
 	Refused  Refusals
-	// Elements is how many the whole Service takes at most. If Input.MaxElements is less,
-	// Families have a part of it.
+	// Elements is the upper bound for the whole Service. If Input.MaxElements is lower, Families has a part of the Service.
 	Elements int
-	// Least is what all ports take at the cluster IPs with one endpoint each. With less room, some
-	// ports are left out.
+	// Least is the need of all ports at the cluster IPs with one endpoint each. With less room, some ports are left out.
 	Least int
-	// Notes are sentences about what was ignored, in a fixed order.
+	// Notes has sentences about ignored parts, in a fixed order.
 	Notes []string
 }
 
-// Family is what the rules of one family do for a Service.
+// Family describes the rules of one family for a Service.
 type Family struct {
 	Family    ruleset.Family
-	Ports     []ruleset.ServicePort // in the order of the Service's
-	Elements  int                   // how many they take at most, with the endpoints on the node
-	Endpoints Endpoints             // all that the node knows, used or not
+	Ports     []ruleset.ServicePort // in the order of the Service's ports
+	Elements  int                   // the upper bound for the ports and the endpoints on the node
+	Endpoints Endpoints             // all known endpoints, used or not
 	Health    *HealthCheck          // nil if this proxy answers no health checks
-	// Unreachable names the ports all of whose endpoints hard tiers keep from this node.
+	// Unreachable names the ports whose endpoints are all excluded from this node by hard tiers.
 	Unreachable []string
 }
 
 // HealthCheck is the answer at a healthCheckNodePort.
 type HealthCheck struct {
 	Port uint16
-	// LocalEndpoints counts the addresses on the node with a ready endpoint. An endpoint that
-	// terminates does not count, though it may get traffic.
+	// LocalEndpoints counts the addresses on the node with a ready endpoint. A terminating endpoint does not count, although
+	// it may get traffic.
 	LocalEndpoints int
 }
 
-// Endpoint is where an endpoint is.
+// Endpoint is the location of an endpoint.
 type Endpoint struct {
 	Address netip.Addr
-	Zone    string // empty if it is unknown
+	Zone    string // empty if unknown
 	OnNode  bool   // connections to itself need another source address
 }
 
-// Endpoints are in the order of addresses, each address once.
+// Endpoints are sorted by address, each address once.
 type Endpoints []Endpoint
 
-// Find finds the endpoint with an address.
+// Find returns the endpoint with an address.
 func (e Endpoints) Find(address netip.Addr) (Endpoint, bool) {
 	i, found := slices.BinarySearchFunc(e, address, func(have Endpoint, wanted netip.Addr) int {
 		return have.Address.Compare(wanted)
@@ -121,21 +117,20 @@ type portKey struct {
 	protocol ruleset.Protocol
 }
 
-// supply is the endpoints of one port for the traffic of this node.
+// supply has the endpoints of one port for the traffic of this node.
 type supply struct {
-	// cluster are for traffic that may go anywhere, with weights unless all are the same;
-	// local are for traffic that must stay on the node.
+	// cluster has the endpoints for traffic that may go anywhere, local those for traffic that must stay on the node.
 	cluster, local []netip.AddrPort
-	weights        []uint32
-	exists         bool // some endpoint takes traffic, here or elsewhere
-	beyond         bool // hard tiers keep all endpoints from the node
+	weights        []uint32 // of cluster, nil if all are equal
+	exists         bool     // an endpoint takes traffic, here or elsewhere
+	beyond         bool     // hard tiers exclude all endpoints
 	known          ruleset.Known
 }
 
-// need says which endpoints a port needs for its addresses.
+// need says which pools a port needs for its addresses.
 type need struct{ cluster, local bool }
 
-// lacks reports whether the supply has none of some that are needed.
+// lacks reports whether a needed pool of the supply is empty.
 func (n need) lacks(s supply) bool {
 	return n.cluster && len(s.cluster) == 0 || n.local && len(s.local) == 0
 }
@@ -148,7 +143,7 @@ type directory interface {
 	onNode() int     // addresses on the node
 }
 
-// protocolOf reads the name of a protocol. Without a name it is TCP, as in the API.
+// protocolOf reads the name of a protocol. An empty name is TCP, as in the API.
 func protocolOf(name corev1.Protocol) (ruleset.Protocol, bool) {
 	switch name {
 	case corev1.ProtocolTCP, "":

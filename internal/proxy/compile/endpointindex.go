@@ -13,17 +13,16 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// endpointIndex has the endpoints of a Service in one family, from all slices or all groups, in
-// the order of addresses.
+// endpointIndex has the endpoints of a Service in one family, from all slices or all groups, sorted by address.
 type endpointIndex struct {
 	family  ruleset.Family
 	node    *Node
 	entries []endpointEntry
-	// objectPorts are the ports of each object, and ports the numbers of the chosen port by
-	// object, zero where an object lacks it.
+	// objectPorts has the ports of each object, and ports the number of the chosen port by object, zero if the object lacks
+	// it.
 	objectPorts [][]namedPort
 	ports       []uint16
-	// same is scratch of visit.
+	// same is a buffer of visit.
 	same []endpointEntry
 }
 
@@ -39,16 +38,16 @@ func newEndpointIndex(family ruleset.Family, node *Node, objects, endpoints int)
 	}
 }
 
-// endpointEntry is one endpoint of one object. It has no pointers, so that a hundred thousand
-// entries sort fast and cost the garbage collector nothing.
+// endpointEntry is one endpoint of one object. It has no pointers, so that a hundred thousand entries sort fast and cost the
+// garbage collector nothing.
 type endpointEntry struct {
 	high, low uint64 // its address
-	// order has the state of the endpoint, its place and its properties, so that entries sort by
-	// the rule of package endpoint: the first entry of an address counts.
+	// order has the state of the endpoint, its place and its properties, so that entries sort by the rule of package
+	// endpoint: the first entry of an address counts.
 	order uint64
 }
 
-// stateShift is where an endpoint.State begins.
+// stateShift is the first bit of the endpoint.State.
 const stateShift = 61
 
 // The place of an endpoint: the object, and the index in it.
@@ -57,9 +56,9 @@ const (
 	indexShift, indexMask   = 7, 1<<27 - 1
 )
 
-// The properties of an endpoint: whether it is on the node; from a slice, its hints; from a
-// group, the rank of the node's tier and whether its home is another zone than the node's.
-// To read the objects again in the order of addresses would take longer than all the rest.
+// The properties of an endpoint: whether it is on the node; from a slice, its hints; from a group, the rank of the node's tier
+// and whether it is in another zone than the node. Reading the objects again in the order of addresses would take longer than
+// all other work.
 const (
 	onNode uint64 = 1 << iota
 	nodeHints
@@ -82,8 +81,7 @@ func (e endpointEntry) atHome() bool          { return e.order&away == 0 }
 func (e endpointEntry) serves() bool          { return e.state().IsServing() }
 func (e endpointEntry) leaving() bool         { return e.state().IsTerminating() && e.serves() }
 
-// taking reports whether the endpoint takes traffic because it is ready or, as a last
-// resort, although it is terminating.
+// taking reports whether the endpoint takes traffic: ready ones do or, as a last resort, terminating ones.
 func (e endpointEntry) taking(lastResort bool) bool {
 	if lastResort {
 		return e.leaving()
@@ -116,7 +114,7 @@ func compareEntries(a, b endpointEntry) int {
 	return cmp.Compare(a.order, b.order)
 }
 
-// addPort adds a port of an object. Ports that no Service can have are left out.
+// addPort adds a port of an object. It ignores ports that no Service can have.
 func (x *endpointIndex) addPort(object int, name string, protocol corev1.Protocol, number int32) {
 	known, ok := protocolOf(protocol)
 	if port, valid := portOf(number); ok && valid {
@@ -124,7 +122,7 @@ func (x *endpointIndex) addPort(object int, name string, protocol corev1.Protoco
 	}
 }
 
-// choosePort has visit go through the endpoints of a port.
+// choosePort selects the port for visit.
 func (x *endpointIndex) choosePort(port portKey) {
 	for i, ports := range x.objectPorts {
 		x.ports[i] = 0
@@ -134,7 +132,7 @@ func (x *endpointIndex) choosePort(port portKey) {
 	}
 }
 
-// add adds an endpoint of an object, unless its address is not one that endpoints have.
+// add adds an endpoint of an object, unless endpoints cannot have its address.
 func (x *endpointIndex) add(text string, state uint64, object, index int, ignored *ignoredEndpoints) {
 	address, ok := parseAddress(text)
 	if !ok || familyOf(address) != x.family || special(address) != "" {
@@ -152,8 +150,8 @@ func (x *endpointIndex) sort() {
 	slices.SortFunc(x.entries, compareEntries)
 }
 
-// visit calls a function for each address and port number, with all their entries,
-// the one that counts first. The entries are valid until it returns.
+// visit calls a function for each address and port number of the chosen port, with all its entries. The first entry counts.
+// The entries are valid until the function returns.
 func (x *endpointIndex) visit(each func(same []endpointEntry, port uint16)) {
 	for begin, end := 0, 0; begin < len(x.entries); begin = end {
 		for end = begin + 1; end < len(x.entries) && x.entries[end].sameAddress(x.entries[begin]); end++ {
@@ -181,8 +179,8 @@ func (x *endpointIndex) visit(each func(same []endpointEntry, port uint16)) {
 	}
 }
 
-// known lists the endpoints that only existing connections use. The view names the part of all
-// endpoints that the node sees, empty for all.
+// known sets the endpoints that only existing connections use. The view names the part of all endpoints that the node sees,
+// empty for all.
 func (x *endpointIndex) known(got *supply, view string) {
 	got.known.View = view
 	chosen := slices.Concat(got.cluster, got.local)
@@ -204,7 +202,7 @@ func (x *endpointIndex) known(got *supply, view string) {
 	})
 }
 
-// places are the endpoints with their zones.
+// places returns the endpoints with their zones.
 func (x *endpointIndex) places(zoneOf func(endpointEntry) string) Endpoints {
 	list := make(Endpoints, 0, len(x.entries))
 	for i, e := range x.entries {
@@ -264,13 +262,13 @@ func (c *census) count(e endpointEntry) {
 	}
 }
 
-// local reports whether an endpoint takes traffic that stays on the node: the ready ones
-// there do, or else those that are terminating but serve.
+// local reports whether an endpoint takes traffic that stays on the node: ready endpoints there do or, without any,
+// terminating ones that still serve.
 func (c *census) local(e endpointEntry) bool {
 	return e.onNode() && e.taking(c.localReady == 0)
 }
 
-// supply makes a supply with room for what is needed.
+// supply makes a supply with room for the needed endpoints.
 func (c *census) supply(n need, cluster int) supply {
 	s := supply{exists: c.ready > 0 || c.leaving > 0}
 	if n.cluster && cluster > 0 {
@@ -286,7 +284,7 @@ func (c *census) supply(n need, cluster int) supply {
 	return s
 }
 
-// ignoredEndpoints are the endpoints of an object whose addresses are of another family, or special.
+// ignoredEndpoints counts the endpoints of an object whose addresses are of another family, or special.
 type ignoredEndpoints struct {
 	count int
 	first string
@@ -299,7 +297,7 @@ func (i *ignoredEndpoints) add(address string) {
 	i.count++
 }
 
-// note adds a sentence about them.
+// note adds a sentence about the ignored endpoints.
 func (i *ignoredEndpoints) note(notes *[]string, object, name string, family ruleset.Family) {
 	if i.count > 0 {
 		*notes = append(*notes, fmt.Sprintf(

@@ -12,13 +12,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// addresses are those of a Service in one family.
+// addresses has the addresses of a Service in one family.
 type addresses struct {
-	cluster netip.Addr // invalid if the Service has none of the family
-	// external are external IPs, balancer those of load balancers that do not rewrite
-	// packets, and nodes those of the node that take NodePorts.
+	cluster netip.Addr // invalid without a cluster IP of the family
+	// external has external IPs, balancer the addresses of load balancers that do not rewrite packets, and nodes the node's
+	// addresses for NodePorts.
 	external, balancer, nodes []netip.Addr
-	// sources are the ranges that may connect to balancer, nil for all.
+	// sources has the ranges that may connect to balancer, nil for all.
 	sources []netip.Prefix
 }
 
@@ -37,8 +37,8 @@ func proxied(service *corev1.Service) bool {
 	return spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone && spec.Type != corev1.ServiceTypeExternalName
 }
 
-// clusterIP is the address of a Service in a family, empty if it has none. A Service of an
-// older API has no list of families.
+// clusterIP returns the cluster IP of a Service in a family, empty without one. A Service of an older API has no list of
+// families.
 func clusterIP(service *corev1.Service, family ruleset.Family) string {
 	spec := &service.Spec
 	if len(spec.IPFamilies) == 0 {
@@ -55,8 +55,7 @@ func clusterIP(service *corev1.Service, family ruleset.Family) string {
 	return ""
 }
 
-// addressesOf reads the addresses of the Service in one family, without those that are
-// refused.
+// addressesOf reads the addresses of the Service in one family, without refused ones.
 func (c *compiler) addressesOf(family ruleset.Family) addresses {
 	var a addresses
 	service, node := c.service, &c.options.Node
@@ -95,10 +94,9 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 	return a
 }
 
-// sourcesOf are the ranges that may connect to the addresses of load balancers, nil for all. As
-// in kube-proxy only ranges of the family count, a Service without any lets all clients connect,
-// and the older annotation is ignored. Nobody may connect if a range cannot be read, which may be the only one of the
-// family.
+// sourcesOf returns the ranges that may connect to the addresses of load balancers, nil for all. As in kube-proxy, only ranges
+// of the family count, all clients may connect without any, and the older annotation is ignored. If no range of the family is
+// left and a range is unreadable, no client may connect: the unreadable one may be of the family.
 func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balancer []netip.Addr, notes *[]string) []netip.Prefix {
 	var sources []netip.Prefix
 	unread := false
@@ -125,7 +123,7 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 		*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no range is of family %s, so all %[1]s clients may connect", familyName(family)))
 		return nil
 	}
-	// What the node sends to a load balancer's address may have that address as its source.
+	// Packets of the node to a load balancer's address may have that address as their source.
 	if slices.ContainsFunc(node.Addresses, func(own netip.Addr) bool {
 		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(own.Unmap()) })
 	}) {
@@ -137,8 +135,7 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 	return slices.Compact(sources)
 }
 
-// policy has the endpoints that traffic may use: internal to the cluster IP, external to
-// all other addresses.
+// policy has the pools of traffic policies: internal for the cluster IP, external for all other addresses.
 type policy struct {
 	internal, external ruleset.Pool
 }
@@ -154,8 +151,8 @@ func policyOf(service *corev1.Service) policy {
 	return p
 }
 
-// externalLocal reports whether traffic from outside must stay on the node. The field
-// counts only if clients outside can reach the Service.
+// externalLocal reports whether traffic from outside must stay on the node. The field counts only if clients outside can reach
+// the Service.
 func externalLocal(service *corev1.Service) bool {
 	spec := &service.Spec
 	outside := spec.Type == corev1.ServiceTypeLoadBalancer || spec.Type == corev1.ServiceTypeNodePort ||
@@ -169,7 +166,7 @@ type servicePort struct {
 	number, nodePort uint16
 }
 
-// need says which endpoints a port needs for the addresses.
+// need returns the pools that a port needs for the addresses.
 func (a *addresses) need(port *servicePort, p policy) need {
 	n := need{cluster: p.internal != ruleset.PoolLocal, local: p.internal != ruleset.PoolCluster}
 	other := func(address netip.Addr) bool { return address != a.cluster }
@@ -180,7 +177,7 @@ func (a *addresses) need(port *servicePort, p policy) need {
 	return n
 }
 
-// fronts are the addresses of a port, in order. Their Empty is not set yet.
+// fronts returns the sorted fronts of a port. Their Empty is not set yet.
 func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 	p := c.policy
 	count := 1 + len(a.external) + len(a.balancer)
@@ -191,7 +188,7 @@ func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 	front := func(address netip.Addr, number uint16) ruleset.FrontEnd {
 		return ruleset.FrontEnd{
 			Front: ruleset.Front{Address: address, Protocol: port.protocol, Port: number},
-			// Replies to traffic that may leave the node again must come back to it.
+			// Replies to traffic that leaves the node again must come back through it.
 			Pool: p.external, Masquerade: p.external == ruleset.PoolCluster,
 		}
 	}
@@ -223,8 +220,7 @@ func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 	return once(list)
 }
 
-// once leaves each front in the list once, the one that takes precedence, restricted to
-// sources if any is.
+// once keeps each front once, the one with the highest precedence, and restricts it to sources if any of them has sources.
 func once(list []ruleset.FrontEnd) []ruleset.FrontEnd {
 	slices.SortFunc(list, func(a, b ruleset.FrontEnd) int {
 		return cmp.Or(compareFronts(a.Front, b.Front), cmp.Compare(a.Precedence(), b.Precedence()))

@@ -10,27 +10,27 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// fullWeight is the weight of an endpoint that is used by the zone alone.
+// fullWeight is the weight of an endpoint that only one zone uses.
 const fullWeight = ruleset.MostWeight
 
-// grouped has the endpoints of a Service from the groups that the node receives.
+// grouped is the directory of a Service with groups.
 type grouped struct {
 	endpointIndex
 	groups []*v1alpha1.EndpointGroup
 	uses   []endpoint.Use
-	// weights are those of the endpoints by group.
+	// weights has the weight of the endpoints of each group.
 	weights []int
-	// choice is the node's among the endpoints of the groups.
+	// choice chooses among the endpoints of the groups for the node.
 	choice endpoint.Choice
 	// anyReady says that an endpoint is ready somewhere.
 	anyReady bool
-	// view is the node's zone if some group is not for all zones, or else empty.
+	// view is the node's zone if a group is not for all zones, otherwise empty.
 	view string
-	// weighted says that not all weights are the same.
+	// weighted says that weights differ.
 	weighted bool
 }
 
-// newGrouped reads the groups of a family. It is nil if there are none.
+// newGrouped reads the groups of a family. It returns nil without any.
 func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node, notes *[]string) *grouped {
 	d := &grouped{}
 	n := 0
@@ -86,7 +86,7 @@ func (d *grouped) readEndpoints(i int, g *v1alpha1.EndpointGroup, notes *[]strin
 	ignored.note(notes, "EndpointGroup", g.Name, d.family)
 }
 
-// weightOf is the weight of a group for the node's zone, full if the group has none.
+// weightOf returns the weight of a group for the node's zone, fullWeight by default.
 func weightOf(use endpoint.Use) int {
 	if use.Weight <= 0 || use.Weight > fullWeight {
 		return fullWeight
@@ -102,8 +102,8 @@ func (d *grouped) endpoints() Endpoints {
 	return d.places(func(r endpointEntry) string { return d.at(r).Zone })
 }
 
-// supply takes the nearest endpoints that the node's zone may use for traffic that may go
-// anywhere, and all on the node for traffic that stays there.
+// supply returns the nearest endpoints that the node's zone may use for traffic that may go anywhere, and all endpoints on the
+// node for traffic that stays there.
 func (d *grouped) supply(port portKey, n need) supply {
 	d.choosePort(port)
 	var seen census
@@ -111,8 +111,8 @@ func (d *grouped) supply(port portKey, n need) supply {
 	got := seen.supply(need{local: n.local}, 0)
 	got.exists = got.exists || d.anyReady
 	if n.cluster {
-		// Terminating endpoints are used if no ready one may be. Otherwise connections would be
-		// refused until the controller gives the zone a ready one, or for ever with hard tiers.
+		// Terminating endpoints are used if the zone may use no ready one. Otherwise connections would be refused until the
+		// controller gives the zone a ready one, or forever with hard tiers.
 		if seen.ready > 0 {
 			d.cluster(&got, false, seen.ready)
 		}
@@ -132,7 +132,7 @@ func (d *grouped) supply(port portKey, n need) supply {
 	return got
 }
 
-// cluster finds the endpoints for traffic that may go anywhere, at most so many.
+// cluster finds the endpoints for traffic that may go anywhere. most is an upper bound.
 func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	if d.choice.Begin() {
 		most = 0
@@ -167,8 +167,7 @@ func (d *grouped) cluster(got *supply, lastResort bool, most int) {
 	}
 }
 
-// approach notes the rank of an endpoint. It returns how many endpoints it adds at most to
-// those of the nearest ranks.
+// approach considers the rank of an endpoint. It returns 1 if the endpoint may be among the nearest.
 func (d *grouped) approach(same []endpointEntry) int {
 	more := 0
 	for _, r := range same {
@@ -179,8 +178,7 @@ func (d *grouped) approach(same []endpointEntry) int {
 	return more
 }
 
-// weight is the weight of an endpoint: the greatest of its groups, and zero if the node does
-// not use it.
+// weight returns the weight of an endpoint: the highest of its groups, or zero if the node does not use it.
 func (d *grouped) weight(same []endpointEntry) int {
 	weight := 0
 	for _, r := range same {

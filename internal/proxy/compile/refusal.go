@@ -14,13 +14,12 @@ import (
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
-// ExternalIPs limits the addresses that Services may claim by spec.externalIPs. The zero
-// value allows all that are not the cluster's own.
+// ExternalIPs limits the addresses that Services may claim by spec.externalIPs. The zero value allows all addresses outside of
+// the cluster.
 type ExternalIPs struct {
 	// None allows none.
 	None bool
-	// Prefixes, if there are any, allow only addresses in them. They allow addresses of nodes
-	// too, also for load balancers.
+	// Prefixes, if any, allow only addresses in them. They also allow addresses of nodes, even for load balancers.
 	Prefixes []netip.Prefix
 }
 
@@ -52,20 +51,19 @@ const (
 	RefusedBalancer     Reason = "load-balancer" // another Service's load balancer has it, at the same port
 	RefusedPod          Reason = "pod-range"     // it is in a range of pods
 	RefusedSpecial      Reason = "special"       // it is loopback, multicast or the like
-	RefusedByPolicy     Reason = "not-allowed"   // the administrator does not allow it
+	RefusedByPolicy     Reason = "not-allowed"   // --external-ips does not allow it
 	RefusedTooMany      Reason = "too-many"      // it is beyond MaxClaims
 )
 
 const (
-	// MaxClaims is how many addresses a Service may claim besides its cluster IPs: those of
-	// its load balancer, then external IPs. More are not read, because a Service may list
-	// tens of thousands.
+	// MaxClaims bounds the addresses that a Service may claim besides its cluster IPs: those of its load balancer, then
+	// external IPs. More are not read: a Service can list tens of thousands.
 	MaxClaims = 1000
-	// keptRefusals is how many refused addresses of a Service are named.
+	// keptRefusals bounds the named refused addresses of a Service.
 	keptRefusals = 10
 )
 
-// Reasons are all of them.
+// Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{
 		RefusedClusterIP, RefusedServiceRange, RefusedAPIServer, RefusedNode, RefusedNodePort, RefusedBalancer, RefusedPod, RefusedSpecial, RefusedByPolicy,
@@ -73,15 +71,15 @@ func Reasons() []Reason {
 	}
 }
 
-// Refusals are the addresses that a Service claims and does not get.
+// Refusals has the addresses that a Service claims and does not get.
 type Refusals struct {
-	// First are the first few, in a fixed order.
+	// First has the first few, in a fixed order.
 	First []RefusedAddress
-	// Counts are how many there are, by reason.
+	// Counts has the number by reason.
 	Counts map[Reason]int
 }
 
-// Total counts an address once for each port that it is refused for.
+// Total counts an address once for each refused port.
 func (r Refusals) Total() int {
 	total := 0
 	for _, n := range r.Counts {
@@ -95,8 +93,7 @@ func (r Refusals) Equal(other Refusals) bool {
 	return slices.Equal(r.First, other.First) && maps.Equal(r.Counts, other.Counts)
 }
 
-// Sentences name the first addresses, at most so many. The last says how many more there
-// are.
+// Sentences describes the first addresses. The last sentence gives the number of others.
 func (r Refusals) Sentences(most int) []string {
 	var all []string
 	more := r.Total()
@@ -122,23 +119,23 @@ func (r *Refusals) add(refused RefusedAddress) {
 
 // RefusedAddress is an address that a Service claims and does not get.
 type RefusedAddress struct {
-	// Address is invalid if this stands for those beyond MaxClaims.
+	// Address is invalid if this stands for the addresses beyond MaxClaims.
 	Address netip.Addr
-	// Beyond is how many those are.
+	// Beyond is the number of addresses beyond MaxClaims.
 	Beyond int
-	// Port is the one of the Service that the address is refused for, zero for all.
+	// Port is the Service's port that the address is refused for, zero for all.
 	Port uint16
-	// Field is the field of the Service that names the address.
+	// Field is the field of the Service with the address.
 	Field  string
 	Reason Reason
-	// Owner is the Service that has the address or the port, if one does.
+	// Owner is the Service that has the address or the port, empty without one.
 	Owner string
 }
 
-// number is how many addresses it stands for.
+// number returns how many addresses it stands for.
 func (r RefusedAddress) number() int { return max(1, r.Beyond) }
 
-// String is a sentence with the address, whose it is, and what to do.
+// String says which address is refused, why, and what to do.
 func (r RefusedAddress) String() string {
 	because, but := "", ""
 	switch r.Reason {
@@ -166,7 +163,7 @@ func (r RefusedAddress) String() string {
 	return fmt.Sprintf("%s: %s is refused: %s; remove it%s", r.Field, r.Address, because, but)
 }
 
-// allowing is what an administrator can do besides.
+// allowing is the advice if an administrator can allow the address.
 const allowing = ", or ask the administrator of the cluster to add it to --external-ips of vicinity-proxy"
 
 type claimedAddress struct {
@@ -174,14 +171,14 @@ type claimedAddress struct {
 	field   string
 }
 
-// listedClaims are the fields by which a Service claims addresses, as far as they count.
+// listedClaims returns the claimed addresses of a Service up to MaxClaims.
 func listedClaims(service *corev1.Service) (external []string, balancer []corev1.LoadBalancerIngress) {
 	external, balancer = service.Spec.ExternalIPs, service.Status.LoadBalancer.Ingress
 	balancer = balancer[:min(len(balancer), MaxClaims)]
 	return external[:min(len(external), MaxClaims-len(balancer))], balancer
 }
 
-// refuseBeyond notes the addresses beyond MaxClaims, those of a field as one.
+// refuseBeyond refuses the addresses beyond MaxClaims, one refusal for each field.
 func (c *compiler) refuseBeyond() {
 	external, balancer := listedClaims(c.service)
 	for _, of := range []struct {
@@ -197,7 +194,7 @@ func (c *compiler) refuseBeyond() {
 	}
 }
 
-// claimsOf are the addresses that a Service claims besides its cluster IPs.
+// claimsOf yields the addresses that a Service claims besides its cluster IPs.
 func claimsOf(service *corev1.Service) iter.Seq[claimedAddress] {
 	return func(yield func(claimedAddress) bool) {
 		external, balancer := listedClaims(service)
@@ -219,8 +216,8 @@ func claimsOf(service *corev1.Service) iter.Seq[claimedAddress] {
 	}
 }
 
-// refuse reports whether a Service does not get an address. --external-ips does not allow addresses
-// of the cluster, except those of nodes.
+// refuse reports whether an address is refused to a Service. --external-ips cannot allow addresses of the cluster, except
+// addresses of nodes.
 func (o *Options) refuse(name types.NamespacedName, c claimedAddress) (RefusedAddress, bool) {
 	refused := RefusedAddress{Address: c.address, Field: c.field}
 	if o.Addresses.isOf(name, c.address) {
@@ -241,8 +238,7 @@ func (b *AddressBook) isOf(name types.NamespacedName, a netip.Addr) bool {
 	return b != nil && slices.Contains(b.clusterIPs[a], name)
 }
 
-// reserves is why Services may not claim an address, empty if they may, and the Service that
-// has it, if one does.
+// reserves returns why Services may not claim an address, empty if they may, and the Service that has it, if any.
 func (b *AddressBook) reserves(a netip.Addr) (reason Reason, owner string) {
 	if special(a) != "" {
 		return RefusedSpecial, ""
@@ -269,13 +265,13 @@ func (b *AddressBook) reserves(a netip.Addr) (reason Reason, owner string) {
 	return "", ""
 }
 
-// shares reports whether holder may find another Service at an address.
+// shares reports whether holder can find another Service at an address.
 func (b *AddressBook) shares(a netip.Addr) bool {
 	return b != nil && (len(b.balanced[a]) > 0 || b.reserved.Nodes.Contains(a))
 }
 
-// holder finds another Service that has a claimed front: as its NodePort on a node's address
-// or, for spec.externalIPs, by its load balancer.
+// holder returns another Service that has a claimed front: as its NodePort on a node's address or, for spec.externalIPs, by its
+// load balancer.
 func (b *AddressBook) holder(name types.NamespacedName, field string, front ruleset.Front) (reason Reason, owner string) {
 	if b == nil || b.isOf(name, front.Address) {
 		return "", ""

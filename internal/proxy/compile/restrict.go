@@ -9,9 +9,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Restrict returns a function that removes from an earlier port of the Service the addresses and
-// ports that another Service may have by now. The function returns the same port if there are none,
-// and nil if nothing is left.
+// Restrict returns a function that removes, from an earlier port of the Service, the addresses and ports that another Service
+// may have now. The function returns the same port if there are none, and nil if nothing is left.
 func Restrict(service *corev1.Service, o Options) func(*ruleset.ServicePort) *ruleset.ServicePort {
 	c := newCompiler(Input{Service: service}, &o)
 	c.readPorts()
@@ -31,7 +30,7 @@ func Restrict(service *corev1.Service, o Options) func(*ruleset.ServicePort) *ru
 	return h.restrict
 }
 
-// holdings are what a Service may have, of both families.
+// holdings has the addresses and ports that a Service may have, of both families.
 type holdings struct {
 	*compiler
 	ports             map[string]*servicePort // by their full names
@@ -41,7 +40,7 @@ type holdings struct {
 
 // holding is an address that a Service claims.
 type holding struct {
-	// fields are those that name it; shared says that other Services may have it at some ports.
+	// fields names the fields that claim it. shared says that other Services may have it at some ports.
 	fields []string
 	shared bool
 }
@@ -62,7 +61,7 @@ func (h *holdings) restrict(before *ruleset.ServicePort) *ruleset.ServicePort {
 		return before
 	}
 	after := *before
-	// A Service of the same name may have been made anew, with another rank.
+	// A Service of the same name may have been created again, with another rank.
 	after.Rank, after.Fronts = h.rank, slices.DeleteFunc(slices.Clone(before.Fronts), lost)
 	if len(after.Fronts) == 0 {
 		return nil

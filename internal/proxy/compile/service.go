@@ -17,16 +17,15 @@ import (
 
 // Service decides what the rules of a node do for a Service.
 //
-// It is served from its groups or, with Options.AllServices, from its slices, unless its
-// label service.kubernetes.io/service-proxy-name gives it to another proxy. Without the label
-// kube-proxy serves it too. Then fronts without an endpoint stay kube-proxy's: groups come
-// and go one by one, and the first may have nothing for the node.
+// The rules serve it from its groups or, with Options.AllServices, from its slices, unless its label
+// service.kubernetes.io/service-proxy-name names another proxy. Without the label, kube-proxy serves it too. Then kube-proxy
+// keeps the fronts without an endpoint: groups come and go one by one, and the first may have no endpoint for the node.
 func Service(in Input, o Options) Result {
 	if !Ours(in.Service) {
 		return Result{}
 	}
 	c := newCompiler(in, &o)
-	// A group for DNS may be left of a headless Service that had the same name.
+	// A group for DNS may be left from a headless Service of the same name.
 	c.groups = objectsOf(in.Service, in.Groups, func(g *v1alpha1.EndpointGroup) string { return g.Spec.Service })
 	if len(c.groups) == 0 && !o.AllServices {
 		if c.ours {
@@ -40,8 +39,7 @@ func Service(in Input, o Options) Result {
 	return c.result()
 }
 
-// objectsOf are the groups or slices that belong to a Service with a cluster IP, in the order of
-// names.
+// objectsOf returns the groups or slices of a Service with a cluster IP, sorted by name.
 func objectsOf[T metav1.Object](service *corev1.Service, all []T, owner func(T) string) []T {
 	list := make([]T, 0, len(all))
 	for _, object := range all {
@@ -58,12 +56,11 @@ type compiler struct {
 	service *corev1.Service
 	options *Options
 	// ours says that kube-proxy does not serve the Service.
-	ours   bool
-	groups []*v1alpha1.EndpointGroup
-	slices []*discoveryv1.EndpointSlice
-	// most and nodeBound are Input.MaxElements and Input.NodeBound.
-	most      int
-	nodeBound bool
+	ours      bool
+	groups    []*v1alpha1.EndpointGroup
+	slices    []*discoveryv1.EndpointSlice
+	most      int  // Input.MaxElements
+	nodeBound bool // Input.NodeBound
 
 	name, rank string
 	affinity   time.Duration
@@ -71,7 +68,7 @@ type compiler struct {
 	ports      []servicePort
 	notes      []string
 	refused    Refusals
-	refusals   map[RefusedAddress]bool // all, while refused has the first
+	refusals   map[RefusedAddress]bool // all. refused has the first
 }
 
 func newCompiler(in Input, o *Options) *compiler {
@@ -132,16 +129,15 @@ func (c *compiler) refuse(refused RefusedAddress) {
 type half struct {
 	family ruleset.Family
 	addresses
-	// known has the endpoints. If it is partial, because groups come or go, whole may have
-	// all of them.
+	// known has the endpoints. It is partial while groups come or go. Then whole has all endpoints, or is nil.
 	known, whole directory
 	partial      bool
-	// kept are the addresses that there is room for; sizes are by port.
+	// kept has the addresses that fit. sizes are by port.
 	kept  addresses
 	sizes []sizes
 }
 
-// onNode is how many endpoints are on the node, which may connect to themselves.
+// onNode counts the endpoints on the node, which may connect to themselves.
 func (h *half) onNode() int {
 	if h.whole != nil {
 		return max(h.known.onNode(), h.whole.onNode())
@@ -162,7 +158,7 @@ func (c *compiler) readAffinity() {
 	c.affinity = time.Duration(seconds) * time.Second
 }
 
-// readPorts reads the ports of the Service, which the API server has checked.
+// readPorts reads the ports of the Service, which the API server has validated.
 func (c *compiler) readPorts() {
 	c.ports = make([]servicePort, len(c.service.Spec.Ports))
 	for i := range c.ports {
@@ -177,8 +173,8 @@ func (c *compiler) readPorts() {
 	}
 }
 
-// family compiles the ports that there is room for in one family. Of the others, which may
-// be too large to make, it notes the sizes.
+// family compiles the ports of one family that fit. It also records the sizes of the others, which may be too large to
+// compile.
 func (c *compiler) family(h *half, left *room) Family {
 	f := Family{Family: h.family, Elements: h.onNode()}
 	some := left.take(f.Elements)
@@ -196,7 +192,7 @@ func (c *compiler) family(h *half, left *room) Family {
 			}
 		}
 		if h.partial && h.whole == nil {
-			// A group that is gone or missing says nothing about its endpoints.
+			// A missing group says nothing about its endpoints.
 			got.known.View = partialView
 			got.known.Fleeting = slices.Concat(got.cluster, got.local, got.known.Serving)
 		}
@@ -217,7 +213,7 @@ func (c *compiler) family(h *half, left *room) Family {
 			ignore(compiled.Fronts)
 		}
 		if len(compiled.Fronts) == 0 {
-			continue // kube-proxy's
+			continue // kube-proxy serves it
 		}
 		if got.beyond {
 			f.Unreachable = append(f.Unreachable, port.fullName)
@@ -242,8 +238,8 @@ func (c *compiler) family(h *half, left *room) Family {
 // partialView is the view of a node on a Service whose groups come or go.
 const partialView = "some groups"
 
-// directory finds the endpoints of a family, nil if only kube-proxy serves it. It is partial
-// while groups come or go; then whole has all endpoints, if slices do.
+// directory returns the endpoints of a family, nil if only kube-proxy serves it. It is partial while groups come or go. Then
+// whole has the endpoints of the slices, or is nil.
 func (c *compiler) directory(family ruleset.Family) (known, whole directory, partial bool) {
 	if groups := newGrouped(c.groups, family, &c.options.Node, &c.notes); groups != nil {
 		if c.options.AllServices {
@@ -261,9 +257,8 @@ func (c *compiler) directory(family ruleset.Family) (known, whole directory, par
 	return nil, nil, false
 }
 
-// refuse sets what happens to connections without an endpoint. They are dropped if a traffic policy
-// keeps them from endpoints elsewhere, so that a load balancer tries another node, and rejected
-// otherwise.
+// refuse sets the treatment of connections without an endpoint. They are dropped if a traffic policy excludes endpoints
+// elsewhere, so that a load balancer tries another node. Otherwise they are rejected.
 func refuse(fronts []ruleset.FrontEnd, exists bool) {
 	for i := range fronts {
 		switch f := &fronts[i]; {
@@ -284,15 +279,14 @@ func ignore(fronts []ruleset.FrontEnd) {
 	}
 }
 
-// served are the fronts that have endpoints for some of their traffic.
+// served returns the fronts with endpoints for some of their traffic.
 func served(fronts []ruleset.FrontEnd, got supply) []ruleset.FrontEnd {
 	return slices.DeleteFunc(fronts, func(f ruleset.FrontEnd) bool {
 		return f.Pool == ruleset.PoolLocal && len(got.local) == 0 || f.Pool != ruleset.PoolLocal && len(got.cluster) == 0
 	})
 }
 
-// health is the answer to a load balancer that asks which nodes have endpoints. While
-// kube-proxy serves the Service, kube-proxy answers.
+// health returns the answer to health checks of load balancers. While kube-proxy serves the Service, kube-proxy answers.
 func (c *compiler) health(known directory) *HealthCheck {
 	spec := &c.service.Spec
 	if spec.HealthCheckNodePort == 0 || spec.Type != corev1.ServiceTypeLoadBalancer || !externalLocal(c.service) || !c.ours && !c.options.AllServices {

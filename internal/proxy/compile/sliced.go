@@ -9,8 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/routing/kubeproxy"
 )
 
-// sliced is the endpoints of a Service as its slices have them, read as kube-proxy
-// does.
+// sliced is the directory of a Service with slices, which it reads like kube-proxy.
 type sliced struct {
 	endpointIndex
 	slices []*discoveryv1.EndpointSlice
@@ -30,7 +29,7 @@ func newSliced(all []*discoveryv1.EndpointSlice, family ruleset.Family, node *No
 		d.readPorts(i, s.Ports)
 		var ignored ignoredEndpoints
 		for j := range s.Endpoints {
-			// An endpoint's further addresses are alternatives that nobody uses.
+			// Further addresses of an endpoint are alternatives. kube-proxy ignores them too.
 			text := ""
 			if e := &s.Endpoints[j]; len(e.Addresses) > 0 {
 				text = e.Addresses[0]
@@ -43,8 +42,7 @@ func newSliced(all []*discoveryv1.EndpointSlice, family ruleset.Family, node *No
 	return d
 }
 
-// readPorts reads the ports of a slice. As in kube-proxy those without a name or number do not
-// count.
+// readPorts reads the ports of a slice. Like kube-proxy it ignores ports without a name or number.
 func (d *sliced) readPorts(i int, ports []discoveryv1.EndpointPort) {
 	for j := range ports {
 		p := &ports[j]
@@ -71,7 +69,7 @@ func (d *sliced) state(e *discoveryv1.Endpoint) uint64 {
 	return state
 }
 
-// hintsOf reads whom an endpoint is for.
+// hintsOf reads the hints of an endpoint.
 func hintsOf(hints *discoveryv1.EndpointHints, node *Node) uint64 {
 	var state uint64
 	for i := range hints.ForNodes {
@@ -102,8 +100,8 @@ func (d *sliced) endpoints() Endpoints {
 	})
 }
 
-// supply takes what hints allow among ready endpoints, and what is ready on the node for traffic
-// that stays there. Each falls back to endpoints that still serve while they terminate.
+// supply returns the ready endpoints that hints allow, and the ready endpoints on the node for traffic that stays there. Both
+// fall back to terminating endpoints that still serve.
 func (d *sliced) supply(port portKey, n need) supply {
 	d.choosePort(port)
 	var seen census
@@ -132,7 +130,7 @@ func (d *sliced) supply(port portKey, n need) supply {
 	return got
 }
 
-// count counts an endpoint that is ready by the hints that it has.
+// count counts a ready endpoint by its hints.
 func count(ready *kubeproxy.Ready, r endpointEntry) {
 	ready.Endpoints++
 	ready.WithNodeHints += int(r.order & nodeHints / nodeHints)
@@ -141,8 +139,7 @@ func count(ready *kubeproxy.Ready, r endpointEntry) {
 	ready.ForZone += int(r.order & forZone / forZone)
 }
 
-// bestHint is the hint that an endpoint must have to be used, zero if none, and the number
-// of endpoints that have it.
+// bestHint returns the hint that a used endpoint must have, zero for none, and the number of endpoints with it.
 func bestHint(ready kubeproxy.Ready) (hint uint64, endpoints int) {
 	switch ready.Mode() {
 	case kubeproxy.SameNode:
