@@ -1,9 +1,8 @@
-// Package cluster is what the API says of a cluster, as far as a node needs it: a Client reads
-// and writes the API, Watches fill a Catalogue, and that says which Services have changed since
-// it was asked last. What Services do is not decided here.
+// Package cluster keeps the objects of the API that a node needs: a Client reads and writes the API, Watches fill a Catalogue,
+// and the Catalogue tracks which Services have changed. It does not decide how Services are served.
 //
-// The Catalogue is the only state that goroutines share. It is filled under its lock, and its
-// objects are never changed. Objects are trimmed before they come into it.
+// Goroutines share only the Catalogue. It is filled under its lock, and its objects never change. Objects are trimmed before
+// they are stored.
 package cluster
 
 import (
@@ -20,17 +19,17 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Change is what has happened to a Service since it was looked at last.
+// Change describes the changes of a Service since the last Take.
 type Change struct {
-	// Noticed is when the first of it came.
+	// Noticed is when the first change was received.
 	Noticed time.Time
-	// Triggered are the earliest times of changes of endpoints, as slices and groups tell them.
+	// Triggered has the earliest trigger times of changed slices and groups.
 	Triggered []time.Time
-	// HandOver are resource versions of groups that proxies acknowledge.
+	// HandOver has the resource versions of groups to acknowledge.
 	HandOver []uint64
 }
 
-// Before joins a change with one that came before it.
+// Before joins a change with an earlier one.
 func (c *Change) Before(earlier *Change) *Change {
 	if earlier == nil {
 		return c
@@ -38,10 +37,10 @@ func (c *Change) Before(earlier *Change) *Change {
 	return &Change{Noticed: earlier.Noticed, Triggered: earliest(append(earlier.Triggered, c.Triggered...))}
 }
 
-// MostTriggered bounds the times that a waiting Service keeps. Each is a value of the latency.
+// MostTriggered bounds the trigger times of a waiting Service. Each is one observation of the latency.
 const MostTriggered = 100
 
-// earliest are the first of some times, which it may sort.
+// earliest returns the first MostTriggered times. It may sort its argument.
 func earliest(times []time.Time) []time.Time {
 	if len(times) <= MostTriggered {
 		return times
@@ -50,14 +49,14 @@ func earliest(times []time.Time) []time.Time {
 	return times[:MostTriggered]
 }
 
-// Changes are those since the last look.
+// Changes has the changes since the last Take.
 type Changes struct {
 	Services map[types.NamespacedName]*Change
-	// Node says that the own node has changed, or the zone of the groups.
+	// Node says that the own node or the zone of the groups has changed.
 	Node bool
 	// Reserved says that the addresses of the cluster have changed.
 	Reserved bool
-	// Anew says that earlier resource versions mean nothing any more.
+	// Anew says that earlier resource versions are void.
 	Anew bool
 }
 
@@ -68,11 +67,10 @@ func newChanges() *Changes {
 // Empty reports whether nothing has changed.
 func (c *Changes) Empty() bool { return len(c.Services) == 0 && !c.Node && !c.Reserved && !c.Anew }
 
-// Catalogue holds what the API says, by Service, and which Services have changed. Its objects never
-// change.
+// Catalogue has the objects of the API by Service, and the changed Services. Its objects never change.
 type Catalogue struct {
 	clock clock.PassiveClock
-	// notice is called by any goroutine when something has changed. It must not use the catalogue.
+	// notice is called after each change, by any goroutine. It must not use the catalogue.
 	notice func()
 
 	mu       sync.Mutex
@@ -80,18 +78,17 @@ type Catalogue struct {
 	groups   *indexed[*v1alpha1.EndpointGroup]
 	slices   *indexed[*discoveryv1.EndpointSlice]
 	node     *corev1.Node
-	// zone is that which the groups are for.
+	// zone is the zone of the groups.
 	zone string
-	// ranges are those of cluster IPs, by the names of their objects, and others what is
-	// published of all nodes.
+	// ranges has the ranges of cluster IPs by object, and others the published addresses of all nodes.
 	ranges  map[string][]netip.Prefix
 	others  published
-	listed  map[string]uint64 // resource version of the last list, by resource
+	listed  map[string]uint64 // the resource version of the last list, by resource
 	changes *Changes
 }
 
-// NewCatalogue returns an empty catalogue. Any goroutine calls notice when something has changed;
-// notice must not use the catalogue.
+// NewCatalogue returns an empty catalogue. It calls notice after each change, in any goroutine. notice must not use the
+// catalogue.
 func NewCatalogue(c clock.PassiveClock, notice func()) *Catalogue {
 	return &Catalogue{
 		clock: c, notice: notice, services: map[types.NamespacedName]*corev1.Service{}, ranges: map[string][]netip.Prefix{},
@@ -105,7 +102,7 @@ func NewCatalogue(c clock.PassiveClock, notice func()) *Catalogue {
 	}
 }
 
-// Take returns the changes, which the caller handles from then on.
+// Take returns the changes, which the caller must handle.
 func (c *Catalogue) Take() *Changes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,21 +125,21 @@ func (c *Catalogue) Renewed() bool {
 	return c.changes.Anew
 }
 
-// Entry is a Service with its groups and slices.
+// Entry is a Service, nil if unknown, with its groups and slices.
 type Entry struct {
 	Service *corev1.Service
 	Groups  []*v1alpha1.EndpointGroup
 	Slices  []*discoveryv1.EndpointSlice
 }
 
-// Entry returns what the catalogue holds of a Service.
+// Entry returns a Service with its groups and slices.
 func (c *Catalogue) Entry(service types.NamespacedName) Entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return Entry{c.services[service], c.groups.of(service), c.slices.of(service)}
 }
 
-// Names are those of all Services, and of those that only groups name.
+// Names returns the names of all Services, and of unknown Services with groups.
 func (c *Catalogue) Names() map[types.NamespacedName]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +153,7 @@ func (c *Catalogue) Names() map[types.NamespacedName]bool {
 	return all
 }
 
-// Count is the number of objects of a resource.
+// Count returns the number of objects of a resource.
 func (c *Catalogue) Count(resource string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +178,7 @@ func (c *Catalogue) Count(resource string) int {
 	return 0
 }
 
-// Position is the own node, nil if it is not known, and the zone that the groups are for.
+// Position returns the own node, nil if unknown, and the zone of the groups.
 func (c *Catalogue) Position() (node *corev1.Node, zone string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

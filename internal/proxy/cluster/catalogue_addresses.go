@@ -16,14 +16,13 @@ import (
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
-// published is what vicinity-controller says of all nodes.
+// published has the addresses of all nodes and the ranges of their pods, from vicinity-controller.
 type published struct {
-	known bool
-	// nodes are their addresses, and pods the ranges of their pods.
+	known       bool
 	nodes, pods netset.Set
 }
 
-// SetRange notes a range of cluster IPs. It counts until it is gone: Services have addresses in it.
+// SetRange sets a range of cluster IPs. A range counts until its object is deleted: Services have addresses in it.
 func (c *Catalogue) SetRange(one *networkingv1.ServiceCIDR) {
 	prefixes := view.ServiceRange(one)
 	if before, found := c.ranges[one.Name]; !found || !slices.Equal(before, prefixes) {
@@ -32,7 +31,7 @@ func (c *Catalogue) SetRange(one *networkingv1.ServiceCIDR) {
 	}
 }
 
-// RemoveRange notes that a range is gone.
+// RemoveRange removes a range of cluster IPs.
 func (c *Catalogue) RemoveRange(one *networkingv1.ServiceCIDR) {
 	if _, found := c.ranges[one.Name]; found {
 		delete(c.ranges, one.Name)
@@ -40,7 +39,7 @@ func (c *Catalogue) RemoveRange(one *networkingv1.ServiceCIDR) {
 	}
 }
 
-// ReplaceRanges puts a list into the place of all ranges.
+// ReplaceRanges replaces all ranges by a list.
 func (c *Catalogue) ReplaceRanges(list []*networkingv1.ServiceCIDR) {
 	for name := range c.ranges {
 		if !slices.ContainsFunc(list, func(one *networkingv1.ServiceCIDR) bool { return one.Name == name }) {
@@ -53,8 +52,7 @@ func (c *Catalogue) ReplaceRanges(list []*networkingv1.ServiceCIDR) {
 	}
 }
 
-// SetNodeAddresses notes what vicinity-controller has published. Lines that cannot be read are in
-// the error, and the others count.
+// SetNodeAddresses sets the published addresses. The error has the invalid lines. The others count.
 func (c *Catalogue) SetNodeAddresses(object *corev1.ConfigMap) error {
 	nodes, wrongNodes := netset.Parse(object.Data[v1alpha1.KeyNodeAddresses])
 	pods, wrongPods := netset.Parse(object.Data[v1alpha1.KeyPodRanges])
@@ -71,8 +69,7 @@ func (c *Catalogue) SetNodeAddresses(object *corev1.ConfigMap) error {
 	return errors.Join(wrongNodes, wrongPods)
 }
 
-// Reserved returns the addresses of the cluster besides those of Services. Service ranges of the
-// settings do not count.
+// Reserved returns the addresses of the cluster, without those of Services. It ignores the service ranges of the settings.
 func (c *Catalogue) Reserved(settings view.Settings) compile.Reserved {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +81,7 @@ func (c *Catalogue) Reserved(settings view.Settings) compile.Reserved {
 	return settings.Reserved(c.node, c.others.nodes, c.others.pods)
 }
 
-// Service is a Service, nil if there is none.
+// Service returns a Service, nil if unknown.
 func (c *Catalogue) Service(name types.NamespacedName) *corev1.Service {
 	c.mu.Lock()
 	defer c.mu.Unlock()

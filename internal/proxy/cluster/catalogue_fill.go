@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Fill runs a change, and calls notice before anybody can take it: a notice after the work is done
-// would look like work that is never done.
+// Fill runs a change, and calls notice before the change can be taken: a later notice would look like work that is never
+// done.
 func (c *Catalogue) Fill(do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -24,20 +24,20 @@ func (c *Catalogue) Fill(do func()) {
 	}
 }
 
-// TouchService has a Service compiled again.
+// TouchService marks a Service as changed.
 func (c *Catalogue) TouchService(service types.NamespacedName) {
 	c.Fill(func() { c.touch(service) })
 }
 
-// TouchNode has the own node looked at again.
+// TouchNode marks the own node as changed.
 func (c *Catalogue) TouchNode() {
 	c.Fill(func() { c.changes.Node = true })
 }
 
-// touch notes that a Service has changed.
+// touch marks a Service as changed.
 func (c *Catalogue) touch(service types.NamespacedName) *Change {
 	if service.Name == "" {
-		return &Change{} // of nobody
+		return &Change{} // the object has no Service
 	}
 	made := c.changes.Services[service]
 	if made == nil {
@@ -47,8 +47,8 @@ func (c *Catalogue) touch(service types.NamespacedName) *Change {
 	return made
 }
 
-// restored notes the resource version of a list, and reports whether it is older than that of the
-// last: after a restore of the cluster, versions start over.
+// restored records the resource version of a list, and reports whether it is lower than the last: after a restore of the
+// cluster, versions start over.
 func (c *Catalogue) restored(resource, version string) bool {
 	listed := numberOf(version)
 	back := listed < c.listed[resource]
@@ -56,7 +56,7 @@ func (c *Catalogue) restored(resource, version string) bool {
 	return back
 }
 
-// versionOf is the resource version of an object as a number, 0 if it has none.
+// versionOf returns the resource version of an object as a number, 0 without one.
 func versionOf(object metav1.Object) uint64 { return numberOf(object.GetResourceVersion()) }
 
 func numberOf(version string) uint64 {
@@ -67,7 +67,7 @@ func numberOf(version string) uint64 {
 	return n
 }
 
-// SetService notes a Service that is new or has changed.
+// SetService stores a new or changed Service.
 func (c *Catalogue) SetService(service *corev1.Service) {
 	key := KeyOf(service)
 	if before := c.services[key]; before != nil && before.ResourceVersion == service.ResourceVersion {
@@ -77,7 +77,7 @@ func (c *Catalogue) SetService(service *corev1.Service) {
 	c.touch(key)
 }
 
-// RemoveService notes that a Service is gone.
+// RemoveService removes a Service.
 func (c *Catalogue) RemoveService(key types.NamespacedName) {
 	if _, found := c.services[key]; found {
 		delete(c.services, key)
@@ -92,7 +92,7 @@ func (c *Catalogue) replaceServices(list []*corev1.Service, version string) {
 	}
 }
 
-// removeMissing removes the objects that a list lacks, or all.
+// removeMissing removes the objects that are not in a list, or all objects.
 func removeMissing[T metav1.Object](known map[types.NamespacedName]T, list []T, all bool, remove func(T)) {
 	kept := make(map[types.NamespacedName]bool, len(list))
 	for _, object := range list {
@@ -105,7 +105,7 @@ func removeMissing[T metav1.Object](known map[types.NamespacedName]T, list []T, 
 	}
 }
 
-// SetGroup notes a group that is new or has changed.
+// SetGroup stores a new or changed group.
 func (c *Catalogue) SetGroup(group *v1alpha1.EndpointGroup) {
 	if before, found := c.groups.all[KeyOf(group)]; found && before.ResourceVersion == group.ResourceVersion {
 		return
@@ -122,14 +122,14 @@ func (c *Catalogue) SetGroup(group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// RemoveGroup removes a group, given as it was when it was deleted.
+// RemoveGroup removes a group. Its resource version is that of the deletion.
 func (c *Catalogue) RemoveGroup(group *v1alpha1.EndpointGroup) {
 	if before, found := c.groups.remove(KeyOf(group)); found {
 		c.acknowledge(c.touch(c.groups.owner(before)), group)
 	}
 }
 
-// acknowledge has a state of a group acknowledged once it is programmed, if proxies do so.
+// acknowledge requests the acknowledgement of a group's version, if the group is in hand-over.
 func (c *Catalogue) acknowledge(made *Change, group *v1alpha1.EndpointGroup) {
 	if _, asked := group.Labels[v1alpha1.LabelHandOver]; !asked {
 		return
@@ -139,7 +139,7 @@ func (c *Catalogue) acknowledge(made *Change, group *v1alpha1.EndpointGroup) {
 	}
 }
 
-// ReplaceGroups replaces all groups by a list of those that nodes of a zone see.
+// ReplaceGroups replaces all groups by the list for a zone.
 func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone string) {
 	anew := c.restored(ResourceGroups, version)
 	before := c.zone
@@ -148,7 +148,7 @@ func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone 
 	}
 	removeMissing(c.groups.all, list, anew, c.RemoveGroup)
 	if anew {
-		// What was to be acknowledged says nothing any more.
+		// The requested acknowledgements are void.
 		c.changes.Anew = true
 		for _, made := range c.changes.Services {
 			made.HandOver = nil
@@ -158,14 +158,14 @@ func (c *Catalogue) ReplaceGroups(list []*v1alpha1.EndpointGroup, version, zone 
 		c.SetGroup(group)
 	}
 	if zone != before {
-		// What is new here need not be so elsewhere.
+		// Groups that are new for this node may be old, so their trigger times would distort the latency.
 		for _, made := range c.changes.Services {
 			made.Triggered = nil
 		}
 	}
 }
 
-// SetSlice notes a slice that is new or has changed.
+// SetSlice stores a new or changed slice.
 func (c *Catalogue) SetSlice(slice *discoveryv1.EndpointSlice) {
 	if before, found := c.slices.all[KeyOf(slice)]; found && before.ResourceVersion == slice.ResourceVersion {
 		return
@@ -176,7 +176,7 @@ func (c *Catalogue) SetSlice(slice *discoveryv1.EndpointSlice) {
 	c.touch(c.slices.owner(slice)).trigger(slice.Annotations)
 }
 
-// trigger notes when a change of endpoints happened, if annotations say so.
+// trigger adds the trigger time in annotations, if any.
 func (c *Change) trigger(annotations map[string]string) {
 	at, err := time.Parse(time.RFC3339Nano, annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err == nil && !slices.ContainsFunc(c.Triggered, at.Equal) {
@@ -184,7 +184,7 @@ func (c *Change) trigger(annotations map[string]string) {
 	}
 }
 
-// RemoveSlice notes that a slice is gone.
+// RemoveSlice removes a slice.
 func (c *Catalogue) RemoveSlice(key types.NamespacedName) {
 	if before, found := c.slices.remove(key); found {
 		c.touch(c.slices.owner(before))
@@ -199,7 +199,7 @@ func (c *Catalogue) replaceSlices(list []*discoveryv1.EndpointSlice, version str
 	}
 }
 
-// SetNode notes the own node, nil if it is gone. Then the last one still counts, as do its rules.
+// SetNode sets the own node, nil if it is deleted. Then the last one still counts.
 func (c *Catalogue) SetNode(node *corev1.Node) {
 	if node != nil {
 		c.node = node

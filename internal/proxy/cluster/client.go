@@ -20,10 +20,10 @@ import (
 	"vicinity.dev/vicinity/internal/kit/watcher"
 )
 
-// Client asks an API server.
+// Client reads and writes the API.
 type Client struct{ clients *watcher.Clients }
 
-// NewClient makes a client that asks as a configuration says.
+// NewClient returns a client for a configuration.
 func NewClient(config *rest.Config) (*Client, error) {
 	clients, err := watcher.NewClients(config, map[schema.GroupVersion]func(*runtime.Scheme) error{
 		corev1.SchemeGroupVersion: corev1.AddToScheme, discoveryv1.SchemeGroupVersion: discoveryv1.AddToScheme,
@@ -36,42 +36,42 @@ func NewClient(config *rest.Config) (*Client, error) {
 	return &Client{clients}, nil
 }
 
-// Leases are those of a namespace.
+// Leases returns a client for the Leases of a namespace.
 func (c *Client) Leases(namespace string) *gentype.Client[*coordinationv1.Lease] {
 	return gentype.NewClient("leases", c.clients.Group(coordinationv1.SchemeGroupVersion), c.clients.Parameters, namespace, func() *coordinationv1.Lease { return &coordinationv1.Lease{} })
 }
 
-// CreateEvent makes an event in its namespace.
+// CreateEvent creates an event.
 func (c *Client) CreateEvent(ctx context.Context, event *eventsv1.Event) error {
 	return c.clients.Group(eventsv1.SchemeGroupVersion).Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
 }
 
-// Services are all of the cluster.
+// Services lists and watches all Services.
 func (c *Client) Services() cache.ListerWatcher {
 	return watcher.Selected(c.clients.Group(corev1.SchemeGroupVersion), ResourceServices, "")
 }
 
-// Slices are those of Services that have an address.
+// Slices lists and watches the EndpointSlices of Services with an address.
 func (c *Client) Slices() cache.ListerWatcher {
 	return watcher.Selected(c.clients.Group(discoveryv1.SchemeGroupVersion), ResourceSlices, "!"+corev1.IsHeadlessService)
 }
 
-// Node is one, by its name.
+// Node lists and watches one Node.
 func (c *Client) Node(name string) cache.ListerWatcher {
 	return cache.NewListWatchFromClient(c.clients.Group(corev1.SchemeGroupVersion), ResourceNodes, metav1.NamespaceAll, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
 }
 
-// ServiceRanges are where cluster IPs are from.
+// ServiceRanges lists and watches the ranges of cluster IPs.
 func (c *Client) ServiceRanges() cache.ListerWatcher {
 	return watcher.Selected(c.clients.Group(networkingv1.SchemeGroupVersion), ResourceRanges, "")
 }
 
-// NodeAddresses is the object that vicinity-controller has in its namespace.
+// NodeAddresses lists and watches the ConfigMap with the published node addresses.
 func (c *Client) NodeAddresses(namespace string) cache.ListerWatcher {
 	return watcher.Named(c.clients.Group(corev1.SchemeGroupVersion), ResourceConfigMaps, namespace, v1alpha1.ConfigMapNodeAddresses)
 }
 
-// Groups are those that a label selector selects.
+// Groups lists and watches the EndpointGroups of a label selector.
 func (c *Client) Groups(selector string) cache.ListerWatcher {
 	return watcher.Selected(c.clients.Group(v1alpha1.GroupVersion), ResourceGroups, selector)
 }

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// indexed holds objects that belong to Services.
+// indexed has objects by name and by Service.
 type indexed[T metav1.Object] struct {
-	owner func(T) types.NamespacedName // the Service, with an empty name if there is none
+	owner func(T) types.NamespacedName // the Service, with an empty name without one
 
 	all   map[types.NamespacedName]T
 	owned map[types.NamespacedName][]T
@@ -20,7 +20,7 @@ func newIndexed[T metav1.Object](owner func(T) types.NamespacedName) *indexed[T]
 	return &indexed[T]{owner: owner, all: map[types.NamespacedName]T{}, owned: map[types.NamespacedName][]T{}}
 }
 
-// KeyOf is the name of an object.
+// KeyOf returns the namespace and name of an object.
 func KeyOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
@@ -28,7 +28,7 @@ func KeyOf(object metav1.Object) types.NamespacedName {
 // CompareNames orders names.
 func CompareNames(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
 
-// of are the objects of a Service. The list is not changed any more once it is given out.
+// of returns the objects of a Service. The returned list never changes.
 func (x *indexed[T]) of(service types.NamespacedName) []T { return x.owned[service] }
 
 func (x *indexed[T]) set(object T) (before T, found bool) {

@@ -17,7 +17,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// Read reads once what the proxy watches.
+// Read lists, once, all objects that the proxy watches.
 func Read(ctx context.Context, a API, s Scope) (*Catalogue, error) {
 	known := NewCatalogue(clock.RealClock{}, func() {})
 	return known, known.readAll(ctx, a, s)

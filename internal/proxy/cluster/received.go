@@ -10,23 +10,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The resources that are watched, as the API names them.
+// The API names of the watched resources.
 const (
 	ResourceServices = "services"
 	ResourceGroups   = "endpointgroups"
 	ResourceSlices   = "endpointslices"
 	ResourceNodes    = "nodes"
-	// ResourceRanges are those that cluster IPs are from.
+	// ResourceRanges has the ranges of cluster IPs.
 	ResourceRanges = "servicecidrs"
-	// ResourceConfigMaps has the addresses of all nodes.
+	// ResourceConfigMaps has the published addresses of all nodes.
 	ResourceConfigMaps = "configmaps"
 )
 
-// Resources are all of them.
+// Resources has all watched resources.
 var Resources = []string{ResourceServices, ResourceGroups, ResourceSlices, ResourceNodes, ResourceRanges, ResourceConfigMaps}
 
-// Counted is a configuration of clients that count the bytes of watched resources, after
-// decompression.
+// Counted returns a configuration of clients that count the received bytes by watched resource, after decompression.
 func Counted(api *rest.Config, bytes *prometheus.CounterVec) *rest.Config {
 	api = rest.CopyConfig(api)
 	api.Wrap(func(next http.RoundTripper) http.RoundTripper { return &countingTransport{next, bytes} })
@@ -38,7 +37,7 @@ type countingTransport struct {
 	bytes *prometheus.CounterVec
 }
 
-// RoundTrip counts what comes in answer to a request.
+// RoundTrip counts the bytes of the answer.
 func (t *countingTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(request)
 	if err != nil {
@@ -51,7 +50,7 @@ func (t *countingTransport) RoundTrip(request *http.Request) (*http.Response, er
 	return response, nil
 }
 
-// WrappedRoundTripper lets the client library reach what it wants to cancel or close.
+// WrappedRoundTripper lets the client library cancel requests and close connections.
 func (t *countingTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 type countingBody struct {

@@ -17,15 +17,15 @@ var (
 	keptSliceLabels   = []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService}
 )
 
-// Trimmer removes what the proxy does not need of objects, and shares equal strings and labels: a
-// node holds all Services, and all endpoints of its zone. It is safe for several goroutines.
+// Trimmer removes unneeded parts of objects, and shares equal strings and labels: a node has all Services, and all endpoints
+// of its zone. Any goroutine may use it.
 type Trimmer struct {
 	mu       sync.Mutex
 	strings  map[string]*string
 	labelled map[string]map[string]string
 }
 
-// meta keeps what tells objects apart, and some labels.
+// meta keeps the identity of an object, and some labels.
 func (t *Trimmer) meta(meta *metav1.ObjectMeta, labels []string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: t.text(meta.Namespace), Name: meta.Name, UID: meta.UID, ResourceVersion: meta.ResourceVersion,
@@ -36,7 +36,7 @@ func (t *Trimmer) meta(meta *metav1.ObjectMeta, labels []string) metav1.ObjectMe
 // someSelector stands for any selector that selects something.
 var someSelector = map[string]string{"": ""}
 
-// Service drops what the rules do not depend on. Of a selector it keeps that there is one.
+// Service keeps the parts that rules depend on. It replaces a selector by someSelector.
 func (t *Trimmer) Service(object any) (any, error) {
 	service, ok := object.(*corev1.Service)
 	if !ok {
@@ -51,8 +51,7 @@ func (t *Trimmer) Service(object any) (any, error) {
 	return trimmed, nil
 }
 
-// Slice drops the same of a slice. Zones, nodes and conditions, which many endpoints
-// have in common, are kept once.
+// Slice keeps the parts of a slice that rules depend on. Equal zones, nodes and conditions are stored once.
 func (t *Trimmer) Slice(object any) (any, error) {
 	slice, ok := object.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -76,7 +75,7 @@ func (t *Trimmer) Slice(object any) (any, error) {
 	return trimmed, nil
 }
 
-// Group drops the same of a group.
+// Group keeps the parts of a group that rules depend on.
 func (t *Trimmer) Group(object any) (any, error) {
 	group, ok := object.(*v1alpha1.EndpointGroup)
 	if !ok {
@@ -110,7 +109,7 @@ func (t *Trimmer) Group(object any) (any, error) {
 	return trimmed, nil
 }
 
-// Node keeps of the own node what it is called, where it is and whether it stays.
+// Node keeps the identity, location, addresses and taints of the own node.
 func (*Trimmer) Node(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -137,10 +136,10 @@ func truth(b *bool) *bool {
 	return &no
 }
 
-// poolSize is when what is kept once is begun anew, since nodes come and go.
+// poolSize bounds the shared strings and labels. Then a new pool begins, because nodes come and go.
 const poolSize = 20000
 
-// pointer is one to the only copy of a text.
+// pointer returns a pointer to the shared copy of a text.
 func (t *Trimmer) pointer(text *string) *string {
 	if text == nil {
 		return nil
@@ -176,7 +175,7 @@ func (t *Trimmer) texts(list []string) []string {
 	return kept
 }
 
-// labels are some of all labels, in a map that all have together who have the same.
+// labels returns the labels with some keys, in a map that objects with equal labels share.
 func (t *Trimmer) labels(all map[string]string, keys []string) map[string]string {
 	kept := only(all, keys...)
 	if kept == nil {
@@ -200,7 +199,7 @@ func (t *Trimmer) labels(all map[string]string, keys []string) map[string]string
 	return kept
 }
 
-// only are some of all labels or annotations, nil if there are none.
+// only returns the labels or annotations with some keys, nil without any.
 func only(all map[string]string, keys ...string) map[string]string {
 	var kept map[string]string
 	for _, key := range keys {

@@ -17,29 +17,23 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// API is what is watched, of which each must be asked for once only for each watch.
+// API has the watched resources, see Client. Each watch needs its own ListerWatcher.
 type API interface {
-	// Services are all Services.
 	Services() cache.ListerWatcher
-	// Slices are those of Services that have an address.
 	Slices() cache.ListerWatcher
-	// Node is one, by its name.
 	Node(name string) cache.ListerWatcher
-	// ServiceRanges are where cluster IPs are from.
 	ServiceRanges() cache.ListerWatcher
-	// NodeAddresses is the object that vicinity-controller has in its namespace.
 	NodeAddresses(namespace string) cache.ListerWatcher
-	// Groups are those that a label selector selects.
 	Groups(selector string) cache.ListerWatcher
 }
 
-// Scope is what of the API is read.
+// Scope limits the objects that are read.
 type Scope struct {
 	// Node is the name of the own node.
 	Node string
-	// Namespace is that of Vicinity, empty if it is not known.
+	// Namespace is Vicinity's namespace, empty if unknown.
 	Namespace string
-	// Slices has EndpointSlices read, and groups only where the API has them.
+	// Slices says that EndpointSlices are read, and that the API may lack EndpointGroups.
 	Slices bool
 }
 
@@ -50,28 +44,28 @@ type Watches struct {
 	trimmer   *Trimmer
 	log       logr.Logger
 	scope     Scope
-	// absentAfter is how long an API must refuse something before the proxy does without.
+	// absentAfter is how long the API must refuse a resource before the proxy starts without it.
 	absentAfter time.Duration
-	// NodeChanged is called with the own node, nil if it is gone.
+	// NodeChanged is called with the own node, nil if it is deleted.
 	NodeChanged func(*corev1.Node)
 
 	mu sync.Mutex
-	// current fills the catalogue with groups. next replaces it when it has listed its own.
+	// current fills the catalogue with groups. next replaces it after its first list.
 	current, next *groupWatch
 	ctx           context.Context
 	running       sync.WaitGroup
-	// missing are the things that are not known yet.
+	// missing has the resources that are not listed yet.
 	missing map[string]bool
-	ready   chan struct{} // closed when nothing is missing
+	ready   chan struct{} // closed when all resources are listed
 }
 
-// groupWatch is a watch of the groups that nodes of a zone see.
+// groupWatch is a watch of the groups for a zone.
 type groupWatch struct {
 	zone string
 	stop context.CancelFunc
 }
 
-// NewWatches makes watches that fill a catalogue when they run.
+// NewWatches returns Watches that fill a catalogue when they run.
 func NewWatches(a API, c *Catalogue, s Scope, log logr.Logger) *Watches {
 	return &Watches{
 		api: a, catalogue: c, trimmer: &Trimmer{}, scope: s, log: log, ready: make(chan struct{}),
@@ -150,10 +144,10 @@ func (w *Watches) hasLocked(what string) {
 	}
 }
 
-// Ready is closed when all is known.
+// Ready is closed when all resources are listed.
 func (w *Watches) Ready() <-chan struct{} { return w.ready }
 
-// AreReady reports whether all is known.
+// AreReady reports whether all resources are listed.
 func (w *Watches) AreReady() bool {
 	select {
 	case <-w.ready:
@@ -163,11 +157,11 @@ func (w *Watches) AreReady() bool {
 	}
 }
 
-// setNode notes what the own node is, and sees to it that the groups are those of its zone.
+// setNode sets the own node, and watches the groups for its zone.
 func (w *Watches) setNode(node *corev1.Node) {
 	w.NodeChanged(node)
 	if node != nil {
-		w.follow(node.Labels[corev1.LabelTopologyZone])
+		w.watchGroups(node.Labels[corev1.LabelTopologyZone])
 	}
 	w.catalogue.Fill(func() { w.catalogue.SetNode(node) })
 	if node != nil {
@@ -175,9 +169,8 @@ func (w *Watches) setNode(node *corev1.Node) {
 	}
 }
 
-// follow watches the groups of a zone. The watch of the zone before goes on until the new groups
-// are listed.
-func (w *Watches) follow(zone string) {
+// watchGroups watches the groups for a zone. The watch for the previous zone continues until the new groups are listed.
+func (w *Watches) watchGroups(zone string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil {
@@ -206,7 +199,7 @@ func (w *Watches) follow(zone string) {
 	follow(ctx, w, ResourceGroups, source, w.groupStore(started))
 }
 
-// groupStore takes the groups of a watch while the watch is current.
+// groupStore stores the groups of a watch while the watch is current.
 func (w *Watches) groupStore(of *groupWatch) *watcher.Store[*v1alpha1.EndpointGroup] {
 	c := w.catalogue
 	counts := func(do func()) {
@@ -228,7 +221,7 @@ func (w *Watches) groupStore(of *groupWatch) *watcher.Store[*v1alpha1.EndpointGr
 	}
 }
 
-// listed takes the list of a watch, which is current from then on.
+// listed stores the list of a watch, which becomes the current one.
 func (w *Watches) listed(of *groupWatch, list []*v1alpha1.EndpointGroup, version string) {
 	switch of {
 	case w.next:
@@ -244,7 +237,7 @@ func (w *Watches) listed(of *groupWatch, list []*v1alpha1.EndpointGroup, version
 	w.hasLocked(ResourceGroups)
 }
 
-// groupsAbsent notes that the API does not have groups, so that there are none.
+// groupsAbsent handles an API without EndpointGroups like an empty list.
 func (w *Watches) groupsAbsent(of *groupWatch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,12 +247,12 @@ func (w *Watches) groupsAbsent(of *groupWatch) {
 	}
 }
 
-// follow keeps a store up to date until the context ends. It stays as it is while the API is away.
+// follow keeps a store up to date until the context ends. While the API is unavailable, the store does not change.
 func follow[T runtime.Object](ctx context.Context, w *Watches, resource string, source cache.ListerWatcher, store *watcher.Store[T]) {
 	log := w.log.WithName(resource)
 	reflector := watcher.Reflector(resource, source, store, cache.ReflectorOptions{Logger: &log})
 	w.running.Go(func() { reflector.RunWithContext(ctx) })
 }
 
-// absentAfter is long beside what an API server needs to start.
+// absentAfter is much longer than an API server needs to start.
 const absentAfter = 5 * time.Second

@@ -13,15 +13,14 @@ import (
 	"vicinity.dev/vicinity/internal/kit/watcher"
 )
 
-// An API server refuses for a moment while it starts, and while it does not know a new role. If it
-// goes on to, it is asked after unreadAgain, doubled up to mostUnreadAgain.
+// An API server refuses requests for a moment while it starts, and until it knows a new role. If it keeps refusing, the next
+// list comes after unreadAgain, doubled up to mostUnreadAgain.
 const (
 	unreadAgain     = 10 * time.Second
 	mostUnreadAgain = 10 * time.Minute
 )
 
-// watchAddresses watches which addresses belong to the cluster. Without them Services are served,
-// and fewer of their claims refused.
+// watchAddresses watches the addresses of the cluster. Without them Services are served, and fewer claims are refused.
 func (w *Watches) watchAddresses(ctx context.Context) {
 	c := w.catalogue
 	rangesUnread := func(err error) {
@@ -73,8 +72,7 @@ func (w *Watches) readable(source cache.ListerWatcher, unread func(error)) cache
 
 func unreadable(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// setNodeAddresses takes what vicinity-controller has published. Without data the last addresses
-// count.
+// setNodeAddresses stores the published addresses. Without data the last ones count.
 func (w *Watches) setNodeAddresses(published *corev1.ConfigMap) {
 	if _, written := published.Data[v1alpha1.KeyNodeAddresses]; !written {
 		w.log.Info("vicinity-controller has not published the addresses of nodes yet")

@@ -9,13 +9,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// primary is what stands for the addresses that the node's object names first.
+// primary stands for the first address of each family in the Node object.
 const primary = "primary"
 
-// NodePorts says which addresses of a node take NodePorts.
+// NodePorts selects the addresses of a node for NodePorts.
 type NodePorts struct {
-	// prefixes are those that the addresses are in. Without any they are the node's
-	// primary ones.
+	// prefixes contain the addresses. Without any, the primary addresses are used.
 	prefixes []netip.Prefix
 }
 
@@ -28,7 +27,7 @@ func ParseNodePorts(texts []string) (NodePorts, error) {
 	return NodePorts{prefixes}, nil
 }
 
-// parsePrefixes reads prefixes, or one of some words alone. Errors say what is allowed.
+// parsePrefixes reads prefixes, or one of some words alone.
 func parsePrefixes(texts []string, allowed string, words ...string) (word string, prefixes []netip.Prefix, err error) {
 	for _, text := range texts {
 		if slices.Contains(words, text) {
@@ -46,11 +45,10 @@ func parsePrefixes(texts []string, allowed string, words ...string) (word string
 	return "", prefixes, nil
 }
 
-// ByPrefix reports whether addresses are looked for on the node's interfaces.
+// ByPrefix reports whether the addresses are selected from the node's interfaces.
 func (p NodePorts) ByPrefix() bool { return len(p.prefixes) > 0 }
 
-// Of are the addresses in order: of those that the interfaces have, or that the node's
-// object names.
+// Of returns the sorted addresses for NodePorts, from the addresses of the interfaces or those in the Node object.
 func (p NodePorts) Of(local, named []netip.Addr) []netip.Addr {
 	var chosen []netip.Addr
 	if !p.ByPrefix() {
@@ -71,7 +69,7 @@ func (p NodePorts) Of(local, named []netip.Addr) []netip.Addr {
 	return slices.Compact(chosen)
 }
 
-// Addresses are those that a node's object names, internal ones first.
+// Addresses returns the addresses in a Node object, internal ones first.
 func Addresses(node *corev1.Node) []netip.Addr {
 	var all []netip.Addr
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
@@ -87,7 +85,7 @@ func Addresses(node *corev1.Node) []netip.Addr {
 	return all
 }
 
-// PodPrefixes are those that a node's pods get their addresses from.
+// PodPrefixes returns the ranges of a node's pods.
 func PodPrefixes(node *corev1.Node) []netip.Prefix {
 	if len(node.Spec.PodCIDRs) == 0 && node.Spec.PodCIDR != "" {
 		return readable([]string{node.Spec.PodCIDR})
@@ -95,10 +93,10 @@ func PodPrefixes(node *corev1.Node) []netip.Prefix {
 	return readable(node.Spec.PodCIDRs)
 }
 
-// ServiceRange are the prefixes of a range that cluster IPs are from.
+// ServiceRange returns the prefixes of a ServiceCIDR.
 func ServiceRange(one *networkingv1.ServiceCIDR) []netip.Prefix { return readable(one.Spec.CIDRs) }
 
-// readable are the prefixes among some texts.
+// readable returns the prefixes among some texts.
 func readable(texts []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {

@@ -2,29 +2,25 @@ package view
 
 import "fmt"
 
-// Bounds are how many elements of the kernel's sets the rules may have, as package ruleset
-// counts them. Zero is no bound.
+// Bounds bounds the elements of the rules in the kernel's sets, as package ruleset counts them. Zero is no bound.
 type Bounds struct {
-	// Service bounds what one Service takes, and Total what all of them do.
+	// Service bounds the elements of one Service, and Total those of all.
 	Service, Total int
 }
 
 const (
-	// bytesPerElement is what an element costs if as many of them change at once as one sync may
-	// change, which is more than all. It has some 140 bytes in the kernel, and half as much again
-	// while others linger. The program has some 150 bytes of it from then on, and while it changes
-	// up to 500: the element as it was and as it will be, the message that says so, and the
-	// connections that lead where it led. The rest is for garbage.
+	// bytesPerElement is the memory of an element during the largest sync. The kernel needs about 140 bytes, and half as
+	// much again for unused elements. The program needs about 150 bytes, and up to 500 during a change: the old and the new
+	// element, the message, and the stale connections. The rest is for garbage.
 	bytesPerElement = 1024
-	// kernelBytes are those of them that the kernel takes.
+	// kernelBytes is the kernel's part of bytesPerElement.
 	kernelBytes = 140 / 2 * 3
-	// unlimitedElements is for programs whose memory has no limit: 4 GiB.
+	// unlimitedElements is for programs without a memory limit: 4 GiB.
 	unlimitedElements = 4 << 20
 )
 
-// BoundsWithin fills in what is not given, for a program with so many bytes of memory, zero
-// if that has no limit. A quarter of it is for what the API says. One Service may have half
-// of all elements.
+// BoundsWithin sets the bounds that are zero, for a program with a memory limit in bytes, zero for none. A quarter of the
+// memory is for objects of the API. One Service may use half of all elements.
 func BoundsWithin(memory int64, given Bounds) Bounds {
 	if given.Total == 0 {
 		given.Total = unlimitedElements
@@ -39,11 +35,11 @@ func BoundsWithin(memory int64, given Bounds) Bounds {
 	return given
 }
 
-// KernelMemory is how many bytes the kernel may need for the elements of all Services. They count
-// for the memory of the control group, and not for that of the program.
+// KernelMemory returns how many bytes the kernel may need for the elements of all Services. They count as memory of the
+// control group, not of the program.
 func (b Bounds) KernelMemory() int64 { return int64(b.Total) * kernelBytes }
 
-// ForOne is what one Service may have that wants so many.
+// ForOne returns how many of its wanted elements one Service may use.
 func (b Bounds) ForOne(wanted int) int {
 	if b.Service > 0 {
 		return min(wanted, b.Service)
@@ -51,7 +47,7 @@ func (b Bounds) ForOne(wanted int) int {
 	return wanted
 }
 
-// Beyond says what is the matter with a Service that wants more than one may have.
+// Beyond says why a Service that needs more than Bounds.Service is not programmed whole, and what to do.
 func (b Bounds) Beyond(wanted int) string {
 	return fmt.Sprintf("the whole Service needs %d elements, and --max-service-elements allows %d; remove ports, external IPs or endpoints, or raise the flag", wanted, b.Service)
 }

@@ -7,17 +7,15 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/compile"
 )
 
-// FlagExternalIPs is the flag of vicinity-proxy that says which addresses Services may claim
-// by spec.externalIPs.
+// FlagExternalIPs is the flag for the addresses that Services may claim by spec.externalIPs.
 const FlagExternalIPs = "external-ips"
 
-// AllExternalIPs is the value of the flag by default.
+// AllExternalIPs is the default value of the flag.
 const AllExternalIPs = "all"
 
 const noExternalIPs = "none"
 
-// ParseExternalIPs reads prefixes, or the word "all" or "none" alone. An empty list is refused,
-// because it could mean either.
+// ParseExternalIPs reads prefixes, or the word "all" or "none" alone. It refuses an empty list, which could mean either.
 func ParseExternalIPs(texts []string) (compile.ExternalIPs, error) {
 	var none compile.ExternalIPs
 	if len(texts) == 0 {

@@ -11,8 +11,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// The ways to tell traffic of pods from other traffic that kube-proxy knows, by the names
-// that it has for them.
+// The values of kube-proxy's flag --detect-local-mode.
 const (
 	clusterCIDR         = "ClusterCIDR"
 	nodeCIDR            = "NodeCIDR"
@@ -20,7 +19,7 @@ const (
 	interfaceNamePrefix = "InterfaceNamePrefix"
 )
 
-// The flags of vicinity-proxy that say how traffic of pods is told.
+// The flags for how to tell traffic of pods.
 const (
 	FlagPodMode            = "detect-local-mode"
 	FlagClusterCIDR        = "cluster-cidr"
@@ -28,7 +27,7 @@ const (
 	FlagPodInterfacePrefix = "pod-interface-name-prefix"
 )
 
-// PodFlags are the values of those flags.
+// PodFlags has the values of these flags.
 type PodFlags struct {
 	Mode            string
 	ClusterCIDRs    []string
@@ -41,18 +40,17 @@ func FlagErrorf(flag, format string, args ...any) error {
 	return fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...))
 }
 
-// Pods says how traffic of pods is told from other traffic. The zero value tells it by the
-// addresses that pods of the node get, which are all whose traffic begins there.
+// Pods says how to tell traffic of pods from other traffic. The zero value uses the ranges of the node's pods: traffic of
+// other pods does not begin on the node.
 type Pods struct {
-	// clusterCIDRs are where pods get their addresses from. In a family without any they
-	// are where those of the node do, unless notByNode.
+	// clusterCIDRs has the ranges of pods. In a family without any, the ranges of the node's pods count, unless notByNode.
 	clusterCIDRs []netip.Prefix
 	notByNode    bool
-	// interfaces, with a name, tell traffic whatever its addresses are.
+	// interfaces, with a name, tells traffic of pods by its interface instead.
 	interfaces ruleset.Interfaces
 }
 
-// Pods is what the flags say, if they make sense together.
+// Pods returns the settings of the flags, and an error if they contradict each other.
 func (f PodFlags) Pods() (Pods, error) {
 	_, prefixes, err := parsePrefixes(f.ClusterCIDRs, "a prefix such as 10.0.0.0/8")
 	if err != nil {
@@ -71,7 +69,7 @@ func (f PodFlags) Pods() (Pods, error) {
 		{FlagPodBridge, bridgeInterface, f.Bridge != ""},
 		{FlagPodInterfacePrefix, interfaceNamePrefix, f.InterfacePrefix != ""},
 	} {
-		// Without a mode, prefixes may be given and nothing has to be.
+		// Without a mode, prefixes are allowed, and no flag is required.
 		switch wanted := f.Mode == of.mode; {
 		case wanted && !of.given:
 			return Pods{}, FlagErrorf(of.flag, "it is needed with --%s=%s", FlagPodMode, of.mode)
@@ -92,7 +90,7 @@ func (f PodFlags) Pods() (Pods, error) {
 
 const longestInterface = 15
 
-// checkInterface finds names that no interface has, or that rules cannot be written with.
+// checkInterface refuses names that no interface has, or that nft cannot write.
 func checkInterface(flag, name string) error {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`/:*"\`, r) }
 	if len(name) > longestInterface || strings.ContainsFunc(name, strange) {
@@ -101,7 +99,7 @@ func checkInterface(flag, name string) error {
 	return nil
 }
 
-// Configure has a table tell traffic of pods on a node, which is nil if it is not known.
+// Configure configures how a table tells traffic of pods on a node, nil if unknown.
 func (p *Pods) Configure(c *ruleset.Config, node *corev1.Node) {
 	c.PodInterfaces, c.ClusterCIDRs = p.interfaces, ofFamily(c.Family, p.clusterCIDRs)
 	if len(c.ClusterCIDRs) == 0 && node != nil && p.interfaces.Name == "" && !p.notByNode {

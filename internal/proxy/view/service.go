@@ -9,13 +9,13 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Omission is what no rule can be made of, of a port of a Service.
+// Omission is a part of a Service's port that was left out.
 type Omission struct {
 	Port string
 	Err  error
 }
 
-// Table is the table of a family with what was compiled of some Services, and no others.
+// Table returns the table of a family with the compiled Services only.
 func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []Omission) {
 	table := ruleset.NewTable(config)
 	var omissions []Omission
@@ -41,19 +41,17 @@ func Table(config ruleset.Config, compiled []compile.Family) (*ruleset.Table, []
 	return table, omissions
 }
 
-// Share says what of a kernel's table is about one Service.
+// Share identifies the part of a kernel's table that belongs to one Service.
 type Share struct {
-	// Table has the rules of that Service alone.
+	// Table has the rules of that Service only.
 	Table *ruleset.Table
-	// Addresses are those that no other Service has: its cluster IPs. All that is at one
-	// of them is about the Service.
+	// Addresses has the cluster IPs of the Service, which no other Service has.
 	Addresses []netip.Addr
-	// Endpoints are the addresses of its endpoints.
+	// Endpoints has the addresses of its endpoints.
 	Endpoints []netip.Addr
 }
 
-// Of is a listing without what is about other Services, so that it can be compared with
-// the table.
+// Of returns the part of a listing that belongs to the Service, to compare it with the table.
 func (s *Share) Of(l ruleset.Listing) ruleset.Listing {
 	want := s.Table.Want()
 	part := ruleset.Listing{Family: l.Family, Exists: l.Exists, Flagged: l.Flagged}
@@ -85,8 +83,8 @@ func (s *Share) Of(l ruleset.Listing) ruleset.Listing {
 	return part
 }
 
-// holds reports whether a key is about the Service: an address of it, one of its
-// endpoints with itself, or one of its fronts with what follows.
+// holds reports whether a key belongs to the Service: it begins with one of its addresses or fronts, or is a pair of one of
+// its endpoints.
 func (s *Share) holds(family ruleset.Family, fronts map[ruleset.Front]bool, key string) bool {
 	address, rest, ok := family.TakeAddress(key)
 	if !ok {

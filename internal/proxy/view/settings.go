@@ -1,9 +1,7 @@
-// Package view is how one node looks at the Services of a cluster: which groups it sees,
-// what it compiles Services for, and which part of what its kernel holds is about one of
-// them.
+// Package view describes how one node sees the Services of a cluster: its groups, the options of compile, and the part of the
+// kernel's table that belongs to one Service.
 //
-// It reads neither clusters nor kernels: the proxy, its dry run and vicinity explain --node
-// all go by it.
+// It reads neither clusters nor kernels. The proxy, its dry run and vicinity explain --node use it.
 package view
 
 import (
@@ -17,35 +15,29 @@ import (
 	"vicinity.dev/vicinity/internal/topology/netset"
 )
 
-// Settings are what a proxy is told about all Services.
+// Settings has the settings of a proxy for all Services.
 type Settings struct {
-	// AllServices has Services without groups served too.
+	// AllServices also serves Services without groups.
 	AllServices bool
-	// MasqueradeAll gives all connections to addresses of Services the node's address as
-	// their source, and MasqueradeMark is the bit of packet marks that says so.
+	// MasqueradeAll masquerades all connections to addresses of Services. MasqueradeMark marks packets to masquerade.
 	MasqueradeAll  bool
 	MasqueradeMark uint32
-	// Pods tells traffic of pods from other traffic.
-	Pods Pods
-	// NodePorts are the addresses that take NodePorts.
-	NodePorts NodePorts
-	// ExternalIPs are the addresses that Services may claim besides their own.
-	ExternalIPs compile.ExternalIPs
-	// MaxAffinityClients is how many clients each map of a port with affinity remembers.
+	Pods           Pods
+	NodePorts      NodePorts
+	ExternalIPs    compile.ExternalIPs
+	// MaxAffinityClients bounds the remembered clients of each port with affinity.
 	MaxAffinityClients int
-	// Elements bounds what Services take of the kernel.
+	// Elements bounds the kernel's elements of Services.
 	Elements Bounds
-	// WithoutIPv6 says that the node's kernel does not have IPv6, so that Services have IPv4
-	// alone.
+	// WithoutIPv6 says that the node's kernel lacks IPv6, so that Services have only IPv4.
 	WithoutIPv6 bool
-	// ServiceRanges are where cluster IPs are from, and APIServer are the addresses by which
-	// the API server is reached, as far as they are known.
+	// ServiceRanges has the ranges of cluster IPs, and APIServer the addresses of the API server, as far as known.
 	ServiceRanges, APIServer netset.Set
 }
 
 var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
 
-// Families are those that the node has.
+// Families returns the families of the node.
 func (s *Settings) Families() []ruleset.Family {
 	if s.WithoutIPv6 {
 		return families[:1]
@@ -53,10 +45,9 @@ func (s *Settings) Families() []ruleset.Family {
 	return families
 }
 
-// Reserved are the addresses of the cluster besides those of Services: those of a node, which
-// is nil if it is not known, and what is published of all nodes and their pods. The addresses
-// of the node's interfaces are not among them but for those that its object names: load
-// balancers have their addresses there, too.
+// Reserved returns the addresses of the cluster, without those of Services: the addresses of the node, nil if unknown, and the
+// published ones of all nodes and their pods. Of the node's interfaces, only the addresses in the Node object count: load
+// balancers have addresses on interfaces, too.
 func (s *Settings) Reserved(node *corev1.Node, nodes, pods netset.Set) compile.Reserved {
 	if node != nil {
 		nodes, pods = nodes.Union(netset.Of(Addresses(node)...)), pods.Union(netset.New(PodPrefixes(node)))
@@ -64,9 +55,8 @@ func (s *Settings) Reserved(node *corev1.Node, nodes, pods netset.Set) compile.R
 	return compile.Reserved{ServiceRanges: s.ServiceRanges, APIServer: s.APIServer, Nodes: nodes, Pods: pods}
 }
 
-// Config is what the table of a family goes by on a node, which is nil if it is not known.
-// Beside kube-proxy it is that which knows what to do with addresses of cluster IPs that no
-// Service has.
+// Config returns the configuration of a family's table on a node, nil if unknown. Without AllServices, kube-proxy handles
+// unassigned cluster IPs.
 func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Config {
 	c := ruleset.Config{Family: family, MasqueradeMark: s.MasqueradeMark, MasqueradeAll: s.MasqueradeAll, MaxAffinityClients: s.MaxAffinityClients}
 	if s.AllServices {
@@ -76,8 +66,7 @@ func (s *Settings) Config(family ruleset.Family, node *corev1.Node) ruleset.Conf
 	return c
 }
 
-// Options are what Services are compiled for: a node with the zone whose groups are known,
-// and the addresses of its interfaces.
+// Options returns the options of compile for a node, the zone of its groups, and the addresses of its interfaces.
 func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) compile.Options {
 	named := Addresses(node)
 	return compile.Options{
@@ -89,8 +78,8 @@ func (s *Settings) Options(node *corev1.Node, zone string, local []netip.Addr) c
 	}
 }
 
-// GroupSelector selects the groups that nodes of a zone see. Those without a zone see all.
-// Groups of headless Services are for DNS.
+// GroupSelector returns the label selector of the groups for a zone. Nodes without a zone see all groups. It excludes groups of
+// headless Services, which are for DNS.
 func GroupSelector(zone string) string {
 	selector := "!" + corev1.IsHeadlessService
 	if zone != "" {
