@@ -5,9 +5,8 @@ import (
 	"net/http"
 )
 
-// Handler answers /healthz, /livez and /readyz, all with 503 while a change waits for too long. /healthz also
-// does while the node is about to be removed, so that load balancers leave it, and /readyz until everything was
-// programmed once.
+// Handler answers /healthz, /livez and /readyz. All answer 503 while a change waits too long. /healthz also answers 503 while
+// the node is about to be removed, so that load balancers stop using it, and /readyz before the first sync.
 func (s *State) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -26,8 +25,7 @@ func (s *State) Handler() http.Handler {
 	return mux
 }
 
-// answer writes a report. Readers of kube-proxy's report take the last update for a sign of life, so for a
-// healthy proxy it is now.
+// answer writes a report. Readers of kube-proxy's report expect recent updates, so a healthy proxy reports the current time.
 func answer(w http.ResponseWriter, made report, healthy bool) {
 	code := http.StatusServiceUnavailable
 	if healthy {

@@ -14,38 +14,36 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/httpserver"
 )
 
-// Service is what the load balancer of a Service has to know.
+// Service is the answer to health checks of one Service.
 type Service struct {
 	Port uint16
-	// LocalEndpoints is how many endpoints of the Service are on the node.
+	// LocalEndpoints counts the Service's endpoints on the node.
 	LocalEndpoints int
 }
 
 // weightHeader tells a load balancer the weight of this node.
 const weightHeader = "X-Load-Balancing-Endpoint-Weight"
 
-// mostConnections is for the ports of all Services together.
+// mostConnections bounds the connections at all ports together.
 const mostConnections = 256
 
 // listenFunc opens a port.
 type listenFunc func(ctx context.Context, network, address string) (net.Listener, error)
 
-// Services answers the health checks of load balancers, each Service at a port of its own. Any goroutine may
-// call its methods.
+// Services answers health checks of load balancers, each Service at its own port. Any goroutine may call its methods.
 type Services struct {
 	state  *State
 	listen listenFunc
 	limit  *httpserver.Limit
 
 	mu sync.Mutex
-	// local is how many endpoints of each Service are on the node.
+	// local counts the endpoints of each Service on the node.
 	local map[types.NamespacedName]int
 	open  map[port]openPort
-	// broken says that an open port failed since the last Set.
+	// broken says that a listener has failed since the last Set.
 	broken bool
 }
 
-// port is where the health checks of a Service are answered.
 type port struct {
 	service types.NamespacedName
 	at      netip.AddrPort
@@ -56,14 +54,13 @@ type openPort struct {
 	server   *http.Server
 }
 
-// close frees the port, also if the server does not serve it yet. It does not wait for connections
-// that hang.
+// close frees the port, even before the server serves it. It does not wait for connections.
 func (o openPort) close() {
 	_ = o.listener.Close()
 	_ = o.server.Close()
 }
 
-// NewServices answers for no Service yet.
+// NewServices returns Services without any open port.
 func NewServices(state *State) *Services {
 	var config net.ListenConfig
 	return newServices(state, config.Listen)
@@ -73,8 +70,8 @@ func newServices(state *State, listen listenFunc) *Services {
 	return &Services{state: state, listen: listen, limit: httpserver.NewLimit(mostConnections), open: map[port]openPort{}}
 }
 
-// Set answers at the addresses for these Services only. It returns the ports that cannot be opened. The next
-// call tries them again.
+// Set answers at the addresses for these Services only. It returns the errors of ports that cannot be opened. The next call
+// retries them.
 func (s *Services) Set(ctx context.Context, addresses []netip.Addr, services map[types.NamespacedName]Service) map[types.NamespacedName]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +97,7 @@ func (s *Services) Set(ctx context.Context, addresses []netip.Addr, services map
 	return failures
 }
 
-// Broken reports whether an open port failed since the last call of Set, which opens it again.
+// Broken reports whether a listener has failed since the last Set. The next Set opens its port again.
 func (s *Services) Broken() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,9 +135,9 @@ func (s *Services) serve(ctx context.Context, p port) error {
 	return nil
 }
 
-// answer answers at a port until it is closed. For lack of memory it may end before.
+// answer answers at a port until it is closed, or until the listener fails, for example for lack of memory.
 func (s *Services) answer(p port, opened openPort) {
-	_ = opened.server.Serve(opened.listener) // the next Set says what is wrong
+	_ = opened.server.Serve(opened.listener) // the next Set reports the error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[p] == opened {
@@ -149,7 +146,7 @@ func (s *Services) answer(p port, opened openPort) {
 	}
 }
 
-// serviceReport is the answer, with the names of kube-proxy's.
+// serviceReport is the answer, with the same fields as kube-proxy's.
 type serviceReport struct {
 	Service struct {
 		Namespace string `json:"namespace"`
@@ -159,7 +156,7 @@ type serviceReport struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
-// handler answers with 200 if traffic for the Service may come to this node.
+// handler answers 200 if this node can take traffic for the Service.
 func (s *Services) handler(name types.NamespacedName) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.Lock()

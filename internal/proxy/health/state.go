@@ -1,5 +1,5 @@
-// Package health tells load balancers, the kubelet and people whether a node's proxy works, in the words of
-// kube-proxy, and how many endpoints of a Service are on the node. It does not decide what is programmed.
+// Package health answers health checks: of a node's proxy, in the format of kube-proxy, and of load balancers about the
+// endpoints of a Service on the node. It decides no rules.
 package health
 
 import (
@@ -10,10 +10,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Timeout is how long a change may wait while the proxy counts as healthy.
+// Timeout is how long a change may wait before the proxy is unhealthy.
 const Timeout = 2 * time.Minute
 
-// taintToBeDeleted is set by the cluster autoscaler before it removes a node.
+// taintToBeDeleted is the taint of the cluster autoscaler on a node that it is about to remove.
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 // State is the state of the proxy. Any goroutine may call its methods.
@@ -22,16 +22,16 @@ type State struct {
 
 	mu       sync.Mutex
 	updated  map[corev1.IPFamily]time.Time
-	waiting  map[corev1.IPFamily]time.Time // since when, of the oldest change
+	waiting  map[corev1.IPFamily]time.Time // when the oldest waiting change was queued
 	eligible bool
 }
 
-// NewState makes a state that is healthy, so that the proxy has time to start.
+// NewState returns a healthy state, so that the proxy has time to start.
 func NewState(c clock.PassiveClock) *State {
 	return &State{clock: c, updated: map[corev1.IPFamily]time.Time{}, waiting: map[corev1.IPFamily]time.Time{}}
 }
 
-// Queued notes that a change waits to be programmed.
+// Queued records that a change waits to be programmed.
 func (s *State) Queued(families ...corev1.IPFamily) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *State) Queued(families ...corev1.IPFamily) {
 	}
 }
 
-// Updated notes that all changes until now are programmed.
+// Updated records that all changes are programmed.
 func (s *State) Updated(families ...corev1.IPFamily) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,15 +52,15 @@ func (s *State) Updated(families ...corev1.IPFamily) {
 	}
 }
 
-// SetNode stores the own Node, nil if there is none.
+// SetNode sets the own Node, nil if it is deleted.
 func (s *State) SetNode(node *corev1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.eligible = stays(node)
+	s.eligible = isEligible(node)
 }
 
-// stays reports whether a node should get traffic of load balancers.
-func stays(node *corev1.Node) bool {
+// isEligible reports whether a node should get traffic of load balancers.
+func isEligible(node *corev1.Node) bool {
 	if node == nil || node.DeletionTimestamp != nil {
 		return false
 	}
@@ -77,7 +77,7 @@ type familyReport struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// report is the answer to health checks, with the names of kube-proxy's.
+// report is the answer to health checks, with the same fields as kube-proxy's.
 type report struct {
 	LastUpdated  time.Time                        `json:"lastUpdated"`
 	CurrentTime  time.Time                        `json:"currentTime"`
@@ -86,10 +86,10 @@ type report struct {
 	Status       map[corev1.IPFamily]familyReport `json:"status,omitempty"`
 }
 
-// Healthy reports whether no change waits for too long.
+// Healthy reports whether no change waits too long.
 func (s *State) Healthy() bool { return s.report().Healthy }
 
-// Programmed reports whether anything was programmed yet.
+// Programmed reports whether a family has been programmed.
 func (s *State) Programmed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Limit bounds how many connections servers hold. A new connection is always taken. An older one that only waits
-// is closed for it, so that silent clients keep nobody from an answer. Young connections stay for a moment,
-// since a busy server takes a while to read a request. Any goroutine may call its methods.
+// Limit bounds the connections of servers. A new connection is always accepted, and an idle older one closed for it, so that
+// silent clients do not block others. Young connections stay for a moment: a busy server needs time to read a request. Any
+// goroutine may call its methods.
 type Limit struct {
 	most int
-	// young is how long a connection is safe, up to mostYoung connections.
+	// young is how long a new connection is not closed, up to mostYoung connections.
 	young time.Duration
 
 	mu sync.Mutex
-	// held are the connections. The one whose state is oldest comes first.
+	// held has the connections. The one with the oldest state comes first.
 	held []held
 }
 
@@ -29,14 +29,14 @@ const (
 type held struct {
 	conn  net.Conn
 	began time.Time
-	// active says that a request arrives or is answered.
+	// active says that a request is being read or answered.
 	active bool
 }
 
-// NewLimit makes a limit of so many connections.
+// NewLimit returns a limit for a number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most, young: defaultYoung} }
 
-// note is called by servers when a connection changes its state.
+// note records a new state of a connection, for http.Server.ConnState.
 func (l *Limit) note(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +53,7 @@ func (l *Limit) note(conn net.Conn, state http.ConnState) {
 	l.makeRoom(now)
 }
 
-// makeRoom closes the connections that are too many. Young ones are closed for a later connection, or when their
-// request does not come in time.
+// makeRoom closes surplus connections. Young ones are closed for a later connection, or by the server's timeout.
 func (l *Limit) makeRoom(now time.Time) {
 	for len(l.held) > l.most {
 		gone := l.dispensable(now)
@@ -66,8 +65,8 @@ func (l *Limit) makeRoom(now time.Time) {
 	}
 }
 
-// dispensable is the connection to close, negative if all are young. The newest stays. An active one is closed
-// only if all others are.
+// dispensable returns the index of the connection to close, negative if all are young. The newest stays. An active one is
+// closed only if all others are active.
 func (l *Limit) dispensable(now time.Time) int {
 	others := l.held[:len(l.held)-1]
 	waits := func(h held) bool { return !h.active }

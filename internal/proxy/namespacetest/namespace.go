@@ -1,4 +1,4 @@
-// Package namespacetest has network namespaces for tests that talk to the kernel.
+// Package namespacetest provides network namespaces for tests that talk to the kernel.
 package namespacetest
 
 import (
@@ -14,7 +14,7 @@ import (
 // Namespace is a network namespace that lives as long as the test that made it.
 type Namespace struct{ file *os.File }
 
-// New makes one whose interface lo is up. Without root the test skips.
+// New returns a namespace whose interface lo is up. Without root it skips the test.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -46,10 +46,10 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// Fd is a descriptor of the namespace.
+// Fd returns a file descriptor of the namespace.
 func (n *Namespace) Fd() int { return int(n.file.Fd()) }
 
-// Do calls a function on a thread in the namespace. Sockets that it makes stay there.
+// Do calls a function on a thread in the namespace. Sockets of the function stay in the namespace.
 func (n *Namespace) Do(f func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
@@ -59,7 +59,7 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// Must is Do for what must not fail.
+// Must is Do, and fails the test on an error.
 func (n *Namespace) Must(t testing.TB, f func() error) {
 	t.Helper()
 	if err := n.Do(f); err != nil {
@@ -67,8 +67,8 @@ func (n *Namespace) Must(t testing.TB, f func() error) {
 	}
 }
 
-// onThread calls a function on a thread that ends with it, so that nothing else runs in the
-// namespace. It is not the main thread, which stands for the whole process.
+// onThread calls a function on a thread that ends with the function, so that nothing else runs in the namespace. It never uses
+// the main thread, which represents the whole process.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {

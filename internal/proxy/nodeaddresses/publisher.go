@@ -1,11 +1,9 @@
-// Package nodeaddresses publishes the addresses of all nodes, and the ranges of their pods,
-// for vicinity-proxy, which does not let Services take them.
+// Package nodeaddresses publishes the addresses of all nodes and the ranges of their pods. vicinity-proxy does not let Services
+// claim them.
 //
-// A proxy does not watch all nodes itself: each node reports its status every few minutes,
-// which thousands of proxies would receive. All of them watch one ConfigMap instead. It is
-// written only when the set changes, and the larger it is the longer after a change, which
-// bounds what the API server has to send in a second. The chart makes and deletes the
-// ConfigMap; the leader writes it.
+// A proxy does not watch all nodes: each node reports its status every few minutes, and thousands of proxies would receive
+// every report. They watch one ConfigMap instead. It is written only when the addresses change, and a larger one is written
+// less often, which bounds the traffic of the API server. The chart creates and deletes the ConfigMap. The leader writes it.
 package nodeaddresses
 
 import (
@@ -37,23 +35,22 @@ import (
 )
 
 const (
-	// gatherTime is how long after a write changes are gathered, and gatherMore how much longer for
-	// each address or prefix that was published. With 5,000 addresses that are no neighbours, of
-	// 15 bytes each, and as many proxies, the API server sends 7 MB a second at most.
+	// Changes are gathered for gatherTime after a write, and for gatherMore more for each published address or prefix. With
+	// 5,000 separate addresses of 15 bytes, and 5,000 proxies, the API server sends at most 7 MB per second.
 	gatherTime = 5 * time.Second
 	gatherMore = 10 * time.Millisecond
-	// missingAgain is when to look again for a ConfigMap that is not there.
+	// missingAgain is the time until the next look for a missing ConfigMap.
 	missingAgain = time.Minute
 )
 
-// The API takes a ConfigMap of 1 MiB.
+// The API accepts a ConfigMap of 1 MiB.
 const (
 	mostNodeBytes = 700_000
 	mostPodBytes  = 200_000
 )
 
-// CacheOptions adds the one ConfigMap of a namespace to a manager's cache. The cache must
-// have nodes with their addresses and the ranges of their pods.
+// CacheOptions adds the ConfigMap of a namespace to a manager's cache. The cache must have Nodes with their addresses and pod
+// ranges.
 func CacheOptions(options *cache.Options, namespace string) {
 	only := fields.OneTermEqualSelector("metadata.name", v1alpha1.ConfigMapNodeAddresses)
 	options.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Namespaces: map[string]cache.Config{namespace: {FieldSelector: only}}}
@@ -76,8 +73,7 @@ func Add(mgr manager.Manager, namespace string) error {
 	return nil
 }
 
-// hasOtherAddresses reports whether a node has other addresses or ranges than before: each reports its
-// status every few minutes.
+// hasOtherAddresses ignores the status updates of a Node that change neither addresses nor pod ranges.
 func hasOtherAddresses(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Node)
 	after, also := e.ObjectNew.(*corev1.Node)
@@ -95,7 +91,7 @@ func newPublisher(c client.Client, now clock.PassiveClock, namespace string) *pu
 	return &publisher{client: c, clock: now, object: types.NamespacedName{Namespace: namespace, Name: v1alpha1.ConfigMapNodeAddresses}}
 }
 
-// Reconcile writes the ConfigMap if it does not have what it should.
+// Reconcile writes the ConfigMap if its content is wrong.
 func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	logger := log.FromContext(ctx)
 	var nodes corev1.NodeList
@@ -131,7 +127,7 @@ func (p *publisher) Reconcile(ctx context.Context, _ reconcile.Request) (reconci
 	return reconcile.Result{}, nil
 }
 
-// data is the wanted content, and how many addresses and prefixes have no room in it.
+// data returns the wanted content, and how many addresses and prefixes do not fit.
 func data(nodes []corev1.Node) (wanted map[string]string, left int) {
 	var addresses []netip.Addr
 	var pods []netip.Prefix

@@ -30,8 +30,8 @@ func listenTCP(at netip.AddrPort) (net.Listener, error) {
 	return config.Listen(context.Background(), "tcp", at.String())
 }
 
-// newListener opens a listener, which answers nothing before serve. It listens at the first of the candidates that can be listened at: at the port if it
-// is free, else at any port. The error is that of the first candidate.
+// newListener opens a listener at the first possible candidate: at the port if it is free, otherwise at any port. It answers
+// after serve. The error is that of the first candidate.
 func newListener(open listenFunc, candidates []netip.Addr, port uint16, line string) (*listener, error) {
 	failure := errors.New("it has no address of this family")
 	for i, address := range candidates {
@@ -51,7 +51,7 @@ func newListener(open listenFunc, candidates []netip.Addr, port uint16, line str
 func answering(opened net.Listener, line string) (*listener, error) {
 	at, ok := opened.Addr().(*net.TCPAddr)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("listening at %s: it is no address of TCP", opened.Addr()), opened.Close())
+		return nil, errors.Join(fmt.Errorf("listening at %s: it is not a TCP address", opened.Addr()), opened.Close())
 	}
 	server := httpserver.New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -60,7 +60,7 @@ func answering(opened net.Listener, line string) (*listener, error) {
 	return &listener{netip.AddrPortFrom(at.AddrPort().Addr().Unmap(), at.AddrPort().Port()), opened, server}, nil
 }
 
-// serve answers until the listener is closed. It returns an error if it ends before, as for lack of memory.
+// serve answers until the listener is closed. It returns an error if it ends early, for example for lack of memory.
 func (l *listener) serve() error {
 	if err := l.server.Serve(l.opened); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -70,5 +70,5 @@ func (l *listener) serve() error {
 
 func (l *listener) close() {
 	_ = l.server.Close()
-	_ = l.opened.Close() // the server does not know it before serve begins
+	_ = l.opened.Close() // before serve, the server does not close it
 }

@@ -1,8 +1,8 @@
-// Package probe finds out whether packets of a node pass the rules of this proxy: it connects from the node to
-// an address that only those rules lead anywhere, and checks that this process answers.
+// Package probe checks whether packets of a node pass the rules of this proxy: it connects from the node to an address that
+// only these rules translate, and checks that this process answers.
 //
-// The probe fails if another program translates the address first or answers in place of the rules, or if
-// packets bypass a kernel hook. It says nothing about packets of pods, which pass another hook.
+// The probe fails if another program translates the address first or answers instead, or if packets bypass a kernel hook. It
+// does not cover packets of pods, which pass another hook.
 package probe
 
 import (
@@ -18,32 +18,31 @@ type Outcome int
 
 // The outcomes.
 const (
-	// Pending means that there were too few probes yet.
+	// Pending means that there were too few probes so far.
 	Pending Outcome = iota
 	Passed
 	Failed
-	// Impossible means that the node cannot be probed, for a reason that says nothing about its rules.
+	// Impossible means that the node cannot be probed, for a reason that does not concern its rules.
 	Impossible
 )
 
-// Pace is how often to probe.
+// Pace decides how often to probe.
 type Pace struct {
-	// Every is the time between probes while they pass, or are impossible.
+	// Every is the time between probes that pass or are impossible.
 	Every time.Duration
-	// Again is the time until the next probe after a failure, until Tries in a row failed, and Retry
-	// the time after that.
+	// Again is the time until the next probe after a failure. After Tries consecutive failures it is Retry.
 	Again, Retry time.Duration
 	Tries        int
 	// Timeout is how long a probe waits for an answer.
 	Timeout time.Duration
-	// Fresh is how long a passed probe counts as recent.
+	// Fresh is how long a passed probe is recent.
 	Fresh time.Duration
 }
 
-// DefaultPace survives the loss of one packet: the kernel sends the first packet of a connection again after a second.
+// DefaultPace tolerates the loss of one packet: the kernel repeats the first packet of a connection after a second.
 var DefaultPace = Pace{Every: 30 * time.Second, Again: time.Second, Retry: 5 * time.Second, Tries: 3, Timeout: 2 * time.Second, Fresh: 10 * time.Second}
 
-// impossibleError is a failure that says nothing about the rules.
+// impossibleError is a failure that does not concern the rules.
 type impossibleError struct{ reason string }
 
 func (e impossibleError) Error() string { return e.reason }
@@ -53,15 +52,15 @@ type State struct {
 	Outcome Outcome
 	// Reason explains Failed and Impossible.
 	Reason string
-	// Proven is when the last passed probe began, zero if none did.
+	// Proven is when the last passed probe began, zero for none.
 	Proven time.Time
-	// next is when to probe again, zero for at once. missed counts failures in a row.
+	// next is when to probe again, zero for now. missed counts consecutive failures.
 	next   time.Time
 	missed int
 }
 
-// take notes a probe. Only several failures in a row change the outcome: packets are lost now and then, and
-// changed rules are repaired within a second.
+// take records a probe. Only several consecutive failures change the outcome: packets get lost, and changed rules are repaired
+// within a second.
 func (s *State) take(failure error, began, ended time.Time, pace Pace) {
 	if failure == nil {
 		*s = State{Outcome: Passed, Proven: began, next: ended.Add(pace.Every)}
@@ -81,13 +80,13 @@ func (s *State) take(failure error, began, ended time.Time, pace Pace) {
 
 // Verdict joins the states of all families.
 type Verdict struct {
-	// Holds says that each family that can be probed passed.
+	// Holds says that all families that can be probed passed.
 	Holds bool
-	// Recent says that each passed a moment ago, and that no probe failed or was asked for since.
+	// Recent says that all passed recently, and that no probe has failed or was requested since.
 	Recent bool
-	// Due says that another probe comes soon, since one failed or was asked for.
+	// Due says that another probe follows soon, because one failed or was requested.
 	Due bool
-	// Failure says what failed, empty for nothing.
+	// Failure is the reason of a failure, empty for none.
 	Failure string
 }
 
@@ -108,11 +107,11 @@ func verdict(states map[ruleset.Family]State, now time.Time, fresh time.Duration
 	return v
 }
 
-// Target is what to probe of a family.
+// Target is the target of a family's probes.
 type Target struct {
 	Family ruleset.Family
-	// Front is the address that only the rules lead anywhere.
+	// Front is the address that only the rules translate.
 	Front netip.AddrPort
-	// Endpoint is where the rules in the kernel lead it, invalid while there are none.
+	// Endpoint is the target of the kernel's rules, invalid while there are none.
 	Endpoint netip.AddrPort
 }

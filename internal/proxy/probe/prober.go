@@ -18,29 +18,29 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// DefaultPort is where answers are given, if it is free. As long as the port stays, the rules of the next process do.
+// DefaultPort is the preferred port for answers. With the same port, the rules of the next process stay the same.
 const DefaultPort = 10268
 
 // Options configure a Prober.
 type Options struct {
-	// Node is the name of the node, which is in the answers.
+	// Node is the name of the node for the answers.
 	Node string
-	// Port is where answers are given, 0 for any. If it is taken, another one is used.
+	// Port is the preferred port for answers, 0 for any. If it is taken, another one is used.
 	Port uint16
 	Pace Pace
-	// Changed is called after a new outcome, and after a probe that was asked for, by any goroutine.
+	// Changed is called after a new outcome and after a requested probe, by any goroutine.
 	Changed func()
-	// Unserved is called when a family to probe has no listener, so that Serve is tried again.
+	// Unserved is called when a probed family has no listener, so that the caller retries Serve.
 	Unserved func()
 	// Tried is called after each probe.
 	Tried func(family ruleset.Family, failure error)
-	// Listen, Dial and Routed replace those of the node's network. Routed reports whether there is a route.
+	// Listen, Dial and Routed replace the functions of the node's network. Routed reports whether there is a route.
 	Listen func(at netip.AddrPort) (net.Listener, error)
 	Dial   func(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error)
 	Routed func(from, to netip.Addr) bool
 }
 
-// Prober probes a node again and again.
+// Prober probes a node periodically.
 type Prober struct {
 	options Options
 	nonce   string
@@ -48,19 +48,19 @@ type Prober struct {
 
 	mu       sync.Mutex
 	families map[ruleset.Family]*probed
-	// asked says that somebody waits for a probe.
-	asked bool
+	// requested says that a probe is requested.
+	requested bool
 }
 
 type probed struct {
 	listener *listener
-	// unserved is why there is no listener.
+	// unserved says why there is no listener.
 	unserved error
 	target   Target
 	state    State
 }
 
-// New makes a Prober that answers, and probes once it runs.
+// New returns a Prober that answers after Serve, and probes while it runs.
 func New(o Options) *Prober {
 	if o.Listen == nil {
 		o.Listen = listenTCP
@@ -78,13 +78,13 @@ func New(o Options) *Prober {
 }
 
 func dialTCP(ctx context.Context, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
-	// The route may have another source address, such as that of an interface with all addresses of Services.
+	// The route may have another source address, for example on an interface with all cluster IPs.
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
 	return d.DialContext(ctx, "tcp", to.String())
 }
 
-// routed reports whether the node has a route. To connect a UDP socket looks up the route and
-// sends nothing, so that no rule of the packet filter translates the address.
+// routed reports whether the node has a route. Connecting a UDP socket looks up the route and sends nothing, so no rule
+// translates the address.
 func routed(from, to netip.Addr) bool {
 	const discard = 9 // any port that no Service has
 	d := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
@@ -95,8 +95,8 @@ func routed(from, to netip.Addr) bool {
 	return !errors.Is(err, syscall.ENETUNREACH)
 }
 
-// Serve answers at one of the node's addresses, and returns where. It stays where it is if it can. The result is
-// invalid if it can answer at none.
+// Serve starts to answer at one of the node's addresses, and returns the address and port. It keeps the current ones if
+// possible. The result is invalid if it cannot answer.
 func (p *Prober) Serve(family ruleset.Family, addresses []netip.Addr) netip.AddrPort {
 	candidates := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
 		return a.Is4() != (family == ruleset.IPv4) || a.IsLoopback() || a.IsLinkLocalUnicast()
@@ -119,7 +119,7 @@ func (p *Prober) Serve(family ruleset.Family, addresses []netip.Addr) netip.Addr
 	return f.listener.at
 }
 
-// answer answers until a listener is closed. If it fails before, another one is asked for.
+// answer answers until a listener is closed. If the listener fails, answer calls Unserved.
 func (p *Prober) answer(f *probed, l *listener) {
 	err := l.serve()
 	if err == nil {
@@ -136,7 +136,7 @@ func (p *Prober) answer(f *probed, l *listener) {
 	}
 }
 
-// Aim sets what to probe, and nothing else is probed.
+// Aim replaces all targets.
 func (p *Prober) Aim(targets []Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,33 +147,33 @@ func (p *Prober) Aim(targets []Target) {
 		}
 		if target != f.target {
 			f.target, f.state = target, State{}
-			p.rouse()
+			p.wakeRun()
 		}
 	}
 }
 
-// Ask has the next probe come at once. Earlier ones are not recent any more.
+// Ask requests a probe now. Earlier probes are no longer recent.
 func (p *Prober) Ask() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.asked {
+	if p.requested {
 		return
 	}
-	p.asked = true
+	p.requested = true
 	for _, f := range p.families {
 		f.state.next = time.Time{}
 	}
-	p.rouse()
+	p.wakeRun()
 }
 
-func (p *Prober) rouse() {
+func (p *Prober) wakeRun() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// States are the states of the probed families.
+// States returns the states of the probed families.
 func (p *Prober) States() map[ruleset.Family]State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +186,7 @@ func (p *Prober) States() map[ruleset.Family]State {
 	return states
 }
 
-// Verdict is the verdict at a time.
+// Verdict returns the verdict at a time.
 func (p *Prober) Verdict(now time.Time) Verdict {
 	return verdict(p.States(), now, p.options.Pace.Fresh)
 }
@@ -215,19 +215,19 @@ func (p *Prober) close() {
 	}
 }
 
-// round probes what is due, and returns the time until the next round.
+// round runs the due probes, and returns the time until the next round.
 func (p *Prober) round(ctx context.Context) time.Duration {
 	p.mu.Lock()
-	asked := p.asked
-	p.asked = false
+	requested := p.requested
+	p.requested = false
 	p.mu.Unlock()
-	wait, changed := p.options.Pace.Every, asked
+	wait, changed := p.options.Pace.Every, requested
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		if p.due(family) {
 			changed = p.probe(ctx, family) || changed
 		}
 		p.mu.Lock()
-		if f := p.families[family]; f.probable() {
+		if f := p.families[family]; f.canProbe() {
 			wait = min(wait, max(0, time.Until(f.state.next)))
 		}
 		p.mu.Unlock()
@@ -238,9 +238,8 @@ func (p *Prober) round(ctx context.Context) time.Duration {
 	return wait
 }
 
-// probable reports whether there is something to probe: a rule that leads here, or none since there is no
-// listener.
-func (f *probed) probable() bool {
+// canProbe reports whether a probe makes sense: the rules lead here, or there is no listener to report.
+func (f *probed) canProbe() bool {
 	return f.target.Front.IsValid() && (f.listener == nil || f.target.Endpoint == f.listener.at)
 }
 
@@ -248,10 +247,10 @@ func (p *Prober) due(family ruleset.Family) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.families[family]
-	return f.probable() && !time.Now().Before(f.state.next)
+	return f.canProbe() && !time.Now().Before(f.state.next)
 }
 
-// probe reports whether the outcome has changed.
+// probe probes a family, and reports whether the outcome has changed.
 func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool) {
 	p.mu.Lock()
 	f := p.families[family]
@@ -272,24 +271,24 @@ func (p *Prober) probe(ctx context.Context, family ruleset.Family) (changed bool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f.target != target {
-		return false // it says nothing about what is to be probed now
+		return false // the target has changed meanwhile
 	}
 	before := f.state
 	f.state.take(failure, began, time.Now(), p.options.Pace)
-	if p.asked {
-		f.state.next = time.Time{} // meanwhile, of what is to be seen after that
+	if p.requested {
+		f.state.next = time.Time{} // the request came during this probe
 	}
 	return f.state.Outcome != before.Outcome || f.state.Reason != before.Reason
 }
 
-// connect connects to a front, and checks who answers.
+// connect connects to a front, and checks that this process answers.
 func (p *Prober) connect(ctx context.Context, target Target) error {
 	failure := p.ask(ctx, target.Endpoint.Addr(), target.Front)
 	switch {
 	case failure == nil:
 		return nil
 	case errors.Is(failure, syscall.ENETUNREACH) && !p.options.Routed(target.Endpoint.Addr(), target.Front.Addr()):
-		// With a route the error means that something else has translated the address.
+		// With a route, the error means that another program has translated the address.
 		return impossibleError{fmt.Sprintf("the node has no route to %s", target.Front.Addr())}
 	}
 	if p.ask(ctx, target.Endpoint.Addr(), target.Endpoint) != nil {
@@ -298,7 +297,7 @@ func (p *Prober) connect(ctx context.Context, target Target) error {
 	return fmt.Errorf("a connection of the node to %s does not end at vicinity-proxy, where its rules lead it: %s", target.Front, reasonOf(failure))
 }
 
-var errStranger = errors.New("something else answers")
+var errOtherAnswer = errors.New("something else answers")
 
 func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, p.options.Pace.Timeout)
@@ -313,7 +312,7 @@ func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) er
 			return err
 		}
 	}
-	// There may be an answer even if the request fails.
+	// An answer may come even if the request fails.
 	_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
 	const most = 1 << 10
 	answer, err := io.ReadAll(io.LimitReader(conn, most))
@@ -321,12 +320,12 @@ func (p *Prober) ask(ctx context.Context, from netip.Addr, to netip.AddrPort) er
 		return nil
 	}
 	if err == nil || len(answer) > 0 {
-		return errStranger
+		return errOtherAnswer
 	}
 	return err
 }
 
-// reasonOf words a failure the same way each time.
+// reasonOf returns the same text for equal failures.
 func reasonOf(err error) string {
 	var errno syscall.Errno
 	switch {
