@@ -1,24 +1,22 @@
-// Package names says what a name in a zone of the cluster stands for, and which endpoints of a
-// headless Service a client gets for it. The DNS server answers by it, and vicinity explain dns
-// tells of it, so that the two agree.
+// Package names parses names in a zone of the cluster, and decides which endpoints of a headless Service a client gets for
+// them. The DNS server and vicinity explain dns both use it, so that they agree.
 //
-// It knows neither messages nor records: the server has those, and what CoreDNS' plugin
-// kubernetes answers is the server's too.
+// It knows neither messages nor records. These belong to the DNS server.
 package names
 
 import "strings"
 
-// Name is what a name of the form [prefix.]service.namespace.svc.zone says.
+// Name has the parts of a name of the form [prefix.]service.namespace.svc.zone, as written.
 type Name struct {
-	// Zone is that of the cluster, as the name has it.
+	// Zone is the zone of the cluster.
 	Zone string
-	// Service is "name.namespace" as the name has it.
+	// Service is "name.namespace".
 	Service string
-	// Prefix is what stands before that, without the dot in between.
+	// Prefix precedes Service, without the dot in between.
 	Prefix string
 }
 
-// Parse reads a name in one of some zones, all of which end with a dot.
+// Parse reads a name in one of some zones. The zones end with a dot.
 func Parse(name string, zones []string) (Name, bool) {
 	const svc = ".svc."
 	for _, zone := range zones {
@@ -40,18 +38,18 @@ func Parse(name string, zones []string) (Name, bool) {
 	return Name{}, false
 }
 
-// IsService reports whether the records of the name are those of all endpoints: of the
-// Service, or of one of its ports, which two labels name. One label is that of an endpoint.
+// IsService reports whether the name has records of all endpoints: it names the Service, or with a prefix of two labels one of
+// its ports. A prefix of one label names an endpoint.
 func (n Name) IsService() bool { return n.Prefix == "" || n.IsPort() }
 
-// IsPort reports whether the name is that of a port, which some endpoints may not have.
+// IsPort reports whether the name names a port, which some endpoints may lack.
 func (n Name) IsPort() bool { return strings.Count(n.Prefix, ".") == 1 }
 
-// Preferred is the zone of nodes that a name prefers, in lower case. Such names are those of the
-// plugin kubernetes: ZONE.prefer._zone.service...
+// Preferred returns the zone of nodes that a name prefers, in lower case. The plugin kubernetes has such names:
+// ZONE.prefer._zone.service...
 func (n Name) Preferred() (zone string, ok bool) { return n.zonal(".prefer._zone") }
 
-// Pinned is the zone of nodes that a name is confined to, in lower case: ZONE.pin._zone.service...
+// Pinned returns the zone of nodes that a name is limited to, in lower case: ZONE.pin._zone.service...
 func (n Name) Pinned() (zone string, ok bool) { return n.zonal(".pin._zone") }
 
 func (n Name) zonal(suffix string) (zone string, ok bool) {
@@ -62,11 +60,11 @@ func (n Name) zonal(suffix string) (zone string, ok bool) {
 	return strings.ToLower(n.Prefix[:at]), true
 }
 
-// Label is the first label of a name in lower case, as that of an endpoint.
+// Label returns the first label of a name, in lower case.
 func Label(name string) string {
 	label, _, _ := strings.Cut(name, ".")
 	return strings.ToLower(label)
 }
 
-// Same compares names as DNS does.
+// Same compares names like DNS, without regard to case.
 func Same(a, b string) bool { return a == b || strings.EqualFold(a, b) }

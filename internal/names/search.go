@@ -8,30 +8,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SearchList says which names a client tries for a short one.
+// SearchList decides which names a client tries for a short one.
 type SearchList struct {
-	// Domains end with a dot each, and are tried in order.
+	// Domains are tried in order. Each ends with a dot.
 	Domains []string
-	// Dots is how many a name must have to be tried as it is before the domains: the option ndots.
+	// Dots is the option ndots: a name with that many dots is first tried without a domain.
 	Dots int
 }
 
-// The values of the option ndots that kubelet writes for pods with the usual list, and that resolvers take
-// where there is none.
+// The values of ndots that the kubelet writes for pods with the usual list, and that resolvers use by default.
 const (
 	usualDots   = 5
 	defaultDots = 1
 )
 
-// UsualSearch is the list of most pods of a namespace, those with dnsPolicy ClusterFirst. The domains that
-// kubelet adds from the node are not the cluster's, and left out. The zone is that of the cluster and ends with
-// a dot.
+// UsualSearch returns the list of pods with dnsPolicy ClusterFirst in a namespace. It leaves out the domains that the kubelet
+// adds from the node. The zone is the cluster's and ends with a dot.
 func UsualSearch(namespace, zone string) SearchList {
 	return SearchList{Domains: []string{namespace + ".svc." + zone, "svc." + zone, zone}, Dots: usualDots}
 }
 
-// SearchOf is the list that kubelet gives a pod. It is the usual one, and not known, where the list is that of
-// the node, or the resolver's own.
+// SearchOf returns the list that the kubelet gives a pod. If the pod uses the list of its node or of its resolver, known is
+// false and the list is the usual one.
 func SearchOf(pod *corev1.Pod, zone string) (list SearchList, known bool) {
 	list = UsualSearch(pod.Namespace, zone)
 	if ResolvesAsNode(&pod.Spec) {
@@ -65,8 +63,8 @@ func SearchOf(pod *corev1.Pod, zone string) (list SearchList, known bool) {
 	return list, true
 }
 
-// ResolvesAsNode reports whether kubelet gives a pod the DNS servers and the search list of its node. It does
-// so with dnsPolicy ClusterFirst, too, on the node's network.
+// ResolvesAsNode reports whether the kubelet gives a pod the DNS servers and the search list of its node. On the host network,
+// that includes dnsPolicy ClusterFirst.
 func ResolvesAsNode(spec *corev1.PodSpec) bool {
 	switch spec.DNSPolicy {
 	case corev1.DNSNone, corev1.DNSClusterFirstWithHostNet:
@@ -77,8 +75,8 @@ func ResolvesAsNode(spec *corev1.PodSpec) bool {
 	return spec.HostNetwork
 }
 
-// Names are those that a client tries for a name that it was given, each once, in order: the first that exists
-// counts. They end with a dot, as does the zone of the cluster.
+// Names returns the names that a client tries for a name, in order, each once. The first existing one counts. They and the
+// cluster's zone end with a dot.
 func (l SearchList) Names(name, zone string) []string {
 	if strings.HasSuffix(name, ".") {
 		return []string{name}
@@ -103,13 +101,13 @@ func (l SearchList) Names(name, zone string) []string {
 	return all
 }
 
-// Within reports whether a name is of a zone or below it. Both end with a dot.
+// Within reports whether a name is a zone or below it. Both end with a dot.
 func Within(name, zone string) bool {
 	at := len(name) - len(zone)
 	return at >= 0 && Same(name[at:], zone) && (at == 0 || name[at-1] == '.')
 }
 
-// ServiceName are the namespace and the name of the Service, as the API has them.
+// ServiceName returns the namespace and the name of the Service in the API.
 func (n Name) ServiceName() (namespace, name string) {
 	name, namespace, _ = strings.Cut(strings.ToLower(n.Service), ".")
 	return namespace, name

@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// Selector finds the EndpointSlices and EndpointGroups that count: those of headless Services.
+// Selector selects the EndpointSlices and EndpointGroups of headless Services.
 const Selector = corev1.IsHeadlessService
 
 // The families of addresses, as indexes.
@@ -25,7 +25,7 @@ const (
 	V6
 )
 
-// FamilyOf is the family of an address.
+// FamilyOf returns the family of an address.
 func FamilyOf(address netip.Addr) int {
 	if address.Is4() {
 		return V4
@@ -37,11 +37,11 @@ func FamilyOf(address netip.Addr) int {
 type Endpoint struct {
 	v1alpha1.GroupEndpoint
 	IP netip.Addr
-	// Host and Pod are labels that a name of the endpoint may begin with, empty for most.
+	// Host and Pod are possible first labels of the endpoint's names, often empty.
 	Host, Pod string
 }
 
-// EndpointsOf are those of a slice, in its order, and how many addresses cannot be read.
+// EndpointsOf returns the endpoints of a slice, in its order, and the number of malformed addresses.
 func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malformed int) {
 	for i := range slice.Endpoints {
 		given := &slice.Endpoints[i]
@@ -68,24 +68,24 @@ func EndpointsOf(slice *discoveryv1.EndpointSlice) (endpoints []Endpoint, malfor
 	return endpoints, malformed
 }
 
-// Service is a headless Service that has groups. It does not change.
+// Service is a headless Service with groups. It does not change.
 type Service struct {
-	// Endpoints by family, nil where the Service has no groups.
+	// Endpoints is by family, nil for a family without groups.
 	Endpoints [2]*endpoint.Set
-	// Sliced says that there are slices. Without them the Service may not be headless any more, and
-	// its groups not be deleted yet.
+	// Sliced says that there are slices. Without them the Service may no longer be headless, and its groups not be deleted
+	// yet.
 	Sliced bool
-	// Ready are the addresses by family whose endpoints in slices are ready, in order.
+	// Ready has the sorted addresses of ready endpoints in slices, by family.
 	Ready [2][]netip.Addr
 
-	// hosts are the addresses of endpoints by the labels that their names begin with.
+	// hosts has the addresses of endpoints by the first labels of their names.
 	hosts map[string][]netip.Addr
-	// zones are those that groups name, by their names in lower case.
+	// zones has the zones in groups, by their names in lower case.
 	zones map[string]string
 }
 
-// NewService reads the groups of a Service, and the endpoints of its slices by their names. Neither
-// may be changed afterwards. Without a group it returns nil: then no client matters.
+// NewService reads the groups of a Service, and the endpoints of its slices by slice name. The caller must not change either
+// afterwards. Without a group it returns nil: the answers do not depend on the client.
 func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) *Service {
 	if len(groups) == 0 {
 		return nil
@@ -131,8 +131,8 @@ func NewService(groups []*v1alpha1.EndpointGroup, sliced map[string][]Endpoint) 
 	return s
 }
 
-// addZone notes how a zone is written. Names do not tell upper case from lower case, so of zones that
-// differ in nothing else the last in the order of bytes counts, which is that in lower case.
+// addZone records how a zone is written. DNS names ignore case. Of zones that differ only in case, the last in the order of
+// bytes counts, which is the one in lower case.
 func (s *Service) addZone(zone string) {
 	if zone == "" {
 		return
@@ -143,7 +143,7 @@ func (s *Service) addZone(zone string) {
 
 var dashes = strings.NewReplacer(".", "-", ":", "-")
 
-// Dashed is how the plugin kubernetes names an endpoint without a hostname.
+// Dashed returns the label of the plugin kubernetes for an endpoint without a hostname.
 func Dashed(address netip.Addr) string {
 	label := dashes.Replace(address.String())
 	if strings.HasSuffix(label, "-") {
@@ -152,9 +152,8 @@ func Dashed(address netip.Addr) string {
 	return label
 }
 
-// Decides reports whether the client matters to the records of the Service's name, which have
-// these addresses. Groups without a slice, and without any of the addresses, are left of when
-// the Service was headless.
+// Decides reports whether the records of the Service's name, with these addresses, depend on the client. Groups without slices
+// and without any of the addresses are left from the time when the Service was headless.
 func (s *Service) Decides(addresses iter.Seq[netip.Addr]) bool {
 	if s.Sliced {
 		return true
@@ -167,11 +166,10 @@ func (s *Service) Decides(addresses iter.Seq[netip.Addr]) bool {
 	return false
 }
 
-// Host are the addresses of the endpoint whose name begins with a label.
+// Host returns the addresses of the endpoint with a first label.
 func (s *Service) Host(label string) []netip.Addr { return s.hosts[label] }
 
-// ClientIn is a client of which only the zone of its node is known. The zone may be in lower
-// case, as names have it.
+// ClientIn returns a client with only a zone. The zone may be in lower case, as in names.
 func (s *Service) ClientIn(zone string) endpoint.Client {
 	if written, known := s.zones[zone]; known {
 		zone = written
@@ -179,7 +177,7 @@ func (s *Service) ClientIn(zone string) endpoint.Client {
 	return endpoint.Client{Zone: zone}
 }
 
-// ClientAt is a client whose location is known, or an unknown one.
+// ClientAt returns a client at a location, which may be unknown.
 func ClientAt(at locate.Location) endpoint.Client {
 	return endpoint.Client{Node: at.Node, Zone: at.Labels[topology.Zone], Labels: at.Labels}
 }
@@ -188,18 +186,17 @@ func ClientAt(at locate.Location) endpoint.Client {
 type Targets struct {
 	// Tier is the key that endpoints share with the client, empty without one.
 	Tier string
-	// All says that the client gets those of a family since nothing of it is meant for the client.
+	// All says that the client gets all addresses of a family, because none of them is for the client.
 	All bool
-	// Removed says that there are addresses that the client does not use.
+	// Removed says that the client does not use some addresses.
 	Removed bool
 
 	uses map[netip.Addr]bool
 	hard bool
 }
 
-// Targets chooses among the targets that have some addresses. A client uses a target if it uses
-// an address of it. A target without a known address is like an endpoint anywhere: the client
-// uses it unless tiers are hard.
+// Targets chooses among the targets with some addresses. A client uses a target if it uses one of its addresses. A target
+// without a known address may be anywhere: the client uses it unless tiers are hard.
 func (s *Service) Targets(client endpoint.Client, addresses []netip.Addr) Targets {
 	t := Targets{uses: make(map[netip.Addr]bool, len(addresses))}
 	var families [2][]netip.Addr
@@ -233,7 +230,7 @@ func (s *Service) Targets(client endpoint.Client, addresses []netip.Addr) Target
 // Uses reports whether the client uses an address.
 func (t *Targets) Uses(address netip.Addr) bool { return t.uses[address] }
 
-// Takes reports whether the client uses the target that has these addresses.
+// Takes reports whether the client uses a target with these addresses.
 func (t *Targets) Takes(addresses []netip.Addr) bool {
 	if len(addresses) == 0 {
 		return !t.hard

@@ -1,5 +1,5 @@
-// Package watcher lists and watches kinds of objects for programs that keep of each what they need: the proxy and
-// the DNS server. Reflectors of client-go do the work; informers would keep whole objects.
+// Package watcher lists and watches objects for the proxy and the DNS server, which keep only parts of them. It uses reflectors of
+// client-go: informers would keep whole objects.
 package watcher
 
 import (
@@ -14,16 +14,15 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Clients has a client for each API group that a program uses. A client of all groups takes 9 MiB of memory on
-// each node.
+// Clients has a client for each used API group. A client of all groups would take 9 MiB of memory on each node.
 type Clients struct {
 	groups map[schema.GroupVersion]rest.Interface
 	// Parameters encodes the options of requests.
 	Parameters runtime.ParameterCodec
 }
 
-// NewClients makes clients of API groups, by functions that add the types of each to a scheme. They share
-// connections and a rate limit.
+// NewClients returns clients for API groups, each with the function that adds its types to a scheme. The clients share connections
+// and a rate limit.
 func NewClients(config *rest.Config, groups map[schema.GroupVersion]func(*runtime.Scheme) error) (*Clients, error) {
 	config = rest.CopyConfig(config)
 	scheme := runtime.NewScheme()
@@ -46,7 +45,7 @@ func NewClients(config *rest.Config, groups map[schema.GroupVersion]func(*runtim
 			one.APIPath = "/api"
 		}
 		if version != v1alpha1.GroupVersion {
-			// Protobuf is smaller than JSON, and quicker to read. Custom resources do not have it.
+			// Protobuf is smaller and faster than JSON. Custom resources do not support it.
 			one.ContentType, one.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 		}
 		if clients.groups[version], err = rest.RESTClientForConfigAndClient(one, connections); err != nil {
@@ -56,5 +55,5 @@ func NewClients(config *rest.Config, groups map[schema.GroupVersion]func(*runtim
 	return clients, nil
 }
 
-// Group is the client of an API group.
+// Group returns the client of an API group.
 func (c *Clients) Group(version schema.GroupVersion) rest.Interface { return c.groups[version] }

@@ -14,50 +14,49 @@ import (
 	"k8s.io/client-go/util/watchlist"
 )
 
-// Selected are the objects of a resource in all namespaces that a label selector selects.
+// Selected lists and watches the objects of a resource in all namespaces, by a label selector.
 func Selected(client rest.Interface, resource, selector string) cache.ListerWatcher {
 	return ListFirst{cache.NewFilteredListWatchFromClient(client, resource, metav1.NamespaceAll, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
 	})}
 }
 
-// Named is the object of a resource with a name.
+// Named lists and watches one object.
 func Named(client rest.Interface, resource, namespace, name string) cache.ListerWatcher {
 	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 	return ListFirst{cache.NewListWatchFromClient(client, resource, namespace, only)}
 }
 
-// ListFirst lists objects before it watches them. A list by watch, which the client library
-// prefers, takes twice the time and CPU on both sides, and does not say that a resource does not exist.
+// ListFirst lists objects before it watches them. The client library prefers a list by watch. That takes twice the time and CPU on
+// both sides, and does not report a missing resource.
 type ListFirst struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is what the client library asks about.
+// IsWatchListSemanticsUnSupported makes the client library list first.
 func (ListFirst) IsWatchListSemanticsUnSupported() bool { return true }
 
-// ListWithContext lists what exists now. The client library would begin with what an API server
-// remembers, however old: this process may know newer state.
+// ListWithContext lists the current objects. The client library would accept any old state of an API server, even older than the
+// state of this process.
 func (l ListFirst) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" {
-		// API servers answer this from memory, too, once they know that it is up to date.
+		// API servers also answer this from memory, after they have checked that it is up to date.
 		options.ResourceVersion, options.Limit = "", 0
 	}
 	return l.ListWatch.ListWithContext(ctx, options)
 }
 
-// Optional is a source that the API may not have.
+// Optional is a resource that the API may lack.
 type Optional struct {
 	cache.ListerWatcher
-	// Lacks reports whether an error says that there is no such source.
+	// Lacks reports whether an error means that the API lacks the resource.
 	Lacks func(error) bool
-	// Absent is called with that error, once, when the API has said so for as long as After. It may be nil.
+	// Absent is called with that error, once, after the API has lacked the resource for the time After. It may be nil.
 	After  time.Duration
 	Absent func(error)
-	// Empty is the list of an absent source. Without it the client library gets the error, and logs it each time.
+	// Empty is the list of an absent resource. Without it the client library gets the error, and logs it each time.
 	Empty runtime.Object
 	// Failed is called with each other error. It may be nil.
 	Failed func(error)
-	// Again is the time between questions from then on, doubled up to MostAgain. Zero leaves it to
-	// the client library.
+	// Again is the pause between lists of an absent resource, doubled up to MostAgain. Zero leaves it to the client library.
 	Again, MostAgain time.Duration
 
 	since    time.Time
@@ -65,12 +64,12 @@ type Optional struct {
 	wait     time.Duration
 }
 
-// IsWatchListSemanticsUnSupported is what the client library asks about.
+// IsWatchListSemanticsUnSupported answers for the wrapped source.
 func (o *Optional) IsWatchListSemanticsUnSupported() bool {
 	return watchlist.DoesClientNotSupportWatchListSemantics(o.ListerWatcher)
 }
 
-// ListWithContext lists objects, and reports if the API does not have their kind.
+// ListWithContext lists objects, and handles an absent resource.
 func (o *Optional) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	list, err := cache.ToListerWithContext(o.ListerWatcher).ListWithContext(ctx, options)
 	if err == nil || !o.Lacks(err) {
@@ -107,11 +106,11 @@ func (o *Optional) pause(ctx context.Context) {
 	}
 }
 
-// WatchWithContext watches objects. What the API lacks is listed again after a while.
+// WatchWithContext watches objects. For an absent resource it pauses, and then makes the client library list again.
 func (o *Optional) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	if o.reported && o.Empty != nil {
 		o.pause(ctx)
-		return nil, apierrors.NewResourceExpired("the resource was absent") // which the client library does not log
+		return nil, apierrors.NewResourceExpired("the resource was absent") // the client library does not log this
 	}
 	return cache.ToWatcherWithContext(o.ListerWatcher).WatchWithContext(ctx, options)
 }

@@ -7,23 +7,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Store passes what a reflector receives on to functions, and keeps nothing.
+// Store passes the objects of a reflector to functions, and keeps none.
 type Store[T any] struct {
-	// Trim leaves out what is not needed of an object. It may be nil.
+	// Trim removes unneeded parts of an object. It may be nil.
 	Trim    cache.TransformFunc
 	Set     func(T)
 	Remove  func(T)
 	Replace func(list []T, version string)
 }
 
-// Reflector makes a reflector that keeps a store up to date while it runs.
+// Reflector returns a reflector that keeps a store up to date while it runs.
 func Reflector[T runtime.Object](resource string, source cache.ListerWatcher, store *Store[T], options cache.ReflectorOptions) *cache.Reflector {
-	var example T // its type is all that counts
+	var example T // only its type counts
 	options.Name = resource
 	return cache.NewReflectorWithOptions(source, example, reflected[T]{store}, options)
 }
 
-// reflected is a store as a reflector sees it.
+// reflected implements the store of a reflector.
 type reflected[T any] struct{ *Store[T] }
 
 func (s reflected[T]) one(object any) (T, error) {
@@ -40,10 +40,10 @@ func (s reflected[T]) one(object any) (T, error) {
 	return typed, nil
 }
 
-// Add takes an object that is new.
+// Add passes on a new object.
 func (s reflected[T]) Add(object any) error { return s.Update(object) }
 
-// Update takes an object that is new or has changed.
+// Update passes on a new or changed object.
 func (s reflected[T]) Update(object any) error {
 	typed, err := s.one(object)
 	if err == nil {
@@ -52,7 +52,7 @@ func (s reflected[T]) Update(object any) error {
 	return err
 }
 
-// Delete takes out an object.
+// Delete passes on a deleted object.
 func (s reflected[T]) Delete(object any) error {
 	typed, err := s.one(object)
 	if err == nil {
@@ -61,7 +61,7 @@ func (s reflected[T]) Delete(object any) error {
 	return err
 }
 
-// Replace takes a list for all there is.
+// Replace passes on a list of all objects.
 func (s reflected[T]) Replace(objects []any, version string) error {
 	list := make([]T, len(objects))
 	for i, object := range objects {
@@ -74,8 +74,8 @@ func (s reflected[T]) Replace(objects []any, version string) error {
 	return nil
 }
 
-// Resync has nothing to do.
+// Resync does nothing.
 func (reflected[T]) Resync() error { return nil }
 
-// Transformer trims objects that come by a watch with all there is, as the node does.
+// Transformer returns Trim for objects of a list by watch.
 func (s reflected[T]) Transformer() cache.TransformFunc { return s.Trim }

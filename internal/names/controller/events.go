@@ -23,8 +23,7 @@ func requestFor(object client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)}
 }
 
-// enqueueBulk has pods synced after those that changed themselves: a node or a key of many pods
-// must not keep a new pod waiting for its first PodLocator.
+// enqueueBulk enqueues pods with low priority: a change of a node or a key must not delay the first PodLocator of a new pod.
 func enqueueBulk(q queue, pods []corev1.Pod) {
 	requests := make([]reconcile.Request, len(pods))
 	for i := range pods {
@@ -40,14 +39,14 @@ func enqueueBulk(q queue, pods []corev1.Pod) {
 	}
 }
 
-// podHandler follows pods whose addresses or nodes change, and notes when a pod gets its first addresses. A standby notes it
-// too, and syncs none, so the note goes with the pod.
+// podHandler enqueues pods whose addresses or nodes change, and records when a pod gets its first addresses. A standby also
+// records it and syncs no pod, so the record is deleted with the pod.
 func (r *reconciler) podHandler() shell.Handler[reconcile.Request] {
 	h := shell.OnEvent(func(_ context.Context, pod client.Object, q queue) { q.Add(requestFor(pod)) }, samePod)
 	created, updated, deleted := h.CreateFunc, h.UpdateFunc, h.DeleteFunc
 	h.CreateFunc = func(ctx context.Context, e event.CreateEvent, q queue) {
 		if pod, ok := e.Object.(*corev1.Pod); ok && !e.IsInInitialList && isLocatable(pod) {
-			r.noteArrival(pod)
+			r.recordArrival(pod)
 		}
 		created(ctx, e, q)
 	}
@@ -55,7 +54,7 @@ func (r *reconciler) podHandler() shell.Handler[reconcile.Request] {
 		before, ok := e.ObjectOld.(*corev1.Pod)
 		after, also := e.ObjectNew.(*corev1.Pod)
 		if ok && also && !isLocatable(before) && isLocatable(after) {
-			r.noteArrival(after)
+			r.recordArrival(after)
 		}
 		updated(ctx, e, q)
 	}
@@ -66,37 +65,37 @@ func (r *reconciler) podHandler() shell.Handler[reconcile.Request] {
 	return h
 }
 
-func (r *reconciler) noteArrival(pod *corev1.Pod) {
+func (r *reconciler) recordArrival(pod *corev1.Pod) {
 	r.arrivals.LoadOrStore(client.ObjectKeyFromObject(pod), r.clock.Now())
 }
 
-// samePod compares what a PodLocator says.
+// samePod compares the parts of pods that PodLocators depend on.
 func samePod(before, after client.Object) bool {
 	a, ok := before.(*corev1.Pod)
 	b, also := after.(*corev1.Pod)
 	return ok && also && a.UID == b.UID && a.Spec.NodeName == b.Spec.NodeName && isLocatable(a) == isLocatable(b) && slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }
 
-// locatorHandler follows what anybody does to PodLocators.
+// locatorHandler enqueues pods whose PodLocators change.
 func (r *reconciler) locatorHandler() shell.Handler[reconcile.Request] {
 	wake := func(_ context.Context, object client.Object, q queue) { q.Add(requestFor(object)) }
 	h := shell.OnEvent(wake, func(before, after client.Object) bool {
 		return before.GetResourceVersion() == after.GetResourceVersion()
 	})
 	h.DeleteFunc = func(_ context.Context, e event.DeleteEvent, q queue) {
-		r.written.gone(e.Object)
+		r.written.deleted(e.Object)
 		q.Add(requestFor(e.Object))
 	}
 	return h
 }
 
-// nodeHandler follows nodes that come, go, or have other labels or ranges. Nodes report their
-// status every few minutes, mostly unchanged.
+// nodeHandler enqueues the pods of nodes that are added, deleted, or get other labels or ranges. Nodes report their status every
+// few minutes, mostly unchanged.
 func (r *reconciler) nodeHandler() shell.Handler[reconcile.Request] {
 	return shell.OnChange(func(ctx context.Context, node client.Object, q queue) { r.enqueuePodsOf(ctx, node.GetName(), q) }, r.sameNode)
 }
 
-// sameNode compares what PodLocators depend on.
+// sameNode compares the parts of nodes that PodLocators depend on.
 func (r *reconciler) sameNode(before, after client.Object) bool {
 	a, ok := before.(*corev1.Node)
 	b, also := after.(*corev1.Node)

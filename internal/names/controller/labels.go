@@ -21,8 +21,8 @@ import (
 	"vicinity.dev/vicinity/internal/topology"
 )
 
-// DefaultLabels are the keys that are always copied: plans are by zone, and what Services ask
-// for by annotations is by node, zone and region.
+// DefaultLabels returns the keys that are always copied: plans are by zone, and annotations of Services by node, zone and
+// region.
 func DefaultLabels() []string {
 	return []string{topology.Hostname, topology.Region, topology.Zone}
 }
@@ -33,7 +33,7 @@ type labelKeys struct {
 	names []string // sorted
 }
 
-// of are the labels of a node to copy, nil if there are none.
+// of returns the labels of a node to copy, nil without any.
 func (k labelKeys) of(node *corev1.Node) map[string]string {
 	if k.all {
 		return maps.Clone(node.Labels)
@@ -50,10 +50,10 @@ func (k labelKeys) of(node *corev1.Node) map[string]string {
 	return copied
 }
 
-// gatherTime is how long changes of Services and policies are gathered.
+// gatherTime gathers changes of Services and policies.
 const gatherTime = time.Second
 
-// labelWatcher keeps the keys, and requeues all pods when there are new ones.
+// labelWatcher has the current keys, and enqueues all pods when keys are added.
 type labelWatcher struct {
 	client  client.Client
 	given   []string
@@ -65,7 +65,7 @@ func newLabelWatcher(c client.Client, given []string) *labelWatcher {
 	return &labelWatcher{client: c, given: given, changes: shell.NewGatherer(gatherTime)}
 }
 
-// derived reports whether Services and policies say which keys there are.
+// derived reports whether the keys come from Services and policies.
 func (w *labelWatcher) derived() bool { return len(w.given) == 0 }
 
 func (w *labelWatcher) current(ctx context.Context) (labelKeys, error) {
@@ -111,7 +111,7 @@ func (w *labelWatcher) read(ctx context.Context) (labelKeys, error) {
 	return labelKeys{names: slices.Compact(names)}, nil
 }
 
-// keysNamedBy are the topology keys that a Service or a policy names.
+// keysNamedBy returns the topology keys of a Service or a policy.
 func keysNamedBy(object client.Object) []string {
 	var policy intent.Policy
 	switch o := object.(type) {
@@ -125,7 +125,7 @@ func keysNamedBy(object client.Object) []string {
 	return policy.Keys()
 }
 
-// handler follows Services and policies that come or go and name keys, or name other keys than before.
+// handler watches for Services and policies whose keys change.
 func (w *labelWatcher) handler() shell.Handler[reconcile.Request] {
 	h := shell.OnEvent(func(_ context.Context, object client.Object, _ queue) {
 		if len(keysNamedBy(object)) > 0 {
@@ -140,12 +140,12 @@ func (w *labelWatcher) handler() shell.Handler[reconcile.Request] {
 	return h
 }
 
-// source follows the keys.
+// source refreshes the keys after changes.
 func (w *labelWatcher) source() source.Source {
 	return w.changes.Source("reading the topology keys of Services and policies", w.refresh)
 }
 
-// refresh reads the keys anew and requeues all pods if there are more than before.
+// refresh reads the keys again, and enqueues all pods if there are new keys.
 func (w *labelWatcher) refresh(ctx context.Context, q queue) error {
 	keys, err := w.read(ctx)
 	if err != nil {
@@ -153,7 +153,7 @@ func (w *labelWatcher) refresh(ctx context.Context, q queue) error {
 	}
 	before := w.keys.Swap(&keys)
 	if before == nil {
-		return nil // no sync has used any
+		return nil // no sync has used the keys
 	}
 	more := slices.DeleteFunc(slices.Clone(keys.names), func(name string) bool {
 		_, known := slices.BinarySearch(before.names, name)
@@ -162,7 +162,7 @@ func (w *labelWatcher) refresh(ctx context.Context, q queue) error {
 	if len(more) == 0 {
 		return nil
 	}
-	log.FromContext(ctx).Info("PodLocators get labels that Services or policies name now", "labels", strings.Join(more, ","))
+	log.FromContext(ctx).Info("Adding labels to PodLocators for topology keys of Services or policies", "labels", strings.Join(more, ","))
 	var pods corev1.PodList
 	if err := w.client.List(ctx, &pods); err != nil {
 		w.keys.Store(before)

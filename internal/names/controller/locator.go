@@ -1,10 +1,9 @@
-// Package controller keeps PodLocators: for each pod that its address alone does not locate, an
-// object of its name with its addresses, its node, and labels of that node. It does not say
-// who is near whom; a DNS server does, by these objects.
+// Package controller writes PodLocators: for each pod that its address alone does not locate, an object of the pod's name with
+// its addresses, its node, and labels of that node. The DNS server uses them to find near endpoints.
 //
-// What it does follows from pods, nodes and the labels to copy, so a restart writes nothing. It corrects PodLocators with its label,
-// and deletes them with the pod, or when PodLocators are switched off. It leaves other PodLocators alone, unless a pod needs
-// one of that name.
+// Its writes depend only on pods, nodes and the labels to copy, so a restart writes nothing. It corrects PodLocators with its
+// label, and deletes them with the pod, or when PodLocators are switched off. It does not touch other PodLocators, unless a pod
+// needs one of that name.
 package controller
 
 import (
@@ -34,34 +33,33 @@ type Mode string
 
 // The modes.
 const (
-	// Unset makes none and removes none: in a cluster of several controllers another one may keep them.
+	// Unset neither creates nor deletes PodLocators: another controller in the cluster may write them.
 	Unset Mode = ""
-	// Off is none: those that a controller made before are removed.
+	// Off deletes the PodLocators of an earlier controller.
 	Off Mode = "off"
-	// Auto is those whose addresses do not all lie in the ranges of their node.
+	// Auto is for pods with an address outside of their node's ranges.
 	Auto Mode = "auto"
-	// All is all but pods on the host network, which their node's address locates.
+	// All is for all pods except those on the host network, which have the address of their node.
 	All Mode = "all"
 )
 
-// Modes are all that can be chosen.
+// Modes returns the allowed values of the flag.
 func Modes() []Mode { return []Mode{Off, Auto, All} }
 
-// Locates reports whether any pods have a PodLocator.
+// Locates reports whether pods have PodLocators.
 func (m Mode) Locates() bool { return m == Auto || m == All }
 
-// Options are the choices of an administrator.
+// Options configure the controller.
 type Options struct {
 	Mode Mode
-	// Labels are the keys of node labels to copy besides DefaultLabels, AllLabels for all of
-	// them. Without any they are those that a Service or a policy names.
+	// Labels has the keys of node labels to copy besides DefaultLabels, AllLabels for all. Without any, the topology keys of
+	// Services and policies count.
 	Labels  []string
-	Workers int // pods that are synced at a time
-	// Rate and Burst bound writes, in a second and at once, so that those for many pods leave
-	// room for the rest of the program.
+	Workers int // concurrent syncs
+	// Rate and Burst bound the writes per second and at once, so that other parts of the program can write too.
 	Rate  float32
 	Burst int
-	// Syncs, if given, know the syncs under way.
+	// Syncs, if set, tracks the running syncs.
 	Syncs *shell.Syncs
 }
 
@@ -72,19 +70,18 @@ func (o Options) limiter() flowcontrol.RateLimiter {
 // AllLabels stands for all labels of nodes.
 const AllLabels = "*"
 
-// indexNode is the cache's index of pods by their node.
+// indexNode is the name of the cache's index of pods by node.
 const indexNode = "node"
 
-// CacheOptions adds the pods that may need a PodLocator, and PodLocators, to a manager's cache,
-// which must have nodes with their labels and the ranges of their pods, Services and policies.
-// The cache may have more pods for others.
+// CacheOptions adds PodLocators, and the pods that may need one, to a manager's cache. The cache must have Nodes with their labels
+// and pod ranges, Services and policies. It may have more pods for others.
 func CacheOptions(options *cache.Options) {
 	shared := true
 	podcache.Add(options, podcache.Addresses)
 	options.ByObject[&v1alpha1.PodLocator{}] = cache.ByObject{UnsafeDisableDeepCopy: &shared}
 }
 
-// Synced is a readiness check that fails until the cache has all pods and PodLocators.
+// Synced returns a readiness check that fails until the cache has all pods and PodLocators.
 func Synced(informers cache.Informers) func(*http.Request) error {
 	return func(request *http.Request) error {
 		for _, object := range []client.Object{&corev1.Pod{}, &v1alpha1.PodLocator{}} {
@@ -93,15 +90,14 @@ func Synced(informers cache.Informers) func(*http.Request) error {
 				return fmt.Errorf("watching %T: %w", object, err)
 			}
 			if !informer.HasSynced() {
-				return fmt.Errorf("%T: not all are known yet", object)
+				return fmt.Errorf("%T: the cache is not synced yet", object)
 			}
 		}
 		return nil
 	}
 }
 
-// Add adds the controller to a manager, whose cache must have CacheOptions if the mode locates
-// pods.
+// Add adds the controller to a manager. If the mode locates pods, the cache must have CacheOptions.
 func Add(ctx context.Context, mgr manager.Manager, options Options) error {
 	switch options.Mode {
 	case Unset:
@@ -150,7 +146,7 @@ type reconciler struct {
 	labels   *labelWatcher
 	limiter  flowcontrol.RateLimiter
 	written  written
-	arrivals sync.Map // when pods without a PodLocator got their first addresses, by name
+	arrivals sync.Map // when pods without a PodLocator got their first addresses, by pod
 	metrics  *metrics
 }
 

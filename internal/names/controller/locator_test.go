@@ -34,7 +34,7 @@ func TestLifeOfAPod(t *testing.T) {
 	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.9.0.1"}}
 	w.update(pod)
 	w.sync("web", "create web")
-	w.says("web", "10.9.0.1 on n1: zone=a")
+	w.wantLocator("web", "10.9.0.1 on n1: zone=a")
 	owner := w.locator("web").OwnerReferences
 	if len(owner) != 1 || owner[0].UID != pod.UID || owner[0].Kind != "Pod" || owner[0].BlockOwnerDeletion != nil {
 		t.Errorf("the owner is %+v", owner)
@@ -49,7 +49,7 @@ func TestLifeOfAPod(t *testing.T) {
 	pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: "fd00::1"})
 	w.update(pod)
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 fd00::1 on n1: zone=a")
+	w.wantLocator("web", "10.9.0.1 fd00::1 on n1: zone=a")
 	w.start(testOptions())
 	w.sync("web")
 	pod.Status.Phase = corev1.PodSucceeded
@@ -67,27 +67,27 @@ func TestNodes(t *testing.T) {
 	node := aNode("n1", "a")
 	w := newWorld(t, aPod("web", "n1", "10.9.0.1"))
 	w.sync("web", "create web")
-	w.says("web", "10.9.0.1 on : ")
+	w.wantLocator("web", "10.9.0.1 on : ")
 	w.make(node) // created after its pod
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 on n1: zone=a")
+	w.wantLocator("web", "10.9.0.1 on n1: zone=a")
 	node.Labels["other"] = "y"
 	w.update(node)
 	w.sync("web")
 	node.Labels[topology.Zone] = "b"
 	w.update(node)
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 on n1: zone=b")
+	w.wantLocator("web", "10.9.0.1 on n1: zone=b")
 	delete(node.Labels, topology.Zone)
 	w.update(node)
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 on n1: ")
+	w.wantLocator("web", "10.9.0.1 on n1: ")
 	w.remove(node)
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 on : ")
+	w.wantLocator("web", "10.9.0.1 on : ")
 	w.make(aNode("n1", "c")) // recreated
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 on n1: zone=c")
+	w.wantLocator("web", "10.9.0.1 on n1: zone=c")
 }
 
 func TestModes(t *testing.T) {
@@ -140,7 +140,7 @@ func TestModes(t *testing.T) {
 		w.remove(aNode("n1", ""))
 		w.sync("near")
 		w.sync("half", "update half")
-		w.says("half", "10.1.0.2 fd00:2::1 on : ")
+		w.wantLocator("half", "10.1.0.2 fd00:2::1 on : ")
 	})
 }
 
@@ -185,13 +185,13 @@ func TestOwnership(t *testing.T) {
 		taken, aPod("taken", "n1", "10.9.0.3"),
 	)
 	w.sync("malformed", "update malformed")
-	w.says("malformed", "10.9.0.1 on n1: zone=a")
+	w.wantLocator("malformed", "10.9.0.1 on n1: zone=a")
 	w.sync("again", "delete again", "create again")
-	w.says("again", "10.9.0.2 on n1: zone=a")
+	w.wantLocator("again", "10.9.0.2 on n1: zone=a")
 	w.sync("gone", "delete gone")
 	w.sync("behind", "delete behind")
 	w.sync("behind-again", "delete behind-again", "create behind-again")
-	w.says("behind-again", "10.9.0.4 on n1: zone=a")
+	w.wantLocator("behind-again", "10.9.0.4 on n1: zone=a")
 	w.sync("unlabelled", "update unlabelled")
 	if l := w.locator("unlabelled"); l.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedByController || l.Labels["a"] != "b" {
 		t.Errorf("the labels are %v", l.Labels)
@@ -206,7 +206,7 @@ func TestOwnership(t *testing.T) {
 		t.Errorf("told is %q", told)
 	}
 	w.sync("taken", "delete taken", "create taken")
-	w.says("taken", "10.9.0.3 on n1: zone=a")
+	w.wantLocator("taken", "10.9.0.3 on n1: zone=a")
 	if told := w.told(); len(told) != 1 || !strings.HasPrefix(told[0], "Warning PodLocatorReplaced PodLocator taken was not made for this pod") {
 		t.Errorf("told is %q", told)
 	}
@@ -240,7 +240,7 @@ func TestLabels(t *testing.T) {
 			options.Labels = test.labels
 			w.start(options)
 			w.sync("web", "create web")
-			w.says("web", "10.9.0.1 on n1: "+test.want)
+			w.wantLocator("web", "10.9.0.1 on n1: "+test.want)
 		})
 	}
 }
@@ -271,17 +271,17 @@ func TestLabelsTooMany(t *testing.T) {
 	w.make(service)
 	queued(1)
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 on n1: name=r1 zone=a")
+	w.wantLocator("web", "10.9.0.1 on n1: name=r1 zone=a")
 	w.remove(service)
 	queued(0)
 	w.sync("web")
 	w.start(testOptions())
 	w.sync("web")
-	w.says("web", "10.9.0.1 on n1: name=r1 zone=a")
+	w.wantLocator("web", "10.9.0.1 on n1: name=r1 zone=a")
 	node.Labels[rack] = "r2"
 	w.update(node)
 	w.sync("web", "update web")
-	w.says("web", "10.9.0.1 on n1: zone=a")
+	w.wantLocator("web", "10.9.0.1 on n1: zone=a")
 }
 
 // Most Services name no key, and are no reason to read all of them again.

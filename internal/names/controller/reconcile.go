@@ -18,7 +18,7 @@ import (
 	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
-// Reconcile has the PodLocator of a pod be what it should.
+// Reconcile creates, updates or deletes the PodLocator of a pod.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	defer r.options.Syncs.Begin("PodLocator " + request.String())()
 	after, err := r.sync(ctx, request.NamespacedName)
@@ -27,7 +27,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, err
 }
 
-// sync returns after how long to look again, zero for never.
+// sync returns the time until the next sync, zero for none.
 func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	locator, err := read(ctx, r.client, key, &v1alpha1.PodLocator{})
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 		return shell.BehindWait, nil
 	}
 	if locator != nil && locator.DeletionTimestamp != nil {
-		return 0, nil // until it is gone, which is an event
+		return 0, nil // its deletion is an event
 	}
 	pod, err := read(ctx, r.client, key, &corev1.Pod{})
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *reconciler) sync(ctx context.Context, key types.NamespacedName) (time.D
 	return 0, err
 }
 
-// read is an object that the cache has, nil if it has none.
+// read returns an object of the cache, nil if it does not exist.
 func read[T client.Object](ctx context.Context, c client.Reader, key types.NamespacedName, object T) (T, error) {
 	err := c.Get(ctx, key, object)
 	if apierrors.IsNotFound(err) {
@@ -70,23 +70,23 @@ func read[T client.Object](ctx context.Context, c client.Reader, key types.Names
 	return object, err
 }
 
-// write makes one of what there is the other that is wanted. Either may be nil.
+// write turns the existing PodLocator into the wanted one. Either may be nil.
 func (r *reconciler) write(ctx context.Context, pod *corev1.Pod, locator, want *v1alpha1.PodLocator, node *corev1.Node) error {
 	switch {
 	case locator == nil && want == nil:
 		return nil
 	case locator == nil && node == nil && r.options.Mode == Auto:
-		// It would locate nothing, and the node's ranges may do when it comes. A node that is
-		// deleted takes its pods along.
+		// Without its node, the PodLocator would locate nothing. Later the node's ranges may suffice. A deleted node takes its
+		// pods along.
 		return nil
 	case locator == nil:
 		return r.create(ctx, want)
 	case want == nil && !isManaged(locator):
-		return nil // somebody else's
+		return nil // a foreign PodLocator
 	case want == nil:
 		return r.delete(ctx, locator)
 	case !isOwnedBy(locator, pod):
-		// Of an earlier pod of the name, or of somebody else.
+		// It belongs to an earlier pod of the name, or is foreign.
 		if !isManaged(locator) {
 			r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, "PodLocatorReplaced", "Locate",
 				"PodLocator %s was not made for this pod and is replaced; only vicinity-controller may write PodLocators of pods", locator.Name)
@@ -95,7 +95,7 @@ func (r *reconciler) write(ctx context.Context, pod *corev1.Pod, locator, want *
 			return err
 		}
 		return r.create(ctx, want)
-	case says(locator, want, node):
+	case isUpToDate(locator, want, node):
 		return nil
 	}
 	return r.update(ctx, updated(locator, want))
@@ -133,7 +133,7 @@ func (r *reconciler) update(ctx context.Context, locator *v1alpha1.PodLocator) e
 func (r *reconciler) delete(ctx context.Context, locator *v1alpha1.PodLocator) error {
 	err := r.count(ctx, operationDelete, func() error {
 		uid := locator.UID
-		// The cache's object is shared; the client is given one of its own.
+		// The cache's object is shared, so the client gets a copy.
 		return shell.Changed(client.IgnoreNotFound(r.client.Delete(ctx, locator.DeepCopy(), client.Preconditions{UID: &uid})))
 	})
 	if err != nil {
@@ -142,7 +142,7 @@ func (r *reconciler) delete(ctx context.Context, locator *v1alpha1.PodLocator) e
 	return nil
 }
 
-// count waits until the write may be sent, and counts it by how it ended.
+// count waits for the rate limit, writes, and counts the write by its result.
 func (r *reconciler) count(ctx context.Context, operation string, write func() error) error {
 	if err := r.limiter.Wait(ctx); err != nil {
 		return err
@@ -152,20 +152,19 @@ func (r *reconciler) count(ctx context.Context, operation string, write func() e
 	return err
 }
 
-// What is written.
+// The operations of writes.
 const (
 	operationCreate = "create"
 	operationUpdate = "update"
 	operationDelete = "delete"
 )
 
-// metrics are those of the controller.
 type metrics struct {
 	syncs, writes *prometheus.CounterVec
 	delay         prometheus.Histogram
 }
 
-// newMetrics makes the metrics, with the series that are known from the start.
+// newMetrics returns the metrics with all their series.
 func newMetrics() *metrics {
 	m := &metrics{
 		syncs: shell.NewCounter("vicinity_locator_syncs_total", "Syncs of PodLocators, by result.", "result", shell.Outcomes()...),
@@ -193,8 +192,8 @@ func (m *metrics) wrote(operation string, err error) {
 	m.writes.WithLabelValues(operation, string(shell.OutcomeOf(err))).Inc()
 }
 
-// written has what was written of PodLocators as long as the cache does not show it. Without it
-// a pod and its node that change one after the other would cost a write that fails.
+// written has the last writes of PodLocators until the cache shows them. Without it, a change of a pod soon after a change of its
+// node would cost a failed write.
 type written struct {
 	mu    sync.Mutex
 	notes map[types.NamespacedName]note
@@ -206,7 +205,7 @@ type note struct {
 	trust   shell.Trust
 }
 
-// wrote notes a PodLocator as it was created or updated.
+// wrote records a created or updated PodLocator.
 func (w *written) wrote(locator *v1alpha1.PodLocator, now time.Time) {
 	n := note{uid: locator.UID, version: locator.ResourceVersion}
 	n.trust.Renew(now)
@@ -215,8 +214,8 @@ func (w *written) wrote(locator *v1alpha1.PodLocator, now time.Time) {
 	w.notes[client.ObjectKeyFromObject(locator)] = n
 }
 
-// gone notes that the cache has seen a PodLocator deleted.
-func (w *written) gone(locator client.Object) {
+// deleted records that the cache has seen the deletion of a PodLocator.
+func (w *written) deleted(locator client.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := client.ObjectKeyFromObject(locator)
@@ -225,7 +224,7 @@ func (w *written) gone(locator client.Object) {
 	}
 }
 
-// pending reports whether the cache, which shows a PodLocator or none, is behind a write.
+// pending reports whether the cache is behind a write. cached may be nil.
 func (w *written) pending(key types.NamespacedName, cached *v1alpha1.PodLocator, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// removalPage is how many PodLocators are read at a time.
+	// removalPage is the size of a page of a list.
 	removalPage = 500
-	// removalRetry is when to try again after a failure.
+	// removalRetry is the pause after a failure.
 	removalRetry = 30 * time.Second
 )
 
-// removal deletes the PodLocators that a controller made before they were switched off, which
-// would go stale and still count. It reads them once, without a cache: nothing makes new ones.
-// It cannot tell those of another controller in the cluster, so Unset does not run it.
+// removal deletes the PodLocators of an earlier controller after they are switched off: they would become stale and still count. It
+// lists them once, without a cache: no new ones appear. It cannot recognize those of another controller in the cluster, so Unset
+// does not run it.
 type removal struct {
 	reader  client.Reader
 	writer  client.Writer
@@ -36,8 +36,7 @@ func newRemoval(mgr manager.Manager, options Options) *removal {
 	return &removal{reader: mgr.GetAPIReader(), writer: mgr.GetClient(), limiter: options.limiter()}
 }
 
-// Start implements manager.Runnable. The leader alone runs it; if it ends before all are gone,
-// the next one goes on.
+// Start implements manager.Runnable. Only the leader runs it. If it ends early, the next leader continues.
 func (r *removal) Start(ctx context.Context) error {
 	logger := log.FromContext(ctx)
 	for {
@@ -57,7 +56,7 @@ func (r *removal) Start(ctx context.Context) error {
 	}
 }
 
-// remove deletes all that the controller made, and returns how many these were.
+// remove deletes all PodLocators of the controller, and returns their number.
 func (r *removal) remove(ctx context.Context) (removed int, err error) {
 	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController}
 	next := ""
@@ -68,8 +67,7 @@ func (r *removal) remove(ctx context.Context) (removed int, err error) {
 		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
 			return removed, nil // the API has no PodLocators
 		case apierrors.IsResourceExpired(err) && next != "":
-			// The API server keeps a list for minutes, in which PodLocators of it were deleted.
-			// The list of those that are left is shorter each time, so this comes to an end.
+			// The API server keeps the pages of a list for some minutes. A new list is shorter, so this ends.
 			next = ""
 			continue
 		case err != nil:
@@ -90,7 +88,7 @@ func (r *removal) remove(ctx context.Context) (removed int, err error) {
 	}
 }
 
-// delete deletes a PodLocator unless it is gone, or goes already.
+// delete deletes a PodLocator unless it is deleted or being deleted.
 func (r *removal) delete(ctx context.Context, locator *metav1.PartialObjectMetadata) (deleted bool, err error) {
 	if locator.DeletionTimestamp != nil {
 		return false, nil

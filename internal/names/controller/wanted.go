@@ -18,18 +18,17 @@ func isLocatable(pod *corev1.Pod) bool {
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// wanted is the PodLocator of a pod on a node, nil if it needs none. There may be no such pod
-// and no such node.
+// wanted returns the PodLocator of a pod on a node, nil if the pod needs none. pod and node may be nil.
 func wanted(pod *corev1.Pod, node *corev1.Node, keys labelKeys, mode Mode) *v1alpha1.PodLocator {
 	if pod == nil || !isLocatable(pod) || mode == Auto && node != nil && inRanges(pod, node) {
 		return nil
 	}
-	created := pod.CreationTimestamp // the client writes into what it creates, and the pod is shared
+	created := pod.CreationTimestamp // a copy: the client writes into the object that it creates
 	locator := &v1alpha1.PodLocator{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name,
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedByController},
-			// Not blocking the deletion of the pod, for which one would need rights to pods.
+			// Not BlockOwnerDeletion, which needs rights to pods.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
 		},
 		PodCreationTimestamp: &created,
@@ -55,9 +54,9 @@ func inRanges(pod *corev1.Pod, node *corev1.Node) bool {
 	return true
 }
 
-// says reports whether a PodLocator says what is wanted. It may have more labels of the node:
-// a key that nothing names any more is not worth a write for each pod.
-func says(locator, want *v1alpha1.PodLocator, node *corev1.Node) bool {
+// isUpToDate reports whether a PodLocator has the wanted content. It may have more labels of the node: an unused key is not worth a
+// write for each pod.
+func isUpToDate(locator, want *v1alpha1.PodLocator, node *corev1.Node) bool {
 	if !isManaged(locator) || !slices.Equal(locator.IPs, want.IPs) || locator.NodeName != want.NodeName ||
 		!locator.PodCreationTimestamp.Equal(want.PodCreationTimestamp) {
 		return false
@@ -78,7 +77,7 @@ func says(locator, want *v1alpha1.PodLocator, node *corev1.Node) bool {
 	return true
 }
 
-// updated is a PodLocator with what is wanted.
+// updated returns a PodLocator with the wanted content.
 func updated(locator, want *v1alpha1.PodLocator) *v1alpha1.PodLocator {
 	after := locator.DeepCopy()
 	after.IPs, after.NodeName, after.NodeLabels = want.IPs, want.NodeName, maps.Clone(want.NodeLabels)
@@ -87,8 +86,8 @@ func updated(locator, want *v1alpha1.PodLocator) *v1alpha1.PodLocator {
 	return after
 }
 
-// isManaged reports whether the controller made a PodLocator. The pod that it was made for may
-// own it no more: who deletes a pod can have Kubernetes leave behind what it owns.
+// isManaged reports whether the controller made a PodLocator. Its pod may no longer own it: a pod can be deleted with
+// propagationPolicy Orphan.
 func isManaged(locator *v1alpha1.PodLocator) bool {
 	return locator.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByController
 }

@@ -109,7 +109,7 @@ func (w *world) sync(name string, want ...string) reconcile.Result {
 }
 
 // says is what the PodLocator of a pod says, empty if there is none: addresses, node, labels.
-func (w *world) says(name, want string) {
+func (w *world) wantLocator(name, want string) {
 	w.t.Helper()
 	locator, err := read(context.Background(), w.client, types.NamespacedName{Namespace: "shop", Name: name}, &v1alpha1.PodLocator{})
 	if err != nil {

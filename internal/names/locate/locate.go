@@ -1,12 +1,11 @@
-// Package locate says where the client with an address is: on which node, and with which
-// labels. It takes the first of these that knows the address:
+// Package locate finds the node of a client by its address, and the labels of the node. The first source with the address
+// counts:
 //
 //   - a node's own addresses, which its pods on the host network share,
 //   - the PodLocator of a pod,
 //   - the pod ranges of nodes, the longest prefix first.
 //
-// It does not read objects: internal/names/location turns a Node or a PodLocator into what the
-// index takes. It does not judge what is near a client either.
+// internal/names/location reads the objects. The package does not decide what is near a client.
 package locate
 
 import (
@@ -18,26 +17,25 @@ import (
 	"unique"
 )
 
-// Location is where a client is. A client whose node is not known has no location.
+// Location is the location of a client. It is empty if the client's node is unknown.
 type Location struct {
 	Node string
-	// Labels are those of the node as far as the source has them. All who look up the same
-	// location share them: they are read only.
+	// Labels has the labels of the node, as far as the source has them. Callers share them and must not change them.
 	Labels map[string]string
 	Source Source
 }
 
-// Source says how a client was located.
+// Source is the source of a location.
 type Source uint8
 
-// The sources. Of two that know an address the first counts.
+// The sources. If two have an address, the first counts.
 const (
 	NodeAddress Source = iota + 1
 	PodLocator
 	PodRange
 )
 
-// String is the word for the source in metrics, in documents and in the output of vicinity explain.
+// String returns the word for the source in metrics, documents and the output of vicinity explain.
 func (s Source) String() string {
 	switch s {
 	case NodeAddress:
@@ -50,41 +48,39 @@ func (s Source) String() string {
 	return "unknown"
 }
 
-// Node is what locates by a node.
+// Node locates clients by a node.
 type Node struct {
-	// Addresses are the node's own, those of its tunnels included.
+	// Addresses has the node's own addresses, including those of its tunnels.
 	Addresses []netip.Addr
 	PodRanges []netip.Prefix
-	// Labels are kept, not copied: the caller must not change them any more.
+	// Labels is not copied: the caller must not change it afterwards.
 	Labels map[string]string
-	// Created tells which of two nodes with one address counts: the newer.
+	// Created decides between two nodes with one address: the newer counts.
 	Created time.Time
 }
 
-// Pod is what locates by a PodLocator. One without node and labels locates nothing.
+// Pod locates clients by a PodLocator. Without node and labels it locates none.
 type Pod struct {
 	IPs  []netip.Addr
 	Node string
-	// Labels count while no node of the name is known: a PodLocator has a copy of the node's labels,
-	// which is written some time after they change. They are kept, not copied: the caller must not
-	// change them any more.
+	// Labels counts only while the node is unknown: a PodLocator has a copy of the node's labels, which may be out of date.
+	// Labels is not copied: the caller must not change it afterwards.
 	Labels map[string]string
-	// Created tells which of two pods with one address counts: the newer, and of two created
-	// in the same second the one that took its addresses last. The other counts again once
-	// the first is deleted.
+	// Created decides between two pods with one address: the newer counts and, within the same second, the one that got
+	// its addresses last. The other counts again when the first is deleted.
 	Created time.Time
 }
 
-// Index finds locations. All its methods may be called at any time by any goroutine.
+// Index finds locations. Any goroutine may call its methods.
 type Index struct {
 	mu    sync.RWMutex
 	nodes map[string]*entry
 	pods  map[podName]*entry
-	// copied has the copies of labels in PodLocators by the name of their node, which may be unknown.
+	// copied has the labels in PodLocators by node, which may be unknown.
 	copied map[string]*copiedLabels
-	// claims are those for each prefix, the one that counts first. An address is a prefix of full length.
+	// claims has the claims for each prefix. The first counts. An address is a prefix of full length.
 	claims map[netip.Prefix][]claim
-	// lengths4 and lengths6 are the lengths of the prefixes of each family, the longest first.
+	// lengths4 and lengths6 have the prefix lengths of each family, the longest first.
 	lengths4, lengths6 []length
 }
 
@@ -103,7 +99,7 @@ type entry struct {
 	created   int64 // in seconds since 1970
 }
 
-// copiedLabels are what PodLocators say of the labels of one node. They have equal copies, of which one is kept.
+// copiedLabels is the shared copy of a node's labels in PodLocators.
 type copiedLabels struct {
 	labels map[string]string
 	pods   int
@@ -115,18 +111,17 @@ type claim struct {
 	source Source
 }
 
-// length counts the claims for prefixes of so many bits.
+// length counts the claims for prefixes of one length.
 type length struct{ bits, claims int }
 
-// New returns an index that knows nothing.
+// New returns an empty index.
 func New() *Index {
 	return &Index{
 		nodes: map[string]*entry{}, pods: map[podName]*entry{}, copied: map[string]*copiedLabels{}, claims: map[netip.Prefix][]claim{},
 	}
 }
 
-// Lookup finds the client with an address, of either family. An IPv4 address may come mapped
-// into IPv6; a zone of the address is ignored.
+// Lookup finds the client with an address. It accepts IPv4 addresses mapped into IPv6, and ignores the zone of an address.
 func (x *Index) Lookup(addr netip.Addr) (Location, bool) {
 	addr = addr.Unmap().WithZone("")
 	x.mu.RLock()
@@ -140,7 +135,7 @@ func (x *Index) Lookup(addr netip.Addr) (Location, bool) {
 	return Location{}, false
 }
 
-// SetNode adds a node, or replaces what is known of it.
+// SetNode adds or replaces a node.
 func (x *Index) SetNode(name string, n Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -153,7 +148,7 @@ func (x *Index) SetNode(name string, n Node) {
 	x.nodes[name] = x.replace(x.nodes[name], fresh)
 }
 
-// DeleteNode forgets a node. PodLocators that name it have their own labels again.
+// DeleteNode deletes a node. PodLocators on it use their own labels again.
 func (x *Index) DeleteNode(name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -161,8 +156,8 @@ func (x *Index) DeleteNode(name string) {
 	delete(x.nodes, name)
 }
 
-// SetPod adds the PodLocator of a pod, or replaces what is known of it. A pod that keeps its
-// addresses keeps its place among those that have the same.
+// SetPod adds or replaces the PodLocator of a pod. A pod that keeps its addresses keeps its place among others with the same
+// addresses.
 func (x *Index) SetPod(namespace, name string, p Pod) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -180,7 +175,7 @@ func (x *Index) SetPod(namespace, name string, p Pod) {
 	x.pods[key] = x.replace(old, fresh)
 }
 
-// DeletePod forgets the PodLocator of a pod.
+// DeletePod deletes the PodLocator of a pod.
 func (x *Index) DeletePod(namespace, name string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -195,7 +190,7 @@ func (x *Index) removePod(key podName) {
 	}
 }
 
-// locationOf is where a claim is. The labels of a known node count before those of a PodLocator.
+// locationOf returns the location of a claim. The labels of a known node win over those of a PodLocator.
 func (x *Index) locationOf(c claim) Location {
 	at := Location{Node: c.node, Labels: c.labels, Source: c.source}
 	if n := x.nodes[c.node]; n != nil {
@@ -204,7 +199,7 @@ func (x *Index) locationOf(c claim) Location {
 	return at
 }
 
-// share returns the labels that another PodLocator of the node has, if they are equal. The caller owes an unshare.
+// share returns the shared copy of equal labels for a node. The caller must call unshare later.
 func (x *Index) share(node string, labels map[string]string) map[string]string {
 	c := x.copied[node]
 	if c == nil {
@@ -218,7 +213,7 @@ func (x *Index) share(node string, labels map[string]string) map[string]string {
 	return c.labels
 }
 
-// unshare forgets the labels of a node with its last PodLocator.
+// unshare drops the labels of a node with its last PodLocator.
 func (x *Index) unshare(node string) {
 	c := x.copied[node]
 	if c.pods--; c.pods == 0 {
@@ -226,8 +221,8 @@ func (x *Index) unshare(node string) {
 	}
 }
 
-// replace puts an entry in the place of another, which may be nil, and returns the one that is known then. An
-// entry whose claims stay keeps its place among others.
+// replace replaces an entry, which may be nil, and returns the current one. If the claims do not change, the old entry stays
+// and keeps its place among others.
 func (x *Index) replace(old, fresh *entry) *entry {
 	if old != nil && old.created == fresh.created && slices.Equal(old.addresses, fresh.addresses) && slices.Equal(old.ranges, fresh.ranges) {
 		old.node, old.labels = fresh.node, fresh.labels
@@ -238,7 +233,7 @@ func (x *Index) replace(old, fresh *entry) *entry {
 	return fresh
 }
 
-// remove takes the claims of an entry away, which may be nil.
+// remove removes the claims of an entry, which may be nil.
 func (x *Index) remove(e *entry) {
 	if e != nil {
 		e.eachClaim(x.drop)
@@ -255,7 +250,7 @@ func (e *entry) eachClaim(do func(netip.Prefix, claim)) {
 	}
 }
 
-// insert adds a claim before those that count less.
+// insert adds a claim before the claims that it precedes.
 func (x *Index) insert(prefix netip.Prefix, c claim) {
 	all := x.claims[prefix]
 	at := slices.IndexFunc(all, func(other claim) bool {
@@ -280,7 +275,7 @@ func (x *Index) drop(prefix netip.Prefix, c claim) {
 	x.count(prefix, -1)
 }
 
-// count counts a claim that came or went by the length of its prefix.
+// count adds to the number of claims for the length of a prefix.
 func (x *Index) count(prefix netip.Prefix, by int) {
 	lengths := x.lengthsOf(prefix.Addr())
 	at, found := slices.BinarySearchFunc(*lengths, prefix.Bits(), func(l length, bits int) int { return bits - l.bits })
@@ -299,7 +294,7 @@ func (x *Index) lengthsOf(addr netip.Addr) *[]length {
 	return &x.lengths6
 }
 
-// hosts are the valid addresses of a list, without zones and not mapped into IPv6.
+// hosts returns the valid addresses of a list, without zones and not mapped into IPv6.
 func hosts(addrs []netip.Addr) []netip.Addr {
 	kept := make([]netip.Addr, 0, len(addrs))
 	for _, addr := range addrs {
@@ -310,7 +305,7 @@ func hosts(addrs []netip.Addr) []netip.Addr {
 	return kept
 }
 
-// unmapped is a prefix of IPv4 if all its addresses are mapped into IPv6.
+// unmapped returns the IPv4 prefix if all addresses of a prefix are mapped into IPv6.
 func unmapped(prefix netip.Prefix) netip.Prefix {
 	if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
 		return netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)

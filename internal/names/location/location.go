@@ -1,8 +1,7 @@
-// Package location reads off Nodes and PodLocators what internal/names/locate takes: which addresses
-// are a node's own, which ranges its pods have their addresses from, and where a pod is.
+// Package location reads Nodes and PodLocators for the index of internal/names/locate: a node's own addresses, the ranges of its
+// pods, and the location of a pod.
 //
-// It knows what networks write into Nodes. It does not decide which source counts for an
-// address: the index does.
+// It knows the annotations of pod networks on Nodes. It does not decide which source counts for an address: the index does.
 package location
 
 import (
@@ -17,18 +16,16 @@ import (
 	"vicinity.dev/vicinity/internal/names/locate"
 )
 
-// Annotations in which networks say which addresses of a node are its own besides those in its
-// status. Packets of a node to pods of others, and those of its pods where they are masqueraded,
-// come from there.
+// ownAddresses are annotations of pod networks with further own addresses of a node. Packets of the node to pods on other nodes,
+// and masqueraded packets of its pods, come from there.
 //
-//   - Calico has each node's addresses, some with the length of their network, and those of its
-//     tunnels, which are of IP pools and in no range of the node (calico/node, "startup" and
-//     "allocateip"; docs.tigera.io, resource "Node").
-//   - Cilium has the router's address on cilium_host, and the address of its health endpoint, which
-//     with other IPAM than that of Kubernetes are in no range of the node (docs.cilium.io, "Kubernetes
-//     host-scope IPAM"). Releases before 1.13 wrote the names that begin with io.cilium.
-//   - Flannel has the address that its tunnels end at. The tunnel's own is the first of the node's
-//     range (github.com/flannel-io/flannel, Documentation/kubernetes.md, "Annotations").
+//   - Calico writes the node's addresses, some with a prefix length, and those of its tunnels, which are from IP pools and in no
+//     range of the node (calico/node, "startup" and "allocateip"; docs.tigera.io, resource "Node").
+//   - Cilium writes the router's address on cilium_host, and the address of its health endpoint. Unless IPAM is that of
+//     Kubernetes, they are in no range of the node (docs.cilium.io, "Kubernetes host-scope IPAM"). Releases before 1.13 wrote
+//     the names that begin with io.cilium.
+//   - Flannel writes the address where its tunnels end. The tunnel's own address is the first of the node's range
+//     (github.com/flannel-io/flannel, Documentation/kubernetes.md, "Annotations").
 //   - OVN-Kubernetes masquerades to the address of the gateway router, in JSON.
 var ownAddresses = []string{
 	"projectcalico.org/IPv4Address", "projectcalico.org/IPv6Address",
@@ -43,13 +40,12 @@ var ownAddresses = []string{
 	"k8s.ovn.org/node-gateway-router-lrp-ifaddr",
 }
 
-// calicoPrefix begins Calico's annotations. Its own IPAM, the default, takes blocks of its pools for
-// any node, whatever spec.podCIDRs say.
+// calicoPrefix is the prefix of Calico's annotations. Calico's IPAM, the default, assigns blocks of its pools to any node,
+// regardless of spec.podCIDRs.
 const calicoPrefix = "projectcalico.org/"
 
-// ownRanges are annotations in which networks say which ranges the pods of a node have, where
-// that is not in spec.podCIDRs: Cilium; kube-router, separated by commas (its user guide);
-// OVN-Kubernetes, in JSON by network.
+// ownRanges are annotations of pod networks with the ranges of a node's pods, if they are not in spec.podCIDRs: Cilium;
+// kube-router, separated by commas (its user guide); OVN-Kubernetes, in JSON by network.
 var ownRanges = []string{
 	"network.cilium.io/ipv4-pod-cidr", "network.cilium.io/ipv6-pod-cidr",
 	"io.cilium.network.ipv4-pod-cidr", "io.cilium.network.ipv6-pod-cidr",
@@ -57,8 +53,7 @@ var ownRanges = []string{
 	"k8s.ovn.org/node-subnets",
 }
 
-// Annotations are those of a node that say where its addresses are, for a cache that
-// keeps no others. It is nil if there are none.
+// Annotations returns the annotations of a node that this package reads, nil without any. A cache can drop all others.
 func Annotations(node *corev1.Node) map[string]string {
 	var kept map[string]string
 	for _, name := range slices.Concat(ownAddresses, ownRanges) {
@@ -72,8 +67,7 @@ func Annotations(node *corev1.Node) map[string]string {
 	return kept
 }
 
-// OfNode is what locates clients by a node. What cannot be read is left out. The labels
-// are shared with the node.
+// OfNode reads a Node. It ignores unreadable values. The result shares the labels of the Node.
 func OfNode(node *corev1.Node) locate.Node {
 	n := locate.Node{Labels: node.Labels, Created: node.CreationTimestamp.Time}
 	for _, address := range node.Status.Addresses {
@@ -91,15 +85,15 @@ func OfNode(node *corev1.Node) locate.Node {
 	return n
 }
 
-// IgnoresPodCIDRs reports whether the network of a node says by annotations that pods do not have
-// their addresses from spec.podCIDRs. Those would locate pods on nodes that they are not on.
+// IgnoresPodCIDRs reports whether annotations of a node's pod network show that its pods do not use spec.podCIDRs. Those would
+// locate pods on wrong nodes.
 func IgnoresPodCIDRs(node *corev1.Node) bool {
 	has := func(name string) bool { return node.Annotations[name] != "" }
 	return slices.ContainsFunc(ownRanges, has) ||
 		slices.ContainsFunc(ownAddresses, func(name string) bool { return strings.HasPrefix(name, calicoPrefix) && has(name) })
 }
 
-// PodRanges are the ranges that the pods of a node have their addresses from.
+// PodRanges returns the ranges of a node's pods.
 func PodRanges(node *corev1.Node) []netip.Prefix {
 	var ranges []netip.Prefix
 	if !IgnoresPodCIDRs(node) {
@@ -118,8 +112,7 @@ func PodRanges(node *corev1.Node) []netip.Prefix {
 	return ranges
 }
 
-// annotated are the texts in the value of an annotation: one, some with commas between them,
-// or all strings of a value in JSON, in the order of names.
+// annotated returns the texts in an annotation: one text, a list with commas, or all strings of a value in JSON, sorted.
 func annotated(value string) []string {
 	if !strings.HasPrefix(value, "{") {
 		return strings.Split(value, ",")
@@ -149,7 +142,7 @@ func texts(value any) []string {
 	return all
 }
 
-// appendAddress adds an address, which may be written with the length of its network, once.
+// appendAddress adds an address once. The text may have a prefix length.
 func appendAddress(all []netip.Addr, text string) []netip.Addr {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "/")
 	address, err := netip.ParseAddr(text)
@@ -162,7 +155,7 @@ func appendAddress(all []netip.Addr, text string) []netip.Addr {
 	return append(all, address)
 }
 
-// appendRange adds a prefix, but not one of all addresses, once.
+// appendRange adds a prefix once, unless it contains all addresses.
 func appendRange(all []netip.Prefix, text string) []netip.Prefix {
 	prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 	if err != nil || prefix.Bits() == 0 {
@@ -174,9 +167,8 @@ func appendRange(all []netip.Prefix, text string) []netip.Prefix {
 	return append(all, prefix)
 }
 
-// OfPod is what locates clients by a PodLocator. Addresses that cannot be read are left
-// out. One that is being deleted locates nothing: its addresses may be another's. The labels are
-// shared with the locator.
+// OfPod reads a PodLocator. It ignores unreadable addresses. A PodLocator that is being deleted locates no client: another pod
+// may have its addresses. The result shares the labels of the PodLocator.
 func OfPod(locator *v1alpha1.PodLocator) locate.Pod {
 	if locator.DeletionTimestamp != nil {
 		return locate.Pod{}
