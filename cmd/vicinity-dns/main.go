@@ -1,5 +1,5 @@
-// Command vicinity-dns is CoreDNS with the plugin vicinity, which answers for headless
-// Services with what is near the client. It takes the flags and the Corefile of CoreDNS.
+// Command vicinity-dns is CoreDNS with the plugin vicinity, which answers for headless Services with endpoints near the client. It
+// has the flags and the Corefile of CoreDNS.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "vicinity-dns: "+err.Error())
 		os.Exit(1)
 	}
-	// The version that is printed is that of CoreDNS.
+	// CoreDNS prints this beside its own version.
 	coremain.GitCommit = "vicinity-dns " + version.Read().Version
 	coremain.Run()
 }

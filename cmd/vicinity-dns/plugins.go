@@ -49,10 +49,8 @@ import (
 	_ "vicinity.dev/vicinity/plugin/vicinity"
 )
 
-// directives are the plugins in the order in which a query passes them. It is that of CoreDNS
-// but for one: cache stands after dnssec, so that vicinity, which gives clients different
-// answers, can stand between the two. What the cache holds is the same for all clients, and
-// what clients get is signed after it was chosen.
+// directives has the plugins in the order of a query. It is the order of CoreDNS, except that cache comes after dnssec. vicinity is
+// between the two: the cache has the same answers for all clients, and the chosen answers are signed.
 var directives = []string{
 	"root",
 	"metadata",

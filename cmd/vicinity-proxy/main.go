@@ -1,5 +1,5 @@
-// Command vicinity-proxy serves Services on a node: it programs nftables for Services that have EndpointGroups,
-// or for all, so that clients on the node reach the endpoints that their zone is to use.
+// Command vicinity-proxy serves Services on a node: it programs nftables for Services with EndpointGroups, or for all Services, so
+// that clients on the node reach the endpoints for their zone.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks the program to finish; a second one ends it.
+	// The first signal ends the program gracefully. A second one kills it.
 	context.AfterFunc(ctx, stop)
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "vicinity-proxy: "+err.Error())
@@ -34,7 +34,7 @@ func main() {
 type command struct {
 	settings
 	cleanup, dryRun, initOnly bool
-	// switches is the folder of the kernel's settings.
+	// switches is the folder of the kernel's network settings.
 	switches string
 }
 
@@ -70,7 +70,7 @@ The rules stay in place when the proxy ends. When it starts, it changes only rul
 	return made
 }
 
-// complete sets the defaults that depend on other flags, and checks all of them.
+// complete sets the defaults that depend on other flags, and checks all flags.
 func (c *command) complete(flags *pflag.FlagSet) error {
 	if err := c.replaceKubeProxy(flags); err != nil {
 		return err

@@ -11,28 +11,28 @@ import (
 	"time"
 )
 
-// controlGroups is where a container sees its control group.
+// controlGroups is the folder of a container's control group.
 const controlGroups = "/sys/fs/cgroup"
 
-// memoryFiles have its memory limit, by versions of control groups.
+// memoryFiles has the files of the memory limit, for both versions of control groups.
 var memoryFiles = []string{"memory.max", "memory/memory.limit_in_bytes"}
 
 // noLimit is more memory than exists.
 const noLimit = math.MaxInt64 / 2
 
-// Garbage in per cent of the heap. At the start nearly all of it comes from lists, which are read once and delay
-// the first sync. Afterwards a proxy makes little of it and keeps what it knows, so less than usual is enough.
+// The garbage in per cent of the heap. At the start most garbage comes from lists, which delay the first sync. Afterwards a proxy
+// makes little garbage, so a low percentage is enough.
 const (
 	garbageAtStart = 100
 	garbage        = 40
 )
 
-// longestStart bounds the start, which may not end while the API server is away or the kernel takes nothing.
+// longestStart bounds the start, which may not end while the API server is unavailable or the kernel refuses all changes.
 const longestStart = 10 * time.Minute
 
-// startGenerously spends memory for a faster start. It returns the function that ends that, which also runs
-// after longestStart. GOGC wins over it. It leaves a quarter of the limit to what the kernel holds for the
-// proxy. After the start the heap has its own limit.
+// startGenerously spends memory for a faster start. It returns the function that ends this mode, which also ends after
+// longestStart. GOGC disables it. It leaves a quarter of the limit to the kernel's memory for the proxy. After the start, heap is
+// the limit.
 func startGenerously(limit, heap int64) (end func()) {
 	debug.SetMemoryLimit(heap)
 	if os.Getenv("GOGC") != "" {
@@ -54,8 +54,8 @@ func startGenerously(limit, heap int64) (end func()) {
 	}
 }
 
-// heapLimit leaves room in a control group for what the kernel holds for the proxy. A group of zero has no
-// limit. The heap has at least half: to collect garbage all the time would be no better than to be killed.
+// heapLimit leaves room in a control group for the kernel's memory for the proxy. A group of zero has no limit. The heap gets at
+// least half: endless garbage collection would be no better than being killed.
 func heapLimit(group, kernel int64) int64 {
 	usual := debug.SetMemoryLimit(-1)
 	if group == 0 {
@@ -64,7 +64,7 @@ func heapLimit(group, kernel int64) int64 {
 	return min(usual, max(group-kernel, group/2))
 }
 
-// memoryLimit is the limit of the control group or of GOMEMLIMIT, whichever is less, zero if there is none.
+// memoryLimit returns the lower limit of the control group and GOMEMLIMIT, zero for none.
 func memoryLimit(groups fs.FS) int64 {
 	least := debug.SetMemoryLimit(-1)
 	if group := groupLimit(groups); group > 0 {
@@ -76,7 +76,7 @@ func memoryLimit(groups fs.FS) int64 {
 	return least
 }
 
-// groupLimit is zero if the control group has no limit.
+// groupLimit returns the limit of the control group, zero for none.
 func groupLimit(groups fs.FS) int64 {
 	least := int64(noLimit)
 	for _, name := range memoryFiles {

@@ -51,7 +51,7 @@ func (c *command) serve(ctx context.Context) error {
 		return err
 	}
 	if o.WithoutIPv6 {
-		log.Info("Services do not have IPv6 on this node, whose kernel does not have it")
+		log.Info("Services have no IPv6 on this node, because its kernel lacks IPv6")
 	}
 	tracker, err := kernel.OpenTracker(kernel.TrackerOptions{TCP: c.conntrackTCPCleanup})
 	if err != nil {
@@ -79,8 +79,7 @@ func (c *command) serve(ctx context.Context) error {
 	return err
 }
 
-// listen opens the ports that flags name, and answers until the context ends. It calls fail if a server ends
-// before.
+// listen opens the ports of the flags, and answers until the context ends. It calls fail if a server ends early.
 func (c *command) listen(ctx context.Context, health, metrics http.Handler, fail func(error)) error {
 	for _, server := range []struct {
 		flag, address string
@@ -95,7 +94,7 @@ func (c *command) listen(ctx context.Context, health, metrics http.Handler, fail
 		}
 		switch err := httpserver.Serve(ctx, server.address, server.handler, fail); {
 		case errors.Is(err, unix.EADDRINUSE):
-			return fmt.Errorf("--%s: %w: another program of the node has the port, as kube-proxy has 10256 and 10249 while it runs; end it, or give another port", server.flag, err)
+			return fmt.Errorf("--%s: %w: another program of the node uses the port; kube-proxy uses 10256 and 10249; end it, or choose another port", server.flag, err)
 		case err != nil:
 			return fmt.Errorf("--%s: %w", server.flag, err)
 		}
@@ -103,7 +102,7 @@ func (c *command) listen(ctx context.Context, health, metrics http.Handler, fail
 	return nil
 }
 
-// openKernel connects to the kernel and checks what it can do.
+// openKernel connects to the kernel and checks its support and its settings.
 func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	conn, err := open()
 	if err != nil {
@@ -115,28 +114,28 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		found, err := kernel.Findings(os.DirFS("/proc/sys"), family)
 		if err != nil {
-			log.Error(err, "Settings of the kernel are not known")
+			log.Error(err, "Cannot read settings of the kernel")
 		}
 		for _, one := range found {
-			tellSetting(log, one)
+			logFinding(log, one)
 		}
 	}
 	return conn, nil
 }
 
-// supportChecker checks what the kernel can do. It is a *kernel.Conn outside of tests.
+// supportChecker is a *kernel.Conn outside of tests.
 type supportChecker interface {
 	CheckSupport(ctx context.Context, family ruleset.Family) error
 }
 
-// lacksIPv6 reports whether the kernel has no IPv6. It is an error if the kernel has IPv6 and cannot
-// do what rules need: half of the addresses of Services would not work, silently.
+// lacksIPv6 reports whether the kernel has no IPv6. A kernel with IPv6 that does not support the rules is an error: half of the
+// addresses of Services would silently fail.
 func lacksIPv6(ctx context.Context, hasIPv6 func() (bool, error), conn supportChecker) (bool, error) {
 	if has, err := hasIPv6(); err != nil || !has {
 		return err == nil, err
 	}
 	if err := conn.CheckSupport(ctx, ruleset.IPv6); err != nil {
-		return false, fmt.Errorf("the kernel has IPv6, and no rules of IPv6 can be made: %w; to do without IPv6, start the kernel with ipv6.disable=1", err)
+		return false, fmt.Errorf("the kernel has IPv6, and does not support the rules for it: %w; to do without IPv6, start the kernel with ipv6.disable=1", err)
 	}
 	return false, nil
 }
@@ -157,13 +156,13 @@ func cleanUp(ctx context.Context) error {
 	return errors.Join(conn.Cleanup(ctx), conn.Close())
 }
 
-// prepare does what the proxy itself may lack the rights for: it sets how the kernel tracks and counts
-// connections. It logs failures, and the proxy serves anyway.
+// prepare configures how the kernel tracks and counts connections, for which the proxy itself may lack the rights. It logs
+// failures: the proxy serves anyway.
 func (c *command) prepare(ctx context.Context, log logr.Logger) {
-	// This loads the modules whose settings are set.
+	// This loads the modules of the settings.
 	conn, err := openKernel(ctx, logr.Discard())
 	if err != nil {
-		log.Error(err, "Connections may not be tracked yet")
+		log.Error(err, "Cannot load nftables: connections may not be tracked yet")
 	} else {
 		defer conn.Close()
 	}
@@ -172,45 +171,45 @@ func (c *command) prepare(ctx context.Context, log logr.Logger) {
 		return
 	}
 	if err := accounting.CountBytes(c.switches); err != nil {
-		log.Error(err, "Bytes of connections are not counted")
+		log.Error(err, "Cannot count bytes of connections")
 	}
 }
 
 func (c *command) trackConnections(log logr.Logger) {
-	cpus, err := cpuset.NumCPU() // of the node, of which the process may have fewer
+	cpus, err := cpuset.NumCPU() // of the node; the process may have fewer
 	if err != nil || cpus < 1 {
 		cpus = runtime.NumCPU()
 	}
 	changes := c.conntrack.Set(c.switches, cpus)
 	for i := range changes {
 		if one := &changes[i]; one.Err != nil {
-			tellSetting(log.WithValues("cause", one.Err.Error()), one.Finding)
+			logFinding(log.WithValues("cause", one.Err.Error()), one.Finding)
 		} else {
-			log.Info("A setting of the kernel was changed", "setting", one.Name, "before", one.Value, "value", one.Want)
+			log.Info("Changed a setting of the kernel", "setting", one.Name, "before", one.Value, "value", one.Want)
 		}
 	}
 }
 
-func tellSetting(log logr.Logger, one kernel.Finding) {
-	log.Info("A setting of the kernel is not as it should be", "setting", one.Name, "value", one.Value, "want", one.Want, "consequence", one.Consequence)
+func logFinding(log logr.Logger, one kernel.Finding) {
+	log.Info("A setting of the kernel is wrong", "setting", one.Name, "value", one.Value, "want", one.Want, "consequence", one.Consequence)
 }
 
-// mostScrapes bounds the requests for metrics at once. Each holds all figures in memory.
+// mostScrapes bounds the concurrent requests for metrics. Each has all figures in memory.
 const mostScrapes = 8
 
 func metricsHandler(registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
-	// kube-proxy answers these too: tools look for the mode, and monitors for a sign of life.
-	mux.HandleFunc("/proxyMode", says(proxyMode))
-	mux.HandleFunc("/healthz", says("ok"))
+	// kube-proxy answers these too. Tools read the mode, and monitors check /healthz.
+	mux.HandleFunc("/proxyMode", textHandler(proxyMode))
+	mux.HandleFunc("/healthz", textHandler("ok"))
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes}))
 	return mux
 }
 
-// proxyMode is the mode of kube-proxy that the rules are like.
+// proxyMode is the corresponding mode of kube-proxy.
 const proxyMode = "nftables"
 
-func says(text string) http.HandlerFunc {
+func textHandler(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -228,13 +227,13 @@ func pprofHandler() http.Handler {
 	return mux
 }
 
-// Requests to the API server per second, and at once. Events have a bound of their own.
+// The limits of requests to the API server, per second and at once. Events have their own limit.
 const (
 	apiQPS   = 20
 	apiBurst = 40
 )
 
-// api configures the API server by a file or a flag, else by the pod's account.
+// api returns the configuration of the API client: from a file or a flag, otherwise from the pod's service account.
 func (c *command) api() (*rest.Config, error) {
 	var api *rest.Config
 	var err error

@@ -70,8 +70,7 @@ func (s *settings) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.log.format, "log-format", "json", "how to log: "+strings.Join(logFormats, ", "))
 }
 
-// ofKubeProxy are defaults in place of kube-proxy, so that load balancers, tools and connections find what they
-// had.
+// ofKubeProxy has the defaults in place of kube-proxy, so that load balancers, tools and connections work as before.
 var ofKubeProxy = map[string]string{
 	flagHealth: ":10256", flagMetrics: ":10249",
 	"conntrack-max-per-core": "32768", "conntrack-min": "131072",
@@ -94,7 +93,7 @@ func (s *settings) replaceKubeProxy(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// check returns an error about the first setting that makes no sense.
+// check returns an error about the first invalid setting.
 func (s *settings) check() error {
 	s.nodeName = cmp.Or(s.nodeName, hostname())
 	switch {
@@ -120,7 +119,7 @@ func (s *settings) check() error {
 	return err
 }
 
-// checkConntrack returns an error about the first setting that the kernel could not have.
+// checkConntrack returns an error about the first setting that the kernel refuses.
 func (s *settings) checkConntrack() error {
 	for _, number := range []struct {
 		flag  string
@@ -155,7 +154,7 @@ func hostname() string {
 	return strings.ToLower(strings.TrimSpace(name))
 }
 
-// options expects checked settings.
+// options returns the options of the proxy. The settings must be checked before.
 func (s *settings) options() (proxy.Options, error) {
 	rules, err := s.rules.Settings()
 	if err != nil {

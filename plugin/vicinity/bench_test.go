@@ -32,7 +32,7 @@ func (w *world) locatePods(n int) {
 	labels := map[string]string{topology.Hostname: "a1", topology.Zone: "a"}
 	for i := range n {
 		address := netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)})
-		w.cluster.where.SetPod("shop", fmt.Sprint("pod-", i), locate.Pod{IPs: []netip.Addr{address}, Node: "a1", Labels: labels})
+		w.cluster.clients.SetPod("shop", fmt.Sprint("pod-", i), locate.Pod{IPs: []netip.Addr{address}, Node: "a1", Labels: labels})
 	}
 }
 

@@ -17,44 +17,42 @@ import (
 	"vicinity.dev/vicinity/internal/names/location"
 )
 
-// cluster is what is known of the cluster: where clients are, and the endpoints of headless
-// Services. Queries read it while it is changed.
+// cluster has the locations of clients, and the endpoints of headless Services. Queries read it while it changes.
 type cluster struct {
-	where *locate.Index
+	clients *locate.Index
 
-	writing sync.Mutex // of those who change Services
+	writing sync.Mutex // for changes of Services
 	reading sync.RWMutex
 	parts   map[string]*parts // by "name.namespace"; changed with both locks
 
-	changed atomic.Int64 // seconds since 1970
-	missing atomic.Int32 // resources that were not listed yet
+	changed  atomic.Int64 // seconds since 1970
+	unlisted atomic.Int32 // resources that are not listed yet
 }
 
-// parts are the objects that a Service is made of. It is made by the first query after a change,
-// so that answers are by all that was received, and a burst of changes, as of a rollout or the
-// first list, does not make it anew for each slice and group.
+// parts has the objects of a Service. The first query after a change computes the Service, so that answers use all received
+// changes. A burst of changes, as in a rollout or the first list, does not compute it for each slice and group.
 type parts struct {
 	mu     sync.Mutex
 	groups map[string]*v1alpha1.EndpointGroup
 	slices map[string][]names.Endpoint
 
-	current atomic.Pointer[made] // nil after a change
+	current atomic.Pointer[computed] // nil after a change
 }
 
-// made is the Service that parts make, which does not change: nil without groups.
-type made struct{ *names.Service }
+// computed is the Service of parts, which does not change: nil without groups.
+type computed struct{ *names.Service }
 
 func newCluster() *cluster {
-	return &cluster{where: locate.New(), parts: map[string]*parts{}}
+	return &cluster{clients: locate.New(), parts: map[string]*parts{}}
 }
 
-// synced reports whether all resources were listed once.
-func (c *cluster) synced() bool { return c.missing.Load() == 0 }
+// isSynced reports whether all resources have been listed.
+func (c *cluster) isSynced() bool { return c.unlisted.Load() == 0 }
 
-// serial is that of the zone as far as it depends on the cluster's groups.
+// serial returns the serial of the zone, as far as the zone depends on groups.
 func (c *cluster) serial() uint32 { return uint32(c.changed.Load()) }
 
-// service finds a Service with groups by "name.namespace", in any case.
+// service returns a Service with groups by "name.namespace", in any case, or nil.
 func (c *cluster) service(name string) *names.Service {
 	const longest = 2*63 + 1
 	var lower [longest]byte
@@ -101,7 +99,7 @@ func (c *cluster) change(namespace, name string, do func(*parts)) {
 	}
 }
 
-// change changes the parts, and reports whether none is left.
+// change changes the parts, and reports whether they are empty.
 func (p *parts) change(do func(*parts)) (isEmpty bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +108,7 @@ func (p *parts) change(do func(*parts)) (isEmpty bool) {
 	return len(p.groups) == 0 && len(p.slices) == 0
 }
 
-// service makes the Service if its parts have changed. Queries for others do not wait for it.
+// service computes the Service if its parts have changed. Queries for other Services do not wait for it.
 func (p *parts) service() *names.Service {
 	if now := p.current.Load(); now != nil {
 		return now.Service
@@ -119,7 +117,7 @@ func (p *parts) service() *names.Service {
 	defer p.mu.Unlock()
 	now := p.current.Load()
 	if now == nil {
-		now = &made{names.NewService(slices.Collect(maps.Values(p.groups)), p.slices)}
+		now = &computed{names.NewService(slices.Collect(maps.Values(p.groups)), p.slices)}
 		p.current.Store(now)
 	}
 	return now.Service
@@ -145,7 +143,7 @@ func (c *cluster) deleteGroup(namespace, service, name string) {
 	c.change(namespace, service, func(p *parts) { delete(p.groups, name) })
 }
 
-// setSlice takes the endpoints of a slice. Those that are not ready have no records.
+// setSlice stores the endpoints of a slice.
 func (c *cluster) setSlice(s *discoveryv1.EndpointSlice) {
 	endpoints, malformed := names.EndpointsOf(s)
 	malformedCount.WithLabelValues(resourceSlices).Add(float64(malformed))
@@ -156,13 +154,13 @@ func (c *cluster) deleteSlice(namespace, service, name string) {
 	c.change(namespace, service, func(p *parts) { delete(p.slices, name) })
 }
 
-// setNode locates clients by a node: those on its own network, and pods in its ranges.
+// setNode locates clients by a node: clients with the node's own addresses, and pods in its ranges.
 func (c *cluster) setNode(n *corev1.Node) {
 	node := location.OfNode(n)
 	if len(node.Addresses) == 0 && len(n.Status.Addresses) > 0 || len(node.PodRanges) == 0 && len(n.Spec.PodCIDRs) > 0 && !location.IgnoresPodCIDRs(n) {
 		malformedCount.WithLabelValues(resourceNodes).Inc()
 	}
-	c.where.SetNode(n.Name, node)
+	c.clients.SetNode(n.Name, node)
 }
 
 // setLocator locates a pod.
@@ -171,5 +169,5 @@ func (c *cluster) setLocator(l *v1alpha1.PodLocator) {
 	if l.DeletionTimestamp == nil && len(pod.IPs) < len(l.IPs) {
 		malformedCount.WithLabelValues(resourceLocators).Inc()
 	}
-	c.where.SetPod(l.Namespace, l.Name, pod)
+	c.clients.SetPod(l.Namespace, l.Name, pod)
 }

@@ -195,7 +195,7 @@ func TestExplainAgrees(t *testing.T) {
 		}
 		w := d.serve(outer, lines...)
 		for _, client := range clients {
-			at, _ := w.cluster.where.Lookup(netip.MustParseAddr(client))
+			at, _ := w.cluster.clients.Lookup(netip.MustParseAddr(client))
 			if got := d.explain(t, client, "web.shop.svc.cluster.local.", plan).Client; got.Node != at.Node || got.Located != at.Source.String() {
 				t.Fatalf("%s is explained to be at %+v, and the server finds it at %+v", client, got, at)
 			}

@@ -14,17 +14,16 @@ import (
 	"vicinity.dev/vicinity/internal/names"
 )
 
-// subject is a name in an answer that has the records of a Service with groups.
+// subject is a name in an answer with the records of a Service with groups.
 type subject struct {
 	name    string
 	zone    string
 	service *names.Service
-	// ofPort says that the name is that of a port, which some endpoints may not have.
-	ofPort bool
+	isPort  bool // some endpoints may lack the port
 }
 
-// filter is what the client gets of a message: the same one if there is nothing to filter,
-// or a copy. It changes neither the message nor its records, which a cache may hold.
+// filter returns the client's part of a message: the message itself if nothing is filtered, or a copy. It changes neither the
+// message nor its records, which a cache may hold.
 func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	if len(m.Answer) == 0 && w.asked == "" {
 		return m
@@ -62,10 +61,10 @@ func (w *writer) filter(m *dns.Msg) *dns.Msg {
 	return &out
 }
 
-// subjects are the names in a message whose records depend on the client. Before all is known
-// that decides about them it reports any name of a Service as unknown.
+// subjects returns the names in a message whose records depend on the client. Before all resources are listed, it reports any
+// name of a Service as unknown.
 func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
-	synced := v.cluster.synced()
+	synced := v.cluster.isSynced()
 	last := ""
 	for _, section := range [][]dns.RR{m.Answer, m.Extra} {
 		for _, rr := range section {
@@ -91,26 +90,24 @@ func (v *Vicinity) subjects(m *dns.Msg) (found []subject, unknown bool) {
 	return found, false
 }
 
-// filter has the sections of an answer, as far as they are filtered. Filters are used again and
-// again: what they need for a choice is neither made anew for each answer nor on the stack of
-// its goroutine, which would have to grow.
+// filter filters the sections of an answer. Filters are pooled: the memory of a choice is neither allocated for each answer nor on
+// the stack of its goroutine, which would have to grow.
 type filter struct {
 	w             *writer
 	answer, extra []dns.RR
-	// removed says that records are gone, and all that a client was given everything since
-	// nothing is meant for it.
+	// removed says that records were removed. all says that the client gets all records, because none are for it.
 	removed, all bool
 
 	chooser endpoint.Chooser
 	found   []netip.Addr // in records
 }
 
-// begin begins with another answer.
+// begin prepares the filter for an answer.
 func (f *filter) begin(w *writer, m *dns.Msg) {
 	f.w, f.answer, f.extra, f.removed, f.all = w, m.Answer, m.Extra, false, false
 }
 
-// end gives the filter back.
+// end returns the filter to the pool.
 func (f *filter) end() {
 	pool := &f.w.plugin.filters
 	f.w, f.answer, f.extra = nil, nil, nil
@@ -127,7 +124,7 @@ func (f *filter) outcome() string {
 	return outcomeWhole
 }
 
-// apply keeps of a name's records those of the endpoints that the client uses.
+// apply filters the records of a name.
 func (f *filter) apply(s *subject) {
 	f.answer = f.addresses(f.answer, s)
 	f.extra = f.addresses(f.extra, s)
@@ -136,7 +133,7 @@ func (f *filter) apply(s *subject) {
 	}
 }
 
-// choose says which of some addresses of one family the client uses.
+// choose returns which addresses of one family the client uses.
 func (f *filter) choose(e *endpoint.Set, addresses []netip.Addr) endpoint.Chosen {
 	chosen := f.chooser.Choose(e, f.w.locate(), addresses)
 	f.all = f.all || chosen.All
@@ -144,10 +141,10 @@ func (f *filter) choose(e *endpoint.Set, addresses []netip.Addr) endpoint.Chosen
 	return chosen
 }
 
-// fresh are the addresses of a family that the client uses of those that are ready by now, where
-// it uses none of an answer: a cache may still have one from before a pod was replaced.
+// fresh returns the currently ready addresses of a family that the client uses, if it uses none of the answer: a cache may have
+// the answer from before a pod was replaced.
 func (f *filter) fresh(e *endpoint.Set, old endpoint.Chosen, s *subject, family int) []netip.Addr {
-	if old.Count > 0 || s.ofPort {
+	if old.Count > 0 || s.isPort {
 		return nil
 	}
 	var fresh []netip.Addr
@@ -203,8 +200,8 @@ func (f *filter) addresses(section []dns.RR, s *subject) []dns.RR {
 	return section
 }
 
-// services filters the SRV records of a name: those stay whose targets the client uses, and of the
-// additional records the addresses that it uses.
+// services filters the SRV records of a name. It keeps the targets that the client uses, and their addresses in the additional
+// records.
 func (f *filter) services(s *subject) {
 	targets := make(map[string][]netip.Addr)
 	for _, rr := range f.answer {
@@ -222,7 +219,7 @@ func (f *filter) services(s *subject) {
 	}
 	var all []netip.Addr
 	for name, addresses := range targets {
-		if addresses == nil { // a plugin below left the additional records out
+		if addresses == nil { // a plugin below omitted the additional records
 			addresses = s.service.Host(names.Label(name))
 			targets[name] = addresses
 		}
@@ -263,19 +260,19 @@ func (f *filter) services(s *subject) {
 	f.extra = extra
 }
 
-// signs reports whether a record signs the records of a type and name, which are others now.
+// signs reports whether a record is a signature of the records of a type and name. After filtering it is wrong.
 func signs(rr dns.RR, rrtype uint16, name string) bool {
 	sig, ok := rr.(*dns.RRSIG)
 	return ok && sig.TypeCovered == rrtype && names.Same(sig.Hdr.Name, name)
 }
 
-// bounded is a record whose TTL is not above the bound.
+// bounded returns the record with a TTL of at most the bound.
 func (w *writer) bounded(rr dns.RR) dns.RR {
 	if rr.Header().Ttl <= w.plugin.ttl {
 		return rr
 	}
 	switch of := rr.(type) {
-	case *dns.A: // the bytes of the address are shared
+	case *dns.A: // cheaper than dns.Copy: the address is shared
 		short := *of
 		rr = &short
 	case *dns.AAAA:
@@ -288,7 +285,7 @@ func (w *writer) bounded(rr dns.RR) dns.RR {
 	return rr
 }
 
-// addressOf is the address in a record, invalid if it has none.
+// addressOf returns the address in a record, invalid without one.
 func addressOf(rr dns.RR) netip.Addr {
 	var ip net.IP
 	switch rr := rr.(type) {
@@ -301,7 +298,7 @@ func addressOf(rr dns.RR) netip.Addr {
 	return address.Unmap()
 }
 
-// addressesOf are the addresses in the records of a message.
+// addressesOf yields the addresses in the records of a message.
 func addressesOf(m *dns.Msg) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for _, section := range [...][]dns.RR{m.Answer, m.Extra} {
@@ -314,10 +311,9 @@ func addressesOf(m *dns.Msg) iter.Seq[netip.Addr] {
 	}
 }
 
-// ownerOf is the name that a record belongs to.
 func ownerOf(rr dns.RR) string { return rr.Header().Name }
 
-// withAddress is a record like another, of an address of the same family.
+// withAddress returns a copy of a record with another address of the same family.
 func withAddress(rr dns.RR, address netip.Addr) dns.RR {
 	rr = dns.Copy(rr)
 	switch rr := rr.(type) {
@@ -329,8 +325,7 @@ func withAddress(rr dns.RR, address netip.Addr) dns.RR {
 	return rr
 }
 
-// soa is the record of a zone that says for how long there is nothing, like that of the plugin
-// kubernetes.
+// soa returns the SOA record of a zone for answers without records, like that of the plugin kubernetes.
 func (v *Vicinity) soa(zone string) dns.RR {
 	return &dns.SOA{
 		Hdr: dns.RR_Header{Name: zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: v.ttl},
@@ -339,8 +334,7 @@ func (v *Vicinity) soa(zone string) dns.RR {
 	}
 }
 
-// rename gives the question its name back, and the records of the name that was asked for
-// instead.
+// rename restores the client's name in the question, and in the records of the replaced name.
 func (w *writer) rename(m *dns.Msg) {
 	if len(m.Question) != 1 {
 		return
@@ -361,7 +355,7 @@ func (w *writer) rename(m *dns.Msg) {
 	}
 }
 
-// answerSubnet says that the answer is for the client of the query's subnet only.
+// answerSubnet limits the answer to the client subnet of the query.
 func (w *writer) answerSubnet(m *dns.Msg) {
 	opt := new(dns.OPT)
 	opt.Hdr.Name, opt.Hdr.Rrtype = ".", dns.TypeOPT

@@ -433,9 +433,9 @@ func TestLocators(t *testing.T) {
 	leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	w.cluster.setLocator(leaving)
 	ask("172.16.0.1", "a1/1")
-	w.cluster.where.DeletePod("shop", "r")
+	w.cluster.clients.DeletePod("shop", "r")
 	ask("172.16.0.1", "a1/1")
-	w.cluster.where.DeletePod("shop", "p")
+	w.cluster.clients.DeletePod("shop", "p")
 	ask("172.16.0.1", "soa")
 }
 
@@ -517,7 +517,7 @@ func TestLookupsWithinStayWhole(t *testing.T) {
 func TestUnsynced(t *testing.T) {
 	w := newWorld(t)
 	w.headless("web", zone, "1@a1 1@b1")
-	w.cluster.missing.Store(1)
+	w.cluster.unlisted.Store(1)
 	if w.Ready() {
 		t.Error("it is ready")
 	}
@@ -526,7 +526,7 @@ func TestUnsynced(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
-	w.cluster.missing.Store(0)
+	w.cluster.unlisted.Store(0)
 	if got := brief(w.ask(onA1, webName, dns.TypeA)); got != "a1/1" || !w.Ready() {
 		t.Errorf("got %q", got)
 	}
@@ -538,7 +538,7 @@ func TestUnsyncedPlan(t *testing.T) {
 	w.headless("web", zone, "1@a1 1@b1")
 	group := w.cluster.parts["web.shop"].groups["web0"]
 	w.cluster.deleteGroup("shop", "web", "web0")
-	w.cluster.missing.Store(1)
+	w.cluster.unlisted.Store(1)
 	const prefer = "b.Prefer._zone."
 	for name, want := range map[string]string{prefer + webName: "SERVFAIL", prefer + "no.shop.svc.cluster.local.": "SERVFAIL", "b.pin._zone." + webName: "b1/1"} {
 		m := w.ask(onA1, name, dns.TypeA)
@@ -547,7 +547,7 @@ func TestUnsyncedPlan(t *testing.T) {
 		}
 	}
 	w.cluster.setGroup(group)
-	w.cluster.missing.Add(-1)
+	w.cluster.unlisted.Add(-1)
 	if got := brief(w.ask(onA1, prefer+webName, dns.TypeA)); got != "b1/1" {
 		t.Errorf("got %q", got)
 	}

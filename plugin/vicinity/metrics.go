@@ -8,15 +8,15 @@ import (
 
 // The outcomes of answers for Services with groups.
 const (
-	// outcomeNearest is an answer with fewer records than there are.
+	// outcomeNearest is an answer without some records.
 	outcomeNearest = "nearest"
-	// outcomeWhole is one that has all, because the client uses all.
+	// outcomeWhole is an answer with all records: the client uses all.
 	outcomeWhole = "whole"
-	// outcomeFallback is one that has all, because the client would have none.
+	// outcomeFallback is an answer with all records: otherwise the client would get none.
 	outcomeFallback = "fallback"
-	// outcomeNone is one without records, because tiers are hard.
+	// outcomeNone is an answer without records, because tiers are hard.
 	outcomeNone = "none"
-	// outcomeUnsynced is a failure, because objects are not known yet.
+	// outcomeUnsynced is a failure, because resources are not listed yet.
 	outcomeUnsynced = "unsynced"
 )
 

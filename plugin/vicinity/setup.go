@@ -29,14 +29,14 @@ var log = clog.NewWithPlugin(pluginName)
 
 func init() { plugin.Register(pluginName, setup) }
 
-// What holds unless the Corefile says otherwise.
+// The defaults and limits of the Corefile.
 const (
-	defaultTTL            = 5 // seconds, that of the plugin kubernetes
+	defaultTTL            = 5 // seconds, as in the plugin kubernetes
 	defaultStartupTimeout = 5 * time.Second
 	maxTTL                = 3600
 )
 
-// options are what the Corefile says.
+// options has the settings of a server block.
 type options struct {
 	zones          []string
 	ttl            uint32
@@ -61,7 +61,7 @@ func setup(c *caddy.Controller) error {
 	if err != nil {
 		return plugin.Error(pluginName, err)
 	}
-	v.cluster.missing.Store(1) // until the watches have begun
+	v.cluster.unlisted.Store(1) // until the watches start
 	startups.stopDropped()
 	start := startups.of(c)
 	first := false
@@ -72,7 +72,7 @@ func setup(c *caddy.Controller) error {
 		if err != nil {
 			return plugin.Error(pluginName, err)
 		}
-		start.begun(func() { w.stop(); v.stopped.Store(true) })
+		start.onStop(func() { w.stop(); v.stopped.Store(true) })
 		switch limit := max(o.startupTimeout, defaultStartupTimeout); {
 		case first && !w.await(o.startupTimeout):
 			log.Warning("Starting without knowing Services and nodes: until the API server answers, names of Services fail with SERVFAIL")
@@ -92,8 +92,8 @@ func setup(c *caddy.Controller) error {
 	return nil
 }
 
-// zonesOf are the zones of the plugin kubernetes, none without one. Its type is not named here: its package
-// is tested with this one in its chain.
+// zonesOf returns the zones of the plugin kubernetes, none without it. It uses reflection instead of the plugin's type: tests put
+// this plugin into the chain of that package.
 func zonesOf(backend plugin.Handler) []string {
 	value := reflect.ValueOf(backend)
 	if value.Kind() != reflect.Pointer || value.Elem().Kind() != reflect.Struct {
@@ -107,8 +107,7 @@ func zonesOf(backend plugin.Handler) []string {
 	return zones
 }
 
-// warnOfZones logs which zones kubernetes does not answer for: what is meant to be near a client there
-// is in other zones, and reaches all clients whole.
+// warnOfZones logs the zones that the plugin kubernetes does not serve. Its answers are in other zones then, and are not filtered.
 func warnOfZones(zones, served []string) {
 	for _, zone := range zones {
 		if len(served) > 0 && plugin.Zones(served).Matches(zone) == "" {
@@ -117,13 +116,13 @@ func warnOfZones(zones, served []string) {
 	}
 }
 
-// checkOrder refuses a server that was built with an order of plugins in which answers for one
-// client would reach others, or would be signed before they are chosen.
+// checkOrder refuses a wrong order of plugins: answers for one client would reach others, or would be signed before they are
+// chosen.
 func checkOrder(directives []string) error {
 	at := slices.Index(directives, pluginName)
 	for _, below := range []string{"cache", "kubernetes"} {
 		if i := slices.Index(directives, below); i >= 0 && i < at {
-			return fmt.Errorf("this server was built with %s before %s: clients would get answers that are meant for others; build it with %[2]s before %[1]s, or use vicinity-dns", below, pluginName)
+			return fmt.Errorf("this server was built with %s before %s: clients would get answers for other clients; build it with %[2]s before %[1]s, or use vicinity-dns", below, pluginName)
 		}
 	}
 	if i := slices.Index(directives, "dnssec"); i > at {
@@ -235,7 +234,7 @@ func (o *options) read(directive string, args []string) error {
 	return nil
 }
 
-// clientConfig is how to reach the API server: as the Corefile says, or from within the cluster.
+// clientConfig returns the configuration of the API client: that of the Corefile, or of a pod in the cluster.
 func (o *options) clientConfig() (*rest.Config, error) {
 	var config *rest.Config
 	var err error
@@ -259,17 +258,17 @@ func (o *options) clientConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// startups are those of the servers of this program. Caddy drops a server that does not start,
-// as after a reload, without a call to its plugins, so a later server stops what that has begun.
+// startups has the startups of all servers of this program. Caddy drops a server that fails to start, for example after a reload,
+// without a call to its plugins. So a later server stops the watches of the dropped one.
 var startups registry
 
-// registry has startups until their servers are gone.
+// registry has the startups of servers until these are gone.
 type registry struct {
 	mu  sync.Mutex
 	all []*startup
 }
 
-// startup is what all blocks of one server have begun. The storage of the server's instance has it.
+// startup has the functions that stop the watches of one server. The storage of the server's instance has it.
 type startup struct {
 	mu    sync.Mutex
 	stops []func()
@@ -277,7 +276,7 @@ type startup struct {
 
 type startupKey struct{}
 
-// of is the startup of the server that a block is set up for.
+// of returns the startup of a block's server.
 func (r *registry) of(c *caddy.Controller) *startup {
 	if s, ok := c.Get(startupKey{}).(*startup); ok {
 		return s
@@ -290,7 +289,7 @@ func (r *registry) of(c *caddy.Controller) *startup {
 	return s
 }
 
-// stopDropped stops what servers have begun that caddy does not have any more.
+// stopDropped stops the watches of servers that caddy has dropped.
 func (r *registry) stopDropped() {
 	live := map[*startup]bool{}
 	for _, instance := range caddy.Instances() {
@@ -310,14 +309,14 @@ func (r *registry) stopDropped() {
 	})
 }
 
-// begun notes how to stop a part.
-func (s *startup) begun(stop func()) {
+// onStop adds a function for stop.
+func (s *startup) onStop(stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stops = append(s.stops, stop)
 }
 
-// stop stops what was begun.
+// stop calls the functions of onStop, once.
 func (s *startup) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

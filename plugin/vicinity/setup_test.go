@@ -78,7 +78,7 @@ func TestOrder(t *testing.T) {
 	for order, want := range map[string]string{
 		"errors dnssec vicinity cache kubernetes": "",
 		"vicinity kubernetes":                     "",
-		"cache vicinity kubernetes":               "built with cache before vicinity: clients would get answers that are meant for others",
+		"cache vicinity kubernetes":               "built with cache before vicinity: clients would get answers for other clients",
 		"kubernetes vicinity cache":               "built with kubernetes before vicinity",
 		"vicinity dnssec cache":                   "built with vicinity before dnssec: answers would be signed before they are chosen",
 	} {

@@ -1,10 +1,8 @@
-// Package vicinity is a plugin of CoreDNS that answers for headless Services with the
-// endpoints near the client.
+// Package vicinity is a CoreDNS plugin that answers for headless Services with the endpoints near the client.
 //
-// The plugin kubernetes answers as ever, and a cache between the two holds answers that are
-// the same for all clients. This plugin filters a copy of the answer: the records of a
-// headless Service that has EndpointGroups keep the endpoints that package endpoint chooses
-// for the client, whom package locate finds by the address of the query.
+// The plugin kubernetes answers as usual, and a cache between the two has the same answers for all clients. This plugin filters a
+// copy of the answer: it keeps the records of a headless Service with EndpointGroups that package endpoint chooses for the client.
+// Package locate finds the client by the address of the query.
 package vicinity
 
 import (
@@ -28,22 +26,22 @@ import (
 type Vicinity struct {
 	Next plugin.Handler
 
-	// zones are those of the cluster, such as cluster.local., in lower case.
+	// zones has the zones of the cluster in lower case, such as cluster.local.
 	zones []string
-	// ttl bounds that of filtered records, in seconds.
+	// ttl bounds the TTL of filtered records, in seconds.
 	ttl uint32
 	// plan says that names with prefer follow the plan.
 	plan bool
-	// subnetSources are the resolvers whose EDNS client subnet is believed.
+	// subnetSources has the resolvers whose EDNS client subnet is trusted.
 	subnetSources []netip.Prefix
 
 	cluster *cluster
 	filters sync.Pool // of *filter
-	// stopped says that its server did not start, or runs no more.
+	// stopped says that its server did not start, or has ended.
 	stopped atomic.Bool
 }
 
-// New returns the plugin for the zones of a cluster in which there are no groups.
+// New returns the plugin for zones, without any Service.
 func New(zones []string) *Vicinity {
 	return &Vicinity{zones: zones, ttl: defaultTTL, cluster: newCluster(), filters: sync.Pool{New: func() any { return &filter{} }}}
 }
@@ -51,13 +49,12 @@ func New(zones []string) *Vicinity {
 // Name implements plugin.Handler.
 func (v *Vicinity) Name() string { return pluginName }
 
-// Ready implements ready.Readiness: all is known that answers depend on. The plugin ready still asks
-// one whose server did not start.
-func (v *Vicinity) Ready() bool { return v.stopped.Load() || v.cluster.synced() }
+// Ready implements ready.Readiness: all resources are listed. The plugin ready also asks plugins whose server did not start.
+func (v *Vicinity) Ready() bool { return v.stopped.Load() || v.cluster.isSynced() }
 
-// inside marks the context of a query that has passed the plugin already: plugins below look
-// up the targets of aliases through the whole chain again. Such an answer becomes part of one
-// that a cache may hold for all clients, so it stays whole, and is filtered with that.
+// inside marks the context of a query that has passed the plugin: plugins below look up the targets of aliases through the whole
+// chain again. Such an answer becomes part of another one, which a cache may hold for all clients. So it is only filtered with
+// the other one.
 type inside struct{}
 
 // ServeDNS implements plugin.Handler.
@@ -74,7 +71,7 @@ func (v *Vicinity) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	if v.plan {
 		name, _ := names.Parse(r.Question[0].Name, v.zones)
 		if zone, ok := name.Preferred(); ok {
-			if !v.cluster.synced() {
+			if !v.cluster.isSynced() {
 				return dns.RcodeSuccess, w.WriteMsg(fw.unsynced())
 			}
 			if s := v.cluster.service(name.Service); s != nil && s.Sliced {
@@ -85,20 +82,19 @@ func (v *Vicinity) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Ms
 	return plugin.NextOrFailure(v.Name(), v.Next, fw, fw, r)
 }
 
-// writer filters what the plugins below write. It is the context of the query below as well, since
-// most queries pass without anything to filter: a context of its own would be half of what the plugin
-// costs them.
+// writer filters the answers of the plugins below. It is also the context of the query below: most queries need no filter, and a
+// separate context would double the plugin's cost for them.
 type writer struct {
 	dns.ResponseWriter
 	context.Context
 	plugin  *Vicinity
 	request *dns.Msg
-	// asked is the name of the client's question if the plugins below are asked for another.
+	// asked is the name in the client's question if the plugins below get another one.
 	asked string
 
 	client  endpoint.Client
 	located bool
-	subnet  *dns.EDNS0_SUBNET // that the client was located by
+	subnet  *dns.EDNS0_SUBNET // the subnet that located the client
 }
 
 // Value implements context.Context.
@@ -109,11 +105,10 @@ func (w *writer) Value(key any) any {
 	return w.Context.Value(key)
 }
 
-// server is the label of metrics.
+// server returns the label of metrics.
 func (w *writer) server() string { return metrics.WithServer(w.Context) }
 
-// prefer has the client be another one for a name that prefers its zone. It returns what the
-// plugins below are asked for instead.
+// prefer sets the client of a name that prefers a zone. It returns the query for the plugins below.
 func (w *writer) prefer(client endpoint.Client, name names.Name) *dns.Msg {
 	w.client, w.located = client, true
 	w.asked = w.request.Question[0].Name
@@ -122,7 +117,7 @@ func (w *writer) prefer(client endpoint.Client, name names.Name) *dns.Msg {
 	return r
 }
 
-// unsynced is the answer while it is not known what a Service asks for.
+// unsynced returns the answer before all resources are listed.
 func (w *writer) unsynced() *dns.Msg {
 	answerCount.WithLabelValues(w.server(), outcomeUnsynced).Inc()
 	failed := new(dns.Msg)
@@ -155,13 +150,13 @@ func (w *writer) locate() endpoint.Client {
 			address, w.subnet = behind, subnet
 		}
 	}
-	location, _ := w.plugin.cluster.where.Lookup(address)
+	location, _ := w.plugin.cluster.clients.Lookup(address)
 	clientCount.WithLabelValues(w.server(), location.Source.String()).Inc()
 	w.client = names.ClientAt(location)
 	return w.client
 }
 
-// remote is the address that a query comes from.
+// remote returns the address of the sender of a query.
 func remote(w dns.ResponseWriter) netip.Addr {
 	switch from := w.RemoteAddr().(type) {
 	case *net.UDPAddr:
@@ -174,7 +169,7 @@ func remote(w dns.ResponseWriter) netip.Addr {
 	return address.Unmap()
 }
 
-// clientSubnet is the EDNS client subnet of a query, nil without one.
+// clientSubnet returns the EDNS client subnet of a query, nil without one.
 func clientSubnet(r *dns.Msg) *dns.EDNS0_SUBNET {
 	opt := r.IsEdns0()
 	if opt == nil {
@@ -188,8 +183,7 @@ func clientSubnet(r *dns.Msg) *dns.EDNS0_SUBNET {
 	return nil
 }
 
-// hostOf is the client of a subnet that is one address. A part of an address does not say
-// where a client is.
+// hostOf returns the address of a subnet of one address. A larger subnet does not locate a client.
 func hostOf(subnet *dns.EDNS0_SUBNET) (netip.Addr, bool) {
 	address, ok := netip.AddrFromSlice(subnet.Address)
 	address = address.Unmap()

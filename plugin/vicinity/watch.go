@@ -20,7 +20,7 @@ import (
 	"vicinity.dev/vicinity/internal/names"
 )
 
-// The resources that answers depend on, as the API names them.
+// The API names of the resources that answers depend on.
 const (
 	resourceNodes    = "nodes"
 	resourceSlices   = "endpointslices"
@@ -28,7 +28,7 @@ const (
 	resourceLocators = "podlocators"
 )
 
-// absentRetry is how long a resource that the API server does not have is not asked for again.
+// absentRetry is the pause between lists of a resource that the API lacks.
 const absentRetry = 20 * time.Second
 
 // watches keep a cluster up to date, from start to stop.
@@ -39,7 +39,7 @@ type watches struct {
 	running sync.WaitGroup
 }
 
-// startWatching watches by clients of the configuration until stop is called.
+// startWatching watches until stop is called.
 func startWatching(config *rest.Config, c *cluster) (*watches, error) {
 	clients, err := watcher.NewClients(config, map[schema.GroupVersion]func(*runtime.Scheme) error{
 		corev1.SchemeGroupVersion: corev1.AddToScheme, discoveryv1.SchemeGroupVersion: discoveryv1.AddToScheme, v1alpha1.GroupVersion: v1alpha1.AddToScheme,
@@ -49,14 +49,14 @@ func startWatching(config *rest.Config, c *cluster) (*watches, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watches{cluster: c, clients: clients, cancel: cancel}
-	c.missing.Store(4)
+	c.unlisted.Store(4)
 	follow(ctx, w, &followed[*corev1.Node]{
 		resource: resourceNodes, version: corev1.SchemeGroupVersion, set: c.setNode,
-		forget: func(k objectKey) { c.where.DeleteNode(k.name) },
+		forget: func(k objectKey) { c.clients.DeleteNode(k.name) },
 	})
 	follow(ctx, w, &followed[*v1alpha1.PodLocator]{
 		resource: resourceLocators, version: v1alpha1.GroupVersion, empty: &v1alpha1.PodLocatorList{}, set: c.setLocator,
-		forget: func(k objectKey) { c.where.DeletePod(k.namespace.Value(), k.name) },
+		forget: func(k objectKey) { c.clients.DeletePod(k.namespace.Value(), k.name) },
 	})
 	follow(ctx, w, &followed[*discoveryv1.EndpointSlice]{
 		resource: resourceSlices, version: discoveryv1.SchemeGroupVersion, selector: names.Selector, set: c.setSlice,
@@ -77,11 +77,11 @@ func (w *watches) stop() {
 	w.running.Wait()
 }
 
-// await waits until all resources are known, but for no longer than a time.
+// await waits until all resources are listed, and reports whether they are within a limit.
 func (w *watches) await(limit time.Duration) bool {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(limit); !w.cluster.synced(); <-tick.C {
+	for end := time.Now().Add(limit); !w.cluster.isSynced(); <-tick.C {
 		if time.Now().After(end) {
 			return false
 		}
@@ -89,23 +89,22 @@ func (w *watches) await(limit time.Duration) bool {
 	return true
 }
 
-// kept is a kind of objects.
-type kept interface {
+// apiObject is an object of the API.
+type apiObject interface {
 	metav1.Object
 	runtime.Object
 }
 
-// follow keeps the cluster up to date by a resource. One of Vicinity's that the API server does not have is like
-// one without objects.
-func follow[T kept](ctx context.Context, w *watches, f *followed[T]) {
-	f.known, f.synced = map[objectName]objectKey{}, sync.OnceFunc(func() { w.cluster.missing.Add(-1) })
+// follow keeps the cluster up to date by a resource. A resource of Vicinity that the API lacks counts as empty.
+func follow[T apiObject](ctx context.Context, w *watches, f *followed[T]) {
+	f.known, f.synced = map[objectName]objectKey{}, sync.OnceFunc(func() { w.cluster.unlisted.Add(-1) })
 	source := &watcher.Optional{
 		ListerWatcher: watcher.Selected(w.clients.Group(f.version), f.resource, f.selector),
 		Lacks:         func(err error) bool { return f.empty != nil && apierrors.IsNotFound(err) },
 		Empty:         f.empty,
 		Failed: func(err error) {
 			if apierrors.IsForbidden(err) {
-				log.Errorf("The role of this server does not allow it to list %s, so it is not ready: %v", f.resource, err)
+				log.Errorf("Not ready: the role of this server does not allow listing %s: %v", f.resource, err)
 			}
 		},
 		Again: absentRetry, MostAgain: absentRetry,
@@ -119,17 +118,16 @@ func follow[T kept](ctx context.Context, w *watches, f *followed[T]) {
 	w.running.Go(func() { reflector.RunWithContext(ctx) })
 }
 
-// followed is a resource that is watched. It keeps names only, to find out which objects are gone
-// when all are listed again.
-type followed[T kept] struct {
+// followed is a watched resource. It keeps only names, to find the objects that a new list lacks.
+type followed[T apiObject] struct {
 	resource string
 	version  schema.GroupVersion
-	// empty is the list of a resource that the API server may lack, nil for others.
+	// empty is the list of a resource that the API may lack, nil for others.
 	empty    runtime.Object
 	selector string
 	set      func(T)
 	forget   func(objectKey)
-	service  func(T) string // that an object belongs to; nil for objects of no Service
+	service  func(T) string // the Service of an object, nil for objects without a Service
 
 	known  map[objectName]objectKey
 	synced func()
@@ -144,7 +142,7 @@ func nameOf(o metav1.Object) objectName {
 	return objectName{unique.Make(o.GetNamespace()), o.GetName()}
 }
 
-// objectKey names an object. For a group or slice it has the Service that the object was of.
+// objectKey names an object and, for a group or slice, its last known Service.
 type objectKey struct {
 	objectName
 	service string

@@ -108,7 +108,7 @@ func (w *world) sync(name string, want ...string) reconcile.Result {
 	return result
 }
 
-// says is what the PodLocator of a pod says, empty if there is none: addresses, node, labels.
+// wantLocator compares the PodLocator of a pod with its addresses, node and labels, empty for none.
 func (w *world) wantLocator(name, want string) {
 	w.t.Helper()
 	locator, err := read(context.Background(), w.client, types.NamespacedName{Namespace: "shop", Name: name}, &v1alpha1.PodLocator{})
