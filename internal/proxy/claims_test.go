@@ -360,7 +360,7 @@ func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
 			t.Errorf("%s: the metric is %g, want %g", reason, got, want)
 		}
 	}
-	if n, told := len(w.records[cluster.KeyOf(taker)].refused.First), len(w.records[cluster.KeyOf(taker)].refused.Sentences(toldRefusals)); n > 20 || told > 2 {
-		t.Errorf("%d addresses and %d sentences are kept", n, told)
+	if n, named := len(w.records[cluster.KeyOf(taker)].refused.First), len(w.records[cluster.KeyOf(taker)].refused.Sentences(namedRefusals)); n > 20 || named > 2 {
+		t.Errorf("%d addresses and %d sentences are kept", n, named)
 	}
 }
