@@ -63,8 +63,8 @@ func (w *world) serves(address string) bool {
 	return false
 }
 
-// A Service beyond its bound has a part programmed, which goes on with its endpoints. Its
-// groups are not acknowledged, all others are, and it is told when that begins and ends.
+// A Service beyond its bound is programmed in part, and its endpoints follow changes. Its groups are not acknowledged,
+// those of others are. Events report the beginning and the end.
 func TestServiceBeyondItsBound(t *testing.T) {
 	w := bounded(t, view.Bounds{Service: 300, Total: 100_000})
 	web, other := inHandOver("web", "10.96.0.1"), inHandOver("other", "10.96.0.2")
@@ -130,8 +130,8 @@ func TestServiceBeyondItsBound(t *testing.T) {
 	}
 }
 
-// When there is not enough for all of those that take as much, those are served that were created first, whatever the
-// order in which they come, and others as soon as there is room.
+// If Services of equal size do not all fit, the oldest are served, in any order of arrival. The others are served as
+// soon as they fit.
 func TestTotalIsGivenByAge(t *testing.T) {
 	const services = 20
 	each := func() int {
@@ -205,8 +205,8 @@ func TestTotalIsGivenByAge(t *testing.T) {
 	}
 }
 
-// A Service that gets a port more while there is no room goes on with those that it had, and
-// one that gets an endpoint more keeps its addresses.
+// Without free elements, a Service that gets another port keeps its previous ports, and one that gets another endpoint
+// keeps its addresses.
 func TestGrowthWithoutRoom(t *testing.T) {
 	with := func(ports int, endpoints ...string) (*corev1.Service, *v1alpha1.EndpointGroup) {
 		service, group := withExternal(aService("web", "10.96.0.1"), 1), aGroup("web", "web-1", endpoints...)
@@ -253,9 +253,9 @@ func born(service *corev1.Service, after time.Duration) *corev1.Service {
 	return service
 }
 
-// New Services for which there is no room whole get the least that all their ports work with
-// at the cluster IP, one after the other, as long as there is so much. The next one waits.
-func TestNewServicesGetTheLeast(t *testing.T) {
+// New Services that do not fit whole get the minimum for all ports at the cluster IP, one after the other, while it
+// fits. The next one waits.
+func TestNewServicesGetTheMinimum(t *testing.T) {
 	const ports = 2
 	least := ports * (ruleset.PortCost(0, false, 0, 0) + ruleset.FrontCost(1, false, false))
 	w := bounded(t, view.Bounds{Service: 500, Total: 500 + 2*least + least/2})
@@ -292,9 +292,8 @@ func TestNewServicesGetTheLeast(t *testing.T) {
 	}
 }
 
-// Of Services that all come at once those are served whole that take least, as many as there
-// is room for, and the first of the others has the least that it works with, if there is so
-// much.
+// Of Services that arrive together, the smallest are served whole while they fit. The first of the others gets its
+// minimum if that fits.
 func TestOrderOfAStart(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.IntRange(0, 40), 1, 8).Draw(r, "external IPs")
@@ -347,9 +346,8 @@ func TestOrderOfAStart(t *testing.T) {
 	})
 }
 
-// Whatever Services come, change and go, no more is given than there is, the kernel does not
-// hold more than is given, nobody waits for whom there is room, and in the end all that fit
-// are served.
+// Whatever Services are added, changed and removed: granted elements stay within the bound, the kernel has no more than
+// the granted ones, no Service that fits waits, and in the end all that fit are served.
 func TestBoundsHold(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := bounded(t, view.Bounds{Service: 400, Total: 1000})

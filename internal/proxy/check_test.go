@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Whatever somebody else does to the rules is put right within a second.
+// Changes by other programs are repaired within a second.
 func TestForeignChangesAreRepaired(t *testing.T) {
 	for name, change := range map[string]func(*fakeTable){
 		"elements flushed": func(table *fakeTable) { clear(table.sets["services"].elements) },
@@ -49,7 +49,7 @@ func TestForeignChangesAreRepaired(t *testing.T) {
 	})
 }
 
-// Rules of others are nobody's business, however often they change, and cost little.
+// Changes of other tables are ignored and cost little, however frequent they are.
 func TestChangesOfOtherTables(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")
@@ -81,8 +81,8 @@ func TestChangesOfOtherTables(t *testing.T) {
 	w.right("a chain was deleted meanwhile")
 }
 
-// An element that somebody changes is found at once, though others keep us from comparing
-// everything all the time. If that goes on, it does not take all of our time.
+// A foreign change of an element is found at once, even if frequent changes of other tables prevent full comparisons.
+// If it recurs, comparisons are limited.
 func TestElementsChangeBesideOtherTables(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")
@@ -119,8 +119,8 @@ func (k *slowKernel) Read(number ruleset.Family) (ruleset.Listing, error) {
 	return k.fakeKernel.Read(number)
 }
 
-// Where nothing happens, nothing is read until it is time to compare everything.
-func TestNothingHappens(t *testing.T) {
+// Without changes by others, nothing is read until the next full comparison.
+func TestNoReadsWithoutChanges(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")
 	w.run(time.Minute)
@@ -135,8 +135,7 @@ func TestNothingHappens(t *testing.T) {
 	w.right("after the time to compare everything")
 }
 
-// What takes long to read is read beside the changes. If there were some meanwhile, it is
-// read again, and in the end changes wait for it.
+// A long read runs beside changes. If rules are programmed meanwhile, it is repeated, and finally changes wait for it.
 func TestChangesDoNotWaitForAComparison(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")

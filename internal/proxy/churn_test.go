@@ -15,8 +15,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// TestChurn has Services and groups come, change and go without end. Memory stays as it is,
-// and whenever there is a pause a real kernel holds what it should and nothing else.
+// Services and groups are added, changed and removed for a long time. Memory does not grow, and in each pause a real
+// kernel has exactly the wanted rules.
 func TestChurn(t *testing.T) {
 	const pauses, rate = 4, 1000 // changes in a second at most
 	each := rate

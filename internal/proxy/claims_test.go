@@ -108,8 +108,8 @@ func (w *world) hijacked(target string) (found []string) {
 	return found
 }
 
-// A tenant's Service gets no connection to an address of the cluster, by whichever form it
-// claims it, whoever serves the Service that has it, and in whichever order they come.
+// A tenant's Service gets no connection to an address of the cluster, by any field, whichever proxy serves the owner,
+// and in any order.
 func TestNoTenantTakesAddressesOfTheCluster(t *testing.T) {
 	for targetName, target := range attackTargets() {
 		for formName, form := range attackForms {
@@ -228,8 +228,8 @@ func (a *attack) told() {
 	}
 }
 
-// Where the ranges are not known, an address is the tenant's until a Service comes that has
-// it as its cluster IP. It is that Service's in the same sync, and goes back with it.
+// With unknown ranges, a tenant has an address until a Service gets it as its cluster IP. The address changes hands in
+// the same sync, and goes back with the Service.
 func TestClusterIPsWinAtOnce(t *testing.T) {
 	w := newWorld(t)
 	taker := of("tenant", aService("taker", "10.96.0.66"))
@@ -259,9 +259,9 @@ func TestClusterIPsWinAtOnce(t *testing.T) {
 	}
 }
 
-// Facts that come later count for Services that are there already, and only those are
-// compiled again.
-func TestFactsComeLater(t *testing.T) {
+// Addresses of the cluster that become known later apply to existing Services, and only the affected ones are compiled
+// again.
+func TestReservedAddressesComeLater(t *testing.T) {
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "tenant", Name: name} }
 	for _, test := range []struct {
 		name, address string
@@ -314,8 +314,8 @@ func TestFactsComeLater(t *testing.T) {
 	}
 }
 
-// Only --all-services has tables know the ranges: kube-proxy drops what goes to addresses
-// of nobody itself.
+// Tables have the ranges of cluster IPs only with --all-services: kube-proxy drops packets to unassigned cluster IPs
+// itself.
 func TestTablesKnowTheRanges(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		w := newWorld(t)
@@ -334,9 +334,9 @@ func TestTablesKnowTheRanges(t *testing.T) {
 	}
 }
 
-// Of very many refused addresses the log and the event name two and the number, metrics have
-// them by reason, and what is kept of them does not grow.
-func TestVeryManyRefusedAddressesAreToldInShort(t *testing.T) {
+// Log and event name two of very many refused addresses and their number. Metrics count them by reason, and memory does
+// not grow.
+func TestManyRefusedAddressesAreSummarized(t *testing.T) {
 	w := newWorld(t)
 	logged := ""
 	w.log = funcr.New(func(_, line string) { logged += line }, funcr.Options{})

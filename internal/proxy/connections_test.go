@@ -47,9 +47,8 @@ func (f *fakeTracker) Delete(_ context.Context, stale []ruleset.Stale) (int, err
 	return len(stale), f.fail
 }
 
-// Connections whose ends notice by themselves wait for more of them, and those that do not
-// wait for nothing.
-func TestPatientConnections(t *testing.T) {
+// TCP connections are gathered, and UDP connections are deleted at once.
+func TestDelayedConnections(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
 	c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
@@ -82,8 +81,8 @@ func TestPatientConnections(t *testing.T) {
 	})
 }
 
-// Very many connections that can wait do not: what is known of them takes memory.
-func TestManyPatientConnectionsDoNotWait(t *testing.T) {
+// Very many delayed connections are deleted at once: they take memory.
+func TestManyDelayedConnectionsDoNotWait(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
 	tracker := &fakeTracker{deleted: map[ruleset.Stale]int{}}
 	c := newCleaner(tracker, newFakeKernel(), newMetrics(nil, func(string) int { return 0 }), logr.Discard())
@@ -109,8 +108,7 @@ func TestManyPatientConnectionsDoNotWait(t *testing.T) {
 	}
 }
 
-// Connections to an endpoint that serves again are left alone, whatever kept those from being
-// deleted that it had before.
+// Connections to an endpoint that serves again stay, whatever delayed the deletion of its earlier ones.
 func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
 	for _, test := range []struct {
 		name     string
@@ -167,8 +165,8 @@ func TestConnectionsOfEndpointsThatComeBack(t *testing.T) {
 	}
 }
 
-// What fails is done later, together with what was asked for since.
-func TestCleaningIsTriedAgain(t *testing.T) {
+// A failed request is retried, together with later ones.
+func TestCleaningIsRetried(t *testing.T) {
 	tracker, k := &fakeTracker{deleted: map[ruleset.Stale]int{}, fail: errors.New("lost")}, newFakeKernel()
 	k.unforgetful = errors.New("changed")
 	c := newCleaner(tracker, k, newMetrics(nil, func(string) int { return 0 }), logr.Discard())
@@ -260,7 +258,7 @@ func (i *interrupted) Forget(family ruleset.Family, all []ruleset.Forget) error 
 	return i.clients.Forget(family, all)
 }
 
-// What is underway as the context ends is done before the end, with what was asked for since.
+// A request that the end of the context interrupts is finished, together with later ones.
 func TestCleaningIsFinished(t *testing.T) {
 	stale := ruleset.Stale{Front: ruleset.Front{Protocol: ruleset.UDP, Port: 53}}
 	front := ruleset.Front{Address: netip.MustParseAddr("10.96.0.1"), Protocol: ruleset.UDP, Port: 53}
@@ -328,8 +326,8 @@ func (m *slowMemory) Forget(ruleset.Family, []ruleset.Forget) error {
 	return nil
 }
 
-// What is asked for while others are forgotten is not done by what was asked for before.
-func TestForgottenIsAsOfWhenItWasTaken(t *testing.T) {
+// A request that comes during a deletion is not satisfied by it.
+func TestForgottenTimeIsThatOfTheRequest(t *testing.T) {
 	now := clocktesting.NewFakeClock(start)
 	k := &slowMemory{}
 	c := newCleaner(&fakeTracker{}, k, newMetrics(nil, func(string) int { return 0 }), logr.Discard())
@@ -356,8 +354,7 @@ func TestForgottenIsAsOfWhenItWasTaken(t *testing.T) {
 	}
 }
 
-// Connections of UDP are reconciled after the first sync of a family, with all that is
-// programmed then, and not before.
+// UDP connections are reconciled after the first sync of a family, with all programmed targets, and not earlier.
 func TestReconciledAfterTheFirstSync(t *testing.T) {
 	w := newWorld(t)
 	dns := aService("dns", "10.96.0.1")

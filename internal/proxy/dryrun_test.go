@@ -14,8 +14,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// A dry run says what the kernel would get, in the same words each time, what it would not, and
-// why.
+// A dry run prints, reproducibly, the rules that the kernel would get, the omissions, and the reasons.
 func TestDryRun(t *testing.T) {
 	a := clustertest.NewAPI()
 	options := Options{

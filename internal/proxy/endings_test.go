@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// What does not end an endpoint ends no connection to it.
+// A change that ends no endpoint ends no connection.
 func TestConnectionsOutliveChangesThatEndNoEndpoint(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -64,8 +64,8 @@ func TestConnectionsOutliveChangesThatEndNoEndpoint(t *testing.T) {
 	}
 }
 
-// A Service that stays on the nodes is served where it has no endpoint too: before that is
-// acknowledged, and until kube-proxy has taken it back.
+// A Service with a local policy is also served on nodes without endpoints, from before the acknowledgement until
+// kube-proxy has taken it back.
 func TestServicesOfLocalPolicyAreHandedOverOnAllNodes(t *testing.T) {
 	w := newWorld(t)
 	service := aService("web", "10.96.0.1")

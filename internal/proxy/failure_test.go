@@ -53,7 +53,7 @@ func refusingAddresses(addresses ...string) func(ruleset.Transaction) error {
 	}
 }
 
-// What the kernel refuses once is read anew, and works.
+// After a single refusal the kernel is read, and the write succeeds.
 func TestRefusedOnce(t *testing.T) {
 	w := many(t, 3)
 	w.right("at first")
@@ -77,7 +77,7 @@ func TestRefusedOnce(t *testing.T) {
 	}
 }
 
-// One port that the kernel refuses is set aside: others go on, and it keeps what it had.
+// A port that the kernel refuses keeps its rules and does not block others.
 func TestOneBadPort(t *testing.T) {
 	w := many(t, 20)
 	w.right("at first")
@@ -128,8 +128,8 @@ func TestOneBadPort(t *testing.T) {
 	}
 }
 
-// A bad port that goes, or gets better, is not held against anybody.
-func TestBadPortGoes(t *testing.T) {
+// A refused port that is removed or repaired has no further effect.
+func TestBadPortIsRemovedOrRepaired(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"it is deleted": func(w *world) { w.drop(aService("s1", "10.96.0.1")) },
 		"it is other":   func(w *world) { w.put(aGroup("s1", "s1-1", "10.1.7.1")) },
@@ -197,8 +197,8 @@ func refusingElements(word word, addresses ...string) func(ruleset.Transaction) 
 	}
 }
 
-// Searches that a bound ends come to an end together, whatever the kernel says and however long
-// its transactions take: all that is good is programmed, and all that is bad set aside.
+// Bounded searches converge, whatever the kernel reports and however long transactions take: all good ports are
+// programmed, and all bad ones refused.
 func TestSearchesConverge(t *testing.T) {
 	for _, history := range []struct {
 		name      string
@@ -253,7 +253,7 @@ func TestSearchesConverge(t *testing.T) {
 	}
 }
 
-// If the kernel takes nothing at all nobody is to blame, and all is tried again.
+// If the kernel refuses everything, no port is blamed, and everything is retried.
 func TestKernelThatFails(t *testing.T) {
 	w := many(t, 5)
 	w.right("at first")
@@ -282,8 +282,7 @@ func TestKernelThatFails(t *testing.T) {
 	}
 }
 
-// Where the kernel refuses every repair of what it holds, all is made anew, and what is staged
-// and refused by itself is still set aside.
+// If the kernel refuses every repair, all rules are rewritten. Ports that are refused alone stay refused.
 func TestRepairThatIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*world){
 		"a repair": func(w *world) {
@@ -334,7 +333,7 @@ func TestRepairThatIsRefused(t *testing.T) {
 	}
 }
 
-// The same if it cannot even be read.
+// The same holds if the kernel cannot be read.
 func TestKernelThatIsNotRead(t *testing.T) {
 	w := many(t, 5)
 	w.kernel.unreadable = errRefused
@@ -353,8 +352,8 @@ type changingError struct{}
 func (changingError) Error() string       { return "it changes all the time" }
 func (changingError) KeepsChanging() bool { return true }
 
-// Rules that cannot be read since somebody else changes theirs all the time are made anew
-// after a few attempts, at the start and when the kernel refuses something.
+// If others keep changing their rules so that a read fails, all rules are rewritten after a few attempts, at the start
+// and after a refusal.
 func TestBusyWriter(t *testing.T) {
 	fill := func(w *world, endpoint string) {
 		for i := range 5 {

@@ -71,7 +71,7 @@ func TestGroupsInHandOverAreAcknowledged(t *testing.T) {
 	told("a Service with nothing to program", 16)
 }
 
-// After a restart all groups in hand-over are acknowledged when all is programmed.
+// After a restart, all groups in hand-over are acknowledged once they are programmed.
 func TestAcknowledgedAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	list := []*v1alpha1.EndpointGroup{handedOver(aGroup("web", "web-1", "10.1.1.1")), handedOver(aGroup("web", "web-2", "10.1.1.2"))}
@@ -84,8 +84,8 @@ func TestAcknowledgedAfterARestart(t *testing.T) {
 	}
 }
 
-// While the groups are those of the zone that the node was in before, nothing is
-// acknowledged: the controller takes the node for one of its new zone already.
+// While the groups are those of the node's previous zone, nothing is acknowledged: for the controller the node is in
+// its new zone.
 func TestAnotherZone(t *testing.T) {
 	w := newWorld(t)
 	w.put(inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
@@ -112,8 +112,7 @@ func TestAnotherZone(t *testing.T) {
 	}
 }
 
-// The groups of the zone after are not acknowledged before they are programmed, even if
-// they come while something else is.
+// The groups of the new zone are not acknowledged before they are programmed, even if they come during a sync.
 func TestAnotherZoneMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.put(inHandOver("web", "10.96.0.1"), inHandOver("other", "10.96.0.2"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
@@ -138,7 +137,7 @@ func TestAnotherZoneMeanwhile(t *testing.T) {
 	}
 }
 
-// Nor is anything while the groups of a cluster that was restored are yet to be programmed.
+// Nothing is acknowledged while the groups of a restored cluster are not programmed.
 func TestRestoredMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	group := handedOver(aGroup("web", "web-1", "10.1.1.1"))
@@ -161,8 +160,8 @@ func TestRestoredMeanwhile(t *testing.T) {
 	}
 }
 
-// A Service whose endpoints are all out of reach is told of once, and once when it is not.
-func TestUnreachableServicesAreTold(t *testing.T) {
+// A Service with unreachable endpoints gets one event at the beginning and one at the end.
+func TestUnreachableServicesGetEvents(t *testing.T) {
 	w := newWorld(t)
 	group := func(zone string) *v1alpha1.EndpointGroup {
 		group := aGroup("web", "web-1", "10.1.1.1")

@@ -36,7 +36,7 @@ func aSlice(triggered time.Time) *discoveryv1.EndpointSlice {
 	}
 }
 
-// Latency counts once for each change that something came of.
+// Latency counts once for each effective change.
 func TestLatencies(t *testing.T) {
 	w := newWorld(t)
 	w.settings.AllServices = true

@@ -163,9 +163,8 @@ func largestHeap() (largest func() uint64) {
 	}
 }
 
-// What the program takes for an element, while all of two Services at their bound change at once,
-// is within what the bound counts, with the garbage that there is as a rule and what the kernel
-// takes.
+// While two Services at their bound change whole at once, the program's memory for each element, with garbage and the
+// kernel's part, stays within the assumption of the bound.
 func TestMemoryOfElements(t *testing.T) {
 	if os.Getenv("E2E_SOAK") == "" {
 		t.Skip("is measured by make soak, on a machine that does nothing else")

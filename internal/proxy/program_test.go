@@ -41,7 +41,7 @@ func TestChangesAreProgrammed(t *testing.T) {
 	w.right("no Service")
 }
 
-// The first change is programmed at once, those that follow together.
+// The first change is programmed at once, and the following ones together.
 func TestBurstsAreProgrammedTogether(t *testing.T) {
 	w := newWorld(t)
 	w.put(aService("web", "10.96.0.1"), aGroup("web", "web-1", "10.1.1.1"))
@@ -69,7 +69,7 @@ func TestBurstsAreProgrammedTogether(t *testing.T) {
 	w.right("after the burst")
 }
 
-// A restart changes nothing that is right.
+// A restart does not change right rules.
 func TestRestartAdopts(t *testing.T) {
 	w := newWorld(t)
 	objects := func() {
@@ -97,7 +97,7 @@ func TestRestartAdopts(t *testing.T) {
 	}
 }
 
-// On a node without IPv6 Services have IPv4 alone.
+// On a node without IPv6, Services have only IPv4.
 func TestNodeWithoutIPv6(t *testing.T) {
 	w := newWorld(t)
 	w.settings.WithoutIPv6 = true
@@ -121,7 +121,7 @@ func TestNodeWithoutIPv6(t *testing.T) {
 	}
 }
 
-// Metrics say what is served now.
+// Metrics show the current Services.
 func TestGauges(t *testing.T) {
 	w := newWorld(t)
 	are := func(when string, services, ports, endpoints, disputed float64) {
@@ -151,8 +151,8 @@ func TestGauges(t *testing.T) {
 	are("a Service less", 1, 1, 1, 0)
 }
 
-// A proxy that starts anew makes no rules before it knows the addresses that take NodePorts:
-// it would take away what the one before has made.
+// After a restart, no rules are written before the addresses for NodePorts are known: such rules would remove the
+// NodePorts of the earlier process.
 func TestNodePortsSurviveARestart(t *testing.T) {
 	w := newWorld(t)
 	addresses, err := view.ParseNodePorts([]string{"192.0.2.0/24"})

@@ -118,8 +118,7 @@ func (w *provenWorld) probes(n float64) {
 	w.until("the node is probed", func() bool { return w.tries() >= before+n })
 }
 
-// A node acknowledges what it has programmed as long as its probes pass, and nothing when
-// they do not.
+// A node acknowledges programmed versions while its probes pass, and nothing otherwise.
 func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string
@@ -158,8 +157,7 @@ func TestNothingIsAcknowledgedWithoutProof(t *testing.T) {
 	}
 }
 
-// A new version is acknowledged only after a probe that is as new. Until then what was
-// acknowledged before stays so.
+// A new version is acknowledged only after a new probe. Until then the earlier acknowledgement stays.
 func TestProofIsFresh(t *testing.T) {
 	w := newProvenWorld(t)
 	w.put(probeService(), inHandOver("web", "10.96.0.1"), handedOver(aGroup("web", "web-1", "10.1.1.1")))
@@ -185,7 +183,7 @@ func TestProofIsFresh(t *testing.T) {
 	}
 }
 
-// Older charts have no such Service, and some nodes cannot be probed.
+// Older charts lack the Service, and some nodes cannot be probed.
 func TestWithoutProbe(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -221,8 +219,7 @@ func TestWithoutProbe(t *testing.T) {
 	}
 }
 
-// The Service by which the node is probed is programmed also where others take all elements
-// that there are.
+// The probed Service is programmed even if other Services use all elements.
 func TestProbeOnAFullNode(t *testing.T) {
 	w := newProvenWorld(t)
 	w.bounds = newBounds(view.Bounds{Service: 600, Total: 600})
@@ -239,8 +236,7 @@ func TestProbeOnAFullNode(t *testing.T) {
 	}
 }
 
-// Where the kernel does not take the rules that are to be probed, nothing is acknowledged, and
-// the Lease says why.
+// If the kernel refuses the probed rules, nothing is acknowledged, and the Lease has the reason.
 func TestProbeThatIsNotProgrammed(t *testing.T) {
 	w := newProvenWorld(t)
 	var failure string

@@ -57,8 +57,8 @@ func runProxy(t *testing.T, o Options, healthClock clock.PassiveClock) (p *Proxy
 	}, stop
 }
 
-// A proxy programs what an API server says, acknowledges it, goes on when the server is
-// away, and leaves the rules when it ends.
+// A proxy programs the objects of an API server, acknowledges them, continues while the server is away, and leaves its
+// rules at the end.
 func TestProxy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds: watches that fail are begun anew after a while")
@@ -114,8 +114,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// A proxy that starts while the API server is away, or before it has all lists of it, is
-// alive however long that takes, is not ready, and leaves the rules of the proxy before it.
+// A proxy that starts without an API server, or before all lists, is alive for any time, is not ready, and keeps the
+// rules of the earlier process.
 func TestProxyThatWaitsForTheAPI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds: watches that fail are begun anew after a while")
@@ -190,7 +190,7 @@ func TestProxyThatWaitsForTheAPI(t *testing.T) {
 	}
 }
 
-// What the last sync asks for is cleaned up too, and what no longer holds is not.
+// At the end, the clean-up includes the requests of the last sync, and skips obsolete ones.
 func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
 	server, k := newServer(t), newFakeKernel()
 	sources := server.api.Sources
@@ -246,7 +246,7 @@ func TestProxyCleansUpAfterItsLastSync(t *testing.T) {
 	}
 }
 
-// The API server is known by its address, and not by a name.
+// The address of the API server is known if it is configured by an address, not by a name.
 func TestAddressOfTheAPIServer(t *testing.T) {
 	for host, want := range map[string]string{
 		"https://198.51.100.6:6443": "198.51.100.6\n", "198.51.100.6": "198.51.100.6\n", "https://[2001:db8::6]:443/path": "2001:db8::6\n",
@@ -259,7 +259,7 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// The loopback address is one that every machine has.
+// Every machine has the loopback address.
 func TestInterfacesAreFollowed(t *testing.T) {
 	told := make(chan []netip.Addr, 100)
 	background(t, func(ctx context.Context) {

@@ -88,8 +88,8 @@ func refusingAdditions(t ruleset.Transaction) error {
 	return nil
 }
 
-// A port that the kernel refuses as the proxy starts again keeps what the proxy before made of
-// it, and so do all others at every moment until they have what is asked for.
+// A port that the kernel refuses after a restart keeps the rules of the earlier process. All other ports keep them
+// until they have their current rules.
 func TestRestartWithABadPort(t *testing.T) {
 	w := many(t, 20)
 	w.right("at first")
@@ -129,8 +129,7 @@ func TestRestartWithABadPort(t *testing.T) {
 	}
 }
 
-// A kernel without memory for anything new takes nothing from what it has at a start, however
-// much of that has changed.
+// If the kernel has no memory for new rules at a start, it keeps all its rules, whatever has changed.
 func TestRestartWithoutMemory(t *testing.T) {
 	for name, changed := range map[string]int{"one is new": 0, "some have changed": 7, "all have changed": 30} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +155,7 @@ func TestRestartWithoutMemory(t *testing.T) {
 	}
 }
 
-// A proxy that ends while it looks for what the kernel refuses leaves all that is served.
+// A proxy that ends during a search for refused ports leaves all served ports.
 func TestEndOfASearchAfterARestart(t *testing.T) {
 	for tries := range 12 {
 		w := many(t, 20)
@@ -179,9 +178,9 @@ func TestEndOfASearchAfterARestart(t *testing.T) {
 	}
 }
 
-// Where all must be made anew at a start nothing of before can stay. It is written whole or
-// not at all, but for what the kernel has nothing of.
-func TestRestartWhereAllIsMadeAnew(t *testing.T) {
+// If the table must be replaced at a start, no earlier rules can stay. All ports are written in one transaction, except
+// for ports without rules in the kernel.
+func TestRestartReplacesTheTable(t *testing.T) {
 	anew := func(tr ruleset.Transaction) bool { return tr.Changes[0].Kind == ruleset.DeleteTable }
 	// stuck refuses all but to make all anew.
 	stuck := func() func(ruleset.Transaction) error {

@@ -22,9 +22,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// A Service that changes all the time, and takes long to program, does not hold another up: a
-// change of that is programmed in the next sync, which is not the other's. It has a quarter of
-// the time at most, and gets its turn.
+// A Service that changes constantly and takes long to program does not delay others: their changes are in the next
+// sync, without it. It gets at most a quarter of the time, and has its turn.
 func TestServicesThatChangeAllTheTime(t *testing.T) {
 	const each = 500 * time.Millisecond
 	w := newWorld(t)
@@ -113,7 +112,7 @@ func (w *world) slowToCompile(took time.Duration) logr.Logger {
 	}, funcr.Options{})
 }
 
-// What is not programmed before its turn is not acknowledged before it.
+// A resting Service is acknowledged after its turn.
 func TestRestingServicesAreNotAcknowledged(t *testing.T) {
 	w := newWorld(t)
 	w.run(time.Second)
@@ -157,8 +156,8 @@ func flapper(i, n int) (*corev1.Service, *v1alpha1.EndpointGroup) {
 	return service, aGroup(name, name+"-1", endpoints...)
 }
 
-// Services that change at once and are large have their turns one after the other, so that no
-// transaction is larger than there is memory for. A small one that changes then does not wait.
+// Large Services that change together are programmed one after the other, so that no transaction exceeds the memory. A
+// small one does not wait.
 func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 	const large = 3
 	w := bounded(t, view.Bounds{Total: 1 << 20})
@@ -205,8 +204,8 @@ func TestLargeServicesHaveTurnsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Of Services that change at once the smaller ones come first. However much changes all the time,
-// those that were left come before those that have changed since.
+// Of Services that change together, the smaller ones come first. With constant changes, postponed ones come before
+// later ones.
 func TestLargeServicesHaveTheirTurn(t *testing.T) {
 	const services = 10
 	w := bounded(t, view.Bounds{Total: 1 << 20})
@@ -270,8 +269,8 @@ func (w *world) addressesOf(service *corev1.Service) (addresses []string) {
 	return addresses
 }
 
-// A Service that rests gives up at once what others may have: what it has no more since it is
-// another Service of the same name, and what it may not claim any more.
+// A resting Service gives up, at once, addresses that others may have: those of an earlier Service of the same name,
+// and those that it may no longer claim.
 func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 	t.Run("younger", func(t *testing.T) {
 		// Of two that claim an address the older one has it.
@@ -310,8 +309,8 @@ func TestRestingServicesGiveUpTheirAddresses(t *testing.T) {
 	})
 }
 
-// Whatever Services come, change and go while all rest: none has an address that it would not
-// have if it were compiled now.
+// Whatever Services are added, changed and removed while all rest: none has an address that it would not get if it were
+// compiled now.
 func TestNoRestingServiceHasTooMuch(t *testing.T) {
 	addresses := []string{"10.96.0.1", "10.96.0.2", "10.96.0.3", "203.0.113.1", "203.0.113.2", "192.0.2.1"}
 	rapid.Check(t, func(r *rapid.T) {
@@ -436,8 +435,8 @@ func TestPace(t *testing.T) {
 	ready(13050, 13100) // but is followed by a rest
 }
 
-// A Service that is another proxy's now gives up what it has at once, though it rests.
-func TestWhatIsGivenAwayDoesNotRest(t *testing.T) {
+// A resting Service that another proxy takes over is removed at once.
+func TestServicesOfOtherProxiesDoNotRest(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
 		"another's": func(s *corev1.Service) { s.Labels[v1alpha1.LabelServiceProxyName] = "other" },
 		"a name":    func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP = corev1.ServiceTypeExternalName, "" },

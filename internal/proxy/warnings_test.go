@@ -16,7 +16,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/health"
 )
 
-// Load balancers are answered at the node's addresses about Services with local traffic.
+// Health checks are answered at the node's addresses for Services with local traffic.
 func TestHealthChecksOfLoadBalancers(t *testing.T) {
 	w := newWorld(t)
 	ports := &fakeHealthPorts{}
@@ -80,8 +80,8 @@ func TestHealthPortsAreRetried(t *testing.T) {
 	}
 }
 
-// Services whose refused addresses change all the time leave room for events about others and
-// about the node, and get one in ten minutes each.
+// Services whose refused addresses change constantly leave room for other events, and get one event in ten minutes
+// each.
 func TestEventsOfOneKindLeaveRoom(t *testing.T) {
 	w := newWorld(t)
 	w.put(aRange("kubernetes", "10.96.0.0/16"))

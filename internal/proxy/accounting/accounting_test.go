@@ -269,8 +269,8 @@ func TestOpenConnectionsCountOnceAndBytesAsTheyCome(t *testing.T) {
 	}
 }
 
-// Readings are so far apart that they take a hundredth of a processor.
-func TestReadingsTakeTheirShare(t *testing.T) {
+// Readings take at most a hundredth of a CPU.
+func TestReadingsAreLimited(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		costs, pause time.Duration
@@ -303,7 +303,8 @@ func TestReadingsTakeTheirShare(t *testing.T) {
 	}
 }
 
-func TestTroubleIsSaidOnceAndWhenItIsOver(t *testing.T) {
+// A problem is logged when it begins and when it ends.
+func TestProblemsAreLoggedOnce(t *testing.T) {
 	k := newFakeKernel()
 	k.readFail, k.bytes, k.ends = errors.New("reading the tracked connections: no memory"), false, false
 	r := run(t, k, Options{})
@@ -327,9 +328,9 @@ func TestTroubleIsSaidOnceAndWhenItIsOver(t *testing.T) {
 	}
 }
 
-// The same trouble with the kernel's switches is not told of as trouble with readings,
-// and bytes that can be switched on are.
-func TestBytesAreSwitchedOnIfAsked(t *testing.T) {
+// Problems with the kernel's switches and with readings are reported separately. With CountBytes, the accountant
+// switches bytes on.
+func TestCountBytesOption(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		asked  bool

@@ -73,7 +73,7 @@ func TestServicesWithTheMostConnectionsHaveSeries(t *testing.T) {
 	}
 }
 
-// Connections that last weigh as much as those that come.
+// Open connections weigh as much as new ones.
 func TestOpenConnectionsKeepSeries(t *testing.T) {
 	l := based(1, 100)
 	now := noon
@@ -94,7 +94,7 @@ func TestOpenConnectionsKeepSeries(t *testing.T) {
 	}
 }
 
-func TestServicesAreForgotten(t *testing.T) {
+func TestUnusedServicesAreDropped(t *testing.T) {
 	b := newBook(1)
 	now := noon
 	rank := func() {

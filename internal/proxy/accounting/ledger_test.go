@@ -68,8 +68,8 @@ func expect(t *testing.T, l *ledger, connections, request, reply uint64) {
 	}
 }
 
-// What was open before the first reading has been counted by whoever was there then.
-func TestWhatWasOpenBeforeCountsFromThenOn(t *testing.T) {
+// Connections that are older than the first reading were counted by an earlier process. Only their later bytes count.
+func TestOlderConnectionsCountLaterBytes(t *testing.T) {
 	l := newTestLedger(5, 10)
 	l.begin()
 	l.found(to(1, 80, 1).moving(1000, 1000))
@@ -111,7 +111,7 @@ func TestLostReportsLoseBytesOnly(t *testing.T) {
 	expect(t, l, 1, 11, 11)
 }
 
-// Without room a connection counts later, and is not lost.
+// A connection beyond the bound counts when it ends.
 func TestMemoryIsBounded(t *testing.T) {
 	l := based(5, 2)
 	connections := []connection{to(1, 80, 1).moving(1, 1), to(2, 80, 1).moving(1, 1), to(3, 80, 1).moving(1, 1)}
@@ -152,10 +152,9 @@ func (b *book) all() totals {
 	return sum(rows)
 }
 
-// TestLedgerCountsWhatHappens lets connections come, move bytes and go in any order,
-// with readings that are stale, and compares with a plain count. There are so few
-// Services that none is forgotten.
-func TestLedgerCountsWhatHappens(t *testing.T) {
+// Connections open, move bytes and end in random order, with stale readings. The counters match a plain count. There
+// are so few Services that none is dropped.
+func TestLedgerMatchesPlainCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		services := rapid.IntRange(1, 4).Draw(t, "services with series")
 		l := based(services, 1000)

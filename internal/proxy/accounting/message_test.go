@@ -85,7 +85,7 @@ func TestConnectionsAreRead(t *testing.T) {
 	}
 }
 
-// Whatever is read of a message, nothing outside of it is.
+// The reader never reads beyond a message.
 func FuzzConnection(f *testing.F) {
 	for _, message := range []string{endedTCP6, openUDP4, uncounted, untranslated, translatedICMP, ""} {
 		f.Add(recorded(f, message))

@@ -10,9 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A change is reported before it can be taken: one that was programmed already would count as
-// waiting until something else changes.
-func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
+// notice is called before a change can be taken: a later notice would look like a waiting change.
+func TestNoticeComesBeforeTake(t *testing.T) {
 	told, taken := false, false
 	var c *Catalogue
 	c = NewCatalogue(clock.RealClock{}, func() {
@@ -28,7 +27,7 @@ func TestChangesAreToldBeforeTheyAreTaken(t *testing.T) {
 	}
 }
 
-// After a restore of the cluster an object may have changed and have the resource version that it had.
+// After a restore of the cluster, a changed object may have an old resource version.
 func TestRestoredObjectsAreReadAgain(t *testing.T) {
 	c := NewCatalogue(clock.RealClock{}, func() {})
 	fill := func(address, version string) {

@@ -14,7 +14,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// A list asks for all that there is now, of the groups that the zone may see.
+// A list requests all current groups for the zone.
 func TestGroupsAreListed(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -18,8 +18,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// Which addresses are the cluster's is known before anything is programmed, and followed
-// from then on. What was known of nodes stays when it is not told any more.
+// The addresses of the cluster are known before the first sync, and followed. Addresses of nodes stay when they are no
+// longer published.
 func TestAddressesAreWatched(t *testing.T) {
 	a := clustertest.NewAPI()
 	a.Sources[ResourceNodes].Put(aNode("a"))
@@ -59,9 +59,9 @@ func TestAddressesAreWatched(t *testing.T) {
 	}
 }
 
-// Where the API does not have it, or does not let it be read, Services are served all the
-// same. It is said once, and the API is not asked again and again.
-func TestAddressesThatAreNotKnown(t *testing.T) {
+// If the API lacks the addresses or forbids reading them, Services are served anyway. That is logged once, and the API
+// is not asked again and again.
+func TestUnknownAddresses(t *testing.T) {
 	for name, change := range map[string]func(*clustertest.Source){
 		"absent":    func(s *clustertest.Source) { s.Absent = true },
 		"forbidden": func(s *clustertest.Source) { s.Forbidden = true },
@@ -109,9 +109,8 @@ func TestAddressesThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// An API server that does not know a new role yet says Forbidden for a moment. The start waits
-// for what it may read soon.
-func TestOneForbiddenAnswerIsNoMatter(t *testing.T) {
+// An API server that does not know a new role yet answers Forbidden for a moment. The start waits for the addresses.
+func TestOneForbiddenAnswerIsRetried(t *testing.T) {
 	a, unread := clustertest.NewAPI(), 0
 	a.Sources[ResourceConfigMaps].Forbidden = true
 	lister := NewWatches(nil, nil, Scope{Node: "node-a"}, logr.Discard()).readable(a.NodeAddresses("system"), func(error) { unread++ }).(*watcher.Optional)

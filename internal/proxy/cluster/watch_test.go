@@ -45,7 +45,7 @@ func forDNS(group *v1alpha1.EndpointGroup) *v1alpha1.EndpointGroup {
 	return group
 }
 
-// Nothing is ready before everything is known, and then what watches tell is.
+// Watches are ready after all lists, and then follow changes.
 func TestWatches(t *testing.T) {
 	a := clustertest.NewAPI()
 	held := make(chan struct{})
@@ -108,8 +108,8 @@ func TestWatches(t *testing.T) {
 	}
 }
 
-// A node that gets into another zone has groups at any time: those of its old zone, with
-// their changes, until all of the new one are known.
+// A node that moves to another zone always has groups: those of its old zone, with their changes, until the new ones
+// are listed.
 func TestZoneChanges(t *testing.T) {
 	a := clustertest.NewAPI()
 	groups := a.Sources[ResourceGroups]
@@ -172,7 +172,7 @@ func TestZoneChanges(t *testing.T) {
 	}
 }
 
-// A watch that was replaced before it had a list changes nothing any more.
+// A watch that was replaced before its first list changes nothing.
 func TestReplacedWatchesDoNotCount(t *testing.T) {
 	known := NewCatalogue(clock.RealClock{}, func() {})
 	w := NewWatches(clustertest.NewAPI(), known, Scope{Node: "node-a"}, logr.Discard())
@@ -188,7 +188,7 @@ func TestReplacedWatchesDoNotCount(t *testing.T) {
 	}
 }
 
-// Where the API does not have groups, slices will do if they are watched.
+// An API without groups is accepted if slices are watched.
 func TestAPIWithoutGroups(t *testing.T) {
 	a := clustertest.NewAPI()
 	a.Sources[ResourceGroups].Absent = true

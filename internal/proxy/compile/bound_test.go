@@ -47,10 +47,8 @@ func addIPv6(in *Input, endpoints ...discoveryv1.Endpoint) {
 
 func allServices() Options { return Options{Node: testNodeA(), AllServices: true} }
 
-// What a Service is said to take is more than its ports do. Whatever the bound, what is
-// compiled is within it, and a Service has no less of what comes first for a larger bound.
-// Each port with endpoints has some if there is room for one of each, and some port has if
-// there is room for one.
+// A Service costs at most its computed elements. With any bound, the compiled part stays within it, and a larger bound
+// never gives less. Each port with endpoints has one if one for each port fits, and a port has one if any fits.
 func TestBoundIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := wide(rapid.IntRange(1, 5).Draw(t, "ports"), rapid.IntRange(0, 6).Draw(t, "external"), rapid.IntRange(0, 20).Draw(t, "endpoints"))
@@ -159,7 +157,7 @@ func (e Endpoints) onNode() (n int) {
 	return n
 }
 
-// Ports are of different sizes: none of them is left out for others that grow.
+// With ports of different sizes, no port is left out for the growth of others.
 func TestPortsOfOtherSizes(t *testing.T) {
 	in := func(sizes ...int) Input {
 		all := wide(len(sizes), 0, 0)
@@ -211,9 +209,9 @@ func elements(r Result) int {
 	return sum
 }
 
-// Half of the endpoints go first, external IPs before node ports, those before load balancers,
-// and more endpoints only where the cluster IP alone has too many.
-func TestWhatIsLeftOut(t *testing.T) {
+// Half of the endpoints are left out first, then external IPs, node ports and addresses of load balancers, and further
+// endpoints only if the cluster IP alone has too many.
+func TestOrderOfOmissions(t *testing.T) {
 	in := wide(1, 4, 10)
 	balancer("203.0.113.1", "203.0.113.2")(in.Service)
 	full := Service(in, allServices())
@@ -257,8 +255,8 @@ func TestWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// A family says that it has local endpoints if it has one of the addresses that load balancers
-// send to, whatever the other has: there is one health port for both.
+// A family reports local endpoints if it has one of the addresses of load balancers, whatever the other family has:
+// both share one health port.
 func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 	own := "a1"
 	in := wide(1, 0, 5)
@@ -290,9 +288,8 @@ func TestHealthOfFamiliesThatAreLeftOut(t *testing.T) {
 	}
 }
 
-// A node that is full by what all Services together may take, so that others may have room for
-// more, says that it has no local endpoints when it lacks one of the addresses that load
-// balancers send to, of whichever family.
+// A node whose total bound is reached, while others may have room, reports no local endpoints if it lacks an address of
+// load balancers in either family.
 func TestHealthOfAFullNode(t *testing.T) {
 	own := "a1"
 	in := wide(1, 1, 5)
@@ -330,7 +327,7 @@ func TestHealthOfAFullNode(t *testing.T) {
 	}
 }
 
-// Nodes leave out endpoints of their own, and few are others when one goes.
+// Each node leaves out other endpoints, and few of them change when one is removed.
 func TestEndpointsThatAreLeftOut(t *testing.T) {
 	in := wide(1, 0, 100)
 	in.MaxElements = Service(in, allServices()).Elements - 40
@@ -366,7 +363,7 @@ func TestEndpointsThatAreLeftOut(t *testing.T) {
 	}
 }
 
-// A Service that is too large is not made in memory to find that out.
+// A Service that is too large is measured without compiling it.
 func TestTooLargeServicesCostLittle(t *testing.T) {
 	for name, in := range map[string]Input{
 		"many ports and addresses": wide(100, 2000, 6),
@@ -395,7 +392,7 @@ func TestTooLargeServicesCostLittle(t *testing.T) {
 	}
 }
 
-// Both families are held to one bound together.
+// One bound applies to both families together.
 func TestBoundOfBothFamilies(t *testing.T) {
 	in := wide(1, 50, 10)
 	addIPv6(&in, discoveryv1.Endpoint{Addresses: []string{"2001:db8:1::1"}})

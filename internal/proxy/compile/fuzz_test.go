@@ -14,8 +14,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// FuzzGroup makes rules of a Service and a group that anybody wrote: they lead nowhere but to endpoints that the group names, to none
-// that means something else on every node, and to no more than the group has. The same input makes the same rules.
+// The rules of any Service and group lead only to endpoints of the group, never to special addresses, and to no more
+// endpoints than the group has. Equal input makes equal rules.
 func FuzzGroup(f *testing.F) {
 	for _, spec := range []string{
 		`{"addressType":"IPv4","anyReady":true,"ports":[{"name":"http","protocol":"TCP","port":8080}],"endpoints":[{"address":"10.1.0.1","zone":"a","node":"a1"},{"address":"10.1.0.2","zone":"b"}],"consumers":[{"zone":"a","weight":500}]}`,

@@ -84,8 +84,7 @@ func TestGroupsOfLocal(t *testing.T) {
 	})
 }
 
-// TestHandOver looks at a Service that kube-proxy serves too: what the node knows
-// nothing for stays kube-proxy's.
+// kube-proxy serves the Service too. Fronts for which the node knows no endpoint stay with kube-proxy.
 func TestHandOver(t *testing.T) {
 	balanced := func(s *corev1.Service) {
 		balancer("198.51.100.1")(s)

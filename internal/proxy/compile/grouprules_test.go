@@ -146,8 +146,7 @@ func (r groupReader) taken(all map[string][]said, takes func(said) bool) map[str
 	return weights
 }
 
-// TestAsGroupsDocument compares with a second implementation of what the API documents,
-// whatever groups say, and however little of it makes sense together.
+// The result matches a second implementation of the API's documentation, for any groups, including contradictory ones.
 func TestAsGroupsDocument(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawReader(t)
@@ -200,8 +199,7 @@ func drawReader(t *rapid.T) groupReader {
 	return r
 }
 
-// What the DNS server says to a client on a node, by package endpoint, is what the rules of the
-// node use of the endpoints that are ready.
+// The DNS answer for a client on a node, by package endpoint, has the ready endpoints that the node's rules use.
 func TestNamesAgreeWithRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := drawReader(t)

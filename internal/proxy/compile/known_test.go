@@ -18,7 +18,7 @@ func knownText(t *testing.T, r Result) string {
 	return "serving " + poolText(k.Serving, nil) + "; silent " + poolText(k.Silent, nil) + "; fleeting " + poolText(k.Fleeting, nil) + "; view " + k.View
 }
 
-// TestKnown looks at what tells which connections may go on: whatever serves anywhere.
+// Known decides which connections may continue: those to any serving endpoint.
 func TestKnown(t *testing.T) {
 	node, nowhere := testNodeA(), testNodeA()
 	nowhere.Zone = ""

@@ -59,7 +59,7 @@ func testBook(web *corev1.Service) *AddressBook {
 	return b
 }
 
-// What is the cluster's own is nobody else's, by whichever field it is claimed.
+// Addresses of the cluster are refused, by whichever field they are claimed.
 func TestAddressesThatAreRefused(t *testing.T) {
 	all, none := ExternalIPs{}, ExternalIPs{None: true}
 	some := ExternalIPs{Prefixes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/25")}}
@@ -136,7 +136,7 @@ func hasFront(r Result, address netip.Addr, port uint16) bool {
 	return false
 }
 
-// Where nodes' addresses are allowed, NodePorts are not for others.
+// If addresses of nodes are allowed, NodePorts of other Services are still refused.
 func TestNodePortsOfOthersAreRefused(t *testing.T) {
 	service := testService(ours, externalIPs("192.0.2.1"))
 	service.Spec.Ports = append(service.Spec.Ports,
@@ -233,9 +233,9 @@ func (c *randomCluster) compiled(b *AddressBook) map[types.NamespacedName]Result
 	return all
 }
 
-// Whatever Services come, change and go: none has what it may not have, each has what it
-// may, and the book names all others for which a change makes a difference.
-func TestServicesHaveWhatTheyMay(t *testing.T) {
+// Whatever Services are added, changed and removed: each has exactly the allowed addresses, and the book returns all
+// others that a change affects.
+func TestServicesGetAllowedAddresses(t *testing.T) {
 	names := []types.NamespacedName{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "y"}, {Namespace: "c", Name: "z"}}
 	reserved := func(t *rapid.T) Reserved {
 		set := func(what string, of ...string) netset.Set { return setOf(rapid.SampledFrom(of).Draw(t, what)) }
@@ -335,8 +335,7 @@ func claimedAndServed(r Result) map[string]bool {
 	return all
 }
 
-// Of the addresses that a Service claims so many count, those of its load balancer first. The
-// rest is refused as one for each field.
+// Up to MaxClaims claimed addresses count, those of the load balancer first. The others are one refusal for each field.
 func TestClaimsThatAreTooMany(t *testing.T) {
 	for _, test := range []struct {
 		external, balancer, served int

@@ -28,9 +28,9 @@ func frontOf(ports []ruleset.ServicePort, name string, front ruleset.Front) (rul
 	return ruleset.FrontEnd{}, false
 }
 
-// Whatever changes: a port that is restricted has no front that the Service would not have if it
-// were compiled again, all those that stay what they are, and its place among other claims.
-func TestRestrictedPortsHaveWhatTheyMay(t *testing.T) {
+// After any change, a restricted port has only fronts that the Service would get if it were compiled again, keeps all
+// of these that it had, and keeps its rank.
+func TestRestrictedPortsKeepAllowedFronts(t *testing.T) {
 	names := []types.NamespacedName{{Namespace: "a", Name: "x"}, {Namespace: "b", Name: "y"}}
 	ports := func(r Result) []ruleset.ServicePort {
 		if len(r.Families) == 0 {

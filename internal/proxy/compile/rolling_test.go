@@ -42,9 +42,8 @@ type rollingPod struct {
 	known bool
 }
 
-// TestRollingPodsAreServed rolls pods, with controllers that are interrupted anywhere, and
-// looks after each write of a group at what each node does: it sends nothing where nobody
-// answers while some pod is ready, and refuses nothing while somebody answers.
+// Pods roll, with controllers that are interrupted at any point. After each write of a group, no node leads connections
+// to a dead endpoint while a pod is ready, and none refuses connections while an endpoint answers.
 func TestRollingPodsAreServed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &rollingWorld{planWorld: drawPlanWorld(t), t: t, nodes: drawCluster(t), pools: map[string][]string{}}

@@ -13,8 +13,8 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Which endpoints a node uses is what TestTableOfKubeProxy shows. What is wanted begins with the
-// first two lines of most Services if it does not say others.
+// TestTableOfKubeProxy covers the choice of endpoints. By default the expected result begins with the first two lines
+// of most Services.
 func TestServiceOfSlices(t *testing.T) {
 	proxyMode, vipMode, otherMode := corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPMode("Other")
 	for _, test := range []struct {
@@ -358,8 +358,7 @@ func endpointText(list Endpoints) string {
 	return strings.Join(words, " ")
 }
 
-// Addresses that mean something else on every node are none of a Service, and none of an
-// endpoint.
+// Special addresses are ignored as addresses of Services and of endpoints.
 func TestSpecialAddresses(t *testing.T) {
 	for kind, addresses := range map[string]string{
 		"unspecified": "0.0.0.0 000.0.0.0 ::ffff:0.0.0.0 ::", "loopback": "127.0.0.1 127.255.255.254 ::ffff:127.0.0.1 ::1",

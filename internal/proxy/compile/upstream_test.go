@@ -54,8 +54,7 @@ type categorized struct {
 	OnlyRemoteEndpoints bool
 }
 
-// TestTableOfKubeProxy has the cases by which kube-proxy tests which endpoints of a Service
-// a node uses.
+// kube-proxy's own cases for the endpoints of a Service that a node uses.
 func TestTableOfKubeProxy(t *testing.T) {
 	cases := readCategorized(t)
 	if len(cases) < leastCategorized {

@@ -67,7 +67,7 @@ func TestEventsAreComplete(t *testing.T) {
 	})
 }
 
-// What the API server refuses is not sent again; what does not reach it is.
+// Events that the API server refuses are not repeated. Events that do not reach it are.
 func TestEventsThatFail(t *testing.T) {
 	for _, test := range []struct {
 		name     string

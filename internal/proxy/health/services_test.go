@@ -105,8 +105,8 @@ func TestServiceChecks(t *testing.T) {
 	}
 }
 
-// A port that somebody else has is tried again.
-func TestPortsThatAreTaken(t *testing.T) {
+// A port that another program uses is retried.
+func TestTakenPortsAreRetried(t *testing.T) {
 	taken, opened := true, 0
 	services := newServices(NewState(clocktesting.NewFakePassiveClock(start)), func(_ context.Context, network, address string) (net.Listener, error) {
 		if network != "tcp6" || address != "[2001:db8::1]:1234" {
@@ -135,7 +135,7 @@ func TestPortsThatAreTaken(t *testing.T) {
 	}
 }
 
-// A port that fails by itself, as for lack of memory, is opened again.
+// A port whose listener fails, for example for lack of memory, is opened again.
 func TestBrokenPortsAreOpenedAgain(t *testing.T) {
 	opened := 0
 	services := newServices(NewState(clocktesting.NewFakePassiveClock(start)), func(context.Context, string, string) (net.Listener, error) {

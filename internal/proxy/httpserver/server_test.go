@@ -141,8 +141,7 @@ func says(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 }
 
-// Connections that are only held are bounded, over all servers with one limit, and keep no
-// later client from its answer.
+// Idle connections are bounded over all servers with one limit, and block no later client.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	const most, many = 8, 100
 	for name, begin := range map[string]func(*testing.T, *client){
@@ -185,9 +184,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// An answer that takes long is not cut off by connections that only wait, but does not keep
-// others out either.
-func TestAnswersGoOn(t *testing.T) {
+// A long answer is not cut off by idle connections, and does not block other clients.
+func TestIdleConnectionsDoNotEndAnswers(t *testing.T) {
 	const most = 4
 	release := make(chan struct{})
 	began := make(chan struct{}, 2*most)
@@ -236,8 +234,7 @@ func TestAnswersGoOn(t *testing.T) {
 	}
 }
 
-// A connection that was made a moment ago is not closed before its request is read, however
-// many come after it, as long as they are fewer than mostYoung.
+// A new connection is not closed before its request is read, as long as fewer than mostYoung connections follow.
 func TestYoungConnectionsStay(t *testing.T) {
 	const most, many = 8, 200
 	limit := NewLimit(most)
@@ -264,8 +261,7 @@ func TestYoungConnectionsStay(t *testing.T) {
 	hold(mostYoung)
 }
 
-// Connections that are made and left again do not keep the plain requests of others from their
-// answers.
+// A flood of short connections does not block requests of others.
 func TestFloodOfConnections(t *testing.T) {
 	limit := NewLimit(8)
 	limit.young = testTimeout // the machine may be slow

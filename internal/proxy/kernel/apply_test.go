@@ -236,7 +236,7 @@ func differences(got, want ruleset.Listing) string {
 	return strings.Join(lines[:min(len(lines), 20)], "")
 }
 
-func TestReadGivesWhatApplyMade(t *testing.T) {
+func TestReadReturnsAppliedRules(t *testing.T) {
 	n := newNamespace(t)
 	c := n.open(t)
 	for _, family := range families {
@@ -332,7 +332,7 @@ func TestLongTransactionsAreSplit(t *testing.T) {
 	}
 }
 
-// A chain is not split: its ranges are sets without a name, which the kernel keeps only together with a rule.
+// A chain is not split: the kernel keeps the unnamed sets of its ranges only together with a rule.
 func TestChainsAreNotSplit(t *testing.T) {
 	c := newNamespace(t).open(t)
 	c.ForbidLong()
@@ -423,8 +423,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The kernel says which element it refuses, in whichever message, and the first if it refuses
-// several.
+// The kernel names the refused element in any message, and the first of several.
 func TestRefusedElementIsNamedAmongMany(t *testing.T) {
 	for _, family := range families {
 		th := newThings(family)
@@ -455,7 +454,7 @@ func TestRefusedElementIsNamedAmongMany(t *testing.T) {
 	}
 }
 
-func TestRefusalsTakeBackWhatCameFirst(t *testing.T) {
+func TestRefusalsUndoTheFirstStage(t *testing.T) {
 	c := newNamespace(t).open(t)
 	th := newThings(ruleset.IPv4)
 	apply(t, c, th.make())

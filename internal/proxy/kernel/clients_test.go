@@ -95,8 +95,8 @@ func (w *world) fill(t testing.TB, strangers int, fronts ...ruleset.FrontEnd) {
 	t.Fatal("the maps do not become full")
 }
 
-// A map of clients takes no more of them than it is for: those that come later are served,
-// without affinity, until there is room again. Those that came before stay with their endpoints.
+// A full map takes no more clients: later ones are served without affinity until others leave. Earlier ones keep their
+// endpoints.
 func TestFullMapOfClients(t *testing.T) {
 	sizes := []int{3}
 	if os.Getenv("E2E_SOAK") != "" {

@@ -51,9 +51,9 @@ func inWorlds(t *testing.T, f func(*testing.T, *world, *ruleset.Table)) {
 // to is where to connect to a front.
 func to(f ruleset.FrontEnd) netip.AddrPort { return netip.AddrPortFrom(f.Address, f.Port) }
 
-// The client of an endpoint that went is led elsewhere from the transaction on in which that
-// goes, and stays there, before anything is done to have it forgotten.
-func TestClientsAreNotLedToWhatWent(t *testing.T) {
+// From the transaction that removes an endpoint on, its clients are led to another one and stay there, even before they
+// are forgotten.
+func TestClientsOfRemovedEndpoints(t *testing.T) {
 	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
 		front := w.front(1, 80)
 		p := ruleset.ServicePort{Name: "a/b:", Fronts: []ruleset.FrontEnd{front}, Cluster: w.all(1, 2, 3, 4, 5, 6), Affinity: time.Hour}

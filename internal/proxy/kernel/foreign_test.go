@@ -41,7 +41,7 @@ func interference(t testing.TB, c *kernel.Conn) ruleset.Interference {
 	return found
 }
 
-func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
+func TestInterferenceIgnoresOwnChanges(t *testing.T) {
 	n := newNamespace(t)
 	c := n.open(t)
 	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})
@@ -89,7 +89,7 @@ func TestForeignChangesAreSeenAndOwnAreNot(t *testing.T) {
 	}
 }
 
-// What happens just before or after an own change, and among many of others, is not lost.
+// Changes just before or after an own change, and among many changes of other tables, are not lost.
 func TestForeignChangesAmongOthers(t *testing.T) {
 	n := newNamespace(t)
 	c := n.open(t)
@@ -120,8 +120,7 @@ func TestForeignChangesAmongOthers(t *testing.T) {
 	}
 }
 
-// Very many elements are written without notices, and it is known all the same whether
-// others wrote something meanwhile.
+// Large transactions run without notices, and changes by others meanwhile are noticed anyway.
 func TestForeignChangesDuringBulk(t *testing.T) {
 	n := newNamespace(t)
 	c := n.open(t)

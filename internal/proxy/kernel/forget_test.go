@@ -12,8 +12,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Clients that go by themselves while they are being forgotten keep nobody else.
-func TestClientsExpireWhileTheyAreForgotten(t *testing.T) {
+// Clients that expire during Forget do not prevent the deletion of others.
+func TestClientsExpireDuringForget(t *testing.T) {
 	n := newNamespace(t)
 	c := n.open(t)
 	table := ruleset.NewTable(ruleset.Config{Family: ruleset.IPv4})

@@ -48,8 +48,8 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// No address is the end of one range and the beginning of the next.
-func TestRangesBesideOneAnotherAreOne(t *testing.T) {
+// No address ends one range and begins the next.
+func TestAdjacentRangesAreMerged(t *testing.T) {
 	prefixes := func(texts ...string) []netip.Prefix {
 		var all []netip.Prefix
 		for _, text := range texts {
@@ -89,7 +89,7 @@ func message(write func(*netlink.Messages)) []byte {
 	return m.Bytes
 }
 
-// FuzzReplies reads what no kernel sends.
+// The readers accept any bytes, including those that no kernel sends.
 func FuzzReplies(f *testing.F) {
 	f.Add(message(func(m *netlink.Messages) {
 		key := m.Nest(unix.NFTA_SET_ELEM_KEY)

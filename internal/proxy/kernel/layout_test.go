@@ -16,11 +16,9 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// Versions may have tables of the same name that are not alike. An update replaces the table
-// of the version before as a whole, and a roll-back does the same, while clients connect all
-// the time. There is no moment without rules. A packet that has been looked up once in the old
-// table may find nothing the second time, so that one connection in thousands is refused, and a
-// datagram is lost.
+// Versions may have different tables of the same name. An update and a roll-back replace the whole table while clients
+// connect. There is no moment without rules. A packet whose first lookup was in the old table may find nothing in its
+// second one, so that one connection in thousands is refused, and a datagram is lost.
 func TestUpdatesAndRollBacksUnderLoad(t *testing.T) {
 	const times, clients, mostRefused = 15, 2, 3
 	inWorlds(t, func(t *testing.T, w *world, _ *ruleset.Table) {

@@ -17,9 +17,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
-// TestModel makes random changes and compares, after each, what the kernel holds with what the
-// table says that it should. Meanwhile new connections come from a client and from the node to a
-// front that gets other endpoints with each change. All their packets must be translated.
+// After each random change, the kernel has the rules of the table. Meanwhile a client and the node open connections to
+// a front whose endpoints change each time. All their packets must be translated.
 func TestModel(t *testing.T) {
 	const steps, leastPackets = 50, 100
 	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {

@@ -21,8 +21,7 @@ func repair(t *testing.T, w *world, table *ruleset.Table) {
 	apply(t, w.conn, table.Commit(time.Now()).Transaction)
 }
 
-// What others change of the table itself, and of the base of a chain, stops traffic that all rules
-// let through.
+// Foreign changes of the table's flags and of the policy of a chain stop traffic that all rules accept.
 func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 	for _, test := range []struct {
 		name, chain string
@@ -80,8 +79,8 @@ func TestPolicyAndFlagsAreRepaired(t *testing.T) {
 	}
 }
 
-// The first and the last address of adjacent source ranges get in, and their neighbours do not.
-func TestSourcesBesideOneAnother(t *testing.T) {
+// The first and the last address of adjacent source ranges are accepted, and their neighbours are not.
+func TestAdjacentSources(t *testing.T) {
 	for _, a := range worlds {
 		t.Run(fmt.Sprint("family ", a.family), func(t *testing.T) {
 			w := newWorld(t, a)

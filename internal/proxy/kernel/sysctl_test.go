@@ -142,7 +142,7 @@ func TestConntrackIsSet(t *testing.T) {
 	}
 }
 
-// What cannot be set is told with why, and the rest is set all the same.
+// A setting that cannot be changed is reported with its cause, and the others are set.
 func TestConntrackThatCannotBeSet(t *testing.T) {
 	asked := kernel.Conntrack{MaxPerCPU: 1 << 30, UDP: time.Minute}
 	folder := settingsFolder(t, map[string]string{"nf_conntrack_udp_timeout": "30"})

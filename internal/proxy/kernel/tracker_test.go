@@ -109,7 +109,7 @@ func TestFlowsMoveToOtherEndpoints(t *testing.T) {
 	})
 }
 
-func TestConnectionsAreForgottenIfAskedFor(t *testing.T) {
+func TestTCPConnectionsAreDeletedOnRequest(t *testing.T) {
 	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
 		front := w.front(1, 80)
 		with := func(n int) ruleset.ServicePort {
@@ -125,9 +125,8 @@ func TestConnectionsAreForgottenIfAskedFor(t *testing.T) {
 	})
 }
 
-// A connection that nobody answers is tracked for minutes, and whoever connects from the
-// same port again would be led as it was.
-func TestConnectionsThatNobodyAnsweredAreForgotten(t *testing.T) {
+// An unanswered connection is tracked for minutes. A new one from the same port would go the same way.
+func TestUnansweredConnectionsAreDeleted(t *testing.T) {
 	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
 		tracker := w.node.track(t, kernel.TrackerOptions{})
 		front := w.front(1, 80)
@@ -163,8 +162,8 @@ func TestConnectionsThatNobodyAnsweredAreForgotten(t *testing.T) {
 	})
 }
 
-// What connection tracking knows when a proxy starts may be of endpoints that went while none
-// ran. All flows of UDP to fronts go on only where they may.
+// When a proxy starts, tracked connections may lead to endpoints that were removed while no proxy ran. UDP flows
+// continue only to allowed targets.
 func TestFlowsAreReconciled(t *testing.T) {
 	inWorlds(t, func(t *testing.T, w *world, table *ruleset.Table) {
 		tracker := w.node.track(t, kernel.TrackerOptions{})

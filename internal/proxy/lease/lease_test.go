@@ -137,7 +137,7 @@ func TestLease(t *testing.T) {
 	})
 }
 
-func TestProgrammedVersionsAreTold(t *testing.T) {
+func TestProgrammedVersionsAreWritten(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		last := func(written []string) string { return written[len(written)-1] }
 		k.Acknowledge(Acknowledgement{Version: 0})
@@ -169,8 +169,7 @@ func TestProgrammedVersionsAreTold(t *testing.T) {
 	})
 }
 
-// So is of which Services they say nothing.
-func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
+func TestExceptedServicesAreWritten(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		for _, test := range []struct {
 			tell    Acknowledgement
@@ -191,8 +190,8 @@ func TestServicesThatAreNotProgrammedAreTold(t *testing.T) {
 	})
 }
 
-// A proxy that does not do its work does not say that it lives.
-func TestLeaseOfASickProxy(t *testing.T) {
+// An unhealthy proxy does not renew its Lease.
+func TestLeaseOfUnhealthyProxy(t *testing.T) {
 	leased(t, func(k *Keeper, stored *fakeLeases) {
 		var sick atomic.Bool
 		k.Alive = func() bool { return !sick.Load() }

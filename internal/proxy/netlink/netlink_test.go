@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A listing counts only if it is whole.
+// Only a complete listing counts.
 func TestListingsAreWhole(t *testing.T) {
 	item := Reply{Message: Message{Kind: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN, Content: make([]byte, HeaderLength)}}
 	interrupted := item
@@ -49,7 +49,7 @@ func TestListingsAreWhole(t *testing.T) {
 	}
 }
 
-// FuzzReplies reads what no kernel sends.
+// The readers accept any bytes, including those that no kernel sends.
 func FuzzReplies(f *testing.F) {
 	var m Messages
 	m.Begin(TrackNew, 0, unix.NFPROTO_IPV4, 0)

@@ -69,8 +69,8 @@ func (s *server) reconcile(t *testing.T) reconcile.Result {
 	return result
 }
 
-// What is published is what the nodes have. It is written when it is something else, also
-// when somebody else has written it, and only then.
+// The ConfigMap has the addresses of all nodes. It is written only when its content is wrong, for example after a
+// foreign change.
 func TestAddressesArePublished(t *testing.T) {
 	one := aNode("one", "192.0.2.1", "2001:db8::1", "not an address")
 	one.Status.Addresses = append(one.Status.Addresses,
@@ -107,8 +107,8 @@ func TestAddressesArePublished(t *testing.T) {
 	is("a node less", 4, "192.0.2.1\n198.51.100.1\n2001:db8::1\n", "10.1.0.0/24\n")
 }
 
-// The ConfigMap never exceeds the API's limit. It has room for 15,000 addresses that cannot be merged into ranges: 5,000
-// nodes with an internal address of each family and an external one.
+// The ConfigMap never exceeds the API's limit. It has room for 15,000 addresses that cannot be merged into ranges:
+// 5,000 nodes with an internal address of each family and an external one.
 func TestRoomForAddresses(t *testing.T) {
 	var nodes []corev1.Node
 	for i := range 5000 {
@@ -143,7 +143,7 @@ func TestRoomForAddresses(t *testing.T) {
 	}
 }
 
-// Only what is about addresses counts, and it is gathered for the longer the more there is.
+// Only changes of addresses count. The more addresses there are, the longer changes are gathered.
 func TestChangesAreGathered(t *testing.T) {
 	one := aNode("one", "192.0.2.1")
 	s := newServer(one, empty())

@@ -53,8 +53,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// Whatever came before, a state says that packets come through only if one of the last
-// probes did, and that they do not only if none of them did.
+// After any history, a state is Passed only if one of the last probes passed, and Failed only if none of them did.
 func TestOutcomeIsThatOfTheLastProbes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := rapid.SliceOfN(rapid.IntRange(0, 2), 1, 30).Draw(t, "probes")

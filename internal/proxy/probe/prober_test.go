@@ -192,8 +192,8 @@ func TestProber(t *testing.T) {
 	}
 }
 
-// Before the rules lead to it there is nothing to probe, and it is not known what will be.
-func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
+// Before the kernel has the rules, nothing is probed, and the outcome is pending.
+func TestNothingIsProbedWithoutRules(t *testing.T) {
 	n := &network{t: t}
 	n.lead(n.own)
 	tried := 0
@@ -218,7 +218,7 @@ func TestNothingIsProbedBeforeThereAreRules(t *testing.T) {
 	}
 }
 
-// A listener that fails by itself, as for lack of memory, is replaced.
+// A listener that fails, for example for lack of memory, is replaced.
 func TestBrokenListenersAreReplaced(t *testing.T) {
 	n := &network{t: t}
 	unserved := make(chan struct{}, 1)
@@ -243,7 +243,7 @@ func TestBrokenListenersAreReplaced(t *testing.T) {
 	}
 }
 
-// Pods ask by HTTP, and read which node they are on. Silent connections keep nobody from an answer.
+// Pods ask by HTTP, and read the name of their node. Silent connections block no answer.
 func TestAnswers(t *testing.T) {
 	const line = "vicinity-proxy on node node-a\n"
 	l, err := newListener(listenTCP, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, 0, line)

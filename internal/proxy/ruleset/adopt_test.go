@@ -17,7 +17,7 @@ func (b *bed) again(t *testing.T, ports ...ServicePort) *bed {
 	return other
 }
 
-func TestAdoptLeavesWhatIsRight(t *testing.T) {
+func TestAdoptKeepsRightRules(t *testing.T) {
 	for _, family := range []Family{IPv4, IPv6} {
 		b := newBed(Config{Family: family})
 		b.program(t, start, every(family)...)
@@ -43,7 +43,7 @@ func TestAdoptKeepsSlots(t *testing.T) {
 	}
 }
 
-func TestAdoptMendsWhatOthersDid(t *testing.T) {
+func TestAdoptRepairsForeignChanges(t *testing.T) {
 	split := dnsPort("12")
 	split.Local, split.Fronts[0].Pool = targets("1"), PoolSplit
 	for _, test := range []struct {
@@ -110,7 +110,7 @@ func TestAdoptMendsWhatOthersDid(t *testing.T) {
 	}
 }
 
-func TestAdoptOfWhatCannotBeMendedBeginsAnew(t *testing.T) {
+func TestAdoptReplacesForeignTables(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		tamper func(*fakeKernel)
@@ -148,8 +148,8 @@ func TestAdoptOfWhatCannotBeMendedBeginsAnew(t *testing.T) {
 	}
 }
 
-// A chain with a type or policy of others, and a table with flags, are made anew.
-func TestForeignBasesAndFlagsAreMadeAnew(t *testing.T) {
+// A chain with a foreign type or policy, and a table with flags, are replaced.
+func TestForeignBasesAndFlagsAreReplaced(t *testing.T) {
 	for name, change := range map[string]func(*Listing){
 		"delete chain nat-output": func(l *Listing) {
 			at := slices.IndexFunc(l.Chains, func(c ListedChain) bool { return c.Name == "nat-output" })
@@ -195,8 +195,8 @@ func TestForeignRulesInHooksAreReplaced(t *testing.T) {
 	}
 }
 
-// The clients that are remembered after the table was read are not led to what went before.
-func TestAdoptKeepsClientsFromTheGone(t *testing.T) {
+// Clients that are added after the listing are not led to targets that were removed before.
+func TestAdoptKeepsClientsFromRemovedTargets(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, sticky("123", "1"))
 	set := b.program(t, start, sticky("13", "1")).Forget[0].Set

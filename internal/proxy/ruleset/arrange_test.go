@@ -26,7 +26,7 @@ func digits(all []netip.AddrPort) string {
 	return string(names)
 }
 
-func TestArrangeChangesAsFewSlotsAsCanBe(t *testing.T) {
+func TestArrangeChangesFewestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		several := rapid.SliceOfN(rapid.SampledFrom(targets("1234567")), 0, 12)
 		before := several.Draw(t, "before")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What the cluster has given a ServicePort is its own, however old another claim is.
-func TestOlderClaimsDoNotTakeWhatTheClusterGave(t *testing.T) {
+// A front that the cluster assigned wins over any older claim.
+func TestAssignedFrontsBeatOlderClaims(t *testing.T) {
 	is := func(change func(*FrontEnd)) func(*FrontEnd) { return change }
 	external := is(func(*FrontEnd) {})
 	nodePort := is(func(e *FrontEnd) { e.NodePort = true })

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a table really adds to the kernel is never more than ServicePorts are said to cost.
+// A table never adds more to the kernel than the cost of its ServicePorts.
 func TestCostIsAnUpperBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clients := rapid.IntRange(1, MostAffinityClients).Draw(t, "clients")
@@ -32,9 +32,8 @@ func TestCostIsAnUpperBound(t *testing.T) {
 	})
 }
 
-// A map of clients counts more the more of them it remembers, down from that of the kernel's
-// own size, and so does the hash table that the kernel makes at once for any other size: twice
-// the bytes of its buckets, of which 512 count as an element.
+// The cost of a map of clients grows with its size. A map with a size also counts its hash table: twice the bytes of
+// the buckets, 512 bytes for each element.
 func TestMemoryCost(t *testing.T) {
 	for _, test := range []struct{ clients, want int }{
 		{1, 1 + 1},

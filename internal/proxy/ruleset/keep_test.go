@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is asked for, and whatever the kernel holds, fronts that are kept do to packets
-// what they did before, all others what is asked for, and later the kept ones do that too.
-func TestKeptFrontsStayAsTheyAreHeld(t *testing.T) {
+// Whatever is staged and whatever the kernel has: kept fronts treat packets as before, all others as staged, and later
+// the kept ones too.
+func TestKeptFrontsKeepTheirRules(t *testing.T) {
 	for _, family := range []Family{IPv4, IPv6} {
 		t.Run(family.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { keepSome(t, newWorld(family)) })
@@ -146,8 +146,8 @@ func (k *fakeKernel) knows(front Front) bool {
 	})
 }
 
-// What a ServicePort is kept with is what the kernel holds, down to the bytes, be it refused
-// for its endpoints, its addresses or what else is asked for.
+// A kept ServicePort keeps the kernel's elements byte by byte, whether its endpoints, its addresses or other parts are
+// refused.
 func TestKeep(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -216,9 +216,8 @@ func guardedPort() ServicePort {
 	return sp
 }
 
-// Where the table is deleted nothing can stay: what it holds something for is made as it is
-// asked for, and nothing is made of what it holds nothing for.
-func TestKeepWhereAllIsMadeAnew(t *testing.T) {
+// In a replaced table, ports with elements in the kernel are made as staged, and the others are not made.
+func TestKeepInReplacedTables(t *testing.T) {
 	web := ServicePort{Name: "shop/web:", Cluster: targets("7"), Fronts: []FrontEnd{{Front: frontOf("10.96.0.1", TCP, 80), ClusterIP: true}}}
 	for _, test := range []struct {
 		name   string
@@ -266,7 +265,7 @@ func TestKeepWhereAllIsMadeAnew(t *testing.T) {
 	}
 }
 
-// A front that a ServicePort keeps goes to another that has the better claim, and not back.
+// A kept front goes to another ServicePort with the better claim, and does not come back.
 func TestKeptFrontsPassOn(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		t.Run(fmt.Sprintf("read in between %t", read), func(t *testing.T) { passOn(t, read) })
@@ -301,8 +300,8 @@ func passOn(t *testing.T, read bool) {
 	}
 }
 
-// Connections of what is kept go on, to what it has and to what is asked for.
-func TestLiveOfWhatIsKept(t *testing.T) {
+// Connections of kept fronts may continue to the kept and to the staged endpoints.
+func TestLiveOfKeptFronts(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, dnsPort("12"))
 	other := b.again(t)

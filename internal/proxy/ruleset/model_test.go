@@ -277,9 +277,8 @@ type machine struct {
 	forgetful bool
 }
 
-// TestTableDoesWhatItIsTold changes tables in all ways at random, and sends packets after
-// every transaction.
-func TestTableDoesWhatItIsTold(t *testing.T) {
+// Random changes of tables, with packets after every transaction.
+func TestTableMatchesModel(t *testing.T) {
 	for _, family := range []Family{IPv4, IPv6} {
 		t.Run(family.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { runMachine(t, newWorld(family)) })

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// What is asked for is pending until it is confirmed, and what is withdrawn leaves what was
-// confirmed before.
+// A staged port is pending until it is confirmed. A withdrawn one returns to its confirmed version.
 func TestProgress(t *testing.T) {
 	table := NewTable(Config{Family: IPv4})
 	sp := func(endpoint string) ServicePort {
@@ -64,7 +63,7 @@ func TestProgress(t *testing.T) {
 	want("gone", "none", "none", false)
 }
 
-// What is refused is of those whose rules it is.
+// A refused change is blamed on the ports that need it.
 func TestBlame(t *testing.T) {
 	table := NewTable(Config{Family: IPv4})
 	for i, endpoints := range []string{"1", "23", "45"} {

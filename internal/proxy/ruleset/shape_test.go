@@ -20,7 +20,7 @@ func weightedPort(weights ...uint32) ServicePort {
 	return sp
 }
 
-// Traffic is shared in proportion to weights, with one slot for each endpoint.
+// Weights share traffic proportionally, with one slot for each endpoint.
 func TestWeightsShareTraffic(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := rapid.SliceOfN(rapid.Uint32Range(1, MostWeight), 1, 6).Draw(t, "kinds")
@@ -49,8 +49,7 @@ func TestWeightsShareTraffic(t *testing.T) {
 	})
 }
 
-// Where there are many weights, those beside one another are taken for one, and no class
-// gets a point more or less of all traffic than it should.
+// Neighbouring weights are merged, and no class gets a point of traffic too much or too little.
 func TestManyWeightsAreFewClasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := rapid.SliceOfN(rapid.Uint32Range(1, MostWeight), 1, 200).Draw(t, "weights")
@@ -78,7 +77,7 @@ func TestManyWeightsAreFewClasses(t *testing.T) {
 	})
 }
 
-// A change of weights moves endpoints between slots, and no more than it has to.
+// A change of weights moves as few endpoints as possible between slots.
 func TestWeightsThatChangeKeepSlots(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, weightedPort(1000, 1000, 1000, 350, 350))
@@ -99,8 +98,8 @@ func TestWeightsThatChangeKeepSlots(t *testing.T) {
 	}
 }
 
-// The node's packets go through no chain that nothing needs.
-func TestHooksAreThereWhileTheyAreNeeded(t *testing.T) {
+// Packets of the node do not pass unused hooks.
+func TestHooksExistWhileNeeded(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	there := func() (names []string) {
 		for name := range hooks {

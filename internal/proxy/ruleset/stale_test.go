@@ -66,7 +66,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// Where there is nowhere else to go connections stay, until there is.
+// Connections stay until there is another endpoint.
 func TestStaleWhenOthersServe(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	at := start
@@ -88,7 +88,7 @@ func TestStaleWhenOthersServe(t *testing.T) {
 	}
 }
 
-// What was on its way when an endpoint ended may arrive until all is gone that leads there.
+// Packets on their way when an endpoint ended may arrive until its chains and slots are deleted.
 func TestStaleAreLookedAtTwice(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, sticky("12", "1"))
@@ -119,8 +119,8 @@ func TestStaleAreLookedAtTwice(t *testing.T) {
 	}
 }
 
-// What comes back before the second look is not ended by it.
-func TestStaleAreNoLongerOnceTheyServe(t *testing.T) {
+// The second look does not end connections to an endpoint that came back.
+func TestServingEndpointsAreNotStale(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	b.program(t, start, sticky("123", ""))
 	b.program(t, start, sticky("3", ""))
@@ -142,7 +142,7 @@ func TestStaleAreNoLongerOnceTheyServe(t *testing.T) {
 	}
 }
 
-// What is seen to long after it was told is looked through for what serves again.
+// StillStale drops connections that may continue by now.
 func TestStillStale(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	elsewhere := frontOf("10.96.0.11", UDP, 53)
@@ -174,7 +174,7 @@ func TestStillStale(t *testing.T) {
 	}
 }
 
-// A kernel that refused what made them so has not seen to them.
+// If the kernel refuses the transaction, the next Commit has its stale connections.
 func TestStaleAfterARefusal(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	sp := dnsPort("12")
@@ -293,8 +293,8 @@ func TestClientsStayWithTheirEndpoints(t *testing.T) {
 	expect(0, 1, first)
 }
 
-// However long it takes to have clients forgotten, and whoever was remembered meanwhile.
-func TestClientsAreNotLedToWhatWent(t *testing.T) {
+// Clients are not led to removed targets, however long Forget takes, and whatever clients are added meanwhile.
+func TestClientsOfRemovedTargets(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	program := func(at time.Time, sp ServicePort) Commit {
 		t.Helper()
@@ -351,8 +351,8 @@ func TestClientsAreNotLedToWhatWent(t *testing.T) {
 	}
 }
 
-// Rules about very many endpoints would cost every client.
-func TestManyThatWentSwitchTheMemoryOff(t *testing.T) {
+// Rules for very many removed endpoints would slow down every client.
+func TestManyRemovedTargetsDisableAffinity(t *testing.T) {
 	b := newBed(Config{Family: IPv4})
 	port := func(n int) ServicePort {
 		sp := sticky("", "")

@@ -140,7 +140,8 @@ func TestChangesAreSmall(t *testing.T) {
 	}
 }
 
-func TestWhatGoesLingersFromWhenTheKernelKnows(t *testing.T) {
+// The linger time begins when the kernel has the change.
+func TestLingerBeginsWithWritten(t *testing.T) {
 	const linger, slow = 20 * time.Millisecond, 226 * time.Millisecond
 	b := newBed(Config{Family: IPv4, Linger: linger})
 	split := func(cluster, local string) ServicePort {
@@ -177,8 +178,8 @@ func TestWhatGoesLingersFromWhenTheKernelKnows(t *testing.T) {
 	}
 }
 
-// Endpoints that go one by one are looked at again together.
-func TestLooksAreTakenTogether(t *testing.T) {
+// Looks for endpoints that are removed one by one are gathered.
+func TestLooksAreGathered(t *testing.T) {
 	const linger, apart = 500 * time.Millisecond, 90 * time.Millisecond
 	b := newBed(Config{Family: IPv4, Linger: linger})
 	web := func(all string) ServicePort {
@@ -352,7 +353,7 @@ func flap(b testing.TB, table *Table, sp ServicePort, at int) {
 	}
 }
 
-func TestChangesCostTheSameHoweverManyServicesThereAre(t *testing.T) {
+func TestCostOfChangesDoesNotDependOnServices(t *testing.T) {
 	var allocations [2]float64
 	for i, services := range []int{100, 2000} {
 		table, ports := filledTable(t, services)

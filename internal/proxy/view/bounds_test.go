@@ -6,8 +6,8 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// What is not given follows from the memory. What the chart gives is enough for a Service of
-// 100,000 endpoints with three addresses.
+// Missing bounds follow from the memory. The chart's memory is enough for a Service with 100,000 endpoints and three
+// addresses.
 func TestBoundsWithin(t *testing.T) {
 	for _, test := range []struct {
 		memory      int64

@@ -10,7 +10,7 @@ import (
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// Traffic of pods is told in each family by what there is of it.
+// Each family tells traffic of pods by its own ranges.
 func TestPods(t *testing.T) {
 	both := []string{"10.1.0.5/24", "2001:db8:1::/64", "nonsense"}
 	for _, test := range []struct {

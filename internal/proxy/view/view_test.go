@@ -32,7 +32,7 @@ func service(name, clusterIP, endpoint string) compile.Family {
 	}
 }
 
-// TestShare compares what a kernel holds for several Services with the rules of one.
+// The part of one Service in a kernel's table for several Services equals its rules.
 func TestShare(t *testing.T) {
 	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
 		web, other := service("shop/web", "10.96.0.1", "10.1.0.1"), service("shop/another", "10.96.0.2", "10.1.0.2")
@@ -77,7 +77,7 @@ func TestTableSaysWhatNoRuleCanBeMadeOf(t *testing.T) {
 	}
 }
 
-// A node sees all groups but those that its zone need not see, and those for DNS.
+// A node sees all groups except those that exclude its zone, and those for DNS.
 func TestGroupSelector(t *testing.T) {
 	for _, test := range []struct {
 		zone   string
