@@ -17,7 +17,7 @@ func init() {
 	}
 }
 
-// The order is that of CoreDNS, but that cache stands after dnssec, and vicinity in between.
+// The order is that of CoreDNS, except that cache comes after dnssec, with vicinity in between.
 func TestOrderIsThatOfCoreDNS(t *testing.T) {
 	without := func(list []string, names ...string) []string {
 		return slices.DeleteFunc(slices.Clone(list), func(name string) bool { return slices.Contains(names, name) })
@@ -32,7 +32,7 @@ func TestOrderIsThatOfCoreDNS(t *testing.T) {
 	}
 }
 
-// A directive without a plugin would be accepted and do nothing.
+// A directive without a plugin would be accepted and ignored.
 func TestDirectivesHavePlugins(t *testing.T) {
 	registered := caddy.ListPlugins()["others"]
 	for _, name := range directives {
@@ -42,7 +42,7 @@ func TestDirectivesHavePlugins(t *testing.T) {
 	}
 }
 
-// What a cluster's Corefile names is here.
+// The plugins of typical Corefiles are compiled in.
 func TestPluginsOfClusters(t *testing.T) {
 	for _, name := range []string{"errors", "health", "ready", "kubernetes", "prometheus", "forward", "cache", "loop", "reload", "loadbalance", "autopath", "rewrite", "hosts", "file", "template", "dnssec", "acl", "bind", "log", "dns64", "whoami"} {
 		if !slices.Contains(directives, name) {

@@ -151,7 +151,7 @@ const corefile = `.:PORT {
 
 const domain = ".default.svc.cluster.local."
 
-// TestBesidePlugins has answers pass the plugins that stand around this one, with the API server of a lab.
+// Answers pass the plugins around vicinity, with the API server of a lab.
 func TestBesidePlugins(t *testing.T) {
 	kubernetes := rig.Start(t)
 	reach := kubeconfig(t, kubernetes.Config())

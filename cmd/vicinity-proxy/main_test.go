@@ -26,7 +26,7 @@ func execute(t *testing.T, flags ...string) error {
 	return command.ExecuteContext(context.Background())
 }
 
-// A flag that makes no sense ends the program with a sentence that names it.
+// The error about an invalid flag names it.
 func TestFlagsAreChecked(t *testing.T) {
 	for flags, want := range map[string]string{
 		"":                                                 "--lease-namespace: it is empty",
@@ -70,7 +70,7 @@ func TestFlagsAreChecked(t *testing.T) {
 	}
 }
 
-// All kinds of flags have their place in the options.
+// Flags of all kinds set their options.
 func TestOptions(t *testing.T) {
 	var s settings
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -101,7 +101,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// In the place of kube-proxy settings are those of kube-proxy, unless they are given.
+// In place of kube-proxy, the defaults are those of kube-proxy.
 func TestSettingsFollowAllServices(t *testing.T) {
 	kubeProxy := settings{health: ":10256", metrics: ":10249"}
 	kubeProxy.conntrack = kernel.Conntrack{MaxPerCPU: 32768, Min: 131072, TCPEstablished: 24 * time.Hour, TCPCloseWait: time.Hour}

@@ -41,7 +41,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// The heap leaves room for what the kernel holds, which counts for the control group too.
+// The heap leaves room for the kernel's memory, which counts for the control group.
 func TestHeapLimit(t *testing.T) {
 	const mebibyte = 1 << 20
 	for name, test := range map[string]struct{ usual, group, kernel, want int64 }{
@@ -60,9 +60,8 @@ func TestHeapLimit(t *testing.T) {
 	}
 }
 
-// By default the heap and what the kernel holds have room for all elements that there may be,
-// whatever the limit: as many bytes as each of them takes while it changes, and a quarter of the
-// heap for all else.
+// With any limit, the default bounds fit into the heap and the kernel's memory: each element needs its bytes during a
+// change, and a quarter of the heap stays for the rest.
 func TestDefaultsFitTheMemory(t *testing.T) {
 	for limit := int64(128 << 20); limit <= 8<<30; limit *= 2 {
 		environment := limit / 10 * 9 // as by the chart

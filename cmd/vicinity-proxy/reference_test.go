@@ -13,8 +13,7 @@ const (
 	flagsEnd      = "<!-- end of flags -->\n"
 )
 
-// TestReferenceIsCurrent compares the flags in docs/reference/proxy.md with those that
-// there are; with -update it writes them.
+// docs/reference/proxy.md has the current flags. With -update the test writes them.
 func TestReferenceIsCurrent(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "NODE_NAME"} {
 		t.Setenv(name, "") // or it would be a default

@@ -23,7 +23,7 @@ type fakeKernel struct{ err error }
 
 func (k fakeKernel) CheckSupport(context.Context, ruleset.Family) error { return k.err }
 
-// The proxy does without IPv6 only if the kernel has none. A kernel that has IPv6 and lacks a module is an error.
+// The proxy runs without IPv6 only if the kernel has none. A kernel with IPv6 that lacks a module is an error.
 func TestLackOfIPv6(t *testing.T) {
 	missing := errors.New("its module nft_fib_ipv6 may be missing")
 	for _, test := range []struct {
@@ -47,7 +47,7 @@ func TestLackOfIPv6(t *testing.T) {
 	}
 }
 
-// What is to be set of the kernel is set as flags say, and what cannot be ends nothing.
+// The kernel's settings follow the flags. A failure does not end the program.
 func TestSettingsOfTheKernel(t *testing.T) {
 	// What is tried of the kernel is tried in a network of this thread's own, which ends with the
 	// test. Without the right to that nothing is tried.
@@ -98,7 +98,7 @@ func (m slowMetrics) Collect(chan<- prometheus.Metric) {
 	<-m.release
 }
 
-// Eight requests for metrics are answered at once, as the docs say. One more is refused.
+// As documented, eight requests for metrics are answered at once, and a ninth is refused.
 func TestScrapesAreBounded(t *testing.T) {
 	const documented = 8
 	slow := slowMetrics{make(chan struct{}), make(chan struct{})}

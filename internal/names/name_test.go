@@ -44,7 +44,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse reads the names that clients ask for: what is read is the name in parts, none of them empty but the prefix.
+// The parts of a parsed name make up the name, and only the prefix may be empty.
 func FuzzParse(f *testing.F) {
 	for _, name := range []string{
 		"web.shop.svc.cluster.local.", "WEB.shop.SVC.Cluster.Local.", "_http._tcp.web.shop.svc.cluster.local.", "a.prefer._zone.web.shop.svc.cluster.local.",

@@ -9,7 +9,7 @@ import (
 	"vicinity.dev/vicinity/api/v1alpha1"
 )
 
-// Which of two zones that differ in case a name means does not depend on the order of groups.
+// If two zones differ only in case, their choice for a name does not depend on the order of groups.
 func TestZonesThatDifferInCase(t *testing.T) {
 	in := func(zones ...string) *v1alpha1.EndpointGroup {
 		g := &v1alpha1.EndpointGroup{Spec: v1alpha1.EndpointGroupSpec{AddressType: corev1.IPv4Protocol}}
@@ -31,7 +31,7 @@ func TestZonesThatDifferInCase(t *testing.T) {
 	}
 }
 
-// An address that passes from a pod that terminates to one that is not ready yet is not ready.
+// An address that moves from a terminating pod to a pod that is not ready is not ready.
 func TestReadyAddresses(t *testing.T) {
 	is, isNot := true, false
 	leaving := discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &is, Terminating: &is}}

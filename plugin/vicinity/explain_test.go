@@ -182,8 +182,8 @@ func answered(m *dns.Msg) []string {
 	return addresses
 }
 
-// TestExplainAgrees asks the server and vicinity explain dns for names of all kinds in clusters of
-// all kinds. What is explained to be left as it is has the same answer for every client.
+// The server and vicinity explain dns agree for all kinds of names and clusters. An answer that is explained as
+// unchanged is the same for all clients.
 func TestExplainAgrees(t *testing.T) {
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {

@@ -31,7 +31,7 @@ const (
 	elsewhere = "203.0.113.7"
 )
 
-// TestAnswers asks for names of all kinds in a cluster with a headless Service web.
+// All kinds of names in a cluster with a headless Service web.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -108,7 +108,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// With plan the name that prefers a zone gives what a client in that zone gets.
+// With plan, a name that prefers a zone has the answer of a client in that zone.
 func TestPlan(t *testing.T) {
 	w := newWorld(t, "plan")
 	w.headless("web", zone+",*", "1@a1 1@b1 2@b1")
@@ -180,8 +180,7 @@ func message(question string, qtype uint16, answer ...string) *dns.Msg {
 	return m
 }
 
-// TestForeignMessages has answers that plugins below may give besides those of kubernetes. Each
-// message stays what it was.
+// Answers of other plugins than kubernetes do not change.
 func TestForeignMessages(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -264,8 +263,8 @@ func TestForeignMessages(t *testing.T) {
 	}
 }
 
-// A cache below may have a list of endpoints from before a pod was replaced. Where keys are hard that
-// must not look as if the client had none.
+// A cache below may have the endpoints from before a pod was replaced. With hard keys, the client must not appear to
+// have none.
 func TestCachedBelow(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -301,8 +300,7 @@ func TestCachedBelow(t *testing.T) {
 	}
 }
 
-// The answer to the first query after a pod was replaced has the new one, and not the one before, which
-// hard keys would fill it up with if the change were not seen.
+// After a pod was replaced, the first answer has the new pod and not the old one.
 func TestReplacedPod(t *testing.T) {
 	w := newWorld(t)
 	w.headless("web", zone, "1@a1 5@b1")
@@ -314,8 +312,8 @@ func TestReplacedPod(t *testing.T) {
 	}
 }
 
-// Groups that are left of a headless Service say nothing of its successor with a cluster IP.
-func TestNotHeadlessAnyMore(t *testing.T) {
+// Groups of a former headless Service do not affect its successor with a cluster IP.
+func TestNoLongerHeadless(t *testing.T) {
 	w := newWorld(t, "plan")
 	w.headless("web", zone, "1@a1 1@b1")
 	w.cluster.deleteSlice("shop", "web", "web0")
@@ -339,7 +337,7 @@ func TestNotHeadlessAnyMore(t *testing.T) {
 	}
 }
 
-// The TTL of records that are chosen for a client has a bound, and so has nothing.
+// The TTL of filtered records, and of answers without records, is bounded.
 func TestTTL(t *testing.T) {
 	w := newWorld(t, "ttl 3")
 	w.headless("web", zone, "1@a1 1@b1")
@@ -356,8 +354,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// The client subnet counts only if it comes from an address that the Corefile names, and is one
-// whole address.
+// The client subnet counts only from an address in the Corefile, and only if it is a single address.
 func TestClientSubnet(t *testing.T) {
 	const resolver = "10.4.0.53"
 	for _, tt := range []struct {
@@ -402,7 +399,7 @@ func TestClientSubnet(t *testing.T) {
 	}
 }
 
-// A PodLocator says more than ranges of nodes; what is malformed in one does not count.
+// A PodLocator wins over ranges of nodes. Malformed parts of it are ignored.
 func TestLocators(t *testing.T) {
 	w := newWorld(t)
 	w.headless("web", zone, "1@a1 1@b1")
@@ -439,8 +436,8 @@ func TestLocators(t *testing.T) {
 	ask("172.16.0.1", "soa")
 }
 
-// An answer of 1,000 endpoints is cut to what the client takes, and whole over TCP. What is left
-// of it for a client near few of them fits.
+// An answer with 1,000 endpoints is truncated for the client, and complete over TCP. The filtered answer for a client
+// near few of them fits.
 func TestLargeAnswers(t *testing.T) {
 	w := newWorld(t)
 	var endpoints []string
@@ -492,9 +489,8 @@ func (r *recorder) WriteMsg(m *dns.Msg) error {
 	return nil
 }
 
-// Plugins below that look up more, as for an alias, receive whole answers, which they may keep
-// for all.
-func TestLookupsWithinStayWhole(t *testing.T) {
+// Plugins below that look up further names, as for an alias, get whole answers, which they may cache for all clients.
+func TestInnerLookupsStayWhole(t *testing.T) {
 	w := newWorld(t)
 	w.headless("web", zone, "1@a1 1@b1")
 	backend := w.Next
@@ -513,7 +509,7 @@ func TestLookupsWithinStayWhole(t *testing.T) {
 	}
 }
 
-// Before all is known, answers that depend on it fail and others do not.
+// Before all resources are listed, answers that depend on them fail, and others do not.
 func TestUnsynced(t *testing.T) {
 	w := newWorld(t)
 	w.headless("web", zone, "1@a1 1@b1")
@@ -532,7 +528,7 @@ func TestUnsynced(t *testing.T) {
 	}
 }
 
-// With plan that goes for names that prefer a zone, of all Services.
+// With plan, names that prefer a zone fail too, for all Services.
 func TestUnsyncedPlan(t *testing.T) {
 	w := newWorld(t, "plan")
 	w.headless("web", zone, "1@a1 1@b1")
@@ -553,7 +549,7 @@ func TestUnsyncedPlan(t *testing.T) {
 	}
 }
 
-// Queries go on while everything changes. The race detector looks for more.
+// Queries work while everything changes. The race detector checks the rest.
 func TestWhileClusterChanges(t *testing.T) {
 	w := newWorld(t)
 	w.headless("web", zone, "1@a1 1@b1")

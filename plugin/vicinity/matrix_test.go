@@ -13,8 +13,7 @@ const (
 	region = "topology.kubernetes.io/region"
 )
 
-// TestMatrix asks for a Service with tiers from a pod on the node a1, from a client that nothing
-// is known of, and from one of a node without labels.
+// A Service with tiers, asked by a pod on node a1, by an unknown client, and by a client on a node without labels.
 func TestMatrix(t *testing.T) {
 	const near, unknown = "10.1.0.200", "203.0.113.7"
 	const nothing = "NXDOMAIN soa" // there are no endpoints, says kubernetes

@@ -89,7 +89,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestExamples reads the Corefiles of the README and of the documents.
+// The Corefiles of the README and of the documents are valid.
 func TestExamples(t *testing.T) {
 	fenced := regexp.MustCompile("(?ms)^ *(?:~~~|```) ?corefile\n(.*?)^ *(?:~~~|```)$")
 	found := 0
@@ -127,8 +127,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// FuzzCorefile reads the line of the plugin and its block: what is taken is a server that answers as the Corefile says, and all else is
-// refused with a reason.
+// An accepted block makes a server that answers by the Corefile. Other blocks are refused with a reason.
 func FuzzCorefile(f *testing.F) {
 	for _, text := range []string{
 		"vicinity cluster.local", "vicinity cluster.local {\n ttl 30\n plan\n client_subnet 10.0.0.0/24 ::ffff:10.0.0.1 fd00::/8\n}", "vicinity", "vicinity . {\n}", "vicinity a {\n ttl -1\n}",

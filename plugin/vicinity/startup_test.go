@@ -72,7 +72,7 @@ func (l *lister) awaitWatches(t *testing.T, want int32) {
 	}
 }
 
-// A reload that fails leaves the server as it was: ready, and with its own watches alone.
+// A failed reload leaves the server ready, and with only its own watches.
 func TestReload(t *testing.T) {
 	before := dnsserver.Directives
 	t.Cleanup(func() { dnsserver.Directives = before })
@@ -143,7 +143,7 @@ func TestReload(t *testing.T) {
 	api.awaitWatches(t, 0)
 }
 
-// A server that starts for the first time does so without the API server.
+// The first start does not need the API server.
 func TestFirstStart(t *testing.T) {
 	before := dnsserver.Directives
 	t.Cleanup(func() { dnsserver.Directives = before })

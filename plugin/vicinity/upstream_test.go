@@ -77,9 +77,8 @@ func (v *Vicinity) GroupForAll(namespace, service, address string) {
 }
 `
 
-// TestTablesOfCoreDNS runs the tests of the plugin kubernetes as they are, in a copy of its module
-// in which each query passes this plugin first, and each headless Service has groups: answers are
-// filtered, and keep all that they have.
+// The tests of the plugin kubernetes run in a copy of its module in which each query first passes this plugin, and each
+// headless Service has groups. Answers are filtered and keep all their records.
 func TestTablesOfCoreDNS(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds CoreDNS' plugin kubernetes with its tests, which takes minutes")

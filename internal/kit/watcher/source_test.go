@@ -20,8 +20,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A source that is absent is asked again, and its list is taken once the API has it. With an empty list for the time
-// before, nothing is logged.
+// An absent resource is listed again until the API has it. With Empty, nothing is logged before.
 func TestOptional(t *testing.T) {
 	for name, empty := range map[string]runtime.Object{"with the error": nil, "with an empty list": &corev1.PodList{}} {
 		t.Run(name, func(t *testing.T) {

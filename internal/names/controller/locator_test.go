@@ -245,8 +245,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// A key that nothing names any more costs no write; one that is copied and has another value does.
-func TestLabelsTooMany(t *testing.T) {
+// A label with an unused key costs no write. A copied label with another value does.
+func TestUnusedLabels(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s", Annotations: map[string]string{v1alpha1.AnnotationTopologyKeys: rack + ",*"}}}
 	node := aNode("n1", "a")
 	w := newWorld(t, node, aPod("web", "n1", "10.9.0.1"))
@@ -284,7 +284,7 @@ func TestLabelsTooMany(t *testing.T) {
 	w.wantLocator("web", "10.9.0.1 on n1: zone=a")
 }
 
-// Most Services name no key, and are no reason to read all of them again.
+// Services without keys do not cause a new read of all Services.
 func TestKeysThatChange(t *testing.T) {
 	plain := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "s"}}
 	naming := plain.DeepCopy()
@@ -323,7 +323,7 @@ func TestKeysThatChange(t *testing.T) {
 	})
 }
 
-// The delay of a PodLocator counts from when a pod gets its first addresses. Pods of the first list have theirs for longer.
+// The delay of a PodLocator begins with the pod's first addresses. Pods of the first list had theirs earlier.
 func TestArrivals(t *testing.T) {
 	w := newWorld(t)
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}

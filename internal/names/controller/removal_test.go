@@ -109,8 +109,8 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-// After a failure the removal tries again, until all PodLocators are gone.
-func TestRemovalGoesOn(t *testing.T) {
+// After a failure the removal retries until all PodLocators are deleted.
+func TestRemovalIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("overloaded")
 		api := &pages{names: []string{"a", "b", "c", "d", "e"}, answers: []error{failed}, deletes: []error{nil, failed}}
@@ -142,8 +142,8 @@ func (a *additions) Add(added manager.Runnable) error {
 func (*additions) GetAPIReader() client.Reader { return nil }
 func (*additions) GetClient() client.Client    { return nil }
 
-// A controller that is not told what to do with PodLocators leaves those of another alone.
-func TestRemovalIsAskedFor(t *testing.T) {
+// Without a mode, the controller keeps PodLocators of another controller.
+func TestUnsetRemovesNothing(t *testing.T) {
 	for mode, want := range map[Mode]int{Unset: 0, Off: 1} {
 		mgr := new(additions)
 		if err := Add(t.Context(), mgr, Options{Mode: mode}); err != nil {

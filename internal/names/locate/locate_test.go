@@ -72,8 +72,8 @@ func TestOrder(t *testing.T) {
 	expect(t, x, "fd00:1::7", Location{})
 }
 
-// The labels of PodLocators of one node are kept once, also while the node is not listed yet: there may be many
-// thousands of pods.
+// PodLocators of one node share one copy of its labels, even before the node is listed: there may be many thousands of
+// pods.
 func TestPodLocatorsShareLabels(t *testing.T) {
 	x := New()
 	x.SetPod("default", "p1", Pod{IPs: addrs("10.0.0.1"), Node: "n1", Labels: zone("a")})

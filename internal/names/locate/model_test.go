@@ -104,7 +104,7 @@ var fewPrefixes = rapid.Custom(func(t *rapid.T) netip.Prefix {
 	return netip.PrefixFrom(addr, rapid.SampledFrom(lengths).Draw(t, "length")).Masked()
 })
 
-func TestModel(t *testing.T) { rapid.Check(t, agrees) }
+func TestIndexMatchesModel(t *testing.T) { rapid.Check(t, agrees) }
 
 func agrees(t *rapid.T) {
 	x := New()

@@ -26,7 +26,7 @@ func checkAddresses(t *testing.T, addresses []netip.Addr, most int) {
 	}
 }
 
-// FuzzOfPod locates clients by a PodLocator: by addresses that it names, and never by one that is being deleted.
+// A PodLocator locates clients only by its addresses, and not while it is being deleted.
 func FuzzOfPod(f *testing.F) {
 	for _, text := range []string{"10.1.0.1", "10.1.0.1 fd00::1 10.1.0.1", "127.0.0.1 ::", "::ffff:10.1.0.1 10.1.0.1/24", "x fe80::1%eth0", ""} {
 		f.Add(text, "node", false)
@@ -52,8 +52,7 @@ func FuzzOfPod(f *testing.F) {
 	})
 }
 
-// FuzzOfNode locates clients by what a node's kubelet and its network write: no range is that of all addresses, and each is in
-// its usual form.
+// For any text of a kubelet or a pod network, each range is masked and does not contain all addresses.
 func FuzzOfNode(f *testing.F) {
 	for _, text := range []string{
 		"10.0.0.1/24", `{"default":["10.1.0.0/24","fd00::/64"]}`, `{"a":{"b":"10.1.0.1/24"}}`, "0.0.0.0/0,::/0", "10.1.0.0/24, 10.1.0.0/24", "{", "[", "::ffff:10.0.0.0/104",
