@@ -92,7 +92,7 @@ func TestOptions(t *testing.T) {
 		t.Errorf("options %+v of settings %+v", o, s)
 	}
 	var pods [2]ruleset.Config
-	for i, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for i, family := range ruleset.Families {
 		pods[i].Family = family
 		o.Pods.Configure(&pods[i], nil)
 	}

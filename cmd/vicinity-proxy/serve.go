@@ -111,7 +111,7 @@ func openKernel(ctx context.Context, log logr.Logger) (*kernel.Conn, error) {
 	if err := conn.CheckSupport(ctx, ruleset.IPv4); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		found, err := kernel.Findings(os.DirFS("/proc/sys"), family)
 		if err != nil {
 			log.Error(err, "Cannot read settings of the kernel")

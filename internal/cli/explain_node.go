@@ -126,7 +126,7 @@ func compared(e *inspect.NodeExplanation, here machine, why string) inspect.Kern
 		return inspect.Kernel{Why: fmt.Sprintf("the rules may be read by root only, with the capability NET_ADMIN (%s)", command.OneLine(err))}
 	}
 	k := inspect.Kernel{Compared: true}
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		listing, readErr := rules.Read(family)
 		if err = errors.Join(err, readErr); readErr == nil {
 			k.Differences = append(k.Differences, e.Differences(listing)...)

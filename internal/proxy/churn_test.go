@@ -50,14 +50,14 @@ func TestChurn(t *testing.T) {
 		c.remove(n)
 	}
 	c.rest()
-	for _, number := range families {
+	for _, number := range ruleset.Families {
 		listing, err := c.reader.Read(number)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, set := range listing.Sets {
 			if len(set.Elements) > 0 {
-				t.Errorf("%s: %s has %d elements when there is no Service", familyName(number), set.Name, len(set.Elements))
+				t.Errorf("%s: %s has %d elements when there is no Service", number.Name(), set.Name, len(set.Elements))
 			}
 		}
 	}

@@ -247,7 +247,7 @@ func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]net
 	c.log.Error(err, "Cannot delete all UDP connections to endpoints that were removed before the start", "deleted", n)
 	failed := map[ruleset.Family]bool{}
 	for front := range live {
-		failed[familyOf(front.Address)] = true
+		failed[ruleset.FamilyOf(front.Address)] = true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,13 +255,6 @@ func (c *cleaner) reconcileAll(ctx context.Context, live map[ruleset.Front][]net
 		failures := c.reconciled[family].failures + 1
 		c.reconciled[family] = reconciliation{failures: failures, retry: c.clock.Now().Add(backoff(cleanFirst, cleanMost, failures))}
 	}
-}
-
-func familyOf(address netip.Addr) ruleset.Family {
-	if address.Is6() {
-		return ruleset.IPv6
-	}
-	return ruleset.IPv4
 }
 
 func (c *cleaner) cleanConnections(ctx context.Context, stale map[ruleset.Stale]bool) bool {
@@ -314,7 +307,7 @@ func (c *cleaner) cleanClients(ctx context.Context, clients map[remembered]rules
 		}
 		all = false
 		c.metrics.failed(stepForget)
-		c.log.Error(err, "Cannot delete remembered clients of removed endpoints", "family", familyName(of.family))
+		c.log.Error(err, "Cannot delete remembered clients of removed endpoints", "family", of.family.Name())
 	}
 	return all
 }

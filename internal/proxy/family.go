@@ -171,14 +171,7 @@ func (f *family) take(listing ruleset.Listing) {
 	f.doubtful, f.adopted = false, true
 }
 
-func (f *family) String() string { return familyName(f.number) }
-
-func familyName(number ruleset.Family) string {
-	if number == ruleset.IPv6 {
-		return "IPv6"
-	}
-	return "IPv4"
-}
+func (f *family) String() string { return f.number.Name() }
 
 // next returns when the family is due again, zero if only a change makes it due.
 func (f *family) next() time.Time {

@@ -108,16 +108,16 @@ func newMetrics(registry prometheus.Registerer, count func(resource string) int)
 			"External IPs and load balancer addresses that Services claim and this node refuses, by reason.", "reason"),
 		synced: gauge("last_sync_timestamp_seconds", "Time when all known changes were last programmed."),
 	}
-	for _, number := range families {
+	for _, number := range ruleset.Families {
 		for _, result := range []string{resultDone, resultError} {
-			m.results.WithLabelValues(familyName(number), result)
-			m.probes.WithLabelValues(familyName(number), result)
+			m.results.WithLabelValues(number.Name(), result)
+			m.probes.WithLabelValues(number.Name(), result)
 		}
-		m.sizes.WithLabelValues(familyName(number))
-		m.foreign.WithLabelValues(familyName(number))
-		m.anew.WithLabelValues(familyName(number))
+		m.sizes.WithLabelValues(number.Name())
+		m.foreign.WithLabelValues(number.Name())
+		m.anew.WithLabelValues(number.Name())
 		for _, one := range []*prometheus.GaugeVec{m.ports, m.endpoints, m.elements, m.refused, m.disputed, m.probeFailing} {
-			one.WithLabelValues(familyName(number))
+			one.WithLabelValues(number.Name())
 		}
 	}
 	for _, result := range []string{resultDone, resultError} {
@@ -147,14 +147,14 @@ func resultOf(err error) string {
 }
 
 func (m *metrics) transaction(number ruleset.Family, size int, err error) {
-	m.results.WithLabelValues(familyName(number), resultOf(err)).Inc()
+	m.results.WithLabelValues(number.Name(), resultOf(err)).Inc()
 	if err == nil {
-		m.sizes.WithLabelValues(familyName(number)).Observe(float64(size))
+		m.sizes.WithLabelValues(number.Name()).Observe(float64(size))
 	}
 }
 
 func (m *metrics) probed(number ruleset.Family, failure error) {
-	m.probes.WithLabelValues(familyName(number), resultOf(failure)).Inc()
+	m.probes.WithLabelValues(number.Name(), resultOf(failure)).Inc()
 }
 
 func (m *metrics) failed(step string) { m.failures.WithLabelValues(step).Inc() }

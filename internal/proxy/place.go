@@ -9,14 +9,10 @@ import (
 
 	"vicinity.dev/vicinity/internal/proxy/cluster"
 	"vicinity.dev/vicinity/internal/proxy/compile"
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 	"vicinity.dev/vicinity/internal/proxy/view"
 )
 
-// families gives the order of perFamily.
-var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
-
-// perFamily has a value for each of families.
+// perFamily has a value for each of ruleset.Families, in the same order.
 type perFamily[T any] [2]T
 
 func addressBook(known *cluster.Catalogue, settings view.Settings) *compile.AddressBook {

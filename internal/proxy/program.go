@@ -515,7 +515,7 @@ func sum(n perFamily[int]) int { return n[0] + n[1] }
 const namedRefusals = 2
 
 func (r *record) addFamily(c *compile.Family) {
-	at := slices.Index(families, c.Family)
+	at := slices.Index(ruleset.Families, c.Family)
 	names := make([]string, len(c.Ports))
 	for i := range c.Ports {
 		names[i] = c.Ports[i].Name

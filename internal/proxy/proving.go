@@ -86,7 +86,7 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 	}
 	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: port.Port, Protocol: corev1.ProtocolTCP}}}
 	var all []*discoveryv1.EndpointSlice
-	for i, family := range families {
+	for i, family := range ruleset.Families {
 		address := clusterIPOf(service, family)
 		if !address.IsValid() || !o.Has(family) {
 			continue
@@ -96,13 +96,13 @@ func compileProbed(service *corev1.Service, o compile.Options, endpoint func(int
 			continue
 		}
 		spec.ClusterIPs = append(spec.ClusterIPs, address.String())
-		spec.IPFamilies = append(spec.IPFamilies, corev1.IPFamily(familyName(family)))
+		spec.IPFamilies = append(spec.IPFamilies, corev1.IPFamily(family.Name()))
 		number, protocol, unnamed := int32(at.Port()), corev1.ProtocolTCP, ""
 		all = append(all, &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: service.Namespace, Name: familyName(family), Labels: map[string]string{discoveryv1.LabelServiceName: service.Name},
+				Namespace: service.Namespace, Name: family.Name(), Labels: map[string]string{discoveryv1.LabelServiceName: service.Name},
 			},
-			AddressType: discoveryv1.AddressType(familyName(family)), Endpoints: []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}}},
+			AddressType: discoveryv1.AddressType(family.Name()), Endpoints: []discoveryv1.Endpoint{{Addresses: []string{at.Addr().String()}}},
 			Ports: []discoveryv1.EndpointPort{{Name: &unnamed, Port: &number, Protocol: &protocol}},
 		})
 	}

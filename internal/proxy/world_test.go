@@ -240,7 +240,7 @@ func (w *world) wanted() map[ruleset.Family]*ruleset.Table {
 		compiled = append(compiled, compile.Service(compile.Input{Service: e.Service, Groups: e.Groups, Slices: e.Slices}, options).Families...)
 	}
 	tables := map[ruleset.Family]*ruleset.Table{}
-	for _, number := range families {
+	for _, number := range ruleset.Families {
 		table, omissions := view.Table(settings.Config(number, node), compiled)
 		if len(omissions) > 0 {
 			w.t.Fatal(omissions)
@@ -263,13 +263,13 @@ func (w *world) right(when string) {
 			continue // nothing asks for it
 		}
 		if differences := table.Differences(listing); len(differences) > 0 {
-			w.t.Errorf("%s: %s: %s", when, familyName(number), strings.Join(differences, "\n\t"))
+			w.t.Errorf("%s: %s: %s", when, number.Name(), strings.Join(differences, "\n\t"))
 		}
 	}
 }
 
 func (w *world) family(number ruleset.Family) *family {
-	return w.families[slices.Index(families, number)]
+	return w.families[slices.Index(ruleset.Families, number)]
 }
 
 // counter is the value of a metric.

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	netutils "k8s.io/utils/net"
-
-	"vicinity.dev/vicinity/internal/proxy/ruleset"
 )
 
 // parseAddress reads an IP address as Kubernetes does: numbers may have leading zeros, as in objects that were stored long
@@ -39,13 +37,6 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), prefix.IsValid()
 }
 
-func familyOf(address netip.Addr) ruleset.Family {
-	if address.Is4() {
-		return ruleset.IPv4
-	}
-	return ruleset.IPv6
-}
-
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
 // special returns the kind of an address that has another meaning on every node, empty for other addresses. A rule with such
@@ -64,11 +55,4 @@ func special(address netip.Addr) string {
 		return "broadcast"
 	}
 	return ""
-}
-
-func familyName(family ruleset.Family) string {
-	if family == ruleset.IPv4 {
-		return "IPv4"
-	}
-	return "IPv6"
 }

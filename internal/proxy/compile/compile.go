@@ -8,7 +8,6 @@
 package compile
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -158,8 +157,4 @@ func protocolOf(name corev1.Protocol) (ruleset.Protocol, bool) {
 
 func portOf(number int32) (uint16, bool) {
 	return uint16(number), number > 0 && number <= 65535
-}
-
-func compareFronts(a, b ruleset.Front) int {
-	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
 }

@@ -135,7 +135,7 @@ func (x *endpointIndex) choosePort(port portKey) {
 // add adds an endpoint of an object, unless endpoints cannot have its address.
 func (x *endpointIndex) add(text string, state uint64, object, index int, ignored *ignoredEndpoints) {
 	address, ok := parseAddress(text)
-	if !ok || familyOf(address) != x.family || special(address) != "" {
+	if !ok || ruleset.FamilyOf(address) != x.family || special(address) != "" {
 		ignored.add(text)
 		return
 	}
@@ -302,6 +302,6 @@ func (i *ignoredEndpoints) note(notes *[]string, object, name string, family rul
 	if i.count > 0 {
 		*notes = append(*notes, fmt.Sprintf(
 			"%s %s: endpoints ignored: %d, the first %q; each needs an address of family %s that is not unspecified, loopback, link-local, multicast or broadcast",
-			object, name, i.count, i.first, familyName(family)))
+			object, name, i.count, i.first, family.Name()))
 	}
 }

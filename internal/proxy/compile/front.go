@@ -42,13 +42,13 @@ func proxied(service *corev1.Service) bool {
 func clusterIP(service *corev1.Service, family ruleset.Family) string {
 	spec := &service.Spec
 	if len(spec.IPFamilies) == 0 {
-		if address, ok := parseAddress(spec.ClusterIP); ok && familyOf(address) != family {
+		if address, ok := parseAddress(spec.ClusterIP); ok && ruleset.FamilyOf(address) != family {
 			return ""
 		}
 		return spec.ClusterIP
 	}
 	for i, listed := range spec.IPFamilies {
-		if string(listed) == familyName(family) && i < len(spec.ClusterIPs) {
+		if string(listed) == family.Name() && i < len(spec.ClusterIPs) {
 			return spec.ClusterIPs[i]
 		}
 	}
@@ -64,8 +64,8 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 		return a
 	}
 	address, ok := parseAddress(text)
-	if !ok || familyOf(address) != family {
-		c.note("spec.clusterIPs: %q is not an %s address: the Service has none", text, familyName(family))
+	if !ok || ruleset.FamilyOf(address) != family {
+		c.note("spec.clusterIPs: %q is not an %s address: the Service has none", text, family.Name())
 		return a
 	}
 	if kind := special(address); kind != "" {
@@ -74,7 +74,7 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 	}
 	a.cluster = address
 	for claimed := range claimsOf(service) {
-		if familyOf(claimed.address) != family {
+		if ruleset.FamilyOf(claimed.address) != family {
 			continue
 		}
 		if refused, is := c.options.refuse(c.key(), claimed); is {
@@ -86,7 +86,7 @@ func (c *compiler) addressesOf(family ruleset.Family) addresses {
 		}
 	}
 	for _, address := range node.NodePortAddresses {
-		if address = address.Unmap(); familyOf(address) == family && address.IsValid() && !address.IsLoopback() {
+		if address = address.Unmap(); ruleset.FamilyOf(address) == family && address.IsValid() && !address.IsLoopback() {
 			a.nodes = append(a.nodes, address)
 		}
 	}
@@ -105,7 +105,7 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 		switch {
 		case !ok:
 			unread = true
-		case familyOf(prefix.Addr()) != family:
+		case ruleset.FamilyOf(prefix.Addr()) != family:
 		case prefix.Bits() == 0:
 			return nil
 		default:
@@ -117,10 +117,10 @@ func sourcesOf(service *corev1.Service, family ruleset.Family, node *Node, balan
 		case len(service.Spec.LoadBalancerSourceRanges) == 0 || len(balancer) == 0:
 			return nil
 		case unread:
-			*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no readable range is of family %s, so no %[1]s client may connect", familyName(family)))
+			*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no readable range is of family %s, so no %[1]s client may connect", family.Name()))
 			return []netip.Prefix{}
 		}
-		*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no range is of family %s, so all %[1]s clients may connect", familyName(family)))
+		*notes = append(*notes, fmt.Sprintf("spec.loadBalancerSourceRanges: no range is of family %s, so all %[1]s clients may connect", family.Name()))
 		return nil
 	}
 	// Packets of the node to a load balancer's address may have that address as their source.
@@ -223,7 +223,7 @@ func (c *compiler) fronts(a *addresses, port *servicePort) []ruleset.FrontEnd {
 // once keeps each front once, the one with the highest precedence, and restricts it to sources if any of them has sources.
 func once(list []ruleset.FrontEnd) []ruleset.FrontEnd {
 	slices.SortFunc(list, func(a, b ruleset.FrontEnd) int {
-		return cmp.Or(compareFronts(a.Front, b.Front), cmp.Compare(a.Precedence(), b.Precedence()))
+		return cmp.Or(a.Front.Compare(b.Front), cmp.Compare(a.Precedence(), b.Precedence()))
 	})
 	kept := list[:1]
 	for _, f := range list[1:] {

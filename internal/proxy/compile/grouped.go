@@ -35,7 +35,7 @@ func newGrouped(all []*v1alpha1.EndpointGroup, family ruleset.Family, node *Node
 	d := &grouped{}
 	n := 0
 	for _, g := range all {
-		if string(g.Spec.AddressType) == familyName(family) {
+		if string(g.Spec.AddressType) == family.Name() {
 			d.groups = append(d.groups, g)
 			n += len(g.Spec.Endpoints)
 		}

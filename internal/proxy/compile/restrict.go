@@ -18,7 +18,7 @@ func Restrict(service *corev1.Service, o Options) func(*ruleset.ServicePort) *ru
 	for i := range c.ports {
 		h.ports[c.ports[i].fullName] = &c.ports[i]
 	}
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		a := c.addressesOf(family)
 		if !a.cluster.IsValid() {
 			continue

@@ -91,7 +91,7 @@ func (c *compiler) result() Result {
 	c.readPorts()
 	c.refuseBeyond()
 	var halves []*half
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		if !c.options.Has(family) {
 			continue
 		}
@@ -251,7 +251,7 @@ func (c *compiler) directory(family ruleset.Family) (known, whole directory, par
 	case c.options.AllServices:
 		return newSliced(c.slices, family, &c.options.Node, &c.notes), nil, false
 	case c.ours:
-		c.note("the Service has an %s address and no EndpointGroup of that family: connections are refused", familyName(family))
+		c.note("the Service has an %s address and no EndpointGroup of that family: connections are refused", family.Name())
 		return newSliced(nil, family, &c.options.Node, &c.notes), nil, false
 	}
 	return nil, nil, false

@@ -19,7 +19,7 @@ func newSliced(all []*discoveryv1.EndpointSlice, family ruleset.Family, node *No
 	d := &sliced{}
 	n := 0
 	for _, s := range all {
-		if string(s.AddressType) == familyName(family) {
+		if string(s.AddressType) == family.Name() {
 			d.slices = append(d.slices, s)
 			n += len(s.Endpoints)
 		}

@@ -74,7 +74,7 @@ func (c *Conn) Close() error {
 // Cleanup deletes the tables of both families.
 func (c *Conn) Cleanup(ctx context.Context) error {
 	var errs []error
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		errs = append(errs, c.Apply(ctx, ruleset.Transaction{
 			Family: family, Changes: []ruleset.Change{{Kind: ruleset.DeleteTable}},
 		}))

@@ -1,10 +1,8 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +32,7 @@ var errComing = errors.New("packets keep adding clients")
 func (c *Conn) forget(family ruleset.Family, f ruleset.Forget) error {
 	keep := make(map[string]bool, len(f.Keep))
 	for _, target := range f.Keep {
-		keep[targetData(target)] = true
+		keep[ruleset.TargetData(target)] = true
 	}
 	// The kernel lists a map in pieces, and skips some elements while others expire.
 	for range listTimes {
@@ -115,10 +113,4 @@ func (c *Conn) deleteUnlessGone(family ruleset.Family, set *ruleset.Set, element
 		gone[f.Message-1] = true
 	}
 	return gone, nil
-}
-
-// targetData is a target in the format of maps.
-func targetData(target netip.AddrPort) string {
-	data := binary.BigEndian.AppendUint16(target.Addr().AsSlice(), target.Port())
-	return string(append(data, 0, 0))
 }

@@ -1,10 +1,7 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -73,7 +70,7 @@ func (e *encoder) refusal(t ruleset.Transaction, f *netlink.Failure) *Refusal {
 		r.Element = e.elementOf(f)
 		elements := "elements"
 		if r.Element >= 0 {
-			elements = "element " + describeKey(e.family, c.Set.Key, c.Elements[r.Element].Key)
+			elements = "element " + e.family.KeyText(c.Set.Key, c.Elements[r.Element].Key)
 		}
 		if c.Kind == ruleset.AddElements {
 			r.What = "adding " + elements + " to set " + c.Set.Name
@@ -98,29 +95,4 @@ func (e *encoder) elementOf(f *netlink.Failure) int {
 		element++
 	}
 	return -1
-}
-
-// describeKey returns a key in nft's syntax.
-func describeKey(family ruleset.Family, fields []ruleset.Field, key string) string {
-	var parts []string
-	for _, f := range fields {
-		_, length := field(family, f)
-		if int(length) > len(key) {
-			return fmt.Sprintf("%x", key)
-		}
-		part := []byte(key[:length])
-		key = key[min(netlink.Align(int(length)), len(key)):]
-		switch f {
-		case ruleset.FieldAddress:
-			address, _ := netip.AddrFromSlice(part)
-			parts = append(parts, address.String())
-		case ruleset.FieldProtocol:
-			parts = append(parts, ruleset.Protocol(part[0]).String())
-		case ruleset.FieldPort:
-			parts = append(parts, fmt.Sprint(binary.BigEndian.Uint16(part)))
-		case ruleset.FieldSlot:
-			parts = append(parts, fmt.Sprint(binary.NativeEndian.Uint32(part)))
-		}
-	}
-	return strings.Join(parts, " . ")
 }

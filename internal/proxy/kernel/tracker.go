@@ -124,10 +124,7 @@ type network struct {
 }
 
 func networkOf(front ruleset.Front) network {
-	if front.Address.Is6() {
-		return network{ruleset.IPv6, front.Protocol}
-	}
-	return network{ruleset.IPv4, front.Protocol}
+	return network{ruleset.FamilyOf(front.Address), front.Protocol}
 }
 
 // delete deletes the stale connections of a front, or of all fronts if it is invalid.

@@ -92,7 +92,7 @@ type Verdict struct {
 
 func verdict(states map[ruleset.Family]State, now time.Time, fresh time.Duration) Verdict {
 	v := Verdict{Holds: true, Recent: true}
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		s, probed := states[family]
 		if !probed || s.Outcome == Impossible {
 			continue

@@ -222,7 +222,7 @@ func (p *Prober) round(ctx context.Context) time.Duration {
 	p.requested = false
 	p.mu.Unlock()
 	wait, changed := p.options.Pace.Every, requested
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		if p.due(family) {
 			changed = p.probe(ctx, family) || changed
 		}

@@ -57,7 +57,7 @@ func TestAdoptRepairsForeignChanges(t *testing.T) {
 			"a target is another",
 			func(k *fakeKernel) {
 				key := slotKey(dns, 1)
-				k.sets["slots"].elements[key] = Element{Key: key, Data: targetData(targets("9")[0])}
+				k.sets["slots"].elements[key] = Element{Key: key, Data: TargetData(targets("9")[0])}
 			},
 			"slots of 10.96.0.10:53/udp are [10.1.0.1:8080 10.1.0.9:8080] instead of [10.1.0.1:8080 10.1.0.2:8080]",
 			[]string{"delete from slots: 10.96.0.10 . udp . 53 . 1", "add to slots: 10.96.0.10 . udp . 53 . 1 : 10.1.0.2 . 8080"},
@@ -205,7 +205,7 @@ func TestAdoptKeepsClientsFromRemovedTargets(t *testing.T) {
 	// A packet on its way has a client remembered.
 	client := netip.MustParseAddr("192.0.2.2")
 	late := addressKey(client)
-	b.kernel.sets[set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+	b.kernel.sets[set].elements[late] = Element{Key: late, Data: TargetData(targets("2")[0])}
 	send := func() string {
 		f := b.kernel.send(packet{source: client, front: sticky("", "").Fronts[0].Front}, 0)
 		return digits([]netip.AddrPort{f.target})
@@ -213,7 +213,7 @@ func TestAdoptKeepsClientsFromRemovedTargets(t *testing.T) {
 	if at := send(); at == "2" {
 		t.Error("the client is led to what went")
 	}
-	b.kernel.sets[set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+	b.kernel.sets[set].elements[late] = Element{Key: late, Data: TargetData(targets("2")[0])}
 	for i := range 5 {
 		at := start.Add(time.Duration(i) * time.Second)
 		c := b.Commit(at)

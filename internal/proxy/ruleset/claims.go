@@ -100,13 +100,14 @@ func (c *claims) disputes() []Dispute {
 		}
 	}
 	slices.SortFunc(disputes, func(a, b Dispute) int {
-		return cmp.Or(compareFronts(a.Front, b.Front), cmp.Compare(a.Loser, b.Loser))
+		return cmp.Or(a.Front.Compare(b.Front), cmp.Compare(a.Loser, b.Loser))
 	})
 	return disputes
 }
 
-func compareFronts(a, b Front) int {
-	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+// Compare orders fronts by address, protocol and port.
+func (f Front) Compare(other Front) int {
+	return cmp.Or(f.Address.Compare(other.Address), cmp.Compare(f.Protocol, other.Protocol), cmp.Compare(f.Port, other.Port))
 }
 
 func (f Front) own() netip.AddrPort { return netip.AddrPortFrom(f.Address, f.Port) }

@@ -110,7 +110,7 @@ func (c *comparison) elements() {
 			fronts = append(fronts, front)
 		}
 	}
-	slices.SortFunc(fronts, compareFronts)
+	slices.SortFunc(fronts, Front.Compare)
 	for _, front := range fronts {
 		held := c.held.entries[front]
 		if held == nil {

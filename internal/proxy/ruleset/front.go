@@ -91,7 +91,7 @@ func (r *revision) reviseSlots(of slotsOf, old, wanted []netip.AddrPort) {
 		if slot < len(old) || r.lingering.takeSlot(of, n) {
 			r.removals[id] = append(r.removals[id], Element{Key: key})
 		}
-		r.adds[id] = append(r.adds[id], Element{Key: key, Data: targetData(target)})
+		r.adds[id] = append(r.adds[id], Element{Key: key, Data: TargetData(target)})
 	}
 	if len(old) <= len(wanted) {
 		return

@@ -178,7 +178,7 @@ func (h *holding) holdSlots(slots map[slotsOf][]filled) {
 		}
 	}
 	slices.SortFunc(h.strays, func(a, b stray) int {
-		return cmp.Or(compareFronts(a.of.front, b.of.front), cmp.Compare(a.of.pool, b.of.pool))
+		return cmp.Or(a.of.front.Compare(b.of.front), cmp.Compare(a.of.pool, b.of.pool))
 	})
 }
 

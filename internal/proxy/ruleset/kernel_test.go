@@ -189,7 +189,7 @@ func (k *fakeKernel) changeElements(family Family, c Change) error {
 		text := family.elementText(c.Set, e)
 		switch {
 		case c.Kind == DeleteElements && !there:
-			return fmt.Errorf("set %s: there is no %s", set.Name, family.bytesText(set.Key, e.Key))
+			return fmt.Errorf("set %s: there is no %s", set.Name, family.KeyText(set.Key, e.Key))
 		case c.Kind == DeleteElements:
 			delete(set.elements, e.Key)
 			continue
@@ -527,7 +527,7 @@ func (w *walk) rule(r Rule) bool {
 		case Remember:
 			key, elements := addressKey(w.source), w.kernel.sets[s.Map].elements
 			if _, there := elements[key]; !w.unremembered && !there {
-				elements[key] = Element{Key: key, Data: targetData(w.target)}
+				elements[key] = Element{Key: key, Data: TargetData(w.target)}
 			}
 		}
 		if !matches || w.decided || w.end != "" {

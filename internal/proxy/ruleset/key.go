@@ -40,7 +40,8 @@ func slotKey(f Front, slot uint32) string {
 	return string(binary.NativeEndian.AppendUint32(appendFront(room[:0], f), slot))
 }
 
-func targetData(target netip.AddrPort) string {
+// TargetData returns a target in the bytes of a map.
+func TargetData(target netip.AddrPort) string {
 	var room [16 + wordLength]byte
 	return string(appendPort(appendAddress(room[:0], target.Addr()), target.Port()))
 }
@@ -89,7 +90,7 @@ func (f Family) takeTarget(data string) netip.AddrPort {
 		return netip.AddrPort{}
 	}
 	target := netip.AddrPortFrom(address, binary.BigEndian.Uint16([]byte(rest)))
-	if targetData(target) != data {
+	if TargetData(target) != data {
 		return netip.AddrPort{}
 	}
 	return target

@@ -137,7 +137,7 @@ func (r *revision) revisePorts() {
 		}
 	}
 	if r.held != nil {
-		for _, front := range slices.SortedFunc(maps.Keys(r.held.entries), compareFronts) {
+		for _, front := range slices.SortedFunc(maps.Keys(r.held.entries), Front.Compare) {
 			r.find(front)
 		}
 	}

@@ -324,7 +324,7 @@ func TestClientsOfRemovedTargets(t *testing.T) {
 	// A packet on its way has another client remembered with what went.
 	late := addressKey(netip.MustParseAddr("192.0.2.2"))
 	remember := func() {
-		b.kernel.sets[c.Forget[0].Set].elements[late] = Element{Key: late, Data: targetData(targets("2")[0])}
+		b.kernel.sets[c.Forget[0].Set].elements[late] = Element{Key: late, Data: TargetData(targets("2")[0])}
 	}
 	remember()
 	first := send(0)

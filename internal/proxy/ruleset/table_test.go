@@ -63,7 +63,7 @@ func describe(transaction Transaction) []string {
 		for _, e := range change.Elements {
 			text := transaction.Family.elementText(change.Set, e)
 			if change.Kind == DeleteElements {
-				text = transaction.Family.bytesText(change.Set.Key, e.Key)
+				text = transaction.Family.KeyText(change.Set.Key, e.Key)
 			}
 			lines = append(lines, line+": "+text)
 		}

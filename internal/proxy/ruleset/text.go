@@ -135,18 +135,19 @@ func joinFields(all []Field, words map[Field]string) string {
 }
 
 func (f Family) elementText(set *Set, e Element) string {
-	text := f.bytesText(set.Key, e.Key)
+	text := f.KeyText(set.Key, e.Key)
 	switch {
 	case set.Verdicts:
 		return text + " : " + e.Verdict.String()
 	case set.Data != nil:
-		return text + " : " + f.bytesText(set.Data, e.Data)
+		return text + " : " + f.KeyText(set.Data, e.Data)
 	default:
 		return text
 	}
 }
 
-func (f Family) bytesText(all []Field, bytes string) string {
+// KeyText returns the fields of a key or of data in nft's syntax.
+func (f Family) KeyText(all []Field, bytes string) string {
 	texts := make([]string, len(all))
 	for i, field := range all {
 		length := wordLength

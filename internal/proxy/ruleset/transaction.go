@@ -14,6 +14,25 @@ const (
 	IPv6 Family = 6
 )
 
+// Families has both families.
+var Families = []Family{IPv4, IPv6}
+
+// FamilyOf returns the family of an address.
+func FamilyOf(address netip.Addr) Family {
+	if address.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Name returns the family's name in the API.
+func (f Family) Name() string {
+	if f == IPv6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
 // Protocol is a transport protocol by its number in IP headers.
 type Protocol uint8
 

@@ -68,7 +68,7 @@ func (t *Table) usedParts() []*part {
 func (t *Table) elements() [setCount][]Element {
 	var all [setCount][]Element
 	add := func(id setID, e Element) { all[id] = append(all[id], e) }
-	for _, front := range slices.SortedFunc(maps.Keys(t.claims.winners), compareFronts) {
+	for _, front := range slices.SortedFunc(maps.Keys(t.claims.winners), Front.Compare) {
 		e := t.claims.entry(front)
 		key := frontKey(front)
 		for id := range verdictMaps {
@@ -78,7 +78,7 @@ func (t *Table) elements() [setCount][]Element {
 		}
 		for i := range slotMaps {
 			for slot, target := range e.slots[i] {
-				add(setSlots+i, Element{Key: slotKey(front, uint32(slot)), Data: targetData(target)})
+				add(setSlots+i, Element{Key: slotKey(front, uint32(slot)), Data: TargetData(target)})
 			}
 		}
 	}

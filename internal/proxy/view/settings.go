@@ -35,14 +35,12 @@ type Settings struct {
 	ServiceRanges, APIServer netset.Set
 }
 
-var families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
-
 // Families returns the families of the node.
 func (s *Settings) Families() []ruleset.Family {
 	if s.WithoutIPv6 {
-		return families[:1]
+		return ruleset.Families[:1]
 	}
-	return families
+	return ruleset.Families
 }
 
 // Reserved returns the addresses of the cluster, without those of Services: the addresses of the node, nil if unknown, and the

@@ -34,7 +34,7 @@ func service(name, clusterIP, endpoint string) compile.Family {
 
 // The part of one Service in a kernel's table for several Services equals its rules.
 func TestShare(t *testing.T) {
-	for _, family := range []ruleset.Family{ruleset.IPv4, ruleset.IPv6} {
+	for _, family := range ruleset.Families {
 		web, other := service("shop/web", "10.96.0.1", "10.1.0.1"), service("shop/another", "10.96.0.2", "10.1.0.2")
 		if family == ruleset.IPv6 {
 			web, other = service("shop/web", "fd00::1", "fd01::1"), service("shop/another", "fd00::2", "fd01::2")
