@@ -139,18 +139,28 @@ func isGuardFailed(err error) bool {
 	return (details == nil || details.Kind == "") && status.Status().Message == testFailed
 }
 
-// AnnotatePod gives a pod annotations, and takes those off that are nil. It returns the pod as the API server stores it. The error is
-// ErrChanged if the pod is not what it was when it was read. The cache keeps few annotations of a pod, so that it does not tell
-// whether there are any, which a JSON patch has to know.
-func AnnotatePod(ctx context.Context, c patcher, pod *corev1.Pod, annotations map[string]*string) (*corev1.Pod, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations,
-	}})
-	if err != nil {
-		return nil, err
+// Annotate sets annotations of an object and removes those whose value is nil. It fails with a conflict if the stored object has
+// another UID or, unless the read one has none, another resource version. Into written it puts the object as stored.
+//
+// It is a merge patch: a JSON patch depends on whether the object has any annotations, and the cache drops most of them from pods.
+func Annotate(ctx context.Context, c patcher, read, written client.Object, annotations map[string]*string) error {
+	metadata := map[string]any{"uid": read.GetUID(), "annotations": annotations}
+	if version := read.GetResourceVersion(); version != "" {
+		metadata["resourceVersion"] = version
 	}
-	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	return written, Changed(c.Patch(ctx, written, client.RawPatch(types.MergePatchType, body)))
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	written.SetNamespace(read.GetNamespace())
+	written.SetName(read.GetName())
+	return c.Patch(ctx, written, client.RawPatch(types.MergePatchType, body))
+}
+
+// AnnotatePod is Annotate for a pod. It returns the pod as stored, and ErrChanged if the pod has changed or is gone.
+func AnnotatePod(ctx context.Context, c patcher, pod *corev1.Pod, annotations map[string]*string) (*corev1.Pod, error) {
+	written := &corev1.Pod{}
+	return written, Changed(Annotate(ctx, c, pod, written, annotations))
 }
 
 // ReadNamespace reads the metadata of a namespace. They are empty beside an error.

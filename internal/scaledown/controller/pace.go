@@ -236,7 +236,7 @@ func (r *stepper) patch(ctx context.Context, c *pacing.Workload, wanted *int32) 
 	} else {
 		annotations[v1alpha1.AnnotationWantedReplicas] = new(fmt.Sprint(*wanted))
 	}
-	written, err := pacing.Note(ctx, r.client, *c, annotations)
+	written, err := pacing.Annotate(ctx, r.client, *c, annotations)
 	if err != nil {
 		return written, fmt.Errorf("going on with the scale-down of %s: %w", c, shell.Changed(err))
 	}

@@ -20,7 +20,6 @@ package pacing
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -42,6 +41,7 @@ import (
 	"vicinity.dev/vicinity/internal/disruption"
 	"vicinity.dev/vicinity/internal/disruption/reservation"
 	"vicinity.dev/vicinity/internal/kit/command"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
@@ -357,18 +357,14 @@ func tiesOf(all []*corev1.Pod, n int) (tied []bool, below string) {
 
 // write marks a pod as one that goes, with a deletion cost unless that is empty.
 func (p *Pacer) write(ctx context.Context, pod *corev1.Pod, cost string) error {
-	annotations := map[string]string{v1alpha1.AnnotationGoesUntil: p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339)}
-	metadata := map[string]any{"uid": pod.UID, "annotations": annotations}
-	if cost != "" { // it must not replace one that another owner has set meanwhile
-		metadata["resourceVersion"] = pod.ResourceVersion
-		annotations[corev1.PodDeletionCost], annotations[v1alpha1.AnnotationDeletionCost] = cost, cost
+	read := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}}
+	until := p.clock.Now().Add(disruption.ReservationTime).UTC().Format(time.RFC3339)
+	annotations := map[string]*string{v1alpha1.AnnotationGoesUntil: &until}
+	if cost != "" { // a cost that another owner has set meanwhile must stay
+		read.ResourceVersion = pod.ResourceVersion
+		annotations[corev1.PodDeletionCost], annotations[v1alpha1.AnnotationDeletionCost] = &cost, &cost
 	}
-	body, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return err
-	}
-	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	if err := p.writer.Patch(ctx, target, client.RawPatch(types.MergePatchType, body)); client.IgnoreNotFound(err) != nil {
+	if err := shell.Annotate(ctx, p.writer, read, &corev1.Pod{}, annotations); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("marking Pod %s/%s as one that goes: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package pacing
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -140,19 +139,11 @@ func Read(ctx context.Context, reader client.Reader, kind Kind, key types.Namesp
 	return &w, nil
 }
 
-// Note has the annotations of a workload say what is wanted of it, or takes those off that are nil. It returns the workload as it is
-// stored then, of which the webhook may have made a step. It fails if the workload has changed since it was read.
-func Note(ctx context.Context, writer client.Writer, w Workload, annotations map[string]*string) (Workload, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": w.Object.GetUID(), "resourceVersion": w.Object.GetResourceVersion(), "annotations": annotations,
-	}})
-	if err != nil {
-		return Workload{}, err
-	}
+// Annotate sets annotations of a workload and removes those whose value is nil. It fails if the workload has changed since it was
+// read. It returns the stored workload: the webhook may have turned the write into a step of the scale-down.
+func Annotate(ctx context.Context, writer client.Writer, w Workload, annotations map[string]*string) (Workload, error) {
 	stored := w.Kind.New()
-	stored.SetNamespace(w.Object.GetNamespace())
-	stored.SetName(w.Object.GetName())
-	if err := writer.Patch(ctx, stored, client.RawPatch(types.MergePatchType, body)); err != nil {
+	if err := shell.Annotate(ctx, writer, w.Object, stored, annotations); err != nil {
 		return Workload{}, err
 	}
 	return Of(stored), nil

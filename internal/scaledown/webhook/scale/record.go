@@ -127,7 +127,7 @@ func (r *records) annotate(ctx context.Context, uid types.UID, text string) erro
 		values[v1alpha1.AnnotationWantedReplicas] = new(strconv.Itoa(int(*what.Wanted)))
 		values[v1alpha1.AnnotationPacedReplicas] = new(strconv.Itoa(int(what.Replicas)))
 	}
-	if _, err := pacing.Note(ctx, r.writer, *w, values); client.IgnoreNotFound(err) != nil {
+	if _, err := pacing.Annotate(ctx, r.writer, *w, values); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("writing what is wanted of %s: %w", w, err)
 	}
 	return r.remove(ctx, uid, text)
