@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -221,11 +220,4 @@ func budgetsOf(ctx context.Context, c client.Reader, namespace string) ([]v1alph
 		return nil, fmt.Errorf("reading TopologyDisruptionBudgets: %w", err)
 	}
 	return list.Items, nil
-}
-
-// aNamespace is a Namespace whose metadata alone is read, as the cache has it.
-func aNamespace() *metav1.PartialObjectMetadata {
-	object := new(metav1.PartialObjectMetadata)
-	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	return object
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
 )
 
 // Reasons of the condition Enforced.
@@ -46,8 +47,8 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e verdi
 	case mark.failure != "":
 		return verdict{reasonLabelMissing, fmt.Sprintf("evictions are not checked: the namespace does not have the label %s=true: %s", v1alpha1.LabelBudgets, mark.failure)}, true, nil
 	}
-	found := aNamespace()
-	if err := r.client.Get(ctx, client.ObjectKey{Name: namespace}, found); err != nil {
+	found, err := shell.ReadNamespace(ctx, r.client, namespace)
+	if err != nil {
 		return verdict{}, false, client.IgnoreNotFound(err)
 	}
 	has := labels.Merge(found.Labels, labels.Set{v1alpha1.LabelBudgets: "true"}) // was read back

@@ -63,7 +63,7 @@ func (n *namespaces) note(ctx context.Context, name string, m mark) {
 	n.marks[name] = m
 	n.mu.Unlock()
 	if !known || before.failure != m.failure {
-		namespace := aNamespace()
+		namespace := shell.NamespaceMetadata()
 		namespace.Name = name
 		select {
 		case n.changed <- event.GenericEvent{Object: namespace}:
@@ -90,13 +90,13 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 	if n.isExcluded(name) {
 		return 0, nil
 	}
-	namespace := aNamespace()
-	if err := n.client.Get(ctx, types.NamespacedName{Name: name}, namespace); err != nil {
-		if apierrors.IsNotFound(err) {
-			n.forget(name)
-			return 0, nil // its event follows if the cache is behind
-		}
-		return 0, fmt.Errorf("reading Namespace %s: %w", name, err)
+	namespace, err := shell.ReadNamespace(ctx, n.client, name)
+	if apierrors.IsNotFound(err) {
+		n.forget(name)
+		return 0, nil // if the cache is behind, an event follows
+	}
+	if err != nil {
+		return 0, err
 	}
 	if namespace.DeletionTimestamp != nil {
 		return 0, nil // its pods are deleted without an eviction
@@ -122,9 +122,9 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 		return 0, nil
 	case labelled:
 		// The cache may be behind somebody who removed the label.
-		read := aNamespace()
-		if err := n.live.Get(ctx, types.NamespacedName{Name: name}, read); err != nil {
-			return 0, fmt.Errorf("reading Namespace %s: %w", name, err)
+		read, err := shell.ReadNamespace(ctx, n.live, name)
+		if err != nil {
+			return 0, err
 		}
 		if read.Labels[v1alpha1.LabelBudgets] == "true" {
 			n.note(ctx, name, mark{})
@@ -165,7 +165,7 @@ func (n *namespaces) remove(ctx context.Context, namespace *metav1.PartialObject
 // patch changes the one label and nothing else. It needs no guard: the rest of the namespace stays, and each event has
 // the label checked again.
 func (n *namespaces) patch(ctx context.Context, name, body string) (*metav1.PartialObjectMetadata, error) {
-	stored := aNamespace()
+	stored := shell.NamespaceMetadata()
 	stored.Name = name
 	if err := n.client.Patch(ctx, stored, client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
 		return nil, fmt.Errorf("labelling Namespace %s: %w", name, err)

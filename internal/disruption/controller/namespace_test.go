@@ -53,7 +53,7 @@ func TestLabelGoesByBudgets(t *testing.T) {
 func TestFullQueueOfNamespaces(t *testing.T) {
 	w := newWorld(t, namespace(shop), perZone("web", 1))
 	for range waitingNamespaces {
-		w.r.namespaces.changed <- event.GenericEvent{Object: aNamespace()}
+		w.r.namespaces.changed <- event.GenericEvent{Object: namespace(shop)}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -327,7 +327,7 @@ func (w *world) says(name, condition string, status metav1.ConditionStatus, reas
 
 func (w *world) labelled(namespace string) bool {
 	w.t.Helper()
-	found := aNamespace()
+	found := &corev1.Namespace{}
 	if err := w.client.Get(context.Background(), types.NamespacedName{Name: namespace}, found); err != nil {
 		w.t.Fatal(err)
 	}

@@ -163,10 +163,16 @@ func AnnotatePod(ctx context.Context, c patcher, pod *corev1.Pod, annotations ma
 	return written, Changed(Annotate(ctx, c, pod, written, annotations))
 }
 
-// ReadNamespace reads the metadata of a namespace. They are empty beside an error.
-func ReadNamespace(ctx context.Context, c client.Reader, name string) (*metav1.PartialObjectMetadata, error) {
+// NamespaceMetadata makes an empty Namespace for reads and watches of metadata alone.
+func NamespaceMetadata() *metav1.PartialObjectMetadata {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return namespace
+}
+
+// ReadNamespace reads the metadata of a namespace. With an error it returns empty metadata.
+func ReadNamespace(ctx context.Context, c client.Reader, name string) (*metav1.PartialObjectMetadata, error) {
+	namespace := NamespaceMetadata()
 	if err := c.Get(ctx, types.NamespacedName{Name: name}, namespace); err != nil {
 		return namespace, fmt.Errorf("reading Namespace %s: %w", name, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/kit/shell"
 	"vicinity.dev/vicinity/internal/names/location"
 	"vicinity.dev/vicinity/internal/routing/intent"
 )
@@ -104,7 +105,7 @@ func byLabel(label string) client.IndexerFunc {
 func Synced(informers cache.Informers, options Options) func(*http.Request) error {
 	objects := []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &v1alpha1.RoutingPolicy{}, &v1alpha1.EndpointGroup{},
-		&v1alpha1.ClusterRoutingPolicy{}, aNamespace(),
+		&v1alpha1.ClusterRoutingPolicy{}, shell.NamespaceMetadata(),
 	}
 	if !options.Settings.WithoutGroups {
 		objects = append(objects, &coordinationv1.Lease{})
