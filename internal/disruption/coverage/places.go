@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/disruption"
+	"vicinity.dev/vicinity/internal/routing/intent"
 )
 
 // places knows where the pods of a budget are and where they can be.
@@ -200,11 +200,7 @@ func SameNode(a, b *corev1.Node) bool {
 	return maps.Equal(a.Labels, b.Labels) && isControlPlane(a) == isControlPlane(b)
 }
 
-func isControlPlane(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool {
-		return (taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster) && taint.Effect != corev1.TaintEffectPreferNoSchedule
-	})
-}
+func isControlPlane(node *corev1.Node) bool { return len(intent.ControlPlaneTaints(node)) > 0 }
 
 func requiredTerms(spec *corev1.PodSpec) []corev1.NodeSelectorTerm {
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {

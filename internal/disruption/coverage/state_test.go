@@ -244,9 +244,10 @@ pod-done in b finished
 `,
 		},
 		{
-			name: "the control plane is for those that can be nowhere else", world: func() *builder {
+			name: "nodes of the control plane are no domain for pods that fit elsewhere", world: func() *builder {
 				w := in("a")
-				w.node("control", map[string]string{zone: "control", "main": ""}).Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+				w.node("control", map[string]string{zone: "control", v1alpha1.LabelControlPlane: ""}).Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+				w.node("etcd", map[string]string{zone: "etcd", "node-role.kubernetes.io/etcd": ""}).Spec.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Effect: corev1.TaintEffectNoExecute}}
 				w.node("drained", map[string]string{zone: "drained"}).Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
 				return w.pod("pod", "a-1")
 			},
@@ -255,9 +256,9 @@ pod in a
 `,
 		},
 		{
-			name: "such a pod", world: func() *builder {
+			name: "a pod that fits only a node of the control plane", world: func() *builder {
 				w := in("a")
-				w.node("control", map[string]string{zone: "control", "main": ""}).Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
+				w.node("control", map[string]string{zone: "control", "main": "", v1alpha1.LabelControlPlane: ""}).Spec.Taints = []corev1.Taint{{Key: v1alpha1.LabelControlPlane, Effect: corev1.TaintEffectNoSchedule}}
 				return w.pod("pod", "", selecting("main", ""))
 			},
 			want: `["control"]

@@ -167,14 +167,9 @@ const labelEtcd = rolePrefix + "etcd"
 // ControlPlaneTaints returns the taints that keep pods of users off a node of the control plane. It is empty for other
 // nodes, and for servers of small clusters that run pods of users.
 func ControlPlaneTaints(node *corev1.Node) []corev1.Taint {
-	if _, etcd := node.Labels[labelEtcd]; !etcd && !ofControlPlane(node) {
-		return nil
-	}
 	var taints []corev1.Taint
-	for _, taint := range node.Spec.Taints {
-		switch {
-		case taint.Key != taintCriticalAddons && !strings.HasPrefix(taint.Key, rolePrefix):
-		case taint.Effect == corev1.TaintEffectNoSchedule, taint.Effect == corev1.TaintEffectNoExecute:
+	for i := range node.Spec.Taints {
+		if taint := &node.Spec.Taints[i]; IsControlPlaneTaint(node, taint) {
 			taints = append(taints, corev1.Taint{Key: taint.Key, Effect: taint.Effect})
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"vicinity.dev/vicinity/api/v1alpha1"
+	"vicinity.dev/vicinity/internal/routing/intent"
 	"vicinity.dev/vicinity/internal/scaledown/spread"
 )
 
@@ -179,7 +179,7 @@ func placesOf(spec *corev1.PodSpec, key string, nodes []corev1.Node) []spread.Pl
 		if !found || !matches || err != nil {
 			continue
 		}
-		if isKeptOff(spec, node, isControlPlane) {
+		if isKeptOff(spec, node, func(taint *corev1.Taint) bool { return intent.IsControlPlaneTaint(node, taint) }) {
 			continue
 		}
 		usable[domain] = usable[domain] || !node.Spec.Unschedulable && !isKeptOff(spec, node, func(*corev1.Taint) bool { return true })
@@ -197,8 +197,4 @@ func isKeptOff(spec *corev1.PodSpec, node *corev1.Node, some func(*corev1.Taint)
 		return taint.Effect != corev1.TaintEffectPreferNoSchedule && some(taint)
 	}, true)
 	return found
-}
-
-func isControlPlane(taint *corev1.Taint) bool {
-	return taint.Key == v1alpha1.LabelControlPlane || taint.Key == v1alpha1.LabelMaster
 }

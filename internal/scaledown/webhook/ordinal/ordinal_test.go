@@ -34,6 +34,8 @@ func node(name, in string, change ...func(*corev1.Node)) *corev1.Node {
 
 func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
 
+func labelled(key string) func(*corev1.Node) { return func(n *corev1.Node) { n.Labels[key] = "" } }
+
 func tainted(key string, effect corev1.TaintEffect) func(*corev1.Node) {
 	return func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect}) }
 }
@@ -180,10 +182,13 @@ func TestPodsAreGivenADomain(t *testing.T) {
 			}),
 			objects: []client.Object{a, node("n2", "b", tainted("gpu", corev1.TaintEffectNoSchedule)), c}, want: []string{"b"}, result: admission.Changed,
 		},
-		"the control plane's zone": {
-			pod:     podOf(1),
-			objects: []client.Object{node("n0", "0", tainted("other", corev1.TaintEffectNoSchedule), tainted(v1alpha1.LabelControlPlane, corev1.TaintEffectNoSchedule)), a, b},
-			want:    []string{"b"}, result: admission.Changed,
+		"zones of the control plane": {
+			pod: podOf(1),
+			objects: []client.Object{
+				node("n0", "0", labelled(v1alpha1.LabelControlPlane), tainted("other", corev1.TaintEffectNoSchedule), tainted(v1alpha1.LabelControlPlane, corev1.TaintEffectNoSchedule)),
+				node("n9", "1", labelled("node-role.kubernetes.io/etcd"), tainted("CriticalAddonsOnly", corev1.TaintEffectNoExecute)), a, b,
+			},
+			want: []string{"b"}, result: admission.Changed,
 		},
 		"no usable domain": {pod: podOf(1), objects: []client.Object{node("n1", "a", cordoned)}, warning: "of 1 domains by the label " + zone},
 		"a bad value":      {pod: podOf(1, func(p *corev1.Pod) { p.Annotations[v1alpha1.AnnotationSpreadOrdinals] = "a/b/c" }), objects: []client.Object{a}, warning: `"a/b/c" is not a label key`},
