@@ -134,14 +134,17 @@ func countingDomains(spec *corev1.PodSpec) string {
 // takes to cordon a node, evict a pod and make it again: the pod must not get a domain that was just drained.
 const nodesTrust = 500 * time.Millisecond
 
-// recentNodes are the nodes a moment ago. The manager's cache does not have what says whether they take pods.
+// nodesTimeout bounds a reading of the nodes, which the reviews of other pods wait for. It is shorter than the webhook's timeout.
+const nodesTimeout = time.Second
+
+// recentNodes keeps the last reading of the nodes. The manager's cache drops whether nodes take pods.
 type recentNodes struct {
 	live  client.Reader
 	clock clock.PassiveClock
 
-	mu    sync.Mutex
+	mu    sync.Mutex // held for a whole reading
 	read  time.Time
-	nodes []corev1.Node // with what placesOf looks at
+	nodes []corev1.Node // trimmed to the fields that placesOf reads
 }
 
 func (r *recentNodes) list(ctx context.Context) ([]corev1.Node, error) {
@@ -151,8 +154,10 @@ func (r *recentNodes) list(ctx context.Context) ([]corev1.Node, error) {
 	if !r.read.IsZero() && now.Sub(r.read) < nodesTrust {
 		return r.nodes, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, nodesTimeout)
+	defer cancel()
 	var list corev1.NodeList
-	// The API server answers from its memory, which is as good here.
+	// Resource version 0: the API server answers from its watch cache, which is recent enough.
 	if err := r.live.List(ctx, &list, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}); err != nil {
 		return nil, fmt.Errorf("reading nodes: %w", err)
 	}

@@ -1,6 +1,7 @@
 package ordinal
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"vicinity.dev/vicinity/api/v1alpha1"
 	"vicinity.dev/vicinity/internal/kit/admission"
@@ -266,5 +268,21 @@ func TestNodesAreReadAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// A reading of the nodes ends, since it holds the lock that other reviews wait for.
+func TestReadingOfNodesIsBounded(t *testing.T) {
+	live := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
+		List: func(ctx context.Context, _ client.WithWatch, _ client.ObjectList, _ ...client.ListOption) error {
+			if _, bounded := ctx.Deadline(); !bounded {
+				t.Error("the reading has no deadline")
+			}
+			return nil
+		},
+	})
+	nodes := &recentNodes{live: live, clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0))}
+	if _, err := nodes.list(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
