@@ -26,23 +26,23 @@ func disruptionReason(d Decision) string {
 	case RuleNotCovered:
 		return "it does not cover the pod."
 	case RuleGone:
-		return "the pod is pending, finished, terminating or on a node that was deleted, so nothing is lost."
+		return "evicting the pod costs nothing: it is pending, finished, terminating or on a deleted node."
 	case RuleReserved:
-		return "the eviction of the pod was admitted before."
+		return "this eviction is already admitted."
 	case RuleExpiring:
-		return fmt.Sprintf("the eviction of the pod was admitted before, and something else prevents it. It is decided again at %s.", plaintext.Clock(d.RetryAt))
+		return fmt.Sprintf("the eviction was admitted before, but something else prevents it. Try again after %s.", plaintext.Clock(d.RetryAt))
 	case RuleBreakGlass:
-		return fmt.Sprintf("every eviction is let through until %s: %s", plaintext.Clock(d.RetryAt), plaintext.Of(d.Reason))
+		return fmt.Sprintf("break-glass admits every eviction until %s: %s", plaintext.Clock(d.RetryAt), plaintext.Of(d.Reason))
 	case RuleUnit:
 		return "another pod of the pod's unit is down already."
 	case RuleUnhealthy:
-		return "the pod is not ready, and the budget is kept without it."
+		return "the pod is not ready, and the budget holds without it."
 	case RuleWithin:
 		return domainNumbers(d) + "."
 	case RuleInvalid:
-		return fmt.Sprintf("no pod of it is evicted, since its spec makes no sense: %s", plaintext.Of(d.Reason))
+		return fmt.Sprintf("it admits no eviction, because its spec is invalid: %s", plaintext.Of(d.Reason))
 	case RuleUnhealthyNo:
-		return fmt.Sprintf("%s is not ready, and the budget is exceeded: %s With unhealthyPodEvictionPolicy AlwaysAllow it could be evicted.", d.Pod, refusal(d, d.Exceeded, 0))
+		return fmt.Sprintf("%s is not ready, and the budget is exceeded: %s With unhealthyPodEvictionPolicy AlwaysAllow it could still be evicted.", d.Pod, refusal(d, d.Exceeded, 0))
 	}
 	return refusal(d, d.Rule, 1)
 }
@@ -52,21 +52,21 @@ func refusal(d Decision, limit Rule, more int) string {
 	switch limit {
 	case RuleTotal:
 		m := d.Total
-		return fmt.Sprintf("%s, and %d must stay so%s", totalNumbers(d), m.Desired, because(d, m.Missing, 0, m.Surplus)) +
-			goesOn(d, "Evictions go on", m.Down, m.Down+more-d.MaxTotal)
+		return fmt.Sprintf("%s and must keep %d%s", totalNumbers(d), m.Desired, because(d, m.Missing, 0, m.Surplus)) +
+			goesOn(d, "Evictions continue", m.Down, m.Down+more-d.MaxTotal)
 	case RuleDomains:
 		return domainsRefusal(d)
 	}
 	m := d.Domain
 	return domainNumbers(d) + because(d, m.Missing, m.Anywhere, m.Surplus) +
-		goesOn(d, "Evictions there go on", m.Down+m.Anywhere, m.Desired+more-m.Healthy)
+		goesOn(d, "Evictions there continue", m.Down+m.Anywhere, m.Desired+more-m.Healthy)
 }
 
 func domainsRefusal(d Decision) string {
 	noun := domainNoun(d)
 	said := disturbedDomains(d)
 	if d.MaxDomains == 0 {
-		return fmt.Sprintf("%s, and none may be. Raise maxUnavailableDomains to have pods evicted.", said)
+		return fmt.Sprintf("%s, and maxUnavailableDomains 0 admits no eviction. Raise it.", said)
 	}
 	said = fmt.Sprintf("%s, and at most %s may be%s", said, plaintext.Plural(d.MaxDomains, noun), because(d, d.Total.Missing, 0, 0))
 	others := fmt.Sprintf("the other %ss", noun)
@@ -80,17 +80,17 @@ func domainsRefusal(d Decision) string {
 	if !d.RetryAt.IsZero() {
 		until += ", at " + plaintext.Clock(d.RetryAt)
 	}
-	return fmt.Sprintf("%s Evictions in %s go on when %s.", said, domainName(d), until)
+	return fmt.Sprintf("%s Evictions in %s continue when %s.", said, domainName(d), until)
 }
 
 // goesOn says what has to happen: needed of the pods that are down have to be healthy.
 func goesOn(d Decision, subject string, down, needed int) string {
 	if needed > down {
-		return " That admits no eviction even if all pods are healthy: change the budget, or add pods."
+		return " This admits no eviction even when all pods are healthy. Change the budget or add pods."
 	}
 	when := fmt.Sprintf("when %s healthy", plaintext.PluralVerb(needed, "more pod", "is", "are"))
 	if down == 1 {
-		when = "when it is there and ready"
+		when = "when it exists and is ready"
 		if len(d.Down) == 1 {
 			when = "when it is replaced"
 			if d.Down[0].Why == WhyNotReady {
@@ -99,7 +99,7 @@ func goesOn(d Decision, subject string, down, needed int) string {
 		}
 	}
 	if !d.RetryAt.IsZero() {
-		when += fmt.Sprintf(", or at %s if the pods are not evicted until then", plaintext.Clock(d.RetryAt))
+		when += fmt.Sprintf(", or at %s if the pods are not evicted by then", plaintext.Clock(d.RetryAt))
 	}
 	return fmt.Sprintf(" %s %s.", subject, when)
 }
@@ -117,16 +117,16 @@ func because(d Decision, missing, anywhere, surplus int) string {
 		}
 	}
 	if d.DownMore > 0 {
-		reasons = append(reasons, fmt.Sprintf("and so on for %s", plaintext.Plural(d.DownMore, "more pod")))
+		reasons = append(reasons, fmt.Sprintf("and %s", plaintext.Plural(d.DownMore, "more pod")))
 	}
 	if missing > 0 {
 		reasons = append(reasons, plaintext.PluralVerb(missing, "pod", "is", "are")+" missing")
 	}
 	if anywhere > 0 {
-		reasons = append(reasons, fmt.Sprintf("%s missing that may be of any %s", plaintext.PluralVerb(anywhere, "pod", "is", "are"), domainNoun(d)))
+		reasons = append(reasons, fmt.Sprintf("%s missing and may belong to any %s", plaintext.PluralVerb(anywhere, "pod", "is", "are"), domainNoun(d)))
 	}
 	if surplus > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d of them not counted, since there are more pods than expected", surplus))
+		reasons = append(reasons, fmt.Sprintf("%d of them not counted, because there are more pods than expected", surplus))
 	}
 	if len(reasons) == 0 {
 		return "."
@@ -170,10 +170,10 @@ func (d Decision) Lines() []string {
 		lines = append(lines, fmt.Sprintf("%s%s missing", here, plaintext.PluralVerb(m.Missing, "pod", "is", "are")))
 	}
 	if m.Anywhere > 0 {
-		lines = append(lines, fmt.Sprintf("%s missing that may be of any %s", plaintext.PluralVerb(m.Anywhere, "pod", "is", "are"), noun))
+		lines = append(lines, fmt.Sprintf("%s missing and may belong to any %s", plaintext.PluralVerb(m.Anywhere, "pod", "is", "are"), noun))
 	}
 	if m.Surplus > 0 {
-		lines = append(lines, fmt.Sprintf("%s%s not count as down, since there are more pods than expected", here, plaintext.PluralVerb(m.Surplus, "pod", "does", "do")))
+		lines = append(lines, fmt.Sprintf("%s%s not count as down, because there are more pods than expected", here, plaintext.PluralVerb(m.Surplus, "pod", "does", "do")))
 	}
 	if d.MaxTotal >= 0 {
 		lines = append(lines, fmt.Sprintf("all: maxUnavailableTotal %s is %d, %d down, so %d may be evicted", amount(d.Limits.MaxTotal), d.MaxTotal, d.Total.Down, d.Total.Allowed))
