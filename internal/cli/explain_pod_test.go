@@ -187,7 +187,7 @@ func TestExplainPodGolden(t *testing.T) {
 		{"since.txt", newBudgeted().budget("frozen", func(tdb *v1alpha1.TopologyDisruptionBudget) { tdb.Spec.MaxUnavailable = new(intstr.FromInt32(0)) },
 			withConditions(
 				metav1.Condition{Type: v1alpha1.ConditionDisruptionAllowed, Status: metav1.ConditionFalse},
-				metav1.Condition{Type: v1alpha1.ConditionSatisfiable, Status: metav1.ConditionFalse, Message: "spec.maxUnavailable is 0: no healthy pod may ever be evicted."},
+				metav1.Condition{Type: v1alpha1.ConditionSatisfiable, Status: metav1.ConditionFalse, Message: "spec.maxUnavailable is 0, so no healthy pod can ever be evicted. Raise it."},
 			)), "web-0"},
 		{"reserved.txt", newBudgeted().budget("by-zone", func(tdb *v1alpha1.TopologyDisruptionBudget) {
 			tdb.Status.Reservations = []v1alpha1.Reservation{{UID: "uid-web-3", Pod: "web-3", Expires: future}}

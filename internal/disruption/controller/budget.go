@@ -126,7 +126,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, outcome, err := shell.Finish(after, err)
 	r.metrics.synced(outcome)
 	if err != nil && after > 0 {
-		log.FromContext(ctx).Error(err, "writing PodDisruptionBudgets failed, and the status is up to date", "retryAfter", after.String())
+		log.FromContext(ctx).Error(err, "writing PodDisruptionBudgets failed; the status is up to date", "retryAfter", after.String())
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	return result, err

@@ -113,9 +113,9 @@ func (j *judge) breakGlass() []metav1.Condition {
 		found.Reason, found.Message = reasonUnreadable, fmt.Sprintf("The annotation %s has no effect: %s.", v1alpha1.AnnotationBreakGlass, err)
 	case !glass.Until.IsZero():
 		found.Reason = reasonEnded
-		found.Message = fmt.Sprintf("It ended at %s: the budget holds. Remove the annotation %s.", glass.Until.UTC().Format(time.RFC3339), v1alpha1.AnnotationBreakGlass)
+		found.Message = fmt.Sprintf("Break-glass ended at %s, so the budget holds again. Remove the annotation %s.", glass.Until.UTC().Format(time.RFC3339), v1alpha1.AnnotationBreakGlass)
 	case before != nil:
-		found.Reason, found.Message = reasonEnded, "The annotation is gone: the budget holds."
+		found.Reason, found.Message = reasonEnded, "The annotation was removed, so the budget holds again."
 	default:
 		return nil
 	}
@@ -157,9 +157,9 @@ func (j *judge) allowed() metav1.Condition {
 		found.Reason, found.Message = reasonGlassBroken, "Every eviction is admitted for a while."
 	case j.report.State.Budget.Invalid != "":
 		found.Status, found.Reason = metav1.ConditionFalse, reasonInvalid
-		found.Message = "The spec cannot be followed: no pod that the selector matches may be evicted."
+		found.Message = "The spec is invalid, so no pod that the selector matches may be evicted. The condition Valid says what to correct."
 	case m.Expected == 0:
-		found.Reason, found.Message = reasonNoPods, "There are no pods to keep."
+		found.Reason, found.Message = reasonNoPods, "The budget expects no pods."
 	case m.Allowed > 0:
 		found.Reason, found.Message = reasonSufficientPods, "Pods may be evicted."
 	default:
@@ -193,7 +193,7 @@ func (j *judge) shortage() string {
 	tally := disruption.NewTally(&j.report.State, j.now)
 	for i := range j.report.State.Pods {
 		if d := tally.Decide(j.report.State.Pods[i].UID); !d.Allowed {
-			return fmt.Sprintf("No healthy pod may be evicted; about %s the answer is: %s", d.Pod, d.Brief())
+			return fmt.Sprintf("No healthy pod may be evicted now. The answer for pod %s is: %s", d.Pod, d.Brief())
 		}
 	}
 	return "No pod of the budget is healthy."
@@ -205,7 +205,7 @@ func (j *judge) deletesDirectly() metav1.Condition {
 	if len(refs) == 0 {
 		return metav1.Condition{
 			Type: v1alpha1.ConditionDeletesDirectly, Status: metav1.ConditionFalse, Reason: reasonPodsKept,
-			Message: "No rollout of the pods' owners deletes a pod without an eviction before another one is available.",
+			Message: "No owner's rollout deletes a pod without an eviction before its replacement is available.",
 		}
 	}
 	names, kinds := make([]string, len(refs)), map[string]bool{}
@@ -219,7 +219,7 @@ func (j *judge) deletesDirectly() metav1.Condition {
 	}
 	found := metav1.Condition{Type: v1alpha1.ConditionDeletesDirectly}
 	found.Status, found.Reason = metav1.ConditionTrue, reasonRollingUpdate
-	found.Message = fmt.Sprintf("A rollout of %s deletes pods without asking this budget, and so does a scale-down. To keep to it: %s; scale down in steps while disruptionsAllowed is above 0.",
+	found.Message = fmt.Sprintf("Rollouts and scale-downs of %s delete pods without asking this budget. To stay within it: %s; scale down in steps while disruptionsAllowed is above 0.",
 		plaintext.FirstOf(names, 5), strings.Join(ways, "; "))
 	return found
 }

@@ -40,7 +40,7 @@ func TestBlockedForLong(t *testing.T) {
 	begun := w.clock.Now()
 	after := w.sync("web", status).RequeueAfter
 	message := w.says("web", v1alpha1.ConditionDisruptionAllowed, metav1.ConditionFalse, reasonInsufficientPods)
-	for _, part := range []string{"about web-2", "web-1 is not ready", "continue when it is ready again"} {
+	for _, part := range []string{"for pod web-2", "web-1 is not ready", "continue when it is ready again"} {
 		if !strings.Contains(message, part) {
 			t.Errorf("the message is %q, want %q", message, part)
 		}

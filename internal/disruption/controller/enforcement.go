@@ -28,24 +28,24 @@ const (
 // sync of the namespace.
 func (r *reconciler) enforcement(ctx context.Context, namespace string) (e verdict, known bool, err error) {
 	if r.namespaces.isExcluded(namespace) {
-		return verdict{reasonNamespaceExcluded, fmt.Sprintf("evictions in the namespace %s are never checked, since Vicinity and the cluster must always recover there: use a PodDisruptionBudget, or move the pods", namespace)}, true, nil
+		return verdict{reasonNamespaceExcluded, fmt.Sprintf("evictions in the namespace %s are never checked, so that Vicinity and the cluster can always recover: use a PodDisruptionBudget, or move the pods to another namespace", namespace)}, true, nil
 	}
 	if !r.options.Served {
-		return verdict{reasonWebhooksOff, "evictions are not checked, since vicinity-controller runs without --webhook-evictions: set disruption.enabled in the chart"}, true, nil
+		return verdict{reasonWebhooksOff, "evictions are not checked, because vicinity-controller runs without --webhook-evictions: set disruption.enabled in the chart"}, true, nil
 	}
 	hooks, err := r.evictionHooks(ctx)
 	if err != nil {
 		return verdict{}, false, err
 	}
 	if len(hooks) == 0 {
-		return verdict{reasonWebhooksMissing, "evictions are not checked: no MutatingWebhookConfiguration has the webhook of pods/eviction; \"helm upgrade\" puts it back"}, true, nil
+		return verdict{reasonWebhooksMissing, "evictions are not checked: no MutatingWebhookConfiguration has a webhook for pods/eviction; restore it with \"helm upgrade\""}, true, nil
 	}
 	mark, known := r.namespaces.mark(namespace)
 	switch {
 	case !known:
 		return verdict{}, false, nil
 	case mark.failure != "":
-		return verdict{reasonLabelMissing, fmt.Sprintf("evictions are not checked: the namespace does not have the label %s=true: %s", v1alpha1.LabelBudgets, mark.failure)}, true, nil
+		return verdict{reasonLabelMissing, fmt.Sprintf("evictions are not checked: the namespace lacks the label %s=true: %s", v1alpha1.LabelBudgets, mark.failure)}, true, nil
 	}
 	found, err := shell.ReadNamespace(ctx, r.client, namespace)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *reconciler) enforcement(ctx context.Context, namespace string) (e verdi
 	}
 	has := labels.Merge(found.Labels, labels.Set{v1alpha1.LabelBudgets: "true"}) // was read back
 	if gap := gapOf(hooks, has); gap != "" {
-		return verdict{reasonWebhooksChanged, fmt.Sprintf("not all evictions are checked: a webhook of pods/eviction in a MutatingWebhookConfiguration %s; \"helm upgrade\" puts it back", gap)}, true, nil
+		return verdict{reasonWebhooksChanged, fmt.Sprintf("not all evictions are checked: a webhook for pods/eviction in a MutatingWebhookConfiguration %s; restore it with \"helm upgrade\"", gap)}, true, nil
 	}
 	return verdict{reasonEnforced, "evictions of the pods are checked"}, true, nil
 }
@@ -86,13 +86,13 @@ func gapOf(hooks []admissionv1.MutatingWebhook, namespace labels.Set) (gap strin
 	for i := range hooks {
 		switch h := &hooks[i]; {
 		case h.FailurePolicy != nil && *h.FailurePolicy != admissionv1.Fail:
-			gap = fmt.Sprintf("has the failurePolicy %s instead of %s, and lets them pass when there is no answer", *h.FailurePolicy, admissionv1.Fail)
+			gap = fmt.Sprintf("has the failurePolicy %s instead of %s, so evictions pass when it does not answer", *h.FailurePolicy, admissionv1.Fail)
 		case !selects(h.NamespaceSelector, namespace):
 			gap = "has a namespaceSelector that leaves the namespace out"
 		case h.ObjectSelector != nil && len(h.ObjectSelector.MatchLabels)+len(h.ObjectSelector.MatchExpressions) > 0:
-			gap = "has an objectSelector, and Evictions have no labels"
+			gap = "has an objectSelector, which matches no Eviction because Evictions have no labels"
 		case len(h.MatchConditions) > 0:
-			gap = "has matchConditions, and may not be asked about all"
+			gap = "has matchConditions, which may leave out evictions"
 		default:
 			return ""
 		}

@@ -116,7 +116,7 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 		return 0, nil
 	case len(budgets) == 0:
 		n.forget(name)
-		log.FromContext(ctx).Info("the last TopologyDisruptionBudget is gone, and the label of the namespace goes", "namespace", name)
+		log.FromContext(ctx).Info("removing the label of a namespace without TopologyDisruptionBudgets", "namespace", name)
 		return 0, n.remove(ctx, namespace)
 	case labelled && seen && known.failure == "":
 		return 0, nil
@@ -133,7 +133,7 @@ func (n *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 	}
 	if seen && known.failure == "" {
 		n.recorder.Eventf(&budgets[0], nil, corev1.EventTypeWarning, eventLabelPutBack, "Disruption",
-			"the label %s was taken off the namespace, so that evictions were not checked; it is put back. To let evictions through, use the annotation %s of a budget", v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass)
+			"the label %s was removed from the namespace, so evictions were not checked; the controller restores it. To admit evictions, set the annotation %s on a budget", v1alpha1.LabelBudgets, v1alpha1.AnnotationBreakGlass)
 	}
 	return 0, n.set(ctx, name)
 }
@@ -147,11 +147,11 @@ func (n *namespaces) set(ctx context.Context, name string) error {
 	case err != nil:
 		noted.failure = err.Error()
 	case stored.Labels[v1alpha1.LabelBudgets] != "true":
-		noted.failure = "the API server took the write and did not store it: a mutating webhook may take the label away"
+		noted.failure = "the API server accepted the write but did not store the label; a mutating webhook may remove it"
 		err = fmt.Errorf("labelling Namespace %s: %s", name, noted.failure)
 	default:
 		noted.written.Note(stored, n.clock.Now())
-		log.FromContext(ctx).Info("evictions in the namespace are checked from now on", "namespace", name)
+		log.FromContext(ctx).Info("evictions in the namespace are now checked", "namespace", name)
 	}
 	n.note(ctx, name, noted)
 	return err

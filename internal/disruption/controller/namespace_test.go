@@ -110,7 +110,7 @@ func TestLabelThatIsRefused(t *testing.T) {
 				return nil
 			}
 		},
-		"did not store it": func(w *world) { w.strip = true },
+		"did not store the label": func(w *world) { w.strip = true },
 	} {
 		w := newWorld(t, append(aShop(), perZone("web", 1))...)
 		fails(w)

@@ -27,6 +27,7 @@ import (
 	"vicinity.dev/vicinity/internal/disruption/coverage"
 	"vicinity.dev/vicinity/internal/disruption/reservation"
 	"vicinity.dev/vicinity/internal/kit/shell"
+	"vicinity.dev/vicinity/internal/plaintext"
 )
 
 // Reasons of the condition Projected, beside those of other conditions.
@@ -147,7 +148,7 @@ func (p *projection) judge(ctx context.Context, r *reservation.Report, there []p
 	}
 	for i := range budgets {
 		if other := &budgets[i]; isOlder(other, b) && complexity(&other.Spec) == "" && mayOverlap(b.Spec.Selector, other.Spec.Selector) {
-			return verdict{reasonOverlap, fmt.Sprintf("TopologyDisruptionBudget %s is older, and could select the same pods: Kubernetes refuses to evict a pod that two PodDisruptionBudgets select.", other.Name)}, nil
+			return verdict{reasonOverlap, fmt.Sprintf("TopologyDisruptionBudget %s is older and could select the same pods. Kubernetes evicts no pod that two PodDisruptionBudgets select.", other.Name)}, nil
 		}
 	}
 	for i := range there {
@@ -156,13 +157,13 @@ func (p *projection) judge(ctx context.Context, r *reservation.Report, there []p
 			continue
 		}
 		if mayOverlap(b.Spec.Selector, pdb.Spec.Selector) {
-			return verdict{reasonOverlap, fmt.Sprintf("PodDisruptionBudget %s could select the same pods: Kubernetes refuses to evict a pod that two PodDisruptionBudgets select. Delete it, or give the two selectors different values of a label.", pdb.Name)}, nil
+			return verdict{reasonOverlap, fmt.Sprintf("PodDisruptionBudget %s could select the same pods. Kubernetes evicts no pod that two PodDisruptionBudgets select. Delete it, or let the selectors require different values of a label.", pdb.Name)}, nil
 		}
 	}
 	if spread := spreadBy(r); len(spread) > 0 {
-		return verdict{reasonSpreadConstraints, fmt.Sprintf("There is a PodDisruptionBudget for each zone. The topologySpreadConstraints of %s (DoNotSchedule) may leave an evicted pod without a place, and then these keep an autoscaler from removing nodes: use ScheduleAnyway, or leave room in each zone.", strings.Join(spread, ", "))}, nil
+		return verdict{reasonSpreadConstraints, fmt.Sprintf("Each zone has a PodDisruptionBudget. The topologySpreadConstraints of %s (DoNotSchedule) may keep an evicted pod pending, and an autoscaler then cannot remove nodes. Use ScheduleAnyway, or keep room in each zone.", strings.Join(spread, ", "))}, nil
 	}
-	return verdict{reasonProjected, "There is a PodDisruptionBudget for each zone."}, nil
+	return verdict{reasonProjected, "Each zone has a PodDisruptionBudget."}, nil
 }
 
 // isOlder reports whether a budget keeps its PodDisruptionBudgets when another one asks for the same pods.
@@ -174,16 +175,16 @@ func isOlder(a, b *v1alpha1.TopologyDisruptionBudget) bool {
 // unfit says why no PodDisruptionBudgets can say the same as a budget, nil if they can.
 func (p *projection) unfit(r *reservation.Report) *verdict {
 	if not := complexity(&r.Budget.Spec); not != "" {
-		return &verdict{reasonNotSimple, fmt.Sprintf("No PodDisruptionBudget can say the same: %s.", not)}
+		return &verdict{reasonNotSimple, fmt.Sprintf("PodDisruptionBudgets cannot express this budget: %s.", not)}
 	}
 	switch b := &r.State.Budget; {
 	case b.Invalid != "":
-		return &verdict{reasonInvalid, "The spec cannot be followed."}
+		return &verdict{reasonInvalid, "The spec is invalid. The condition Valid says what to correct."}
 	case p.clock.Now().Before(b.BreakGlass.Until):
-		return &verdict{reasonGlassBroken, "A PodDisruptionBudget would refuse what the break glass admits."}
+		return &verdict{reasonGlassBroken, "A PodDisruptionBudget would refuse what break-glass admits."}
 	}
 	if without, first := withoutZone(r); without > 0 {
-		return &verdict{reasonPodsLackZone, fmt.Sprintf("Pods lack the label %s with the zone of their node, %d of them, %s among them: Kubernetes sets it when it binds a pod, since 1.35. Pods of before get it when they are made anew.", corev1.LabelTopologyZone, without, first)}
+		return &verdict{reasonPodsLackZone, fmt.Sprintf("%s the label %s with the zone of the node, for example %s. Kubernetes 1.35 and later set it when they bind a pod. Replace older pods.", plaintext.PluralVerb(without, "pod", "lacks", "lack"), corev1.LabelTopologyZone, first)}
 	}
 	return nil
 }
@@ -193,16 +194,16 @@ func complexity(spec *v1alpha1.TopologyDisruptionBudgetSpec) string {
 	term := spec.NodeSelectorTerm
 	switch {
 	case spec.Selector == nil:
-		return "spec.selector is not given"
+		return "spec.selector is missing"
 	case term == nil || len(term.MatchFields) > 0 || len(term.MatchExpressions) != 1 ||
 		term.MatchExpressions[0].Key != corev1.LabelTopologyZone || term.MatchExpressions[0].Operator != corev1.NodeSelectorOpExists:
 		return "spec.nodeSelectorTerm is not the one expression " + corev1.LabelTopologyZone + " Exists"
 	case spec.GroupBy != "":
-		return "spec.groupBy is given"
+		return "spec.groupBy is set"
 	case spec.MaxUnavailableDomains != nil:
-		return "spec.maxUnavailableDomains is given"
+		return "spec.maxUnavailableDomains is set"
 	case spec.MaxUnavailableTotal != nil:
-		return "spec.maxUnavailableTotal is given"
+		return "spec.maxUnavailableTotal is set"
 	}
 	return ""
 }

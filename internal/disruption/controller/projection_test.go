@@ -126,7 +126,7 @@ func TestBudgetsThatAreNotProjected(t *testing.T) {
 		want   string // reason
 		says   string
 	}{
-		{"nothing", func(*world) {}, reasonProjected, "for each zone"},
+		{"nothing", func(*world) {}, reasonProjected, "Each zone has a PodDisruptionBudget."},
 		{"no selector", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.Selector = nil }), reasonNotSimple, "spec.selector"},
 		{"no term", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.NodeSelectorTerm = nil }), reasonNotSimple, "spec.nodeSelectorTerm"},
 		{"another key", spec(func(s *v1alpha1.TopologyDisruptionBudgetSpec) { s.NodeSelectorTerm.MatchExpressions[0].Key = "rack" }), reasonNotSimple, "spec.nodeSelectorTerm"},
@@ -144,13 +144,13 @@ func TestBudgetsThatAreNotProjected(t *testing.T) {
 			change(w, w.budget("web"), func(b *v1alpha1.TopologyDisruptionBudget) {
 				b.Annotations = map[string]string{v1alpha1.AnnotationBreakGlass: w.clock.Now().Add(time.Hour).Format(time.RFC3339) + " test"}
 			})
-		}, reasonGlassBroken, "break glass"},
+		}, reasonGlassBroken, "break-glass"},
 		{"a pod of before 1.35", func(w *world) {
 			w.drop(pod("web-1", ""))
 			old := pod("web-1", "a")
 			delete(old.Labels, corev1.LabelTopologyZone)
 			w.make(old)
-		}, reasonPodsLackZone, "1 of them, web-1"},
+		}, reasonPodsLackZone, "1 pod lacks the label"},
 		{"a user's budget of the same pods", theirs(is("app", in, "web")), reasonOverlap, "theirs"},
 		{"a user's budget of pods that may be the same", theirs(is("tier", exists)), reasonOverlap, "theirs"},
 		{"spread constraints", func(w *world) {

@@ -130,7 +130,7 @@ func readAmount(given intstr.IntOrString) (disruption.Amount, error) {
 	digits, percent := strings.CutSuffix(given.StrVal, "%")
 	value, err := strconv.ParseUint(digits, 10, 8)
 	if !percent || err != nil || value > 100 {
-		return disruption.Amount{}, errors.New("must be a number, which is written without quotes, or a percentage from 0% to 100%")
+		return disruption.Amount{}, errors.New("must be a number without quotes, or a percentage from 0% to 100%")
 	}
 	return disruption.Amount{Value: int(value), Percent: true}, nil
 }
@@ -145,11 +145,11 @@ func BreakGlassOf(annotations map[string]string) (disruption.BreakGlass, error) 
 	ends, reason, _ := strings.Cut(strings.TrimSpace(written), " ")
 	until, err := time.Parse(time.RFC3339, ends)
 	if err != nil {
-		return disruption.BreakGlass{}, fmt.Errorf("it must be a time as in 2026-01-02T15:04:05Z, a space and the reason; %.100q is no such time", ends)
+		return disruption.BreakGlass{}, fmt.Errorf("%.100q is not a time; write a time such as 2026-01-02T15:04:05Z, a space and the reason", ends)
 	}
 	reason = strings.TrimSpace(reason)
 	if reason == "" {
-		return disruption.BreakGlass{}, errors.New("it must be a time as in 2026-01-02T15:04:05Z, a space and the reason; there is no reason")
+		return disruption.BreakGlass{}, errors.New("the reason is missing; write a time such as 2026-01-02T15:04:05Z, a space and the reason")
 	}
 	return disruption.BreakGlass{Until: until, Reason: reason}, nil
 }

@@ -39,16 +39,16 @@ type Finding struct {
 func Problems(w World, s disruption.State, m disruption.Measures) []metav1.Condition {
 	valid := metav1.Condition{
 		Type: v1alpha1.ConditionValid, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
-		Reason: ReasonValid, Message: "The spec can be followed.",
+		Reason: ReasonValid, Message: "The spec is valid.",
 	}
 	satisfiable := metav1.Condition{
 		Type: v1alpha1.ConditionSatisfiable, Status: metav1.ConditionTrue, ObservedGeneration: w.Budget.Generation,
-		Reason: ReasonSatisfiable, Message: "Every domain can spare a pod while all are healthy.",
+		Reason: ReasonSatisfiable, Message: "Every domain can spare a pod when all are healthy.",
 	}
 	if s.Budget.Invalid != "" {
 		valid.Status, valid.Reason = metav1.ConditionFalse, ReasonInvalid
-		valid.Message = limited(s.Budget.Invalid + ". Until it is corrected no pod that the selector matches may be evicted.")
-		satisfiable.Status, satisfiable.Reason, satisfiable.Message = metav1.ConditionUnknown, ReasonInvalid, "The spec cannot be followed."
+		valid.Message = limited(s.Budget.Invalid + ". No pod that the selector matches may be evicted until the spec is corrected.")
+		satisfiable.Status, satisfiable.Reason, satisfiable.Message = metav1.ConditionUnknown, ReasonInvalid, "The spec is invalid."
 		return []metav1.Condition{valid, satisfiable}
 	}
 	var said []string
@@ -114,7 +114,7 @@ func (f *finder) noNodes() {
 			without[key]++
 		}
 	}
-	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s: no pod is covered.", plaintext.Count(int64(len(f.world.Nodes)), "node", "nodes"))
+	message := fmt.Sprintf("spec.nodeSelectorTerm matches none of the %s, so no pod is covered.", plaintext.Count(int64(len(f.world.Nodes)), "node", "nodes"))
 	for _, key := range slices.Sorted(maps.Keys(without)) {
 		message += fmt.Sprintf(" %s without the label %s.", plaintext.Count(int64(without[key]), "node is", "nodes are"), key)
 	}
@@ -133,7 +133,7 @@ func (f *finder) blocked() {
 		{"maxUnavailableDomains", b.MaxDomains != nil && *b.MaxDomains == 0},
 	} {
 		if limit.none {
-			f.add(ReasonBlocked, "spec.%s is 0: no healthy pod may ever be evicted.", limit.name)
+			f.add(ReasonBlocked, "spec.%s is 0, so no healthy pod can ever be evicted. Raise it.", limit.name)
 			return
 		}
 	}
@@ -155,7 +155,7 @@ func (f *finder) blocked() {
 	if len(f.state.Domains) > 1 {
 		advice = "Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly."
 	}
-	f.add(ReasonBlocked, "No healthy pod may ever be evicted where all are wanted: %s. %s", plaintext.FirstOf(said, mostNamed), advice)
+	f.add(ReasonBlocked, "No healthy pod can ever be evicted where the budget needs all of them: %s. %s", plaintext.FirstOf(said, mostNamed), advice)
 }
 
 // name is how a sentence calls a domain of a group.
@@ -203,11 +203,11 @@ func (f *finder) uncovered() {
 		}
 	}
 	if lacking > 0 {
-		f.add(ReasonNodeWithoutKey, "%s on nodes without the label %s, and not covered: %s.", plaintext.Count(int64(lacking), "pod is", "pods are"),
+		f.add(ReasonNodeWithoutKey, "%s not covered, because the nodes lack the label %s: %s.", plaintext.Count(int64(lacking), "pod is", "pods are"),
 			strings.Join(slices.Sorted(maps.Keys(keys)), ", "), plaintext.FirstOf(slices.Sorted(maps.Keys(lackingNodes)), mostNamed))
 	}
 	if outside > 0 {
-		f.note("%s on nodes that spec.nodeSelectorTerm leaves out, and not covered.", plaintext.Count(int64(outside), "pod is", "pods are"))
+		f.note("%s not covered, because spec.nodeSelectorTerm leaves out the nodes.", plaintext.Count(int64(outside), "pod is", "pods are"))
 	}
 }
 
@@ -224,7 +224,7 @@ func (f *finder) owners() {
 		}
 	}
 	if len(ids) > 0 {
-		f.note("The pods of %s are counted as they are, since it is not known how many there should be: a pod that is missing is not noticed.",
+		f.note("The number of replicas of %s is unknown, so only existing pods count and missing pods go unnoticed.",
 			plaintext.FirstOf(slices.Sorted(maps.Keys(ids)), mostNamed))
 	}
 }

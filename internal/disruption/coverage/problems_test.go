@@ -32,37 +32,37 @@ func TestProblems(t *testing.T) {
 		reason  string
 		message string
 	}{
-		{"an even division", in("a", "b").pods(nil, "a-1", "b-1"), metav1.ConditionTrue, ReasonSatisfiable, "Every domain can spare a pod while all are healthy."},
+		{"an even division", in("a", "b").pods(nil, "a-1", "b-1"), metav1.ConditionTrue, ReasonSatisfiable, "Every domain can spare a pod when all are healthy."},
 		{
 			"6, 4 and 2 pods of which 80% must stay", uneven().budget(minimum("80%")), metav1.ConditionFalse, ReasonBlocked,
-			`No healthy pod may ever be evicted where all are wanted: domain "b" has 4 pods and must keep 4 (its even share is 4), domain "c" has 2 pods and must keep 4 (its even share is 4). Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly.`,
+			`No healthy pod can ever be evicted where the budget needs all of them: domain "b" has 4 pods and must keep 4 (its even share is 4), domain "c" has 2 pods and must keep 4 (its even share is 4). Lower spec.minAvailable, use spec.maxUnavailable, or spread the pods evenly.`,
 		},
 		{
 			"6, 4 and 2 pods of which 40% must stay", uneven().budget(minimum("40%")), metav1.ConditionFalse, ReasonBlocked,
-			`No healthy pod may ever be evicted where all are wanted: domain "c" has 2 pods and must keep 2 (its even share is 4).`,
+			`No healthy pod can ever be evicted where the budget needs all of them: domain "c" has 2 pods and must keep 2 (its even share is 4).`,
 		},
 		{
 			"one domain", in("a").pods(nil, "a-1").budget(func(s *spec) { minimum("1")(s); s.NodeSelectorTerm = nil }), metav1.ConditionFalse, ReasonBlocked,
-			"No healthy pod may ever be evicted where all are wanted: the budget has 1 pod and must keep 1 (its even share is 1). Lower spec.minAvailable, or have more replicas.",
+			"No healthy pod can ever be evicted where the budget needs all of them: the budget has 1 pod and must keep 1 (its even share is 1). Lower spec.minAvailable, or have more replicas.",
 		},
 		{
 			"a group", in("a").pod("p", "a-1", labeled("shard", "1")).budget(func(s *spec) { minimum("2")(s); s.GroupBy = "shard" }), metav1.ConditionFalse, ReasonBlocked,
-			`No healthy pod may ever be evicted where all are wanted: domain "a" of group "1" has 1 pod and must keep 2 (its even share is 1).`,
+			`No healthy pod can ever be evicted where the budget needs all of them: domain "a" of group "1" has 1 pod and must keep 2 (its even share is 1).`,
 		},
-		{"nothing may go", in("a").budget(func(s *spec) { s.MaxUnavailable = amount("0%") }), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailable is 0: no healthy pod may ever be evicted."},
+		{"nothing may go", in("a").budget(func(s *spec) { s.MaxUnavailable = amount("0%") }), metav1.ConditionFalse, ReasonBlocked, "spec.maxUnavailable is 0, so no healthy pod can ever be evicted. Raise it."},
 		{
 			"no node has the key", in("a", "b").pods(nil, "a-1").budget(func(s *spec) { s.NodeSelectorTerm = expressions("example.com/rack Exists") }), metav1.ConditionFalse, ReasonNoNodes,
-			"spec.nodeSelectorTerm matches none of the 4 nodes: no pod is covered. 4 nodes are without the label example.com/rack. 1 pod is on nodes without the label example.com/rack, and not covered: a-1.",
+			"spec.nodeSelectorTerm matches none of the 4 nodes, so no pod is covered. 4 nodes are without the label example.com/rack. 1 pod is not covered, because the nodes lack the label example.com/rack: a-1.",
 		},
 		{
 			"pods on nodes without the key", withLost(in("a")).pods(nil, "a-1", "lost", "lost"), metav1.ConditionFalse, ReasonNodeWithoutKey,
-			"2 pods are on nodes without the label " + zone + ", and not covered: lost.",
+			"2 pods are not covered, because the nodes lack the label " + zone + ": lost.",
 		},
 		{
 			"an owner that says no number", withScaleless(in("a")), metav1.ConditionTrue, ReasonSatisfiable,
-			"The pods of Database.example.com/db are counted as they are, since it is not known how many there should be: a pod that is missing is not noticed.",
+			"The number of replicas of Database.example.com/db is unknown, so only existing pods count and missing pods go unnoticed.",
 		},
-		{"a spec that makes no sense", in("a").budget(func(s *spec) { s.MaxUnavailable = nil }), metav1.ConditionUnknown, ReasonInvalid, "The spec cannot be followed."},
+		{"an invalid spec", in("a").budget(func(s *spec) { s.MaxUnavailable = nil }), metav1.ConditionUnknown, ReasonInvalid, "The spec is invalid."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := StateOf(test.world.World)
@@ -99,7 +99,7 @@ func TestProblemsOfAnInvalidSpec(t *testing.T) {
 	}
 	w.Budget.Spec.GroupBy = ""
 	s = StateOf(w.World)
-	if said := Problems(w.World, s, disruption.Measure(&s, began))[0].Message; !strings.HasSuffix(said, "must be given. Until it is corrected no pod that the selector matches may be evicted.") {
+	if said := Problems(w.World, s, disruption.Measure(&s, began))[0].Message; !strings.HasSuffix(said, "must be given. No pod that the selector matches may be evicted until the spec is corrected.") {
 		t.Error(said)
 	}
 }

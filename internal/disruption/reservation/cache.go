@@ -132,7 +132,7 @@ func informerOf(ctx context.Context, informers cache.Informers, object client.Ob
 func (l *Ledger) Synced(*http.Request) error {
 	for _, synced := range l.world.synced {
 		if !synced.done() {
-			return fmt.Errorf("%s: not all are known yet", synced.what)
+			return fmt.Errorf("%s: the cache is not filled yet", synced.what)
 		}
 	}
 	return l.checkClock()
@@ -151,9 +151,9 @@ func (l *Ledger) checkClock() error {
 		l.clockIsOff.Store(false)
 		return nil
 	}
-	err := fmt.Errorf("the clock of vicinity-controller is %s %s the API server's, and may be %s off: set the clock of its node", ahead.Round(time.Second), is, allowed)
+	err := fmt.Errorf("the clock of vicinity-controller is %s %s the API server's, but at most %s is allowed: correct the clock of its node", ahead.Round(time.Second), is, allowed)
 	if !l.clockIsOff.Swap(true) {
-		l.log.Error(err, "No eviction is admitted by this replica, and no budget is written")
+		l.log.Error(err, "This replica admits no eviction and writes no budget")
 	}
 	return err
 }

@@ -46,7 +46,7 @@ const (
 )
 
 // errReadyByNow says that the cache has a pod as down that a live read did not find down.
-var errReadyByNow = errors.New("the pod was not ready, and may be now; vicinity-controller does not know yet what became of it")
+var errReadyByNow = errors.New("the pod was not ready and may be ready now; vicinity-controller has not seen its current state yet")
 
 // process decides about jobs together. It decides again until the state that the decisions follow from is the stored one.
 func (q *queue) process(batch []*job) {
@@ -101,7 +101,7 @@ func (q *queue) process(batch []*job) {
 			// something cannot both succeed.
 			slot.leave()
 			q.readLive = true
-			q.ledger.log.Info("Outcome of a write is not known", "budget", q.key, "error", err.Error())
+			q.ledger.log.Info("The outcome of a write is unknown; the next read tells it", "budget", q.key, "error", err.Error())
 			time.Sleep(wait.Jitter(unknown, 1))
 			unknown = min(2*unknown, unknownLongest)
 		}
@@ -111,7 +111,7 @@ func (q *queue) process(batch []*job) {
 
 // isSeenAfter waits until the cache has a newer version of the budget, and reports whether it does.
 func (q *queue) isSeenAfter(version *v1alpha1.TopologyDisruptionBudget) bool {
-	q.stage.Store("the write that came first was awaited")
+	q.stage.Store("waiting for the write that came first")
 	return wait.PollUntilContextTimeout(context.Background(), poll, conflictTime, true, func(context.Context) (bool, error) {
 		cached, found := stored[*v1alpha1.TopologyDisruptionBudget](q.ledger.world.budgets, q.key)
 		return found && cached != version && newest(version, cached) == cached, nil
@@ -135,7 +135,7 @@ func (q *queue) enter(s *slot) (waited bool) {
 		return false
 	default:
 	}
-	q.stage.Store("others were written")
+	q.stage.Store("waiting for writes of other budgets")
 	s.of <- struct{}{}
 	return true
 }
@@ -186,7 +186,7 @@ func (q *queue) admitByBreakGlass(batch []*job, budget *v1alpha1.TopologyDisrupt
 }
 
 func (q *queue) write(next *v1alpha1.TopologyDisruptionBudget) error {
-	q.stage.Store("its status was written")
+	q.stage.Store("writing its status")
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 	defer cancel()
 	return q.ledger.client.Status().Update(ctx, next)
@@ -243,7 +243,7 @@ func (q *queue) read() (*v1alpha1.TopologyDisruptionBudget, error) {
 		return nil, nil
 	}
 	// The cache lacks the budget, or has a version that is not the stored one.
-	q.stage.Store("it was read")
+	q.stage.Store("reading it")
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 	defer cancel()
 	live := &v1alpha1.TopologyDisruptionBudget{}
@@ -279,7 +279,7 @@ func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, erro
 	if err := q.ledger.checkClock(); err != nil {
 		return nil, err
 	}
-	q.stage.Store("pods were read")
+	q.stage.Store("reading pods")
 	ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 	defer cancel()
 	next := budget.DeepCopy()
@@ -290,7 +290,7 @@ func (q *queue) gather(budget *v1alpha1.TopologyDisruptionBudget) (*commit, erro
 	c.dropGivenUp()
 	c.capExpiries()
 	c.confirmExpired(ctx)
-	q.stage.Store("owners of pods were read")
+	q.stage.Store("reading owners of pods")
 	world, err := q.ledger.world.of(ctx, budget)
 	if err != nil {
 		return nil, err

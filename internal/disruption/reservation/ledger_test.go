@@ -144,7 +144,7 @@ func TestNoAnswerOfTheServer(t *testing.T) {
 		return err
 	})
 	var slow *slowError
-	if answer, err := r.askIn(ctx, first, "x"); !errors.As(err, &slow) || !strings.Contains(err.Error(), "its status was written") || !strings.Contains(err.Error(), "shop/web") {
+	if answer, err := r.askIn(ctx, first, "x"); !errors.As(err, &slow) || !strings.Contains(err.Error(), "writing its status") || !strings.Contains(err.Error(), "shop/web") {
 		t.Fatalf("the answer is %q, %v", answer, err)
 	}
 	s.wantReservations("web-1 by x")

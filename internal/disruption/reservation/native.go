@@ -71,7 +71,7 @@ func gateAmong(pod *corev1.Pod, pdbs []*policyv1.PodDisruptionBudget) (*gate, *d
 	slices.Sort(names)
 	return nil, &denial{
 		reason: reasonSeveral, unsupported: true,
-		message: fmt.Sprintf("Pod %s has more than one PodDisruptionBudget: %s. Kubernetes evicts no such pod; delete all but one of them.",
+		message: fmt.Sprintf("Pod %s has more than one PodDisruptionBudget: %s. Kubernetes evicts no such pod. Delete all but one of them.",
 			pod.Name, strings.Join(names, ", ")),
 	}
 }
@@ -87,7 +87,7 @@ func (g *gate) of(pod *corev1.Pod) (*gate, *denial) {
 	}
 	switch {
 	case status.ObservedGeneration < g.pdb.Generation:
-		return nil, &denial{reason: reasonPDB, message: fmt.Sprintf("PodDisruptionBudget %s was just changed, and its controller has not counted its pods yet. Try again.", g.pdb.Name)}
+		return nil, &denial{reason: reasonPDB, message: fmt.Sprintf("PodDisruptionBudget %s has just changed, and Kubernetes has not counted its pods yet. Try again.", g.pdb.Name)}
 	case status.DisruptionsAllowed <= 0:
 		return nil, g.closed()
 	}
@@ -97,7 +97,7 @@ func (g *gate) of(pod *corev1.Pod) (*gate, *denial) {
 func (g *gate) closed() *denial {
 	status := &g.pdb.Status
 	return &denial{reason: reasonPDB, message: fmt.Sprintf(
-		"PodDisruptionBudget %s allows no eviction now: %d of its pods are healthy, and %d must be. Nothing is reserved in TopologyDisruptionBudgets. Try again.",
+		"PodDisruptionBudget %s allows no eviction now: it has %d healthy pods and must keep %d. Nothing is reserved in TopologyDisruptionBudgets. Try again.",
 		g.pdb.Name, status.CurrentHealthy, status.DesiredHealthy)}
 }
 

@@ -102,7 +102,7 @@ func (l *Ledger) queue(budget types.NamespacedName) *queue {
 	q := l.queues[budget]
 	if q == nil {
 		q = &queue{ledger: l, key: budget}
-		q.stage.Store("others were decided before")
+		q.stage.Store("deciding about earlier evictions")
 		l.queues[budget] = q
 	}
 	return q
@@ -187,7 +187,7 @@ type slowError struct {
 }
 
 func (e *slowError) Error() string {
-	return fmt.Sprintf("budget %s took too long, while %s", e.budget, e.stage)
+	return fmt.Sprintf("budget %s took too long while %s", e.budget, e.stage)
 }
 
 func (e *slowError) Unwrap() error { return e.cause }
@@ -245,7 +245,7 @@ func (l *Ledger) giveUp(budgets []types.NamespacedName, pod types.UID, holder st
 				return l.undo(ctx, budget, pod, holder) == nil, nil
 			})
 			if err != nil {
-				l.log.Error(err, "Reservation of an eviction that was denied stays until it expires", "budget", budget, "uid", pod)
+				l.log.Error(err, "Cannot give up the reservation of a denied eviction; it stays until it expires", "budget", budget, "uid", pod)
 			}
 		}()
 	}
@@ -265,7 +265,7 @@ func (l *Ledger) undoLateWrites(budget *v1alpha1.TopologyDisruptionBudget) {
 				ctx, cancel := context.WithTimeout(context.Background(), requestTime)
 				defer cancel()
 				if err := l.undo(ctx, client.ObjectKeyFromObject(budget), r.UID, r.Holder); err != nil {
-					l.log.Info("A reservation that came late is not given up yet", "budget", client.ObjectKeyFromObject(budget), "error", err.Error())
+					l.log.Info("Cannot give up a reservation that was stored late; the next event of the budget retries", "budget", client.ObjectKeyFromObject(budget), "error", err.Error())
 				}
 			}()
 			return

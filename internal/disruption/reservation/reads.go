@@ -47,7 +47,7 @@ func (l *lostNodes) of(ctx context.Context, names []string) (map[string]*corev1.
 		reads.Go(func() error {
 			node, err := l.recent.getOrRead(name, func() (*corev1.Node, error) { return l.read(ctx, name) })
 			if err != nil {
-				return fmt.Errorf("node %s has pods of the budget, and is not known to vicinity-controller yet: %w", name, err)
+				return fmt.Errorf("node %s has pods of the budget, but vicinity-controller has not seen it yet: %w", name, err)
 			}
 			if node != nil {
 				mu.Lock()

@@ -248,7 +248,7 @@ func TestOwnersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := coverage.Findings(report.World, report.State, report.Measures)
-	if len(found) != 1 || !strings.Contains(found[0].Message, "counted as they are") {
+	if len(found) != 1 || !strings.Contains(found[0].Message, "missing pods go unnoticed") {
 		t.Errorf("what is said is %+v", found)
 	}
 	if report.Measures.Expected != 2+2*coverage.MostOwners-1 {

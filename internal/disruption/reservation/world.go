@@ -258,7 +258,7 @@ func await(ctx context.Context, missing func() error) error {
 type behindError struct{ what, has, needs string }
 
 func (e *behindError) Error() string {
-	return fmt.Sprintf("vicinity-controller does not know all recent changes of %s yet: it has seen version %q, and needs %q", e.what, e.has, e.needs)
+	return fmt.Sprintf("vicinity-controller has not seen all recent changes of %s yet: it is at version %q and needs %q", e.what, e.has, e.needs)
 }
 
 // isAtLeast reports whether a version is another one or later. Any version is later than none.

@@ -120,8 +120,8 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 	answer, err := r.admit(ctx, t, pod)
 	switch {
 	case err != nil:
-		log.FromContext(ctx).Error(err, "Cannot decide about an eviction", "pod", t.NamespacedName)
-		return r.wait(ctx, t, eviction, "It cannot be decided now whether the pod may be evicted: "+err.Error())
+		log.FromContext(ctx).Error(err, "Cannot decide an eviction", "pod", t.NamespacedName)
+		return r.wait(ctx, t, eviction, "The eviction of the pod cannot be decided now: "+err.Error())
 	case !answer.Allowed():
 		return r.wait(ctx, t, eviction, answer.Denial)
 	}
@@ -132,7 +132,7 @@ func (r *reconciler) decide(ctx context.Context, t target, eviction *lifecyclev1
 	if _, own, _ := ownOf(eviction); own.StartTime != nil {
 		r.metrics.admitted(r.clock.Since(own.StartTime.Time))
 	}
-	log.FromContext(ctx).Info("Eviction is admitted", "pod", t.NamespacedName, "eviction", eviction.Name)
+	log.FromContext(ctx).Info("Eviction admitted", "pod", t.NamespacedName, "eviction", eviction.Name)
 	return 0, nil
 }
 
@@ -255,7 +255,7 @@ func (r *reconciler) giveUp(ctx context.Context, t target) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	if err := r.ledger.Undo(ctx, t.NamespacedName, t.UID, holder); err != nil {
-		return fmt.Errorf("giving reservations of pod %s up: %w", t, err)
+		return fmt.Errorf("giving up the reservations of pod %s: %w", t, err)
 	}
 	r.memory.setHolder(t, "")
 	return nil

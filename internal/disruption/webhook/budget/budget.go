@@ -128,7 +128,7 @@ func (j judge) world(ctx context.Context, budget *v1alpha1.TopologyDisruptionBud
 	defer cancel()
 	world, err := j.Worlds.World(ctx, budget)
 	if err != nil {
-		return unknown, fmt.Errorf("reading what the budget is about: %w", err)
+		return unknown, fmt.Errorf("reading the objects of the budget: %w", err)
 	}
 	return world, nil
 }
@@ -143,7 +143,7 @@ func glassWarnings(budget *v1alpha1.TopologyDisruptionBudget, now time.Time) []s
 	case !now.Before(glass.Until):
 		return []string{fmt.Sprintf("annotation %s has no effect: it ended at %s", v1alpha1.AnnotationBreakGlass, glass.Until.Format(time.RFC3339))}
 	case glass.Until.Sub(now) > longGlass:
-		return []string{fmt.Sprintf("annotation %s lets every eviction through for more than a day, until %s", v1alpha1.AnnotationBreakGlass, glass.Until.Format(time.RFC3339))}
+		return []string{fmt.Sprintf("annotation %s admits every eviction for more than a day, until %s", v1alpha1.AnnotationBreakGlass, glass.Until.Format(time.RFC3339))}
 	}
 	return nil
 }
@@ -162,9 +162,9 @@ func (j judge) placeWarnings(budget *v1alpha1.TopologyDisruptionBudget) []string
 func specWarnings(spec *v1alpha1.TopologyDisruptionBudgetSpec) (said []string) {
 	switch {
 	case spec.Selector == nil:
-		said = append(said, "spec.selector is not given: the budget covers no pod")
+		said = append(said, "spec.selector is missing: the budget covers no pod")
 	case len(spec.Selector.MatchLabels) == 0 && len(spec.Selector.MatchExpressions) == 0:
-		said = append(said, "spec.selector is empty: the budget covers all pods of the namespace, those of Jobs too")
+		said = append(said, "spec.selector is empty: the budget covers all pods of the namespace, including those of Jobs")
 	}
 	if spec.SettleTime != nil && spec.MaxUnavailableDomains == nil {
 		said = append(said, "spec.settleTime has no effect without spec.maxUnavailableDomains")

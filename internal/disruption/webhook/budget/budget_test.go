@@ -95,14 +95,14 @@ func TestJudge(t *testing.T) {
 		{name: "settled for nothing", object: budget(minutes), warnings: []string{"spec.settleTime has no effect without spec.maxUnavailableDomains"}},
 		{
 			name: "none may go", object: budget(func(tdb *v1alpha1.TopologyDisruptionBudget) { *tdb.Spec.MaxUnavailable = intstr.FromInt32(0) }),
-			warnings: []string{"spec.maxUnavailable is 0: no healthy pod may ever be evicted."},
+			warnings: []string{"spec.maxUnavailable is 0, so no healthy pod can ever be evicted. Raise it."},
 		},
 		{name: "system", object: budget(), namespace: "kube-system", warnings: []string{"budgets are not enforced in kube-system"}},
 		{
 			name: "blocked", object: budget(func(tdb *v1alpha1.TopologyDisruptionBudget) {
 				tdb.Spec.MinAvailable, tdb.Spec.MaxUnavailable = new(intstr.FromString("80%")), nil
 			}), world: fixed{pods: []*corev1.Pod{pod("p", "a")}},
-			warnings: []string{"No healthy pod may ever be evicted where all are wanted: domain \"a\" has 1 pod and must keep 1"},
+			warnings: []string{"No healthy pod can ever be evicted where the budget needs all of them: domain \"a\" has 1 pod and must keep 1"},
 		},
 		{
 			name: "rollouts", object: budget(), world: fixed{workloads: workloads()},
@@ -112,7 +112,7 @@ func TestJudge(t *testing.T) {
 				"StatefulSet/db deletes pods without asking",
 			},
 		},
-		{name: "break glass for long", object: budget(glass("2026-01-03T15:00:01Z a flood")), stored: budget(), warnings: []string{"annotation vicinity.dev/break-glass lets every eviction through for more than a day, until 2026-01-03T15:00:01Z"}},
+		{name: "break glass for long", object: budget(glass("2026-01-03T15:00:01Z a flood")), stored: budget(), warnings: []string{"annotation vicinity.dev/break-glass admits every eviction for more than a day, until 2026-01-03T15:00:01Z"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			j := judge{Options{Worlds: test.world, Own: "vicinity", Clock: clocktesting.NewFakePassiveClock(now)}}

@@ -81,7 +81,7 @@ func Register(mgr manager.Manager, o Options) {
 func options(m *admission.Metrics) admission.Options {
 	return admission.Options{
 		Webhook: "eviction", OnFailure: admission.FailClosed, Unjudged: admission.Failed, Metrics: m,
-		Complaint: "Eviction is refused, since it cannot be judged", Cause: policyv1.DisruptionBudgetCause, Advice: advice,
+		Complaint: "Eviction is refused, because it cannot be judged", Cause: policyv1.DisruptionBudgetCause, Advice: advice,
 	}
 }
 
@@ -205,5 +205,5 @@ func tryAgain(message string) *admission.Denial {
 
 // replaced is the verdict if another pod has the name by now.
 func replaced(r *review) admission.Verdict {
-	return admission.Verdict{Denial: tryAgain(fmt.Sprintf("pod %s has just been replaced by another one of its name, which vicinity-controller does not know yet. Try again.", r.pod.Name))}
+	return admission.Verdict{Denial: tryAgain(fmt.Sprintf("pod %s was just replaced by another pod of the same name, which vicinity-controller has not seen yet. Try again.", r.pod.Name))}
 }

@@ -60,7 +60,7 @@ func (j judge) judge(_ context.Context, write admission.Write[corev1.Pod]) (admi
 		return admission.Verdict{}, nil
 	case len(spec.EvictionResponders) >= maxResponders:
 		return admission.Verdict{Warnings: []string{fmt.Sprintf(
-			"spec.evictionResponders: %d is the most that is allowed, so %s is not one of them; requests to evict this pod do not wait for its budgets",
+			"spec.evictionResponders has the maximum of %d entries, so %s is not added; requests to evict this pod do not wait for its budgets",
 			maxResponders, v1alpha1.EvictionResponder)}}, nil
 	}
 	patch, err := patch(spec.EvictionResponders)
