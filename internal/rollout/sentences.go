@@ -23,7 +23,7 @@ func (r Words) Waiting(w Wait) string {
 	case WaitEvicting:
 		return fmt.Sprintf("waits for %s to go%s", r.pods(w), orFails(w.Until))
 	case WaitMissing:
-		return fmt.Sprintf("waits for a pod in the place of %s%s", r.pods(w), orFails(w.Until))
+		return fmt.Sprintf("waits for the replacement of %s%s", r.pods(w), orFails(w.Until))
 	case WaitUnplaced:
 		return fmt.Sprintf("waits for a node for %s%s; the events of the pod say what it needs", r.pods(w), orFails(w.Until))
 	case WaitUnready:
@@ -33,15 +33,15 @@ func (r Words) Waiting(w Wait) string {
 	case WaitRefused:
 		return fmt.Sprintf("may not evict %s: %s%s", r.pods(w), w.Reason, again(w.Until))
 	case WaitDown:
-		return fmt.Sprintf("takes no more pods of %s: %s down (%s), and at most %d may be", r.Domain(w.Domain), plaintext.PluralVerb(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
+		return fmt.Sprintf("replaces no more pods of %s: %s down (%s), and at most %d may be down", r.Domain(w.Domain), plaintext.PluralVerb(w.Down, "pod", "is", "are"), more(w.Pod, w.More), w.Most)
 	case WaitOrder:
-		said := fmt.Sprintf("takes no pod of %s: pod %s is not ready, and the StatefulSet makes no later pod before it is", r.Domain(w.Domain), w.Pod)
+		said := fmt.Sprintf("replaces no pod of %s: pod %s is not ready, and the StatefulSet creates later pods only once it is ready", r.Domain(w.Domain), w.Pod)
 		if w.Approve != "" {
-			said += fmt.Sprintf(". It is replaced once %s is among spec.approved.domains", r.Domain(w.Approve))
+			said += fmt.Sprintf(". To replace it, add %s to spec.approved.domains", r.Domain(w.Approve))
 		}
 		return said
 	case WaitEarlier:
-		return fmt.Sprintf("begins no other wave while %s not healthy", isOrAre(r.pods(w), w.More))
+		return fmt.Sprintf("starts no other wave while %s not healthy", isOrAre(r.pods(w), w.More))
 	}
 	return r.waitingForMore(w)
 }
@@ -50,35 +50,35 @@ func (r Words) Waiting(w Wait) string {
 func (r Words) waitingForMore(w Wait) string {
 	switch w.For {
 	case WaitBake:
-		return "stays as it is until " + plaintext.Clock(w.Until) + " to see that the wave stays healthy"
+		return "bakes until " + plaintext.Clock(w.Until) + "; the wave must stay healthy until then"
 	case WaitQuery:
 		return "waits for the Prometheus query of spec.healthGate to be true"
 	case WaitQueryAnswer:
-		return "waits for an answer to the Prometheus query of spec.healthGate; see whether the server can be reached"
+		return "waits for an answer to the Prometheus query of spec.healthGate; check that the server is reachable"
 	case WaitOverload:
 		if math.IsInf(w.Overload, 1) {
-			return fmt.Sprintf("does not begin %s: while it is empty, a Service would have no endpoint left, or none for the clients of some zone (spec.healthGate.maxOverload)", r.Domain(w.Domain))
+			return fmt.Sprintf("does not start %s: without it, a Service would have no endpoint, or none for the clients of some zone (spec.healthGate.maxOverload)", r.Domain(w.Domain))
 		}
-		return fmt.Sprintf("does not begin %s: %s of overload is expected while it is empty, and at most %s may be (spec.healthGate.maxOverload)",
+		return fmt.Sprintf("does not start %s: without it, an overload of %s is expected, and at most %s is allowed (spec.healthGate.maxOverload)",
 			r.Domain(w.Domain), percent(w.Overload), percent(w.MaxOverload))
 	case WaitPlan:
-		return fmt.Sprintf("does not begin %s: the routing plan of a Service cannot be made as it would be while it is empty (spec.healthGate.maxOverload)", r.Domain(w.Domain))
+		return fmt.Sprintf("does not start %s: the routing plan that a Service would have without it cannot be computed (spec.healthGate.maxOverload)", r.Domain(w.Domain))
 	case WaitApproval:
-		return fmt.Sprintf("pauses before %s (spec.pauseBefore); %s goes on", r.Domain(w.Domain), r.command("resume"))
+		return fmt.Sprintf("pauses before %s (spec.pauseBefore); continue with: %s", r.Domain(w.Domain), r.command("resume"))
 	case WaitPaused:
-		return fmt.Sprintf("is paused (spec.paused); %s goes on", r.command("resume"))
+		return fmt.Sprintf("is paused (spec.paused); continue with: %s", r.command("resume"))
 	case WaitFailure:
-		return fmt.Sprintf("has failed: %s. %s tries again, %s restores the revision before, and a new revision starts anew",
+		return fmt.Sprintf("has failed: %s. Retry with \"%s\", roll back with \"%s\", or write a new template",
 			r.Failure(w.Failure), r.command("resume")+" --retry", r.command("rollback"))
 	case WaitAborted:
-		return "was aborted (spec.stop); pods stay as they are until there is another revision"
+		return "was aborted (spec.stop); pods stay as they are until the template changes"
 	case WaitRestore:
 		if w.Failure != nil {
-			return fmt.Sprintf("restores the revision before, since %s", r.Failure(w.Failure))
+			return fmt.Sprintf("restores the previous revision, because %s", r.Failure(w.Failure))
 		}
-		return "restores the revision before (spec.stop)"
+		return "restores the previous revision (spec.stop)"
 	case WaitNoPrevious:
-		return "cannot roll back (spec.stop): no revision before is known. Write the template that should run"
+		return "cannot roll back (spec.stop): no previous revision is known. Write the template that should run"
 	}
 	return ""
 }
@@ -86,14 +86,14 @@ func (r Words) waitingForMore(w Wait) string {
 // Failure says why a rollout failed.
 func (r Words) Failure(f *v1alpha1.RolloutFailure) string {
 	if f == nil {
-		return "the reason is not known"
+		return "the reason is unknown"
 	}
 	pod := fmt.Sprintf("pod %s of %s", f.Pod, r.Domain(f.Domain))
 	switch f.Reason {
 	case PodMissing:
-		return "no pod came in the place of " + pod + " in time"
+		return pod + " was not replaced in time"
 	case PodTerminating:
-		return pod + " did not end in time"
+		return pod + " did not terminate in time"
 	case GateFailed:
 		return "the Prometheus query of spec.healthGate became false"
 	}
@@ -104,15 +104,15 @@ func (r Words) Failure(f *v1alpha1.RolloutFailure) string {
 func (r Words) Event(e Event, revision string) string {
 	switch e.Type {
 	case RolloutBegan:
-		return fmt.Sprintf("revision %s begins, after %s", revision, e.From)
+		return fmt.Sprintf("revision %s starts after %s", revision, e.From)
 	case RolloutRestarted:
-		return fmt.Sprintf("revision %s begins where %s stands, which was not complete", revision, e.From)
+		return fmt.Sprintf("revision %s starts where %s stopped incomplete", revision, e.From)
 	case RollbackBegan:
-		return fmt.Sprintf("revision %s comes back, and %s is abandoned", revision, e.From)
+		return fmt.Sprintf("rolls back to revision %s and abandons %s", revision, e.From)
 	case WaveBegan:
-		text := "pods of " + r.Domains(e.Domains) + " are replaced"
+		text := "replacing the pods of " + r.Domains(e.Domains)
 		if e.Overload != nil {
-			text += fmt.Sprintf("; %s of overload is expected meanwhile", percent(*e.Overload))
+			text += fmt.Sprintf("; expected overload %s", percent(*e.Overload))
 		}
 		return text
 	case WaveDone:
@@ -121,15 +121,15 @@ func (r Words) Event(e Event, revision string) string {
 		if len(e.Domains) == 0 {
 			return "paused"
 		}
-		return fmt.Sprintf("paused at %s; %s goes on", r.Domains(e.Domains), r.command("resume"))
+		return fmt.Sprintf("paused before %s; continue with: %s", r.Domains(e.Domains), r.command("resume"))
 	case RolloutResumed:
-		return "goes on"
+		return "resumed"
 	case RolloutFailed:
 		return r.Failure(e.Failure)
 	case RolloutAborted:
 		return "aborted; pods stay as they are"
 	case RolloutComplete:
-		return fmt.Sprintf("all pods are of revision %s", revision)
+		return fmt.Sprintf("all pods have revision %s", revision)
 	}
 	return ""
 }
@@ -193,7 +193,7 @@ func again(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return "; it is tried again at " + plaintext.Clock(at)
+	return "; next attempt at " + plaintext.Clock(at)
 }
 
 // percent has a share as people write it.

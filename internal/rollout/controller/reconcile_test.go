@@ -438,9 +438,9 @@ func TestMaxOverload(t *testing.T) {
 		asks  bool
 	}{
 		"what may be": {plans: overloads{"a": 0.4}, asks: true},
-		"too much":    {plans: overloads{"a": 0.41}, says: "41% of overload"},
-		"no endpoint": {plans: overloads{"a": math.Inf(1)}, says: "no endpoint left"},
-		"not known":   {plans: overloads{"b": 0}, says: "cannot be made"},
+		"too much":    {plans: overloads{"a": 0.41}, says: "an overload of 41%"},
+		"no endpoint": {plans: overloads{"a": math.Inf(1)}, says: "would have no endpoint"},
+		"not known":   {plans: overloads{"b": 0}, says: "cannot be computed"},
 	} {
 		w := newWorld(t, v1alpha1.KindStatefulSet, appsv1.OnDeleteStatefulSetStrategyType)
 		w.patch(func(d *v1alpha1.DomainRollout) { d.Spec.HealthGate = &v1alpha1.HealthGate{MaxOverload: "40%"} })
